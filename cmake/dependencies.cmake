@@ -1,0 +1,13 @@
+# Everything that moed links, from Debian's packages. A missing one is named with the package to install.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+find_package(nng CONFIG REQUIRED) # package libnng-dev
+find_program(PROTOC_C protoc-c) # package protobuf-c-compiler
+if(NOT PROTOC_C)
+  message(FATAL_ERROR "protoc-c not found: install protobuf-c-compiler")
+endif()

@@ -1,0 +1,30 @@
+# moed_compile_options(target): the warnings and definitions that every target shares.
+function(moed_compile_options target)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
+  # _GNU_SOURCE: memfd, pidfd, futex, affinity: moed is a Linux program.
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE MOED_VERSION="${PROJECT_VERSION}")
+  # No contraction: arithmetic is defined to the bit; where it fuses it says fmaf().
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpointer-arith -Wshadow -Wstrict-prototypes
+    -Wmissing-prototypes -Wvla -Wundef -Wno-unused-parameter -ffp-contract=off -fno-math-errno -fno-strict-aliasing)
+  if(MOED_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(MOED_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${MOED_SANITIZE} -fno-omit-frame-pointer -g)
+    target_link_options(${target} PUBLIC -fsanitize=${MOED_SANITIZE})
+  endif()
+  if(MOED_FUZZ) # coverage for libFuzzer; its main() comes only with the fuzz targets
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    target_link_options(${target} PUBLIC -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
+
+# moed_module(name [LINK libs...]): the static library moed-NAME of the sources in this folder.
+function(moed_module name)
+  cmake_parse_arguments(M "" "" "LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  list(FILTER sources EXCLUDE REGEX "\\.inc\\.c$") # text that others include
+  add_library(moed-${name} STATIC ${sources})
+  moed_compile_options(moed-${name})
+  target_link_libraries(moed-${name} PUBLIC ${M_LINK})
+endfunction()

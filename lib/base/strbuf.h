@@ -1,0 +1,24 @@
+/* A growing string for text that is built piece by piece (Prometheus text, JSON, reports).
+ * Owned by the caller: strbuf_init, strbuf_fini. After a failed allocation `failed` is set and further
+ * appends do nothing, so only the end needs a check. */
+#ifndef MOED_BASE_STRBUF_H
+#define MOED_BASE_STRBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct strbuf {
+    char *data; /* NUL-terminated once something was appended; may be NULL before */
+    size_t len, capacity;
+    bool failed;
+};
+
+void strbuf_init(struct strbuf *b);
+void strbuf_fini(struct strbuf *b);
+void strbuf_clear(struct strbuf *b); /* keeps the memory */
+void strbuf_append(struct strbuf *b, const void *data, size_t len);
+void strbuf_printf(struct strbuf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Append as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+void strbuf_json_string(struct strbuf *b, const char *data, size_t len);
+
+#endif

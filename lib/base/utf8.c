@@ -1,0 +1,66 @@
+/* UTF-8; see utf8.h. */
+#include "base/utf8.h"
+
+#include <stdbool.h>
+
+/* Length of the character that starts with byte c, by its leading bits; 0 for no start. */
+static size_t announced_length(unsigned char c)
+{
+    if (c < 0x80)
+        return 1;
+    if (c >= 0xc2 && c <= 0xdf)
+        return 2;
+    if (c >= 0xe0 && c <= 0xef)
+        return 3;
+    if (c >= 0xf0 && c <= 0xf4)
+        return 4;
+    return 0;
+}
+
+/* RFC 3629, section 4: the second byte's range depends on the first. */
+static bool second_byte_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xe0:
+        return second >= 0xa0 && second <= 0xbf;
+    case 0xed:
+        return second >= 0x80 && second <= 0x9f;
+    case 0xf0:
+        return second >= 0x90 && second <= 0xbf;
+    case 0xf4:
+        return second >= 0x80 && second <= 0x8f;
+    default:
+        return second >= 0x80 && second <= 0xbf;
+    }
+}
+
+/* How many of the len bytes at p fit the character that p[0] announces (1 to its length). */
+static size_t fitting_bytes(const unsigned char *p, size_t len, size_t length)
+{
+    size_t n = 1;
+    while (n < length && n < len &&
+           (n == 1 ? second_byte_fits(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
+        n++;
+    return n;
+}
+
+size_t utf8_valid_length(const char *p, size_t len)
+{
+    const unsigned char *u = (const unsigned char *)p;
+    size_t length = len ? announced_length(u[0]) : 0;
+    return length && fitting_bytes(u, len, length) == length ? length : 0;
+}
+
+size_t utf8_incomplete_tail(const char *p, size_t len)
+{
+    const unsigned char *u = (const unsigned char *)p;
+    for (size_t back = 1; back <= 3 && back <= len; back++) {
+        const unsigned char *start = u + len - back;
+        size_t length = announced_length(*start);
+        if (length > back && fitting_bytes(start, back, length) == back)
+            return back;
+        if (length)
+            return 0; /* a whole character, or a broken one: either way nothing to wait for */
+    }
+    return 0;
+}

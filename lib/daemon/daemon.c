@@ -1,0 +1,306 @@
+/* A daemon's life: start, signals, readiness, stop; see daemon.h.
+ *
+ * SIGTERM, SIGINT and SIGHUP are blocked in the main thread and so in all that it starts, nng's
+ * too. One thread, "signals", takes them; it also pings the watchdog. Threads that a library
+ * started before main (OpenBLAS does) block nothing: hence a handler, which any thread may run, and
+ * no signalfd, which would leave such a thread to the default action. */
+#include "daemon/daemon.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/internal.h"
+#include "daemon/notify.h"
+#include "ipc/rpc.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define MAX_OPTIONS 64
+/* The reply to a shutdown request is on its way before the socket closes. */
+#define SHUTDOWN_DELAY_MS 50
+
+/* One daemon a process: static, so that it outlives main's frame and every thread. */
+static struct daemon_internal internal = {.state_lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct common_options {
+    const char *run, *log_level, *config;
+    bool config_dump;
+};
+
+/* The daemon's table and then the common options. */
+static void join_tables(const struct option_spec *table, struct common_options *c,
+                        struct option_spec *out)
+{
+    const struct option_spec common[] = {
+        {"run", OPTION_STRING, &c->run, 0, 0, "DIR", "runtime directory of the deployment"},
+        {"log-level", OPTION_STRING, &c->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
+        {"config", OPTION_STRING, &c->config, 0, 0, "FILE", "read options from FILE; flags win"},
+        {"config-dump", OPTION_BOOL, &c->config_dump, 0, 0, NULL,
+         "print the effective options and exit"},
+        {0},
+    };
+    size_t n = 0;
+    for (; table && table->name; table++) {
+        if (n + sizeof common / sizeof *common > MAX_OPTIONS)
+            abort(); /* our bug: a table too long for the array */
+        out[n++] = *table;
+    }
+    memcpy(out + n, common, sizeof common);
+}
+
+static _Noreturn void exit_usage(const char *process, const struct error *e)
+{
+    fprintf(stderr, "moed-%s: %s\n", process, e->text);
+    exit(EXIT_BAD_USAGE);
+}
+
+static void parse_options(struct daemon *d, const char *purpose, const struct option_spec *table,
+                          int argc, char **argv)
+{
+    struct common_options common = {.log_level = "info"};
+    struct option_spec all[MAX_OPTIONS];
+    join_tables(table, &common, all);
+    char program[64];
+    snprintf(program, sizeof program, "moed-%s", d->process);
+    if (options_wants_help(argc, argv)) {
+        options_print_help(all, program, "[OPTION]...", purpose);
+        exit(EXIT_CLEAN);
+    }
+    struct error e = {0};
+    if (options_parse(all, argc, argv, NULL, &e))
+        exit_usage(d->process, &e);
+    enum log_level level;
+    if (log_level_parse(common.log_level, &level) != 0) {
+        error_set(&e, ERROR_USAGE, "--log-level: %.40s is none of error, warn, info, debug",
+                  common.log_level);
+        exit_usage(d->process, &e);
+    }
+    if (common.config_dump) {
+        options_print_values(all);
+        exit(EXIT_CLEAN);
+    }
+    log_init(d->process, level);
+    if (!common.run) {
+        if (run_dir_path(NULL, d->run, &e))
+            exit_usage(d->process, &e);
+    } else if (strlen(common.run) >= sizeof d->run) {
+        error_set(&e, ERROR_USAGE, "--run: a path of at most %zu bytes is needed",
+                  sizeof d->run - 1);
+        exit_usage(d->process, &e);
+    } else {
+        memcpy(d->run, common.run, strlen(common.run) + 1);
+    }
+}
+
+static void drain(int event_fd)
+{
+    uint64_t count;
+    ssize_t n = read(event_fd, &count, sizeof count);
+    (void)n;
+}
+
+static void raise_event(int event_fd)
+{
+    uint64_t one = 1;
+    ssize_t n = write(event_fd, &one, sizeof one);
+    (void)n; /* an eventfd at its limit is readable already */
+}
+
+/* The control thread has been in one request for longer than the watchdog allows. */
+static bool control_thread_hangs(const struct daemon_internal *i)
+{
+    uint64_t since = atomic_load(&i->handler_since_ns);
+    return since != 0 && clock_ns() - since > i->watchdog_us * 1000u;
+}
+
+static void on_signal(int signal_number)
+{
+    int saved_errno = errno;
+    atomic_store(&internal.last_signal, signal_number);
+    raise_event(internal.signal_event);
+    errno = saved_errno;
+}
+
+static void take_signal(struct daemon *d)
+{
+    drain(d->internal->signal_event);
+    log_info("%s: stopping", strsignal(atomic_load(&d->internal->last_signal)));
+    daemon_request_stop(d, EXIT_CLEAN);
+}
+
+static void stop_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
+}
+
+static void *signals_main(void *arg)
+{
+    struct daemon *d = arg;
+    struct daemon_internal *i = d->internal;
+    sigset_t set;
+    prctl(PR_SET_NAME, "signals");
+    stop_signals(&set);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    /* Twice an interval, as systemd recommends. */
+    int timeout_ms = i->watchdog_us ? (int)(i->watchdog_us / 2000u) : -1;
+    for (;;) {
+        struct pollfd fds[] = {{i->signal_event, POLLIN, 0},
+                               {i->shutdown_event, POLLIN, 0},
+                               {i->thread_event, POLLIN, 0}};
+        int n = poll(fds, 3, timeout_ms);
+        if (i->watchdog_us && !control_thread_hangs(i))
+            notify_send("WATCHDOG=1", false);
+        if (n <= 0)
+            continue;
+        if (fds[2].revents)
+            return NULL;
+        if (fds[1].revents) {
+            drain(i->shutdown_event);
+            poll(NULL, 0, SHUTDOWN_DELAY_MS);
+            daemon_request_stop(d, EXIT_CLEAN);
+        }
+        if (fds[0].revents)
+            take_signal(d);
+    }
+}
+
+static void start_signals(struct daemon *d)
+{
+    struct daemon_internal *i = d->internal;
+    struct error e = {0};
+    sigset_t set;
+    stop_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    i->signal_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    i->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    i->shutdown_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    i->thread_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (i->signal_event < 0 || i->stop_event < 0 || i->shutdown_event < 0 || i->thread_event < 0) {
+        error_set(&e, ERROR_IO, "cannot create the event descriptors: %m");
+        daemon_fail(d, EXIT_RETRY, &e);
+    }
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    action.sa_mask = set;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+    i->watchdog_us = notify_watchdog_us();
+    int failed = pthread_create(&i->signals, NULL, signals_main, d);
+    if (failed) {
+        error_set(&e, ERROR_IO, "cannot start a thread: %s", strerror(failed));
+        daemon_fail(d, EXIT_RETRY, &e);
+    }
+    i->signals_running = true;
+}
+
+void daemon_start(struct daemon *d, const char *process, const char *purpose,
+                  const struct option_spec *table, int argc, char **argv)
+{
+    *d = (struct daemon){.process = process, .started_ns = clock_ns(), .internal = &internal};
+    parse_options(d, purpose, table, argc, argv);
+    char name[16]; /* as long as the kernel keeps */
+    snprintf(name, sizeof name, "moed-%s", process);
+    prctl(PR_SET_NAME, name);
+    snprintf(internal.state, sizeof internal.state, "starting");
+
+    struct error e = {0};
+    if (run_dir_create(d->run, &e))
+        daemon_fail(d, EXIT_PERMANENT, &e);
+    if (run_dir_lock(d->run, process, &e))
+        daemon_fail(d, EXIT_RETRY, &e);
+    d->metrics = internal.metrics = metrics_new();
+    if (!d->metrics) {
+        error_set(&e, ERROR_MEMORY, "no memory for the metrics");
+        daemon_fail(d, EXIT_RETRY, &e);
+    }
+    start_signals(d);
+    log_info("moed %s starts in %s (pid %d)", MOED_VERSION, d->run, (int)getpid());
+}
+
+void daemon_copy_state(struct daemon *d, char out[DAEMON_STATE_BYTES])
+{
+    pthread_mutex_lock(&d->internal->state_lock);
+    memcpy(out, d->internal->state, DAEMON_STATE_BYTES);
+    pthread_mutex_unlock(&d->internal->state_lock);
+}
+
+void daemon_status(struct daemon *d, const char *format, ...)
+{
+    char state[DAEMON_STATE_BYTES], message[DAEMON_STATE_BYTES + 16];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(state, sizeof state, format, args);
+    va_end(args);
+    for (char *c = state; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = '?'; /* one line, whatever a model's name holds */
+    pthread_mutex_lock(&d->internal->state_lock);
+    memcpy(d->internal->state, state, sizeof state);
+    pthread_mutex_unlock(&d->internal->state_lock);
+    snprintf(message, sizeof message, "STATUS=%s", state);
+    notify_send(message, false);
+}
+
+void daemon_ready(struct daemon *d)
+{
+    atomic_store(&d->ready, true);
+    notify_send("READY=1", true);
+    log_info("ready after %.1f s", (double)(clock_ns() - d->started_ns) * 1e-9);
+}
+
+void daemon_request_stop(struct daemon *d, int exit_code)
+{
+    bool first = !atomic_exchange(&d->stopping, true);
+    if (first)
+        atomic_store(&d->internal->exit_code, exit_code);
+    raise_event(d->internal->stop_event);
+}
+
+int daemon_wait(struct daemon *d)
+{
+    struct pollfd fd = {d->internal->stop_event, POLLIN, 0};
+    while (poll(&fd, 1, -1) <= 0)
+        ;
+    return atomic_load(&d->internal->exit_code);
+}
+
+int daemon_stop_fd(const struct daemon *d)
+{
+    return d->internal->stop_event;
+}
+
+void daemon_stop(struct daemon *d)
+{
+    struct daemon_internal *i = d->internal;
+    atomic_store(&d->stopping, true);
+    notify_send("STOPPING=1\nSTATUS=stopping", false);
+    rpc_server_stop(i->server);
+    i->server = NULL;
+    if (i->signals_running) {
+        raise_event(i->thread_event);
+        pthread_join(i->signals, NULL);
+        i->signals_running = false;
+    }
+    log_info("stopped");
+}
+
+void daemon_fail(struct daemon *d, int exit_code, const struct error *e)
+{
+    char status[ERROR_TEXT_BYTES + 16];
+    snprintf(status, sizeof status, "STATUS=%s", e->text);
+    notify_send(status, false);
+    log_error("%s", e->text);
+    _exit(exit_code); /* other threads run: nothing of theirs may be torn down under them */
+}

@@ -1,0 +1,34 @@
+/* What daemon.c (life) and serve.c (control socket) share of a daemon. */
+#ifndef MOED_DAEMON_INTERNAL_H
+#define MOED_DAEMON_INTERNAL_H
+
+#include "daemon/daemon.h"
+
+#include <pthread.h>
+
+#define DAEMON_STATE_BYTES 256
+
+struct daemon_internal {
+    struct metrics *metrics; /* also reachable when main's frame is gone: threads may still count */
+    struct rpc_server *server;
+    const struct daemon_handlers *handlers;
+    void *handlers_arg;
+
+    pthread_mutex_t state_lock;
+    char state[DAEMON_STATE_BYTES]; /* guarded by state_lock */
+
+    int stop_event;     /* eventfd, readable once stopping */
+    int shutdown_event; /* eventfd: a client asked; the signals thread stops us a moment later */
+    int thread_event;   /* eventfd: the signals thread is to end */
+    int signal_event;   /* eventfd: the signal handler has set last_signal */
+    _Atomic int last_signal;
+    bool signals_running;
+    pthread_t signals;
+    _Atomic int exit_code;
+    _Atomic uint64_t handler_since_ns; /* when the request being handled began; 0: none is */
+    uint64_t watchdog_us;              /* 0: no watchdog */
+};
+
+void daemon_copy_state(struct daemon *d, char out[DAEMON_STATE_BYTES]);
+
+#endif

@@ -1,0 +1,41 @@
+/* Finding programs; see program_find.h. */
+#include "daemon/program_find.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool try_path(const char *dir, const char *below, const char *name, char out[PATH_MAX])
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s%s/%s", dir, below, name);
+    if (n < 0 || n >= (int)sizeof path || access(path, X_OK) != 0)
+        return false;
+    memcpy(out, path, (size_t)n + 1);
+    return true;
+}
+
+enum error_code program_find(const char *name, const char *bindir, char out[PATH_MAX],
+                             struct error *e)
+{
+    static const char *const below[] = {"",           "/../libexec/moed", "/../memd",
+                                        "/../worker", "/../cpuexec",      "/../deploy",
+                                        "/../client"};
+    if (bindir && try_path(bindir, "", name, out))
+        return ERROR_OK;
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return error_set(e, ERROR_IO, "cannot read /proc/self/exe: %m");
+    self[n] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++)
+        if (try_path(self, below[i], name, out))
+            return ERROR_OK;
+    return error_set(e, ERROR_NOT_FOUND,
+                     "the program %s is neither beside this one (%.200s) nor in its build tree: "
+                     "reinstall moed",
+                     name, self);
+}

@@ -1,0 +1,211 @@
+/* Matrix products on a pool of threads; see exec.h. Experts stand in experts.c. */
+#include "exec/exec.h"
+#include "exec/internal.h"
+
+#include "base/checked.h"
+
+#include <cblas.h>
+#include <stdlib.h>
+#include <string.h>
+
+void openblas_set_num_threads(int n); /* not in every cblas.h */
+
+static void *allocate(size_t bytes)
+{
+    return aligned_alloc(TILE_ALIGN, round_up(bytes ? bytes : 1, TILE_ALIGN));
+}
+
+bool exec_quantizes(enum tensor_type type)
+{
+    return tensor_type_info(type)->block_values > 1;
+}
+
+static bool allocate_all(struct exec *x)
+{
+    const struct exec_limits *l = &x->limits;
+    unsigned n_threads = pool_thread_count(x->pool);
+    for (int i = 0; i < EXEC_SLOTS; i++)
+        if (!(x->slots[i].memory = allocate(act_bytes(l->max_cols, l->max_tokens))))
+            return false;
+    size_t hidden = (size_t)l->max_task_rows * round_up(l->max_width, TILE_ROWS);
+    x->gate = allocate(hidden * sizeof(float));
+    x->up = allocate(hidden * sizeof(float));
+    x->hidden = allocate(hidden * sizeof(float));
+    x->hidden_bytes = act_bytes((uint32_t)round_up(l->max_width, 32), l->max_task_rows) +
+                      (size_t)EXEC_MAX_PARTS * 4 * TILE_ALIGN;
+    x->hidden_memory = allocate(x->hidden_bytes);
+    x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
+    x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
+    x->scratch = calloc(n_threads, sizeof *x->scratch);
+    if (!x->gate || !x->up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks ||
+        !x->scratch)
+        return false;
+    if (!x->blas)
+        return true;
+    size_t gather = (size_t)l->max_tokens * l->max_cols;
+    for (unsigned t = 0; t < n_threads; t++) {
+        x->scratch[t].weights = allocate((size_t)EXEC_CHUNK_ROWS * l->max_cols * sizeof(float));
+        x->scratch[t].inputs = allocate(gather * sizeof(float));
+        if (!x->scratch[t].weights || !x->scratch[t].inputs)
+            return false;
+    }
+    return true;
+}
+
+enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
+                         struct exec **out, struct error *e)
+{
+    struct exec *x = calloc(1, sizeof *x);
+    if (x) {
+        x->pool = pool;
+        x->limits = *limits;
+        x->blas = blas;
+        x->kernels = kernels_get();
+    }
+    if (!x || !allocate_all(x)) {
+        exec_free(x);
+        return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
+                         limits->max_tokens);
+    }
+    openblas_set_num_threads(1); /* our threads call it, each for its rows */
+    *out = x;
+    return ERROR_OK;
+}
+
+void exec_free(struct exec *x)
+{
+    if (!x)
+        return;
+    for (int i = 0; i < EXEC_SLOTS; i++)
+        free(x->slots[i].memory);
+    for (unsigned t = 0; x->scratch && t < pool_thread_count(x->pool); t++) {
+        free(x->scratch[t].weights);
+        free(x->scratch[t].inputs);
+    }
+    free(x->scratch);
+    free(x->gate);
+    free(x->up);
+    free(x->hidden);
+    free(x->hidden_memory);
+    free(x->parts);
+    free(x->chunks);
+    free(x);
+}
+
+struct pool *exec_pool(const struct exec *x)
+{
+    return x->pool;
+}
+
+void exec_set_progress(struct exec *x, _Atomic uint64_t *progress)
+{
+    x->progress = progress;
+}
+
+void exec_each(struct exec *x, pool_work *work, void *arg, uint32_t n_chunks)
+{
+    pool_run(x->pool, work, arg, n_chunks);
+}
+
+struct quantize_job {
+    struct exec *x;
+    struct activations *a;
+};
+
+static void quantize_chunk(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct quantize_job *job = arg;
+    (void)thread;
+    job->x->kernels->quantize(job->a, chunk, 1);
+}
+
+const struct activations *exec_prepare(struct exec *x, unsigned slot, const float *values,
+                                       size_t stride, uint32_t n_tokens, uint32_t cols,
+                                       bool quantize)
+{
+    struct activations *a = &x->slots[slot].activations;
+    act_bind(a, x->slots[slot].memory, cols, n_tokens, values, stride);
+    if (quantize && n_tokens < 4)
+        x->kernels->quantize(a, 0, n_tokens);
+    else if (quantize)
+        pool_run(x->pool, quantize_chunk, &(struct quantize_job){x, a}, n_tokens);
+    return a;
+}
+
+/* y[i][16 * tile_first + ...] by BLAS: the weights of a few tile rows as float32, times the gathered
+ * inputs. */
+static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *m,
+                          uint32_t tile_first, uint32_t tile_count, const struct activations *a,
+                          const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
+                          bool accumulate)
+{
+    struct exec_scratch *s = &x->scratch[thread];
+    uint32_t row_first = tile_first * TILE_ROWS;
+    uint32_t n_rows = tile_count * TILE_ROWS;
+    if (row_first + n_rows > m->rows)
+        n_rows = m->rows - row_first;
+    tile_unpack_rows(m, row_first, n_rows, s->weights);
+    const float *inputs = a->x;
+    size_t stride = a->x_stride;
+    if (tokens) {
+        for (uint32_t i = 0; i < n_tokens; i++)
+            memcpy(s->inputs + (size_t)i * m->cols, a->x + tokens[i] * a->x_stride,
+                   m->cols * sizeof(float));
+        inputs = s->inputs;
+        stride = m->cols;
+    }
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_tokens, (int)n_rows, (int)m->cols,
+                1.0f, inputs, (int)stride, s->weights, (int)m->cols, accumulate ? 1.0f : 0.0f,
+                y + row_first, (int)y_stride);
+}
+
+void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
+                        uint32_t tile_first, uint32_t tile_count, const struct activations *a,
+                        const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
+                        bool accumulate)
+{
+    if (x->blas && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
+        multiply_blas(x, thread, m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
+                      accumulate);
+    else
+        x->kernels->multiply(m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
+                             accumulate);
+    if (x->progress)
+        atomic_fetch_add_explicit(x->progress, 1, memory_order_relaxed);
+}
+
+struct multiply_job {
+    struct exec *x;
+    const struct matrix *m;
+    const struct activations *a;
+    float *y;
+    size_t y_stride;
+    bool accumulate;
+    uint32_t n_tiles, tiles_a_chunk;
+};
+
+static void multiply_chunk(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct multiply_job *j = arg;
+    uint32_t first = chunk * j->tiles_a_chunk;
+    uint32_t count = j->n_tiles - first < j->tiles_a_chunk ? j->n_tiles - first : j->tiles_a_chunk;
+    exec_multiply_part(j->x, thread, j->m, first, count, j->a, NULL, j->a->n_tokens, j->y,
+                       j->y_stride, j->accumulate);
+}
+
+/* Chunks large enough to pay for taking them, small enough for the threads to finish together. */
+uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles)
+{
+    uint32_t n = n_tiles / (pool_thread_count(x->pool) * 4);
+    uint32_t most = EXEC_CHUNK_ROWS / TILE_ROWS;
+    return n < 1 ? 1 : n > most ? most : n;
+}
+
+void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
+                   size_t y_stride, bool accumulate)
+{
+    struct multiply_job job = {x, m, a, y, y_stride, accumulate, tile_row_count(m->rows), 0};
+    job.tiles_a_chunk = exec_tiles_a_chunk(x, job.n_tiles);
+    pool_run(x->pool, multiply_chunk, &job,
+             (job.n_tiles + job.tiles_a_chunk - 1) / job.tiles_a_chunk);
+}

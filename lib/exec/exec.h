@@ -1,0 +1,66 @@
+/* Running matrix products and experts on the threads of one process.
+ *
+ * Results are those of kernels.h's definition for every token, whatever the number of threads and the batch,
+ * with one exception: where blas is set, products of BLAS_MIN_TOKENS tokens and more with float weights go
+ * through OpenBLAS (quick, but rounded in its own order).
+ *
+ * One thread uses a struct exec at a time.
+ */
+#ifndef MOED_EXEC_EXEC_H
+#define MOED_EXEC_EXEC_H
+
+#include "base/error.h"
+#include "exec/pool.h"
+#include "kernels/kernels.h"
+#include "model/pool_map.h"
+
+#include <stdatomic.h>
+
+#define BLAS_MIN_TOKENS 32
+
+struct exec;
+
+/* Limits are those of the largest call, so that nothing is allocated later. max_rows: token rows of all
+ * tasks of one exec_experts call together. */
+struct exec_limits {
+    uint32_t max_tokens;
+    uint32_t max_cols;       /* of any matrix */
+    uint32_t max_task_rows;
+    uint32_t max_width;      /* d_expert */
+};
+/* Borrows pool. */
+enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
+                         struct exec **out, struct error *e);
+void exec_free(struct exec *x); /* takes NULL */
+struct pool *exec_pool(const struct exec *x);
+/* Bumped by the threads as chunks finish, for a watcher in another process to see progress. NULL: none. */
+void exec_set_progress(struct exec *x, _Atomic uint64_t *progress);
+
+/* Activations of n_tokens rows x[t * stride], cols values each, quantised where `type` needs it. The memory
+ * is the exec's own, one of EXEC_SLOTS (a slot is reused by the next call with the same slot number). */
+enum { EXEC_SLOTS = 2 };
+const struct activations *exec_prepare(struct exec *x, unsigned slot, const float *values,
+                                       size_t stride, uint32_t n_tokens, uint32_t cols,
+                                       bool quantize);
+bool exec_quantizes(enum tensor_type type);
+
+/* y[t * y_stride + r] (+)= (W x_t)[r] for all tokens of a. */
+void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
+                   size_t y_stride, bool accumulate);
+
+/* One expert for some tokens: out[i * d_model ...] = sum over segments [first_segment, first_segment +
+ * n_segments), in order, of down(act(gate x) * up x) for token tokens[i]. */
+struct expert_task {
+    uint32_t expert;
+    uint32_t first_segment, n_segments;
+    uint32_t n_tokens;
+    const uint32_t *tokens; /* indices into the activations */
+    float *out;             /* [n_tokens][d_model] */
+};
+void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
+                  const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks);
+
+/* work over chunks, for the caller's own loops. */
+void exec_each(struct exec *x, pool_work *work, void *arg, uint32_t n_chunks);
+
+#endif

@@ -1,0 +1,119 @@
+/* Routed experts on a pool of threads; see exec.h.
+ *
+ * A call is cut into parts (one segment of one task) and runs in three steps, each spread over all threads
+ * by chunks of rows, so that one expert keeps all cores busy and many finish together:
+ *   1. gate and up rows of every part, multiplied and activated: hidden values;
+ *   2. hidden values quantised, where the down matrix is;
+ *   3. down rows of every task: its segments in order, each added to the sum of those before.
+ */
+#include "exec/internal.h"
+
+#include "base/checked.h"
+
+#include <string.h>
+
+static size_t part_stride(const struct expert_part *part)
+{
+    return round_up(part->gate.rows, TILE_ROWS);
+}
+
+static void up_chunk(void *arg, unsigned thread, uint32_t index)
+{
+    struct exec *x = arg;
+    const struct expert_chunk *c = &x->chunks[index];
+    const struct expert_part *p = &x->parts[c->part];
+    const struct expert_task *t = p->task;
+    size_t stride = part_stride(p);
+    float *gate = x->gate + p->hidden, *up = x->up + p->hidden, *hidden = x->hidden + p->hidden;
+    exec_multiply_part(x, thread, &p->gate, c->tile_first, c->tile_count, x->input, t->tokens,
+                       t->n_tokens, gate, stride, false);
+    exec_multiply_part(x, thread, &p->up, c->tile_first, c->tile_count, x->input, t->tokens,
+                       t->n_tokens, up, stride, false);
+    size_t first = (size_t)c->tile_first * TILE_ROWS;
+    size_t n = (size_t)c->tile_count * TILE_ROWS;
+    if (first + n > p->gate.rows)
+        n = p->gate.rows - first;
+    for (uint32_t i = 0; i < t->n_tokens; i++)
+        x->kernels->gated(ACTIVATION_SILU, gate + i * stride + first, up + i * stride + first,
+                          hidden + i * stride + first, n);
+}
+
+static void quantize_part(void *arg, unsigned thread, uint32_t index)
+{
+    struct exec *x = arg;
+    struct expert_part *p = &x->parts[index];
+    (void)thread;
+    if (exec_quantizes(p->down.type))
+        x->kernels->quantize(&p->h, 0, p->task->n_tokens);
+}
+
+static void down_chunk(void *arg, unsigned thread, uint32_t index)
+{
+    struct exec *x = arg;
+    const struct expert_chunk *c = &x->chunks[index];
+    const struct expert_part *p = &x->parts[c->part];
+    const struct expert_task *t = p->task;
+    for (uint32_t s = 0; s < t->n_segments; s++)
+        exec_multiply_part(x, thread, &p[s].down, c->tile_first, c->tile_count, &p[s].h, NULL,
+                           t->n_tokens, t->out, p->down.rows, s > 0);
+}
+
+static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
+{
+    uint32_t n_tiles = tile_row_count(rows);
+    uint32_t step = exec_tiles_a_chunk(x, n_tiles);
+    while ((n_tiles + step - 1) / step > EXEC_MAX_CHUNKS / EXEC_MAX_PARTS)
+        step++;
+    for (uint32_t first = 0; first < n_tiles; first += step)
+        x->chunks[x->n_chunks++] = (struct expert_chunk){
+            part, first, n_tiles - first < step ? n_tiles - first : step};
+}
+
+/* The parts of one task; their hidden values follow each other in the scratch. */
+static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer,
+                      const struct expert_task *t, size_t *hidden, size_t *memory)
+{
+    for (uint32_t s = 0; s < t->n_segments; s++) {
+        struct expert_part *p = &x->parts[x->n_parts++];
+        p->task = t;
+        pool_map_segment(map, layer, t->expert, t->first_segment + s, &p->gate, &p->up, &p->down);
+        p->hidden = *hidden;
+        *hidden += part_stride(p) * t->n_tokens;
+        act_bind(&p->h, (uint8_t *)x->hidden_memory + *memory, p->down.cols, t->n_tokens,
+                 x->hidden + p->hidden, part_stride(p));
+        if (exec_quantizes(p->down.type))
+            *memory += round_up(act_bytes(p->down.cols, t->n_tokens), TILE_ALIGN);
+    }
+}
+
+static void run_pass(struct exec *x)
+{
+    x->n_chunks = 0;
+    for (uint32_t i = 0; i < x->n_parts; i++)
+        add_chunks(x, i, x->parts[i].gate.rows);
+    pool_run(x->pool, up_chunk, x, x->n_chunks);
+    bool quantizes = false;
+    x->n_chunks = 0;
+    for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments) {
+        quantizes |= exec_quantizes(x->parts[i].down.type);
+        add_chunks(x, i, x->parts[i].down.rows);
+    }
+    if (quantizes)
+        pool_run(x->pool, quantize_part, x, x->n_parts);
+    pool_run(x->pool, down_chunk, x, x->n_chunks);
+}
+
+void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
+                  const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks)
+{
+    x->input = a;
+    for (uint32_t first = 0; first < n_tasks;) {
+        size_t hidden = 0, memory = 0;
+        x->n_parts = 0;
+        uint32_t i = first;
+        for (; i < n_tasks && x->n_parts + tasks[i].n_segments <= EXEC_MAX_PARTS; i++)
+            add_parts(x, map, layer, &tasks[i], &hidden, &memory);
+        run_pass(x);
+        first = i;
+    }
+}

@@ -1,0 +1,59 @@
+/* What exec.c and experts.c share. */
+#ifndef MOED_EXEC_INTERNAL_H
+#define MOED_EXEC_INTERNAL_H
+
+#include "exec/exec.h"
+
+/* Rows of one chunk of work at most (a multiple of TILE_ROWS). */
+#define EXEC_CHUNK_ROWS 128
+/* Parts (an expert's segment for its tokens) and chunks of one exec_experts pass; more run in several
+ * passes. */
+#define EXEC_MAX_PARTS  1024
+#define EXEC_MAX_CHUNKS 16384
+
+struct exec_scratch {
+    float *weights; /* [EXEC_CHUNK_ROWS][max_cols] */
+    float *inputs;  /* [max_tokens][max_cols] */
+};
+
+/* One segment of one task. */
+struct expert_part {
+    const struct expert_task *task;
+    struct matrix gate, up, down;
+    size_t hidden; /* offset of its rows in gate, up, hidden: [n_tokens][width rounded to 16] */
+    struct activations h;
+};
+
+struct expert_chunk {
+    uint32_t part; /* the part, or the first part of the task for `down` */
+    uint32_t tile_first, tile_count;
+};
+
+struct exec {
+    struct pool *pool;
+    struct exec_limits limits;
+    bool blas;
+    const struct kernels *kernels;
+    _Atomic uint64_t *progress;
+    struct {
+        void *memory;
+        struct activations activations;
+    } slots[EXEC_SLOTS];
+    struct exec_scratch *scratch; /* [threads] */
+    /* experts */
+    float *gate, *up, *hidden;
+    void *hidden_memory;
+    size_t hidden_bytes;
+    struct expert_part *parts;
+    struct expert_chunk *chunks;
+    uint32_t n_parts, n_chunks;
+    const struct activations *input; /* of the call under way */
+};
+
+void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
+                        uint32_t tile_first, uint32_t tile_count, const struct activations *a,
+                        const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
+                        bool accumulate);
+uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles);
+
+#endif

@@ -1,0 +1,40 @@
+/* A bounds-checked walk over the bytes of one untrusted file. The first failure is kept: it fills
+ * the error with file, byte offset, what was found and what was expected, and all later reads fail
+ * too. */
+#ifndef MOED_GGUF_CURSOR_H
+#define MOED_GGUF_CURSOR_H
+
+#include "base/error.h"
+#include "gguf/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cursor {
+    const uint8_t *data;
+    uint64_t len, pos;
+    const char *file; /* for messages */
+    struct error *error;
+    enum error_code code; /* ERROR_OK until something failed */
+};
+
+/* Little-endian reads; `what` names the thing in "the file ends within WHAT". */
+bool cursor_u32(struct cursor *c, const char *what, uint32_t *out);
+bool cursor_u64(struct cursor *c, const char *what, uint64_t *out);
+/* A 64-bit length, then so many bytes, at most max_len. */
+bool cursor_string(struct cursor *c, const char *what, uint64_t max_len, struct gguf_string *out);
+bool cursor_skip(struct cursor *c, const char *what, uint64_t bytes);
+
+/* Record a failure at byte `at` of the file: "FILE: byte AT: TEXT". Returns false. */
+bool cursor_fail(struct cursor *c, enum error_code code, uint64_t at, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Untrusted text fit for a message: at most 60 bytes, what is not printable UTF-8 as '?'. */
+#define SHOWN_BYTES 64
+struct shown {
+    char text[SHOWN_BYTES];
+};
+struct shown shown_text(const char *data, uint64_t len);
+
+#endif

@@ -1,0 +1,116 @@
+/* GGUF model files, versions 2 and 3, read through a memory map; single or split files.
+ *
+ * A file is untrusted: every count, length, offset and string is checked against the file before
+ * use, nothing is allocated that the file's own size does not justify, and an error is one line:
+ * what, where in the file (byte offset), what was expected. Specification: ggml's docs/gguf.md.
+ *
+ * A struct gguf is immutable after opening: any number of threads may read it. It owns the
+ * mappings; strings and arrays returned point into them and live until gguf_close.
+ */
+#ifndef MOED_GGUF_GGUF_H
+#define MOED_GGUF_GGUF_H
+
+#include "base/error.h"
+#include "gguf/tensor_type.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum gguf_value_type {
+    GGUF_U8 = 0,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+};
+
+struct gguf_string {
+    const char *data; /* not NUL-terminated; any bytes */
+    uint64_t len;
+};
+
+/* A scalar or an array. data is unaligned and little-endian: read it with memcpy. Strings stand in
+ * it as in the file, a 64-bit length before each: read them with gguf_get_string and
+ * gguf_next_string. */
+struct gguf_kv {
+    struct gguf_string key;
+    enum gguf_value_type type;         /* GGUF_ARRAY for arrays */
+    enum gguf_value_type element_type; /* the type itself for scalars */
+    uint64_t count;                    /* 1 for scalars */
+    const uint8_t *data;
+    uint64_t bytes; /* of data */
+};
+
+#define GGUF_NAME_BYTES 128
+#define GGUF_MAX_DIMS   4
+
+struct gguf_tensor {
+    char name[GGUF_NAME_BYTES];
+    enum tensor_type type; /* any type of the list, computed with or not */
+    uint32_t n_dims;
+    uint64_t ne[GGUF_MAX_DIMS]; /* ne[0] is contiguous (columns); absent dimensions are 1 */
+    uint64_t bytes;
+    uint32_t file;   /* index of the split file */
+    uint64_t offset; /* absolute, in that file */
+};
+
+struct gguf;
+
+/* Open PATH; where it is the first of NAME-00001-of-0000N.gguf, the others too (any of them may be
+ * named). Checks everything that can be checked without knowing the architecture. */
+enum error_code gguf_open(const char *path, struct gguf **out, struct error *e);
+
+/* The same from memory that holds at least the metadata of one file (gguf_metadata of another
+ * struct gguf): keys and tensor descriptions, no tensor data and no check of offsets against a
+ * size. Borrows data. */
+enum error_code gguf_open_metadata(const void *data, size_t len, const char *name,
+                                   struct gguf **out, struct error *e);
+void gguf_close(struct gguf *g); /* takes NULL */
+
+uint32_t gguf_version(const struct gguf *g);
+const char *gguf_path(const struct gguf *g, uint32_t file);
+uint32_t gguf_file_count(const struct gguf *g);
+int gguf_fd(const struct gguf *g, uint32_t file); /* for pread; stays owned by g */
+uint64_t gguf_file_bytes(const struct gguf *g, uint32_t file);
+/* The first file's bytes from its start to the end of its tensor descriptions. */
+const void *gguf_metadata(const struct gguf *g, size_t *len);
+
+uint64_t gguf_kv_count(const struct gguf *g);
+const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i);
+const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL when absent */
+
+uint64_t gguf_tensor_count(const struct gguf *g); /* over all files */
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
+const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
+/* The tensor's data in the mapping; NULL for a struct gguf from metadata. Loading uses gguf_fd and
+ * pread instead, for a file that shrinks under a mapping kills the reader. */
+const void *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
+
+/* Typed access. Integers convert between widths where the value fits (a negative one or one too
+ * large is ERROR_FORMAT naming key, value and expected range); floats between F32 and F64. Absent:
+ * ERROR_NOT_FOUND naming the key and the file. */
+enum error_code gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *e);
+enum error_code gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *e);
+enum error_code gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *e);
+enum error_code gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
+                                struct error *e);
+/* The same with a default where the key is absent (a wrong type is still an error). */
+enum error_code gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t absent,
+                                uint32_t *out, struct error *e);
+enum error_code gguf_get_f32_or(const struct gguf *g, const char *key, float absent, float *out,
+                                struct error *e);
+enum error_code gguf_get_bool_or(const struct gguf *g, const char *key, bool absent, bool *out,
+                                 struct error *e);
+
+/* Walk an array of strings: cursor starts at 0 and is advanced; false at the end. */
+bool gguf_next_string(const struct gguf_kv *array, uint64_t *cursor, struct gguf_string *out);
+
+#endif

@@ -1,0 +1,66 @@
+/* What the sources of lib/gguf share: the opened model, the parser of one file, the sorted name
+ * index. */
+#ifndef MOED_GGUF_INTERNAL_H
+#define MOED_GGUF_INTERNAL_H
+
+#include "gguf/cursor.h"
+#include "gguf/gguf.h"
+
+/* The keys of one file. */
+struct kv_list {
+    struct gguf_kv *items;
+    uint64_t count;
+    uint32_t *sorted; /* indices of items, by key */
+};
+
+struct gguf_file {
+    char *path;
+    int fd; /* -1 for metadata in memory */
+    const uint8_t *data;
+    uint64_t bytes;
+    bool mapped;
+    uint64_t metadata_bytes; /* from the start to the end of the tensor descriptions */
+};
+
+struct gguf {
+    uint32_t version;
+    struct gguf_file *files;
+    uint32_t file_count;
+    struct kv_list keys; /* of the first file */
+    struct gguf_tensor *tensors;
+    uint64_t tensor_count, tensor_capacity;
+    uint32_t *tensors_sorted; /* indices of tensors, by name */
+};
+
+/* Parse file number `index` of g, append its tensors to g, its keys to the empty *keys (also on
+ * failure the caller frees them). check_extent: tensor data must lie inside the file. */
+enum error_code gguf_parse_file(struct gguf *g, uint32_t index, bool check_extent,
+                                struct kv_list *keys, struct error *e);
+
+/* Sort the names of all tensors; a name that stands twice is an error. */
+enum error_code gguf_index_tensors(struct gguf *g, struct error *e);
+
+/* Sorts keys->items into keys->sorted; a key that stands twice is an error. */
+enum error_code kv_list_index(struct kv_list *keys, const char *path, struct error *e);
+const struct gguf_kv *kv_list_find(const struct kv_list *keys, const char *key);
+void kv_list_free(struct kv_list *keys);
+
+/* The value of an integer key as 64 bits; path is for messages. ERROR_NOT_FOUND where absent. */
+enum error_code kv_list_integer(const struct kv_list *keys, const char *path, const char *key,
+                                uint64_t max, uint64_t *out, struct error *e);
+
+const char *gguf_value_type_name(uint32_t type);
+/* Bytes of a scalar of this type; 0 for strings, arrays and unknown types. */
+uint64_t gguf_value_bytes(uint32_t type);
+
+/* Open and map one more file as g->files[g->file_count]; refuses what is no regular file. */
+enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e);
+
+/* Frees all that g owns, not g itself. */
+void gguf_fini(struct gguf *g);
+
+/* Split files: where the keys of the only file of g say that it is one part of several, open them
+ * all. Any part may have been named; on success g->keys are the first part's. */
+enum error_code gguf_open_parts(struct gguf *g, struct error *e);
+
+#endif

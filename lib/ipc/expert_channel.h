@@ -1,0 +1,101 @@
+/* The data plane between a worker and the CPU executor: one layer's expert work through shared
+ * memory.
+ *
+ * The worker makes the region (a sealed memfd), lays it out, and offers it over the executor's
+ * lease socket (EXPERT_OFFER with the fd; the answer is EXPERT_ACCEPT or EXPERT_REFUSE). Then for
+ * each layer the worker writes token activations, tasks and token indices, pushes one job record on
+ * `jobs` and rings; the executor writes the tasks' rows of `out`, and pushes one completion record
+ * on `completions`. One job is under way at a time, so the areas are reused.
+ *
+ * A task is one expert's segments for some tokens. Its result is the sum over its segments in
+ * order, a row for each token: results of different tasks are combined by the worker in the order
+ * of the expert's rank, so they do not depend on who computed them or when.
+ *
+ * `progress` is bumped by the executor as it computes: a worker that sees neither completion nor
+ * progress for EXPERT_STALL_MS takes the job back and computes it itself; it then never uses this
+ * region again, so a late executor writes where nobody reads.
+ *
+ * What the executor reads from the region is input: job, tasks and indices are copied once and
+ * checked.
+ */
+#ifndef MOED_IPC_EXPERT_CHANNEL_H
+#define MOED_IPC_EXPERT_CHANNEL_H
+
+#include "base/error.h"
+#include "ipc/ring.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define EXPERT_CHANNEL_MAGIC   0x4e4843584d30ull
+#define EXPERT_CHANNEL_VERSION 1u
+#define EXPERT_STALL_MS        1000
+#define EXPERT_RING_RECORDS    16
+
+/* lease_message.kind on the executor's lease socket. OFFER: value[0] bytes of the region, value[1]
+ * the pool generation. REFUSE: value[0] an enum error_code. */
+enum { EXPERT_OFFER = 0x100, EXPERT_ACCEPT, EXPERT_REFUSE };
+
+struct expert_channel_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t max_tokens; /* rows of x */
+    uint32_t max_tasks;
+    uint32_t max_rows; /* rows of out and entries of indices: over all tasks of a job */
+    uint32_t d_model;
+    uint32_t reserved;
+    uint64_t pool_generation;
+    uint64_t bytes;
+    uint64_t jobs_offset, completions_offset, tasks_offset, indices_offset, x_offset, out_offset;
+    _Alignas(64) _Atomic uint64_t progress; /* written by the executor */
+};
+_Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
+
+/* A record of `jobs`. */
+struct expert_job {
+    uint64_t sequence;
+    uint32_t layer;
+    uint32_t n_tokens; /* rows of x */
+    uint32_t n_tasks;
+    uint32_t pad[11];
+};
+_Static_assert(sizeof(struct expert_job) == RING_RECORD_BYTES, "ring record");
+
+/* A record of `completions`. */
+struct expert_completion {
+    uint64_t sequence;
+    uint32_t status; /* enum error_code: not OK means that the job was refused, out is undefined */
+    uint32_t reserved;
+    uint64_t compute_ns;
+    uint64_t pad[5];
+};
+_Static_assert(sizeof(struct expert_completion) == RING_RECORD_BYTES, "ring record");
+
+struct expert_task_record {
+    uint32_t expert;
+    uint32_t first_segment, n_segments;
+    uint32_t first_row; /* of indices and out */
+    uint32_t n_rows;
+};
+_Static_assert(sizeof(struct expert_task_record) == 20, "shared layout");
+
+/* Either end, attached. Borrows the mapping. */
+struct expert_channel {
+    struct expert_channel_header *header;
+    uint32_t max_tokens, max_tasks, max_rows, d_model; /* checked copies */
+    struct ring jobs, completions;
+    struct expert_task_record *tasks; /* [max_tasks] */
+    uint32_t *indices;                /* [max_rows]: token of each row */
+    float *x;                         /* [max_tokens][d_model] */
+    float *out;                       /* [max_rows][d_model] */
+};
+
+size_t expert_channel_bytes(uint32_t max_tokens, uint32_t n_used, uint32_t n_experts,
+                            uint32_t d_model);
+/* The worker lays out the zeroed region. max_rows = max_tokens * n_used; max_tasks = n_experts. */
+void expert_channel_init(void *memory, uint32_t max_tokens, uint32_t n_used, uint32_t n_experts,
+                         uint32_t d_model, uint64_t pool_generation);
+enum error_code expert_channel_attach(struct expert_channel *c, void *memory, size_t bytes,
+                                      struct error *e);
+
+#endif

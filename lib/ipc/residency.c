@@ -1,0 +1,44 @@
+/* The residency table; see residency.h. */
+#include "ipc/residency.h"
+
+#include <inttypes.h>
+
+size_t residency_bytes(uint32_t n_layers, uint32_t n_experts)
+{
+    return sizeof(struct residency_header) + (size_t)n_layers * n_experts * sizeof(uint64_t);
+}
+
+void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint64_t generation)
+{
+    struct residency_header *h = memory;
+    *h = (struct residency_header){
+        .magic = RESIDENCY_MAGIC,
+        .layout_version = RESIDENCY_LAYOUT_VERSION,
+        .n_layers = n_layers,
+        .n_experts = n_experts,
+        .generation = generation,
+    };
+}
+
+enum error_code residency_attach(struct residency_table *t, void *memory, size_t bytes,
+                                 struct error *e)
+{
+    const struct residency_header *h = memory;
+    if (bytes < sizeof *h || h->magic != RESIDENCY_MAGIC)
+        return error_set(e, ERROR_PROTOCOL, "residency table: no header found");
+    if (h->layout_version != RESIDENCY_LAYOUT_VERSION)
+        return error_set(e, ERROR_VERSION,
+                         "residency table: layout version %" PRIu32 ", expected %u",
+                         h->layout_version, RESIDENCY_LAYOUT_VERSION);
+    struct residency_table table = {
+        .header = h, .n_layers = h->n_layers, .n_experts = h->n_experts};
+    if (table.n_layers > 1u << 16 || table.n_experts > 1u << 16 ||
+        residency_bytes(table.n_layers, table.n_experts) > bytes)
+        return error_set(e, ERROR_PROTOCOL,
+                         "residency table: %" PRIu32 " layers of %" PRIu32
+                         " experts do not fit the %zu bytes there are",
+                         table.n_layers, table.n_experts, bytes);
+    table.words = (_Atomic uint64_t *)((uint8_t *)memory + sizeof *h);
+    *t = table;
+    return ERROR_OK;
+}

@@ -1,0 +1,184 @@
+/* Sealed memfds: creation, checked mapping of received ones. */
+#include "ipc/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1; older C library headers lack it */
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+static uint64_t meminfo_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (f == NULL)
+        return UINT64_MAX;
+    char line[256];
+    unsigned long long kib = 0;
+    uint64_t bytes = UINT64_MAX;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            bytes = (uint64_t)kib << 10;
+    fclose(f);
+    return bytes;
+}
+
+static bool read_number(const char *dir, const char *file, uint64_t *out)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", dir, file);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    unsigned long long n = 0;
+    bool ok = fscanf(f, "%llu", &n) == 1; /* "max" is no number: no limit */
+    fclose(f);
+    *out = n;
+    return ok;
+}
+
+/* What this process's cgroup (version 2) still allows; page cache counts as free, it is given back.
+ */
+static uint64_t cgroup_available(void)
+{
+    char line[4200], dir[4100] = "";
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (f == NULL)
+        return UINT64_MAX;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "0::%4099s", dir) == 1)
+            break;
+    fclose(f);
+    uint64_t limit = 0, used = 0;
+    if (strcmp(dir, "/") == 0)
+        dir[0] = 0;
+    if (!read_number(dir, "memory.max", &limit) || !read_number(dir, "memory.current", &used))
+        return UINT64_MAX;
+
+    char path[4400];
+    unsigned long long cache = 0, part = 0;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", dir);
+    f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "inactive_file %llu", &part) == 1 ||
+            sscanf(line, "active_file %llu", &part) == 1)
+            cache += part;
+    if (f != NULL)
+        fclose(f);
+    used = used > cache ? used - cache : 0;
+    return limit > used ? limit - used : 0;
+}
+
+static uint64_t available_bytes(void)
+{
+    uint64_t machine = meminfo_available(), group = cgroup_available();
+    return machine < group ? machine : group;
+}
+
+enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e)
+{
+    if (bytes == 0)
+        return error_set(e, ERROR_USAGE, "shared memory '%s' of 0 bytes", label);
+    /* A memfd is allocated page by page when touched, and running out then kills the process. So
+     * the question is asked now. */
+    uint64_t available = available_bytes();
+    if (bytes > available)
+        return error_set(e, ERROR_MEMORY,
+                         "shared memory '%s' needs %zu bytes and %llu are free: "
+                         "stop something or use a smaller model",
+                         label, bytes, (unsigned long long)available);
+
+    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return error_set(e, ERROR_MEMORY, "shared memory '%s': memfd_create: %m", label);
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s' of %zu bytes: %m", label, bytes);
+        goto close_fd;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot seal its size: %m", label);
+        goto close_fd;
+    }
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot map %zu bytes (%llu are free): %m",
+                  label, bytes, (unsigned long long)available);
+        goto close_fd;
+    }
+    *out = (struct shm){.fd = fd, .base = base, .bytes = bytes};
+    return ERROR_OK;
+
+close_fd:
+    close(fd);
+    return ERROR_MEMORY;
+}
+
+/* The region's size, of a descriptor that a peer sent: anything may be behind it. */
+static enum error_code check_received(int fd, size_t min_bytes, size_t *bytes, struct error *e)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0)
+        return error_set(e, ERROR_PROTOCOL, "received descriptor is no sealable memory: %m");
+    if (!(seals & F_SEAL_SHRINK))
+        return error_set(e, ERROR_PROTOCOL,
+                         "received memory is not sealed against shrinking: a truncation by its "
+                         "sender would kill this process");
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set(e, ERROR_IO, "received memory: fstat: %m");
+    if (st.st_size <= 0 || (uint64_t)st.st_size < min_bytes || (uint64_t)st.st_size > SIZE_MAX)
+        return error_set(e, ERROR_PROTOCOL,
+                         "received memory has %lld bytes, at least %zu were expected",
+                         (long long)st.st_size, min_bytes);
+    *bytes = (size_t)st.st_size;
+    return ERROR_OK;
+}
+
+enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out, struct error *e)
+{
+    size_t bytes = 0;
+    enum error_code code = check_received(fd, min_bytes, &bytes, e);
+    if (code == ERROR_OK) {
+        int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+        void *base = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+        if (base != MAP_FAILED) {
+            *out = (struct shm){.fd = fd, .base = base, .bytes = bytes};
+            return ERROR_OK;
+        }
+        if (errno == EPERM || errno == EACCES)
+            code = error_set(e, ERROR_PROTOCOL,
+                             "received memory is sealed against the writing it was received for");
+        else
+            code = error_set(e, ERROR_MEMORY, "cannot map %zu bytes of received memory: %m", bytes);
+    }
+    if (fd >= 0)
+        close(fd);
+    return code;
+}
+
+enum error_code shm_seal_writes(struct shm *s, struct error *e)
+{
+    if (fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0)
+        return ERROR_OK;
+    if (errno == EINVAL)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "shared memory: this kernel cannot seal it against new writers "
+                         "(F_SEAL_FUTURE_WRITE, Linux 5.1 or later)");
+    return error_set(e, ERROR_IO, "shared memory: cannot seal it against new writers: %m");
+}
+
+void shm_close(struct shm *s)
+{
+    if (s->base == NULL)
+        return;
+    munmap(s->base, s->bytes);
+    if (s->fd >= 0)
+        close(s->fd);
+    *s = (struct shm){.fd = -1};
+}

@@ -1,0 +1,31 @@
+/* Shared memory: sealed memfds. Nothing of it has a name in the file system, so nothing is left
+ * behind whoever is killed: the kernel frees it with the last process that holds it. */
+#ifndef MOED_IPC_SHM_H
+#define MOED_IPC_SHM_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct shm {
+    int fd; /* owned; -1 when closed */
+    void *base;
+    size_t bytes;
+};
+
+/* A new region, zeroed, mapped writable, sealed against resizing (a peer's ftruncate would kill
+ * every reader). label shows in /proc/PID/maps. Not enough memory names the bytes asked and those
+ * free. */
+enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e);
+
+/* Map a received fd (taken over, closed on failure too). Refuses one that is not sealed against
+ * shrinking or smaller than min_bytes (ERROR_PROTOCOL). */
+enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out, struct error *e);
+
+/* From now on nobody can map it writable (existing writable mappings stay). */
+enum error_code shm_seal_writes(struct shm *s, struct error *e);
+
+void shm_close(struct shm *s); /* unmaps, closes; takes a zeroed or closed one */
+
+#endif

@@ -1,0 +1,29 @@
+/* The builds of the kernels, and where the parts of struct activations lie. Private to lib/kernels. */
+#ifndef MOED_KERNELS_BUILDS_H
+#define MOED_KERNELS_BUILDS_H
+
+#include "kernels/kernels.h"
+
+extern const struct kernels kernels_portable;
+#if defined(__x86_64__)
+extern const struct kernels kernels_avx2;
+extern const struct kernels kernels_avx512;
+#endif
+
+static inline uint32_t act_blocks(uint32_t cols)
+{
+    return (cols + 31) / 32;
+}
+
+static inline size_t act_q_stride(uint32_t cols)
+{
+    return ((size_t)cols + 63) / 64 * 64;
+}
+
+/* The token that row i of y belongs to. */
+static inline uint32_t act_token(const uint32_t *tokens, uint32_t i)
+{
+    return tokens != NULL ? tokens[i] : i;
+}
+
+#endif

@@ -1,0 +1,128 @@
+/* Which build runs, and what every build shares: the layout of the activations, and rope. */
+#include "kernels/kernels.h"
+
+#include "base/checked.h"
+#include "kernels/builds.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+size_t act_bytes(uint32_t cols, uint32_t n_tokens)
+{
+    size_t per_token =
+        act_q_stride(cols) + act_blocks(cols) * (sizeof(float) + 2 * sizeof(int16_t));
+
+    return round_up(per_token * n_tokens, TILE_ALIGN);
+}
+
+void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tokens, const float *x,
+              size_t x_stride)
+{
+    uint8_t *next = memory;
+
+    /* All three begin aligned: 64 bytes are a multiple of each element's size. */
+    *a = (struct activations){.n_tokens = n_tokens, .cols = cols, .x = x, .x_stride = x_stride};
+    a->q = (int8_t *)next;
+    next += act_q_stride(cols) * n_tokens;
+    a->d = (float *)next;
+    next += sizeof(float) * act_blocks(cols) * n_tokens;
+    a->sum16 = (int16_t *)next;
+}
+
+static bool cpu_has_avx2(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+#else
+    return false;
+#endif
+}
+
+static bool cpu_has_avx512(void)
+{
+#if defined(__x86_64__)
+    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
+static bool cpu_has_any(void)
+{
+    return true;
+}
+
+/* Best first. */
+static const struct build {
+    const struct kernels *kernels;
+    bool (*runs_here)(void);
+} builds[] = {
+#if defined(__x86_64__)
+    {&kernels_avx512, cpu_has_avx512},
+    {&kernels_avx2, cpu_has_avx2},
+#endif
+    {&kernels_portable, cpu_has_any},
+};
+enum { N_BUILDS = sizeof builds / sizeof builds[0] };
+
+/* The first callers may come from several threads; they all find the same build. */
+static const struct kernels *_Atomic chosen;
+
+bool kernels_select(const char *name)
+{
+    for (int i = 0; i < N_BUILDS; i++) {
+        if (strcmp(name, "auto") != 0 && strcmp(name, builds[i].kernels->name) != 0)
+            continue;
+        if (!builds[i].runs_here())
+            continue;
+        atomic_store_explicit(&chosen, builds[i].kernels, memory_order_relaxed);
+        return true;
+    }
+    return false;
+}
+
+const struct kernels *kernels_get(void)
+{
+    const struct kernels *k = atomic_load_explicit(&chosen, memory_order_relaxed);
+
+    if (k != NULL)
+        return k;
+    kernels_select("auto"); /* always finds one: the portable build runs anywhere */
+    return atomic_load_explicit(&chosen, memory_order_relaxed);
+}
+
+const char *const *kernels_available(void)
+{
+    static const char *names[N_BUILDS + 1];
+    int n = 0;
+
+    /* Every caller writes the same values; a first call before threads start leaves no race. */
+    for (int i = 0; i < N_BUILDS; i++)
+        if (builds[i].runs_here())
+            names[n++] = builds[i].kernels->name;
+    names[n] = NULL;
+    return names;
+}
+
+void rope_apply(float *head, uint32_t rope_dims, const float *cos_sin, bool neox)
+{
+    uint32_t half = rope_dims / 2;
+
+    for (uint32_t i = 0; i < half; i++) {
+        float *a = head + (neox ? i : 2 * i);
+        float *b = neox ? a + half : a + 1;
+        float x = *a, y = *b, c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+
+        *a = x * c - y * s;
+        *b = x * s + y * c;
+    }
+}

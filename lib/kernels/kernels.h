@@ -1,0 +1,91 @@
+/* The arithmetic of moed on a CPU. One definition (the portable build of each function), and builds for
+ * AVX2 and AVX-512 that give the same bits, chosen once at start by what the CPU has.
+ *
+ * The definition of y = W x, one row:
+ *   quantised types: x is quantised once to blocks of 32: d = max|x| / 127, q = round to nearest even of
+ *   x * (1 / d) (d = 0 gives q = 0), int8. For each block of 32 columns in order, the products of quants
+ *   are summed exactly as integers (offsets and sub-block scales of the type included), and
+ *   acc = fmaf((float)isum, d_weight * d_x, acc); types with a minimum then
+ *   acc = fmaf(-(float)(m * sum_q), dmin_weight * d_x, acc).
+ *   float types: acc = fmaf((float)w, x, acc), column by column.
+ *   acc starts at 0 for each 256 columns; y = ((acc_0 + acc_1) + acc_2) + ...
+ * Each token's result depends on nothing but its own x: not on the batch, the thread or the machine.
+ */
+#ifndef MOED_KERNELS_KERNELS_H
+#define MOED_KERNELS_KERNELS_H
+
+#include "kernels/tile.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Activations of n_tokens tokens, ready to be multiplied. Borrowed memory: the caller provides
+ * act_bytes(cols, n_tokens) bytes, TILE_ALIGN aligned, and act_bind cuts them up. cols is a multiple of
+ * 32 where the weights are quantised; else any. */
+struct activations {
+    uint32_t n_tokens, cols;
+    const float *x;  /* [n_tokens][x_stride] float32; borrowed from the caller */
+    size_t x_stride; /* in floats */
+    int8_t *q;       /* [n_tokens][cols rounded up to 64] */
+    float *d;        /* [n_tokens][blocks of 32] */
+    int16_t *sum16;  /* [n_tokens][blocks of 16]: sum of 16 q */
+};
+size_t act_bytes(uint32_t cols, uint32_t n_tokens);
+void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tokens, const float *x,
+              size_t x_stride);
+
+enum activation { ACTIVATION_SILU };
+
+/* The functions of one build. */
+struct kernels {
+    const char *name; /* "portable", "avx2", "avx512" */
+
+    /* Quantise tokens [first, first + count) of a. */
+    void (*quantize)(struct activations *a, uint32_t first, uint32_t count);
+
+    /* y[t][16 * tile + r] for the tile rows [tile_first, tile_first + tile_count) of m and the tokens
+     * tokens[0..n_tokens) of a (indices; NULL: 0..n_tokens). Row i of y belongs to tokens[i].
+     * Writes rows below m->rows only. accumulate: y += (one float add after the row's sum). */
+    void (*multiply)(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
+                     const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
+                     float *y, size_t y_stride, bool accumulate);
+
+    /* h[i] = act(gate[i]) * up[i]; silu(x) = x / (1 + exp(-x)) with kernels' own exp. */
+    void (*gated)(enum activation act, const float *gate, const float *up, float *h, size_t n);
+
+    /* out[i] = x[i] * scale * w[i], scale = 1 / sqrt(mean(x^2) + eps); 16 partial sums by i mod 16,
+     * folded 8, 4, 2, 1. w NULL: 1. out may be x. */
+    void (*rms_norm)(const float *x, const float *w, float eps, size_t n, float *out);
+
+    /* Numerically stable softmax in place (max subtracted, own exp, 16 partial sums as above). */
+    void (*softmax)(float *x, size_t n);
+
+    /* y[i] = fmaf(a, x[i], y[i]). */
+    void (*axpy)(float a, const float *x, float *y, size_t n);
+    /* y[i] += x[i]. */
+    void (*add)(const float *x, float *y, size_t n);
+
+    /* Attention of one query head over n_kv cached positions: out = sum_j softmax(scale * q.k_j) v_j.
+     * k, v: float32, position j at k + j * stride. dot products with 16 partial sums; scores[n_kv] is
+     * scratch; the sum over j in order of j, in double width of lanes only across the head's values. */
+    void (*attend)(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
+                   uint32_t k_dim, uint32_t v_dim, float scale, float *scores, float *out);
+};
+
+/* Chosen at the first call by the CPU, or by kernels_select. Never NULL. */
+const struct kernels *kernels_get(void);
+/* "portable", "avx2", "avx512" or "auto"; false when this CPU or build lacks it. Not while others
+ * compute: at start. */
+bool kernels_select(const char *name);
+/* NULL-terminated names that this CPU can run, best first. */
+const char *const *kernels_available(void);
+
+/* The definition's exp: correctly ordered steps that every build repeats. */
+float kernels_exp(float x);
+
+/* Rotate in place the first rope_dims of one head. cos_sin: [rope_dims / 2][2] for this position.
+ * neox: pairs (i, i + rope_dims / 2); else (2i, 2i + 1). */
+void rope_apply(float *head, uint32_t rope_dims, const float *cos_sin, bool neox);
+
+#endif

@@ -1,0 +1,283 @@
+/* 16 lanes as two AVX2 registers, and the integer products of a tile's vectors.
+ *
+ * There is no VNNI here: pairs of u8 x s8 products are summed to 16 bits (vpmaddubsw), and the 16-bit
+ * sums are added as long as they cannot overflow before vpmaddwd widens and scales them. So a scale is
+ * held twice in each 32-bit lane ("pairs").
+ */
+#ifndef MOED_KERNELS_LANES_AVX2_H
+#define MOED_KERNELS_LANES_AVX2_H
+
+#include "kernels/tile_layout.h"
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LANES_NAME  "avx2"
+#define LANES       static inline __attribute__((always_inline))
+#define TOKENS_MAX  4 /* sums of 4 tokens, two registers each, and what feeds them fit 16 registers */
+
+typedef struct {
+    __m256 lo, hi;
+} vf;
+
+/* 16 int32, or 64 bytes: half a group's rows in each register. */
+typedef struct {
+    __m256i lo, hi;
+} vi;
+
+#define LANES_OP_1(type, name, op)                                                                 \
+    LANES type name(type a)                                                                        \
+    {                                                                                              \
+        return (type){op(a.lo), op(a.hi)};                                                         \
+    }
+#define LANES_OP_2(type, name, op)                                                                 \
+    LANES type name(type a, type b)                                                                \
+    {                                                                                              \
+        return (type){op(a.lo, b.lo), op(a.hi, b.hi)};                                             \
+    }
+#define LANES_OP_3(type, name, op)                                                                 \
+    LANES type name(type a, type b, type c)                                                        \
+    {                                                                                              \
+        return (type){op(a.lo, b.lo, c.lo), op(a.hi, b.hi, c.hi)};                                 \
+    }
+#define HALF_EPI32(a)          _mm256_srai_epi32(a, 1)
+#define SHIFT_LEFT_23_EPI32(a) _mm256_slli_epi32(a, 23)
+
+LANES_OP_2(vf, vf_add, _mm256_add_ps)
+LANES_OP_2(vf, vf_sub, _mm256_sub_ps)
+LANES_OP_2(vf, vf_mul, _mm256_mul_ps)
+LANES_OP_2(vf, vf_div, _mm256_div_ps)
+LANES_OP_2(vf, vf_max, _mm256_max_ps)
+LANES_OP_2(vf, vf_min, _mm256_min_ps)
+LANES_OP_3(vf, vf_fma, _mm256_fmadd_ps)
+LANES_OP_3(vf, vf_fnma, _mm256_fnmadd_ps)
+LANES_OP_2(vi, vi_and, _mm256_and_si256)
+LANES_OP_2(vi, vi_or, _mm256_or_si256)
+LANES_OP_2(vi, vi_add, _mm256_add_epi32)
+LANES_OP_2(vi, vi_sub, _mm256_sub_epi32)
+LANES_OP_2(vi, vi_max, _mm256_max_epi32)
+LANES_OP_1(vi, vi_half, HALF_EPI32)
+LANES_OP_1(vi, vi_shift_left_23, SHIFT_LEFT_23_EPI32)
+
+LANES vf vf_set1(float x)
+{
+    return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+LANES vf vf_load(const float *p)
+{
+    return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+LANES void vf_store(float *p, vf a)
+{
+    _mm256_storeu_ps(p, a.lo);
+    _mm256_storeu_ps(p + 8, a.hi);
+}
+
+/* 16 halves as float32. */
+LANES vf vf_load_halves(const uint8_t *p)
+{
+    return (vf){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 16)))};
+}
+
+LANES vf vf_from_ints(vi a)
+{
+    return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+
+LANES vi vf_bits(vf a)
+{
+    return (vi){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+
+LANES vf vi_floats(vi a)
+{
+    return (vf){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+LANES float vf_fold_add(vf a)
+{
+    __m256 v8 = _mm256_add_ps(a.lo, a.hi);
+    __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+    __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
+    return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+LANES float vf_fold_max(vf a)
+{
+    __m256 v8 = _mm256_max_ps(a.lo, a.hi);
+    __m128 v4 = _mm_max_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+    __m128 v2 = _mm_max_ps(v4, _mm_movehl_ps(v4, v4));
+    return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+LANES vi vi_set1(int32_t x)
+{
+    return (vi){_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+
+LANES vi vi_load(const uint8_t *p)
+{
+    return (vi){_mm256_loadu_si256((const __m256i *)p),
+                _mm256_loadu_si256((const __m256i *)(p + 32))};
+}
+
+LANES int32_t vi_fold_add(vi a)
+{
+    __m256i v8 = _mm256_add_epi32(a.lo, a.hi);
+    __m128i v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+}
+
+LANES int32_t vi_fold_max(vi a)
+{
+    __m256i v8 = _mm256_max_epi32(a.lo, a.hi);
+    __m128i v4 = _mm_max_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+    __m128i v2 = _mm_max_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+}
+
+LANES void vi_store_int8(int8_t *p, vi a)
+{
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
+    __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)p, bytes);
+}
+
+/* Shifts of 16-bit lanes by n; bits that cross a byte are masked away by the caller. */
+LANES vi vi_right_16(vi a, int n)
+{
+    return (vi){_mm256_srli_epi16(a.lo, n), _mm256_srli_epi16(a.hi, n)};
+}
+
+LANES vi vi_left_16(vi a, int n)
+{
+    return (vi){_mm256_slli_epi16(a.lo, n), _mm256_slli_epi16(a.hi, n)};
+}
+
+LANES vi vi_left_32(vi a, int n)
+{
+    return (vi){_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)};
+}
+
+LANES vi vi_set1_byte(uint8_t x)
+{
+    return (vi){_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)};
+}
+
+/* Byte j of each word as a scale: unsigned, signed. Pairs. */
+LANES vi pick(vi words, int32_t order)
+{
+    /* The next word's bytes are 4 further; a byte of 0x80 and more in the order gives zero anyway. */
+    __m256i shuffle = _mm256_add_epi32(
+        _mm256_set1_epi32(order),
+        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808,
+                          0x0c0c0c0c));
+    return (vi){_mm256_shuffle_epi8(words.lo, shuffle), _mm256_shuffle_epi8(words.hi, shuffle)};
+}
+
+LANES vi scale_unsigned(vi words, int j)
+{
+    return pick(words, (int32_t)(0x80008000u | (uint32_t)j * 0x00010001u));
+}
+
+/* As the factor of min_products(). */
+LANES vi min_unsigned(vi words, int j)
+{
+    return scale_unsigned(words, j);
+}
+
+/* The byte in the upper half of each 16 bits; the arithmetic shift brings its sign down. */
+LANES vi scale_signed(vi words, int j)
+{
+    vi v = pick(words, (int32_t)(0x00800080u | (uint32_t)j * 0x01000100u));
+    return (vi){_mm256_srai_epi16(v.lo, 8), _mm256_srai_epi16(v.hi, 8)};
+}
+
+/* Sum of products of unsigned quants and activations: 16-bit lanes, two for each row. The number of
+ * groups that may be added before dots_scale(), by the largest product of a pair: */
+enum {
+    GROUPS_4_BITS = 8, /* 8 * 2 * 15 * 127 = 30480 */
+    GROUPS_5_BITS = 4, /* 4 * 2 * 31 * 127 = 31496 */
+    GROUPS_6_BITS = 2, /* 2 * 2 * 63 * 127 = 32004 */
+};
+typedef vi dots;
+
+/* The 4 activations that meet a group, in every lane. */
+LANES vi activations_load(const int8_t *q)
+{
+    __m256i v = _mm256_set1_epi32((int32_t)load_u32(q));
+    return (vi){v, v};
+}
+
+/* offset: what the sum begins with, where the build can; else dots_sum() adds it. */
+LANES dots dots_start(int32_t offset)
+{
+    (void)offset;
+    return (dots){_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+LANES dots dots_add(dots sum, vi w, vi q)
+{
+    return (dots){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(w.lo, q.lo)),
+                  _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
+}
+
+LANES vi dots_scale(dots sum, vi scale)
+{
+    return (vi){_mm256_madd_epi16(sum.lo, scale.lo), _mm256_madd_epi16(sum.hi, scale.hi)};
+}
+
+LANES vi dots_sum(dots sum, int32_t offset)
+{
+    return vi_add(dots_scale(sum, vi_set1(0x00010001)), vi_set1(offset));
+}
+
+/* min * (sum16[0] + sum16[1]). */
+LANES vi min_products(vi min, const int16_t *sum16)
+{
+    vi sums = activations_load((const int8_t *)sum16);
+    return dots_scale(min, sums);
+}
+
+/* The part of Q6_K's offset that dots_start() left: isum - 32 * (scale[0] sum16[0] + scale[1] ...). */
+LANES int32_t q6_k_start(int16_t sum16)
+{
+    (void)sum16;
+    return 0;
+}
+
+LANES vi q6_k_finish(vi isum, vi scale_0, vi scale_1, const int16_t *sum16)
+{
+    __m256i s0 = _mm256_set1_epi16(sum16[0]), s1 = _mm256_set1_epi16(sum16[1]);
+    vi p = vi_add(dots_scale(scale_0, (vi){s0, s0}), dots_scale(scale_1, (vi){s1, s1}));
+    return vi_sub(isum, vi_left_32(p, 4)); /* a pair holds each product twice already */
+}
+
+/* Q8_0: |w| x sign(w) q, so that the first factor is unsigned; 2 * 128 * 127 fits 16 bits once. */
+LANES vi q8_start(int32_t sum_q)
+{
+    (void)sum_q;
+    return vi_set1(0);
+}
+
+LANES vi q8_unsigned(vi w)
+{
+    return (vi){_mm256_abs_epi8(w.lo), _mm256_abs_epi8(w.hi)};
+}
+
+LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
+{
+    __m256i one = _mm256_set1_epi16(1);
+    __m256i lo = _mm256_maddubs_epi16(w_unsigned.lo, _mm256_sign_epi8(q.lo, w.lo));
+    __m256i hi = _mm256_maddubs_epi16(w_unsigned.hi, _mm256_sign_epi8(q.hi, w.hi));
+    return (vi){_mm256_add_epi32(isum.lo, _mm256_madd_epi16(lo, one)),
+                _mm256_add_epi32(isum.hi, _mm256_madd_epi16(hi, one))};
+}
+
+#endif

@@ -1,0 +1,304 @@
+/* 16 lanes as one AVX-512 register, and the integer products of a tile's vectors with VNNI: vpdpbusd
+ * adds four u8 x s8 products to 32 bits, which no number of groups here overflows.
+ *
+ * MOED_SIMDE (tests alone) takes the intrinsics from SIMDe, so that this build's bits are checked on a
+ * CPU without AVX-512 too; it needs AVX2 and FMA, without which SIMDe's fmadd would round twice.
+ */
+#ifndef MOED_KERNELS_LANES_AVX512_H
+#define MOED_KERNELS_LANES_AVX512_H
+
+#include "kernels/tile_layout.h"
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LANES static inline __attribute__((always_inline))
+
+#if defined(MOED_SIMDE)
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+
+/* What SIMDe 0.7.4 lacks or has under a wrong name. */
+LANES __m512i simde_join(__m256i lo, __m256i hi)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps(a)                                                                         \
+    _mm512_castsi512_ps(                                                                           \
+        simde_join(_mm256_castps_si256(_mm256_cvtph_ps(_mm256_castsi256_si128(a))),                \
+                   _mm256_castps_si256(_mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)))))
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps(a)                                                                      \
+    _mm512_castsi512_ps(                                                                           \
+        simde_join(_mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_castsi512_si256(a))),             \
+                   _mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(a, 1)))))
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
+/* SIMDe wants literal counts, which an inlined function's argument is not. */
+#define SIMDE_SHIFT(shift, a, n)                                                                   \
+    simde_join(shift(_mm512_castsi512_si256(a), (int)(n)),                                         \
+               shift(_mm512_extracti64x4_epi64(a, 1), (int)(n)))
+#undef _mm512_srai_epi32
+#undef _mm512_slli_epi32
+#undef _mm512_srli_epi16
+#undef _mm512_slli_epi16
+#define _mm512_srai_epi32(a, n) SIMDE_SHIFT(_mm256_srai_epi32, a, n)
+#define _mm512_slli_epi32(a, n) SIMDE_SHIFT(_mm256_slli_epi32, a, n)
+#define _mm512_srli_epi16(a, n) SIMDE_SHIFT(_mm256_srli_epi16, a, n)
+#define _mm512_slli_epi16(a, n) SIMDE_SHIFT(_mm256_slli_epi16, a, n)
+#endif
+
+#define LANES_NAME "avx512"
+#define TOKENS_MAX 8
+
+typedef __m512 vf;
+typedef __m512i vi; /* 16 int32, or 64 bytes: a group of 16 rows */
+
+#define LANES_OP_2(type, name, op)                                                                 \
+    LANES type name(type a, type b)                                                                \
+    {                                                                                              \
+        return op(a, b);                                                                           \
+    }
+
+LANES_OP_2(vf, vf_add, _mm512_add_ps)
+LANES_OP_2(vf, vf_sub, _mm512_sub_ps)
+LANES_OP_2(vf, vf_mul, _mm512_mul_ps)
+LANES_OP_2(vf, vf_div, _mm512_div_ps)
+LANES_OP_2(vf, vf_max, _mm512_max_ps)
+LANES_OP_2(vf, vf_min, _mm512_min_ps)
+LANES_OP_2(vi, vi_and, _mm512_and_si512)
+LANES_OP_2(vi, vi_or, _mm512_or_si512)
+LANES_OP_2(vi, vi_add, _mm512_add_epi32)
+LANES_OP_2(vi, vi_sub, _mm512_sub_epi32)
+LANES_OP_2(vi, vi_max, _mm512_max_epi32)
+
+LANES vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+LANES vf vf_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+LANES vi vi_half(vi a)
+{
+    return _mm512_srai_epi32(a, 1);
+}
+
+LANES vi vi_shift_left_23(vi a)
+{
+    return _mm512_slli_epi32(a, 23);
+}
+
+LANES vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+LANES vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+LANES void vf_store(float *p, vf a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+LANES vf vf_load_halves(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+LANES vf vf_from_ints(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+LANES vi vf_bits(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+
+LANES vf vi_floats(vi a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+LANES __m256 vf_low(vf a)
+{
+    return _mm256_castsi256_ps(_mm512_castsi512_si256(_mm512_castps_si512(a)));
+}
+
+LANES __m256 vf_high(vf a)
+{
+    return _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1));
+}
+
+LANES float vf_fold_add(vf a)
+{
+    __m256 v8 = _mm256_add_ps(vf_low(a), vf_high(a));
+    __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+    __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
+    return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+LANES float vf_fold_max(vf a)
+{
+    __m256 v8 = _mm256_max_ps(vf_low(a), vf_high(a));
+    __m128 v4 = _mm_max_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
+    __m128 v2 = _mm_max_ps(v4, _mm_movehl_ps(v4, v4));
+    return _mm_cvtss_f32(_mm_max_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+LANES vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+
+LANES vi vi_load(const uint8_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+LANES int32_t vi_fold_add(vi a)
+{
+    __m256i v8 = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    __m128i v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+}
+
+LANES int32_t vi_fold_max(vi a)
+{
+    __m256i v8 = _mm256_max_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    __m128i v4 = _mm_max_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
+    __m128i v2 = _mm_max_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+}
+
+LANES void vi_store_int8(int8_t *p, vi a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(a));
+}
+
+/* Shifts of 16-bit lanes by n; bits that cross a byte are masked away by the caller. */
+LANES vi vi_right_16(vi a, int n)
+{
+    return _mm512_srli_epi16(a, (unsigned)n);
+}
+
+LANES vi vi_left_16(vi a, int n)
+{
+    return _mm512_slli_epi16(a, (unsigned)n);
+}
+
+LANES vi vi_left_32(vi a, int n)
+{
+    return _mm512_slli_epi32(a, (unsigned)n);
+}
+
+LANES vi vi_set1_byte(uint8_t x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+
+/* Bytes of each word by `order`, which names those of the first of four words; 0x80 gives zero. */
+LANES vi pick(vi words, uint32_t order)
+{
+    return _mm512_shuffle_epi8(
+        words, _mm512_add_epi32(_mm512_set1_epi32((int32_t)order),
+                                _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0)));
+}
+
+/* Byte j of each word as a scale in 32 bits: unsigned, signed. */
+LANES vi scale_unsigned(vi words, int j)
+{
+    return pick(words, 0x80808000u | (uint32_t)j);
+}
+
+LANES vi scale_signed(vi words, int j)
+{
+    return _mm512_srai_epi32(pick(words, 0x00808080u | (uint32_t)j << 24), 24);
+}
+
+/* Twice in 32 bits, as the factor of min_products(). */
+LANES vi min_unsigned(vi words, int j)
+{
+    return pick(words, 0x80008000u | (uint32_t)j * 0x00010001u);
+}
+
+/* Sum of products of unsigned quants and activations, 32 bits a row. How many groups may be added
+ * before dots_scale(): as many as share a scale. */
+enum { GROUPS_5_BITS = 8, GROUPS_6_BITS = 4 };
+typedef vi dots;
+
+/* The 4 activations that meet a group, in every lane. */
+LANES vi activations_load(const int8_t *q)
+{
+    return _mm512_set1_epi32((int32_t)load_u32(q));
+}
+
+LANES dots dots_start(int32_t offset)
+{
+    return _mm512_set1_epi32(offset);
+}
+
+LANES dots dots_add(dots sum, vi w, vi q)
+{
+    return _mm512_dpbusd_epi32(sum, w, q);
+}
+
+LANES vi dots_scale(dots sum, vi scale)
+{
+    return _mm512_mullo_epi32(sum, scale);
+}
+
+LANES vi dots_sum(dots sum, int32_t offset)
+{
+    (void)offset; /* it began with it */
+    return sum;
+}
+
+/* min * (sum16[0] + sum16[1]). */
+LANES vi min_products(vi min, const int16_t *sum16)
+{
+    return _mm512_madd_epi16(min, activations_load((const int8_t *)sum16));
+}
+
+/* Q6_K's quants are 0-63 and mean 32 less: the sum of 16 columns begins with what that takes away. */
+LANES int32_t q6_k_start(int16_t sum16)
+{
+    return -32 * sum16;
+}
+
+LANES vi q6_k_finish(vi isum, vi scale_0, vi scale_1, const int16_t *sum16)
+{
+    (void)scale_0;
+    (void)scale_1;
+    (void)sum16;
+    return isum;
+}
+
+/* Q8_0: w + 128 is unsigned; the sum begins with -128 * sum_q. */
+LANES vi q8_start(int32_t sum_q)
+{
+    return _mm512_set1_epi32(-128 * sum_q);
+}
+
+LANES vi q8_unsigned(vi w)
+{
+    return _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+}
+
+LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
+{
+    (void)w;
+    return _mm512_dpbusd_epi32(isum, w_unsigned, q);
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* 16 lanes in plain C: the definition of each step that lanes_avx2.h and lanes_avx512.h repeat.
+ *
+ * vf: 16 float32. vi: 16 int32. max and min are "a > b ? a : b" and "a < b ? a : b": with a NaN on
+ * either side the result is b.
+ */
+#ifndef MOED_KERNELS_LANES_PORTABLE_H
+#define MOED_KERNELS_LANES_PORTABLE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES_NAME "portable"
+
+typedef struct {
+    float f[16];
+} vf;
+
+typedef struct {
+    int32_t i[16];
+} vi;
+
+#define LANES_OP(type, name, params, field, expression)                                            \
+    static inline type name params                                                                 \
+    {                                                                                              \
+        type r;                                                                                    \
+        for (int l = 0; l < 16; l++)                                                               \
+            r.field[l] = (expression);                                                             \
+        return r;                                                                                  \
+    }
+
+LANES_OP(vf, vf_set1, (float x), f, x)
+LANES_OP(vf, vf_add, (vf a, vf b), f, a.f[l] + b.f[l])
+LANES_OP(vf, vf_sub, (vf a, vf b), f, a.f[l] - b.f[l])
+LANES_OP(vf, vf_mul, (vf a, vf b), f, a.f[l] * b.f[l])
+LANES_OP(vf, vf_div, (vf a, vf b), f, a.f[l] / b.f[l])
+LANES_OP(vf, vf_fma, (vf a, vf b, vf c), f, fmaf(a.f[l], b.f[l], c.f[l]))
+LANES_OP(vf, vf_max, (vf a, vf b), f, a.f[l] > b.f[l] ? a.f[l] : b.f[l])
+LANES_OP(vf, vf_min, (vf a, vf b), f, a.f[l] < b.f[l] ? a.f[l] : b.f[l])
+
+LANES_OP(vi, vi_set1, (int32_t x), i, x)
+LANES_OP(vi, vi_and, (vi a, vi b), i, a.i[l] & b.i[l])
+LANES_OP(vi, vi_add, (vi a, vi b), i, (int32_t)((uint32_t)a.i[l] + (uint32_t)b.i[l]))
+LANES_OP(vi, vi_sub, (vi a, vi b), i, (int32_t)((uint32_t)a.i[l] - (uint32_t)b.i[l]))
+LANES_OP(vi, vi_max, (vi a, vi b), i, a.i[l] > b.i[l] ? a.i[l] : b.i[l])
+/* Arithmetic shift right by 1: gcc and clang define >> of a negative number so. */
+LANES_OP(vi, vi_half, (vi a), i, a.i[l] >> 1)
+LANES_OP(vi, vi_shift_left_23, (vi a), i, (int32_t)((uint32_t)a.i[l] << 23))
+
+static inline vf vf_load(const float *p)
+{
+    vf r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+
+static inline void vf_store(float *p, vf a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+/* The bits of one as the other. */
+static inline vi vf_bits(vf a)
+{
+    vi r;
+    memcpy(&r, &a, sizeof r);
+    return r;
+}
+
+static inline vf vi_floats(vi a)
+{
+    vf r;
+    memcpy(&r, &a, sizeof r);
+    return r;
+}
+
+/* Sum of the lanes, lane l + lane l + 8 first, then 4, 2, 1. */
+static inline float vf_fold_add(vf a)
+{
+    for (int width = 8; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            a.f[l] = a.f[l] + a.f[l + width];
+    return a.f[0];
+}
+
+static inline float vf_fold_max(vf a)
+{
+    for (int width = 8; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            a.f[l] = a.f[l] > a.f[l + width] ? a.f[l] : a.f[l + width];
+    return a.f[0];
+}
+
+static inline int32_t vi_fold_add(vi a)
+{
+    int32_t sum = 0;
+    for (int l = 0; l < 16; l++)
+        sum += a.i[l];
+    return sum;
+}
+
+static inline int32_t vi_fold_max(vi a)
+{
+    int32_t max = a.i[0];
+    for (int l = 1; l < 16; l++)
+        max = a.i[l] > max ? a.i[l] : max;
+    return max;
+}
+
+/* The lanes, each within int8, to 16 bytes. */
+static inline void vi_store_int8(int8_t *p, vi a)
+{
+    for (int l = 0; l < 16; l++)
+        p[l] = (int8_t)a.i[l];
+}
+
+#undef LANES_OP
+
+#endif

@@ -1,0 +1,309 @@
+/* What is computed densely in float32, once for all builds: included after the build's lanes_*.h, so
+ * each build compiles the same steps on its own 16 lanes. A last part of fewer than 16 elements is
+ * padded with values that do not change the result.
+ */
+#include "kernels/kernels.h"
+
+#include <float.h>
+#include <math.h>
+
+/* Adding 1.5 * 2^23 leaves x, rounded to nearest even, in the low bits of the sum (|x| < 2^22). */
+#define ROUNDING 12582912.0f
+
+static inline vf load_part(const float *p, size_t n, float padding)
+{
+    float lanes[16];
+
+    for (size_t l = 0; l < 16; l++)
+        lanes[l] = l < n ? p[l] : padding;
+    return vf_load(lanes);
+}
+
+static inline void store_part(float *p, size_t n, vf a)
+{
+    float lanes[16];
+
+    vf_store(lanes, a);
+    memcpy(p, lanes, n * sizeof *p);
+}
+
+/* exp(x) = 2^n p(r): n = round(x / ln 2), r = x - n ln 2 in two steps, p a polynomial of
+ * degree 6 (Chebyshev nodes; within 1.1e-8 of e^r) in Horner form. 2^n is applied in two factors, so results overflow to infinity and
+ * underflow through the subnormals as multiplication does. The clamp keeps n small; outside of it the
+ * result is 0 or infinity already. A NaN passes through the clamp (see vf_max) and the rest. */
+static inline vf vf_exp(vf x)
+{
+    const vf magic = vf_set1(ROUNDING);
+    vf clamped = vf_max(vf_set1(-150.0f), vf_min(vf_set1(130.0f), x));
+    vf shifted = vf_add(vf_mul(clamped, vf_set1(0x1.715476p+0f)), magic);
+    vf n = vf_sub(shifted, magic);
+    vi power = vi_sub(vf_bits(shifted), vf_bits(magic));
+    vf r = vf_fma(n, vf_set1(-0x1.62e400p-1f), clamped);
+    vf p;
+    vi power_1, power_2;
+
+    r = vf_fma(n, vf_set1(-0x1.7f7d1cp-20f), r);
+    p = vf_set1(0x1.6d110ap-10f);
+    p = vf_fma(p, r, vf_set1(0x1.120b6ep-7f));
+    p = vf_fma(p, r, vf_set1(0x1.55551ap-5f));
+    p = vf_fma(p, r, vf_set1(0x1.5554dcp-3f));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    power_1 = vi_half(power);
+    power_2 = vi_sub(power, power_1);
+    p = vf_mul(p, vi_floats(vi_shift_left_23(vi_add(power_1, vi_set1(127)))));
+    return vf_mul(p, vi_floats(vi_shift_left_23(vi_add(power_2, vi_set1(127)))));
+}
+
+/* d and 1 / d of a block with this largest |x| (given by its bits, which order like the values and put
+ * infinities and NaNs above every number). A block too small for 1 / d to be finite is zero; one that
+ * is not finite is all NaN, so that a fault upstream is seen in the result. */
+static inline float block_scale(int32_t max_bits, float *inverse)
+{
+    float max, d;
+
+    memcpy(&max, &max_bits, sizeof max);
+    *inverse = 0;
+    if (max_bits >= 0x7f800000)
+        return NAN;
+    d = max / 127.0f;
+    if (!(d > 0) || 1.0f / d > FLT_MAX)
+        return 0;
+    *inverse = 1.0f / d;
+    return d;
+}
+
+static void quantize_block(const float *x, int8_t *q, float *d, int16_t sum16[2])
+{
+    const vi magnitude = vi_set1(0x7fffffff);
+    const vf magic = vf_set1(ROUNDING);
+    vf x0 = vf_load(x), x1 = vf_load(x + 16);
+    float inverse;
+    vi q0, q1;
+
+    *d = block_scale(
+        vi_fold_max(vi_max(vi_and(vf_bits(x0), magnitude), vi_and(vf_bits(x1), magnitude))),
+        &inverse);
+    if (inverse == 0) {
+        memset(q, 0, 32);
+        sum16[0] = sum16[1] = 0;
+        return;
+    }
+    q0 = vf_bits(vf_add(vf_mul(x0, vf_set1(inverse)), magic));
+    q1 = vf_bits(vf_add(vf_mul(x1, vf_set1(inverse)), magic));
+    q0 = vi_sub(q0, vf_bits(magic));
+    q1 = vi_sub(q1, vf_bits(magic));
+    vi_store_int8(q, q0);
+    vi_store_int8(q + 16, q1);
+    sum16[0] = (int16_t)vi_fold_add(q0);
+    sum16[1] = (int16_t)vi_fold_add(q1);
+}
+
+static void quantize(struct activations *a, uint32_t first, uint32_t count)
+{
+    uint32_t blocks = act_blocks(a->cols);
+
+    for (uint32_t t = first; t < first + count; t++) {
+        const float *x = a->x + t * a->x_stride;
+        int8_t *q = a->q + t * act_q_stride(a->cols);
+        float *d = a->d + (size_t)t * blocks;
+        int16_t *sum16 = a->sum16 + (size_t)t * 2 * blocks;
+
+        for (uint32_t b = 0; b < a->cols / 32; b++)
+            quantize_block(x + 32 * b, q + 32 * b, d + b, sum16 + 2 * b);
+        if (a->cols % 32 != 0) {
+            float last[32] = {0};
+
+            memcpy(last, x + a->cols / 32 * 32, a->cols % 32 * sizeof *x);
+            quantize_block(last, q + 32 * (blocks - 1), d + blocks - 1, sum16 + 2 * (blocks - 1));
+        }
+    }
+}
+
+static inline vf vf_silu(vf x)
+{
+    vf one = vf_set1(1.0f);
+
+    return vf_div(x, vf_add(one, vf_exp(vf_sub(vf_set1(-0.0f), x))));
+}
+
+static void gated(enum activation act, const float *gate, const float *up, float *h, size_t n)
+{
+    size_t i = 0;
+
+    (void)act; /* ACTIVATION_SILU is the only one */
+    for (; i + 16 <= n; i += 16)
+        vf_store(h + i, vf_mul(vf_silu(vf_load(gate + i)), vf_load(up + i)));
+    if (i < n)
+        store_part(h + i, n - i,
+                   vf_mul(vf_silu(load_part(gate + i, n - i, 0)), load_part(up + i, n - i, 0)));
+}
+
+static void rms_norm(const float *x, const float *w, float eps, size_t n, float *out)
+{
+    vf squares = vf_set1(0);
+    vf scale;
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16) {
+        vf v = vf_load(x + i);
+        squares = vf_fma(v, v, squares);
+    }
+    if (i < n) {
+        vf v = load_part(x + i, n - i, 0);
+        squares = vf_fma(v, v, squares);
+    }
+    scale = vf_set1(1.0f / sqrtf(vf_fold_add(squares) / (float)n + eps));
+    for (i = 0; i + 16 <= n; i += 16) {
+        vf v = vf_mul(vf_load(x + i), scale);
+        vf_store(out + i, w != NULL ? vf_mul(v, vf_load(w + i)) : v);
+    }
+    if (i < n) {
+        vf v = vf_mul(load_part(x + i, n - i, 0), scale);
+        store_part(out + i, n - i, w != NULL ? vf_mul(v, load_part(w + i, n - i, 0)) : v);
+    }
+}
+
+static void softmax(float *x, size_t n)
+{
+    vf max = vf_set1(-INFINITY), sum = vf_set1(0);
+    vf top, inverse;
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16)
+        max = vf_max(max, vf_load(x + i));
+    if (i < n)
+        max = vf_max(max, load_part(x + i, n - i, -INFINITY));
+    top = vf_set1(vf_fold_max(max));
+    for (i = 0; i + 16 <= n; i += 16) {
+        vf e = vf_exp(vf_sub(vf_load(x + i), top));
+        vf_store(x + i, e);
+        sum = vf_add(sum, e);
+    }
+    if (i < n) {
+        vf e = vf_exp(vf_sub(load_part(x + i, n - i, -INFINITY), top));
+        store_part(x + i, n - i, e);
+        sum = vf_add(sum, e);
+    }
+    inverse = vf_set1(1.0f / vf_fold_add(sum));
+    for (i = 0; i + 16 <= n; i += 16)
+        vf_store(x + i, vf_mul(vf_load(x + i), inverse));
+    if (i < n)
+        store_part(x + i, n - i, vf_mul(load_part(x + i, n - i, 0), inverse));
+}
+
+static void axpy(float a, const float *x, float *y, size_t n)
+{
+    vf va = vf_set1(a);
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        vf_store(y + i, vf_fma(va, vf_load(x + i), vf_load(y + i)));
+    if (i < n)
+        store_part(y + i, n - i,
+                   vf_fma(va, load_part(x + i, n - i, 0), load_part(y + i, n - i, 0)));
+}
+
+static void add(const float *x, float *y, size_t n)
+{
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        vf_store(y + i, vf_add(vf_load(y + i), vf_load(x + i)));
+    if (i < n)
+        store_part(y + i, n - i,
+                   vf_add(load_part(y + i, n - i, 0), load_part(x + i, n - i, 0)));
+}
+
+static inline float dot(const float *a, const float *b, uint32_t n)
+{
+    vf sum = vf_set1(0);
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        sum = vf_fma(vf_load(a + i), vf_load(b + i), sum);
+    if (i < n)
+        sum = vf_fma(load_part(a + i, n - i, 0), load_part(b + i, n - i, 0), sum);
+    return vf_fold_add(sum);
+}
+
+/* Four positions at a time: their sums of products do not wait for each other. */
+static inline void dot_4(const float *q, const float *k, size_t stride, uint32_t n, float *out)
+{
+    vf s0 = vf_set1(0), s1 = s0, s2 = s0, s3 = s0;
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        vf v = vf_load(q + i);
+        s0 = vf_fma(v, vf_load(k + i), s0);
+        s1 = vf_fma(v, vf_load(k + stride + i), s1);
+        s2 = vf_fma(v, vf_load(k + 2 * stride + i), s2);
+        s3 = vf_fma(v, vf_load(k + 3 * stride + i), s3);
+    }
+    if (i < n) {
+        vf v = load_part(q + i, n - i, 0);
+        s0 = vf_fma(v, load_part(k + i, n - i, 0), s0);
+        s1 = vf_fma(v, load_part(k + stride + i, n - i, 0), s1);
+        s2 = vf_fma(v, load_part(k + 2 * stride + i, n - i, 0), s2);
+        s3 = vf_fma(v, load_part(k + 3 * stride + i, n - i, 0), s3);
+    }
+    out[0] = vf_fold_add(s0);
+    out[1] = vf_fold_add(s1);
+    out[2] = vf_fold_add(s2);
+    out[3] = vf_fold_add(s3);
+}
+
+/* out[0..64) = sum over j of p[j] * v_j[0..64), in order of j, in registers. */
+static void weigh_64(const float *p, const float *v, size_t stride, uint32_t n_kv, float *out)
+{
+    vf o0 = vf_set1(0), o1 = o0, o2 = o0, o3 = o0;
+
+    for (uint32_t j = 0; j < n_kv; j++, v += stride) {
+        vf weight = vf_set1(p[j]);
+        o0 = vf_fma(weight, vf_load(v), o0);
+        o1 = vf_fma(weight, vf_load(v + 16), o1);
+        o2 = vf_fma(weight, vf_load(v + 32), o2);
+        o3 = vf_fma(weight, vf_load(v + 48), o3);
+    }
+    vf_store(out, o0);
+    vf_store(out + 16, o1);
+    vf_store(out + 32, o2);
+    vf_store(out + 48, o3);
+}
+
+/* The same for up to 16 values. */
+static void weigh_part(const float *p, const float *v, size_t stride, uint32_t n_kv, uint32_t n,
+                       float *out)
+{
+    vf o = vf_set1(0);
+
+    for (uint32_t j = 0; j < n_kv; j++, v += stride)
+        o = vf_fma(vf_set1(p[j]), n == 16 ? vf_load(v) : load_part(v, n, 0), o);
+    store_part(out, n, o);
+}
+
+static void attend(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
+                   uint32_t k_dim, uint32_t v_dim, float scale, float *scores, float *out)
+{
+    uint32_t j = 0, i = 0;
+
+    for (; j + 4 <= n_kv; j += 4) {
+        dot_4(q, k + j * stride, stride, k_dim, scores + j);
+        for (uint32_t n = 0; n < 4; n++)
+            scores[j + n] *= scale;
+    }
+    for (; j < n_kv; j++)
+        scores[j] = dot(q, k + j * stride, k_dim) * scale;
+    softmax(scores, n_kv);
+    for (; i + 64 <= v_dim; i += 64)
+        weigh_64(scores, v + i, stride, n_kv, out + i);
+    for (; i < v_dim; i += 16)
+        weigh_part(scores, v + i, stride, n_kv, v_dim - i < 16 ? v_dim - i : 16, out + i);
+}
+
+#define KERNELS_TABLE                                                                              \
+    {                                                                                              \
+        .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
+        .rms_norm = rms_norm, .softmax = softmax, .axpy = axpy, .add = add, .attend = attend,      \
+    }

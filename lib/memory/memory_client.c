@@ -1,0 +1,94 @@
+/* Attaching to memd; see memory_client.h. */
+#include "memory/memory_client.h"
+
+#include "daemon/control.h"
+#include "daemon/run_dir.h"
+#include "ipc/lease.h"
+#include "ipc/rpc.h"
+
+#include <unistd.h>
+
+static enum error_code receive_grant(struct memory_client *c, int timeout_ms, struct error *e)
+{
+    struct lease_message grant;
+    int fds[LEASE_MAX_FDS];
+    unsigned n_fds = 0;
+    enum error_code code =
+        lease_receive(c->lease_fd, &grant, fds, LEASE_MAX_FDS, &n_fds, timeout_ms, e);
+    if (code)
+        return code;
+    if (grant.kind != MEMORY_GRANT || n_fds != 2) {
+        for (unsigned i = 0; i < n_fds; i++)
+            close(fds[i]);
+        return error_set(e, grant.kind == MEMORY_REFUSED ? ERROR_LIMIT : ERROR_PROTOCOL,
+                         "memd refused the lease");
+    }
+    c->lease = grant.value[0];
+    c->generation = grant.value[1];
+    code = shm_map(fds[0], false, grant.value[2], &c->pool, e);
+    if (code) {
+        close(fds[1]);
+        return code;
+    }
+    return shm_map(fds[1], false, grant.value[3], &c->residency_shm, e);
+}
+
+static enum error_code attach_maps(struct memory_client *c, struct error *e)
+{
+    enum error_code code = pool_map_attach(c->pool.base, c->pool.bytes, &c->map, e);
+    if (!code)
+        code = residency_attach(&c->residency, c->residency_shm.base, c->residency_shm.bytes, e);
+    if (!code && (c->residency.n_layers != c->map.params.n_layers ||
+                  c->residency.n_experts != c->map.params.n_experts ||
+                  c->map.header->generation != c->generation))
+        code = error_set(e, ERROR_PROTOCOL, "memd's pool and residency table do not belong together");
+    return code;
+}
+
+static enum error_code register_lease(const struct memory_client *c, const char *run,
+                                      const char *role, int timeout_ms, struct error *e)
+{
+    Moed__V1__MemoryAttachRequest attach = MOED__V1__MEMORY_ATTACH_REQUEST__INIT;
+    attach.lease = c->lease;
+    attach.role = (char *)role;
+    attach.layout_version = POOL_LAYOUT_VERSION;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_MEMORY_ATTACH;
+    request.memory_attach = &attach;
+    Moed__V1__Reply *reply;
+    enum error_code code = control_call(run, "memd", &request,
+                                        MOED__V1__REPLY__BODY_MEMORY_ATTACH, timeout_ms, &reply, e);
+    if (!code)
+        moed__v1__reply__free_unpacked(reply, NULL);
+    return code;
+}
+
+enum error_code memory_client_attach(const char *run, const char *role, int timeout_ms,
+                                     struct memory_client *out, struct error *e)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, "memd.lease", path);
+    struct memory_client c = {.lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1};
+    enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
+    if (!code)
+        code = receive_grant(&c, timeout_ms, e);
+    if (!code)
+        code = attach_maps(&c, e);
+    if (!code)
+        code = register_lease(&c, run, role, timeout_ms, e);
+    if (code) {
+        memory_client_detach(&c);
+        return code;
+    }
+    *out = c;
+    return ERROR_OK;
+}
+
+void memory_client_detach(struct memory_client *c)
+{
+    shm_close(&c->pool);
+    shm_close(&c->residency_shm);
+    if (c->lease_fd >= 0)
+        close(c->lease_fd);
+    c->lease_fd = -1;
+}

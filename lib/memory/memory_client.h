@@ -1,0 +1,30 @@
+/* Attaching to memd: the lease (death notice and file descriptors), the mapped pool and residency table, and
+ * the registration on the control plane. Used by the worker and the CPU executor. */
+#ifndef MOED_MEMORY_MEMORY_CLIENT_H
+#define MOED_MEMORY_MEMORY_CLIENT_H
+
+#include "base/error.h"
+#include "ipc/residency.h"
+#include "ipc/shm.h"
+#include "model/pool_map.h"
+
+/* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
+ * value[2] pool bytes, value[3] residency bytes; descriptors: pool, residency (read-only). REFUSED:
+ * value[0] an enum error_code. */
+enum { MEMORY_GRANT = 1, MEMORY_REFUSED };
+
+struct memory_client {
+    int lease_fd;  /* readable or closed: memd has gone */
+    uint64_t lease;
+    uint64_t generation;
+    struct shm pool, residency_shm;
+    struct pool_map map;
+    struct residency_table residency;
+};
+
+/* role: "worker", "cpuexec", "tool". Waits for memd up to timeout_ms. */
+enum error_code memory_client_attach(const char *run, const char *role, int timeout_ms,
+                                     struct memory_client *out, struct error *e);
+void memory_client_detach(struct memory_client *c);
+
+#endif

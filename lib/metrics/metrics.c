@@ -1,0 +1,271 @@
+/* The registry and its rendering in Prometheus' text format 0.0.4
+ * (prometheus.io/docs/instrumenting/exposition_formats).
+ *
+ * A family is a name with its help and type; its samples differ in their labels. Samples of a
+ * family stand together in the output whatever the order of registration, as the format demands. */
+#include "metrics/metrics.h"
+
+#include "base/log.h"
+#include "metrics/process.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM, KIND_FUNCTION };
+
+struct sample {
+    struct sample *next;
+    char *labels; /* "" for none */
+    enum kind kind;
+    double unit_scale;         /* counter */
+    double (*read)(void *arg); /* function */
+    void *arg;
+    union {
+        struct counter counter;
+        struct gauge gauge;
+        struct histogram histogram;
+    };
+};
+
+struct family {
+    struct family *next;
+    char *name, *help;
+    const char *type;
+    struct sample *samples, **last;
+};
+
+struct metrics {
+    struct family *families, **last;
+};
+
+const double histogram_seconds_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                           0.25,   0.5,   1,      2.5,   5,    10,    30,   60};
+const uint32_t histogram_seconds_count =
+    sizeof histogram_seconds_bounds / sizeof histogram_seconds_bounds[0];
+_Static_assert(sizeof histogram_seconds_bounds / sizeof histogram_seconds_bounds[0] <=
+                   HISTOGRAM_MAX_BUCKETS,
+               "bounds fit in a histogram");
+
+/* Registration happens at start, with names that stand in the source: a wrong one is our bug. */
+static void require(bool ok, const char *name, const char *what)
+{
+    if (ok)
+        return;
+    log_error("metric '%s': %s", name, what);
+    abort();
+}
+
+static void *must(void *p)
+{
+    require(p != NULL, "registry", "out of memory");
+    return p;
+}
+
+struct metrics *metrics_new(void)
+{
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m != NULL)
+        m->last = &m->families;
+    return m;
+}
+
+void metrics_free(struct metrics *m)
+{
+    if (m == NULL)
+        return;
+    while (m->families != NULL) {
+        struct family *f = m->families;
+        m->families = f->next;
+        while (f->samples != NULL) {
+            struct sample *s = f->samples;
+            f->samples = s->next;
+            free(s->labels);
+            free(s);
+        }
+        free(f->name);
+        free(f->help);
+        free(f);
+    }
+    free(m);
+}
+
+static bool name_valid(const char *name)
+{
+    const char *letters = "abcdefghijklmnopqrstuvwxyz_0123456789";
+    return name[0] >= 'a' && name[0] <= 'z' && name[strspn(name, letters)] == 0;
+}
+
+static bool ends_in_total(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, "_total") == 0;
+}
+
+static struct family *family_of(struct metrics *m, const char *name, const char *type,
+                                const char *help)
+{
+    for (struct family *f = m->families; f != NULL; f = f->next)
+        if (strcmp(f->name, name) == 0) {
+            require(strcmp(f->type, type) == 0, name, "registered with two types");
+            return f;
+        }
+    require(name_valid(name), name, "the name is not of the form moed_what_unit");
+    require(ends_in_total(name) == (strcmp(type, "counter") == 0), name,
+            "counters and nothing else end in _total");
+    require(help[0] != 0 && strpbrk(help, "\n\\") == NULL, name, "help must be one plain line");
+    struct family *f = must(calloc(1, sizeof *f));
+    *f = (struct family){.name = must(strdup(name)), .help = must(strdup(help)), .type = type};
+    f->last = &f->samples;
+    *m->last = f;
+    m->last = &f->next;
+    return f;
+}
+
+static struct sample *add(struct metrics *m, const char *name, const char *labels, const char *type,
+                          enum kind kind, const char *help)
+{
+    struct family *f = family_of(m, name, type, help);
+    if (labels == NULL)
+        labels = "";
+    for (struct sample *s = f->samples; s != NULL; s = s->next)
+        require(strcmp(s->labels, labels) != 0, name, "registered twice");
+    size_t bytes = (sizeof(struct sample) + 63) / 64 * 64;
+    struct sample *s = must(aligned_alloc(64, bytes));
+    memset(s, 0, bytes);
+    s->labels = must(strdup(labels));
+    s->kind = kind;
+    *f->last = s;
+    f->last = &s->next;
+    return s;
+}
+
+struct counter *metrics_counter(struct metrics *m, const char *name, const char *labels,
+                                double unit_scale, const char *help)
+{
+    struct sample *s = add(m, name, labels, "counter", KIND_COUNTER, help);
+    s->unit_scale = unit_scale;
+    return &s->counter;
+}
+
+struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *labels,
+                            const char *help)
+{
+    return &add(m, name, labels, "gauge", KIND_GAUGE, help)->gauge;
+}
+
+struct histogram *metrics_histogram(struct metrics *m, const char *name, const char *labels,
+                                    const double *bounds, uint32_t n_bounds, const char *help)
+{
+    require(n_bounds > 0 && n_bounds <= HISTOGRAM_MAX_BUCKETS, name, "number of bounds");
+    for (uint32_t i = 1; i < n_bounds; i++)
+        require(bounds[i - 1] < bounds[i], name, "bounds must ascend");
+    struct sample *s = add(m, name, labels, "histogram", KIND_HISTOGRAM, help);
+    s->histogram.bounds = bounds;
+    s->histogram.n_bounds = n_bounds;
+    return &s->histogram;
+}
+
+void metrics_gauge_function(struct metrics *m, const char *name, const char *labels,
+                            double (*read)(void *arg), void *arg, const char *help)
+{
+    struct sample *s = add(m, name, labels, "gauge", KIND_FUNCTION, help);
+    s->read = read;
+    s->arg = arg;
+}
+
+void histogram_observe(struct histogram *h, double value)
+{
+    if (isnan(value))
+        return;
+    uint32_t i = 0;
+    while (i < h->n_bounds && value > h->bounds[i])
+        i++;
+    atomic_fetch_add_explicit(&h->buckets[i], 1, memory_order_relaxed);
+    if (value > 0) { /* a sum is a counter: it never falls */
+        double nano = value * 1e9;
+        uint64_t n = nano < 9e18 ? (uint64_t)(nano + 0.5) : (uint64_t)9e18;
+        atomic_fetch_add_explicit(&h->sum_nano, n, memory_order_relaxed);
+    }
+}
+
+/* The shortest decimal that reads back as the same double: 0.1, not 0.10000000000000001. */
+static void print_double(struct strbuf *out, double v)
+{
+    if (isnan(v) || isinf(v)) {
+        strbuf_printf(out, "%s", isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    strbuf_printf(out, "%s", text);
+}
+
+/* n * scale; by division where the scale is one over a whole number, which rounds only once. */
+static double scaled(uint64_t n, double scale)
+{
+    double inverse = round(1.0 / scale);
+    return 1.0 / inverse == scale ? (double)n / inverse : (double)n * scale;
+}
+
+static void print_name(struct strbuf *out, const char *name, const char *suffix, const char *labels)
+{
+    strbuf_printf(out, "%s%s", name, suffix);
+    if (labels[0] != 0)
+        strbuf_printf(out, "{%s}", labels);
+    strbuf_append(out, " ", 1);
+}
+
+static void print_histogram(struct strbuf *out, const char *name, const struct sample *s)
+{
+    const struct histogram *h = &s->histogram;
+    const char *comma = s->labels[0] != 0 ? "," : "";
+    uint64_t total = 0;
+    for (uint32_t i = 0; i <= h->n_bounds; i++) {
+        total += atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
+        strbuf_printf(out, "%s_bucket{%s%sle=\"", name, s->labels, comma);
+        print_double(out, i < h->n_bounds ? h->bounds[i] : INFINITY);
+        strbuf_printf(out, "\"} %" PRIu64 "\n", total);
+    }
+    print_name(out, name, "_sum", s->labels);
+    print_double(out, scaled(atomic_load_explicit(&h->sum_nano, memory_order_relaxed), 1e-9));
+    strbuf_append(out, "\n", 1);
+    /* not a further counter: _count and the last bucket must agree */
+    print_name(out, name, "_count", s->labels);
+    strbuf_printf(out, "%" PRIu64 "\n", total);
+}
+
+static void print_sample(struct strbuf *out, const char *name, const struct sample *s)
+{
+    if (s->kind == KIND_HISTOGRAM) {
+        print_histogram(out, name, s);
+        return;
+    }
+    print_name(out, name, "", s->labels);
+    if (s->kind == KIND_FUNCTION)
+        print_double(out, s->read(s->arg));
+    else if (s->kind == KIND_GAUGE)
+        strbuf_printf(out, "%" PRId64, atomic_load_explicit(&s->gauge.value, memory_order_relaxed));
+    else if (s->unit_scale == 1.0)
+        strbuf_printf(out, "%" PRIu64, counter_read(&s->counter));
+    else
+        print_double(out, scaled(counter_read(&s->counter), s->unit_scale));
+    strbuf_append(out, "\n", 1);
+}
+
+void metrics_render(const struct metrics *m, struct strbuf *out)
+{
+    for (const struct family *f = m->families; f != NULL; f = f->next) {
+        strbuf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name, f->type);
+        for (const struct sample *s = f->samples; s != NULL; s = s->next)
+            print_sample(out, f->name, s);
+    }
+    process_render(out);
+}

@@ -1,0 +1,267 @@
+/* A plan to one or several GGUF files; see mkmodel.h. */
+#include "mkmodel/mkmodel.h"
+
+#include "gguf/gguf_write.h"
+#include "mkmodel/generate.h"
+#include "mkmodel/plan.h"
+#include "mkmodel/vocabulary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+struct output {
+    const struct plan *plan;
+    const struct vocabulary *vocabulary;
+    char *base;                 /* the path without ".gguf" */
+    const char *path;           /* as given, for a single file */
+    struct gguf_writer *writer; /* of the current file */
+    uint32_t file;              /* its number */
+    uint64_t next_tensor;       /* the first of the next file */
+    uint64_t bytes_done;
+    void (*progress)(uint64_t done, uint64_t total, void *arg);
+    void *progress_arg;
+};
+
+/* ChatML: each message between <|im_start|>ROLE and <|im_end|>. */
+static const char chat_template[] =
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+static void write_text(struct gguf_writer *w, const char *key, const char *text)
+{
+    gguf_writer_string(w, key, text, strlen(text));
+}
+
+/* ---- keys ---- */
+
+static void arch_u32(struct gguf_writer *w, const char *arch, const char *name, uint32_t value)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    gguf_writer_u32(w, key, value);
+}
+
+static void arch_f32(struct gguf_writer *w, const char *arch, const char *name, float value)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    gguf_writer_f32(w, key, value);
+}
+
+static void write_model_keys(struct gguf_writer *w, const struct plan *p)
+{
+    const struct mkmodel_options *o = &p->options;
+    char name[128];
+    snprintf(name, sizeof name, "random %s, seed %" PRIu64, o->arch, o->seed);
+    write_text(w, "general.architecture", o->arch);
+    write_text(w, "general.name", name);
+    gguf_writer_u32(w, "general.file_type", p->file_type);
+    gguf_writer_u32(w, "general.quantization_version", 2);
+    arch_u32(w, o->arch, "vocab_size", o->vocab);
+    arch_u32(w, o->arch, "block_count", o->layers);
+    arch_u32(w, o->arch, "context_length", o->ctx);
+    arch_u32(w, o->arch, "embedding_length", o->hidden);
+    arch_u32(w, o->arch, "feed_forward_length", o->expert_width);
+    arch_u32(w, o->arch, "attention.head_count", o->heads);
+    arch_u32(w, o->arch, "attention.head_count_kv", o->kv_heads);
+    arch_u32(w, o->arch, "attention.key_length", o->head_dim);
+    arch_u32(w, o->arch, "attention.value_length", o->head_dim);
+    arch_f32(w, o->arch, "attention.layer_norm_rms_epsilon", 1e-6f);
+    arch_u32(w, o->arch, "rope.dimension_count", o->head_dim);
+    arch_f32(w, o->arch, "rope.freq_base", 1000000.0f);
+    arch_u32(w, o->arch, "expert_count", o->experts);
+    arch_u32(w, o->arch, "expert_used_count", o->top_k);
+    if (p->arch != MKMODEL_LLAMA)
+        arch_u32(w, o->arch, "expert_feed_forward_length", o->expert_width);
+    if (p->arch == MKMODEL_QWEN2MOE)
+        arch_u32(w, o->arch, "expert_shared_feed_forward_length", o->shared_width);
+}
+
+static void write_tokenizer_keys(struct gguf_writer *w, const struct plan *p,
+                                 const struct vocabulary *v)
+{
+    write_text(w, "tokenizer.ggml.model", "gpt2");
+    write_text(w, "tokenizer.ggml.pre", p->options.pre);
+    gguf_writer_strings(w, "tokenizer.ggml.tokens", v->tokens, v->count);
+    gguf_writer_i32s(w, "tokenizer.ggml.token_type", v->token_types, v->count);
+    gguf_writer_strings(w, "tokenizer.ggml.merges", v->merges, v->merge_count);
+    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", v->end_of_text);
+    gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", v->im_end);
+    gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", v->end_of_text);
+    gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", false);
+    write_text(w, "tokenizer.chat_template", chat_template);
+}
+
+/* ---- files ---- */
+
+static bool file_path(const struct output *out, uint32_t file, char *path, size_t size)
+{
+    int n = out->plan->options.split > 1 ? snprintf(path, size, "%s-%05u-of-%05u.gguf", out->base,
+                                                    file + 1, out->plan->options.split)
+                                         : snprintf(path, size, "%s", out->path);
+    return n > 0 && (size_t)n < size;
+}
+
+/* One past the last tensor of file number `file`: each file takes tensors until it has its share of
+ * the bytes, but leaves one for each file that follows. */
+static uint64_t file_end(const struct plan *p, uint32_t file, uint64_t first)
+{
+    uint32_t files = p->options.split, following = files - file - 1;
+    if (following == 0)
+        return p->count;
+    uint64_t share = p->bytes / files, bytes = 0, i = first;
+    while (i < p->count - following && (i == first || bytes < share))
+        bytes += p->tensors[i++].bytes;
+    return i;
+}
+
+static enum error_code begin_file(struct output *out, uint32_t file, struct error *e)
+{
+    const struct plan *p = out->plan;
+    char path[4096];
+    out->file = file; /* first: those before are finished, whatever happens here */
+    if (!file_path(out, file, path, sizeof path))
+        return error_set(e, ERROR_USAGE, "%s: the path is too long", out->path);
+    enum error_code code = gguf_writer_open(path, &out->writer, e);
+    if (code != ERROR_OK)
+        return code;
+    if (file == 0) {
+        write_model_keys(out->writer, p);
+        write_tokenizer_keys(out->writer, p, out->vocabulary);
+    }
+    if (p->options.split > 1) { /* these widths: other programs read no other */
+        gguf_writer_u16(out->writer, "split.no", (uint16_t)file);
+        gguf_writer_u16(out->writer, "split.count", (uint16_t)p->options.split);
+        gguf_writer_i32(out->writer, "split.tensors.count", (int32_t)p->count);
+    }
+    uint64_t first = out->next_tensor;
+    out->next_tensor = file_end(p, file, first);
+    for (uint64_t i = first; i < out->next_tensor; i++) {
+        const struct planned_tensor *t = &p->tensors[i];
+        gguf_writer_tensor(out->writer, t->name, t->type, t->n_dims, t->ne);
+    }
+    return ERROR_OK;
+}
+
+static enum error_code finish_file(struct output *out, struct error *e)
+{
+    struct gguf_writer *w = out->writer;
+    out->writer = NULL; /* closing frees it, also when it fails */
+    return gguf_writer_close(w, e);
+}
+
+static enum error_code deliver(uint64_t tensor, const void *data, size_t len, void *arg,
+                               struct error *e)
+{
+    struct output *out = arg;
+    enum error_code code = ERROR_OK;
+    if (tensor >= out->next_tensor) {
+        code = finish_file(out, e);
+        if (code == ERROR_OK)
+            code = begin_file(out, out->file + 1, e);
+    }
+    if (code == ERROR_OK)
+        code = gguf_writer_data(out->writer, data, len, e);
+    out->bytes_done += len;
+    if (code == ERROR_OK && out->progress)
+        out->progress(out->bytes_done, out->plan->bytes, out->progress_arg);
+    return code;
+}
+
+/* Better told before than after minutes of writing. */
+static enum error_code check_place(const struct plan *p, const char *path, struct error *e)
+{
+    struct stat st;
+    struct statvfs fs;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return error_set(e, ERROR_IO, "%s: exists and is no regular file: give another name", path);
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    bool known = directory && statvfs(directory, &fs) == 0;
+    free(directory);
+    if (!known) /* creating the file will say why */
+        return ERROR_OK;
+    uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (free_bytes >= p->bytes)
+        return ERROR_OK;
+    return error_set(e, ERROR_IO,
+                     "%s: the model needs %.1f MB, but its file system has %.1f MB left: free some "
+                     "or make a smaller model",
+                     path, (double)p->bytes * 1e-6, (double)free_bytes * 1e-6);
+}
+
+/* A model with parts missing is of no use. */
+static void remove_finished_parts(const struct output *out)
+{
+    char path[4096];
+    for (uint32_t i = 0; i < out->file; i++)
+        if (file_path(out, i, path, sizeof path))
+            unlink(path);
+}
+
+static enum error_code write_files(struct output *out, struct mkmodel_result *result,
+                                   struct error *e)
+{
+    const struct plan *p = out->plan;
+    enum error_code code = begin_file(out, 0, e);
+    if (code == ERROR_OK)
+        code = generate_tensors(p, p->options.threads, deliver, out, e);
+    if (code == ERROR_OK)
+        code = finish_file(out, e);
+    gguf_writer_abort(out->writer);
+    if (code != ERROR_OK) {
+        remove_finished_parts(out);
+        return code;
+    }
+    *result = (struct mkmodel_result){.bytes_written = out->bytes_done,
+                                      .tensors = p->count,
+                                      .tensors_of_other_type = p->other_type_count};
+    file_path(out, 0, result->first_file, sizeof result->first_file);
+    if (p->other_type_example)
+        snprintf(result->other_type_example, sizeof result->other_type_example, "%s: %s",
+                 p->other_type_example->name, tensor_type_info(p->other_type_example->type)->name);
+    return ERROR_OK;
+}
+
+enum error_code mkmodel_write(const struct mkmodel_options *o, const char *path,
+                              void (*progress)(uint64_t done, uint64_t total, void *arg), void *arg,
+                              struct mkmodel_result *result, struct error *e)
+{
+    struct plan p;
+    struct vocabulary v;
+    enum error_code code = plan_init(&p, o, e);
+    if (code != ERROR_OK)
+        return code;
+    code = check_place(&p, path, e);
+    if (code != ERROR_OK) {
+        plan_fini(&p);
+        return code;
+    }
+    code = vocabulary_init(&v, p.options.vocab, e);
+    if (code != ERROR_OK) {
+        plan_fini(&p);
+        return code;
+    }
+    size_t len = strlen(path);
+    if (len > 5 && strcmp(path + len - 5, ".gguf") == 0)
+        len -= 5;
+    struct output out = {.plan = &p,
+                         .vocabulary = &v,
+                         .base = strndup(path, len),
+                         .path = path,
+                         .progress = progress,
+                         .progress_arg = arg};
+    code = out.base ? write_files(&out, result, e)
+                    : error_set(e, ERROR_MEMORY, "%s: no memory for its name", path);
+    free(out.base);
+    vocabulary_fini(&v);
+    plan_fini(&p);
+    return code;
+}

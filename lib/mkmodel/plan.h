@@ -1,0 +1,40 @@
+/* What a model of given options consists of: every tensor with its name, shape, type and
+ * distribution. */
+#ifndef MOED_MKMODEL_PLAN_H
+#define MOED_MKMODEL_PLAN_H
+
+#include "base/error.h"
+#include "gguf/gguf.h"
+#include "mkmodel/mkmodel.h"
+
+#include <stdint.h>
+
+enum mkmodel_arch { MKMODEL_LLAMA, MKMODEL_QWEN2MOE, MKMODEL_QWEN3MOE };
+
+struct planned_tensor {
+    char name[GGUF_NAME_BYTES];
+    enum tensor_type type;
+    uint32_t n_dims;
+    uint64_t ne[3]; /* absent dimensions are 1 */
+    uint64_t rows, row_bytes, bytes;
+    float mean, deviation;
+};
+
+struct plan {
+    struct mkmodel_options options; /* with the zeros replaced by what they mean */
+    enum mkmodel_arch arch;
+    enum tensor_type type; /* of most matrices */
+    bool mixed;            /* Q4_K_M and Q5_K_M: some matrices in Q6_K */
+    uint32_t file_type;    /* general.file_type */
+    struct planned_tensor *tensors;
+    uint64_t count, capacity;
+    uint64_t bytes; /* of all tensors */
+    uint64_t other_type_count;
+    const struct planned_tensor *other_type_example; /* NULL for none */
+};
+
+/* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
+enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);
+void plan_fini(struct plan *p);
+
+#endif

@@ -1,0 +1,110 @@
+/* Attaching to the host pool; see pool_map.h. What is read here was written by memd and sealed, yet is
+ * checked once, for a mismatch of builds is likelier than malice. */
+#include "model/pool_map.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool inside(uint64_t offset, uint64_t bytes, uint64_t total)
+{
+    return offset <= total && bytes <= total - offset && offset % 8 == 0;
+}
+
+static enum error_code nonsense(struct error *e, const char *what)
+{
+    return error_set(e, ERROR_PROTOCOL, "host pool: %s lies outside the pool or makes no sense", what);
+}
+
+static enum error_code check_header(const struct pool_header *h, size_t bytes, struct error *e)
+{
+    if (bytes < sizeof *h || h->magic != POOL_MAGIC)
+        return error_set(e, ERROR_PROTOCOL, "host pool: no pool header found");
+    if (h->layout_version != POOL_LAYOUT_VERSION || h->params_bytes != sizeof(struct model_params))
+        return error_set(e, ERROR_VERSION,
+                         "host pool: layout version %u, this program knows %u: restart the deployment "
+                         "so that all its processes are of one build",
+                         h->layout_version, POOL_LAYOUT_VERSION);
+    if (h->bytes > bytes || !inside(h->metadata_offset, h->metadata_bytes, h->bytes))
+        return nonsense(e, "the metadata");
+    if (!inside(h->tensors_offset, h->n_tensors * sizeof(struct pool_tensor), h->bytes))
+        return nonsense(e, "the tensor table");
+    if (!inside(h->slabs_offset, h->n_layers * sizeof(struct pool_slabs), h->bytes) ||
+        h->n_layers != h->params.n_layers)
+        return nonsense(e, "the slab table");
+    return ERROR_OK;
+}
+
+static enum error_code check_tensor(const struct pool_header *h, const struct pool_tensor *t,
+                                    struct error *e)
+{
+    const struct tensor_type_info *type = tensor_type_info(t->type);
+    bool sane = type && type->computes && memchr(t->name, 0, sizeof t->name) &&
+                t->offset % TILE_ALIGN == 0 && inside(t->offset, t->bytes, h->bytes);
+    if (sane && t->form == POOL_VECTOR)
+        sane = t->type == TENSOR_F32 && t->bytes >= t->rows * sizeof(float);
+    else if (sane)
+        sane = t->form == POOL_MATRIX &&
+               t->bytes >= tile_matrix_bytes((enum tensor_type)t->type, t->rows, t->cols);
+    return sane ? ERROR_OK : nonsense(e, "a dense tensor");
+}
+
+static enum error_code check_slabs(const struct pool_header *h, const struct pool_slabs *s,
+                                   struct error *e)
+{
+    bool sane = s->n_experts == h->params.n_experts && s->d_model == h->params.d_model &&
+                s->n_segments >= 1 && s->n_segments <= POOL_MAX_SEGMENTS && s->segment_width >= 1 &&
+                tensor_type_info(s->gate_type) && tensor_type_info(s->up_type) &&
+                tensor_type_info(s->down_type) && s->offset % TILE_ALIGN == 0 &&
+                s->slab_bytes == s->n_segments * s->segment_bytes &&
+                inside(s->offset, s->slab_bytes * s->n_experts, h->bytes) &&
+                s->up_offset < s->segment_bytes && s->down_offset < s->segment_bytes;
+    return sane ? ERROR_OK : nonsense(e, "a layer's slabs");
+}
+
+enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map *out,
+                                struct error *e)
+{
+    const struct pool_header *h = base;
+    enum error_code code = check_header(h, bytes, e);
+    if (code)
+        return code;
+    struct pool_map map = {.base = base, .header = h, .params = h->params};
+    map.tensors = (const struct pool_tensor *)(map.base + h->tensors_offset);
+    map.slabs = (const struct pool_slabs *)(map.base + h->slabs_offset);
+    for (uint32_t i = 0; !code && i < h->n_tensors; i++)
+        code = check_tensor(h, &map.tensors[i], e);
+    for (uint32_t i = 0; !code && i < h->n_layers; i++)
+        code = check_slabs(h, &map.slabs[i], e);
+    if (code)
+        return code;
+    map.params.arch = architecture_find(h->arch, strnlen(h->arch, sizeof h->arch));
+    if (!map.params.arch)
+        return nonsense(e, "the architecture's name");
+    *out = map;
+    return ERROR_OK;
+}
+
+static int by_name(const void *name, const void *tensor)
+{
+    return strcmp(name, ((const struct pool_tensor *)tensor)->name);
+}
+
+const struct pool_tensor *pool_map_find(const struct pool_map *map, const char *name)
+{
+    return bsearch(name, map->tensors, map->header->n_tensors, sizeof *map->tensors, by_name);
+}
+
+void pool_map_segment(const struct pool_map *map, uint32_t layer, uint32_t expert,
+                      uint32_t segment, struct matrix *gate, struct matrix *up,
+                      struct matrix *down)
+{
+    const struct pool_slabs *s = &map->slabs[layer];
+    const uint8_t *at =
+        map->base + s->offset + expert * s->slab_bytes + segment * s->segment_bytes;
+    *gate = (struct matrix){(enum tensor_type)s->gate_type, s->segment_width, s->d_model, at};
+    *up = (struct matrix){(enum tensor_type)s->up_type, s->segment_width, s->d_model,
+                          at + s->up_offset};
+    *down = (struct matrix){(enum tensor_type)s->down_type, s->d_model, s->segment_width,
+                            at + s->down_offset};
+}

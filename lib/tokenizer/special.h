@@ -1,0 +1,32 @@
+/* Special tokens found in text by their own text: at the first place where one stands, the longest
+ * that stands there. (Where texts of special tokens overlap without one containing the other, which
+ * no published vocabulary has, the leftmost wins.) A sorted array walked byte by byte: a search
+ * costs at most the length of the longest special token a byte of text, and one look at a table for
+ * most bytes.
+ */
+#ifndef MOED_TOKENIZER_SPECIAL_H
+#define MOED_TOKENIZER_SPECIAL_H
+
+#include "tokenizer/symbols.h"
+
+struct special_set {
+    uint32_t *ids; /* sorted by text, then id */
+    uint32_t count;
+    uint32_t first[257]; /* ids[first[b]..first[b + 1]) begin with byte b */
+};
+
+struct special_match {
+    size_t start, length;
+    uint32_t id;
+};
+
+/* Takes ids (from malloc), whose texts are in symbols; drops those with an empty text. */
+void special_set_init(struct special_set *s, uint32_t *ids, uint32_t count,
+                      const struct symbol_table *symbols);
+void special_set_fini(struct special_set *s);
+
+/* The first special token in text[from..len). False: none. */
+bool special_find(const struct special_set *s, const struct symbol_table *symbols, const char *text,
+                  size_t len, size_t from, struct special_match *out);
+
+#endif

@@ -1,0 +1,396 @@
+/* Loading a vocabulary; see vocab.h for what is accepted. */
+#include "tokenizer/vocab.h"
+
+#include "tokenizer/byte_level.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY(name) "tokenizer.ggml." name
+
+enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,
+                            const struct gguf_kv **out, struct error *e)
+{
+    const struct gguf_kv *kv = gguf_find(g, key);
+    if (!kv)
+        return error_set(e, ERROR_FORMAT,
+                         "%s: key '%s' is missing: the file has no usable tokenizer",
+                         gguf_path(g, 0), key);
+    if (kv->type != GGUF_ARRAY || kv->element_type != element)
+        return error_set(e, ERROR_FORMAT, "%s: key '%s' is not an array of the expected type",
+                         gguf_path(g, 0), key);
+    *out = kv;
+    return ERROR_OK;
+}
+
+/* An array with one element a token; *out stays NULL where the key is absent. */
+static enum error_code token_array(const struct gguf *g, const char *key,
+                                   enum gguf_value_type element, uint64_t count,
+                                   const struct gguf_kv **out, struct error *e)
+{
+    *out = NULL;
+    if (!gguf_find(g, key))
+        return ERROR_OK;
+    const struct gguf_kv *kv;
+    enum error_code error = vocab_array(g, key, element, &kv, e);
+    if (error)
+        return error;
+    if (kv->count != count)
+        return error_set(e, ERROR_FORMAT,
+                         "%s: key '%s' has %" PRIu64 " elements for %" PRIu64 " tokens",
+                         gguf_path(g, 0), key, kv->count, count);
+    *out = kv;
+    return ERROR_OK;
+}
+
+/* The byte of a byte token's text, <0xXX>; -1 for another text. */
+static int byte_of_text(const char *text, size_t len)
+{
+    char hex[3] = {0};
+    if (len != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>' ||
+        !isxdigit((unsigned char)text[3]) || !isxdigit((unsigned char)text[4]))
+        return -1;
+    memcpy(hex, text + 3, 2);
+    return (int)strtol(hex, NULL, 16);
+}
+
+/* SentencePiece writes a space as U+2581. Returns the length; out has room for len. */
+static size_t unescape_spaces(const char *text, size_t len, uint8_t *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        if (len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0) {
+            out[n++] = ' ';
+            i += 3;
+        } else {
+            out[n++] = (uint8_t)text[i++];
+        }
+    }
+    return n;
+}
+
+/* The bytes that a token stands for, to out (room for VOCAB_TOKEN_BYTES). found: by encoding. */
+static size_t token_bytes(const struct vocab *v, uint32_t type, struct gguf_string text,
+                          uint8_t *out, bool *found)
+{
+    size_t len = (size_t)text.len;
+    bool plain = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+    *found = type == TOKEN_NORMAL;
+    if (!plain && v->model == VOCAB_LLAMA)
+        return unescape_spaces(text.data, len, out);
+    size_t n;
+    if (!plain && byte_level_decode(text.data, len, out, &n))
+        return n;
+    if (len)
+        memcpy(out, text.data, len);
+    *found = false;
+    return len;
+}
+
+static enum error_code add_token(struct vocab *v, const char *path, uint32_t id,
+                                 struct gguf_string text, uint8_t *scratch, struct error *e)
+{
+    uint32_t type = v->tokens[id].type;
+    bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
+    uint32_t limit = special ? VOCAB_SPECIAL_BYTES : VOCAB_TOKEN_BYTES;
+    if (text.len > limit)
+        return error_set(e, ERROR_FORMAT, "%s: token %u has %" PRIu64 " bytes, expected at most %u",
+                         path, id, text.len, limit);
+    bool found = false;
+    size_t len = 1;
+    if (type == TOKEN_BYTE) {
+        int byte = byte_of_text(text.data, (size_t)text.len);
+        if (byte < 0)
+            return error_set(e, ERROR_FORMAT,
+                             "%s: token %u is of type byte but its text is not <0xXX>", path, id);
+        scratch[0] = (uint8_t)byte;
+        if (v->byte_tokens[byte] == SYMBOL_NONE)
+            v->byte_tokens[byte] = id;
+    } else {
+        len = token_bytes(v, type, text, scratch, &found);
+    }
+    uint32_t added;
+    if (!symbol_table_add(&v->symbols, scratch, len, &added) ||
+        (found && len > 0 && !symbol_table_index(&v->symbols, added)))
+        return error_set(e, ERROR_MEMORY, "%s: out of memory for the vocabulary", path);
+    if (found && len > v->longest)
+        v->longest = (uint32_t)len;
+    return ERROR_OK;
+}
+
+/* Types and scores of all tokens. */
+static enum error_code load_infos(struct vocab *v, const struct gguf *g, struct error *e)
+{
+    const struct gguf_kv *types, *scores;
+    const char *path = gguf_path(g, 0);
+    enum error_code error = token_array(g, KEY("token_type"), GGUF_I32, v->count, &types, e);
+    if (!error)
+        error = token_array(g, KEY("scores"), GGUF_F32, v->count, &scores, e);
+    if (error)
+        return error;
+    if (v->model == VOCAB_LLAMA && !scores)
+        return vocab_array(g, KEY("scores"), GGUF_F32, &scores, e);
+    v->tokens = calloc(v->count, sizeof *v->tokens);
+    if (!v->tokens)
+        return error_set(e, ERROR_MEMORY, "%s: out of memory for %u tokens", path, v->count);
+    for (uint32_t i = 0; i < v->count; i++) {
+        int32_t type = TOKEN_NORMAL;
+        if (types)
+            memcpy(&type, types->data + (size_t)i * 4, 4);
+        if (type < 0 || type >= TOKEN_TYPE_COUNT)
+            return error_set(
+                e, ERROR_FORMAT,
+                "%s: key '" KEY("token_type") "': token %u has type %d, expected 0 to %d", path, i,
+                type, TOKEN_TYPE_COUNT - 1);
+        v->tokens[i].type = (uint8_t)type;
+        if (scores)
+            memcpy(&v->tokens[i].score, scores->data + (size_t)i * 4, 4);
+        if (isnan(v->tokens[i].score))
+            return error_set(e, ERROR_FORMAT,
+                             "%s: key '" KEY("scores") "': token %u's score is not a number", path,
+                             i);
+    }
+    return ERROR_OK;
+}
+
+static enum error_code load_tokens(struct vocab *v, const struct gguf *g,
+                                   const struct gguf_kv *texts, struct error *e)
+{
+    bool typed = gguf_find(g, KEY("token_type")) != NULL;
+    uint8_t *scratch = malloc(VOCAB_TOKEN_BYTES);
+    if (!scratch || !symbol_table_init(&v->symbols, v->count, (size_t)texts->bytes / 2)) {
+        free(scratch);
+        return error_set(e, ERROR_MEMORY, "%s: out of memory for the vocabulary", gguf_path(g, 0));
+    }
+    enum error_code error = ERROR_OK;
+    uint64_t cursor = 0;
+    struct gguf_string text;
+    for (uint32_t i = 0; i < v->count && !error; i++) {
+        if (!gguf_next_string(texts, &cursor, &text)) {
+            error = error_set(e, ERROR_FORMAT, "%s: key '" KEY("tokens") "' ends at token %u of %u",
+                              gguf_path(g, 0), i, v->count);
+            break;
+        }
+        /* Files from before there were types tell byte tokens by their text. */
+        if (!typed && v->model == VOCAB_LLAMA && byte_of_text(text.data, (size_t)text.len) >= 0)
+            v->tokens[i].type = TOKEN_BYTE;
+        error = add_token(v, gguf_path(g, 0), i, text, scratch, e);
+    }
+    free(scratch);
+    return error;
+}
+
+/* User-defined tokens come after normal ones; byte-level vocabularies have bytes as normal tokens.
+ */
+static enum error_code index_rest(struct vocab *v, const struct gguf *g, struct error *e)
+{
+    for (uint32_t i = 0; i < v->count; i++) {
+        uint32_t len = v->symbols.symbols[i].length;
+        if (v->tokens[i].type != TOKEN_USER_DEFINED || len == 0)
+            continue;
+        if (!symbol_table_index(&v->symbols, i))
+            return error_set(e, ERROR_MEMORY, "%s: out of memory for the vocabulary",
+                             gguf_path(g, 0));
+        if (len > v->longest)
+            v->longest = len;
+    }
+    if (v->model == VOCAB_GPT2) {
+        for (unsigned b = 0; b < 256; b++) {
+            uint8_t byte = (uint8_t)b;
+            uint32_t id = symbol_table_find(&v->symbols, &byte, 1);
+            if (id != SYMBOL_NONE)
+                v->byte_tokens[b] = id;
+        }
+    }
+    return ERROR_OK;
+}
+
+static enum error_code load_id(const struct vocab *v, const struct gguf *g, const char *key,
+                               int64_t *out, struct error *e)
+{
+    uint32_t id;
+    *out = -1;
+    if (!gguf_find(g, key))
+        return ERROR_OK;
+    enum error_code error = gguf_get_u32(g, key, &id, e);
+    if (error)
+        return error;
+    if (id >= v->count)
+        return error_set(e, ERROR_FORMAT, "%s: key '%s' is %u, but the vocabulary has %u tokens",
+                         gguf_path(g, 0), key, id, v->count);
+    *out = id;
+    return ERROR_OK;
+}
+
+static bool token_is(const struct vocab *v, uint32_t id, const char *text)
+{
+    return v->symbols.symbols[id].length == strlen(text) &&
+           memcmp(symbol_bytes(&v->symbols, id), text, strlen(text)) == 0;
+}
+
+/* Tokens at which generation ends whatever the file's keys say, by their text: the ends of a text,
+ * of a turn and of a message, and those that separate files when filling in the middle.
+ * (DeepSeek's bars are U+FF5C; the left one stands apart, for "\x9ce" would be one escape.) */
+#define LEFT_BAR "<\xef\xbd\x9c"
+static const char *const END_TEXTS[] = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "< EOT >",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "[e~[",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<end_of_utterance>",
+    (LEFT_BAR "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
+};
+
+static bool text_ends(const struct vocab *v, uint32_t id)
+{
+    /* A normal token may have such a text by accident (</s> closes struck-out text in HTML) unless
+     * it is written with bars. */
+    uint32_t type = v->tokens[id].type;
+    if (type != TOKEN_CONTROL && type != TOKEN_USER_DEFINED &&
+        (v->symbols.symbols[id].length < 2 || memcmp(symbol_bytes(&v->symbols, id), "<|", 2) != 0))
+        return false;
+    for (size_t i = 0; i < sizeof END_TEXTS / sizeof END_TEXTS[0]; i++) {
+        if (token_is(v, id, END_TEXTS[i]))
+            return true;
+    }
+    return false;
+}
+
+static void mark_ends_by_text(struct vocab *v)
+{
+    uint32_t end = SYMBOL_NONE;
+    bool returns = false, calls = false;
+    for (uint32_t i = 0; i < v->count; i++) {
+        if (!text_ends(v, i))
+            continue;
+        v->tokens[i].ends = true;
+        returns |= token_is(v, i, "<|return|>");
+        calls |= token_is(v, i, "<|call|>");
+        if (token_is(v, i, "<|end|>"))
+            end = i;
+    }
+    /* In the harmony format <|end|> closes one message of several. */
+    if (returns && calls && end != SYMBOL_NONE)
+        v->tokens[end].ends = false;
+}
+
+static enum error_code load_special_ids(struct vocab *v, const struct gguf *g, bool bos_default,
+                                        struct error *e)
+{
+    static const char *const end_keys[] = {KEY("eot_token_id"), KEY("eom_token_id"),
+                                           KEY("fim_pad_token_id"), KEY("fim_rep_token_id"),
+                                           KEY("fim_sep_token_id")};
+    int64_t unknown, id;
+    mark_ends_by_text(v);
+    enum error_code error = load_id(v, g, KEY("bos_token_id"), &v->bos, e);
+    if (!error)
+        error = load_id(v, g, KEY("eos_token_id"), &v->eos, e);
+    if (!error)
+        error = load_id(v, g, KEY("unknown_token_id"), &unknown, e);
+    if (error)
+        return error;
+    v->unknown = unknown < 0 ? SYMBOL_NONE : (uint32_t)unknown;
+    if (v->eos >= 0)
+        v->tokens[v->eos].ends = true;
+    for (size_t i = 0; i < sizeof end_keys / sizeof end_keys[0]; i++) {
+        error = load_id(v, g, end_keys[i], &id, e);
+        if (error)
+            return error;
+        if (id >= 0)
+            v->tokens[id].ends = true;
+    }
+    error = gguf_get_bool_or(g, KEY("add_bos_token"), bos_default, &v->add_bos, e);
+    if (!error)
+        error = gguf_get_bool_or(g, KEY("add_eos_token"), false, &v->add_eos, e);
+    if (!error)
+        error =
+            gguf_get_bool_or(g, KEY("add_space_prefix"), v->model == VOCAB_LLAMA, &v->add_space, e);
+    if (v->model != VOCAB_LLAMA)
+        v->add_space = false;
+    return error;
+}
+
+static bool name_contains(struct gguf_string name, const char *part)
+{
+    size_t len = strlen(part);
+    for (uint64_t i = 0; i + len <= name.len; i++) {
+        if (strncasecmp(name.data + i, part, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Phi-3's tokenizer drops white space after its special tokens; GGUF has no key for that, so it
+ * goes by the model's name. */
+static void mark_strips(struct vocab *v, const struct gguf *g)
+{
+    struct gguf_string name;
+    const struct gguf_kv *kv = gguf_find(g, "general.name");
+    if (!kv || kv->type != GGUF_STRING || gguf_get_string(g, "general.name", &name, NULL) ||
+        !(name_contains(name, "phi-3") || name_contains(name, "phi3")))
+        return;
+    for (uint32_t i = 0; i < v->count; i++) {
+        struct token_info *t = &v->tokens[i];
+        bool special = token_is_special(t) || t->type == TOKEN_USER_DEFINED;
+        t->strips_right = special && !token_is(v, i, "<unk>") && !token_is(v, i, "<s>") &&
+                          !token_is(v, i, "<|endoftext|>");
+    }
+}
+
+enum error_code vocab_init(struct vocab *v, const struct gguf *g, enum vocab_model model,
+                           bool bos_default, struct error *e)
+{
+    const struct gguf_kv *texts;
+    *v = (struct vocab){.model = model};
+    memset(v->byte_tokens, 0xff, sizeof v->byte_tokens); /* SYMBOL_NONE */
+    enum error_code error = vocab_array(g, KEY("tokens"), GGUF_STRING, &texts, e);
+    if (error)
+        return error;
+    if (texts->count == 0 || texts->count > VOCAB_TOKENS_MAX)
+        return error_set(e, ERROR_FORMAT,
+                         "%s: key '" KEY("tokens") "' has %" PRIu64 " elements, expected 1 to %u",
+                         gguf_path(g, 0), texts->count, VOCAB_TOKENS_MAX);
+    v->count = (uint32_t)texts->count;
+    error = load_infos(v, g, e);
+    if (!error)
+        error = load_tokens(v, g, texts, e);
+    if (!error)
+        error = index_rest(v, g, e);
+    if (!error)
+        error = load_special_ids(v, g, bos_default, e);
+    if (error) {
+        vocab_fini(v);
+        return error;
+    }
+    mark_strips(v, g);
+    return ERROR_OK;
+}
+
+void vocab_fini(struct vocab *v)
+{
+    free(v->tokens);
+    symbol_table_fini(&v->symbols);
+    *v = (struct vocab){0};
+}
