@@ -1,0 +1,113 @@
+/* moed-cpuexec: the CPU executor. Computes the expert segments that workers assign to the CPU straight out of
+ * the host pool, on threads pinned to cores, and writes partial sums into shared memory. It reads no files
+ * and talks to no frontend. */
+#include "serve.h"
+
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "ipc/lease.h"
+#include "kernels/kernels.h"
+
+struct cpuexec {
+    struct daemon daemon;
+    /* options */
+    uint64_t threads, spin_us;
+    bool pin, reproducible;
+    const char *kernels;
+    /* what it owns */
+    struct memory_client memory;
+    struct pool *pool;
+    struct watch *watch;
+    struct serve *serve;
+    struct serve_counters counters;
+};
+
+static void register_metrics(struct cpuexec *c)
+{
+    struct metrics *m = c->daemon.metrics;
+    struct serve_counters *k = &c->counters;
+    k->jobs = metrics_counter(m, "moed_cpuexec_jobs_total", NULL, 1,
+                              "Layers' expert work computed for workers.");
+    k->experts = metrics_counter(m, "moed_cpuexec_experts_total", NULL, 1,
+                                 "Experts computed, each for one or more tokens.");
+    k->rows = metrics_counter(m, "moed_cpuexec_expert_rows_total", NULL, 1,
+                              "Tokens that experts were computed for.");
+    k->weight_bytes = metrics_counter(m, "moed_cpuexec_weight_bytes_total", NULL, 1,
+                                      "Bytes of expert weights that jobs needed, once a job.");
+    k->compute_ns = metrics_counter(m, "moed_cpuexec_compute_seconds_total", NULL, 1e-9,
+                                    "Time spent on jobs.");
+    k->refused = metrics_counter(m, "moed_cpuexec_jobs_refused_total", NULL, 1,
+                                 "Jobs that made no sense.");
+    k->job_seconds = metrics_histogram(m, "moed_cpuexec_job_seconds", NULL,
+                                       histogram_seconds_bounds, histogram_seconds_count,
+                                       "Time of a job, received to answered.");
+    gauge_set(metrics_gauge(m, "moed_cpuexec_threads", NULL, "Compute threads."),
+              (int64_t)pool_thread_count(c->pool));
+}
+
+static bool memd_gone(void *arg, int fd)
+{
+    struct cpuexec *c = arg;
+    (void)fd;
+    log_warn("memd has gone: ending, to be started again with it");
+    daemon_request_stop(&c->daemon, EXIT_RETRY);
+    return false;
+}
+
+static void fill_health(void *arg, Moed__V1__HealthReply *health)
+{
+    struct cpuexec *c = arg;
+    health->model = c->memory.map.params.name;
+    health->experts_total = counter_read(c->counters.experts);
+}
+
+static enum error_code start(struct cpuexec *c, struct error *e)
+{
+    if (!kernels_select(c->kernels))
+        return error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", c->kernels);
+    enum error_code code = memory_client_attach(c->daemon.run, "cpuexec", 10000, &c->memory, e);
+    if (!code)
+        code = pool_new("cpuexec", (unsigned)c->threads, c->pin, (unsigned)c->spin_us, &c->pool, e);
+    if (!code)
+        code = watch_new("cpuexec/memd", &c->watch, e);
+    if (!code)
+        code = watch_add(c->watch, c->memory.lease_fd, memd_gone, c, e);
+    if (code)
+        return code;
+    register_metrics(c);
+    return serve_open(c->daemon.run, &c->memory, c->pool, !c->reproducible, (unsigned)c->spin_us,
+                      &c->counters, &c->serve, e);
+}
+
+int main(int argc, char **argv)
+{
+    static struct cpuexec c = {.pin = true, .spin_us = 20, .kernels = "auto"};
+    const struct option_spec options[] = {
+        {"threads", OPTION_UINT, &c.threads, 0, 1024, "N", "compute threads; 0: one a core"},
+        {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores"},
+        {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+        {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
+         "no BLAS for many tokens: the same bits in every batch"},
+        {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
+        {0},
+    };
+    daemon_start(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options, argc,
+                 argv);
+    struct error e;
+    enum error_code code = start(&c, &e);
+    static const struct daemon_handlers handlers = {fill_health, NULL};
+    if (!code)
+        code = daemon_serve(&c.daemon, &handlers, &c, &e);
+    if (code)
+        daemon_fail(&c.daemon, code == ERROR_USAGE ? EXIT_BAD_USAGE : EXIT_RETRY, &e);
+    daemon_status(&c.daemon, "serving %s with %u threads, %s kernels", c.memory.map.params.name,
+                  pool_thread_count(c.pool), kernels_get()->name);
+    daemon_ready(&c.daemon);
+    int exit_code = daemon_wait(&c.daemon);
+    daemon_stop(&c.daemon);
+    serve_close(c.serve);
+    watch_free(c.watch);
+    pool_free(c.pool);
+    memory_client_detach(&c.memory);
+    return exit_code;
+}

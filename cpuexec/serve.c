@@ -1,0 +1,358 @@
+/* Serving workers; see serve.h.
+ *
+ * A connection's thread does the handshake, then takes jobs from its ring until its worker has gone. The
+ * compute pool runs one job at a time: `compute` is held while it does.
+ */
+#include "serve.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/run_dir.h"
+#include "exec/exec.h"
+#include "ipc/expert_channel.h"
+#include "ipc/lease.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define OFFER_TIMEOUT_MS 2000
+#define MAX_CONNECTIONS  32
+
+struct connection {
+    struct serve *serve;
+    int fd;
+    pid_t pid;
+    pthread_t thread;
+    bool used;             /* entry of the table taken; guarded by serve->lock */
+    _Atomic bool stop;     /* the worker has gone, or we end */
+    _Atomic bool finished; /* the thread is about to return */
+    _Atomic(struct ring_header *) bell; /* to wake the thread; NULL while there is none */
+    struct shm shm;
+    struct expert_channel channel;
+    struct exec *exec;
+    struct expert_task *tasks; /* [max_tasks] */
+    uint32_t *indices;         /* [max_rows]: the checked copy */
+};
+
+struct serve {
+    const struct memory_client *memory;
+    struct pool *pool;
+    bool blas;
+    unsigned spin_us;
+    struct serve_counters counters;
+    int listen_fd;
+    struct watch *watch;
+    pthread_mutex_t lock, compute;
+    struct connection connections[MAX_CONNECTIONS];
+};
+
+static enum error_code check_offer(const struct connection *c, const struct lease_message *offer,
+                                   unsigned n_fds, struct error *e)
+{
+    if (offer->kind != EXPERT_OFFER || n_fds != 1)
+        return error_set(e, ERROR_PROTOCOL, "expected an offer with one descriptor");
+    if (offer->value[1] != c->serve->memory->generation)
+        return error_set(e, ERROR_VERSION, "the worker holds another load of the model");
+    return ERROR_OK;
+}
+
+static enum error_code prepare_compute(struct connection *c, struct error *e)
+{
+    const struct model_params *p = &c->serve->memory->map.params;
+    if (c->channel.d_model != p->d_model)
+        return error_set(e, ERROR_PROTOCOL, "the channel is for width %" PRIu32 ", the model has %"
+                         PRIu32, c->channel.d_model, p->d_model);
+    struct exec_limits limits = {.max_tokens = c->channel.max_tokens,
+                                 .max_cols = p->d_model > p->d_expert ? p->d_model : p->d_expert,
+                                 .max_task_rows = c->channel.max_rows,
+                                 .max_width = p->d_expert};
+    c->tasks = calloc(c->channel.max_tasks, sizeof *c->tasks);
+    c->indices = calloc(c->channel.max_rows, sizeof *c->indices);
+    if (!c->tasks || !c->indices)
+        return error_set(e, ERROR_MEMORY, "no memory for the job's tables");
+    enum error_code code = exec_new(c->serve->pool, &limits, c->serve->blas, &c->exec, e);
+    if (!code)
+        exec_set_progress(c->exec, &c->channel.header->progress);
+    return code;
+}
+
+static enum error_code handshake(struct connection *c, struct error *e)
+{
+    struct lease_message offer;
+    int fds[LEASE_MAX_FDS];
+    unsigned n_fds = 0;
+    enum error_code code =
+        lease_receive(c->fd, &offer, fds, LEASE_MAX_FDS, &n_fds, OFFER_TIMEOUT_MS, e);
+    if (code)
+        return code;
+    code = check_offer(c, &offer, n_fds, e);
+    if (code) {
+        for (unsigned i = 0; i < n_fds; i++)
+            close(fds[i]);
+    } else {
+        code = shm_map(fds[0], true, offer.value[0], &c->shm, e);
+    }
+    if (!code)
+        code = expert_channel_attach(&c->channel, c->shm.base, c->shm.bytes, e);
+    if (!code)
+        code = prepare_compute(c, e);
+    struct lease_message answer = {.magic = LEASE_MAGIC,
+                                   .kind = code ? EXPERT_REFUSE : EXPERT_ACCEPT};
+    answer.value[0] = code;
+    enum error_code sent = lease_send(c->fd, &answer, NULL, 0, code ? NULL : e);
+    return code ? code : sent;
+}
+
+/* Copy the job's tables once and check every number in them. */
+static enum error_code take_tasks(struct connection *c, const struct expert_job *job,
+                                  struct error *e)
+{
+    const struct pool_map *map = &c->serve->memory->map;
+    const struct expert_channel *ch = &c->channel;
+    if (job->layer >= map->params.n_layers || job->n_tokens == 0 ||
+        job->n_tokens > ch->max_tokens || job->n_tasks > ch->max_tasks)
+        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 " is out of range", job->sequence);
+    const struct pool_slabs *slabs = &map->slabs[job->layer];
+    uint32_t rows_total = 0;
+    for (uint32_t i = 0; i < job->n_tasks; i++) {
+        struct expert_task_record r;
+        memcpy(&r, &ch->tasks[i], sizeof r);
+        if (r.expert >= slabs->n_experts || r.n_segments == 0 || r.first_segment >= slabs->n_segments ||
+            r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > ch->max_rows ||
+            r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total)
+            return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
+                             job->sequence, i);
+        rows_total += r.n_rows;
+        c->tasks[i] = (struct expert_task){.expert = r.expert,
+                                           .first_segment = r.first_segment,
+                                           .n_segments = r.n_segments,
+                                           .n_tokens = r.n_rows,
+                                           .tokens = c->indices + r.first_row,
+                                           .out = ch->out + (size_t)r.first_row * ch->d_model};
+        for (uint32_t row = r.first_row; row < r.first_row + r.n_rows; row++) {
+            c->indices[row] = ch->indices[row];
+            if (c->indices[row] >= job->n_tokens)
+                return error_set(e, ERROR_PROTOCOL,
+                                 "job %" PRIu64 ": a row names a token that is not there",
+                                 job->sequence);
+        }
+    }
+    return ERROR_OK;
+}
+
+static void count_job(const struct connection *c, const struct expert_job *job, uint64_t ns)
+{
+    const struct serve_counters *k = &c->serve->counters;
+    const struct pool_slabs *slabs = &c->serve->memory->map.slabs[job->layer];
+    uint64_t rows = 0, bytes = 0;
+    for (uint32_t i = 0; i < job->n_tasks; i++) {
+        rows += c->tasks[i].n_tokens;
+        bytes += c->tasks[i].n_segments * slabs->segment_bytes;
+    }
+    counter_add(k->jobs, 1);
+    counter_add(k->experts, job->n_tasks);
+    counter_add(k->rows, rows);
+    counter_add(k->weight_bytes, bytes);
+    counter_add(k->compute_ns, ns);
+    histogram_observe(k->job_seconds, (double)ns * 1e-9);
+}
+
+static void compute(struct connection *c, const struct expert_job *job)
+{
+    const struct pool_map *map = &c->serve->memory->map;
+    const struct pool_slabs *slabs = &map->slabs[job->layer];
+    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
+                    exec_quantizes((enum tensor_type)slabs->up_type);
+    pthread_mutex_lock(&c->serve->compute);
+    const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
+                                               job->n_tokens, c->channel.d_model, quantize);
+    exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);
+    pthread_mutex_unlock(&c->serve->compute);
+}
+
+/* False when the connection is of no more use. */
+static bool serve_job(struct connection *c, const struct expert_job *job)
+{
+    struct error e;
+    uint64_t started = clock_ns();
+    enum error_code code = take_tasks(c, job, &e);
+    if (code) {
+        log_warn("worker %d: %s", (int)c->pid, e.text);
+        counter_add(c->serve->counters.refused, 1);
+    } else {
+        compute(c, job);
+    }
+    struct expert_completion done = {.sequence = job->sequence, .status = code};
+    done.compute_ns = clock_ns() - started;
+    if (ring_push(&c->channel.completions, &done) != 1) {
+        log_warn("worker %d: its completion ring is full or broken", (int)c->pid);
+        return false;
+    }
+    ring_notify(&c->channel.completions);
+    if (!code)
+        count_job(c, job, done.compute_ns);
+    return true;
+}
+
+static void serve_jobs(struct connection *c)
+{
+    while (!atomic_load(&c->stop)) {
+        struct expert_job job;
+        if (!ring_wait(&c->channel.jobs, &c->stop, c->serve->spin_us, -1))
+            continue;
+        int popped = ring_pop(&c->channel.jobs, &job);
+        if (popped < 0) {
+            log_warn("worker %d: its job ring is broken", (int)c->pid);
+            return;
+        }
+        if (popped == 1 && !serve_job(c, &job))
+            return;
+    }
+}
+
+static void stop_connection(struct connection *c)
+{
+    atomic_store(&c->stop, true);
+    struct ring_header *bell = atomic_load(&c->bell);
+    if (bell)
+        doorbell_ring(&bell->doorbell);
+}
+
+/* After the handshake the worker's socket carries nothing: readable means that it has gone. */
+static bool worker_gone(void *arg, int fd)
+{
+    (void)fd;
+    stop_connection(arg);
+    return false;
+}
+
+static void *connection_main(void *arg)
+{
+    struct connection *c = arg;
+    struct error e;
+    pthread_setname_np(pthread_self(), "cpuexec/serve");
+    enum error_code code = handshake(c, &e);
+    if (code) {
+        if (!atomic_load(&c->stop))
+            log_warn("worker %d: %s", (int)c->pid, e.text);
+    } else {
+        log_info("worker %d attached: up to %" PRIu32 " tokens a job", (int)c->pid,
+                 c->channel.max_tokens);
+        atomic_store(&c->bell, c->channel.jobs.header);
+        if (watch_add(c->serve->watch, c->fd, worker_gone, c, &e) == ERROR_OK)
+            serve_jobs(c);
+        else
+            log_warn("worker %d: %s", (int)c->pid, e.text);
+        watch_remove(c->serve->watch, c->fd);
+        log_info("worker %d has gone", (int)c->pid);
+    }
+    shutdown(c->fd, SHUT_RDWR); /* a worker that we drop learns it at once */
+    atomic_store(&c->finished, true);
+    return NULL;
+}
+
+static void free_connection(struct connection *c)
+{
+    pthread_join(c->thread, NULL);
+    exec_free(c->exec);
+    free(c->tasks);
+    free(c->indices);
+    shm_close(&c->shm);
+    close(c->fd);
+    *c = (struct connection){.shm.fd = -1, .fd = -1};
+}
+
+static struct connection *take_entry(struct serve *s)
+{
+    for (int i = 0; i < MAX_CONNECTIONS; i++) {
+        struct connection *c = &s->connections[i];
+        if (c->used && atomic_load(&c->finished))
+            free_connection(c);
+        if (!c->used)
+            return c;
+    }
+    return NULL;
+}
+
+static bool accept_worker(void *arg, int listen_fd)
+{
+    struct serve *s = arg;
+    struct error e;
+    struct lease_peer peer;
+    int fd;
+    if (lease_accept(listen_fd, &fd, &peer, &e)) {
+        log_warn("lease: %s", e.text);
+        return true;
+    }
+    pthread_mutex_lock(&s->lock);
+    struct connection *c = take_entry(s);
+    if (c) {
+        *c = (struct connection){.serve = s, .fd = fd, .pid = peer.pid, .shm.fd = -1, .used = true};
+        if (pthread_create(&c->thread, NULL, connection_main, c)) {
+            c->used = false;
+            c = NULL;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (peer.pidfd >= 0)
+        close(peer.pidfd);
+    if (!c) {
+        log_warn("worker %d refused: %d are attached", (int)peer.pid, MAX_CONNECTIONS);
+        close(fd);
+    }
+    return true;
+}
+
+enum error_code serve_open(const char *run, const struct memory_client *memory, struct pool *pool,
+                           bool blas, unsigned spin_us, const struct serve_counters *counters,
+                           struct serve **out, struct error *e)
+{
+    struct serve *s = calloc(1, sizeof *s);
+    if (!s)
+        return error_set(e, ERROR_MEMORY, "no memory for the table of workers");
+    s->memory = memory;
+    s->pool = pool;
+    s->blas = blas;
+    s->spin_us = spin_us;
+    s->counters = *counters;
+    s->listen_fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->compute, NULL);
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, "cpuexec.lease", path);
+    enum error_code code = watch_new("cpuexec/leases", &s->watch, e);
+    if (!code)
+        code = lease_listen(path, &s->listen_fd, e);
+    if (!code)
+        code = watch_add(s->watch, s->listen_fd, accept_worker, s, e);
+    if (code) {
+        serve_close(s);
+        return code;
+    }
+    *out = s;
+    return ERROR_OK;
+}
+
+void serve_close(struct serve *s)
+{
+    if (!s)
+        return;
+    if (s->listen_fd >= 0) {
+        watch_remove(s->watch, s->listen_fd);
+        close(s->listen_fd);
+    }
+    for (int i = 0; i < MAX_CONNECTIONS; i++)
+        if (s->connections[i].used) {
+            stop_connection(&s->connections[i]);
+            shutdown(s->connections[i].fd, SHUT_RDWR); /* one that still waits for an offer */
+            free_connection(&s->connections[i]);
+        }
+    watch_free(s->watch);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->compute);
+    free(s);
+}

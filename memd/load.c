@@ -1,0 +1,251 @@
+/* Loading; see load.h.
+ *
+ * The plan is turned into items (a matrix or vector of the file and where it goes) and these into pieces (some
+ * rows of an item): the unit that a thread takes, reads and packs into tiles. Pieces are taken in the order
+ * of the file as far as the plan follows it, so a disk reads ahead.
+ */
+#include "load.h"
+
+#include "quant/quant.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A matrix of the file, and how it is cut over segments: gate and up by rows, down by columns. */
+struct load_item {
+    const struct gguf_tensor *tensor;
+    uint64_t source;         /* offset of the first row in the tensor's file */
+    uint64_t row_bytes;
+    uint32_t rows, cols;
+    uint32_t rows_a_segment; /* rows where it is not cut by rows */
+    uint32_t column_parts;   /* 1 where it is not cut by columns */
+    uint64_t target;         /* offset in the pool of the first segment's part */
+    uint64_t segment_bytes;  /* from one segment's part to the next's */
+    bool vector;
+};
+
+struct load_piece {
+    uint32_t item, first_row, n_rows;
+};
+
+struct loader {
+    const struct gguf *g;
+    uint8_t *pool;
+    struct load_item *items;
+    struct load_piece *pieces;
+    uint32_t n_items, n_pieces;
+    uint8_t **buffers; /* one a thread, made at first use */
+    load_progress *progress;
+    void *progress_arg;
+    uint64_t bytes_total;
+    _Atomic uint64_t bytes_done;
+    _Atomic uint32_t percent; /* last reported */
+    _Atomic bool failed;
+    struct error error; /* written by the thread that set failed */
+};
+
+static uint32_t rows_a_piece(const struct load_item *item)
+{
+    if (item->vector)
+        return item->rows;
+    uint64_t rows = LOAD_PIECE_BYTES / item->row_bytes / TILE_ROWS * TILE_ROWS;
+    return rows < TILE_ROWS ? TILE_ROWS : rows > item->rows ? item->rows : (uint32_t)rows;
+}
+
+static void add_dense(struct loader *l, const struct pool_plan *plan, uint32_t i)
+{
+    const struct pool_tensor *t = &plan->tensors[i];
+    const struct gguf_tensor *source = plan->sources[i];
+    bool vector = t->form == POOL_VECTOR;
+    uint32_t cols = vector ? t->rows : t->cols, rows = vector ? 1 : t->rows;
+    l->items[l->n_items++] = (struct load_item){
+        .tensor = source,
+        .source = source->offset,
+        .row_bytes = quant_row_bytes(source->type, cols),
+        .rows = rows,
+        .cols = cols,
+        .rows_a_segment = rows,
+        .column_parts = 1,
+        .target = t->offset,
+        .vector = vector,
+    };
+}
+
+static void add_expert(struct loader *l, const struct pool_plan *plan, uint32_t layer,
+                       uint32_t expert)
+{
+    const struct pool_slabs *s = &plan->slabs[layer];
+    uint64_t slab = s->offset + expert * s->slab_bytes;
+    uint32_t width = s->segment_width * s->n_segments;
+    const struct {
+        const struct gguf_tensor *tensor;
+        uint32_t rows, cols, rows_a_segment, column_parts;
+        uint64_t at;
+    } parts[] = {
+        {plan->gate[layer], width, s->d_model, s->segment_width, 1, 0},
+        {plan->up[layer], width, s->d_model, s->segment_width, 1, s->up_offset},
+        {plan->down[layer], s->d_model, width, s->d_model, s->n_segments, s->down_offset},
+    };
+    for (int i = 0; i < 3; i++) {
+        uint64_t row_bytes = quant_row_bytes(parts[i].tensor->type, parts[i].cols);
+        l->items[l->n_items++] = (struct load_item){
+            .tensor = parts[i].tensor,
+            .source = parts[i].tensor->offset + expert * row_bytes * parts[i].rows,
+            .row_bytes = row_bytes,
+            .rows = parts[i].rows,
+            .cols = parts[i].cols,
+            .rows_a_segment = parts[i].rows_a_segment,
+            .column_parts = parts[i].column_parts,
+            .target = slab + parts[i].at,
+            .segment_bytes = s->segment_bytes,
+        };
+    }
+}
+
+static bool plan_pieces(struct loader *l, const struct pool_plan *plan)
+{
+    const struct pool_header *h = &plan->header;
+    uint32_t n_experts = h->params.n_experts;
+    l->items = calloc(h->n_tensors + 3ull * h->n_layers * n_experts, sizeof *l->items);
+    if (!l->items)
+        return false;
+    for (uint32_t i = 0; i < h->n_tensors; i++)
+        add_dense(l, plan, i);
+    for (uint32_t layer = 0; layer < h->n_layers; layer++)
+        for (uint32_t expert = 0; expert < n_experts; expert++)
+            add_expert(l, plan, layer, expert);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < l->n_items; i++)
+        n += (l->items[i].rows + rows_a_piece(&l->items[i]) - 1) / rows_a_piece(&l->items[i]);
+    l->pieces = calloc(n, sizeof *l->pieces);
+    if (!l->pieces)
+        return false;
+    for (uint32_t i = 0; i < l->n_items; i++) {
+        const struct load_item *item = &l->items[i];
+        uint32_t step = rows_a_piece(item);
+        l->bytes_total += item->rows * item->row_bytes;
+        for (uint32_t first = 0; first < item->rows; first += step)
+            l->pieces[l->n_pieces++] = (struct load_piece){
+                i, first, item->rows - first < step ? item->rows - first : step};
+    }
+    return true;
+}
+
+static void fail(struct loader *l, const struct error *e)
+{
+    bool expected = false;
+    if (atomic_compare_exchange_strong(&l->failed, &expected, true))
+        l->error = *e;
+}
+
+static enum error_code read_fully(const struct loader *l, const struct load_item *item,
+                                  uint64_t offset, uint8_t *buffer, uint64_t bytes, struct error *e)
+{
+    int fd = gguf_fd(l->g, item->tensor->file);
+    const char *path = gguf_path(l->g, item->tensor->file);
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, buffer + done, bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_set(e, ERROR_IO, "%s: reading tensor '%s' at byte %" PRIu64 ": %m", path,
+                             item->tensor->name, offset + done);
+        if (n == 0)
+            return error_set(e, ERROR_IO,
+                             "%s: ends at byte %" PRIu64 " within tensor '%s': the file was cut "
+                             "while it was read",
+                             path, offset + done, item->tensor->name);
+        done += (uint64_t)n;
+    }
+    return ERROR_OK;
+}
+
+static void pack_rows(const struct loader *l, const struct load_item *item, uint32_t first_row,
+                      uint32_t n_rows, const uint8_t *rows)
+{
+    const struct tensor_type_info *type = tensor_type_info(item->tensor->type);
+    uint32_t cols = item->cols / item->column_parts;
+    size_t tile_row = tile_row_bytes(item->tensor->type, cols);
+    uint64_t part_bytes = cols / type->block_values * type->block_bytes;
+    for (uint32_t done = 0; done < n_rows; done += TILE_ROWS) {
+        uint32_t row = first_row + done;
+        uint32_t n = n_rows - done < TILE_ROWS ? n_rows - done : TILE_ROWS;
+        uint64_t target = item->target + row / item->rows_a_segment * item->segment_bytes +
+                          row % item->rows_a_segment / TILE_ROWS * tile_row;
+        for (uint32_t part = 0; part < item->column_parts; part++)
+            tile_pack(item->tensor->type, cols, n, rows + done * item->row_bytes + part * part_bytes,
+                      item->row_bytes, l->pool + target + part * item->segment_bytes);
+    }
+}
+
+static void report(struct loader *l, uint64_t bytes)
+{
+    uint64_t done = atomic_fetch_add(&l->bytes_done, bytes) + bytes;
+    uint32_t percent = (uint32_t)(done * 100 / l->bytes_total);
+    uint32_t last = atomic_load(&l->percent);
+    if (percent > last && atomic_compare_exchange_strong(&l->percent, &last, percent) &&
+        l->progress)
+        l->progress(l->progress_arg, done, l->bytes_total);
+}
+
+static void load_piece(void *arg, unsigned thread, uint32_t index)
+{
+    struct loader *l = arg;
+    const struct load_piece *piece = &l->pieces[index];
+    const struct load_item *item = &l->items[piece->item];
+    if (atomic_load_explicit(&l->failed, memory_order_relaxed))
+        return;
+    uint64_t bytes = piece->n_rows * item->row_bytes;
+    struct error e;
+    uint64_t most = TILE_ROWS * item->row_bytes;
+    if (most < LOAD_PIECE_BYTES)
+        most = LOAD_PIECE_BYTES;
+    uint8_t *buffer = l->buffers[thread];
+    if (!buffer || bytes > LOAD_PIECE_BYTES) {
+        buffer = realloc(buffer, bytes > most ? bytes : most);
+        if (!buffer) {
+            error_set(&e, ERROR_MEMORY, "no memory to read tensor '%s'", item->tensor->name);
+            fail(l, &e);
+            return;
+        }
+        l->buffers[thread] = buffer;
+    }
+    if (read_fully(l, item, item->source + piece->first_row * item->row_bytes, buffer, bytes, &e)) {
+        fail(l, &e);
+        return;
+    }
+    if (item->vector)
+        quant_dequantize(item->tensor->type, buffer, (float *)(l->pool + item->target), item->cols);
+    else
+        pack_rows(l, item, piece->first_row, piece->n_rows, buffer);
+    report(l, bytes);
+}
+
+enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,
+                             struct pool *threads, load_progress *progress, void *progress_arg,
+                             struct error *e)
+{
+    struct loader l = {.g = g, .pool = pool, .progress = progress, .progress_arg = progress_arg};
+    unsigned n_threads = pool_thread_count(threads);
+    enum error_code code = ERROR_OK;
+    l.buffers = calloc(n_threads, sizeof *l.buffers);
+    if (!l.buffers || !plan_pieces(&l, plan))
+        code = error_set(e, ERROR_MEMORY, "no memory for the list of weights to load");
+    else
+        pool_run(threads, load_piece, &l, l.n_pieces);
+    if (!code && atomic_load(&l.failed)) {
+        code = l.error.code;
+        if (e)
+            *e = l.error;
+    }
+    for (unsigned t = 0; l.buffers && t < n_threads; t++)
+        free(l.buffers[t]);
+    free(l.buffers);
+    free(l.items);
+    free(l.pieces);
+    return code;
+}

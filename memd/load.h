@@ -1,0 +1,19 @@
+/* Loading a model's weights from its file into the host pool, in parallel. */
+#ifndef MOED_MEMD_LOAD_H
+#define MOED_MEMD_LOAD_H
+
+#include "base/error.h"
+#include "exec/pool.h"
+#include "model/pool_plan.h"
+
+/* Called from the loading threads, seldom more than a hundred times. */
+typedef void load_progress(void *arg, uint64_t bytes_done, uint64_t bytes_total);
+
+/* Fill pool (plan->header.bytes, zeroed) with every weight of the plan. Reads the file with pread in pieces of
+ * at most LOAD_PIECE_BYTES a thread, so the peak memory is the pool plus these. */
+#define LOAD_PIECE_BYTES (4u << 20)
+enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,
+                             struct pool *threads, load_progress *progress, void *progress_arg,
+                             struct error *e);
+
+#endif

@@ -1,0 +1,277 @@
+/* moed-memd: the memory daemon. Loads the model once, owns the host pool and the residency table, lends them
+ * to workers and CPU executors, and knows at once when one of them has died. It computes nothing and parses
+ * nothing but the model file, and that before anyone is attached. */
+#include "leases.h"
+#include "load.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "device/device.h"
+#include "ipc/residency.h"
+#include "ipc/shm.h"
+#include "model/memory_need.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct memd {
+    struct daemon daemon;
+    /* options */
+    const char *model, *device;
+    uint64_t threads;
+    /* what it owns */
+    struct gguf *gguf;
+    struct pool_plan plan;
+    struct shm pool, residency;
+    uint64_t generation;
+    struct leases *leases;
+    struct counter *loaded_bytes;
+};
+
+static void show_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct memd *m = arg;
+    daemon_status(&m->daemon, "loading %" PRIu64 "%% (%.1f of %.1f GB)", done * 100 / total,
+                  (double)done * 1e-9, (double)total * 1e-9);
+}
+
+/* A number that no earlier load of this machine had: wall-clock nanoseconds. */
+static uint64_t new_generation(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static enum error_code load_model(struct memd *m, struct error *e)
+{
+    const struct pool_header *h = &m->plan.header;
+    struct pool *threads;
+    enum error_code code = pool_new("memd/load", (unsigned)m->threads, false, 0, &threads, e);
+    if (code)
+        return code;
+    uint64_t started = clock_ns();
+    code = load_weights(m->gguf, &m->plan, m->pool.base, threads, show_progress, m, e);
+    pool_free(threads);
+    if (code)
+        return code;
+    pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
+    counter_add(m->loaded_bytes, h->expert_bytes + h->dense_bytes);
+    double s = (double)(clock_ns() - started) * 1e-9;
+    log_info("loaded %s: %.2f GB of experts, %.2f GB dense, in %.1f s (%.2f GB/s)", h->path,
+             (double)h->expert_bytes * 1e-9, (double)h->dense_bytes * 1e-9, s,
+             (double)(h->expert_bytes + h->dense_bytes) * 1e-9 / s);
+    return shm_seal_writes(&m->pool, e);
+}
+
+static enum error_code make_residency(struct memd *m, struct error *e)
+{
+    const struct model_params *p = &m->plan.header.params;
+    enum error_code code =
+        shm_create("moed-residency", residency_bytes(p->n_layers, p->n_experts), &m->residency, e);
+    if (!code)
+        residency_init(m->residency.base, p->n_layers, p->n_experts, m->generation);
+    return code;
+}
+
+static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__MemoryAttachReply attached;
+    moed__v1__memory_attach_reply__init(&attached);
+    if (request->layout_version != POOL_LAYOUT_VERSION)
+        return error_set(e, ERROR_VERSION,
+                         "the client knows pool layout %" PRIu32 ", this memd has %u: programs of "
+                         "two builds are mixed",
+                         request->layout_version, POOL_LAYOUT_VERSION);
+    enum error_code code = leases_attach(m->leases, request->lease, request->role, e);
+    if (code)
+        return code;
+    attached.generation = m->generation;
+    attached.pool_bytes = m->pool.bytes;
+    attached.model_path = m->plan.header.path;
+    attached.model_name = m->plan.header.params.name;
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_ATTACH;
+    reply->memory_attach = &attached;
+    return ERROR_OK;
+}
+
+static enum error_code reply_detach(struct memd *m, const Moed__V1__MemoryDetachRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__MemoryDetachReply detached;
+    moed__v1__memory_detach_reply__init(&detached);
+    enum error_code code = leases_detach(m->leases, request->lease, e);
+    if (code)
+        return code;
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_DETACH;
+    reply->memory_detach = &detached;
+    return ERROR_OK;
+}
+
+/* Entry i of the memory map: the dense tensors, then each layer's slabs. */
+static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMapEntry *entry,
+                           char name[32])
+{
+    const struct pool_header *h = &m->plan.header;
+    moed__v1__memory_map_entry__init(entry);
+    if (i < h->n_tensors) {
+        const struct pool_tensor *t = &m->plan.tensors[i];
+        entry->name = (char *)t->name;
+        entry->type = (char *)tensor_type_info(t->type)->name;
+        entry->offset = t->offset;
+        entry->bytes = t->bytes;
+        entry->rows = t->rows;
+        entry->cols = t->cols;
+        return;
+    }
+    const struct pool_slabs *s = &m->plan.slabs[i - h->n_tensors];
+    snprintf(name, 32, "blk.%" PRIu32 ".experts", i - h->n_tensors);
+    entry->name = name;
+    entry->type = (char *)tensor_type_info(s->gate_type)->name;
+    entry->offset = s->offset;
+    entry->bytes = s->slab_bytes * s->n_experts;
+    entry->rows = s->segment_width * s->n_segments;
+    entry->cols = s->d_model;
+    entry->experts = s->n_experts;
+    entry->segments = s->n_segments;
+}
+
+static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapRequest *request,
+                                 Moed__V1__Reply *reply)
+{
+    enum { MOST = 256 };
+    static Moed__V1__MemoryMapReply map;
+    static Moed__V1__MemoryMapEntry entries[MOST], *pointers[MOST];
+    static char names[MOST][32];
+    moed__v1__memory_map_reply__init(&map);
+    const struct pool_header *h = &m->plan.header;
+    map.generation = m->generation;
+    map.total = h->n_tensors + h->n_layers;
+    uint32_t most = request->count && request->count < MOST ? request->count : MOST;
+    for (uint32_t i = request->first; i < map.total && map.n_entries < most; i++) {
+        describe_entry(m, i, &entries[map.n_entries], names[map.n_entries]);
+        pointers[map.n_entries] = &entries[map.n_entries];
+        map.n_entries++;
+    }
+    map.entries = pointers;
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_MAP;
+    reply->memory_map = &map;
+    return ERROR_OK;
+}
+
+static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
+                                      Moed__V1__Reply *reply, struct error *e)
+{
+    struct memd *m = arg;
+    switch (request->body_case) {
+    case MOED__V1__REQUEST__BODY_MEMORY_ATTACH:
+        return reply_attach(m, request->memory_attach, reply, e);
+    case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
+        return reply_detach(m, request->memory_detach, reply, e);
+    case MOED__V1__REQUEST__BODY_MEMORY_MAP:
+        return reply_map(m, request->memory_map, reply);
+    default:
+        return daemon_unknown(request, e);
+    }
+}
+
+static void fill_health(void *arg, Moed__V1__HealthReply *health)
+{
+    struct memd *m = arg;
+    health->model = m->plan.header.params.name;
+    health->clients = leases_count(m->leases);
+}
+
+static double read_clients(void *arg)
+{
+    struct memd *m = arg;
+    return m->leases ? leases_count(m->leases) : 0;
+}
+
+static double read_freed(void *arg)
+{
+    struct memd *m = arg;
+    return m->leases ? (double)leases_freed(m->leases) : 0;
+}
+
+static void register_metrics(struct memd *m)
+{
+    struct metrics *r = m->daemon.metrics;
+    const struct pool_header *h = &m->plan.header;
+    m->loaded_bytes = metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
+                                      "Bytes of weights read from the model file into the pool.");
+    gauge_set(metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
+                            "Bytes of weights in the host pool."),
+              (int64_t)h->expert_bytes);
+    gauge_set(metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"dense\"",
+                            "Bytes of weights in the host pool."),
+              (int64_t)h->dense_bytes);
+    metrics_gauge_function(r, "moed_memd_leases", NULL, read_clients, m,
+                           "Processes that hold the pool.");
+    metrics_gauge_function(r, "moed_memd_leases_ended", NULL, read_freed, m,
+                           "Leases freed since start because their holder left or died.");
+}
+
+static enum error_code start(struct memd *m, struct error *e)
+{
+    struct device_spec device;
+    enum error_code code = device_parse(m->device, &device, e);
+    if (!code)
+        code = gguf_open(m->model, &m->gguf, e);
+    if (!code)
+        code = pool_plan_new(m->gguf, &m->plan, e);
+    if (!code)
+        code = memory_need_check(&m->plan, e);
+    if (code)
+        return code;
+    register_metrics(m);
+    m->generation = new_generation();
+    code = shm_create("moed-pool", m->plan.header.bytes, &m->pool, e);
+    if (!code)
+        code = load_model(m, e);
+    if (!code)
+        code = make_residency(m, e);
+    return code;
+}
+
+/* A broken file stays broken: no restart mends it. */
+static int exit_code_for(enum error_code code)
+{
+    return code == ERROR_IO || code == ERROR_INTERNAL ? EXIT_RETRY : EXIT_PERMANENT;
+}
+
+int main(int argc, char **argv)
+{
+    static struct memd m = {.device = "host", .pool.fd = -1, .residency.fd = -1};
+    const struct option_spec options[] = {
+        {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
+        {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE", "where experts are cached: host"},
+        {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
+        {0},
+    };
+    daemon_start(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
+    struct error e;
+    if (!m.model) {
+        error_set(&e, ERROR_USAGE, "no model: give --model FILE");
+        daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
+    }
+    enum error_code code = start(&m, &e);
+    if (code)
+        daemon_fail(&m.daemon, exit_code_for(code), &e);
+    static const struct daemon_handlers handlers = {fill_health, handle_request};
+    code = leases_open(m.daemon.run, &m.pool, &m.residency, m.generation, &m.leases, &e);
+    if (!code)
+        code = daemon_serve(&m.daemon, &handlers, &m, &e);
+    if (code)
+        daemon_fail(&m.daemon, EXIT_RETRY, &e);
+    daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
+    daemon_ready(&m.daemon);
+    int exit_code = daemon_wait(&m.daemon);
+    daemon_stop(&m.daemon);
+    leases_close(m.leases);
+    return exit_code;
+}

@@ -1,0 +1,254 @@
+/* The forward pass; see forward.h. Attention stands in attention.c. */
+#include "forward.h"
+#include "forward_internal.h"
+
+#include "base/checked.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Half precision's smallest normal number: what the sum of selected weights is never below. */
+#define MIN_WEIGHT_SUM 6.103515625e-5f
+
+static float *floats(size_t n)
+{
+    size_t bytes = round_up((n ? n : 1) * sizeof(float), 64);
+    float *p = aligned_alloc(64, bytes);
+    if (p)
+        memset(p, 0, bytes);
+    return p;
+}
+
+static bool allocate(struct forward *f)
+{
+    const struct model_params *p = f->params;
+    size_t n = f->max_tokens;
+    size_t threads = pool_thread_count(exec_pool(f->exec));
+    f->x = floats(n * p->d_model);
+    f->h = floats(n * p->d_model);
+    f->q = floats(n * p->n_heads * p->k_dim);
+    f->k = floats(n * p->n_kv_heads * p->k_dim);
+    f->v = floats(n * p->n_kv_heads * p->v_dim);
+    f->attended = floats(n * p->n_heads * p->v_dim);
+    f->scores = floats(threads * f->kv->context);
+    f->rope = floats(n * p->rope_dims);
+    f->router = floats(n * p->n_experts);
+    f->selected = calloc(n * p->n_used, sizeof *f->selected);
+    f->weights_of = floats(n * p->n_used);
+    f->shared_gate = floats(n * (p->d_shared + 1));
+    f->shared_up = floats(n * (p->d_shared + 1));
+    f->shared_out = floats(n * p->d_model);
+    f->shared_scale = floats(n * TILE_ROWS);
+    return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
+           f->router && f->selected && f->weights_of && f->shared_gate && f->shared_up &&
+           f->shared_out && f->shared_scale;
+}
+
+enum error_code forward_new(const struct pool_map *map, const struct model_weights *weights,
+                            struct kv_cache *kv, struct exec *exec, struct experts *experts,
+                            uint32_t max_tokens, struct forward **out, struct error *e)
+{
+    struct forward *f = calloc(1, sizeof *f);
+    if (f) {
+        f->map = map;
+        f->params = &map->params;
+        f->weights = weights;
+        f->kv = kv;
+        f->exec = exec;
+        f->experts = experts;
+        f->max_tokens = max_tokens;
+        f->kernels = kernels_get();
+    }
+    if (!f || !allocate(f)) {
+        forward_free(f);
+        return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens", max_tokens);
+    }
+    *out = f;
+    return ERROR_OK;
+}
+
+void forward_free(struct forward *f)
+{
+    if (!f)
+        return;
+    float *all[] = {f->x,          f->h,           f->q,         f->k,
+                    f->v,          f->attended,    f->scores,    f->rope,
+                    f->router,     f->weights_of,  f->shared_gate, f->shared_up,
+                    f->shared_out, f->shared_scale};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    free(f->selected);
+    free(f);
+}
+
+/* Rows of x through a norm into h. */
+static void norm_rows(struct forward *f, const float *weight)
+{
+    size_t d = f->params->d_model;
+    for (uint32_t t = 0; t < f->n; t++)
+        f->kernels->rms_norm(f->x + t * d, weight, f->params->rms_eps, d, f->h + t * d);
+}
+
+/* The n_used most probable experts, the most probable first (the lower index on ties). */
+static void select_top(const float *probability, uint32_t n, uint32_t n_used, uint32_t *selected)
+{
+    for (uint32_t rank = 0; rank < n_used; rank++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = 0; i < n; i++) {
+            if (best != UINT32_MAX && !(probability[i] > probability[best]))
+                continue;
+            bool taken = false;
+            for (uint32_t j = 0; j < rank && !taken; j++)
+                taken = selected[j] == i;
+            if (!taken)
+                best = i;
+        }
+        selected[rank] = best;
+    }
+}
+
+static void route_token(const struct forward *f, float *logits, uint32_t *selected, float *weights)
+{
+    const struct model_params *p = f->params;
+    f->kernels->softmax(logits, p->n_experts);
+    select_top(logits, p->n_experts, p->n_used, selected);
+    float sum = 0;
+    for (uint32_t k = 0; k < p->n_used; k++)
+        sum += weights[k] = logits[selected[k]];
+    if (p->arch->renormalise) {
+        if (!(sum > MIN_WEIGHT_SUM))
+            sum = MIN_WEIGHT_SUM;
+        for (uint32_t k = 0; k < p->n_used; k++)
+            weights[k] /= sum;
+    }
+    for (uint32_t k = 0; k < p->n_used; k++)
+        weights[k] *= p->weights_scale;
+}
+
+static void route(struct forward *f, const struct layer_weights *w, const struct activations *a)
+{
+    const struct model_params *p = f->params;
+    exec_multiply(f->exec, &w->router, a, f->router, p->n_experts, false);
+    for (uint32_t t = 0; t < f->n; t++)
+        route_token(f, f->router + (size_t)t * p->n_experts, f->selected + (size_t)t * p->n_used,
+                    f->weights_of + (size_t)t * p->n_used);
+}
+
+/* shared_out = sigmoid(gate . h) * down(act(gate h) * up h), while the routed experts are computed. */
+static void shared_expert(struct forward *f, const struct layer_weights *w,
+                          const struct activations *a)
+{
+    const struct model_params *p = f->params;
+    uint32_t width = p->d_shared;
+    exec_multiply(f->exec, &w->shared_gate, a, f->shared_gate, width, false);
+    exec_multiply(f->exec, &w->shared_up, a, f->shared_up, width, false);
+    f->kernels->gated(ACTIVATION_SILU, f->shared_gate, f->shared_up, f->shared_gate,
+                      (size_t)f->n * width);
+    if (w->shared_gate_input.tiles)
+        exec_multiply(f->exec, &w->shared_gate_input, a, f->shared_scale, 1, false);
+    const struct activations *hidden = exec_prepare(f->exec, 0, f->shared_gate, width, f->n, width,
+                                                    weights_quantize(&w->shared_down));
+    exec_multiply(f->exec, &w->shared_down, hidden, f->shared_out, p->d_model, false);
+    for (uint32_t t = 0; t < f->n && w->shared_gate_input.tiles; t++) {
+        float scale = 1.0f / (1.0f + kernels_exp(-f->shared_scale[t]));
+        float *row = f->shared_out + (size_t)t * p->d_model;
+        for (uint32_t i = 0; i < p->d_model; i++)
+            row[i] *= scale;
+    }
+}
+
+struct combine_job {
+    struct forward *f;
+    const float *rows;
+    bool shared;
+};
+
+/* x += sum over ranks of weight * expert, in rank order, plus the shared expert. */
+static void combine_token(void *arg, unsigned thread, uint32_t t)
+{
+    const struct combine_job *job = arg;
+    struct forward *f = job->f;
+    size_t d = f->params->d_model;
+    uint32_t n_used = f->params->n_used;
+    float *sum = f->h + t * d; /* the experts' input is no longer needed */
+    (void)thread;
+    memset(sum, 0, d * sizeof *sum);
+    for (uint32_t k = 0; k < n_used; k++)
+        f->kernels->axpy(f->weights_of[t * n_used + k],
+                         job->rows + experts_row(f->experts, t, k) * d, sum, d);
+    if (job->shared)
+        f->kernels->add(f->shared_out + t * d, sum, d);
+    f->kernels->add(sum, f->x + t * d, d);
+}
+
+static void run_experts(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_weights *w = &f->weights->layers[layer];
+    norm_rows(f, w->ffn_norm);
+    bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
+                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
+    const struct activations *a =
+        exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
+    route(f, w, a);
+    experts_begin(f->experts, layer, f->h, f->n, f->selected);
+    if (p->d_shared)
+        shared_expert(f, w, a);
+    const float *rows = experts_finish(f->experts);
+    struct combine_job job = {f, rows, p->d_shared != 0};
+    if (f->n < 4)
+        for (uint32_t t = 0; t < f->n; t++)
+            combine_token(&job, 0, t);
+    else
+        exec_each(f->exec, combine_token, &job, f->n);
+}
+
+/* Row t's cosines and sines: angle of pair i is position * scale * base^(-2i / dims) / factor. */
+static void prepare_rope(struct forward *f)
+{
+    const struct model_params *p = f->params;
+    uint32_t half = p->rope_dims / 2;
+    for (uint32_t t = 0; t < f->n; t++)
+        for (uint32_t i = 0; i < half; i++) {
+            double frequency = pow(p->rope_base, -2.0 * i / p->rope_dims);
+            if (f->weights->rope_factors)
+                frequency /= f->weights->rope_factors[i];
+            double angle = f->batch[t].position * (double)p->rope_scale * frequency;
+            f->rope[((size_t)t * half + i) * 2] = (float)cos(angle);
+            f->rope[((size_t)t * half + i) * 2 + 1] = (float)sin(angle);
+        }
+}
+
+const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n)
+{
+    const struct model_params *p = f->params;
+    f->batch = batch;
+    f->n = n;
+    for (uint32_t t = 0; t < n; t++)
+        tile_unpack_row(&f->weights->embedding, batch[t].token, f->x + (size_t)t * p->d_model);
+    prepare_rope(f);
+    for (uint32_t layer = 0; layer < p->n_layers; layer++) {
+        norm_rows(f, f->weights->layers[layer].attn_norm);
+        forward_attention(f, layer);
+        run_experts(f, layer);
+    }
+    norm_rows(f, f->weights->output_norm);
+    return f->h;
+}
+
+void forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits)
+{
+    const struct matrix *output = &f->weights->output;
+    const struct activations *a = exec_prepare(f->exec, 0, hidden, f->params->d_model, n,
+                                               f->params->d_model, weights_quantize(output));
+    exec_multiply(f->exec, output, a, logits, f->params->vocab, false);
+}
+
+uint64_t forward_dense_bytes(const struct forward *f)
+{
+    const struct pool_header *h = f->map->header;
+    const struct pool_tensor *embedding = pool_map_find(f->map, "token_embd.weight");
+    bool tied = f->weights->output.tiles == f->weights->embedding.tiles;
+    return h->dense_bytes - (embedding && !tied ? embedding->bytes : 0);
+}

@@ -1,0 +1,281 @@
+/* moed-worker: attaches to the model that memd holds, runs the forward pass for all frontends' requests at
+ * once, and streams the answers. It owns the KV cache and nothing of the weights. */
+#include "engine.h"
+#include "experts.h"
+#include "forward.h"
+#include "session.h"
+
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "device/device.h"
+#include "ipc/lease.h"
+#include "memory/memory_client.h"
+#include "model/memory_need.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONTEXT 4096
+
+struct worker {
+    struct daemon daemon;
+    /* options */
+    const char *device, *kernels;
+    uint64_t threads, context, parallel, spin_us;
+    bool reproducible, pin;
+    /* what it owns, in the order in which it is made */
+    struct memory_client memory;
+    struct watch *watch;
+    struct tokenizer *tokenizer;
+    char *chat_template;
+    struct model_weights weights;
+    struct pool *pool;
+    struct exec *exec;
+    struct kv_cache kv;
+    struct experts *experts;
+    struct forward *forward;
+    struct engine *engine;
+    struct sessions *sessions;
+};
+
+static bool memd_gone(void *arg, int fd)
+{
+    struct worker *w = arg;
+    (void)fd;
+    log_warn("memd has gone: ending, to be started again with it");
+    daemon_request_stop(&w->daemon, EXIT_RETRY);
+    return false;
+}
+
+/* The model file's keys lie in the pool: the worker reads no file. */
+static enum error_code read_vocabulary(struct worker *w, struct error *e)
+{
+    const struct pool_map *map = &w->memory.map;
+    struct gguf *g;
+    enum error_code code =
+        gguf_open_metadata(map->base + map->header->metadata_offset, map->header->metadata_bytes,
+                           map->header->path, &g, e);
+    if (code)
+        return code;
+    code = tokenizer_new(g, NULL, &w->tokenizer, e);
+    struct gguf_string template = {"", 0};
+    if (gguf_find(g, "tokenizer.chat_template"))
+        gguf_get_string(g, "tokenizer.chat_template", &template, NULL);
+    w->chat_template = strndup(template.data, template.len);
+    gguf_close(g);
+    if (!code && !w->chat_template)
+        code = error_set(e, ERROR_MEMORY, "no memory for the chat template");
+    if (!code && tokenizer_vocab_size(w->tokenizer) > map->params.vocab)
+        code = error_set(e, ERROR_FORMAT,
+                         "%s: %" PRIu32 " tokens, but the embedding has %" PRIu32 " rows",
+                         map->header->path, tokenizer_vocab_size(w->tokenizer), map->params.vocab);
+    return code;
+}
+
+static uint32_t widest(const struct model_params *p)
+{
+    uint32_t widths[] = {p->d_model, p->n_heads * p->v_dim, p->d_shared, p->d_expert};
+    uint32_t most = 0;
+    for (int i = 0; i < 4; i++)
+        most = widths[i] > most ? widths[i] : most;
+    return most;
+}
+
+static uint32_t batch_tokens(const struct worker *w)
+{
+    return w->parallel > PREFILL_TOKENS ? (uint32_t)w->parallel : PREFILL_TOKENS;
+}
+
+static enum error_code make_compute(struct worker *w, struct error *e)
+{
+    const struct model_params *p = &w->memory.map.params;
+    struct exec_limits limits = {.max_tokens = batch_tokens(w),
+                                 .max_cols = widest(p),
+                                 .max_task_rows = batch_tokens(w) * p->n_used,
+                                 .max_width = p->d_expert};
+    enum error_code code = weights_bind(&w->memory.map, &w->weights, e);
+    if (!code)
+        code = pool_new("worker", (unsigned)w->threads, w->pin, (unsigned)w->spin_us, &w->pool, e);
+    if (!code)
+        code = exec_new(w->pool, &limits, !w->reproducible, &w->exec, e);
+    if (!code)
+        code = kv_cache_new(p, (uint32_t)w->parallel, (uint32_t)w->context, &w->kv, e);
+    return code;
+}
+
+static enum error_code make_engine(struct worker *w, struct error *e)
+{
+    struct metrics *m = w->daemon.metrics;
+    struct experts_counters counters = {
+        .sent = metrics_counter(m, "moed_worker_experts_total", "where=\"cpuexec\"", 1,
+                                "Experts computed for this worker, by where."),
+        .local = metrics_counter(m, "moed_worker_experts_total", "where=\"worker\"", 1,
+                                 "Experts computed for this worker, by where."),
+        .taken_back = metrics_counter(m, "moed_worker_jobs_taken_back_total", NULL, 1,
+                                      "Jobs that cpuexec died or stalled on, computed here."),
+        .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
+                                   "Time waited for cpuexec."),
+    };
+    enum error_code code =
+        experts_new(w->daemon.run, &w->memory, w->exec, batch_tokens(w), (unsigned)w->spin_us,
+                    &counters, &w->experts, e);
+    if (!code)
+        code = forward_new(&w->memory.map, &w->weights, &w->kv, w->exec, w->experts,
+                           batch_tokens(w), &w->forward, e);
+    if (code)
+        return code;
+    struct engine_config config = {.forward = w->forward,
+                                   .kv = &w->kv,
+                                   .tokenizer = w->tokenizer,
+                                   .vocab = w->memory.map.params.vocab,
+                                   .d_model = w->memory.map.params.d_model,
+                                   .parallel = (uint32_t)w->parallel,
+                                   .metrics = m};
+    return engine_new(&config, &w->engine, e);
+}
+
+static enum error_code make_sessions(struct worker *w, struct error *e)
+{
+    struct session_model model = {.map = &w->memory.map,
+                                  .tokenizer = w->tokenizer,
+                                  .chat_template = w->chat_template,
+                                  .device = w->device,
+                                  .context = (uint32_t)w->context};
+    enum error_code code = sessions_new(w->daemon.run, &model, &w->sessions, e);
+    if (!code)
+        sessions_set_engine(w->sessions, w->engine);
+    return code;
+}
+
+static enum error_code start(struct worker *w, struct error *e)
+{
+    struct device_spec device;
+    enum error_code code = device_parse(w->device, &device, e);
+    if (!code && !kernels_select(w->kernels))
+        code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
+    if (!code)
+        code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
+    if (!code)
+        code = watch_new("worker/memd", &w->watch, e);
+    if (!code)
+        code = watch_add(w->watch, w->memory.lease_fd, memd_gone, w, e);
+    if (code)
+        return code;
+    uint32_t trained = w->memory.map.params.context_trained;
+    if (w->context == 0)
+        w->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    if (w->context > trained)
+        log_warn("a context of %" PRIu64 " tokens: the model was trained with %" PRIu32, w->context,
+                 trained);
+    code = read_vocabulary(w, e);
+    if (!code)
+        code = make_compute(w, e);
+    if (!code)
+        code = make_engine(w, e);
+    if (!code)
+        code = make_sessions(w, e);
+    return code ? code : engine_start(w->engine, e);
+}
+
+static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
+                                      Moed__V1__Reply *reply, struct error *e)
+{
+    struct worker *w = arg;
+    static char url[RUN_URL_BYTES];
+    static Moed__V1__SessionAttachReply attached;
+    if (request->body_case != MOED__V1__REQUEST__BODY_SESSION_ATTACH)
+        return daemon_unknown(request, e);
+    enum error_code code = sessions_attach(w->sessions, url, sizeof url, e);
+    if (code)
+        return code;
+    moed__v1__session_attach_reply__init(&attached);
+    attached.channel_url = url;
+    attached.window = SESSION_WINDOW;
+    reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
+    reply->session_attach = &attached;
+    return ERROR_OK;
+}
+
+static void fill_health(void *arg, Moed__V1__HealthReply *health)
+{
+    struct worker *w = arg;
+    struct engine_status s = engine_status(w->engine);
+    health->model = w->memory.map.params.name;
+    health->requests_running = s.running;
+    health->requests_waiting = s.waiting;
+    health->tokens_per_s = s.tokens_per_s;
+    health->tokens_total = s.tokens_total;
+    health->clients = sessions_count(w->sessions);
+}
+
+static double read_rate(void *arg)
+{
+    return engine_status(((struct worker *)arg)->engine).tokens_per_s;
+}
+
+static double read_frontends(void *arg)
+{
+    return sessions_count(((struct worker *)arg)->sessions);
+}
+
+static void stop(struct worker *w)
+{
+    daemon_stop(&w->daemon);
+    engine_stop(w->engine);
+    sessions_free(w->sessions);
+    engine_free(w->engine);
+    forward_free(w->forward);
+    experts_free(w->experts);
+    kv_cache_free(&w->kv);
+    exec_free(w->exec);
+    pool_free(w->pool);
+    weights_free(&w->weights);
+    free(w->chat_template);
+    tokenizer_free(w->tokenizer);
+    watch_free(w->watch);
+    memory_client_detach(&w->memory);
+}
+
+int main(int argc, char **argv)
+{
+    static struct worker w = {
+        .device = "host", .kernels = "auto", .parallel = 4, .spin_us = 20, .pin = true};
+    const struct option_spec options[] = {
+        {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE", "what computes: host"},
+        {"threads", OPTION_UINT, &w.threads, 0, 1024, "N", "compute threads; 0: one a core"},
+        {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
+         "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
+        {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
+        {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
+         "no BLAS for many tokens: the same bits in every batch"},
+        {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "pin compute threads to cores"},
+        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+        {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
+        {0},
+    };
+    daemon_start(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    struct error e;
+    enum error_code code = start(&w, &e);
+    static const struct daemon_handlers handlers = {fill_health, handle_request};
+    if (!code) {
+        metrics_gauge_function(w.daemon.metrics, "moed_worker_tokens_per_second", NULL, read_rate,
+                               &w, "Tokens generated a second, over the last 10 s.");
+        metrics_gauge_function(w.daemon.metrics, "moed_worker_frontends", NULL, read_frontends, &w,
+                               "Frontends attached.");
+        experts_wait(w.experts, 1000);
+        code = daemon_serve(&w.daemon, &handlers, &w, &e);
+    }
+    if (code)
+        daemon_fail(&w.daemon,
+                    code == ERROR_USAGE || code == ERROR_UNSUPPORTED || code == ERROR_FORMAT
+                        ? EXIT_PERMANENT
+                        : EXIT_RETRY,
+                    &e);
+    daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
+                  w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
+    daemon_ready(&w.daemon);
+    int exit_code = daemon_wait(&w.daemon);
+    stop(&w);
+    return exit_code;
+}

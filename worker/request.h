@@ -1,0 +1,70 @@
+/* A frontend's request while the worker has it. */
+#ifndef MOED_WORKER_REQUEST_H
+#define MOED_WORKER_REQUEST_H
+
+#include "base/strbuf.h"
+#include "sampler.h"
+#include "tokenizer/stream.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct frontend;
+
+enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS };
+
+/* How a Generate ended; the values of Moed__V1__Done__Reason. */
+enum finish_reason {
+    FINISH_NONE,
+    FINISH_END,       /* an end-of-generation token */
+    FINISH_STOP,      /* a stop string */
+    FINISH_LENGTH,    /* max_tokens */
+    FINISH_CONTEXT,   /* the context is full */
+    FINISH_CANCELLED,
+};
+
+#define REQUEST_MAX_STOPS 16
+
+struct request {
+    struct request *next;      /* in the engine's list */
+    struct frontend *frontend; /* borrowed: outlives its requests */
+    uint64_t id;               /* the frontend's */
+    enum request_kind kind;
+
+    /* what is asked, fixed once submitted */
+    struct sampling sampling;
+    uint32_t max_tokens; /* 0: no limit but the context */
+    bool ignore_end, stepwise;
+    struct strbuf stops[REQUEST_MAX_STOPS];
+    uint32_t n_stops;
+    uint32_t n_prompt;
+
+    /* progress; the engine's */
+    bool cancelled;
+    int64_t slot;             /* of the KV cache; -1: waiting */
+    struct token_list tokens; /* prompt, then answer */
+    uint32_t n_past;          /* positions in the cache */
+    uint64_t random_state;
+    struct token_stream stream;
+    struct strbuf text; /* decoded and not sent: it may be the start of a stop string */
+    uint32_t n_generated;
+    uint64_t submitted_ns, started_ns, first_ns, last_ns;
+
+    /* logits: rows computed and not sent */
+    float *hidden; /* [chunk][d_model] */
+    uint32_t n_hidden, n_hidden_sent, n_rows_sent;
+};
+
+/* Zeroed but for the stream and slot; NULL: out of memory. */
+struct request *request_new(const struct tokenizer *t, struct frontend *frontend, uint64_t id,
+                            enum request_kind kind);
+void request_free(struct request *r); /* takes NULL */
+
+/* Feed the token just generated: *out gets the text that can be sent now. True when a stop string has come:
+ * *out then ends before it and the rest is dropped. */
+bool request_push_token(struct request *r, uint32_t token, struct strbuf *out);
+/* The end without a stop string: what was held back. */
+void request_flush(struct request *r, struct strbuf *out);
+
+#endif

@@ -1,0 +1,271 @@
+/* The engine's steps: prefill, decode, rows of logits; see engine.h. */
+#include "engine_internal.h"
+
+#include "base/clock.h"
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void count_token(struct engine *g)
+{
+    counter_add(g->counters.generated_tokens, 1);
+    uint64_t second = clock_ns() / 1000000000u;
+    struct rate_second *r = &g->rate[second % (RATE_SECONDS + 1)];
+    if (atomic_load(&r->second) != second) {
+        atomic_store(&r->tokens, 0);
+        atomic_store(&r->second, second);
+    }
+    atomic_fetch_add(&r->tokens, 1);
+}
+
+static void unlink_request(struct engine *g, struct request *r)
+{
+    struct request **lists[] = {&g->running, &g->waiting};
+    for (int i = 0; i < 2; i++)
+        for (struct request **p = lists[i]; *p; p = &(*p)->next)
+            if (*p == r) {
+                *p = r->next;
+                return;
+            }
+}
+
+static void drop(struct engine *g, struct request *r)
+{
+    unlink_request(g, r);
+    if (r->slot >= 0) {
+        g->slot_used[r->slot] = false;
+        kv_cache_release(g->config.kv, (uint32_t)r->slot);
+    }
+    request_free(r);
+}
+
+static void finish(struct engine *g, struct request *r, enum finish_reason reason)
+{
+    counter_add(g->counters.finished[reason], 1);
+    frontend_send_done(r->frontend, r, reason);
+    drop(g, r);
+}
+
+void engine_end_cancelled(struct engine *g)
+{
+    struct request *lists[] = {g->waiting, g->running};
+    for (int i = 0; i < 2; i++)
+        for (struct request *r = lists[i], *next; r; r = next) {
+            next = r->next;
+            if (r->cancelled)
+                finish(g, r, FINISH_CANCELLED);
+        }
+}
+
+void engine_end_all(struct engine *g, enum error_code code, const char *text)
+{
+    struct request *lists[] = {g->waiting, g->running};
+    for (int i = 0; i < 2; i++)
+        for (struct request *r = lists[i], *next; r; r = next) {
+            next = r->next;
+            frontend_send_error(r->frontend, r->id, code, text);
+            drop(g, r);
+        }
+}
+
+/* The text that has become sendable, with the token it came with, as one event. */
+static void send_token(struct request *r, uint32_t token, const struct strbuf *text)
+{
+    frontend_send_tokens(r->frontend, r->id, &token, 1, text);
+}
+
+static void send_rest(struct engine *g, struct request *r)
+{
+    strbuf_clear(&g->text);
+    request_flush(r, &g->text);
+    if (g->text.len)
+        frontend_send_tokens(r->frontend, r->id, NULL, 0, &g->text);
+}
+
+static void observe_token(struct engine *g, struct request *r)
+{
+    uint64_t now = clock_ns();
+    if (r->n_generated == 0) {
+        r->first_ns = now;
+        histogram_observe(g->counters.first_token, (double)(now - r->submitted_ns) * 1e-9);
+    } else {
+        histogram_observe(g->counters.token, (double)(now - r->last_ns) * 1e-9);
+    }
+    r->last_ns = now;
+    r->n_generated++;
+    count_token(g);
+}
+
+/* Take the next token of r from its logits: send it, or end. */
+static void take_token(struct engine *g, struct request *r, float *logits)
+{
+    uint32_t token = sampler_pick(g->sampler, &r->sampling, &r->random_state, logits, r->tokens.ids,
+                                  (uint32_t)r->tokens.count);
+    if (!r->ignore_end && tokenizer_is_end(g->config.tokenizer, token)) {
+        if (r->n_generated == 0)
+            r->first_ns = r->last_ns = clock_ns();
+        send_rest(g, r);
+        finish(g, r, FINISH_END);
+        return;
+    }
+    observe_token(g, r);
+    strbuf_clear(&g->text);
+    bool stopped = request_push_token(r, token, &g->text);
+    bool stored = token_list_push(&r->tokens, token);
+    send_token(r, token, &g->text);
+    if (stopped) {
+        finish(g, r, FINISH_STOP);
+    } else if (!stored) {
+        frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for another token");
+        drop(g, r);
+    } else if (r->max_tokens && r->n_generated >= r->max_tokens) {
+        send_rest(g, r);
+        finish(g, r, FINISH_LENGTH);
+    } else if (r->tokens.count >= g->config.kv->context) {
+        send_rest(g, r);
+        finish(g, r, FINISH_CONTEXT);
+    }
+}
+
+/* ---- rows of logits ---- */
+
+/* Send computed rows while the frontend takes them. True when something was sent. */
+static bool send_rows(struct engine *g, struct request *r)
+{
+    bool sent = false;
+    while (r->n_hidden_sent < r->n_hidden && frontend_may_send(r->frontend)) {
+        uint32_t n = r->n_hidden - r->n_hidden_sent;
+        if (n > LOGITS_ROWS)
+            n = LOGITS_ROWS;
+        forward_logits(g->config.forward, r->hidden + (size_t)r->n_hidden_sent * g->config.d_model,
+                       n, g->logits);
+        for (uint32_t i = 0; i < n && frontend_may_send(r->frontend); i++) {
+            frontend_send_logits(r->frontend, r->id, r->n_rows_sent++,
+                                 g->logits + (size_t)i * g->config.vocab, g->config.vocab);
+            r->n_hidden_sent++;
+        }
+        sent = true;
+    }
+    if (r->n_rows_sent == r->n_prompt) {
+        finish(g, r, FINISH_LENGTH);
+        return true;
+    }
+    return sent;
+}
+
+static bool has_rows(const struct request *r)
+{
+    return r->kind == REQUEST_LOGITS && r->n_hidden_sent < r->n_hidden;
+}
+
+static bool keep_rows(struct engine *g, struct request *r, const float *hidden, uint32_t n)
+{
+    size_t values = (size_t)n * g->config.d_model;
+    if (!r->hidden)
+        r->hidden = malloc((size_t)PREFILL_TOKENS * g->config.d_model * sizeof *r->hidden);
+    if (!r->hidden)
+        return false;
+    memcpy(r->hidden, hidden, values * sizeof *hidden);
+    r->n_hidden = n;
+    r->n_hidden_sent = 0;
+    return true;
+}
+
+/* ---- prefill ---- */
+
+static struct request *next_prefill(const struct engine *g)
+{
+    for (struct request *r = g->running; r; r = r->next)
+        if (r->n_past < r->n_prompt && !has_rows(r))
+            return r;
+    return NULL;
+}
+
+static void run_prefill(struct engine *g, struct request *r)
+{
+    uint64_t started = clock_ns();
+    uint32_t n = r->n_prompt - r->n_past;
+    uint32_t most = r->stepwise ? 1 : PREFILL_TOKENS;
+    if (n > most)
+        n = most;
+    for (uint32_t i = 0; i < n; i++)
+        g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
+                                           r->n_past + i};
+    const float *hidden = forward_run(g->config.forward, g->batch, n);
+    r->n_past += n;
+    counter_add(g->counters.prompt_tokens, n);
+    if (r->kind == REQUEST_LOGITS) {
+        if (!keep_rows(g, r, hidden, n)) {
+            frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for rows of logits");
+            drop(g, r);
+        }
+    } else if (r->n_past == r->n_prompt) {
+        forward_logits(g->config.forward, hidden + (size_t)(n - 1) * g->config.d_model, 1,
+                       g->logits);
+        take_token(g, r, g->logits);
+    }
+    counter_add(g->counters.prefill_ns, clock_ns() - started);
+}
+
+/* ---- decode ---- */
+
+static uint32_t gather_decode(struct engine *g)
+{
+    uint32_t n = 0;
+    for (struct request *r = g->running; r; r = r->next) {
+        if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prompt)
+            continue;
+        if (!frontend_may_send(r->frontend)) {
+            counter_add(g->counters.decode_paused, 1);
+            continue;
+        }
+        g->batch[n] = (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->n_past};
+        g->batch_requests[n++] = r;
+    }
+    return n;
+}
+
+static void run_decode(struct engine *g, uint32_t n)
+{
+    uint64_t started = clock_ns();
+    const float *hidden = forward_run(g->config.forward, g->batch, n);
+    forward_logits(g->config.forward, hidden, n, g->logits);
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *r = g->batch_requests[i];
+        r->n_past++;
+        take_token(g, r, g->logits + (size_t)i * g->config.vocab);
+    }
+    counter_add(g->counters.decode_steps, 1);
+    counter_add(g->counters.decode_ns, clock_ns() - started);
+}
+
+static bool send_all_rows(struct engine *g)
+{
+    bool sent = false;
+    for (struct request *r = g->running, *next; r; r = next) {
+        next = r->next;
+        if (has_rows(r))
+            sent |= send_rows(g, r);
+    }
+    return sent;
+}
+
+bool engine_step(struct engine *g)
+{
+    bool did = send_all_rows(g);
+    struct request *prefill = next_prefill(g);
+    uint32_t n = prefill && !g->decode_next ? 0 : gather_decode(g);
+    if (n) {
+        run_decode(g, n);
+        g->decode_next = false;
+        return true;
+    }
+    if (prefill) {
+        run_prefill(g, prefill);
+        g->decode_next = true;
+        return true;
+    }
+    g->decode_next = false;
+    return did;
+}
