@@ -1,0 +1,177 @@
+/* What the verbs that ask a deployment share; see ask.h. */
+#include "client/cli/ask.h"
+
+#include "base/clock.h"
+#include "client/cli/commands.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void ask_complain(const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fprintf(stderr, "moed: %s\n", line);
+}
+
+bool ask_arguments(const struct option_spec *table, const char *verb, const char *arguments,
+                   const char *purpose, int argc, char **argv, unsigned positional, int *exit_code)
+{
+    char program[64];
+    snprintf(program, sizeof program, "moed %s", verb);
+    if (options_wants_help(argc, argv)) {
+        options_print_help(table, program, arguments, purpose);
+        *exit_code = fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        return false;
+    }
+    struct error why;
+    int n = 0;
+    *exit_code = CLI_USAGE;
+    if (options_parse(table, argc, argv, &n, &why)) {
+        ask_complain("%s: %s", verb, why.text);
+        return false;
+    }
+    if ((unsigned)n == positional)
+        return true;
+    if ((unsigned)n < positional)
+        ask_complain("%s: an argument is missing; usage: %s %s", verb, program, arguments);
+    else
+        ask_complain(
+            "%s: unexpected argument '%.60s' (quote a text of several words); usage: %s %s", verb,
+            argv[1 + positional], program, arguments);
+    return false;
+}
+
+bool ask_text(const char *argument, struct strbuf *out)
+{
+    if (strcmp(argument, "-") != 0) {
+        strbuf_append(out, argument, strlen(argument));
+    } else {
+        char block[1 << 16];
+        ssize_t n;
+        while ((n = read(STDIN_FILENO, block, sizeof block)) != 0) {
+            if (n > 0) {
+                strbuf_append(out, block, (size_t)n);
+            } else if (errno != EINTR) {
+                ask_complain("cannot read standard input: %s", strerror(errno));
+                return false;
+            }
+        }
+    }
+    if (out->failed)
+        ask_complain("no memory for the text");
+    return !out->failed;
+}
+
+static bool is_separator(char c)
+{
+    return c == ',' || isspace((unsigned char)c);
+}
+
+bool ask_ids(const char *text, size_t len, uint32_t **ids, size_t *count)
+{
+    uint32_t *list = malloc((len / 2 + 1) * sizeof *list); /* a digit and a separator each */
+    size_t n = 0, i = 0;
+    if (!list) {
+        ask_complain("no memory for the token ids");
+        return false;
+    }
+    for (;;) {
+        while (i < len && is_separator(text[i]))
+            i++;
+        if (i == len)
+            break;
+        size_t start = i;
+        uint64_t id = 0;
+        while (i < len && isdigit((unsigned char)text[i]) && id <= UINT32_MAX)
+            id = id * 10 + (uint64_t)(text[i++] - '0');
+        if (i == start || id > UINT32_MAX || (i < len && !is_separator(text[i]))) {
+            while (i < len && !is_separator(text[i]))
+                i++;
+            size_t shown = i - start < 40 ? i - start : 40;
+            ask_complain("'%.*s' is not a token id: expected numbers separated by commas or spaces",
+                         (int)shown, text + start);
+            free(list);
+            return false;
+        }
+        list[n++] = (uint32_t)id;
+    }
+    if (!n) {
+        ask_complain("there are no token ids: expected numbers separated by commas or spaces");
+        free(list);
+        return false;
+    }
+    *ids = list;
+    *count = n;
+    return true;
+}
+
+bool ask_again(const struct moed_error *error, double deadline_s)
+{
+    if (!error->retry || clock_s() >= deadline_s)
+        return false;
+    nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+    return true;
+}
+
+bool ask_attach(const char *deployment, struct moed_session **out, int *exit_code)
+{
+    struct moed_attach_options options = {.deployment = deployment, .client = "moed"};
+    double deadline_s = clock_s() + ASK_RETRY_S;
+    struct moed_error error;
+    while (moed_attach(&options, out, &error)) {
+        if (ask_again(&error, deadline_s))
+            continue;
+        *exit_code = ask_attach_failed(&error);
+        return false;
+    }
+    return true;
+}
+
+int ask_attach_failed(const struct moed_error *error)
+{
+    ask_failed(error);
+    if (error->code == MOED_ERROR_NOT_FOUND)
+        return CLI_NOT_RUNNING;
+    return error->code == MOED_ERROR_USAGE ? CLI_USAGE : CLI_FAILURE;
+}
+
+int ask_failed(const struct moed_error *error)
+{
+    bool says_so = strstr(error->message, "try again") != NULL;
+    ask_complain("%s%s", error->message, error->retry && !says_so ? "; try again" : "");
+    return CLI_FAILURE;
+}
+
+bool ask_write(int fd, const void *data, size_t len, const volatile int *interrupted)
+{
+    const char *p = data;
+    while (len) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0) {
+            if (errno == EINTR && !(interrupted && *interrupted))
+                continue;
+            return false;
+        }
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+bool ask_print(const void *data, size_t len)
+{
+    if (ask_write(STDOUT_FILENO, data, len, NULL))
+        return true;
+    ask_complain("cannot write to standard output: %s", strerror(errno));
+    return false;
+}

@@ -1,0 +1,359 @@
+/* Deployments, as the managing verbs see them; see deployment.h. */
+#include "client/cli/deployment.h"
+
+#include "base/clock.h"
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "daemon/control.h"
+#include "daemon/program_find.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define COMMAND_TIMEOUT_S 5
+/* Three processes, 10 s each before they are killed, and some. */
+#define STOP_TIMEOUT_NS     45000000000ull
+#define LEFTOVER_TIMEOUT_MS 10000
+
+bool deployment_arguments(const struct option_spec *table, const char *verb, const char *arguments,
+                          const char *purpose, int argc, char **argv, int min, int max,
+                          int *n_positional, int *exit_code)
+{
+    char program[64];
+    snprintf(program, sizeof program, "moed %s", verb);
+    if (options_wants_help(argc, argv)) {
+        options_print_help(table, program, arguments, purpose);
+        *exit_code = fflush(stdout) ? CLI_FAILURE : CLI_OK;
+        return false;
+    }
+    struct error e = {0};
+    int n = 0;
+    *exit_code = CLI_USAGE;
+    if (options_parse(table, argc, argv, &n, &e)) {
+        ask_complain("%s: %s", verb, e.text);
+        return false;
+    }
+    if (n < min || n > max) {
+        ask_complain("%s: %s argument%s; usage: %s %s", verb, n < min ? "missing" : "unexpected",
+                     n > max && n - max > 1 ? "s" : "", program, arguments);
+        return false;
+    }
+    *n_positional = n;
+    return true;
+}
+
+bool deployment_path(const char *name, char run[RUN_DIR_BYTES])
+{
+    struct error e = {0};
+    if (run_dir_path(name, run, &e) == ERROR_OK)
+        return true;
+    ask_complain("%s", e.text);
+    return false;
+}
+
+bool deployment_is_process(const char *verb, const char *process)
+{
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        if (strcmp(process, supervise_process_names[i]) == 0)
+            return true;
+    ask_complain("%s: there is no process %.40s: memd, cpuexec or worker", verb, process);
+    return false;
+}
+
+int deployment_not_running(const char *name)
+{
+    ask_complain("deployment %s is not running: start it with `moed up MODEL.gguf%s%s`",
+                 name ? name : "default", name ? " --name " : "", name ? name : "");
+    return CLI_NOT_RUNNING;
+}
+
+enum error_code deployment_find_program(const char *name, char out[PATH_MAX], struct error *e)
+{
+    return program_find(name, NULL, out, e);
+}
+
+/* -- the supervisor -- */
+
+static enum error_code connect_supervisor(const char *run, int *out, struct error *e)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, SUPERVISE_SOCKET, path);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return error_set(e, ERROR_IO, "cannot create a socket: %m");
+    struct timeval timeout = {.tv_sec = COMMAND_TIMEOUT_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        enum error_code code =
+            error_set(e, errno == EAGAIN ? ERROR_TIMEOUT : ERROR_UNAVAILABLE,
+                      "the supervisor does not answer at %s: %s", path, strerror(errno));
+        close(fd);
+        return code;
+    }
+    *out = fd;
+    return ERROR_OK;
+}
+
+/* The last line of a complete answer, or NULL where it is not complete yet. */
+static char *last_line(struct strbuf *answer)
+{
+    if (answer->failed || answer->len == 0 || answer->data[answer->len - 1] != '\n')
+        return NULL;
+    char *before = answer->len > 1 ? memrchr(answer->data, '\n', answer->len - 1) : NULL;
+    char *line = before ? before + 1 : answer->data;
+    return strcmp(line, "ok\n") == 0 || strncmp(line, "error ", 6) == 0 ? line : NULL;
+}
+
+static enum error_code receive_answer(int fd, struct strbuf *answer, struct error *e)
+{
+    for (;;) {
+        char *last = last_line(answer);
+        if (last && *last == 'e') {
+            last[strlen(last) - 1] = '\0';
+            return error_set(e, ERROR_USAGE, "%s", last + 6);
+        }
+        if (last) {
+            answer->len = (size_t)(last - answer->data);
+            *last = '\0';
+            return ERROR_OK;
+        }
+        char block[2048];
+        ssize_t n = recv(fd, block, sizeof block, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return error_set(e, errno == EAGAIN ? ERROR_TIMEOUT : ERROR_UNAVAILABLE,
+                             "the supervisor does not answer: %s",
+                             errno == EAGAIN ? "timed out" : strerror(errno));
+        if (n == 0 || answer->len > SUPERVISE_ANSWER_BYTES)
+            return error_set(e, ERROR_UNAVAILABLE, "the supervisor broke off its answer");
+        strbuf_append(answer, block, (size_t)n);
+        if (answer->failed)
+            return error_set(e, ERROR_MEMORY, "no memory for the supervisor's answer");
+    }
+}
+
+enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
+                                   struct error *e)
+{
+    char line[SUPERVISE_LINE_BYTES];
+    int len = snprintf(line, sizeof line, "%s\n", command), fd = -1;
+    enum error_code code = connect_supervisor(run, &fd, e);
+    if (code)
+        return code;
+    if (send(fd, line, (size_t)len, MSG_NOSIGNAL) != len)
+        code = error_set(e, ERROR_UNAVAILABLE, "the supervisor does not take commands: %m");
+    else
+        code = receive_answer(fd, answer, e);
+    close(fd);
+    return code;
+}
+
+static uint64_t to_number(const char *value)
+{
+    return strtoull(value, NULL, 10);
+}
+
+static void read_deployment_field(struct deployment_status *s, const char *key, const char *value)
+{
+    if (strcmp(key, "name") == 0)
+        snprintf(s->name, sizeof s->name, "%s", value);
+    else if (strcmp(key, "state") == 0)
+        snprintf(s->state, sizeof s->state, "%s", value);
+    else if (strcmp(key, "model") == 0)
+        snprintf(s->model, sizeof s->model, "%s", value);
+    else if (strcmp(key, "reason") == 0)
+        snprintf(s->reason, sizeof s->reason, "%s", value);
+    else if (strcmp(key, "pid") == 0)
+        s->pid = (pid_t)to_number(value);
+    else if (strcmp(key, "uptime_ms") == 0)
+        s->uptime_ms = to_number(value);
+}
+
+static void read_process_field(struct deployment_process *p, const char *key, const char *value)
+{
+    if (strcmp(key, "name") == 0)
+        snprintf(p->name, sizeof p->name, "%s", value);
+    else if (strcmp(key, "state") == 0)
+        snprintf(p->state, sizeof p->state, "%s", value);
+    else if (strcmp(key, "status") == 0)
+        snprintf(p->status, sizeof p->status, "%s", value);
+    else if (strcmp(key, "reason") == 0)
+        snprintf(p->reason, sizeof p->reason, "%s", value);
+    else if (strcmp(key, "pid") == 0)
+        p->pid = (pid_t)to_number(value);
+    else if (strcmp(key, "restarts") == 0)
+        p->restarts = to_number(value);
+    else if (strcmp(key, "uptime_ms") == 0)
+        p->uptime_ms = to_number(value);
+}
+
+static void read_status_line(struct deployment_status *s, char *line)
+{
+    const char *kind = strsep(&line, "\t");
+    bool is_process = strcmp(kind, "process") == 0;
+    if (is_process && s->n_processes == SUPERVISE_PROCESSES)
+        return;
+    struct deployment_process *p = is_process ? &s->processes[s->n_processes++] : NULL;
+    for (char *field; (field = strsep(&line, "\t"));) {
+        char *equals = strchr(field, '=');
+        if (!equals)
+            continue;
+        *equals = '\0';
+        if (p)
+            read_process_field(p, field, equals + 1);
+        else if (strcmp(kind, "deployment") == 0)
+            read_deployment_field(s, field, equals + 1);
+    }
+}
+
+enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e)
+{
+    struct strbuf answer;
+    strbuf_init(&answer);
+    enum error_code code = deployment_command(run, "status", &answer, e);
+    if (!code) {
+        memset(out, 0, sizeof *out);
+        char *rest = answer.data;
+        for (char *line; (line = strsep(&rest, "\n"));)
+            if (*line)
+                read_status_line(out, line);
+    }
+    strbuf_fini(&answer);
+    return code;
+}
+
+const struct deployment_process *deployment_status_find(const struct deployment_status *s,
+                                                        const char *process)
+{
+    for (unsigned i = 0; i < s->n_processes; i++)
+        if (strcmp(s->processes[i].name, process) == 0)
+            return &s->processes[i];
+    return NULL;
+}
+
+/* -- the processes -- */
+
+enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
+                                  struct error *e)
+{
+    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH,
+                        DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
+}
+
+bool deployment_has_processes(const char *run)
+{
+    if (run_dir_holder(run, "supervise"))
+        return true;
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        if (run_dir_holder(run, supervise_process_names[i]))
+            return true;
+    return false;
+}
+
+bool deployment_has_leftovers(const char *run)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, SUPERVISE_SOCKET, path);
+    return access(path, F_OK) == 0 && !run_dir_holder(run, "supervise");
+}
+
+bool deployment_systemd_unit(const char *run, char unit[128])
+{
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
+        char path[64], line[512], prefix[48];
+        pid_t pid = run_dir_holder(run, supervise_process_names[i]);
+        snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
+        snprintf(prefix, sizeof prefix, "/moed-%s@", supervise_process_names[i]);
+        FILE *f = pid ? fopen(path, "re") : NULL;
+        bool found = false;
+        while (f && !found && fgets(line, sizeof line, f)) {
+            char *start = strstr(line, prefix), *end = start ? strstr(start, ".service") : NULL;
+            found = end != NULL;
+            if (found)
+                snprintf(unit, 128, "%.*s", (int)(end + 8 - (start + 1)), start + 1);
+        }
+        if (f)
+            fclose(f);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+/* -- stopping -- */
+
+static enum error_code stop_leftovers(const char *run, struct error *e)
+{
+    /* Nobody may start while we clear up; the lock ends with us. */
+    enum error_code code = run_dir_lock(run, "supervise", e);
+    if (code)
+        return code;
+    for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
+        if (!run_dir_terminate(run, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
+            return error_set(e, ERROR_TIMEOUT, "%s (pid %d) does not stop",
+                             supervise_process_names[i],
+                             (int)run_dir_holder(run, supervise_process_names[i]));
+    run_dir_sweep(run);
+    return ERROR_OK;
+}
+
+enum error_code deployment_stop(const char *run, struct error *e)
+{
+    pid_t supervisor = run_dir_holder(run, "supervise");
+    if (!supervisor)
+        return stop_leftovers(run, e);
+    struct strbuf answer;
+    strbuf_init(&answer);
+    enum error_code code = deployment_command(run, "down", &answer, e);
+    strbuf_fini(&answer);
+    if (code && run_dir_holder(run, "supervise") == supervisor)
+        kill(supervisor, SIGTERM); /* it is starting, or its socket has been removed */
+    uint64_t deadline = clock_ns() + STOP_TIMEOUT_NS;
+    while (run_dir_holder(run, "supervise") == supervisor) {
+        if (clock_ns() > deadline)
+            return error_set(e, ERROR_TIMEOUT, "the supervisor (pid %d) does not stop; see %s",
+                             (int)supervisor, "supervise.log");
+        poll(NULL, 0, 10);
+    }
+    /* Killed while it stopped the others? */
+    return deployment_has_processes(run) ? stop_leftovers(run, e) : ERROR_OK;
+}
+
+/* -- text -- */
+
+void deployment_format_uptime(uint64_t ms, char out[24])
+{
+    unsigned long long s = ms / 1000;
+    if (s < 60)
+        snprintf(out, 24, "%llus", s);
+    else if (s < 3600)
+        snprintf(out, 24, "%llum%02llus", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, 24, "%lluh%02llum", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, 24, "%llud%02lluh", s / 86400, s / 3600 % 24);
+}
+
+void deployment_format_bytes(uint64_t bytes, char out[24])
+{
+    if (bytes >= 1000u * 1000 * 1000)
+        snprintf(out, 24, "%.1f GB", (double)bytes * 1e-9);
+    else
+        snprintf(out, 24, "%.0f MB", (double)bytes * 1e-6);
+}

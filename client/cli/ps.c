@@ -1,0 +1,250 @@
+/* moed ps: every process of every deployment of this user. What the supervisor knows (state,
+ * restarts) is joined with what each process says of itself (memory, requests, speed). */
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/deployment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct row {
+    const char *deployment, *run, *process, *state, *status, *reason;
+    pid_t pid;
+    uint64_t uptime_ms, restarts;
+    bool supervised;
+    char model[256];
+    const Moed__V1__HealthReply *health; /* NULL: it did not answer */
+};
+
+struct listing {
+    const char *only; /* NULL: all */
+    bool json;
+    unsigned rows;
+    struct strbuf out, notes;
+};
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void text_or_null(struct strbuf *b, const char *key, const char *value)
+{
+    strbuf_printf(b, ", \"%s\": ", key);
+    if (value && *value)
+        strbuf_json_string(b, value, strlen(value));
+    else
+        strbuf_printf(b, "null");
+}
+
+static void row_json(struct listing *l, const struct row *r)
+{
+    struct strbuf *b = &l->out;
+    const Moed__V1__HealthReply *h = r->health;
+    strbuf_printf(b, "%s\n  {\"name\": ", l->rows ? "," : "");
+    strbuf_json_string(b, r->deployment, strlen(r->deployment));
+    text_or_null(b, "process", r->process);
+    strbuf_printf(b, ", \"pid\": %d", (int)r->pid);
+    text_or_null(b, "state", r->state);
+    strbuf_printf(b, ", \"uptime_s\": %.3f", (double)r->uptime_ms * 1e-3);
+    if (r->supervised)
+        strbuf_printf(b, ", \"restarts\": %llu", (unsigned long long)r->restarts);
+    text_or_null(b, "status", h ? h->state : r->status);
+    text_or_null(b, "reason", r->reason);
+    text_or_null(b, "model", r->model);
+    text_or_null(b, "run", r->run);
+    strbuf_printf(b, ", \"answers\": %s", h ? "true" : "false");
+    if (h)
+        strbuf_printf(b,
+                      ", \"ready\": %s, \"memory_bytes\": %llu, \"requests_running\": %u, "
+                      "\"requests_waiting\": %u, \"tokens_per_s\": %.3f, \"tokens_total\": %llu, "
+                      "\"experts_total\": %llu, \"clients\": %u",
+                      h->ready ? "true" : "false", (unsigned long long)h->memory_bytes,
+                      h->requests_running, h->requests_waiting, h->tokens_per_s,
+                      (unsigned long long)h->tokens_total, (unsigned long long)h->experts_total,
+                      h->clients);
+    strbuf_printf(b, "}");
+}
+
+#define ROW_FORMAT "%-10s %-9s %7s %-9s %8s %8s %9s  %-20s %8s %8s\n"
+
+static void row_text(struct listing *l, const struct row *r)
+{
+    const Moed__V1__HealthReply *h = r->health;
+    bool is_worker = strcmp(r->process, "worker") == 0;
+    char pid[16] = "-", uptime[24] = "-", restarts[24] = "-", memory[24] = "-", requests[32] = "-",
+         speed[32] = "-", model[21];
+    if (r->pid)
+        snprintf(pid, sizeof pid, "%d", (int)r->pid);
+    if (r->pid)
+        deployment_format_uptime(r->uptime_ms, uptime);
+    if (r->supervised)
+        snprintf(restarts, sizeof restarts, "%llu", (unsigned long long)r->restarts);
+    if (h)
+        deployment_format_bytes(h->memory_bytes, memory);
+    if (h && is_worker) {
+        snprintf(requests, sizeof requests, "%u+%u", h->requests_running, h->requests_waiting);
+        snprintf(speed, sizeof speed, "%.1f", h->tokens_per_s);
+    }
+    snprintf(model, sizeof model, "%.20s", r->model[0] ? r->model : "-");
+    strbuf_printf(&l->out, ROW_FORMAT, r->deployment, r->process, pid, r->state, uptime, restarts,
+                  memory, model, requests, speed);
+}
+
+static void add_row(struct listing *l, struct row *r)
+{
+    if (l->json)
+        row_json(l, r);
+    else
+        row_text(l, r);
+    l->rows++;
+}
+
+/* Ask the process itself and add its row. Without a supervisor's word, its own says how it is. */
+static void add_process(struct listing *l, struct row *r)
+{
+    Moed__V1__Reply *reply = NULL;
+    struct error e = {0};
+    if (r->pid && deployment_health(r->run, r->process, &reply, &e) == ERROR_OK) {
+        r->health = reply->health;
+        if (r->health->model[0])
+            snprintf(r->model, sizeof r->model, "%s", r->health->model);
+        if (!r->supervised) {
+            r->state = r->health->ready ? "ready" : "starting";
+            r->uptime_ms = r->health->uptime_ms;
+        }
+    } else if (r->pid && strcmp(r->state, "ready") == 0) {
+        r->state = "silent"; /* it lives and does not answer */
+        if (!r->reason || !*r->reason)
+            r->reason = e.text;
+    }
+    add_row(l, r);
+    if (reply)
+        moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void list_supervised(struct listing *l, const char *name, const char *run,
+                            const struct deployment_status *s)
+{
+    struct row supervisor = {.deployment = name,
+                             .run = run,
+                             .process = "supervise",
+                             .state = s->state,
+                             .status = "",
+                             .reason = s->reason,
+                             .pid = s->pid,
+                             .uptime_ms = s->uptime_ms};
+    snprintf(supervisor.model, sizeof supervisor.model, "%.255s", file_name(s->model));
+    add_row(l, &supervisor);
+    for (unsigned i = 0; i < s->n_processes; i++) {
+        const struct deployment_process *p = &s->processes[i];
+        struct row r = {.deployment = name,
+                        .run = run,
+                        .process = p->name,
+                        .state = p->state,
+                        .status = p->status,
+                        .reason = p->reason,
+                        .pid = p->pid,
+                        .uptime_ms = p->uptime_ms,
+                        .restarts = p->restarts,
+                        .supervised = true};
+        memcpy(r.model, supervisor.model, sizeof r.model);
+        add_process(l, &r);
+    }
+    if (s->reason[0])
+        strbuf_printf(&l->notes, "%s: %s (logs: %s)\n", name, s->reason, run);
+}
+
+/* Run by systemd or by hand, or left over by a supervisor that died. */
+static void list_unsupervised(struct listing *l, const char *name, const char *run)
+{
+    bool dead = deployment_has_leftovers(run);
+    pid_t supervisor = run_dir_holder(run, "supervise");
+    if (dead || supervisor) {
+        struct row r = {.deployment = name,
+                        .run = run,
+                        .process = "supervise",
+                        .state = dead ? "dead" : "silent",
+                        .pid = supervisor};
+        add_row(l, &r);
+    }
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
+        struct row r = {.deployment = name,
+                        .run = run,
+                        .process = supervise_process_names[i],
+                        .state = "silent",
+                        .pid = run_dir_holder(run, supervise_process_names[i])};
+        if (r.pid)
+            add_process(l, &r);
+    }
+    if (dead)
+        strbuf_printf(&l->notes,
+                      "%s: its supervisor has died; `moed down %s` clears what is left, `moed up` "
+                      "starts it anew\n",
+                      name, name);
+}
+
+static void visit(void *arg, const char *name, const char *run)
+{
+    struct listing *l = arg;
+    static struct deployment_status status; /* large */
+    if (l->only && strcmp(l->only, name) != 0)
+        return;
+    if (deployment_status(run, &status, NULL) == ERROR_OK)
+        list_supervised(l, name, run, &status);
+    else
+        list_unsupervised(l, name, run);
+}
+
+static int print_listing(struct listing *l)
+{
+    if (l->out.failed || l->notes.failed) {
+        ask_complain("ps: no memory for the list");
+        return CLI_FAILURE;
+    }
+    if (l->json)
+        printf("[%s%s]\n", l->out.data ? l->out.data : "", l->rows ? "\n" : "");
+    else if (l->rows)
+        printf(ROW_FORMAT "%s", "NAME", "PROCESS", "PID", "STATE", "UPTIME", "RESTARTS", "MEMORY",
+               "MODEL", "REQUESTS", "TOKENS/S", l->out.data);
+    else
+        printf("no deployment is running; start one with `moed up MODEL.gguf`\n");
+    if (fflush(stdout))
+        return CLI_FAILURE;
+    if (l->notes.data)
+        fprintf(stderr, "%s", l->notes.data);
+    return l->only && !l->rows ? CLI_NOT_RUNNING : CLI_OK;
+}
+
+int ps_main(int argc, char **argv)
+{
+    struct listing l = {0};
+    const struct option_spec table[] = {
+        {"name", OPTION_STRING, &l.only, 0, 0, "N", "only this deployment"},
+        {"json", OPTION_BOOL, &l.json, 0, 0, NULL, "a JSON array, one object a process"},
+        {0},
+    };
+    int n, exit_code;
+    if (!deployment_arguments(table, "ps", "[--json] [--name N]",
+                              "Lists the processes of your deployments. REQUESTS: running+waiting. "
+                              "MEMORY is resident,\nwith what is shared: memd's model counts in "
+                              "every process that has read it.",
+                              argc, argv, 0, 0, &n, &exit_code))
+        return exit_code;
+    char run[RUN_DIR_BYTES];
+    if (l.only && !deployment_path(l.only, run))
+        return CLI_USAGE;
+    strbuf_init(&l.out);
+    strbuf_init(&l.notes);
+    struct error e = {0};
+    if (run_dir_list(visit, &l, &e)) {
+        ask_complain("ps: %s", e.text);
+        exit_code = CLI_FAILURE;
+    } else {
+        exit_code = print_listing(&l);
+    }
+    strbuf_fini(&l.out);
+    strbuf_fini(&l.notes);
+    return exit_code;
+}

@@ -1,0 +1,85 @@
+/* Errors of the public interface: the codes are those of lib/base, with a flag that says whether to
+ * try again. */
+#include "client/src/internal.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME(name) _Static_assert((int)MOED_ERROR_##name == (int)ERROR_##name, "codes are one list")
+SAME(USAGE);
+SAME(FORMAT);
+SAME(UNSUPPORTED);
+SAME(NOT_FOUND);
+SAME(MEMORY);
+SAME(IO);
+SAME(PROTOCOL);
+SAME(VERSION);
+SAME(UNAVAILABLE);
+SAME(TIMEOUT);
+SAME(LIMIT);
+SAME(CANCELLED);
+SAME(EXISTS);
+SAME(INTERNAL);
+_Static_assert(sizeof((struct moed_error *)0)->message == ERROR_TEXT_BYTES, "texts fit");
+
+const char *moed_code_name(enum moed_code code)
+{
+    static const char *const names[] = {
+        "ok",      "usage", "format",    "unsupported", "not_found",
+        "memory",  "io",    "protocol",  "version",     "unavailable",
+        "timeout", "limit", "cancelled", "exists",      "internal",
+    };
+    return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown";
+}
+
+const char *moed_version(void)
+{
+    return MOED_VERSION;
+}
+
+void moed_free(void *memory)
+{
+    free(memory);
+}
+
+enum moed_code error_report(struct moed_error *error, enum moed_code code, bool retry,
+                            const char *format, ...)
+{
+    if (!error)
+        return code;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error->message, sizeof error->message, format, args);
+    va_end(args);
+    for (char *c = error->message; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+    error->code = code;
+    error->retry = retry;
+    return code;
+}
+
+enum moed_code error_convert(struct moed_error *error, const struct error *from)
+{
+    bool retry = from->code == ERROR_UNAVAILABLE || from->code == ERROR_TIMEOUT;
+    return error_report(error, (enum moed_code)from->code, retry, "%s", from->text);
+}
+
+void error_from_wire(struct moed_error *error, const Moed__V1__Error *from)
+{
+    bool known = from->code > MOED_OK && from->code <= MOED_ERROR_INTERNAL;
+    const char *text =
+        from->message && *from->message ? from->message : "the worker gave no reason";
+    error_report(error, known ? (enum moed_code)from->code : MOED_ERROR_INTERNAL, from->retry, "%s",
+                 text);
+}
+
+enum moed_code error_give(struct moed_error *error, const struct moed_error *from)
+{
+    if (error)
+        *error = *from;
+    return from->code;
+}

@@ -1,0 +1,120 @@
+/* Generation and logits: the program's options as messages, and the calls that wait for the whole.
+ */
+#include "client/src/internal.h"
+
+#include <stdlib.h>
+
+const char *moed_reason_name(enum moed_reason reason)
+{
+    static const char *const names[] = {"none", "end", "stop", "length", "context", "cancelled"};
+    return (unsigned)reason < sizeof names / sizeof *names ? names[reason] : "unknown";
+}
+
+static ProtobufCBinaryData bytes_of(const char *data, size_t len)
+{
+    return (ProtobufCBinaryData){.len = len, .data = (uint8_t *)data}; /* packing only reads */
+}
+
+static void fill_sampling(Moed__V1__Sampling *out, const struct moed_sampling *in)
+{
+    out->temperature = in->temperature;
+    out->top_k = in->top_k;
+    out->top_p = in->top_p;
+    out->min_p = in->min_p;
+    out->repetition_penalty = in->repetition_penalty;
+    out->repetition_window = in->repetition_window;
+    out->seed = in->seed;
+}
+
+enum moed_code moed_generate_start(struct moed_session *session,
+                                   const struct moed_generate_options *options,
+                                   struct moed_request **out, struct moed_error *error)
+{
+    if (!options->prompt_bytes && !options->token_count)
+        return error_report(error, MOED_ERROR_USAGE, false, "the prompt is empty");
+    ProtobufCBinaryData *stop = calloc(options->stop_count + 1, sizeof *stop);
+    if (!stop)
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the stop strings");
+    for (size_t i = 0; i < options->stop_count; i++)
+        stop[i] = bytes_of(options->stop[i].data, options->stop[i].len);
+
+    Moed__V1__Sampling sampling = MOED__V1__SAMPLING__INIT;
+    fill_sampling(&sampling, &options->sampling);
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    generate.prompt = bytes_of(options->prompt, options->prompt_bytes);
+    if (!options->prompt_bytes) {
+        generate.n_tokens = options->token_count;
+        generate.tokens = (uint32_t *)options->tokens;
+    }
+    generate.parse_special = options->parse_special;
+    generate.ignore_end = options->ignore_end;
+    generate.max_tokens = options->max_tokens;
+    generate.sampling = &sampling;
+    generate.n_stop = options->stop_count;
+    generate.stop = stop;
+    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
+    body.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    body.generate = &generate;
+    enum moed_code code = request_start(session, &body, out, error);
+    free(stop);
+    return code;
+}
+
+enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *tokens,
+                                 size_t token_count, bool stepwise, struct moed_request **out,
+                                 struct moed_error *error)
+{
+    if (!token_count)
+        return error_report(error, MOED_ERROR_USAGE, false, "no tokens to compute logits of");
+    Moed__V1__LogitsRequest logits = MOED__V1__LOGITS_REQUEST__INIT;
+    logits.n_tokens = token_count;
+    logits.tokens = (uint32_t *)tokens;
+    logits.stepwise = stepwise;
+    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
+    body.body_case = MOED__V1__TO_WORKER__BODY_LOGITS;
+    body.logits = &logits;
+    return request_start(session, &body, out, error);
+}
+
+/* Events to the callback until the end; frees the request. */
+static enum moed_code drain(struct moed_request *r, moed_callback *callback, void *arg,
+                            bool *stopped, struct moed_result *result, struct moed_error *error)
+{
+    struct moed_event event;
+    enum moed_code code;
+    *stopped = false;
+    while (!(code = moed_request_next(r, -1, &event, error)) && event.kind != MOED_EVENT_DONE) {
+        if (*stopped || !callback || !callback(arg, &event))
+            continue;
+        *stopped = true;
+        moed_request_cancel(r);
+    }
+    if (!code && result)
+        *result = event.result;
+    moed_request_free(r);
+    return code;
+}
+
+enum moed_code moed_generate(struct moed_session *session,
+                             const struct moed_generate_options *options, moed_callback *callback,
+                             void *arg, struct moed_result *result, struct moed_error *error)
+{
+    struct moed_request *r;
+    bool stopped;
+    enum moed_code code = moed_generate_start(session, options, &r, error);
+    return code ? code : drain(r, callback, arg, &stopped, result, error);
+}
+
+enum moed_code moed_logits(struct moed_session *session, const uint32_t *tokens, size_t token_count,
+                           bool stepwise, moed_callback *callback, void *arg,
+                           struct moed_error *error)
+{
+    struct moed_request *r;
+    bool stopped;
+    enum moed_code code = moed_logits_start(session, tokens, token_count, stepwise, &r, error);
+    if (!code)
+        code = drain(r, callback, arg, &stopped, NULL, error);
+    if (!code && stopped)
+        code = error_report(error, MOED_ERROR_CANCELLED, false, "the program cancelled the logits");
+    return code;
+}

@@ -1,0 +1,272 @@
+/* One supervised process; see process.h.
+ *
+ *                     start                READY=1
+ *   waiting, backoff -------> starting -----------------> ready
+ *      ^        ^                |  exits                   |  exits
+ *      |        +----------------+--------------------------+        (process_end)
+ *      |                         |  5 times in a row, or exit status 2 or 3
+ *      |                         +-------> failed
+ *      +-- stopping <-- process_stop from starting, ready      stopping --> stopped
+ */
+#include "deploy/process.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOG_ROTATE_BYTES (10 << 20)
+#define MAX_FAILURES     5
+#define FIRST_PAUSE_MS   100u
+#define LAST_PAUSE_MS    10000u
+#define EXIT_NOT_STARTED 127
+
+const char *process_state_name(enum process_state state)
+{
+    static const char *const names[] = {"waiting", "starting", "ready",  "backoff",
+                                        "failed",  "stopping", "stopped"};
+    return names[state];
+}
+
+int process_open_log(const char *path)
+{
+    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    int fd = open(path, flags, 0600);
+    struct stat s;
+    if (fd < 0 || fstat(fd, &s) != 0 || s.st_size <= LOG_ROTATE_BYTES)
+        return fd;
+    char old[RUN_PATH_BYTES + 8];
+    snprintf(old, sizeof old, "%s.1", path);
+    if (rename(path, old) != 0)
+        return fd; /* an overlong log is better than none */
+    close(fd);
+    return open(path, flags, 0600);
+}
+
+/* In the child, after fork. The supervisor is single-threaded, so anything is allowed here. */
+static _Noreturn void become(struct process *p, pid_t supervisor, int log)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setpgid(0, 0); /* a Ctrl-C in the supervisor's terminal is the supervisor's */
+    /* A supervisor that is killed takes its processes along; it may have died before the prctl. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != supervisor)
+        _exit(EXIT_NOT_STARTED);
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    execv(p->program, p->arguments);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", p->program, strerror(errno));
+    _exit(EXIT_NOT_STARTED);
+}
+
+void process_start(struct process *p, const struct process_policy *policy)
+{
+    int log = process_open_log(p->log_path);
+    struct stat s;
+    p->log_start = log >= 0 && fstat(log, &s) == 0 ? s.st_size : 0;
+    if (log < 0) {
+        log_warn("cannot write %s: %m", p->log_path);
+        log = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    }
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0)
+        become(p, self, log);
+    if (log >= 0)
+        close(log);
+    p->state = PROCESS_STARTING;
+    p->started_ns = clock_ns();
+    p->ready_ns = 0;
+    p->starts++;
+    p->status[0] = '\0';
+    if (pid < 0) {
+        log_error("cannot start %s: fork: %m", p->name);
+        p->wait_status = EXIT_NOT_STARTED << 8;
+        process_end(p, policy);
+        return;
+    }
+    p->pid = pid;
+    log_info("%s started (pid %d)", p->name, (int)pid);
+}
+
+/* What follows log.c's prefix "level component time " in a line, or the line. */
+static const char *without_prefix(const char *line)
+{
+    int time = 0, text = 0;
+    sscanf(line, "%*s %*s %n%*s %n", &time, &text);
+    bool has_time = text - time == sizeof "2026-01-31T12:00:00.000Z" && line[time + 10] == 'T' &&
+                    line[text - 2] == 'Z';
+    return has_time ? line + text : line;
+}
+
+/* The last line that is not empty that this run of the process wrote. */
+static void last_log_line(const struct process *p, char *out, size_t bytes)
+{
+    out[0] = '\0';
+    int fd = open(p->log_path, O_RDONLY | O_CLOEXEC);
+    struct stat s;
+    if (fd < 0)
+        return;
+    char tail[4096];
+    ssize_t n = 0;
+    if (fstat(fd, &s) == 0 && s.st_size > p->log_start) {
+        off_t from = s.st_size - (off_t)sizeof tail + 1;
+        n = pread(fd, tail, sizeof tail - 1, from > p->log_start ? from : p->log_start);
+    }
+    close(fd);
+    while (n > 0 && (tail[n - 1] == '\n' || tail[n - 1] == '\r'))
+        n--;
+    if (n <= 0)
+        return;
+    tail[n] = '\0';
+    char *newline = memrchr(tail, '\n', (size_t)n);
+    snprintf(out, bytes, "%.*s", (int)bytes - 1, without_prefix(newline ? newline + 1 : tail));
+    for (char *c = out; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+}
+
+static void set_reason(struct process *p)
+{
+    char line[400] = "";
+    if (p->state != PROCESS_STOPPING) /* else its last words explain nothing */
+        last_log_line(p, line, sizeof line);
+    int status = p->wait_status;
+    const char *when = p->state == PROCESS_STOPPING ? " when asked to stop"
+                       : p->ready_ns                ? ""
+                                                    : " before it was ready";
+    if (WIFSIGNALED(status))
+        snprintf(p->reason, sizeof p->reason, "killed by signal %d (%s)%s%s%s", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)), when, line[0] ? ": " : "", line);
+    else
+        snprintf(p->reason, sizeof p->reason, "exit status %d%s%s%s", WEXITSTATUS(status), when,
+                 line[0] ? ": " : "", line);
+}
+
+static bool restarting_is_useless(int wait_status)
+{
+    return WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == EXIT_BAD_USAGE ||
+                                      WEXITSTATUS(wait_status) == EXIT_PERMANENT);
+}
+
+static void give_up(struct process *p)
+{
+    p->state = PROCESS_FAILED;
+    log_error("%s has failed and is given up: %s", p->name, p->reason);
+}
+
+static void back_off(struct process *p, const struct process_policy *policy)
+{
+    uint64_t now = clock_ns();
+    bool was_stable = p->ready_ns && now - p->ready_ns >= policy->stable_ns;
+    if (was_stable)
+        p->pause_ms = 0;
+    else if (p->pause_ms == 0)
+        p->pause_ms = FIRST_PAUSE_MS;
+    else
+        p->pause_ms = p->pause_ms * 2 < LAST_PAUSE_MS ? p->pause_ms * 2 : LAST_PAUSE_MS;
+    p->failures = p->ready_ns ? 0 : p->failures + 1;
+    if (p->failures >= MAX_FAILURES) {
+        give_up(p);
+        return;
+    }
+    p->state = PROCESS_BACKOFF;
+    p->retry_ns = now + p->pause_ms * 1000000ull;
+    log_warn("%s has ended, %s; starting it again in %u ms", p->name, p->reason, p->pause_ms);
+}
+
+void process_end(struct process *p, const struct process_policy *policy)
+{
+    p->pid = 0;
+    p->ended = false;
+    p->term_ns = p->kill_ns = 0;
+    p->status[0] = '\0';
+    set_reason(p);
+    if (p->state == PROCESS_STOPPING) {
+        p->state = p->after_stop;
+        log_info("%s has stopped: %s", p->name, p->reason);
+    } else if (restarting_is_useless(p->wait_status)) {
+        give_up(p);
+    } else {
+        back_off(p, policy);
+    }
+}
+
+void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
+                  const struct process_policy *policy)
+{
+    if (p->pid == 0)
+        return;
+    uint64_t now = clock_ns();
+    if (p->state != PROCESS_STOPPING) {
+        p->state = PROCESS_STOPPING;
+        p->term_ns = now + grace_ns;
+        p->kill_ns = p->term_ns + policy->stop_timeout_ns;
+    } else if (p->term_ns && now + grace_ns < p->term_ns) {
+        p->term_ns = now + grace_ns; /* less patience than before */
+    }
+    p->after_stop = after_stop;
+    process_send_due_signals(p);
+}
+
+void process_send_due_signals(struct process *p)
+{
+    if (p->state != PROCESS_STOPPING || p->pid == 0)
+        return;
+    uint64_t now = clock_ns();
+    /* Our child, not yet reaped: the pid cannot mean another process. */
+    if (p->term_ns && now >= p->term_ns) {
+        p->term_ns = 0;
+        kill(p->pid, SIGTERM);
+        kill(p->pid, SIGCONT); /* one that is stopped (SIGSTOP, a debugger) could not obey */
+    }
+    if (p->kill_ns && now >= p->kill_ns) {
+        p->kill_ns = 0;
+        log_warn("%s does not stop: killing it", p->name);
+        kill(p->pid, SIGKILL);
+    }
+}
+
+void process_notified(struct process *p, char *message)
+{
+    char *rest = message;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        for (char *c = line; *c; c++)
+            if ((unsigned char)*c < 0x20 || *c == 0x7f)
+                *c = '?';
+        if (strncmp(line, "STATUS=", 7) == 0) {
+            snprintf(p->status, sizeof p->status, "%s", line + 7);
+        } else if (strcmp(line, "READY=1") == 0 && p->state == PROCESS_STARTING) {
+            p->state = PROCESS_READY;
+            p->ready_ns = clock_ns();
+            p->failures = 0;
+            log_info("%s is ready after %.2f s", p->name,
+                     (double)(p->ready_ns - p->started_ns) * 1e-9);
+        }
+    }
+}
+
+uint64_t process_deadline(const struct process *p)
+{
+    if (p->state == PROCESS_BACKOFF)
+        return p->retry_ns;
+    if (p->state != PROCESS_STOPPING)
+        return UINT64_MAX;
+    uint64_t term = p->term_ns ? p->term_ns : UINT64_MAX;
+    uint64_t last = p->kill_ns ? p->kill_ns : UINT64_MAX;
+    return term < last ? term : last;
+}
