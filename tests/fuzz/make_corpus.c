@@ -1,0 +1,92 @@
+/* Writes the seeds of tests/fuzz/corpus/gguf: `make_corpus DIRECTORY`. The seeds are kept in the
+ * repository; run it again when the writer or this list changes. */
+#include "gguf/gguf_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *directory;
+
+static struct gguf_writer *begin(const char *name)
+{
+    struct gguf_writer *w;
+    struct error e;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    if (gguf_writer_open(path, &w, &e) != ERROR_OK) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
+    return w;
+}
+
+static void end(struct gguf_writer *w, size_t data_bytes)
+{
+    struct error e;
+    uint8_t *zeros = calloc(1, data_bytes ? data_bytes : 1);
+    if (!zeros || gguf_writer_data(w, zeros, data_bytes, &e) != ERROR_OK ||
+        gguf_writer_close(w, &e) != ERROR_OK) {
+        fprintf(stderr, "writing the corpus failed\n");
+        exit(1);
+    }
+    free(zeros);
+}
+
+static void keys_of_all_types(void)
+{
+    struct gguf_writer *w = begin("keys.gguf");
+    struct gguf_string words[3] = {{"a", 1}, {"", 0}, {"bc", 2}};
+    int32_t integers[2] = {-1, 7};
+    float floats[2] = {0.5f, -2};
+    gguf_writer_string(w, "general.architecture", "llama", 5);
+    gguf_writer_u32(w, "general.alignment", 32);
+    gguf_writer_u16(w, "k.u16", 1);
+    gguf_writer_i32(w, "k.i32", -1);
+    gguf_writer_f32(w, "k.f32", 1.5f);
+    gguf_writer_bool(w, "k.bool", true);
+    gguf_writer_strings(w, "k.strings", words, 3);
+    gguf_writer_i32s(w, "k.i32s", integers, 2);
+    gguf_writer_f32s(w, "k.f32s", floats, 2);
+    end(w, 0);
+}
+
+static void tensors_of_several_types(void)
+{
+    struct gguf_writer *w = begin("tensors.gguf");
+    uint64_t vector[1] = {4}, matrix[2] = {32, 2}, cube[3] = {256, 1, 2}, four[4] = {1, 2, 1, 2};
+    gguf_writer_u32(w, "llama.block_count", 1);
+    gguf_writer_tensor(w, "output_norm.weight", TENSOR_F32, 1, vector); /* 16 bytes */
+    gguf_writer_tensor(w, "blk.0.q.weight", TENSOR_Q8_0, 2, matrix);    /* 68 */
+    gguf_writer_tensor(w, "blk.0.exps.weight", TENSOR_Q4_K, 3, cube);   /* 288 */
+    gguf_writer_tensor(w, "blk.0.four.weight", TENSOR_F16, 4, four);    /* 8 */
+    end(w, 16 + 68 + 288 + 8);
+}
+
+static void one_part_of_two(void)
+{
+    struct gguf_writer *w = begin("part-00001-of-00002.gguf");
+    gguf_writer_u16(w, "split.no", 0);
+    gguf_writer_u16(w, "split.count", 2);
+    gguf_writer_i32(w, "split.tensors.count", 2);
+    end(w, 0);
+}
+
+static void nothing(void)
+{
+    end(begin("empty.gguf"), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: make_corpus DIRECTORY\n");
+        return 2;
+    }
+    directory = argv[1];
+    keys_of_all_types();
+    tensors_of_several_types();
+    one_part_of_two();
+    nothing();
+    return 0;
+}

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Makes vocab-small.gguf, vocab-small-spm.gguf and vocab-small.cases.
+
+The vocabularies are trained here and the ids come from the libraries that models are made with, so
+they are independent of moed's tokenizer:
+
+- vocab-small.gguf: byte-level BPE trained by Hugging Face's `tokenizers`, which also gives the
+  ids for each pre-tokenizer: each is built here from the expressions as the models publish them.
+- vocab-small-spm.gguf: a BPE model with byte fallback trained by `sentencepiece`.
+
+vocab-small.cases has one case a line, four fields separated by a tab: the file's name, the
+pre-tokenizer (- for the file's own), the text in hexadecimal, the ids separated by commas. Special
+tokens are parsed, no begin or end token is added.
+
+Run it in a virtual environment with: tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0
+(Python 3.11: its Unicode tables are those of the characters used).
+"""
+
+import io
+import json
+import random
+import sys
+import unicodedata
+from pathlib import Path
+
+import sentencepiece
+from gguf import GGUFWriter, TokenType
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+
+HERE = Path(__file__).parent
+SEED = 20240229
+CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_start|>system"]
+USER_DEFINED = ["<tool_call>", "    "]
+# A token that no merges lead to: found only where a whole piece is looked up first.
+UNMERGED = " unmergeable"
+
+CORPUS = """
+A memory daemon loads the model once and keeps it. Whoever needs the weights attaches, reads them and
+goes away again; nothing is read from the disk a second time. The worker computes attention and the
+gate, the executor computes the experts, and the answer is streamed to the frontend token by token.
+It's simple, isn't it? We've seen that they're fast, you'll see that I'm right, and she'd agree.
+In 1999 there were 123456 tokens, 42 experts, 8 of them active; 3.14159 is not 2.71828, is it?
+for (int i = 0; i < 10; ++i) { total += weight[i] * value[i]; }   // the sum of all products
+def answer(question):\n    if not question:\n        return None\n    return question.strip()\n
+HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n{"name": "moed", "ok": true, "list": [1, 2, 3]}
+Der Speicher ist groß genug für alle Gewichte, und die schönen Größen ändern sich übrigens nie.
+Le modèle est chargé une seule fois; où qu'il soit, il répond à tous ceux qui l'interrogent.
+Модель загружается один раз, и каждый процесс может читать веса без копирования.
+模型只加载一次，所有进程共享内存中的权重。専門家の重みはメモリに残り、トークンごとに選ばれる。
+모델은 한 번만 로드되고 모든 프로세스가 메모리를 공유합니다. العالم كبير والنموذج صغير
+""" * 3
+
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+CL100K = (CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}NOTHAN]"
+LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}NOTHAN]"
+O200K = (r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+" + CONTRACTION + r"?|[^\r\n\p{L}\p{N}]?"
+         + UPPER + "+" + LOWER + "*" + CONTRACTION + r"?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[ENDS]*"
+         r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+PRE_TOKENIZERS = {
+    "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+    "gpt-2": [GPT2],
+    "qwen2": [CL100K.replace("DIGITS", r"\p{N}")],
+    "llama-bpe": [CL100K.replace("DIGITS", r"\p{N}{1,3}")],
+    "gpt-4o": [O200K.replace("NOTHAN", "").replace("ENDS", r"\r\n/")],
+    "kimi-k2": [r"[\p{Han}]+|" + O200K.replace("NOTHAN", r"&&[^\p{Han}]").replace("ENDS", r"\r\n")],
+    "deepseek-coder": ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
+    "deepseek-v3": [
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+}
+
+
+def pre_tokenizer(name):
+    cuts = [pre_tokenizers.Split(Regex(p), "isolated") for p in PRE_TOKENIZERS[name]]
+    return pre_tokenizers.Sequence(
+        cuts + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def train_bpe():
+    """(tokens in the order of their ids, merges)."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizer("qwen2")
+    t.train_from_iterator([CORPUS], trainers.BpeTrainer(
+        vocab_size=700, show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    model = json.loads(t.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    return tokens + [UNMERGED.replace(" ", "\u0120")], [tuple(m) for m in model["merges"]]
+
+
+def hugging_face(tokens, merges, pre):
+    t = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
+                             ignore_merges=pre == "llama-bpe"))
+    t.pre_tokenizer = pre_tokenizer(pre)
+    t.add_special_tokens([AddedToken(text, normalized=False) for text in CONTROL])
+    t.add_tokens([AddedToken(text, normalized=False) for text in USER_DEFINED])
+    return t
+
+
+def write_bpe(path, tokens, merges):
+    w = GGUFWriter(path, "qwen2moe")
+    w.add_name("vocab-small")
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("qwen2")
+    w.add_token_list(tokens + CONTROL + USER_DEFINED)
+    w.add_token_types([TokenType.NORMAL] * len(tokens) + [TokenType.CONTROL] * len(CONTROL)
+                      + [TokenType.USER_DEFINED] * len(USER_DEFINED))
+    w.add_token_merges([" ".join(m) for m in merges])
+    w.add_eos_token_id(len(tokens) + 1)
+    w.add_add_bos_token(False)
+    finish(w)
+
+
+def finish(w):
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+
+
+def train_spm():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS.splitlines()), model_writer=model, model_type="bpe",
+        vocab_size=900, byte_fallback=True, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, add_dummy_prefix=True, character_coverage=0.98,
+        user_defined_symbols=["<tool_call>"], minloglevel=2)
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def write_spm(path, sp):
+    def kind(i):
+        if sp.is_unknown(i):
+            return TokenType.UNKNOWN
+        if sp.is_control(i):
+            return TokenType.CONTROL
+        if sp.is_byte(i):
+            return TokenType.BYTE
+        return TokenType.USER_DEFINED if sp.id_to_piece(i) == "<tool_call>" else TokenType.NORMAL
+
+    ids = range(sp.get_piece_size())
+    w = GGUFWriter(path, "llama")
+    w.add_name("vocab-small-spm")
+    w.add_tokenizer_model("llama")
+    w.add_tokenizer_pre("default")
+    w.add_token_list([sp.id_to_piece(i) for i in ids])
+    w.add_token_scores([sp.get_score(i) for i in ids])
+    w.add_token_types([kind(i) for i in ids])
+    w.add_bos_token_id(sp.bos_id())
+    w.add_eos_token_id(sp.eos_id())
+    w.add_unk_token_id(sp.unk_id())
+    finish(w)
+
+
+def texts():
+    rng = random.Random(SEED)
+    words = CORPUS.split()
+    spaces = [" ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n", "\n ", "\u00a0", "\u3000", "\u2028"]
+    odd = ["'s", "'S", "'LL", "'re", "\u2019t", "'\u017f", "i\u0301", "\u0301", "\u200d", "12", "1234567", "\u0664\u0665",
+           "\u00bd", "...", "!?", "--", "==", "/\n", "/*\r\n", "camelCase", "XMLHttp", "ABCdef", "ÄÖü", "\u01c5x", "\u02b0a", "漢字か", "\U0001f999",
+           UNMERGED, UNMERGED.strip(), "<tool_call>", "<tool", "_", "\u0e2a\u0e27\u0e31", "\u3007", "\u3005", "\u2f00", "\x00", "\x7f", "\ufeff"]
+    assigned = [c for c in map(chr, range(1, 0x32000)) if unicodedata.category(c) not in ("Cn", "Cs", "Co")]
+    result = ["", " ", "  ", "a", "Hello world", "  two  spaces  ", "\n\n\n x", "tail   ", "tail \n ", "'s 'S 'x"]
+    for _ in range(120):
+        pool = rng.choice([words, words, odd, spaces, assigned])
+        parts = []
+        for _ in range(rng.randrange(1, 12)):
+            parts.append(rng.choice(rng.choice([pool, words, spaces, odd])))
+        result.append("".join(parts))
+    return result
+
+
+def special_texts():
+    return ["<|im_start|>user\nHello<|im_end|>\n", "<|im_start|>system\nx<|im_end|>", "<|endoftext|><|endoftext|>",
+            "<|im_start|><|im_start", "a<tool_call>{}", "x        y     z", "      ", "<|im_end|> a"]
+
+
+def main():
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    tokens, merges = train_bpe()
+    write_bpe(out / "vocab-small.gguf", tokens, merges)
+    sp = train_spm()
+    write_spm(out / "vocab-small-spm.gguf", sp)
+    with open(out / "vocab-small.cases", "w", encoding="ascii") as f:
+        for pre in PRE_TOKENIZERS:
+            t = hugging_face(tokens, merges, pre)
+            for text in texts() + special_texts():
+                ids = t.encode(text, add_special_tokens=False).ids
+                print("vocab-small.gguf", pre, text.encode().hex(), ",".join(map(str, ids)),
+                      sep="\t", file=f)
+        # SentencePiece adds a space in front of a whole text only, the runtime after each special
+        # token too (as llama.cpp does), and it ends a text at NUL: such texts are left out.
+        for text in texts():
+            if "<tool_call>" not in text and "\x00" not in text and "\u2581" not in text:
+                ids = sp.encode(text)
+                print("vocab-small-spm.gguf", "-", text.encode().hex(), ",".join(map(str, ids)),
+                      sep="\t", file=f)
+
+
+main()

@@ -1,0 +1,136 @@
+/* A stand-in for memd, cpuexec and worker, to test the supervisor alone. It is run under their
+ * names (links) and does what the file RUN/script.NAME says, one word and perhaps a number:
+ *
+ *   serve (or no file)  ready at once; ends with 0 on SIGTERM, with 1 when memd has gone
+ *   slow MS             the same, ready after MS milliseconds
+ *   exit N              says something on standard error and ends with N before it is ready
+ *   once N              exit N the first time, serve afterwards
+ *   hang                never ready
+ *   forge               never ready, but a child of it claims so
+ *   stubborn            serves and ignores SIGTERM, and memd's end too
+ *
+ * Each start, readiness and orderly end is a line of RUN/events; its arguments stand in
+ * RUN/arguments.NAME. */
+#include "daemon/notify.h"
+#include "daemon/run_dir.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *run, *name;
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int signal_number)
+{
+    (void)signal_number;
+    stopped = 1;
+}
+
+static void event(const char *what)
+{
+    char path[RUN_PATH_BYTES], line[64];
+    run_dir_file(run, "events", path);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    int len = snprintf(line, sizeof line, "%s %s\n", what, name);
+    if (fd < 0 || write(fd, line, (size_t)len) != len)
+        exit(99);
+    close(fd);
+}
+
+static FILE *open_own(const char *prefix, const char *mode)
+{
+    char file[64], path[RUN_PATH_BYTES];
+    snprintf(file, sizeof file, "%s.%s", prefix, name);
+    run_dir_file(run, file, path);
+    return fopen(path, mode);
+}
+
+static void keep_arguments(int argc, char **argv)
+{
+    FILE *f = open_own("arguments", "w");
+    for (int i = 1; f && i < argc; i++)
+        fprintf(f, "%s\n", argv[i]);
+    if (f)
+        fclose(f);
+}
+
+static _Noreturn void last_words(int status)
+{
+    fprintf(stderr, "something before\nerror %s 2026-01-31T12:00:00.000Z last words of %s\n", name,
+            name);
+    exit(status);
+}
+
+/* Ready, until SIGTERM, or until memd has gone. */
+static _Noreturn void serve(bool stubborn)
+{
+    bool needs_memd = strcmp(name, "memd") != 0 && !stubborn;
+    signal(SIGTERM, stubborn ? SIG_IGN : on_stop);
+    event("ready");
+    notify_send("READY=1", true);
+    while (!stopped) {
+        if (needs_memd && !run_dir_holder(run, "memd")) {
+            event("lost-memd");
+            exit(1);
+        }
+        poll(NULL, 0, 5);
+    }
+    event("stop");
+    exit(0);
+}
+
+static _Noreturn void hang(bool forge)
+{
+    if (forge && fork() == 0) {
+        notify_send("READY=1", true);
+        exit(0);
+    }
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv)
+{
+    const char *slash = strrchr(argv[0], '/');
+    name = strstr(slash ? slash : argv[0], "moed-");
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--run") == 0)
+            run = argv[i + 1];
+    if (!name || !run)
+        return 99;
+    name += strlen("moed-");
+    if (run_dir_lock(run, name, NULL))
+        return 98;
+    event("start");
+    keep_arguments(argc, argv);
+
+    char word[32] = "serve";
+    int number = 0;
+    FILE *script = open_own("script", "r");
+    if (script && fscanf(script, "%31s %d", word, &number) < 1)
+        return 97;
+    if (script)
+        fclose(script);
+
+    if (strcmp(word, "exit") == 0)
+        last_words(number);
+    if (strcmp(word, "once") == 0) {
+        FILE *f = open_own("script", "w");
+        if (f && fputs("serve\n", f) >= 0)
+            fclose(f);
+        last_words(number);
+    }
+    if (strcmp(word, "hang") == 0 || strcmp(word, "forge") == 0)
+        hang(word[0] == 'f');
+    if (strcmp(word, "slow") == 0) {
+        notify_send("STATUS=loading 50%", false);
+        poll(NULL, 0, number);
+    }
+    serve(strcmp(word, "stubborn") == 0);
+}

@@ -1,0 +1,422 @@
+/* The supervisor with fake daemons: order, restarts, giving up, stopping, and its own death. */
+#include "deployment_fixture.h"
+
+#include "base/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const quick_stop[] = {"--stop-timeout", "0.3", NULL};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    fixture_make(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_remove(*state);
+    free(*state);
+    return 0;
+}
+
+static void assert_contains(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("\"%s\" is not in \"%s\"", part, text);
+}
+
+static void starts_in_order_and_stops_in_reverse(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "slow 150");
+    fixture_script(f, "cpuexec", "slow 50");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "memd", "status", "loading 50%", 5000));
+    assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
+    assert_string_equal(fixture_value(f, "deployment", "state"), "starting");
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_value(f, "worker", "restarts"), "0");
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_string_equal(fixture_file(f, "events"),
+                        "start memd\nready memd\nstart cpuexec\nready cpuexec\nstart worker\n"
+                        "ready worker\nstop worker\nstop cpuexec\nstop memd\n");
+    static const char *const removed[] = {"supervise.sock", "notify.sock", "supervise.pid",
+                                          "memd.pid",       "worker.pid",  "cpuexec.pid"};
+    for (size_t i = 0; i < sizeof removed / sizeof *removed; i++)
+        assert_false(fixture_exists(f, removed[i]));
+    assert_true(fixture_exists(f, "supervise.log"));
+    assert_true(fixture_exists(f, "worker.log"));
+}
+
+static void hands_each_process_its_options(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--threads",  "3", "--ctx",          "4096",
+                                       "--parallel", "5", "--reproducible", "--device",
+                                       "host",       NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    char expected[512];
+    snprintf(expected, sizeof expected,
+             "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n", f->run, f->base);
+    assert_string_equal(fixture_file(f, "arguments.memd"), expected);
+    snprintf(expected, sizeof expected, "--run\n%s\n--threads\n3\n", f->run);
+    assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
+    snprintf(expected, sizeof expected,
+             "--run\n%s\n--threads\n3\n--device\nhost\n--ctx\n4096\n--parallel\n5\n"
+             "--reproducible\n",
+             f->run);
+    assert_string_equal(fixture_file(f, "arguments.worker"), expected);
+}
+
+static void restarts_the_worker_alone(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
+    uint64_t before = clock_ns();
+    kill(worker, SIGKILL);
+    assert_true(fixture_until(f, "worker", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(clock_ns() - before < 1000000000u);
+    assert_int_not_equal(fixture_pid(f, "worker"), worker);
+    assert_int_equal(fixture_pid(f, "memd"), memd);
+    assert_contains(fixture_value(f, "worker", "reason"), "killed by signal 9");
+    /* It had been ready for less than ten seconds. */
+    assert_contains(fixture_file(f, "supervise.log"), "starting it again in 100 ms");
+}
+
+static void restarts_a_stable_one_at_once(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--stable-after", "0.2", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    poll(NULL, 0, 300);
+    kill(fixture_pid(f, "cpuexec"), SIGKILL);
+    assert_true(fixture_until(f, "cpuexec", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    kill(fixture_pid(f, "cpuexec"), SIGKILL);
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", 5000));
+    const char *log = fixture_file(f, "supervise.log");
+    assert_contains(log, "starting it again in 0 ms");
+    assert_contains(log, "starting it again in 100 ms");
+}
+
+static void gives_up_after_five_failures(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "exit 1");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "worker", "state", "failed", 10000));
+    assert_string_equal(fixture_value(f, "worker", "reason"),
+                        "exit status 1 before it was ready: last words of worker");
+    assert_int_equal(fixture_count_events(f, "start worker"), 5);
+    assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
+    assert_contains(fixture_value(f, "deployment", "reason"), "worker is given up: exit status 1");
+    assert_string_equal(fixture_value(f, "memd", "state"), "ready");
+    const char *log = fixture_file(f, "supervise.log");
+    assert_contains(log, "in 100 ms");
+    assert_contains(log, "in 200 ms");
+    assert_contains(log, "in 800 ms");
+
+    fixture_script(f, "worker", "serve");
+    assert_string_equal(fixture_command(f, "restart worker"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+}
+
+static void gives_up_at_once_where_restarting_is_useless(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "cpuexec", "exit 2");
+    fixture_script(f, "worker", "exit 3");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "worker", "state", "failed", 5000));
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", 5000));
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 1);
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void is_degraded_without_cpuexec(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "cpuexec", "exit 3");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "degraded", 5000));
+    assert_contains(fixture_value(f, "deployment", "reason"), "last words of cpuexec");
+}
+
+static void a_failure_before_ready_is_tried_again(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "once 1");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_int_equal(fixture_count_events(f, "start memd"), 2);
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void memd_failing_stops_the_others(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t worker = fixture_pid(f, "worker");
+    fixture_script(f, "memd", "exit 3");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "state", "failed", 5000));
+    assert_true(fixture_until(f, "worker", "state", "stopped", 5000));
+    assert_true(fixture_until(f, "cpuexec", "state", "stopped", 5000));
+    assert_true(fixture_gone(worker, 0));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
+    assert_contains(fixture_value(f, "deployment", "reason"), "memd is given up: exit status 3");
+    assert_contains(fixture_command(f, "restart worker"), "error worker needs memd");
+    fixture_script(f, "memd", "serve");
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+}
+
+static void memd_killed_restarts_all_in_order(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    char path[160];
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    const char *events = fixture_file(f, "events");
+    assert_contains(events, "lost-memd cpuexec\n");
+    assert_contains(events, "lost-memd worker\n");
+    /* Both were gone before memd came back. */
+    assert_contains(events, "\nstart memd\nready memd\nstart cpuexec\nready cpuexec\n"
+                            "start worker\nready worker\n");
+    assert_int_equal(fixture_count_events(f, "start worker"), 1);
+}
+
+static void one_that_ignores_memds_death_is_stopped(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "stubborn");
+    fixture_start(f, quick_stop, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t worker = fixture_pid(f, "worker");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_gone(worker, 0));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+}
+
+static void restarts_on_command(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    char path[160];
+    snprintf(path, sizeof path, "%s/events", f->run);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_file(f, "events"),
+                        "stop worker\nstop cpuexec\nstop memd\nstart memd\nready memd\n"
+                        "start cpuexec\nready cpuexec\nstart worker\nready worker\n");
+    assert_string_equal(fixture_command(f, "restart cpuexec"), "ok\n");
+    assert_true(fixture_until(f, "cpuexec", "restarts", "2", 5000));
+    assert_string_equal(fixture_value(f, "worker", "restarts"), "1");
+    assert_contains(fixture_command(f, "restart nobody"), "error there is no process nobody");
+    assert_contains(fixture_command(f, "dance"), "error unknown command");
+}
+
+static void kills_one_that_does_not_stop(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "cpuexec", "stubborn");
+    fixture_start(f, quick_stop, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t cpuexec = fixture_pid(f, "cpuexec");
+    kill(f->supervisor, SIGTERM);
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_true(fixture_gone(cpuexec, 0));
+    assert_contains(fixture_file(f, "supervise.log"), "cpuexec does not stop: killing it");
+    assert_contains(fixture_file(f, "events"), "stop worker\nstop memd\n");
+}
+
+static void stops_while_starting(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "hang");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "memd", "state", "starting", 5000));
+    pid_t memd = fixture_pid(f, "memd");
+    kill(f->supervisor, SIGINT);
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_true(fixture_gone(memd, 0));
+    assert_int_equal(fixture_count_events(f, "start worker"), 0);
+}
+
+static void its_death_takes_the_processes_along(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t pids[] = {fixture_pid(f, "memd"), fixture_pid(f, "cpuexec"), fixture_pid(f, "worker")};
+    kill(f->supervisor, SIGKILL);
+    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
+    for (int i = 0; i < 3; i++)
+        assert_true(fixture_gone(pids[i], 3000));
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+}
+
+static void clears_what_an_earlier_one_left(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "worker", "stubborn");
+    fixture_start(f, quick_stop, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t worker = fixture_pid(f, "worker");
+    kill(f->supervisor, SIGKILL);
+    assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
+    assert_false(fixture_gone(worker, 100)); /* it ignores SIGTERM */
+    fixture_script(f, "worker", "serve");
+    fixture_start(f, quick_stop, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_true(fixture_gone(worker, 0));
+    assert_contains(fixture_file(f, "supervise.log"), "worker of an earlier supervisor");
+}
+
+static void runs_once_a_directory(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    struct fixture second = *f;
+    int stderr_copy = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+    dup2(null, STDERR_FILENO); /* its complaint is expected */
+    fixture_start(&second, NULL, false);
+    dup2(stderr_copy, STDERR_FILENO);
+    close(stderr_copy);
+    close(null);
+    assert_int_equal(fixture_wait_supervisor(&second, 5000), 4);
+    assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
+}
+
+static void works_without_standard_streams(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, true);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_contains(fixture_file(f, "supervise.log"), "worker is ready");
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+}
+
+static void believes_only_the_process_itself(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "forge");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "memd", "state", "starting", 5000));
+    poll(NULL, 0, 300);
+    assert_string_equal(fixture_value(f, "memd", "state"), "starting");
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 0);
+}
+
+static void outlives_bad_clients(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    struct stat s;
+    char path[160];
+    snprintf(path, sizeof path, "%s/supervise.sock", f->run);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+
+    int idle[40];
+    for (int i = 0; i < 40; i++) { /* more than there are places for, half of them in mid-line */
+        idle[i] = fixture_connect(f);
+        assert_true(idle[i] >= 0);
+        if (i % 2)
+            assert_int_equal(send(idle[i], "sta", 3, MSG_NOSIGNAL), 3);
+    }
+    assert_string_equal(fixture_value(f, "worker", "state"), "ready");
+
+    int greedy = fixture_connect(f); /* asks and asks and never reads */
+    fcntl(greedy, F_SETFL, O_NONBLOCK);
+    for (int i = 0; i < 100000; i++)
+        if (send(greedy, "status\n", 7, MSG_NOSIGNAL) < 0)
+            break;
+    assert_string_equal(fixture_value(f, "worker", "state"), "ready");
+
+    int endless = fixture_connect(f); /* a line without an end */
+    char block[512];
+    memset(block, 'a', sizeof block);
+    assert_int_equal(send(endless, block, sizeof block, MSG_NOSIGNAL), sizeof block);
+    ssize_t n = recv(endless, block, sizeof block - 1, 0);
+    assert_true(n > 0);
+    block[n] = '\0';
+    assert_string_equal(block, "error the line is too long\n");
+    assert_string_equal(fixture_value(f, "worker", "state"), "ready");
+    for (int i = 0; i < 40; i++)
+        close(idle[i]);
+    close(greedy);
+    close(endless);
+    assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: supervise_test MOED_SUPERVISE FAKE_DAEMON\n");
+        return 2;
+    }
+    fixture_supervise = argv[1];
+    fixture_fake_daemon = argv[2];
+    const struct CMUnitTest tests[] = {
+        TEST(starts_in_order_and_stops_in_reverse),
+        TEST(hands_each_process_its_options),
+        TEST(restarts_the_worker_alone),
+        TEST(restarts_a_stable_one_at_once),
+        TEST(gives_up_after_five_failures),
+        TEST(gives_up_at_once_where_restarting_is_useless),
+        TEST(is_degraded_without_cpuexec),
+        TEST(a_failure_before_ready_is_tried_again),
+        TEST(memd_failing_stops_the_others),
+        TEST(memd_killed_restarts_all_in_order),
+        TEST(one_that_ignores_memds_death_is_stopped),
+        TEST(restarts_on_command),
+        TEST(kills_one_that_does_not_stop),
+        TEST(stops_while_starting),
+        TEST(its_death_takes_the_processes_along),
+        TEST(clears_what_an_earlier_one_left),
+        TEST(runs_once_a_directory),
+        TEST(works_without_standard_streams),
+        TEST(believes_only_the_process_itself),
+        TEST(outlives_bad_clients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/* Random and extreme weights and activations for the tests of tiles and kernels. */
+#ifndef MOED_TESTS_KERNEL_CASES_H
+#define MOED_TESTS_KERNEL_CASES_H
+
+#include "kernels/kernels.h"
+#include "quant/quant.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum tensor_type computed_types[] = {
+    TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
+    TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,
+};
+enum { N_COMPUTED_TYPES = sizeof computed_types / sizeof computed_types[0] };
+
+static inline uint64_t random_u64(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state * 0x2545f4914f6cdd1dull;
+}
+
+/* Within (-1, 1). */
+static inline float random_float(uint64_t *state)
+{
+    return (float)((int32_t)(random_u64(state) >> 40) - (1 << 23)) / (float)(1 << 23);
+}
+
+enum weights {
+    WEIGHTS_USUAL,     /* scales around 0.01, every pattern of quants */
+    WEIGHTS_EXTREME,   /* scales zero, subnormal, largest, negative */
+    WEIGHTS_SATURATED, /* every byte of the quants and sub-block scales 0xff, 0x80 or 0x7f */
+    N_WEIGHTS
+};
+
+static inline uint16_t random_half(uint64_t *state, enum weights kind)
+{
+    static const uint16_t extreme[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x0400, 0x3c00};
+
+    if (kind == WEIGHTS_EXTREME)
+        return extreme[random_u64(state) % (sizeof extreme / sizeof extreme[0])];
+    return float_to_half(random_float(state) * 0.02f);
+}
+
+static inline float random_weight(uint64_t *state, enum weights kind)
+{
+    static const float extreme[] = {0, -0.0f, 1e-45f, -1e-39f, 6e4f, -6e4f, 1e-7f, 1};
+
+    if (kind == WEIGHTS_EXTREME)
+        return extreme[random_u64(state) % (sizeof extreme / sizeof extreme[0])];
+    return random_float(state);
+}
+
+/* The quants are any bytes; the halves of the block, which must be finite, stand where the format has
+ * them. */
+static inline void random_block(enum tensor_type type, enum weights kind, uint64_t *state,
+                                uint8_t *block)
+{
+    static const uint8_t saturated[] = {0xff, 0x80, 0x7f, 0x00};
+    uint32_t bytes = tensor_type_info(type)->block_bytes;
+    uint8_t same = saturated[random_u64(state) % 4];
+    uint16_t d = random_half(state, kind), dmin = random_half(state, kind);
+
+    for (uint32_t i = 0; i < bytes; i++)
+        block[i] = kind == WEIGHTS_SATURATED ? same : (uint8_t)(random_u64(state) >> 32);
+    memcpy(block + (type == TENSOR_Q6_K ? 208 : 0), &d, 2);
+    if (type == TENSOR_Q4_K || type == TENSOR_Q5_K)
+        memcpy(block + 2, &dmin, 2);
+}
+
+/* rows x cols in the file's layout; owned by the caller. */
+static inline uint8_t *random_rows(enum tensor_type type, uint32_t rows, uint32_t cols,
+                                   enum weights kind, uint64_t seed)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    size_t n = (size_t)rows * (cols / info->block_values);
+    uint8_t *file = malloc(n * info->block_bytes);
+    uint64_t state = seed * 2 + 1;
+
+    assert(file != NULL);
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *block = file + i * info->block_bytes;
+
+        if (info->block_values == 1) {
+            float f = random_weight(&state, kind);
+            uint16_t h = type == TENSOR_F16 ? float_to_half(f) : float_to_bf16(f);
+            memcpy(block, type == TENSOR_F32 ? (void *)&f : (void *)&h, info->block_bytes);
+        } else {
+            random_block(type, kind, &state, block);
+        }
+    }
+    return file;
+}
+
+/* The file's rows as tiles. matrix.tiles is owned by the caller. */
+static inline struct matrix tiles_of(enum tensor_type type, uint32_t rows, uint32_t cols,
+                                     const uint8_t *file)
+{
+    size_t stride = quant_row_bytes(type, cols), row_bytes = tile_row_bytes(type, cols);
+    uint8_t *tiles = aligned_alloc(TILE_ALIGN, tile_matrix_bytes(type, rows, cols));
+
+    assert(tiles != NULL);
+    memset(tiles, 0xa5, tile_matrix_bytes(type, rows, cols));
+    for (uint32_t t = 0; t < tile_row_count(rows); t++) {
+        uint32_t n = rows - t * TILE_ROWS < TILE_ROWS ? rows - t * TILE_ROWS : TILE_ROWS;
+        tile_pack(type, cols, n, file + t * TILE_ROWS * stride, stride, tiles + t * row_bytes);
+    }
+    return (struct matrix){.type = type, .rows = rows, .cols = cols, .tiles = tiles};
+}
+
+#endif

@@ -1,0 +1,452 @@
+/* A worker that computes nothing, in the test's own process: it speaks the session protocol over
+ * the real sockets, well or, where the prompt asks for it, badly. For test_client.c alone.
+ *
+ * Prompts of Generate:
+ *   count N     N Tokens, number i with token i and text "i ", then Done; keeps to the window
+ *   hold        one Tokens, then nothing until Cancel
+ *   quiet       nothing until Cancel
+ *   late        Done, and after it Tokens and another Done
+ *   error       Error, code LIMIT, no retry        error-retry  Error, UNAVAILABLE, retry
+ *   error-code  Error with a code nobody knows
+ *   flood       more Tokens than the window allows
+ *   garbage     bytes that are no message          wrong-abi, wrong-id, wrong-body, no-body
+ * Logits: row r has `vocab` values r * 1000 + column. Token 666 spoils the order of rows, 667 the
+ * length of a row. Tokenize gives a token a byte, Detokenize the bytes back; text "quiet" no
+ * answer. */
+#ifndef MOED_TESTS_STAND_IN_WORKER_H
+#define MOED_TESTS_STAND_IN_WORKER_H
+
+#include "daemon/run_dir.h"
+#include "ipc/channel.h"
+#include "ipc/rpc.h"
+
+#include "control.pb-c.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STAND_IN_SESSIONS = 64, STAND_IN_JOBS = 64, STAND_IN_VOCAB = 320 };
+
+struct job {
+    uint64_t id; /* 0: free */
+    bool logits, endless, cancelled;
+    bool bad_order, bad_length;
+    uint32_t next, total;
+};
+
+struct peer {
+    struct stand_in *worker;
+    struct channel *channel;
+    struct job jobs[STAND_IN_JOBS];
+    uint32_t sent, acknowledged, acks; /* events sent, acknowledged; Ack messages */
+    uint32_t most_outstanding;
+    uint32_t cancels;
+    uint32_t generates;
+    bool closed;              /* the library has gone */
+    Moed__V1__Generate *last; /* as received */
+};
+
+struct stand_in {
+    char run[RUN_DIR_BYTES];
+    struct rpc_server *server;
+    pthread_mutex_t lock; /* everything below, and what is in peers */
+    uint32_t window;
+    unsigned n_peers;
+    struct peer peers[STAND_IN_SESSIONS];
+    char client[64];
+    uint32_t pid;
+    const char *refusal; /* answer attaching with this Error */
+};
+
+/* ---- Sending; the lock is held ---- */
+
+static void peer_send(struct peer *p, uint64_t id, Moed__V1__FromWorker *body)
+{
+    uint8_t data[8192];
+    body->abi = body->abi ? body->abi : CONTROL_ABI;
+    body->id = id;
+    if (moed__v1__from_worker__get_packed_size(body) > sizeof data)
+        abort();
+    size_t len = moed__v1__from_worker__pack(body, data);
+    if (p->channel)
+        channel_send(p->channel, data, len, NULL);
+}
+
+static void send_tokens(struct peer *p, uint64_t id, uint32_t number)
+{
+    char text[16];
+    Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
+    tokens.n_tokens = 1;
+    tokens.tokens = &number;
+    tokens.text.len = (size_t)snprintf(text, sizeof text, "%u ", number);
+    tokens.text.data = (uint8_t *)text;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
+    body.tokens = &tokens;
+    p->sent++;
+    peer_send(p, id, &body);
+}
+
+static void send_row(struct peer *p, const struct job *j)
+{
+    float values[STAND_IN_VOCAB];
+    for (uint32_t i = 0; i < STAND_IN_VOCAB; i++)
+        values[i] = (float)(j->next * 1000 + i);
+    Moed__V1__LogitsRow row = MOED__V1__LOGITS_ROW__INIT;
+    row.row = j->next + (j->bad_order && j->next == 1);
+    row.logits.data = (uint8_t *)values;
+    row.logits.len = sizeof values - (j->bad_length && j->next == 1);
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_LOGITS;
+    body.logits = &row;
+    p->sent++;
+    peer_send(p, j->id, &body);
+}
+
+static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason,
+                      uint32_t generated)
+{
+    Moed__V1__Done done = MOED__V1__DONE__INIT;
+    done.reason = reason;
+    done.prompt_tokens = 7;
+    done.generated_tokens = generated;
+    done.queue_ns = 11;
+    done.prefill_ns = 12;
+    done.decode_ns = 13;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_DONE;
+    body.done = &done;
+    peer_send(p, id, &body);
+}
+
+static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
+{
+    Moed__V1__Error error = MOED__V1__ERROR__INIT;
+    error.code = code;
+    error.retry = retry;
+    error.message = (char *)"the stand-in\nrefuses";
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_ERROR;
+    body.error = &error;
+    peer_send(p, id, &body);
+}
+
+static void job_step(struct peer *p, struct job *j)
+{
+    if (!j->cancelled && j->next < j->total) {
+        if (j->logits)
+            send_row(p, j);
+        else
+            send_tokens(p, j->id, j->next);
+        j->next++;
+    }
+    bool over = j->cancelled || (!j->endless && j->next == j->total);
+    if (!over)
+        return;
+    Moed__V1__Done__Reason reason = j->cancelled ? MOED__V1__DONE__REASON__CANCELLED
+                                    : j->logits  ? MOED__V1__DONE__REASON__NONE
+                                                 : MOED__V1__DONE__REASON__LENGTH;
+    send_done(p, j->id, reason, j->next);
+    *j = (struct job){0};
+}
+
+/* One event of each job in turn, as far as the window goes. */
+static void pump(struct peer *p)
+{
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < STAND_IN_JOBS; i++) {
+            struct job *j = &p->jobs[i];
+            bool can = j->id && (j->cancelled || j->next < j->total || (!j->endless && !j->total));
+            bool free_to_send = j->cancelled || p->sent - p->acknowledged < p->worker->window;
+            if (!can || !free_to_send)
+                continue;
+            job_step(p, j);
+            moved = true;
+            if (p->sent - p->acknowledged > p->most_outstanding)
+                p->most_outstanding = p->sent - p->acknowledged;
+        }
+    }
+}
+
+static struct job *job_new(struct peer *p, uint64_t id)
+{
+    for (int i = 0; i < STAND_IN_JOBS; i++)
+        if (!p->jobs[i].id) {
+            p->jobs[i] = (struct job){.id = id};
+            return &p->jobs[i];
+        }
+    abort();
+}
+
+/* ---- Messages that come; the lock is held ---- */
+
+static void misbehave(struct peer *p, uint64_t id, const char *how)
+{
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    Moed__V1__TokenizeReply reply = MOED__V1__TOKENIZE_REPLY__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENIZE;
+    body.tokenize = &reply;
+    if (strcmp(how, "garbage") == 0 && p->channel)
+        channel_send(p->channel, (const uint8_t *)"\xff\xff\xff\xff", 4, NULL);
+    else if (strcmp(how, "flood") == 0)
+        for (uint32_t i = 0; i <= p->worker->window + 256;
+             i++) /* a step of many requests is forgiven */
+            send_tokens(p, id, i);
+    else if (strcmp(how, "wrong-id") == 0)
+        send_done(p, id + 1000, MOED__V1__DONE__REASON__END, 0);
+    else if (strcmp(how, "wrong-body") == 0)
+        peer_send(p, id, &body);
+    else if (strcmp(how, "wrong-abi") == 0)
+        body.abi = CONTROL_ABI + 1, peer_send(p, id, &body);
+    else if (strcmp(how, "no-body") == 0)
+        body.body_case = MOED__V1__FROM_WORKER__BODY__NOT_SET, peer_send(p, id, &body);
+}
+
+static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g)
+{
+    char prompt[64];
+    unsigned n = 0;
+    size_t len = g->prompt.len < sizeof prompt - 1 ? g->prompt.len : sizeof prompt - 1;
+    memcpy(prompt, g->prompt.data ? (const char *)g->prompt.data : "", len);
+    prompt[len] = '\0';
+    p->generates++;
+    if (sscanf(prompt, "count %u", &n) == 1) {
+        job_new(p, id)->total = n;
+    } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0) {
+        struct job *j = job_new(p, id);
+        j->endless = true;
+        j->total = prompt[0] == 'h';
+    } else if (strcmp(prompt, "late") == 0) {
+        send_done(p, id, MOED__V1__DONE__REASON__END, 0);
+        send_tokens(p, id, 1);
+        send_done(p, id, MOED__V1__DONE__REASON__STOP, 0);
+    } else if (strcmp(prompt, "error") == 0) {
+        send_error(p, id, ERROR_LIMIT, false);
+    } else if (strcmp(prompt, "error-retry") == 0) {
+        send_error(p, id, ERROR_UNAVAILABLE, true);
+    } else if (strcmp(prompt, "error-code") == 0) {
+        send_error(p, id, 4000000000u, false);
+    } else {
+        misbehave(p, id, prompt);
+    }
+}
+
+static void on_logits(struct peer *p, uint64_t id, const Moed__V1__LogitsRequest *l)
+{
+    struct job *j = job_new(p, id);
+    j->logits = true;
+    j->total = (uint32_t)l->n_tokens;
+    j->bad_order = l->n_tokens && l->tokens[0] == 666;
+    j->bad_length = l->n_tokens && l->tokens[0] == 667;
+}
+
+static void on_tokenize(struct peer *p, uint64_t id, const Moed__V1__TokenizeRequest *t)
+{
+    uint32_t ids[1024];
+    if (t->text.len == 5 && memcmp(t->text.data, "quiet", 5) == 0)
+        return;
+    Moed__V1__TokenizeReply reply = MOED__V1__TOKENIZE_REPLY__INIT;
+    for (size_t i = 0; i < t->text.len && i < 1024; i++)
+        ids[reply.n_tokens++] = t->text.data[i];
+    if (t->add_special)
+        ids[reply.n_tokens++] = 1000;
+    if (t->parse_special)
+        ids[reply.n_tokens++] = 2000;
+    reply.tokens = ids;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENIZE;
+    body.tokenize = &reply;
+    peer_send(p, id, &body);
+}
+
+static void on_detokenize(struct peer *p, uint64_t id, const Moed__V1__DetokenizeRequest *d)
+{
+    uint8_t text[1024];
+    Moed__V1__DetokenizeReply reply = MOED__V1__DETOKENIZE_REPLY__INIT;
+    for (size_t i = 0; i < d->n_tokens && i < sizeof text; i++)
+        text[reply.text.len++] = (uint8_t)d->tokens[i];
+    reply.text.data = text;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_DETOKENIZE;
+    body.detokenize = &reply;
+    peer_send(p, id, &body);
+}
+
+static void on_model(struct peer *p, uint64_t id)
+{
+    Moed__V1__ModelReply reply = MOED__V1__MODEL_REPLY__INIT;
+    reply.name = (char *)"Stand-in 1T";
+    reply.architecture = (char *)"qwen3moe";
+    reply.parameters = 1000000000000u;
+    reply.vocab = STAND_IN_VOCAB;
+    reply.context = 4096;
+    reply.experts = 128;
+    reply.experts_used = 8;
+    reply.bos = -1;
+    reply.eos = 2;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_MODEL;
+    body.model = &reply;
+    peer_send(p, id, &body);
+}
+
+static void on_cancel(struct peer *p, uint64_t id)
+{
+    p->cancels++;
+    for (int i = 0; i < STAND_IN_JOBS; i++)
+        if (p->jobs[i].id == id)
+            p->jobs[i].cancelled = true;
+}
+
+static void peer_receive(void *arg, const uint8_t *data, size_t len)
+{
+    struct peer *p = arg;
+    pthread_mutex_lock(&p->worker->lock);
+    Moed__V1__ToWorker *m = data ? moed__v1__to_worker__unpack(NULL, len, data) : NULL;
+    if (!data)
+        p->closed = true;
+    else if (!m || m->abi != CONTROL_ABI)
+        abort(); /* the library sends what can be read */
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_GENERATE)
+        on_generate(p, m->id, m->generate);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_CANCEL)
+        on_cancel(p, m->id);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGITS)
+        on_logits(p, m->id, m->logits);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_TOKENIZE)
+        on_tokenize(p, m->id, m->tokenize);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_DETOKENIZE)
+        on_detokenize(p, m->id, m->detokenize);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_MODEL)
+        on_model(p, m->id);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_ACK)
+        p->acknowledged += m->ack->events, p->acks++;
+    if (m && m->body_case == MOED__V1__TO_WORKER__BODY_GENERATE) {
+        if (p->last)
+            moed__v1__generate__free_unpacked(p->last, NULL);
+        p->last = m->generate;
+        m->generate = NULL;
+        m->body_case = MOED__V1__TO_WORKER__BODY__NOT_SET;
+    }
+    pump(p);
+    pthread_mutex_unlock(&p->worker->lock);
+    if (m)
+        moed__v1__to_worker__free_unpacked(m, NULL);
+}
+
+/* ---- The control socket ---- */
+
+static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachRequest *request,
+                          Moed__V1__Reply *reply)
+{
+    static Moed__V1__SessionAttachReply attach;
+    static Moed__V1__Error error;
+    static char url[RUN_URL_BYTES];
+    if (w->refusal) {
+        moed__v1__error__init(&error);
+        error.code = ERROR_UNAVAILABLE;
+        error.retry = true;
+        error.message = (char *)w->refusal;
+        reply->body_case = MOED__V1__REPLY__BODY_ERROR;
+        reply->error = &error;
+        return;
+    }
+    char file[32];
+    struct peer *p = &w->peers[w->n_peers];
+    *p = (struct peer){.worker = w};
+    snprintf(file, sizeof file, "session-%u.sock", w->n_peers++);
+    run_dir_url(w->run, file, url);
+    if (channel_listen(url, 5000, peer_receive, p, &p->channel, NULL))
+        abort();
+    snprintf(w->client, sizeof w->client, "%s", request->client);
+    w->pid = request->pid;
+    moed__v1__session_attach_reply__init(&attach);
+    attach.channel_url = url;
+    attach.window = w->window;
+    reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
+    reply->session_attach = &attach;
+}
+
+static void control(void *arg, const uint8_t *data, size_t len, struct rpc_reply *out)
+{
+    struct stand_in *w = arg;
+    Moed__V1__MetricsReply metrics = MOED__V1__METRICS_REPLY__INIT;
+    metrics.prometheus_text = (char *)"moed_stand_in 1\n";
+    Moed__V1__Request *request = moed__v1__request__unpack(NULL, len, data);
+    Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
+    reply.abi = CONTROL_ABI;
+    if (!request)
+        abort();
+    pthread_mutex_lock(&w->lock);
+    if (request->body_case == MOED__V1__REQUEST__BODY_SESSION_ATTACH) {
+        answer_attach(w, request->session_attach, &reply);
+    } else {
+        reply.body_case = MOED__V1__REPLY__BODY_METRICS;
+        reply.metrics = &metrics;
+    }
+    pthread_mutex_unlock(&w->lock);
+    moed__v1__request__free_unpacked(request, NULL);
+    out->len = moed__v1__reply__get_packed_size(&reply);
+    out->data = malloc(out->len);
+    moed__v1__reply__pack(&reply, out->data);
+}
+
+/* ---- For the tests ---- */
+
+static void stand_in_start(struct stand_in *w, const char *run, uint32_t window)
+{
+    char url[RUN_URL_BYTES];
+    *w = (struct stand_in){.window = window};
+    snprintf(w->run, sizeof w->run, "%s", run);
+    pthread_mutex_init(&w->lock, NULL);
+    run_dir_url(run, "worker.ctl", url);
+    struct error e;
+    if (rpc_serve(url, control, w, &w->server, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        abort();
+    }
+}
+
+/* Close a session's channel, as a worker that is killed does. */
+static void stand_in_hang_up(struct stand_in *w, unsigned session)
+{
+    pthread_mutex_lock(&w->lock);
+    struct channel *channel = w->peers[session].channel;
+    w->peers[session].channel = NULL;
+    pthread_mutex_unlock(&w->lock);
+    channel_close(channel, 0);
+}
+
+static void stand_in_stop(struct stand_in *w)
+{
+    rpc_server_stop(w->server);
+    for (unsigned i = 0; i < w->n_peers; i++) {
+        stand_in_hang_up(w, i);
+        if (w->peers[i].last)
+            moed__v1__generate__free_unpacked(w->peers[i].last, NULL);
+    }
+    pthread_mutex_destroy(&w->lock);
+}
+
+/* A copy of a session's counters. */
+static struct peer stand_in_look(struct stand_in *w, unsigned session)
+{
+    pthread_mutex_lock(&w->lock);
+    struct peer copy = w->peers[session];
+    pthread_mutex_unlock(&w->lock);
+    return copy;
+}
+
+static void pause_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+#endif

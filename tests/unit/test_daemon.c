@@ -1,0 +1,465 @@
+/* The daemons' skeleton: a small daemon in a process of its own, asked over its control socket.
+ *
+ * It is this program again, executed (nng does not survive a fork) with "daemon" as its first
+ * argument. It is ready after a moment, answers memory_detach (an error that says retry for lease
+ * 13) and leaves everything else to daemon_unknown. */
+#include "daemon/control.h"
+#include "daemon/daemon.h"
+#include "daemon/run_dir.h"
+#include "ipc/rpc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CALL_MS 5000
+
+/* -- the daemon -- */
+
+static void fill_health(void *arg, Moed__V1__HealthReply *health)
+{
+    health->model = (char *)"a model";
+    health->clients = 3;
+}
+
+static enum error_code take_request(void *arg, const Moed__V1__Request *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__MemoryDetachReply detached;
+    if (request->body_case != MOED__V1__REQUEST__BODY_MEMORY_DETACH)
+        return daemon_unknown(request, e);
+    if (request->memory_detach->lease == 13)
+        return error_set(e, ERROR_UNAVAILABLE, "lease 13 is not there now");
+    moed__v1__memory_detach_reply__init(&detached);
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_DETACH;
+    reply->memory_detach = &detached;
+    return ERROR_OK;
+}
+
+/* As libraries do that start threads when they are loaded: it blocks no signal. */
+static void *idle(void *arg)
+{
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static int daemon_main(int argc, char **argv)
+{
+    pthread_t early;
+    if (pthread_create(&early, NULL, idle, NULL) || pthread_detach(early))
+        return 95;
+    static const struct daemon_handlers handlers = {fill_health, take_request};
+    struct daemon d;
+    uint64_t size = 5;
+    const struct option_spec table[] = {
+        {"size", OPTION_UINT, &size, 1, 10, "N", "a number"},
+        {0},
+    };
+    daemon_start(&d, "tester", "A daemon for a test.", table, argc, argv);
+    struct counter *c = metrics_counter(d.metrics, "moed_test_total", NULL, 1, "a counter");
+    counter_add(c, 42);
+    daemon_status(&d, "size\n%d", (int)size);
+    struct error e;
+    if (daemon_serve(&d, &handlers, NULL, &e))
+        daemon_fail(&d, EXIT_RETRY, &e);
+    poll(NULL, 0, 100);
+    daemon_ready(&d);
+    int exit_code = daemon_wait(&d);
+    daemon_stop(&d);
+    return exit_code;
+}
+
+/* -- the test's side -- */
+
+static char run[RUN_DIR_BYTES], url[RUN_URL_BYTES];
+static pid_t child;
+static int notify_fd = -1;
+static struct error why;
+
+static pid_t spawn(const char *const *more, const char *stderr_path)
+{
+    const char *arguments[12] = {"/proc/self/exe", "daemon", "--run", run};
+    size_t n = 4;
+    while (more && *more)
+        arguments[n++] = *more++;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int to = open(stderr_path ? stderr_path : "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        dup2(to, STDERR_FILENO);
+        dup2(to, STDOUT_FILENO);
+        execv(arguments[0], (char **)arguments);
+        _exit(96);
+    }
+    return pid;
+}
+
+static int exit_status(pid_t pid)
+{
+    int status;
+    for (int ms = 0; ms < 10000; ms += 5) {
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+        poll(NULL, 0, 5);
+    }
+    return -1000;
+}
+
+/* Listen as a service manager; abstract: without a file. */
+static void listen_for_notifications(bool abstract)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s%s/notify", abstract ? "@" : "", run);
+    setenv("NOTIFY_SOCKET", address.sun_path, 1);
+    socklen_t len =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(address.sun_path) + !abstract);
+    if (abstract)
+        address.sun_path[0] = '\0';
+    notify_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct timeval timeout = {.tv_sec = 5};
+    setsockopt(notify_fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    assert_int_equal(bind(notify_fd, (struct sockaddr *)&address, len), 0);
+}
+
+static bool notified(const char *expected)
+{
+    char text[512];
+    for (int i = 0; i < 50; i++) {
+        ssize_t n = recv(notify_fd, text, sizeof text - 1, 0);
+        if (n < 0)
+            return false;
+        text[n] = '\0';
+        if (strcmp(text, expected) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int setup(void **state)
+{
+    snprintf(run, sizeof run, "/tmp/moed-test-daemon.XXXXXX");
+    if (!mkdtemp(run))
+        return -1;
+    run_dir_url(run, "tester.ctl", url);
+    return 0;
+}
+
+static int setup_running(void **state)
+{
+    if (setup(state) != 0)
+        return -1;
+    listen_for_notifications(false);
+    child = spawn(NULL, NULL);
+    return notified("READY=1") ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+    if (notify_fd >= 0)
+        close(notify_fd);
+    notify_fd = -1;
+    if (child > 0) {
+        kill(child, SIGTERM);
+        exit_status(child);
+    }
+    child = 0;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", run);
+    return system(command);
+}
+
+static Moed__V1__Request health_request(void)
+{
+    static Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.abi = CONTROL_ABI;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    return request;
+}
+
+/* Send bytes as they are; the Error that comes back, to be freed by free_unpacked. */
+static Moed__V1__Reply *raw_call(const uint8_t *data, size_t len)
+{
+    uint8_t *bytes;
+    size_t n;
+    enum error_code code = rpc_call(url, data, len, CALL_MS, &bytes, &n, &why);
+    if (code)
+        fail_msg("no answer: %s", why.text);
+    Moed__V1__Reply *reply = moed__v1__reply__unpack(NULL, n, bytes);
+    free(bytes);
+    assert_non_null(reply);
+    return reply;
+}
+
+static void assert_raw_error(const uint8_t *data, size_t len, enum error_code code, bool retry,
+                             const char *says)
+{
+    Moed__V1__Reply *reply = raw_call(data, len);
+    assert_int_equal(reply->abi, CONTROL_ABI);
+    assert_int_equal(reply->body_case, MOED__V1__REPLY__BODY_ERROR);
+    assert_int_equal(reply->error->code, code);
+    assert_int_equal(reply->error->retry, retry);
+    if (!strstr(reply->error->message, says))
+        fail_msg("\"%s\" is not in \"%s\"", says, reply->error->message);
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void assert_error(const Moed__V1__Request *request, enum error_code code, bool retry,
+                         const char *says)
+{
+    uint8_t packed[256];
+    assert_true(moed__v1__request__get_packed_size(request) <= sizeof packed);
+    size_t len = moed__v1__request__pack(request, packed);
+    assert_raw_error(packed, len, code, retry, says);
+}
+
+static void assert_healthy(void)
+{
+    Moed__V1__Request request = health_request();
+    Moed__V1__Reply *reply;
+    enum error_code code =
+        control_call(run, "tester", &request, MOED__V1__REPLY__BODY_HEALTH, CALL_MS, &reply, &why);
+    if (code)
+        fail_msg("health: %s", why.text);
+    const Moed__V1__HealthReply *h = reply->health;
+    assert_string_equal(h->process, "tester");
+    assert_int_equal(h->pid, child);
+    assert_true(h->ready);
+    assert_string_equal(h->state, "size?5"); /* one line */
+    assert_true(h->memory_bytes > 100000);
+    assert_true(h->uptime_ms >= 100 && h->uptime_ms < 60000);
+    assert_string_equal(h->version, MOED_VERSION);
+    assert_string_equal(h->model, "a model");
+    assert_int_equal(h->clients, 3);
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void answers_health_and_metrics(void **state)
+{
+    assert_healthy();
+    Moed__V1__MetricsRequest metrics = MOED__V1__METRICS_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_METRICS;
+    request.metrics = &metrics;
+    Moed__V1__Reply *reply;
+    assert_int_equal(
+        control_call(run, "tester", &request, MOED__V1__REPLY__BODY_METRICS, CALL_MS, &reply, &why),
+        0);
+    assert_non_null(strstr(reply->metrics->prometheus_text, "\nmoed_test_total 42\n"));
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+static void hands_other_requests_to_the_handler(void **state)
+{
+    Moed__V1__MemoryDetachRequest detach = MOED__V1__MEMORY_DETACH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.abi = CONTROL_ABI;
+    request.body_case = MOED__V1__REQUEST__BODY_MEMORY_DETACH;
+    request.memory_detach = &detach;
+    Moed__V1__Reply *reply;
+    assert_int_equal(control_call(run, "tester", &request, MOED__V1__REPLY__BODY_MEMORY_DETACH,
+                                  CALL_MS, &reply, &why),
+                     0);
+    moed__v1__reply__free_unpacked(reply, NULL);
+    /* Another body than the one wanted. */
+    assert_int_equal(
+        control_call(run, "tester", &request, MOED__V1__REPLY__BODY_HEALTH, CALL_MS, &reply, &why),
+        ERROR_PROTOCOL);
+    detach.lease = 13;
+    assert_error(&request, ERROR_UNAVAILABLE, true, "lease 13 is not there now");
+    assert_int_equal(control_call(run, "tester", &request, MOED__V1__REPLY__BODY_MEMORY_DETACH,
+                                  CALL_MS, &reply, &why),
+                     ERROR_UNAVAILABLE);
+    assert_string_equal(why.text, "lease 13 is not there now");
+}
+
+static void refuses_what_it_does_not_know(void **state)
+{
+    Moed__V1__SessionAttachRequest attach = MOED__V1__SESSION_ATTACH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.abi = CONTROL_ABI;
+    assert_error(&request, ERROR_PROTOCOL, false, "no body");
+    request.body_case = MOED__V1__REQUEST__BODY_SESSION_ATTACH;
+    request.session_attach = &attach;
+    assert_error(&request, ERROR_PROTOCOL, false, "`session_attach`");
+    /* abi 1, and field 77 with an empty message: (77 << 3 | 2) as a varint is ea 04. */
+    static const uint8_t later_version[] = {0x08, 0x01, 0xea, 0x04, 0x00};
+    assert_raw_error(later_version, sizeof later_version, ERROR_PROTOCOL, false, "kind 77");
+    assert_healthy();
+}
+
+static void refuses_another_version(void **state)
+{
+    Moed__V1__Request request = health_request();
+    request.abi = 4711;
+    char ours[32];
+    snprintf(ours, sizeof ours, "version %u", CONTROL_ABI);
+    assert_error(&request, ERROR_VERSION, false, "4711");
+    assert_error(&request, ERROR_VERSION, false, ours);
+    assert_healthy();
+}
+
+static void refuses_what_is_malformed(void **state)
+{
+    static const uint8_t truncated[] = {0x08, 0x01, 0x52, 0x10, 0x00}; /* 16 bytes announced */
+    static const uint8_t no_field[] = {0x00, 0x00};
+    assert_raw_error(truncated, sizeof truncated, ERROR_PROTOCOL, false, "cannot decode");
+    assert_raw_error(no_field, sizeof no_field, ERROR_PROTOCOL, false, "cannot decode");
+    assert_raw_error((const uint8_t *)"", 0, ERROR_VERSION, false, "version 0");
+    uint8_t noise[300];
+    uint32_t x = 1;
+    for (int round = 0; round < 50; round++) {
+        for (size_t i = 0; i < sizeof noise; i++)
+            noise[i] = (uint8_t)((x = x * 1664525u + 1013904223u) >> 24);
+        moed__v1__reply__free_unpacked(raw_call(noise, sizeof noise), NULL);
+    }
+    assert_healthy();
+}
+
+/* Four megabytes of unknown two-byte fields would need some 90 MB unpacked. */
+static void refuses_what_unpacks_to_too_much(void **state)
+{
+    size_t len = RPC_MESSAGE_BYTES - 4096;
+    uint8_t *bomb = malloc(len);
+    assert_non_null(bomb);
+    for (size_t i = 0; i < len; i += 2) {
+        bomb[i] = 0x10; /* field 2, a varint */
+        bomb[i + 1] = 0x00;
+    }
+    assert_raw_error(bomb, len, ERROR_PROTOCOL, false, "cannot decode");
+    free(bomb);
+    assert_healthy();
+}
+
+static void stops_when_asked(void **state)
+{
+    Moed__V1__ShutdownRequest shutdown = MOED__V1__SHUTDOWN_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_SHUTDOWN;
+    request.shutdown = &shutdown;
+    Moed__V1__Reply *reply;
+    assert_int_equal(control_call(run, "tester", &request, MOED__V1__REPLY__BODY_SHUTDOWN, CALL_MS,
+                                  &reply, &why),
+                     0);
+    moed__v1__reply__free_unpacked(reply, NULL);
+    assert_true(notified("STOPPING=1\nSTATUS=stopping"));
+    assert_int_equal(exit_status(child), 0);
+    child = 0;
+    assert_int_equal(run_dir_holder(run, "tester"), 0);
+    request = health_request();
+    assert_int_equal(
+        control_call(run, "tester", &request, MOED__V1__REPLY__BODY_HEALTH, 200, &reply, &why),
+        ERROR_UNAVAILABLE);
+}
+
+static void stops_on_signals(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    for (int i = 0; i < 3; i++) {
+        if (i > 0) {
+            child = spawn(NULL, NULL);
+            assert_true(notified("READY=1"));
+        }
+        assert_healthy(); /* nng's threads run */
+        assert_int_equal(run_dir_holder(run, "tester"), child);
+        kill(child, signals[i]);
+        assert_int_equal(exit_status(child), 0);
+        child = 0;
+    }
+}
+
+static void one_of_a_kind(void **state)
+{
+    char log[RUN_PATH_BYTES], text[1024] = "";
+    run_dir_file(run, "second.log", log);
+    assert_int_equal(exit_status(spawn(NULL, log)), EXIT_RETRY);
+    FILE *f = fopen(log, "r");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    char expected[64];
+    snprintf(expected, sizeof expected, "(pid %d)", (int)child);
+    assert_true(n > 0);
+    assert_non_null(strstr(text, expected));
+    assert_healthy();
+}
+
+static void notifies_an_abstract_socket(void **state)
+{
+    listen_for_notifications(true);
+    child = spawn(NULL, NULL);
+    assert_true(notified("STATUS=size?5"));
+    assert_true(notified("READY=1"));
+}
+
+static void feeds_the_watchdog(void **state)
+{
+    listen_for_notifications(false);
+    setenv("WATCHDOG_USEC", "100000", 1);
+    child = spawn(NULL, NULL);
+    assert_true(notified("READY=1"));
+    for (int i = 0; i < 3; i++)
+        assert_true(notified("WATCHDOG=1"));
+}
+
+static void wrong_use_is_one_line(void **state)
+{
+    static const char *const cases[][3] = {
+        {"--size", "11", NULL}, {"--what", NULL}, {"stray", NULL}, {"--log-level", "loud", NULL}};
+    char log[RUN_PATH_BYTES];
+    run_dir_file(run, "usage.log", log);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024] = "";
+        assert_int_equal(exit_status(spawn(cases[i], log)), EXIT_BAD_USAGE);
+        FILE *f = fopen(log, "r");
+        assert_non_null(f);
+        size_t n = fread(text, 1, sizeof text - 1, f);
+        fclose(f);
+        assert_true(n > 0 && strchr(text, '\n') == text + n - 1);
+        assert_int_equal(strncmp(text, "moed-tester: ", 13), 0);
+        assert_non_null(strstr(text, cases[i][0]));
+    }
+    static const char *const help[] = {"--help", NULL};
+    assert_int_equal(exit_status(spawn(help, log)), EXIT_CLEAN);
+}
+
+#define TEST(name)    cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define RUNNING(name) cmocka_unit_test_setup_teardown(name, setup_running, teardown)
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "daemon") == 0)
+        return daemon_main(argc - 1, argv + 1);
+    const struct CMUnitTest tests[] = {
+        RUNNING(answers_health_and_metrics),
+        RUNNING(hands_other_requests_to_the_handler),
+        RUNNING(refuses_what_it_does_not_know),
+        RUNNING(refuses_another_version),
+        RUNNING(refuses_what_is_malformed),
+        RUNNING(refuses_what_unpacks_to_too_much),
+        RUNNING(stops_when_asked),
+        RUNNING(stops_on_signals),
+        RUNNING(one_of_a_kind),
+        TEST(notifies_an_abstract_socket),
+        TEST(feeds_the_watchdog),
+        TEST(wrong_use_is_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

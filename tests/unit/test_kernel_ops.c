@@ -1,0 +1,277 @@
+/* The dense operations: each build against float64 libm, and all builds to the bit. */
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#if defined(MOED_HAVE_SIMDE)
+extern const struct kernels kernels_avx512_simde;
+#endif
+
+static const struct kernels *builds[8]; /* the portable one first */
+static int n_builds = 1;
+
+static int find_builds(void **state)
+{
+    for (const char *const *name = kernels_available(); *name != NULL; name++) {
+        assert_true(kernels_select(*name));
+        builds[strcmp(*name, "portable") == 0 ? 0 : n_builds++] = kernels_get();
+    }
+#if defined(MOED_HAVE_SIMDE)
+    if (n_builds > 1) /* it needs AVX2 */
+        builds[n_builds++] = &kernels_avx512_simde;
+#endif
+    return 0;
+}
+
+static float *random_floats(size_t n, float scale, uint64_t seed)
+{
+    float *f = malloc((n + 1) * sizeof *f);
+    uint64_t state = seed * 2 + 1;
+
+    for (size_t i = 0; i < n; i++)
+        f[i] = random_float(&state) * scale;
+    f[n] = 12345; /* a guard */
+    return f;
+}
+
+static void assert_close(double value, double expected, double tolerance)
+{
+    if (!(fabs(value - expected) <= tolerance))
+        fail_msg("%.9g, expected %.9g within %.2g", value, expected, tolerance);
+}
+
+static void test_exp(void **state)
+{
+    double worst = 0;
+
+    for (int32_t i = -104 * 4096; i < 89 * 4096; i++) {
+        float x = (float)i / 4096 + 1e-4f;
+        double exact = exp((double)x);
+        float e = kernels_exp(x);
+
+        if (exact < 0x1p-126)
+            assert_close(e, exact, 0x1p-149 * 0.5 + exact * 0x1p-23);
+        else if (exact < 3.4e38)
+            worst = fmax(worst, fabs(e - exact) / exact);
+    }
+    fprintf(stderr, "exp: largest relative error %.3g (%.2f ulp of 2^-23)\n", worst,
+            worst * 0x1p23);
+    assert_true(worst < 0x1p-23);
+    assert_true(kernels_exp(0) == 1);
+    assert_true(kernels_exp(-0.0f) == 1);
+    assert_true(kernels_exp(-INFINITY) == 0);
+    assert_true(kernels_exp(-1e30f) == 0);
+    assert_true(kernels_exp(-104) == 0);
+    assert_true(isinf(kernels_exp(INFINITY)));
+    assert_true(isinf(kernels_exp(1e30f)));
+    assert_true(isinf(kernels_exp(88.7229f)));
+    assert_true(isfinite(kernels_exp(88.7228f)));
+    assert_true(isnan(kernels_exp(NAN)));
+}
+
+/* Lengths around the 16 lanes and beyond. */
+static const size_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 64, 100, 2048, 4099};
+enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static void test_gated(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *gate = random_floats(n, 20, n), *up = random_floats(n, 3, n + 1);
+        float *h = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
+
+        gate[0] = n == 1 ? -120 : 0;
+        gate[n / 2] = -95;
+        gate[n - 1] = 130;
+        builds[0]->gated(ACTIVATION_SILU, gate, up, first, n);
+        for (size_t i = 0; i < n; i++) {
+            double exact = (double)gate[i] / (1 + exp(-(double)gate[i])) * up[i];
+            assert_close(first[i], exact, fabs(exact) * 4e-7 + 1e-37);
+        }
+        for (int b = 1; b < n_builds; b++) {
+            builds[b]->gated(ACTIVATION_SILU, gate, up, h, n);
+            assert_memory_equal(h, first, (n + 1) * sizeof *h);
+        }
+        free(first);
+        free(h);
+        free(up);
+        free(gate);
+    }
+}
+
+static void test_rms_norm(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 5, n), *w = random_floats(n, 2, n + 1);
+        float *out = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
+
+        for (int with_w = 0; with_w < 2; with_w++) {
+            double sum = 0;
+
+            for (size_t i = 0; i < n; i++)
+                sum += (double)x[i] * x[i];
+            builds[0]->rms_norm(x, with_w ? w : NULL, 1e-6f, n, first);
+            for (size_t i = 0; i < n; i++) {
+                double exact = x[i] / sqrt(sum / (double)n + 1e-6) * (with_w ? w[i] : 1);
+                assert_close(first[i], exact, fabs(exact) * 1e-6);
+            }
+            for (int b = 1; b < n_builds; b++) {
+                memcpy(out, x, n * sizeof *x); /* in place */
+                builds[b]->rms_norm(out, with_w ? w : NULL, 1e-6f, n, out);
+                assert_memory_equal(out, first, (n + 1) * sizeof *out);
+            }
+        }
+        free(first);
+        free(out);
+        free(w);
+        free(x);
+    }
+}
+
+static void test_softmax(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 30, n), *out = random_floats(n, 1, 3);
+        float *first = random_floats(n, 1, 3);
+        double max = -INFINITY, sum = 0, total = 0;
+
+        if (n > 2)
+            x[n / 2] = -INFINITY; /* a masked position */
+        for (size_t i = 0; i < n; i++)
+            max = fmax(max, x[i]);
+        for (size_t i = 0; i < n; i++)
+            sum += exp(x[i] - max);
+        memcpy(first, x, n * sizeof *x);
+        builds[0]->softmax(first, n);
+        for (size_t i = 0; i < n; i++) {
+            /* x - max is rounded to float32: 60 * 2^-24 */
+            assert_close(first[i], exp(x[i] - max) / sum, exp(x[i] - max) / sum * 5e-6);
+            total += first[i];
+        }
+        assert_close(total, 1, 1e-6);
+        for (int b = 1; b < n_builds; b++) {
+            memcpy(out, x, n * sizeof *x);
+            builds[b]->softmax(out, n);
+            assert_memory_equal(out, first, (n + 1) * sizeof *out);
+        }
+        free(first);
+        free(out);
+        free(x);
+    }
+}
+
+static void test_axpy_and_add(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 5, n), *y = random_floats(n, 5, n + 1);
+        float *out = random_floats(n, 1, 3);
+
+        for (int b = 0; b < n_builds; b++) {
+            memcpy(out, y, n * sizeof *y);
+            builds[b]->axpy(0.3f, x, out, n);
+            for (size_t i = 0; i < n; i++)
+                assert_true(out[i] == fmaf(0.3f, x[i], y[i]));
+            memcpy(out, y, n * sizeof *y);
+            builds[b]->add(x, out, n);
+            for (size_t i = 0; i < n; i++)
+                assert_true(out[i] == y[i] + x[i]);
+            assert_true(out[n] == 12345);
+        }
+        free(out);
+        free(y);
+        free(x);
+    }
+}
+
+static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim)
+{
+    size_t stride = k_dim + v_dim + 5;
+    float *q = random_floats(k_dim, 1, n_kv), *kv = random_floats(n_kv * stride, 1, n_kv + 1);
+    float *scores = random_floats(n_kv, 1, 2), *out = random_floats(v_dim, 1, 4);
+    float *first = random_floats(v_dim, 1, 4), scale = 1 / sqrtf((float)k_dim);
+    double *p = malloc(n_kv * sizeof *p), sum = 0;
+
+    for (uint32_t j = 0; j < n_kv; j++) {
+        double score = 0;
+        for (uint32_t i = 0; i < k_dim; i++)
+            score += (double)q[i] * kv[j * stride + i];
+        p[j] = exp(score * scale); /* small enough to need no maximum */
+        sum += p[j];
+    }
+    builds[0]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, scores, first);
+    for (uint32_t i = 0; i < v_dim; i++) {
+        double exact = 0;
+        for (uint32_t j = 0; j < n_kv; j++)
+            exact += p[j] / sum * kv[j * stride + k_dim + i];
+        assert_close(first[i], exact, 3e-6);
+    }
+    assert_true(first[v_dim] == 12345 && scores[n_kv] == 12345);
+    for (int b = 1; b < n_builds; b++) {
+        builds[b]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, scores, out);
+        assert_memory_equal(out, first, (v_dim + 1) * sizeof *out);
+        assert_true(scores[n_kv] == 12345);
+    }
+    free(p);
+    free(first);
+    free(out);
+    free(scores);
+    free(kv);
+    free(q);
+}
+
+static void test_attend(void **state)
+{
+    static const uint32_t counts[] = {1, 2, 3, 4, 5, 17, 64, 1001};
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        check_attend(counts[i], 128, 128);
+        check_attend(counts[i], 64, 64);
+        check_attend(counts[i], 80, 72); /* not multiples of 64, nor of 16 */
+        check_attend(counts[i], 5, 3);
+        check_attend(counts[i], 192, 128);
+    }
+}
+
+static void test_rope(void **state)
+{
+    enum { DIMS = 10, HEAD = 14 };
+
+    for (int neox = 0; neox < 2; neox++) {
+        float head[HEAD], cos_sin[DIMS];
+
+        for (int i = 0; i < HEAD; i++)
+            head[i] = (float)(i + 1);
+        for (int i = 0; i < DIMS / 2; i++) {
+            cos_sin[2 * i] = cosf(0.3f * (float)(i + 1));
+            cos_sin[2 * i + 1] = sinf(0.3f * (float)(i + 1));
+        }
+        rope_apply(head, DIMS, cos_sin, neox);
+        for (int i = 0; i < DIMS / 2; i++) {
+            int a = neox ? i : 2 * i, b = neox ? i + DIMS / 2 : 2 * i + 1;
+            double angle = (double)(0.3f * (float)(i + 1)), x = a + 1, y = b + 1;
+
+            assert_close(head[a], x * cos(angle) - y * sin(angle), 2e-6);
+            assert_close(head[b], x * sin(angle) + y * cos(angle), 2e-6);
+        }
+        for (int i = DIMS; i < HEAD; i++)
+            assert_true(head[i] == (float)(i + 1));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exp),     cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_rms_norm), cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_axpy_and_add), cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_rope),
+    };
+    return cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
+}

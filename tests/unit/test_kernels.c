@@ -1,0 +1,335 @@
+/* multiply() and quantize(): the vector builds against the portable one to the bit, and the portable
+ * one against float64 sums of lib/quant's values. The dense operations stand in test_kernel_ops.c. */
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#if defined(MOED_HAVE_SIMDE)
+extern const struct kernels kernels_avx512_simde;
+#endif
+
+static const struct kernels *portable;
+static const struct kernels *builds[8]; /* every other build that runs here */
+static int n_builds;
+
+static int find_builds(void **state)
+{
+    for (const char *const *name = kernels_available(); *name != NULL; name++) {
+        assert_true(kernels_select(*name));
+        if (strcmp(*name, "portable") == 0)
+            portable = kernels_get();
+        else
+            builds[n_builds++] = kernels_get();
+    }
+#if defined(MOED_HAVE_SIMDE)
+    if (n_builds > 0) /* it needs AVX2 */
+        builds[n_builds++] = &kernels_avx512_simde;
+#endif
+    for (int b = 0; b < n_builds; b++)
+        fprintf(stderr, "testing build %s\n", builds[b]->name);
+    return portable == NULL;
+}
+
+enum inputs {
+    INPUTS_USUAL,
+    INPUTS_EXTREME, /* zeros, subnormals, huge values, blocks of one large value */
+    INPUTS_FULL,    /* every quant is +127 or -127 */
+    N_INPUTS
+};
+
+static float random_input(uint64_t *state, enum inputs kind, uint32_t column)
+{
+    float f = random_float(state);
+
+    if (kind == INPUTS_FULL)
+        return f < 0 ? -3.0f : 3.0f;
+    if (kind == INPUTS_EXTREME) {
+        static const float scales[] = {0, 1e-44f, 1e-38f, 1e-36f, 1e30f, 1, 1e-20f, 1e3f};
+        return f * scales[(column / 32 + *state % 2) % 8];
+    }
+    return f;
+}
+
+/* Activations of some tokens; a guard of 16 columns follows each row of x. */
+struct inputs_of {
+    struct activations a;
+    float *x;
+    void *memory;
+};
+
+static struct inputs_of make_inputs(const struct kernels *k, uint32_t cols, uint32_t n_tokens,
+                                    enum inputs kind, uint64_t seed)
+{
+    struct inputs_of in;
+    uint64_t state = seed * 2 + 1;
+    size_t stride = cols + 16;
+
+    in.x = malloc(n_tokens * stride * sizeof *in.x);
+    for (uint32_t t = 0; t < n_tokens; t++)
+        for (uint32_t c = 0; c < stride; c++)
+            in.x[t * stride + c] = random_input(&state, kind, c);
+    in.memory = aligned_alloc(TILE_ALIGN, act_bytes(cols, n_tokens));
+    act_bind(&in.a, in.memory, cols, n_tokens, in.x, stride);
+    k->quantize(&in.a, 0, n_tokens);
+    return in;
+}
+
+static void free_inputs(struct inputs_of *in)
+{
+    free(in->memory);
+    free(in->x);
+}
+
+/* The same bits; a NaN's sign and payload are nobody's business. */
+static void assert_same_floats(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("%s: element %zu is %a, expected %a", what, i, a[i], b[i]);
+    }
+}
+
+static void test_quantize(void **state)
+{
+    static const uint32_t col_counts[] = {32, 96, 256, 2048};
+
+    for (size_t i = 0; i < 4; i++)
+        for (int kind = 0; kind < N_INPUTS; kind++) {
+            uint32_t cols = col_counts[i];
+            struct inputs_of p = make_inputs(portable, cols, 3, kind, 11 + i);
+
+            for (uint32_t n = 0; n < 3 * cols / 32; n++) {
+                const float *x = p.x + n / (cols / 32) * p.a.x_stride + n % (cols / 32) * 32;
+                const int8_t *q = p.a.q + n / (cols / 32) * ((cols + 63) / 64 * 64) +
+                                  n % (cols / 32) * 32;
+                float max = 0;
+                int sums[2] = {0, 0};
+
+                for (int c = 0; c < 32; c++) {
+                    max = fmaxf(max, fabsf(x[c]));
+                    sums[c / 16] += q[c];
+                }
+                assert_int_equal(p.a.sum16[2 * n], sums[0]);
+                assert_int_equal(p.a.sum16[2 * n + 1], sums[1]);
+                if (isinf(1 / (max / 127))) {
+                    assert_true(p.a.d[n] == 0);
+                    continue;
+                }
+                assert_true(p.a.d[n] == max / 127);
+                for (int c = 0; c < 32; c++)
+                    assert_true(fabs((double)x[c] / p.a.d[n] - q[c]) < 0.5001);
+            }
+            for (int b = 0; b < n_builds; b++) {
+                struct inputs_of v = make_inputs(builds[b], cols, 3, kind, 11 + i);
+                assert_memory_equal(v.a.d, p.a.d, 3 * cols / 32 * sizeof(float));
+                assert_memory_equal(v.a.sum16, p.a.sum16, 3 * cols / 16 * sizeof(int16_t));
+                for (uint32_t t = 0; t < 3; t++)
+                    assert_memory_equal(v.a.q + t * ((cols + 63) / 64 * 64),
+                                        p.a.q + t * ((cols + 63) / 64 * 64), cols);
+                free_inputs(&v);
+            }
+            free_inputs(&p);
+        }
+}
+
+static void test_quantize_ties_and_faults(void **state)
+{
+    float x[64] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 3.49f};
+    static const int8_t expected[8] = {127, 0, 2, 2, 0, -2, -2, 3};
+    _Alignas(TILE_ALIGN) uint8_t memory[256];
+    struct activations a;
+
+    x[40] = INFINITY; /* the second block shows the fault, and not as a plausible number */
+    for (int b = -1; b < n_builds; b++) {
+        const struct kernels *k = b < 0 ? portable : builds[b];
+
+        assert_true(act_bytes(64, 1) <= sizeof memory);
+        act_bind(&a, memory, 64, 1, x, 64);
+        k->quantize(&a, 0, 1);
+        assert_memory_equal(a.q, expected, 8);
+        assert_true(a.d[0] == 1);
+        assert_true(isnan(a.d[1]));
+    }
+}
+
+static void check_builds_agree(const struct matrix *m, uint32_t n_tokens, enum inputs kind)
+{
+    struct inputs_of in = make_inputs(portable, m->cols, n_tokens, kind, m->rows + n_tokens);
+    size_t stride = m->rows + 3, n = n_tokens * stride;
+    float *expected = malloc(n * sizeof *expected), *y = malloc(n * sizeof *y);
+
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        for (size_t i = 0; i < n; i++)
+            expected[i] = (float)i * 0.37f;
+        portable->multiply(m, 0, tile_row_count(m->rows), &in.a, NULL, n_tokens, expected, stride,
+                           accumulate);
+        for (uint32_t t = 0; t < n_tokens; t++) /* nothing beyond the rows was written */
+            for (uint32_t r = m->rows; r < stride; r++)
+                assert_true(expected[t * stride + r] == (float)(t * stride + r) * 0.37f);
+        for (int b = 0; b < n_builds; b++) {
+            for (size_t i = 0; i < n; i++)
+                y[i] = (float)i * 0.37f;
+            builds[b]->multiply(m, 0, tile_row_count(m->rows), &in.a, NULL, n_tokens, y, stride,
+                                accumulate);
+            assert_same_floats(y, expected, n, builds[b]->name);
+        }
+    }
+    free(y);
+    free(expected);
+    free_inputs(&in);
+}
+
+static void check_type(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n_tokens)
+{
+    for (int kind = 0; kind < N_WEIGHTS; kind++) {
+        uint8_t *file = random_rows(type, rows, cols, kind, rows + cols + n_tokens);
+        struct matrix m = tiles_of(type, rows, cols, file);
+
+        for (int inputs = 0; inputs < N_INPUTS; inputs++)
+            check_builds_agree(&m, n_tokens, inputs);
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
+static void test_builds_agree(void **state)
+{
+    static const uint32_t token_counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33};
+
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        uint32_t block = tensor_type_info(computed_types[t])->block_values;
+
+        for (size_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
+            uint32_t n = token_counts[i];
+
+            check_type(computed_types[t], 1 + n * 5 % 37, block == 1 ? 512 : 256, n);
+            check_type(computed_types[t], 16, block == 1 ? 64 : block, n);
+        }
+        check_type(computed_types[t], 49, 2048, 3);
+        check_type(computed_types[t], 40, 1024, 5);
+        check_type(computed_types[t], 7, block == 1 ? 333 : block * 5, 2);
+        check_type(computed_types[t], 18, block == 1 ? 1537 : block * 9, 1);
+    }
+}
+
+static void test_odd_columns(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16};
+
+    for (int t = 0; t < 3; t++)
+        for (uint32_t cols = 1; cols < 1100; cols = cols * 2 + 1)
+            for (uint32_t n = 1; n < 6; n += 2)
+                check_type(types[t], 21, cols, n);
+}
+
+/* The independent truth. The tolerance covers the float accumulation of up to 2048 columns and
+ * lib/quant's rounding of each weight to float32, whose terms (scale and minimum) may cancel. */
+static void test_portable_against_float64(void **state)
+{
+    enum { ROWS = 37, COLS = 2048, TOKENS = 3 };
+
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        enum tensor_type type = computed_types[t];
+        bool quantised = tensor_type_info(type)->block_values > 1;
+        uint8_t *file = random_rows(type, ROWS, COLS, WEIGHTS_USUAL, 99 + t);
+        struct matrix m = tiles_of(type, ROWS, COLS, file);
+        struct inputs_of in = make_inputs(portable, COLS, TOKENS, INPUTS_USUAL, t);
+        float y[TOKENS][ROWS], w[COLS];
+        double worst = 0;
+
+        portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, TOKENS, y[0], ROWS, false);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            quant_dequantize(type, file + r * quant_row_bytes(type, COLS), w, COLS);
+            for (uint32_t i = 0; i < TOKENS; i++) {
+                double sum = 0, size = 0;
+                for (uint32_t c = 0; c < COLS; c++) {
+                    double x = quantised ? (double)in.a.q[i * COLS + c] *
+                                               (double)in.a.d[(i * COLS + c) / 32]
+                                         : (double)in.x[i * in.a.x_stride + c];
+                    sum += w[c] * x;
+                    size += fabs(w[c] * x);
+                }
+                worst = fmax(worst, fabs(sum - y[i][r]) / size);
+            }
+        }
+        fprintf(stderr, "%s: largest error %.2g of the sum of magnitudes\n",
+                tensor_type_info(type)->name, worst);
+        assert_true(worst < 5e-7);
+        free_inputs(&in);
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
+/* The tile rows in any division, the tokens in any order and company: the same bits. */
+static void test_parts_and_batches(void **state)
+{
+    enum { ROWS = 70, TOKENS = 13 };
+    static const uint32_t lists[][5] = {{12, 0, 3, 3, 7}, {1, 2, 4, 8, 11}, {5, 4, 3, 2, 1}};
+
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        enum tensor_type type = computed_types[t];
+        uint32_t cols = tensor_type_info(type)->block_values == 1 ? 700 : 768;
+        uint8_t *file = random_rows(type, ROWS, cols, WEIGHTS_USUAL, 3 + t);
+        struct matrix m = tiles_of(type, ROWS, cols, file);
+        struct inputs_of in = make_inputs(portable, cols, TOKENS, INPUTS_USUAL, t);
+        float all[TOKENS][ROWS], y[TOKENS][ROWS];
+
+        portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, TOKENS, all[0], ROWS, false);
+        for (int b = -1; b < n_builds; b++) {
+            const struct kernels *k = b < 0 ? portable : builds[b];
+
+            for (uint32_t i = 0; i < TOKENS; i++) { /* each alone */
+                k->multiply(&m, 0, tile_row_count(ROWS), &in.a, &i, 1, y[i], ROWS, false);
+                assert_same_floats(y[i], all[i], ROWS, "a token alone");
+            }
+            for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+                memset(y, 0, sizeof y);
+                k->multiply(&m, 0, 2, &in.a, lists[l], 5, y[0], ROWS, false);
+                k->multiply(&m, 2, 1, &in.a, lists[l], 5, y[0], ROWS, false);
+                k->multiply(&m, 3, 2, &in.a, lists[l], 5, y[0], ROWS, false);
+                for (int i = 0; i < 5; i++)
+                    assert_same_floats(y[i], all[lists[l][i]], ROWS, "a list of tokens");
+            }
+        }
+        free_inputs(&in);
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
+static void test_select(void **state)
+{
+    const char *const *names = kernels_available();
+    size_t n = 0;
+
+    while (names[n] != NULL)
+        n++;
+    assert_string_equal(names[n - 1], "portable");
+    for (size_t i = 0; i < n; i++) {
+        assert_true(kernels_select(names[i]));
+        assert_string_equal(kernels_get()->name, names[i]);
+    }
+    assert_false(kernels_select("sse9"));
+    assert_string_equal(kernels_get()->name, names[n - 1]); /* a refusal changes nothing */
+    assert_true(kernels_select("auto"));
+    assert_string_equal(kernels_get()->name, names[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_select),
+        cmocka_unit_test(test_quantize),
+        cmocka_unit_test(test_quantize_ties_and_faults),
+        cmocka_unit_test(test_builds_agree),
+        cmocka_unit_test(test_odd_columns),
+        cmocka_unit_test(test_portable_against_float64),
+        cmocka_unit_test(test_parts_and_batches),
+    };
+    return cmocka_run_group_tests_name("kernels", tests, find_builds, NULL);
+}

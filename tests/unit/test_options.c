@@ -1,0 +1,239 @@
+/* Options: every type from flags and files, what wins, and every way to be wrong. */
+#include "daemon/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    const char *text, *config;
+    uint64_t count, n;
+    double share;
+    bool loud;
+} v;
+
+static const struct option_spec table[] = {
+    {"text", OPTION_STRING, &v.text, 0, 0, "TEXT", "a text"},
+    {"count", OPTION_UINT, &v.count, 1, 1e12, "N", "a number"},
+    {"n", OPTION_UINT, &v.n, 0, 0, "N", "any number"},
+    {"share", OPTION_FLOAT, &v.share, 0, 1, "X", "a share"},
+    {"loud", OPTION_BOOL, &v.loud, 0, 0, NULL, "a switch"},
+    {"config", OPTION_STRING, &v.config, 0, 0, "FILE", "a file"},
+    {0},
+};
+
+static struct error why;
+static int positional;
+static char *arguments[16];
+
+/* Parse the words (NULL-terminated list) after resetting the values to their defaults. */
+static enum error_code parse(const char *const *words, bool take_positional)
+{
+    int n = 1;
+    arguments[0] = (char *)"program";
+    while (*words)
+        arguments[n++] = (char *)*words++;
+    arguments[n] = NULL;
+    memset(&v, 0, sizeof v);
+    v.count = 7;
+    memset(&why, 0, sizeof why);
+    positional = 0;
+    return options_parse(table, n, arguments, take_positional ? &positional : NULL, &why);
+}
+#define PARSE(...) parse((const char *const[]){__VA_ARGS__, NULL}, true)
+
+static void write_file(char path[64], const char *text)
+{
+    snprintf(path, 64, "/tmp/moed-test-options.XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void flags_of_every_type(void **state)
+{
+    assert_int_equal(PARSE("--text", "a b", "--count=12", "-n5", "--share", "0.25", "--loud"), 0);
+    assert_string_equal(v.text, "a b");
+    assert_int_equal(v.count, 12);
+    assert_int_equal(v.n, 5);
+    assert_true(v.share == 0.25);
+    assert_true(v.loud);
+    assert_int_equal(PARSE("-n", "6", "--loud", "--no-loud", "--text="), 0);
+    assert_int_equal(v.n, 6);
+    assert_false(v.loud);
+    assert_string_equal(v.text, "");
+    assert_int_equal(v.count, 7); /* the default */
+}
+
+static void suffixes_of_integers(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } cases[] = {{"3k", 3000},
+                 {"2M", 2000000},
+                 {"1G", 1000000000},
+                 {"3Ki", 3072},
+                 {"2Mi", 2097152},
+                 {"5Gi", 5368709120u},
+                 {"18446744073709551615", UINT64_MAX}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(PARSE("-n", cases[i].text), 0);
+        assert_true(v.n == cases[i].value);
+    }
+}
+
+static void wrong_values(void **state)
+{
+    static const struct {
+        const char *flag, *value, *says;
+    } cases[] = {
+        {"--count", "0", "out of range"},
+        {"--count", "2000000000000", "out of range"},
+        {"--count", "-1", "not a whole number"},
+        {"--count", "+1", "not a whole number"},
+        {"--count", " 1", "not a whole number"},
+        {"--count", "1.5", "not a whole number"},
+        {"--count", "1K", "not a whole number"},
+        {"--count", "", "empty"},
+        {"-n", "18446744073709551616", "too large"},
+        {"-n", "18446744073709551615k", "too large"},
+        {"--share", "1.5", "out of range"},
+        {"--share", "nan", "not a number"},
+        {"--share", "inf", "not a number"},
+        {"--share", "0.5x", "not a number"},
+        {"--share", "", "empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(PARSE(cases[i].flag, cases[i].value), ERROR_USAGE);
+        if (!strstr(why.text, cases[i].says) || !strstr(why.text, cases[i].flag))
+            fail_msg("%s %s: %s", cases[i].flag, cases[i].value, why.text);
+    }
+}
+
+static void wrong_flags(void **state)
+{
+    assert_int_equal(PARSE("--texts", "x"), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "--texts"));
+    assert_int_equal(PARSE("--tex", "x"), ERROR_USAGE); /* no abbreviations */
+    assert_int_equal(PARSE("-x"), ERROR_USAGE);
+    assert_int_equal(PARSE("--n", "5"), ERROR_USAGE);
+    assert_int_equal(PARSE("--no-text"), ERROR_USAGE);
+    assert_int_equal(PARSE("--loud=true"), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "takes no value"));
+    assert_int_equal(PARSE("--text"), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "TEXT"));
+}
+
+static void positional_arguments(void **state)
+{
+    assert_int_equal(PARSE("one", "--loud", "-", "--", "--count", "-x"), 0);
+    assert_int_equal(positional, 4);
+    assert_string_equal(arguments[1], "one");
+    assert_string_equal(arguments[2], "-");
+    assert_string_equal(arguments[3], "--count");
+    assert_string_equal(arguments[4], "-x");
+    assert_true(v.loud);
+    static const char *const words[] = {"--loud", "stray", NULL};
+    assert_int_equal(parse(words, false), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "stray"));
+}
+
+static void a_file_and_flags_that_win(void **state)
+{
+    char path[64];
+    write_file(path,
+               "# a comment\n\n text = from file # and why\n count=2k\nloud = yes\nshare = 0.5\n");
+    assert_int_equal(PARSE("--count", "5", "--config", path, "--no-loud"), 0);
+    assert_string_equal(v.text, "from file");
+    free((char *)v.text); /* a program keeps it for its life */
+    assert_int_equal(v.count, 5);
+    assert_false(v.loud);
+    assert_true(v.share == 0.5);
+    unlink(path);
+}
+
+static void a_path_with_a_hash(void **state)
+{
+    char path[64];
+    write_file(path, "text = /models/a#b.gguf");
+    assert_int_equal(PARSE("--config", path), 0);
+    assert_string_equal(v.text, "/models/a#b.gguf");
+    free((char *)v.text);
+    unlink(path);
+}
+
+static void wrong_files(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"count = 1\nnonsense\n", ":2: expected"},
+        {"\ncolour = red\n", ":2: there is no option colour"},
+        {"count = many\n", ":1: count: many is not a whole number"},
+        {"loud = perhaps\n", "neither true nor false"},
+        {"config = other\n", "there is no option config"},
+        {"= 3\n", "there is no option"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[64];
+        write_file(path, cases[i].text);
+        assert_int_equal(PARSE("--config", path), ERROR_USAGE);
+        if (!strstr(why.text, cases[i].says) || !strstr(why.text, path))
+            fail_msg("%s: %s", cases[i].text, why.text);
+        unlink(path);
+    }
+    assert_int_equal(PARSE("--config", "/nonexistent/file"), ERROR_USAGE);
+    assert_non_null(strstr(why.text, "/nonexistent/file"));
+}
+
+static void help_is_wanted(void **state)
+{
+    char *yes[] = {(char *)"p", (char *)"x", (char *)"--help", NULL};
+    char *no[] = {(char *)"p", (char *)"--", (char *)"--help", NULL};
+    assert_true(options_wants_help(3, yes));
+    assert_false(options_wants_help(3, no));
+}
+
+/* What --config-dump prints is a file that gives the same values. */
+static void a_dump_reads_back(void **state)
+{
+    char path[64];
+    write_file(path, "");
+    assert_int_equal(PARSE("--text", "x y", "--count", "3Gi", "--share", "0.1", "--loud"), 0);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    FILE *to = freopen(path, "w", stdout);
+    options_print_values(table);
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    assert_non_null(to);
+    assert_int_equal(PARSE("--config", path), 0);
+    assert_string_equal(v.text, "x y");
+    free((char *)v.text);
+    assert_true(v.count == 3221225472u);
+    assert_true(v.share == 0.1);
+    assert_true(v.loud);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_of_every_type),  cmocka_unit_test(suffixes_of_integers),
+        cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
+        cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
+        cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
+        cmocka_unit_test(help_is_wanted),       cmocka_unit_test(a_dump_reads_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

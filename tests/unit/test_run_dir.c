@@ -1,0 +1,268 @@
+/* Runtime directories: names, environment, owners and modes, and the locks of pid files. */
+#include "daemon/run_dir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char base[64];
+static struct error why;
+
+static int setup(void **state)
+{
+    snprintf(base, sizeof base, "/tmp/moed-test-run.XXXXXX");
+    unsetenv("MOED_RUN");
+    return mkdtemp(base) && setenv("XDG_RUNTIME_DIR", base, 1) == 0 ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    return system(command);
+}
+
+static void paths_by_environment(void **state)
+{
+    char run[RUN_DIR_BYTES], expected[128];
+    assert_int_equal(run_dir_path(NULL, run, &why), 0);
+    snprintf(expected, sizeof expected, "%s/moed/default", base);
+    assert_string_equal(run, expected);
+    assert_int_equal(run_dir_path("b-2", run, &why), 0);
+    snprintf(expected, sizeof expected, "%s/moed/b-2", base);
+    assert_string_equal(run, expected);
+
+    setenv("MOED_RUN", "/run/elsewhere", 1);
+    assert_int_equal(run_dir_path("b-2", run, &why), 0);
+    assert_string_equal(run, "/run/elsewhere");
+    setenv("MOED_RUN", "relative", 1);
+    assert_int_equal(run_dir_path(NULL, run, &why), ERROR_USAGE);
+    unsetenv("MOED_RUN");
+
+    snprintf(expected, sizeof expected, "/tmp/moed-%u/default", (unsigned)getuid());
+    setenv("XDG_RUNTIME_DIR", "/nonexistent", 1);
+    assert_int_equal(run_dir_path(NULL, run, &why), 0);
+    assert_string_equal(run, expected);
+    unsetenv("XDG_RUNTIME_DIR");
+    assert_int_equal(run_dir_path(NULL, run, &why), 0);
+    assert_string_equal(run, expected);
+}
+
+static void names_that_are_none(void **state)
+{
+    static const char *const wrong[] = {
+        "",    ".hidden", "..",       "a/b",
+        "a b", "a\n",     "\xc3\xa4", "0123456789012345678901234567890123" /* 34 */};
+    char run[RUN_DIR_BYTES];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(run_dir_path(wrong[i], run, &why), ERROR_USAGE);
+    assert_int_equal(run_dir_path("01234567890123456789012345678901", run, &why), 0);
+}
+
+static void too_long_for_a_socket(void **state)
+{
+    char run[RUN_DIR_BYTES], path[101];
+    memset(path, 'x', sizeof path);
+    path[0] = '/';
+    path[100] = '\0';
+    setenv("MOED_RUN", path, 1);
+    assert_int_equal(run_dir_path(NULL, run, &why), ERROR_LIMIT);
+    assert_non_null(strstr(why.text, "MOED_RUN"));
+    path[RUN_DIR_BYTES - 1] = '\0'; /* the longest that fits, with the longest file in it */
+    setenv("MOED_RUN", path, 1);
+    assert_int_equal(run_dir_path(NULL, run, &why), 0);
+    char file[RUN_PATH_BYTES];
+    run_dir_file(run, "s-4294967295.sock", file);
+    assert_int_equal(strlen(file), RUN_DIR_BYTES - 1 + strlen("/s-4294967295.sock"));
+}
+
+static void creates_and_checks(void **state)
+{
+    char run[RUN_DIR_BYTES];
+    struct stat s;
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    assert_int_equal(stat(run, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0700);
+    assert_int_equal(run_dir_create(run, &why), 0); /* there already */
+
+    assert_int_equal(chmod(run, 0750), 0);
+    assert_int_equal(run_dir_create(run, &why), ERROR_IO);
+    assert_non_null(strstr(why.text, "750"));
+    assert_int_equal(chmod(run, 0700), 0);
+
+    char parent[RUN_DIR_BYTES];
+    snprintf(parent, sizeof parent, "%s/moed", base);
+    assert_int_equal(chmod(parent, 0777), 0);
+    assert_int_equal(run_dir_create(run, &why), ERROR_IO);
+    assert_int_equal(chmod(parent, 0700), 0);
+
+    char link[RUN_DIR_BYTES], file[RUN_DIR_BYTES];
+    snprintf(link, sizeof link, "%s/link", base);
+    assert_int_equal(symlink(run, link), 0);
+    assert_int_equal(run_dir_create(link, &why), ERROR_IO);
+    snprintf(file, sizeof file, "%s/file", base);
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(run_dir_create(file, &why), ERROR_IO);
+    assert_non_null(strstr(why.text, "not a directory"));
+}
+
+static void another_users_directory(void **state)
+{
+    if (geteuid() != 0) {
+        print_message("needs root to make a directory of another user\n");
+        skip();
+    }
+    char run[RUN_DIR_BYTES];
+    snprintf(run, sizeof run, "%s/theirs", base);
+    assert_int_equal(mkdir(run, 0700), 0);
+    assert_int_equal(chown(run, 12345, 12345), 0);
+    assert_int_equal(run_dir_create(run, &why), ERROR_IO);
+    assert_non_null(strstr(why.text, "12345"));
+    char below[RUN_DIR_BYTES + 8];
+    snprintf(below, sizeof below, "%s/x", run);
+    assert_int_equal(run_dir_create(below, &why), ERROR_IO);
+}
+
+/* A child that locks RUN/memd.pid and waits; with ignore_term it must be killed. */
+static pid_t start_holder(const char *run, bool ignore_term)
+{
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (ignore_term)
+            signal(SIGTERM, SIG_IGN);
+        char ok = run_dir_lock(run, "memd", NULL) == ERROR_OK;
+        if (write(ready[1], &ok, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char ok = 0;
+    assert_int_equal(read(ready[0], &ok, 1), 1);
+    assert_true(ok);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+static void one_holder_a_pid_file(void **state)
+{
+    char run[RUN_DIR_BYTES], expected[64];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    pid_t pid = start_holder(run, false);
+    assert_int_equal(run_dir_holder(run, "memd"), pid);
+    assert_int_equal(run_dir_holder(run, "worker"), 0);
+    assert_int_equal(run_dir_lock(run, "memd", &why), ERROR_EXISTS);
+    snprintf(expected, sizeof expected, "pid %d", (int)pid);
+    assert_non_null(strstr(why.text, expected));
+
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0); /* the file is there, nobody holds it */
+    assert_int_equal(run_dir_lock(run, "memd", &why), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), getpid());
+}
+
+static void terminates_a_holder(void **state)
+{
+    char run[RUN_DIR_BYTES];
+    int status;
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    assert_true(run_dir_terminate(run, "memd", 100)); /* nobody */
+    pid_t pid = start_holder(run, false);
+    assert_true(run_dir_terminate(run, "memd", 5000));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    pid = start_holder(run, true);
+    assert_true(run_dir_terminate(run, "memd", 50));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+static void touch(const char *run, const char *name)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, name, path);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+}
+
+static void sweeps_sockets_and_keeps_logs(void **state)
+{
+    static const char *const gone[] = {"memd.ctl", "memd.lease", "session-3.sock", "supervise.pid"};
+    static const char *const kept[] = {"memd.log", "memd.log.1", "other"};
+    char run[RUN_DIR_BYTES], path[RUN_PATH_BYTES];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    for (int i = 0; i < 4; i++)
+        touch(run, gone[i]);
+    for (int i = 0; i < 3; i++)
+        touch(run, kept[i]);
+    run_dir_sweep(run);
+    for (int i = 0; i < 4; i++) {
+        run_dir_file(run, gone[i], path);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    for (int i = 0; i < 3; i++) {
+        run_dir_file(run, kept[i], path);
+        assert_int_equal(access(path, F_OK), 0);
+    }
+}
+
+static void visit(void *arg, const char *name, const char *run)
+{
+    char *all = arg;
+    strcat(strcat(strcat(strcat(all, name), "="), run + strlen(base)), ";");
+}
+
+static void lists_the_deployments(void **state)
+{
+    char names[512] = "", run[RUN_DIR_BYTES];
+    assert_int_equal(run_dir_list(visit, names, &why), 0); /* no directory at all */
+    assert_string_equal(names, "");
+    assert_int_equal(run_dir_path("b", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    assert_int_equal(run_dir_path("a", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/moed/file", base);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    snprintf(path, sizeof path, "%s/moed/not a name", base);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(run_dir_list(visit, names, &why), 0);
+    assert_string_equal(names, "a=/moed/a;b=/moed/b;");
+    names[0] = '\0';
+    setenv("MOED_RUN", run, 1);
+    assert_int_equal(run_dir_list(visit, names, &why), 0);
+    assert_string_equal(names, "a=/moed/a;");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(paths_by_environment),    TEST(names_that_are_none),
+        TEST(too_long_for_a_socket),   TEST(creates_and_checks),
+        TEST(another_users_directory), TEST(one_holder_a_pid_file),
+        TEST(terminates_a_holder),     TEST(sweeps_sockets_and_keeps_logs),
+        TEST(lists_the_deployments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
