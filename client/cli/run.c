@@ -306,7 +306,7 @@ struct run_arguments {
     const char *name, *stop;
     uint64_t n, top_k, seed;
     double temperature, top_p, min_p, repeat_penalty;
-    bool special, json, stats;
+    bool special, tokens, ignore_end, json, stats;
 };
 
 static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code)
@@ -329,6 +329,9 @@ static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code
         {"stop", OPTION_STRING, &a->stop, 0, 0, "TEXT", "end before TEXT; may be repeated"},
         {"special", OPTION_BOOL, &a->special, 0, 0, NULL,
          "special tokens' texts in the prompt become those tokens"},
+        {"tokens", OPTION_BOOL, &a->tokens, 0, 0, NULL, "PROMPT is a list of token ids"},
+        {"ignore-end", OPTION_BOOL, &a->ignore_end, 0, 0, NULL,
+         "go on past end-of-generation tokens"},
         {"json", OPTION_BOOL, &a->json, 0, 0, NULL, "print one JSON object at the end instead"},
         {"stats", OPTION_BOOL, &a->stats, 0, 0, NULL, "print speeds to standard error at the end"},
         {0},
@@ -351,6 +354,7 @@ static void set_options(struct run *run, const struct run_arguments *a)
     run->json = a->json;
     run->stats = a->stats;
     run->options.parse_special = a->special;
+    run->options.ignore_end = a->ignore_end;
     run->options.max_tokens = (uint32_t)a->n;
     run->options.sampling = (struct moed_sampling){
         .temperature = (float)a->temperature,
@@ -362,12 +366,30 @@ static void set_options(struct run *run, const struct run_arguments *a)
     };
 }
 
+/* The prompt as text, or as ids; *text and *ids are the caller's to free. */
+static bool take_prompt(struct run *run, const char *argument, bool tokens, struct strbuf *text,
+                        uint32_t **ids)
+{
+    if (!ask_text(argument, text))
+        return false;
+    if (tokens) {
+        if (!ask_ids(text->data, text->len, ids, &run->options.token_count))
+            return false;
+        run->options.tokens = *ids;
+        return true;
+    }
+    run->options.prompt = text->data;
+    run->options.prompt_bytes = text->len;
+    return true;
+}
+
 int run_main(int argc, char **argv)
 {
     struct run run = {0};
     struct run_arguments arguments = {.top_p = 1, .repeat_penalty = 1};
     struct moed_bytes *stops = calloc((size_t)argc, sizeof *stops);
     struct strbuf prompt;
+    uint32_t *ids = NULL;
     strbuf_init(&prompt);
     strbuf_init(&run.text);
     strbuf_init(&run.tokens);
@@ -377,15 +399,13 @@ int run_main(int argc, char **argv)
         set_options(&run, &arguments);
         run.options.stop = stops;
         exit_code = CLI_FAILURE;
-        if (ask_text(argv[1], &prompt) && watch_interrupts()) {
-            run.options.prompt = prompt.data;
-            run.options.prompt_bytes = prompt.len;
+        if (take_prompt(&run, argv[1], arguments.tokens, &prompt, &ids) && watch_interrupts())
             exit_code = answer(&run);
-        }
     }
     strbuf_fini(&prompt);
     strbuf_fini(&run.text);
     strbuf_fini(&run.tokens);
+    free(ids);
     free(stops);
     return exit_code;
 }

@@ -1,5 +1,12 @@
-/* A private two-way channel between one frontend and the worker (nng pair): messages in order,
- * nothing dropped, and each side learns when the other has gone. */
+/* A private two-way channel between one frontend and the worker: messages in order, nothing
+ * dropped, and each side learns when the other has gone.
+ *
+ * A unix stream socket with a framing of our own, not nng, which carries the requests and replies
+ * of the control plane (rpc.h): closing an nng 1.5.2 pair socket deadlocks now and then when its
+ * pipe goes with traffic in flight. What was seen: the process's one reaper thread waits for ever
+ * inside nng for the end of an operation, nng_close waits for the reaper, and so does every later
+ * close in the process. Threads that send while the peer hangs up brought it about; test_channel
+ * does that many times. */
 #ifndef MOED_IPC_CHANNEL_H
 #define MOED_IPC_CHANNEL_H
 
@@ -16,10 +23,11 @@ struct channel;
  * listening. */
 typedef void channel_callback(void *arg, const uint8_t *data, size_t len);
 
-/* Server side: listen; exactly one peer is let in. */
+/* Server side: listen; exactly one peer is let in, a process of the same user or root. Then the
+ * socket's file is removed: whoever dials later finds nobody. */
 enum error_code channel_listen(const char *url, int peer_timeout_ms, channel_callback *callback,
                                void *arg, struct channel **out, struct error *e);
-/* Client side. */
+/* Client side. Returns once the listener has let this end in. */
 enum error_code channel_connect(const char *url, int timeout_ms, channel_callback *callback,
                                 void *arg, struct channel **out, struct error *e);
 

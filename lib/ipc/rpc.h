@@ -1,5 +1,5 @@
-/* The control plane's transport: nng over ipc://, bytes in and out. The only header (with
- * channel.h) behind which nng stands; protobuf is the layer above (daemon/control.h, client).
+/* The control plane's transport: nng over ipc://, bytes in and out. The only header behind
+ * which nng stands; protobuf is the layer above (daemon/control.h, client).
  *
  * Known faults of nng 1.5.2 that this module handles: requests are not re-sent to a restarted
  * server (resend time infinite), receive size is capped, every call has a timeout, processes never

@@ -17,6 +17,7 @@
 
 #define RECONNECT_NEVER_MS 3600000
 #define RETRY_DIAL_MS      2
+#define ABSENT_MS          50 /* a listener that is being replaced is absent for a moment */
 
 static int ms_until(uint64_t end_ns)
 {
@@ -48,9 +49,13 @@ static bool worth_another_dial(int rc)
  * process that accepts but does not speak, a stopped one, 10 s here whatever our timeout says.) */
 static int dial(nng_socket socket, const char *url, uint64_t end_ns)
 {
+    uint64_t absent_end_ns = clock_ns() + ABSENT_MS * 1000000u;
     for (;;) {
         int rc = nng_dial(socket, url, NULL, 0);
-        if (!worth_another_dial(rc) || clock_ns() >= end_ns)
+        uint64_t now_ns = clock_ns();
+        bool absent = rc == NNG_ECONNREFUSED || rc == NNG_ENOENT;
+        if (now_ns >= end_ns || (absent && now_ns >= absent_end_ns) ||
+            (!absent && !worth_another_dial(rc)))
             return rc;
         nng_msleep(RETRY_DIAL_MS);
     }

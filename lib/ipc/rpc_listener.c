@@ -1,12 +1,12 @@
-/* Watching nng's listener, by the counts in its statistics: an accept that failed and no good one
- * since.
+/* Watching nng's listener, by the counts in its statistics. nng counts a failure for every connection
+ * that ends, accepted or not; so failures beyond those of accepted connections that are gone are
+ * accepts that failed, and one that stays is a listener that has stopped.
  *
- *   healthy --(failed count rises)--> suspicious --(accepted count rises)--> healthy
- *                                          \--(SUSPICIOUS_LOOKS)--> replaced
+ *   healthy --(excess failures)--> suspicious --(no more excess)--> healthy
+ *                                       \--(SUSPICIOUS_LOOKS)--> replaced
  *
- * A failure that does not stop nng makes it pause for 100 ms, so a healthy listener with clients
- * waiting accepts before the looks are over; one without clients is replaced for nothing, which
- * costs nobody anything. */
+ * A failure that does not stop nng makes it pause for 100 ms; a listener without clients may then be
+ * replaced for nothing, which costs nobody anything. */
 #include "ipc/rpc_listener.h"
 
 #include "base/log.h"
@@ -81,17 +81,16 @@ static bool is_stuck(struct rpc_listener *l)
         nng_stats_free(all);
         return false;
     }
-    uint64_t accepted = count_of(mine, "accept");
-    uint64_t failed = count_of(mine, "other") + count_of(mine, "canceled");
+    uint64_t gone = count_of(mine, "accept") - count_of(mine, "pipes");
+    int64_t excess =
+        (int64_t)(count_of(mine, "other") + count_of(mine, "canceled")) - (int64_t)gone;
     nng_stats_free(all);
-    if (accepted != l->accepted)
-        l->suspicious = 0;
-    if (failed != l->failed)
-        l->suspicious = 1;
-    else if (l->suspicious > 0)
+    if (excess > l->excess) {
         l->suspicious++;
-    l->accepted = accepted;
-    l->failed = failed;
+    } else {
+        l->suspicious = 0;
+        l->excess = excess;
+    }
     return l->suspicious > SUSPICIOUS_LOOKS;
 }
 

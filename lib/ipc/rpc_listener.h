@@ -14,9 +14,9 @@ struct rpc_listener {
     nng_socket socket;
     const char *url; /* borrowed */
     nng_listener listener;
-    bool open;                 /* false after it could not be replaced */
-    uint64_t accepted, failed; /* nng's counts at the last look */
-    int suspicious;            /* looks since an accept failed without a good one; 0: healthy */
+    bool open;      /* false after it could not be replaced */
+    int64_t excess; /* failures beyond those of ended connections, at the last healthy look */
+    int suspicious; /* looks since there are more; 0: healthy */
 };
 
 /* Is there a live server at path? Asked with a complete greeting and not by nng, whose way (connect

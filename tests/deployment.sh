@@ -1,0 +1,39 @@
+# What the shell tests share: a deployment of their own in a fresh directory, stopped and removed at the end.
+# Sourced with MOED, the moed program, set; gives $RUN and $WORK.
+set -eu
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/moed-test-XXXXXX")
+RUN=$WORK/run
+export MOED_RUN=$RUN
+
+end() {
+    status=$?
+    "$MOED" down >/dev/null 2>&1 || true
+    if [ $status -ne 0 ] && [ $status -ne 77 ] && [ -d "$RUN" ]; then
+        echo "-- logs of the deployment:" >&2
+        tail -n 12 "$RUN"/*.log >&2 || true
+    fi
+    rm -rf "$WORK"
+    exit $status
+}
+trap end EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+skip() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
+
+# pid_of PROCESS: from the lock file that it holds.
+pid_of() { tr -dc 0-9 < "$RUN/$1.pid"; }
+
+# wait_until SECONDS COMMAND...: run the command until it succeeds.
+wait_until() {
+    left=$(( $1 * 20 )); shift
+    until "$@" >/dev/null 2>&1; do
+        left=$(( left - 1 ))
+        [ $left -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+# metric PROCESS NAME: the value of one metric line.
+metric() { "$MOED" metrics "$1" | awk -v name="$2" '$1 == name { print $2; exit }'; }

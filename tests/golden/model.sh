@@ -1,0 +1,24 @@
+#!/bin/bash
+# One golden model through a real deployment: logits of the tokens as one batch and one by one, and the greedy
+# continuation where there is one.
+#   model.sh MOED COMPARE DIRECTORY NAME MODE LIMIT     MODE and LIMIT as golden-compare takes them
+MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 MODE=$5 LIMIT=$6
+[ -e "$DIRECTORY/$NAME.gguf" ] || { echo "skipped: $DIRECTORY/$NAME.gguf is not here" >&2; exit 77; }
+. "$(dirname "$0")/../deployment.sh"
+[ "$MODE" != peer ] || LIMIT=$DIRECTORY/$NAME.peer
+VOCAB=320
+TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
+
+"$MOED" up "$DIRECTORY/$NAME.gguf" >/dev/null
+for how in "" --stepwise; do
+    "$MOED" logits $how --tokens "$TOKENS" -o "$WORK/logits"
+    printf '%-14s %-10s ' "$NAME" "${how:-batch}"
+    "$COMPARE" "$WORK/logits" "$DIRECTORY/$NAME.logits" "$VOCAB" "$MODE" "$LIMIT"
+done
+if [ -e "$DIRECTORY/$NAME.greedy" ]; then
+    "$MOED" run -n 16 --ignore-end --json --tokens "$(echo "$TOKENS" | cut -d, -f1-8)" > "$WORK/answer"
+    got=$(sed -n 's/.*"tokens": *\[\([0-9, ]*\)\].*/\1/p' "$WORK/answer" | tr -d ,)
+    want=$(tr -s ' \n' '  ' < "$DIRECTORY/$NAME.greedy" | sed 's/ *$//')
+    [ "$got" = "$want" ] || fail "greedy continuation of $NAME: got '$got', expected '$want'"
+    say "$NAME greedy continuation equal"
+fi

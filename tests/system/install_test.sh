@@ -1,0 +1,56 @@
+#!/bin/bash
+# Install into an empty prefix: everything is there, the installed moed starts the installed daemons, and the
+# example builds with pkg-config and gets an answer. usage: install_test.sh CMAKE BUILD COMPILER
+CMAKE=$1 BUILD=$2 CC=$3
+MOED=$BUILD/client/moed
+. "$(dirname "$0")/../deployment.sh"
+PREFIX=$WORK/prefix
+"$CMAKE" --install "$BUILD" --prefix "$PREFIX" > "$WORK/install.log" 2>&1 || fail "cmake --install: $(tail -n 3 "$WORK/install.log")"
+
+say "what is installed"
+# there PATTERN: exactly one installed file or link of that name.
+there() {
+    [ "$(find "$PREFIX" -path "$PREFIX/$1" | wc -l)" -eq 1 ] || fail "$1 is not installed: $(cd "$PREFIX" && find . | sort | tr '\n' ' ')"
+}
+for program in moed moed-supervise moed-memd moed-cpuexec moed-worker; do
+    there "bin/$program"
+    [ -x "$PREFIX/bin/$program" ] || fail "bin/$program cannot be run"
+done
+for file in 'lib*/libmoed.so' 'lib*/libmoed.so.0' 'lib*/pkgconfig/moed.pc' include/moed.h \
+    share/man/man1/moed.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
+    share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/bash-completion/completions/moed \
+    'share/doc/*/examples/generate.c'; do
+    there "$file"
+done
+for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service; do
+    there "lib/systemd/system/$unit"
+    grep -q "^ExecStart=$PREFIX/bin/${unit%@.service} " "$PREFIX/lib/systemd/system/$unit" ||
+        fail "$unit does not start the installed program: $(grep ^ExecStart= "$PREFIX/lib/systemd/system/$unit")"
+done
+there lib/systemd/system/moed@.target
+
+say "the installed moed starts the installed daemons"
+MOED=$PREFIX/bin/moed
+"$MOED" mkmodel --layers 2 --vocab 600 -o "$WORK/model.gguf" > /dev/null 2>&1
+"$MOED" up "$WORK/model.gguf" > /dev/null 2>&1 || fail "moed up: exit code $?"
+for process in supervise memd cpuexec worker; do
+    program=$(readlink "/proc/$(pid_of $process)/exe")
+    [ "$program" = "$PREFIX/bin/moed-$process" ] || fail "$process runs $program"
+done
+"$MOED" run -n 8 "Hello" > "$WORK/answer" || fail "moed run: exit code $?"
+[ -s "$WORK/answer" ] || fail "moed run printed nothing"
+
+say "a program is built with pkg-config and gets an answer"
+if ! command -v pkg-config > /dev/null; then
+    skip "pkg-config is not installed"
+fi
+PKG_CONFIG_PATH=$(dirname "$(find "$PREFIX" -name moed.pc)")
+export PKG_CONFIG_PATH
+[ "$(pkg-config --modversion moed)" = "$("$MOED" --version | tr -dc '0-9.\n')" ] || fail "moed.pc names another version than moed"
+# shellcheck disable=SC2046 # flags are several words
+"$CC" -Wall -Wextra -Werror $(find "$PREFIX" -path '*/examples/generate.c') $(pkg-config --cflags --libs moed) \
+    -o "$WORK/generate" || fail "the example does not build with: $(pkg-config --cflags --libs moed)"
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir moed) "$WORK/generate" "Hello" > "$WORK/answer" 2> "$WORK/summary" ||
+    fail "the example failed: $(cat "$WORK/summary")"
+grep -q ' tokens, ended by: ' "$WORK/summary" || fail "the example says: $(cat "$WORK/summary")"
+[ -s "$WORK/answer" ] || fail "the example got no answer"

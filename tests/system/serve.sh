@@ -1,0 +1,71 @@
+#!/bin/bash
+# A deployment as a person uses it: up, two answers at once from one loaded model, cancel, pipes, questions, down.
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+
+code() { set +e; "$@" >"$WORK/out" 2>"$WORK/err"; CODE=$?; set -e; }
+
+"$MOED" up "$MODEL" --ctx 1024 2>/dev/null
+code "$MOED" up "$MODEL"
+[ $CODE -eq 4 ] || fail "a second up: exit code $CODE, expected 4"
+
+# Two frontends at once; both answer, one model is loaded.
+"$MOED" run -n 40 --ignore-end "The quick brown fox" > "$WORK/a" &
+a=$!
+"$MOED" run -n 40 --ignore-end "Once upon a time there was" > "$WORK/b" &
+b=$!
+wait $a || fail "first answer"
+wait $b || fail "second answer"
+[ -s "$WORK/a" ] && [ -s "$WORK/b" ] || fail "an answer is empty"
+[ "$(metric memd moed_memd_leases)" = 2 ] || fail "expected worker and cpuexec to hold the pool"
+experts=$("$MOED" metrics cpuexec | awk '$1 == "moed_cpuexec_experts_total" { print $2 }')
+[ "${experts%.*}" -gt 0 ] || fail "cpuexec computed no expert"
+
+# Standard input to the byte, JSON, stop strings, limits.
+printf 'Hello\0world' | "$MOED" run -n 4 --json - > "$WORK/json"
+grep -q '"generated_tokens": 4' "$WORK/json" || fail "JSON: $(cat "$WORK/json")"
+text=$("$MOED" run -n 30 --ignore-end "Tell me")
+stop=$(printf %s "$text" | cut -c3-5)
+short=$("$MOED" run -n 30 --ignore-end --stop "$stop" "Tell me")
+case $text in "$short"*) ;; *) fail "stop string: '$short' does not begin '$text'" ;; esac
+[ ${#short} -lt ${#text} ] || fail "stop string did not stop"
+case $short in *"$stop"*) fail "the stop string was sent" ;; esac
+
+# The same seed gives the same answer; the context is a limit said before any work.
+one=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello"); two=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello")
+[ "$one" = "$two" ] || fail "same seed, different answers"
+head -c 6000 /dev/zero | tr '\0' x > "$WORK/long"
+code "$MOED" run - < "$WORK/long"
+[ $CODE -eq 1 ] && grep -q 'context is 1024' "$WORK/err" || fail "too long a prompt: $CODE $(cat "$WORK/err")"
+
+# Tokens round trip, and the logits of them have the right size.
+text='def f(x): return "héllo"'
+ids=$("$MOED" tokenize --json "$text" | tr -d '[] ')
+[ "$("$MOED" detokenize "$ids")" = "$text" ] || fail "tokenize and detokenize differ"
+"$MOED" logits --tokens "$ids" -o "$WORK/logits"
+n=$(printf %s "$ids" | tr , '\n' | grep -c .)
+[ "$(stat -c %s "$WORK/logits")" -eq $((n * 2000 * 4)) ] || fail "logits file has the wrong size"
+
+# Ctrl-C cancels the answer and not the deployment.
+"$MOED" run --ignore-end "Go on for ever" > "$WORK/c" &
+c=$!
+wait_until 10 test -s "$WORK/c" || fail "no answer to cancel"
+kill -INT $c
+set +e; wait $c; CODE=$?; set -e
+[ $CODE -eq 130 ] || fail "Ctrl-C: exit code $CODE, expected 130"
+idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
+wait_until 5 idle || fail "the cancelled request still runs"
+
+# A reader that goes away ends its request.
+"$MOED" run --ignore-end "Go on for ever" 2>/dev/null | head -c 20 >/dev/null || true
+wait_until 5 idle || fail "a request without a reader still runs"
+
+"$MOED" ps --json | grep -q '"worker"' || fail "ps --json"
+"$MOED" down >/dev/null
+code "$MOED" run "x"
+[ $CODE -eq 3 ] || fail "run without a deployment: exit code $CODE, expected 3"
+code "$MOED" down
+[ $CODE -eq 3 ] || fail "down without a deployment: exit code $CODE, expected 3"
+left=$(find "$RUN" -type s 2>/dev/null | wc -l)
+[ "$left" -eq 0 ] || fail "$left sockets are left behind"
+say "ok"
