@@ -39,7 +39,8 @@ enum weights {
 
 static inline uint16_t random_half(uint64_t *state, enum weights kind)
 {
-    static const uint16_t extreme[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x0400, 0x3c00};
+    static const uint16_t extreme[] = {0x0000, 0x8000, 0x0001, 0x83ff,
+                                       0x7bff, 0xfbff, 0x0400, 0x3c00};
 
     if (kind == WEIGHTS_EXTREME)
         return extreme[random_u64(state) % (sizeof extreme / sizeof extreme[0])];
@@ -55,8 +56,8 @@ static inline float random_weight(uint64_t *state, enum weights kind)
     return random_float(state);
 }
 
-/* The quants are any bytes; the halves of the block, which must be finite, stand where the format has
- * them. */
+/* The quants are any bytes; the halves of the block, which must be finite, stand where the format
+ * has them. */
 static inline void random_block(enum tensor_type type, enum weights kind, uint64_t *state,
                                 uint8_t *block)
 {

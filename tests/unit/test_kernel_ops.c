@@ -268,8 +268,8 @@ static void test_rope(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),     cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_rms_norm), cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_exp),          cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_axpy_and_add), cmocka_unit_test(test_attend),
         cmocka_unit_test(test_rope),
     };

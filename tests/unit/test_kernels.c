@@ -1,5 +1,6 @@
-/* multiply() and quantize(): the vector builds against the portable one to the bit, and the portable
- * one against float64 sums of lib/quant's values. The dense operations stand in test_kernel_ops.c. */
+/* multiply() and quantize(): the vector builds against the portable one to the bit, and the
+ * portable one against float64 sums of lib/quant's values. The dense operations stand in
+ * test_kernel_ops.c. */
 #include "tests/unit/kernel_cases.h"
 
 #include <setjmp.h>
@@ -104,8 +105,8 @@ static void test_quantize(void **state)
 
             for (uint32_t n = 0; n < 3 * cols / 32; n++) {
                 const float *x = p.x + n / (cols / 32) * p.a.x_stride + n % (cols / 32) * 32;
-                const int8_t *q = p.a.q + n / (cols / 32) * ((cols + 63) / 64 * 64) +
-                                  n % (cols / 32) * 32;
+                const int8_t *q =
+                    p.a.q + n / (cols / 32) * ((cols + 63) / 64 * 64) + n % (cols / 32) * 32;
                 float max = 0;
                 int sums[2] = {0, 0};
 

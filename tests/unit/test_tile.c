@@ -1,4 +1,5 @@
-/* Tiles: lossless (against lib/quant on the file's rows), as large as the file, padded with zeros. */
+/* Tiles: lossless (against lib/quant on the file's rows), as large as the file, padded with zeros.
+ */
 #include "tests/unit/kernel_cases.h"
 
 #include <setjmp.h>
@@ -109,7 +110,8 @@ static void test_padding_is_zero(void **state)
         enum tensor_type type = computed_types[t];
         uint32_t block = tensor_type_info(type)->block_values, cols = 3 * block;
         size_t bytes = tile_row_bytes(type, cols);
-        uint8_t *tiles = aligned_alloc(TILE_ALIGN, bytes), *again = aligned_alloc(TILE_ALIGN, bytes);
+        uint8_t *tiles = aligned_alloc(TILE_ALIGN, bytes),
+                *again = aligned_alloc(TILE_ALIGN, bytes);
         uint8_t *file = random_rows(type, 16, cols, WEIGHTS_USUAL, 5 + t);
         size_t stride = quant_row_bytes(type, cols);
 

@@ -1,0 +1,60 @@
+/* A small model made by lib/mkmodel and loaded into a pool in this process, as memd does. */
+#ifndef MOED_TESTS_LOADED_MODEL_H
+#define MOED_TESTS_LOADED_MODEL_H
+
+#include "base/error.h"
+#include "exec/pool.h"
+#include "memd/load.h"
+#include "mkmodel/mkmodel.h"
+#include "model/pool_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct loaded_model {
+    char path[64];
+    struct gguf *g;
+    struct pool_plan plan;
+    uint8_t *pool;
+    struct pool_map map;
+};
+
+static inline void must(enum error_code code, const struct error *e)
+{
+    if (code) {
+        fprintf(stderr, "%s: %s\n", error_name(code), e->text);
+        abort();
+    }
+}
+
+static inline void load_model(struct loaded_model *m, const struct mkmodel_options *o)
+{
+    struct error e;
+    struct mkmodel_result result;
+    struct pool *threads;
+    snprintf(m->path, sizeof m->path, "/tmp/moed-test-model-%d.gguf", (int)getpid());
+    must(mkmodel_write(o, m->path, NULL, NULL, &result, &e), &e);
+    must(gguf_open(m->path, &m->g, &e), &e);
+    must(pool_plan_new(m->g, &m->plan, &e), &e);
+    m->pool = aligned_alloc(4096, m->plan.header.bytes);
+    if (!m->pool)
+        abort();
+    memset(m->pool, 0, m->plan.header.bytes);
+    must(pool_new("test", 2, false, 0, &threads, &e), &e);
+    must(load_weights(m->g, &m->plan, m->pool, threads, NULL, NULL, &e), &e);
+    pool_free(threads);
+    pool_plan_write(&m->plan, m->g, 1, m->pool);
+    must(pool_map_attach(m->pool, m->plan.header.bytes, &m->map, &e), &e);
+}
+
+static inline void unload_model(struct loaded_model *m)
+{
+    pool_plan_free(&m->plan);
+    gguf_close(m->g);
+    free(m->pool);
+    unlink(m->path);
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* The host pool: every weight of a model file is found in it, in tiles, to the bit; plans of broken files and
+ * broken pools are refused. Truth: lib/quant's reading of the file's own rows. */
+#include "gguf/gguf_write.h"
+#include "quant/quant.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "loaded_model.h"
+
+static void options(struct mkmodel_options *o, const char *arch, const char *type)
+{
+    mkmodel_defaults(o);
+    o->arch = arch;
+    o->type = type;
+    o->layers = 2;
+    o->hidden = 256;
+    o->heads = 4;
+    o->kv_heads = 2;
+    o->head_dim = 64;
+    o->experts = 3;
+    o->top_k = 2;
+    o->expert_width = 256;
+    o->vocab = 300;
+}
+
+static void check_row(const struct matrix *m, uint32_t row, const struct gguf_tensor *t,
+                      const uint8_t *data, uint32_t first_col)
+{
+    float *got = malloc(m->cols * sizeof *got), *want = malloc(t->ne[0] * sizeof *want);
+    assert_non_null(got);
+    assert_non_null(want);
+    tile_unpack_row(m, row, got);
+    quant_dequantize(t->type, data, want, t->ne[0]);
+    assert_memory_equal(got, want + first_col, m->cols * sizeof *got);
+    free(got);
+    free(want);
+}
+
+static void check_dense(const struct loaded_model *m)
+{
+    for (uint32_t i = 0; i < m->map.header->n_tensors; i++) {
+        const struct pool_tensor *t = &m->map.tensors[i];
+        const struct gguf_tensor *source = gguf_tensor_find(m->g, t->name);
+        assert_non_null(source);
+        assert_ptr_equal(pool_map_find(&m->map, t->name), t);
+        const uint8_t *data = gguf_tensor_data(m->g, source);
+        if (t->form == POOL_VECTOR) {
+            float *want = malloc(t->rows * sizeof *want);
+            quant_dequantize(source->type, data, want, t->rows);
+            assert_memory_equal(m->map.base + t->offset, want, t->rows * sizeof *want);
+            free(want);
+            continue;
+        }
+        struct matrix matrix = {(enum tensor_type)t->type, t->rows, t->cols,
+                                m->map.base + t->offset};
+        size_t row_bytes = quant_row_bytes(source->type, t->cols);
+        for (uint32_t row = 0; row < t->rows; row++)
+            check_row(&matrix, row, source, data + row * row_bytes, 0);
+    }
+}
+
+static void check_expert(const struct loaded_model *m, uint32_t layer, uint32_t expert)
+{
+    char name[64];
+    const char *parts[] = {"gate", "up", "down"};
+    const struct pool_slabs *s = &m->map.slabs[layer];
+    for (uint32_t segment = 0; segment < s->n_segments; segment++) {
+        struct matrix matrices[3];
+        pool_map_segment(&m->map, layer, expert, segment, &matrices[0], &matrices[1], &matrices[2]);
+        for (int part = 0; part < 3; part++) {
+            snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.weight", layer, parts[part]);
+            const struct gguf_tensor *t = gguf_tensor_find(m->g, name);
+            size_t row_bytes = quant_row_bytes(t->type, t->ne[0]);
+            const uint8_t *data = (const uint8_t *)gguf_tensor_data(m->g, t) +
+                                  expert * row_bytes * t->ne[1];
+            for (uint32_t row = 0; row < matrices[part].rows; row++) {
+                uint32_t file_row = part < 2 ? segment * s->segment_width + row : row;
+                check_row(&matrices[part], row, t, data + file_row * row_bytes,
+                          part < 2 ? 0 : segment * s->segment_width);
+            }
+        }
+    }
+}
+
+static void check_model(const struct mkmodel_options *o, uint32_t min_segments)
+{
+    struct loaded_model m;
+    load_model(&m, o);
+    check_dense(&m);
+    assert_true(m.map.slabs[0].n_segments >= min_segments);
+    for (uint32_t layer = 0; layer < o->layers; layer++)
+        for (uint32_t expert = 0; expert < o->experts; expert++)
+            check_expert(&m, layer, expert);
+    unload_model(&m);
+}
+
+static void test_every_weight(void **state)
+{
+    static const char *const types[] = {"F32",  "F16",  "BF16", "Q8_0",  "Q4_0",
+                                        "Q4_K", "Q5_K", "Q6_K", "Q4_K_M"};
+    static const char *const archs[] = {"llama", "qwen2moe", "qwen3moe"};
+    struct mkmodel_options o;
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        options(&o, archs[i % 3], types[i]);
+        check_model(&o, 1);
+    }
+    options(&o, "qwen3moe", "F32");
+    o.expert_width = 40; /* not a whole number of tile rows */
+    check_model(&o, 1);
+}
+
+static void test_segments(void **state)
+{
+    struct mkmodel_options o;
+    (void)state;
+    options(&o, "qwen3moe", "F32");
+    o.expert_width = 1536; /* 4.7 MB an expert */
+    check_model(&o, 3);
+    options(&o, "llama", "Q4_K");
+    o.hidden = 1024;
+    o.expert_width = 3072; /* 5.3 MB an expert, blocks of 256 */
+    o.layers = 1;
+    check_model(&o, 3);
+}
+
+static void test_split_files(void **state)
+{
+    struct mkmodel_options o;
+    struct mkmodel_result result;
+    struct error e;
+    char path[64], part[96];
+    (void)state;
+    options(&o, "qwen3moe", "Q8_0");
+    o.split = 3;
+    snprintf(path, sizeof path, "/tmp/moed-test-split-%d.gguf", (int)getpid());
+    must(mkmodel_write(&o, path, NULL, NULL, &result, &e), &e);
+    struct gguf *g;
+    must(gguf_open(result.first_file, &g, &e), &e);
+    assert_int_equal(gguf_file_count(g), 3);
+    struct pool_plan plan;
+    must(pool_plan_new(g, &plan, &e), &e);
+    assert_true(plan.header.n_tensors > 0);
+    pool_plan_free(&plan);
+    gguf_close(g);
+    for (int i = 1; i <= 3; i++) {
+        snprintf(part, sizeof part, "/tmp/moed-test-split-%d-0000%d-of-00003.gguf", (int)getpid(), i);
+        assert_int_equal(unlink(part), 0);
+    }
+}
+
+/* A file with the keys of a small qwen3moe, of which one can be left out or changed. */
+static enum error_code plan_of(const char *without, const char *change, uint32_t value,
+                               struct error *e)
+{
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } keys[] = {{"qwen3moe.block_count", 1},          {"qwen3moe.context_length", 64},
+                {"qwen3moe.embedding_length", 32},    {"qwen3moe.attention.head_count", 2},
+                {"qwen3moe.attention.head_count_kv", 1}, {"qwen3moe.expert_count", 2},
+                {"qwen3moe.expert_used_count", 1},    {"qwen3moe.expert_feed_forward_length", 16}};
+    static const struct {
+        const char *name;
+        uint64_t ne[3];
+    } tensors[] = {{"token_embd.weight", {32, 40, 1}},         {"output_norm.weight", {32, 1, 1}},
+                   {"blk.0.attn_norm.weight", {32, 1, 1}},     {"blk.0.ffn_norm.weight", {32, 1, 1}},
+                   {"blk.0.attn_q.weight", {32, 32, 1}},       {"blk.0.attn_k.weight", {32, 16, 1}},
+                   {"blk.0.attn_v.weight", {32, 16, 1}},       {"blk.0.attn_output.weight", {32, 32, 1}},
+                   {"blk.0.attn_q_norm.weight", {16, 1, 1}},   {"blk.0.attn_k_norm.weight", {16, 1, 1}},
+                   {"blk.0.ffn_gate_inp.weight", {32, 2, 1}},  {"blk.0.ffn_gate_exps.weight", {32, 16, 2}},
+                   {"blk.0.ffn_up_exps.weight", {32, 16, 2}},  {"blk.0.ffn_down_exps.weight", {16, 32, 2}}};
+    char path[64];
+    struct gguf_writer *w;
+    static const float zeros[4096];
+    snprintf(path, sizeof path, "/tmp/moed-test-plan-%d.gguf", (int)getpid());
+    must(gguf_writer_open(path, &w, e), e);
+    gguf_writer_string(w, "general.architecture", "qwen3moe", 8);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!without || strcmp(without, keys[i].key) != 0)
+            gguf_writer_u32(w, keys[i].key,
+                            change && strcmp(change, keys[i].key) == 0 ? value : keys[i].value);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+            if (without && strcmp(without, tensors[i].name) == 0)
+                continue;
+            uint64_t ne[3] = {tensors[i].ne[0], tensors[i].ne[1], tensors[i].ne[2]};
+            if (change && strcmp(change, tensors[i].name) == 0)
+                ne[1] = value;
+            if (pass == 0)
+                gguf_writer_tensor(w, tensors[i].name, TENSOR_F32, 3, ne);
+            else
+                must(gguf_writer_data(w, zeros, ne[0] * ne[1] * ne[2] * 4, e), e);
+        }
+    must(gguf_writer_close(w, e), e);
+    struct gguf *g;
+    struct pool_plan plan;
+    must(gguf_open(path, &g, e), e);
+    enum error_code code = pool_plan_new(g, &plan, e);
+    if (!code)
+        pool_plan_free(&plan);
+    gguf_close(g);
+    unlink(path);
+    return code;
+}
+
+static void test_plan_refuses(void **state)
+{
+    struct error e;
+    (void)state;
+    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_OK);
+    static const char *const needed[] = {"qwen3moe.block_count", "qwen3moe.attention.head_count",
+                                         "qwen3moe.expert_used_count", "blk.0.attn_q.weight",
+                                         "blk.0.attn_q_norm.weight", "blk.0.ffn_down_exps.weight"};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        assert_int_equal(plan_of(needed[i], NULL, 0, &e), ERROR_NOT_FOUND);
+        assert_non_null(strstr(e.text, needed[i]));
+    }
+    assert_int_equal(plan_of("qwen3moe.expert_count", NULL, 0, &e), ERROR_UNSUPPORTED);
+    static const struct {
+        const char *what;
+        uint32_t value;
+    } wrong[] = {{"qwen3moe.block_count", 0},
+                 {"qwen3moe.block_count", 4000000000u},
+                 {"qwen3moe.attention.head_count_kv", 3},
+                 {"qwen3moe.expert_used_count", 3},
+                 {"qwen3moe.embedding_length", 0},
+                 {"blk.0.attn_k.weight", 17},
+                 {"blk.0.ffn_gate_exps.weight", 15}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(plan_of(NULL, wrong[i].what, wrong[i].value, &e), ERROR_FORMAT);
+        assert_non_null(strstr(e.text, wrong[i].what));
+    }
+    /* more layers than there are tensors for */
+    assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 2, &e), ERROR_NOT_FOUND);
+    assert_non_null(strstr(e.text, "blk.1."));
+}
+
+/* Every byte of header and tables flipped: attaching refuses or gives a map that lies in the pool. */
+static void test_attach_broken(void **state)
+{
+    struct mkmodel_options o;
+    struct loaded_model m;
+    (void)state;
+    options(&o, "qwen3moe", "Q8_0");
+    o.layers = 1;
+    load_model(&m, &o);
+    size_t bytes = m.plan.header.bytes, tables = m.plan.header.metadata_offset;
+    for (size_t i = 0; i < tables; i++) {
+        m.pool[i] ^= 0xff;
+        struct pool_map map;
+        struct error e;
+        if (pool_map_attach(m.pool, bytes, &map, &e) == ERROR_OK)
+            for (uint32_t t = 0; t < map.header->n_tensors; t++)
+                assert_true(map.tensors[t].offset + map.tensors[t].bytes <= bytes);
+        m.pool[i] ^= 0xff;
+    }
+    struct pool_map map;
+    struct error e;
+    for (size_t cut = 0; cut < tables; cut += 64)
+        assert_int_not_equal(pool_map_attach(m.pool, cut, &map, &e), ERROR_OK);
+    assert_int_equal(pool_map_attach(m.pool, bytes, &map, &e), ERROR_OK);
+    unload_model(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_weight),  cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_split_files),   cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_attach_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

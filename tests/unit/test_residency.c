@@ -1,0 +1,138 @@
+/* The residency table and the expert channel's region: layouts, refusals, and the table's promise under threads: who
+ * reads that a segment is resident reads the segment's bytes. */
+#include "ipc/expert_channel.h"
+#include "ipc/residency.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void test_pack(void **state)
+{
+    (void)state;
+    struct residency r = {.resident = 7, .in_flight = 3, .generation = 0x123456789abcull};
+    struct residency back = residency_unpack(residency_pack(r));
+    assert_int_equal(back.resident, 7);
+    assert_int_equal(back.in_flight, 3);
+    assert_true(back.generation == r.generation);
+    assert_true(residency_pack((struct residency){1, 0, 0}) == 1);
+    assert_true(residency_pack((struct residency){0, 1, 0}) == 256);
+}
+
+static void test_attach(void **state)
+{
+    (void)state;
+    size_t bytes = residency_bytes(3, 5);
+    assert_int_equal(bytes, 64 + 15 * 8);
+    void *memory = aligned_alloc(64, 192);
+    struct residency_table t;
+    struct error e;
+    memset(memory, 0, 192);
+    assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
+    residency_init(memory, 3, 5, 42);
+    assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
+    assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
+    for (uint32_t layer = 0; layer < 3; layer++)
+        for (uint32_t expert = 0; expert < 5; expert++)
+            assert_int_equal(residency_read(&t, layer, expert).resident, 0);
+    residency_write(&t, 2, 4, 6, 1);
+    assert_int_equal(residency_read(&t, 2, 4).resident, 6);
+    assert_int_equal(residency_read(&t, 2, 4).in_flight, 1);
+    assert_int_equal(residency_read(&t, 2, 4).generation, 1);
+    assert_int_equal(residency_read(&t, 2, 3).resident, 0);
+    free(memory);
+}
+
+/* memd fills a slot and publishes it; workers read it. ThreadSanitizer sees a missing order. */
+enum { SLOT = 16, ROUNDS = 250, READERS = 3 };
+struct shared {
+    struct residency_table table;
+    uint32_t slots[ROUNDS + 1][SLOT];
+    _Atomic int wrong;
+};
+
+static void *reader(void *arg)
+{
+    struct shared *s = arg;
+    for (;;) {
+        struct residency r = residency_read(&s->table, 0, 0);
+        if (r.resident)
+            for (int i = 0; i < SLOT; i++)
+                if (s->slots[r.resident][i] != r.resident * 1000u + (uint32_t)i)
+                    atomic_fetch_add(&s->wrong, 1);
+        if (r.generation >= ROUNDS)
+            return NULL;
+    }
+}
+
+static void test_publishes(void **state)
+{
+    (void)state;
+    static struct shared s;
+    void *memory = aligned_alloc(64, 128);
+    struct error e;
+    memset(memory, 0, 128);
+    residency_init(memory, 1, 1, 1);
+    assert_int_equal(residency_attach(&s.table, memory, 128, &e), ERROR_OK);
+    pthread_t threads[READERS];
+    for (int i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, reader, &s), 0);
+    for (uint32_t n = 1; n <= ROUNDS; n++) {
+        for (int i = 0; i < SLOT; i++)
+            s.slots[n][i] = n * 1000u + (uint32_t)i;
+        residency_write(&s.table, 0, 0, (uint8_t)n, 0);
+    }
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(s.wrong, 0);
+    free(memory);
+}
+
+static void test_channel_region(void **state)
+{
+    (void)state;
+    size_t bytes = expert_channel_bytes(32, 4, 8, 64);
+    uint8_t *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    struct expert_channel c;
+    struct error e;
+    memset(memory, 0, bytes);
+    assert_int_equal(expert_channel_attach(&c, memory, bytes, &e), ERROR_PROTOCOL);
+    expert_channel_init(memory, 32, 4, 8, 64, 9);
+    assert_int_equal(expert_channel_attach(&c, memory, bytes - 64, &e), ERROR_PROTOCOL);
+    assert_int_equal(expert_channel_attach(&c, memory, bytes, &e), ERROR_OK);
+    assert_int_equal(c.max_rows, 128);
+    assert_true((uint8_t *)(c.out + (size_t)c.max_rows * c.d_model) <= memory + bytes);
+    assert_true((uint8_t *)(c.x + (size_t)c.max_tokens * c.d_model) <= (uint8_t *)c.out);
+    /* Sizes that a peer could write: none may put an area outside. */
+    struct expert_channel_header *h = (struct expert_channel_header *)memory;
+    static const uint32_t values[] = {0, 1, 3, 33, 1u << 20, 1u << 31, UINT32_MAX};
+    uint32_t *fields[] = {&h->max_tokens, &h->max_tasks, &h->max_rows, &h->d_model};
+    for (int f = 0; f < 4; f++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            uint32_t saved = *fields[f];
+            *fields[f] = values[v];
+            struct expert_channel broken;
+            if (expert_channel_attach(&broken, memory, bytes, &e) == ERROR_OK)
+                assert_true((uint8_t *)(broken.out + (size_t)broken.max_rows * broken.d_model) <=
+                            memory + bytes);
+            *fields[f] = saved;
+        }
+    free(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_publishes),
+        cmocka_unit_test(test_channel_region),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

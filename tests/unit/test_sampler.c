@@ -1,0 +1,201 @@
+/* Sampling, against hand-worked cases and the distribution that the definition asks for; and the text side of a
+ * request: stop strings against a search in the whole text. */
+#include "worker/request.h"
+#include "worker/sampler.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+
+static uint32_t pick(const struct sampling *settings, uint64_t *state, const float *logits, uint32_t n,
+                     const uint32_t *history, uint32_t n_history)
+{
+    struct sampler *s = sampler_new(n);
+    float *copy = malloc(n * sizeof *copy);
+    memcpy(copy, logits, n * sizeof *copy);
+    uint32_t token = sampler_pick(s, settings, state, copy, history, n_history);
+    free(copy);
+    sampler_free(s);
+    return token;
+}
+
+static void test_greedy(void **state)
+{
+    uint64_t random = 0;
+    (void)state;
+    assert_int_equal(pick(&greedy, &random, (float[]){1, 3, 2}, 3, NULL, 0), 1);
+    assert_int_equal(pick(&greedy, &random, (float[]){1, 3, 3}, 3, NULL, 0), 1); /* lowest on ties */
+    assert_int_equal(pick(&greedy, &random, (float[]){-1, -3, -0.5f}, 3, NULL, 0), 2);
+    assert_int_equal(random, 0); /* nothing drawn */
+}
+
+static void test_penalty(void **state)
+{
+    uint64_t random = 0;
+    struct sampling s = greedy;
+    (void)state;
+    s.repetition_penalty = 2;
+    /* 4 / 2 < 3; once only, though it stands twice in the history; negative logits are multiplied */
+    assert_int_equal(pick(&s, &random, (float[]){4, 3, 1}, 3, (uint32_t[]){0, 0}, 2), 1);
+    assert_int_equal(pick(&s, &random, (float[]){7, 3, 1}, 3, (uint32_t[]){0, 0}, 2), 0);
+    assert_int_equal(pick(&s, &random, (float[]){-2, -3, -9}, 3, (uint32_t[]){0}, 1), 1);
+    s.repetition_window = 1; /* only the newest */
+    assert_int_equal(pick(&s, &random, (float[]){4, 3, 1}, 3, (uint32_t[]){0, 2}, 2), 0);
+    assert_int_equal(pick(&s, &random, (float[]){4, 3, 1}, 3, (uint32_t[]){99, 0}, 2), 1);
+}
+
+/* Frequencies of many draws, against probabilities. */
+static void check_distribution(const struct sampling *s, const float *logits, const double *want,
+                               uint32_t n)
+{
+    enum { DRAWS = 40000 };
+    uint32_t counts[16] = {0};
+    uint64_t random = sampler_seed(1);
+    struct sampler *sampler = sampler_new(n);
+    for (int i = 0; i < DRAWS; i++) {
+        float copy[16];
+        memcpy(copy, logits, n * sizeof *copy);
+        counts[sampler_pick(sampler, s, &random, copy, NULL, 0)]++;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double got = (double)counts[i] / DRAWS;
+        double sigma = sqrt(want[i] * (1 - want[i]) / DRAWS);
+        assert_true(fabs(got - want[i]) <= 5 * sigma + 1e-9);
+    }
+    sampler_free(sampler);
+}
+
+static void test_distribution(void **state)
+{
+    /* probabilities 0.5, 0.25, 0.125, 0.125 at temperature 1 */
+    const float logits[] = {0, (float)-M_LN2, (float)(-2 * M_LN2), (float)(-2 * M_LN2)};
+    struct sampling s = greedy;
+    (void)state;
+    s.temperature = 1;
+    check_distribution(&s, logits, (double[]){0.5, 0.25, 0.125, 0.125}, 4);
+    s.temperature = 0.5f; /* squared: 16, 4, 1, 1 of 22 */
+    check_distribution(&s, logits, (double[]){16 / 22., 4 / 22., 1 / 22., 1 / 22.}, 4);
+    s.temperature = 1;
+    s.top_k = 2;
+    check_distribution(&s, logits, (double[]){2 / 3., 1 / 3., 0, 0}, 4);
+    s.top_k = 0;
+    s.top_p = 0.7f; /* the smallest set of at least 0.7 */
+    check_distribution(&s, logits, (double[]){2 / 3., 1 / 3., 0, 0}, 4);
+    s.top_p = 1;
+    s.min_p = 0.4f;
+    check_distribution(&s, logits, (double[]){2 / 3., 1 / 3., 0, 0}, 4);
+}
+
+/* top-k of a large vocabulary selects rather than sorts: the same set as sorting. */
+static void test_top_k_set(void **state)
+{
+    enum { N = 5000 };
+    static float logits[N];
+    uint64_t random = 5;
+    uint32_t seed = 9;
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < N; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            logits[i] = (float)(seed >> 20); /* many ties */
+        }
+        struct sampling s = greedy;
+        s.temperature = 50;
+        s.top_k = (uint32_t)(1 + round * 13);
+        for (int draw = 0; draw < 50; draw++) {
+            uint32_t token = pick(&s, &random, logits, N, NULL, 0), better = 0;
+            for (uint32_t i = 0; i < N; i++)
+                better += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
+            assert_true(better < s.top_k);
+        }
+    }
+}
+
+static void test_deterministic(void **state)
+{
+    float logits[64];
+    struct sampling s = greedy;
+    (void)state;
+    s.temperature = 1;
+    for (int i = 0; i < 64; i++)
+        logits[i] = (float)(i % 7);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        uint64_t a = sampler_seed(seed), b = sampler_seed(seed);
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(pick(&s, &a, logits, 64, NULL, 0), pick(&s, &b, logits, 64, NULL, 0));
+    }
+    float nan[] = {NAN, 1, NAN};
+    uint64_t random = 1;
+    assert_int_equal(pick(&s, &random, nan, 3, NULL, 0), 1);
+}
+
+/* Tokens of `text` one after the other through a request with stop strings: what comes out is the text up to the first
+ * place where any of them stands (one that is complete earlier wins; here none overlap). */
+static void check_stops(const struct tokenizer *t, const char *text, const char *const *stops,
+                        uint32_t n_stops)
+{
+    struct token_list ids = {0};
+    struct error e;
+    struct request *r = request_new(t, NULL, 1, REQUEST_GENERATE);
+    struct strbuf out;
+    strbuf_init(&out);
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), 0, &ids, &e), ERROR_OK);
+    const char *end = text + strlen(text);
+    for (uint32_t i = 0; i < n_stops; i++) {
+        strbuf_append(&r->stops[r->n_stops++], stops[i], strlen(stops[i]));
+        const char *at = strstr(text, stops[i]);
+        if (at && at < end)
+            end = at;
+    }
+    bool stopped = false;
+    for (size_t i = 0; i < ids.count && !stopped; i++)
+        stopped = request_push_token(r, ids.ids[i], &out);
+    assert_int_equal(stopped, *end != 0);
+    if (!stopped)
+        request_flush(r, &out);
+    assert_int_equal(out.len, end - text);
+    assert_memory_equal(out.data ? out.data : "", text, out.len);
+    strbuf_fini(&out);
+    token_list_fini(&ids);
+    request_free(r);
+}
+
+static void test_stops(void **state)
+{
+    struct gguf *g;
+    struct tokenizer *t;
+    struct error e;
+    (void)state;
+    assert_int_equal(gguf_open(MOED_SOURCE_DIR "/tests/golden/vocab-small.gguf", &g, &e), ERROR_OK);
+    assert_int_equal(tokenizer_new(g, NULL, &t, &e), ERROR_OK);
+    gguf_close(g);
+    const char *text = "one two\nthree aaaaaab caf\xc3\xa9 \xe6\x97\xa5\xe6\x9c\xac end";
+    check_stops(t, text, NULL, 0);
+    for (size_t a = 0; a < strlen(text); a++)
+        for (size_t len = 1; len <= 6 && a + len <= strlen(text); len++) {
+            char stop[8] = {0};
+            memcpy(stop, text + a, len);
+            check_stops(t, text, (const char *const[]){stop, "zzz"}, 2);
+        }
+    check_stops(t, text, (const char *const[]){"nowhere", "endx"}, 2);
+    tokenizer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_distribution), cmocka_unit_test(test_top_k_set),
+        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_stops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
