@@ -21,8 +21,9 @@ struct bench {
     void *act_memory;
 };
 
-/* The fastest plain reading found: four streams a quarter of the memory apart, as one stream leaves the
- * hardware's prefetchers idle at page borders, with prefetches well ahead; 16-byte additions. */
+/* The fastest plain reading found: four streams a quarter of the memory apart, as one stream leaves
+ * the hardware's prefetchers idle at page borders, with prefetches well ahead; 16-byte additions.
+ */
 typedef uint64_t lanes __attribute__((vector_size(16)));
 
 static double read_seconds(const uint8_t *memory, size_t bytes)
@@ -100,8 +101,8 @@ static void bind(const struct bench *b, uint32_t cols, uint32_t n_tokens, struct
     kernels_get()->quantize(a, 0, n_tokens);
 }
 
-/* Median bytes a second of multiplying with one matrix and of reading the next one, in turn: what else
- * the machine does meanwhile meets both alike. */
+/* Median bytes a second of multiplying with one matrix and of reading the next one, in turn: what
+ * else the machine does meanwhile meets both alike. */
 static void bench_decode(struct bench *b, enum tensor_type type, uint32_t rows, uint32_t cols,
                          uint32_t count, double *decode, double *read)
 {

@@ -1,15 +1,16 @@
-/* The arithmetic of moed on a CPU. One definition (the portable build of each function), and builds for
- * AVX2 and AVX-512 that give the same bits, chosen once at start by what the CPU has.
+/* The arithmetic of moed on a CPU. One definition (the portable build of each function), and builds
+ * for AVX2 and AVX-512 that give the same bits, chosen once at start by what the CPU has.
  *
  * The definition of y = W x, one row:
- *   quantised types: x is quantised once to blocks of 32: d = max|x| / 127, q = round to nearest even of
- *   x * (1 / d) (d = 0 gives q = 0), int8. For each block of 32 columns in order, the products of quants
- *   are summed exactly as integers (offsets and sub-block scales of the type included), and
- *   acc = fmaf((float)isum, d_weight * d_x, acc); types with a minimum then
- *   acc = fmaf(-(float)(m * sum_q), dmin_weight * d_x, acc).
- *   float types: acc = fmaf((float)w, x, acc), column by column.
- *   acc starts at 0 for each 256 columns; y = ((acc_0 + acc_1) + acc_2) + ...
- * Each token's result depends on nothing but its own x: not on the batch, the thread or the machine.
+ *   quantised types: x is quantised once to blocks of 32: d = max|x| / 127, q = round to nearest
+ * even of x * (1 / d), int8 (d = 0, or so small that 1 / d overflows, gives d = 0 and q = 0; an
+ * infinity or NaN in the block gives d = NaN, so that the fault shows in y). For each block of 32
+ * columns in order, the products of quants are summed exactly as integers (offsets and sub-block
+ * scales of the type included), and acc = fmaf((float)isum, d_weight * d_x, acc); types with a
+ * minimum then acc = fmaf(-(float)(m * sum_q), dmin_weight * d_x, acc). float types: acc =
+ * fmaf((float)w, x, acc), column by column. acc starts at 0 for each 256 columns; y = ((acc_0 +
+ * acc_1) + acc_2) + ... Each token's result depends on nothing but its own x: not on the batch, the
+ * thread or the machine.
  */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
@@ -21,8 +22,8 @@
 #include <stdint.h>
 
 /* Activations of n_tokens tokens, ready to be multiplied. Borrowed memory: the caller provides
- * act_bytes(cols, n_tokens) bytes, TILE_ALIGN aligned, and act_bind cuts them up. cols is a multiple of
- * 32 where the weights are quantised; else any. */
+ * act_bytes(cols, n_tokens) bytes, TILE_ALIGN aligned, and act_bind cuts them up. cols is a
+ * multiple of 32 where the weights are quantised; else any. */
 struct activations {
     uint32_t n_tokens, cols;
     const float *x;  /* [n_tokens][x_stride] float32; borrowed from the caller */
@@ -44,9 +45,10 @@ struct kernels {
     /* Quantise tokens [first, first + count) of a. */
     void (*quantize)(struct activations *a, uint32_t first, uint32_t count);
 
-    /* y[t][16 * tile + r] for the tile rows [tile_first, tile_first + tile_count) of m and the tokens
-     * tokens[0..n_tokens) of a (indices; NULL: 0..n_tokens). Row i of y belongs to tokens[i].
-     * Writes rows below m->rows only. accumulate: y += (one float add after the row's sum). */
+    /* y[t][16 * tile + r] for the tile rows [tile_first, tile_first + tile_count) of m and the
+     * tokens tokens[0..n_tokens) of a (indices; NULL: 0..n_tokens). Row i of y belongs to
+     * tokens[i]. Writes rows below m->rows only. accumulate: y += (one float add after the row's
+     * sum). */
     void (*multiply)(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate);
@@ -66,9 +68,10 @@ struct kernels {
     /* y[i] += x[i]. */
     void (*add)(const float *x, float *y, size_t n);
 
-    /* Attention of one query head over n_kv cached positions: out = sum_j softmax(scale * q.k_j) v_j.
-     * k, v: float32, position j at k + j * stride. dot products with 16 partial sums; scores[n_kv] is
-     * scratch; the sum over j in order of j, in double width of lanes only across the head's values. */
+    /* Attention of one query head over n_kv cached positions: out = sum_j softmax(scale * q.k_j)
+     * v_j. k, v: float32, position j at k + j * stride. dot products with 16 partial sums;
+     * scores[n_kv] is scratch; the sum over j in order of j, in double width of lanes only across
+     * the head's values. */
     void (*attend)(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
                    uint32_t k_dim, uint32_t v_dim, float scale, float *scores, float *out);
 };

@@ -1,8 +1,8 @@
 /* 16 lanes as two AVX2 registers, and the integer products of a tile's vectors.
  *
- * There is no VNNI here: pairs of u8 x s8 products are summed to 16 bits (vpmaddubsw), and the 16-bit
- * sums are added as long as they cannot overflow before vpmaddwd widens and scales them. So a scale is
- * held twice in each 32-bit lane ("pairs").
+ * There is no VNNI here: pairs of u8 x s8 products are summed to 16 bits (vpmaddubsw), and the
+ * 16-bit sums are added as long as they cannot overflow before vpmaddwd widens and scales them. So
+ * a scale is held twice in each 32-bit lane ("pairs").
  */
 #ifndef MOED_KERNELS_LANES_AVX2_H
 #define MOED_KERNELS_LANES_AVX2_H
@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES_NAME  "avx2"
-#define LANES       static inline __attribute__((always_inline))
-#define TOKENS_MAX  4 /* sums of 4 tokens, two registers each, and what feeds them fit 16 registers */
+#define LANES_NAME "avx2"
+#define LANES      static inline __attribute__((always_inline))
+#define TOKENS_MAX                                                                                 \
+    4 /* sums of 4 tokens, two registers each, and what feeds them fit 16 registers */
 
 typedef struct {
     __m256 lo, hi;
@@ -173,11 +174,11 @@ LANES vi vi_set1_byte(uint8_t x)
 /* Byte j of each word as a scale: unsigned, signed. Pairs. */
 LANES vi pick(vi words, int32_t order)
 {
-    /* The next word's bytes are 4 further; a byte of 0x80 and more in the order gives zero anyway. */
-    __m256i shuffle = _mm256_add_epi32(
-        _mm256_set1_epi32(order),
-        _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0, 0x04040404, 0x08080808,
-                          0x0c0c0c0c));
+    /* The next word's bytes are 4 further; a byte of 0x80 and more in the order gives zero anyway.
+     */
+    __m256i shuffle = _mm256_add_epi32(_mm256_set1_epi32(order),
+                                       _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0,
+                                                         0x04040404, 0x08080808, 0x0c0c0c0c));
     return (vi){_mm256_shuffle_epi8(words.lo, shuffle), _mm256_shuffle_epi8(words.hi, shuffle)};
 }
 
@@ -245,7 +246,8 @@ LANES vi min_products(vi min, const int16_t *sum16)
     return dots_scale(min, sums);
 }
 
-/* The part of Q6_K's offset that dots_start() left: isum - 32 * (scale[0] sum16[0] + scale[1] ...). */
+/* The part of Q6_K's offset that dots_start() left: isum - 32 * (scale[0] sum16[0] + scale[1] ...).
+ */
 LANES int32_t q6_k_start(int16_t sum16)
 {
     (void)sum16;

@@ -1,8 +1,9 @@
-/* 16 lanes as one AVX-512 register, and the integer products of a tile's vectors with VNNI: vpdpbusd
- * adds four u8 x s8 products to 32 bits, which no number of groups here overflows.
+/* 16 lanes as one AVX-512 register, and the integer products of a tile's vectors with VNNI:
+ * vpdpbusd adds four u8 x s8 products to 32 bits, which no number of groups here overflows.
  *
- * MOED_SIMDE (tests alone) takes the intrinsics from SIMDe, so that this build's bits are checked on a
- * CPU without AVX-512 too; it needs AVX2 and FMA, without which SIMDe's fmadd would round twice.
+ * MOED_SIMDE (tests alone) takes the intrinsics from SIMDe, so that this build's bits are checked
+ * on a CPU without AVX-512 too; it needs AVX2 and FMA, without which SIMDe's fmadd would round
+ * twice.
  */
 #ifndef MOED_KERNELS_LANES_AVX512_H
 #define MOED_KERNELS_LANES_AVX512_H
@@ -270,7 +271,8 @@ LANES vi min_products(vi min, const int16_t *sum16)
     return _mm512_madd_epi16(min, activations_load((const int8_t *)sum16));
 }
 
-/* Q6_K's quants are 0-63 and mean 32 less: the sum of 16 columns begins with what that takes away. */
+/* Q6_K's quants are 0-63 and mean 32 less: the sum of 16 columns begins with what that takes away.
+ */
 LANES int32_t q6_k_start(int16_t sum16)
 {
     return -32 * sum16;

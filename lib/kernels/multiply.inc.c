@@ -1,8 +1,9 @@
 /* multiply() of the vector builds: included after lanes_avx2.h or lanes_avx512.h.
  *
  * A row function computes 16 rows for T tokens over all columns; T is a constant in each of its
- * instances, so the sums stay in registers. Weights are loaded and unpacked once for the T tokens. The
- * order of the float operations is that of the definition (portable.c); integers are exact in any order.
+ * instances, so the sums stay in registers. Weights are loaded and unpacked once for the T tokens.
+ * The order of the float operations is that of the definition (portable.c); integers are exact in
+ * any order.
  */
 #include "kernels/builds.h"
 
@@ -23,8 +24,8 @@ struct views {
     const float *x[TOKENS_MAX];
 };
 
-/* One token reads every weight once, from memory. The hardware's prefetchers stop at page borders, so
- * each vector asks for the one this far ahead; past the end of the matrix that is harmless. */
+/* One token reads every weight once, from memory. The hardware's prefetchers stop at page borders,
+ * so each vector asks for the one this far ahead; past the end of the matrix that is harmless. */
 enum { PREFETCH_AHEAD = 2048 };
 
 LANES vi load_quants(const uint8_t *p, const int T)
@@ -58,7 +59,8 @@ LANES void q8_0_tile(const uint8_t *tile, const struct views *v, uint32_t b, con
     vi isum[TOKENS_MAX];
 
     EACH_TOKEN isum[t] = q8_start(v->sum16[t][2 * b] + v->sum16[t][2 * b + 1]);
-    UNROLL for (unsigned g = 0; g < 8; g++) {
+    UNROLL for (unsigned g = 0; g < 8; g++)
+    {
         vi w = load_quants(tile + Q8_0_QUANTS + g * TILE_VECTOR, T);
         vi w_unsigned = q8_unsigned(w);
         EACH_TOKEN isum[t] =
@@ -75,10 +77,12 @@ LANES void q4_0_tile(const uint8_t *tile, const struct views *v, uint32_t b, con
 
     EACH_TOKEN offset[t] = -8 * (v->sum16[t][2 * b] + v->sum16[t][2 * b + 1]);
     EACH_TOKEN sum[t] = dots_start(offset[t]);
-    UNROLL for (unsigned n = 0; n < 4; n++) {
+    UNROLL for (unsigned n = 0; n < 4; n++)
+    {
         vi w = load_quants(tile + Q4_0_QUANTS + n * TILE_VECTOR, T);
         vi even = even_group(w), odd = odd_group(w);
-        EACH_TOKEN {
+        EACH_TOKEN
+        {
             const int8_t *q = v->q[t] + 32 * b + 8 * n;
             sum[t] = dots_add(sum[t], even, activations_load(q));
             sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
@@ -99,8 +103,7 @@ LANES struct k_scales k_scales_load(const uint8_t *p)
     vi six = vi_set1_byte(0x3f), four = vi_set1_byte(0x0f), high = vi_set1_byte(0x30);
 
     return (struct k_scales){
-        .scale = {vi_and(s, six),
-                  vi_or(vi_and(low, four), vi_and(vi_right_16(s, 2), high))},
+        .scale = {vi_and(s, six), vi_or(vi_and(low, four), vi_and(vi_right_16(s, 2), high))},
         .min = {vi_and(m, six),
                 vi_or(vi_and(vi_right_16(low, 4), four), vi_and(vi_right_16(m, 2), high))},
     };
@@ -128,10 +131,12 @@ LANES void q4_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, con
         dots sum[TOKENS_MAX];
 
         EACH_TOKEN sum[t] = dots_start(0);
-        UNROLL for (unsigned n = 0; n < 4; n++) {
+        UNROLL for (unsigned n = 0; n < 4; n++)
+        {
             vi w = load_quants(quants + n * TILE_VECTOR, T);
             vi even = even_group(w), odd = odd_group(w);
-            EACH_TOKEN {
+            EACH_TOKEN
+            {
                 const int8_t *q = v->q[t] + 32 * b + 8 * n;
                 sum[t] = dots_add(sum[t], even, activations_load(q));
                 sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
@@ -162,11 +167,13 @@ LANES void q5_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, con
         dots sum[TOKENS_MAX];
         vi isum[TOKENS_MAX];
 
-        UNROLL for (int g = 0; g < 8; g += 2) {
+        UNROLL for (int g = 0; g < 8; g += 2)
+        {
             vi w = load_quants(quants + g / 2 * TILE_VECTOR, T);
             vi even = vi_or(even_group(w), fifth_bit(high, g));
             vi odd = vi_or(odd_group(w), fifth_bit(high, g + 1));
-            EACH_TOKEN {
+            EACH_TOKEN
+            {
                 const int8_t *q = v->q[t] + 32 * b + 4 * g;
                 if (g % GROUPS_5_BITS == 0)
                     sum[t] = dots_start(0);
@@ -195,11 +202,13 @@ LANES void q6_k_half(const uint8_t *nibbles, vi high, vi scale, const struct vie
 {
     dots sum[TOKENS_MAX];
 
-    UNROLL for (int g = 0; g < 4; g += 2) {
+    UNROLL for (int g = 0; g < 4; g += 2)
+    {
         vi w = load_quants(nibbles + g / 2 * TILE_VECTOR, T);
         vi even = vi_or(even_group(w), sixth_bits(high, g));
         vi odd = vi_or(odd_group(w), sixth_bits(high, g + 1));
-        EACH_TOKEN {
+        EACH_TOKEN
+        {
             const int8_t *q = v->q[t] + col + 4 * g;
             if (g % GROUPS_6_BITS == 0)
                 sum[t] = dots_start(q6_k_start(v->sum16[t][col / 16]));
@@ -226,7 +235,8 @@ LANES void q6_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, con
         q6_k_half(quants, load_quants(quants + 4 * TILE_VECTOR, T), scale_0, v, 32 * b, T, isum);
         q6_k_half(quants + 2 * TILE_VECTOR, load_quants(quants + 5 * TILE_VECTOR, T), scale_1, v,
                   32 * b + 16, T, isum);
-        EACH_TOKEN {
+        EACH_TOKEN
+        {
             vi sum = q6_k_finish(isum[t], scale_0, scale_1, v->sum16[t] + 2 * b);
             acc[t] = add_products(acc[t], sum, d, v->d[t][b]);
         }
@@ -344,10 +354,16 @@ LANES void row_of_floats(enum tensor_type type, const uint8_t *p, uint32_t cols,
 #if TOKENS_MAX == 8
 #define ROW_FUNCTIONS(kind, name, a, b)                                                            \
     kind(name, a, b, 1) kind(name, a, b, 2) kind(name, a, b, 4) kind(name, a, b, 8)
-#define ROW_TABLE(name) {name##_row_1, name##_row_2, name##_row_4, name##_row_8}
+#define ROW_TABLE(name)                                                                            \
+    {                                                                                              \
+        name##_row_1, name##_row_2, name##_row_4, name##_row_8                                     \
+    }
 #else
 #define ROW_FUNCTIONS(kind, name, a, b) kind(name, a, b, 1) kind(name, a, b, 2) kind(name, a, b, 4)
-#define ROW_TABLE(name)                 {name##_row_1, name##_row_2, name##_row_4}
+#define ROW_TABLE(name)                                                                            \
+    {                                                                                              \
+        name##_row_1, name##_row_2, name##_row_4                                                   \
+    }
 #endif
 
 ROW_FUNCTIONS(TILE_ROW_FUNCTION, q8_0, Q8_0_TILE, 32)

@@ -1,6 +1,6 @@
-/* What is computed densely in float32, once for all builds: included after the build's lanes_*.h, so
- * each build compiles the same steps on its own 16 lanes. A last part of fewer than 16 elements is
- * padded with values that do not change the result.
+/* What is computed densely in float32, once for all builds: included after the build's lanes_*.h,
+ * so each build compiles the same steps on its own 16 lanes. A last part of fewer than 16 elements
+ * is padded with values that do not change the result.
  */
 #include "kernels/kernels.h"
 
@@ -28,9 +28,10 @@ static inline void store_part(float *p, size_t n, vf a)
 }
 
 /* exp(x) = 2^n p(r): n = round(x / ln 2), r = x - n ln 2 in two steps, p a polynomial of
- * degree 6 (Chebyshev nodes; within 1.1e-8 of e^r) in Horner form. 2^n is applied in two factors, so results overflow to infinity and
- * underflow through the subnormals as multiplication does. The clamp keeps n small; outside of it the
- * result is 0 or infinity already. A NaN passes through the clamp (see vf_max) and the rest. */
+ * degree 6 (Chebyshev nodes; within 1.1e-8 of e^r) in Horner form. 2^n is applied in two factors,
+ * so results overflow to infinity and underflow through the subnormals as multiplication does. The
+ * clamp keeps n small; outside of it the result is 0 or infinity already. A NaN passes through the
+ * clamp (see vf_max) and the rest. */
 static inline vf vf_exp(vf x)
 {
     const vf magic = vf_set1(ROUNDING);
@@ -56,9 +57,9 @@ static inline vf vf_exp(vf x)
     return vf_mul(p, vi_floats(vi_shift_left_23(vi_add(power_2, vi_set1(127)))));
 }
 
-/* d and 1 / d of a block with this largest |x| (given by its bits, which order like the values and put
- * infinities and NaNs above every number). A block too small for 1 / d to be finite is zero; one that
- * is not finite is all NaN, so that a fault upstream is seen in the result. */
+/* d and 1 / d of a block with this largest |x| (given by its bits, which order like the values and
+ * put infinities and NaNs above every number). A block too small for 1 / d to be finite is zero;
+ * one that is not finite is all NaN, so that a fault upstream is seen in the result. */
 static inline float block_scale(int32_t max_bits, float *inverse)
 {
     float max, d;
@@ -212,8 +213,7 @@ static void add(const float *x, float *y, size_t n)
     for (; i + 16 <= n; i += 16)
         vf_store(y + i, vf_add(vf_load(y + i), vf_load(x + i)));
     if (i < n)
-        store_part(y + i, n - i,
-                   vf_add(load_part(y + i, n - i, 0), load_part(x + i, n - i, 0)));
+        store_part(y + i, n - i, vf_add(load_part(y + i, n - i, 0), load_part(x + i, n - i, 0)));
 }
 
 static inline float dot(const float *a, const float *b, uint32_t n)

@@ -1,5 +1,6 @@
 /* The portable build: the definition of the arithmetic, in plain C. It reads weights one row and 32
- * columns at a time, in the words of kernels.h, and shares with the vector builds nothing of multiply.
+ * columns at a time, in the words of kernels.h, and shares with the vector builds nothing of
+ * multiply.
  */
 #include "kernels/builds.h"
 #include "kernels/lanes_portable.h"
@@ -37,8 +38,10 @@ static void read_nibbles(const uint8_t *p, unsigned row, uint8_t quants[32])
         store_u32(quants + 4 * g, tile_nibbles(p, g, row));
 }
 
-/* Bits `bits` wide of groups [0, n), packed in one word a row of the vector at p, to bits 4 and up. */
-static void read_high_bits(const uint8_t *p, unsigned row, unsigned bits, unsigned n, uint8_t *quants)
+/* Bits `bits` wide of groups [0, n), packed in one word a row of the vector at p, to bits 4 and up.
+ */
+static void read_high_bits(const uint8_t *p, unsigned row, unsigned bits, unsigned n,
+                           uint8_t *quants)
 {
     uint32_t mask = bits == 1 ? 0x01010101 : 0x03030303;
 

@@ -1,8 +1,8 @@
 /* Packing rows of the file's blocks into tiles and back. Every packer moves bits only: unpacking
  * rebuilds the file's block bit for bit and leaves its meaning to lib/quant.
  *
- * Words are handled as 4 columns at a time (a 32-bit group, see tile_layout.h); byte order is little
- * endian as in the file.
+ * Words are handled as 4 columns at a time (a 32-bit group, see tile_layout.h); byte order is
+ * little endian as in the file.
  */
 #include "kernels/tile.h"
 
@@ -15,14 +15,15 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tiles and GGUF are little endian");
 
-#define LOW_NIBBLES 0x0f0f0f0fu
+#define LOW_NIBBLES     0x0f0f0f0fu
 #define BLOCK_BYTES_MAX 210
 
 /* One row's block to and from row `row` of a tile. */
 typedef void pack_block(const uint8_t *block, unsigned row, uint8_t *tile);
 typedef void unpack_block(const uint8_t *tile, unsigned row, uint8_t *block);
 
-/* Four vectors of nibbles: byte 4r+c of vector v has column 8v+c in its low, 8v+4+c in its high half. */
+/* Four vectors of nibbles: byte 4r+c of vector v has column 8v+c in its low, 8v+4+c in its high
+ * half. */
 static void put_nibbles(uint8_t *p, unsigned row, unsigned v, uint32_t even, uint32_t odd)
 {
     store_u32(p + v * TILE_VECTOR + 4 * row, even | odd << 4);
@@ -43,7 +44,8 @@ static void unpack_q8_0(const uint8_t *tile, unsigned row, uint8_t *block)
         store_u32(block + 2 + 4 * g, tile_word(tile + Q8_0_QUANTS, g, row));
 }
 
-/* Q4_0, 16 x 32: 16 fp16 d; 4 vectors of nibbles. In the file, byte j holds columns j and j + 16. */
+/* Q4_0, 16 x 32: 16 fp16 d; 4 vectors of nibbles. In the file, byte j holds columns j and j + 16.
+ */
 static void pack_q4_0(const uint8_t *block, unsigned row, uint8_t *tile)
 {
     memcpy(tile + 2 * row, block, 2);
@@ -61,14 +63,14 @@ static void unpack_q4_0(const uint8_t *tile, unsigned row, uint8_t *block)
 
     memcpy(block, tile + 2 * row, 2);
     for (unsigned g = 0; g < 4; g++)
-        store_u32(block + 2 + 4 * g,
-                  tile_nibbles(quants, g, row) | tile_nibbles(quants, g + 4, row) << 4);
+        store_u32(block + 2 + 4 * g, tile_nibbles(quants, g, row) | tile_nibbles(quants, g + 4, row)
+                                                                        << 4);
 }
 
-/* Q4_K, 16 x 256: 16 fp16 d; 16 fp16 dmin; 3 vectors of scales, word r of vector k = the file's scale
- * bytes 4k..4k+3 of row r (so the 6-bit values stay on byte borders: one mask gives four of them);
- * then 4 vectors of nibbles for each sub-block of 32 columns. In the file, 32 bytes hold two sub-blocks,
- * one in the low and one in the high nibbles. */
+/* Q4_K, 16 x 256: 16 fp16 d; 16 fp16 dmin; 3 vectors of scales, word r of vector k = the file's
+ * scale bytes 4k..4k+3 of row r (so the 6-bit values stay on byte borders: one mask gives four of
+ * them); then 4 vectors of nibbles for each sub-block of 32 columns. In the file, 32 bytes hold two
+ * sub-blocks, one in the low and one in the high nibbles. */
 static void pack_k_header(const uint8_t *block, unsigned row, uint8_t *tile)
 {
     memcpy(tile + 2 * row, block, 2);
@@ -118,8 +120,8 @@ static void unpack_q4_k(const uint8_t *tile, unsigned row, uint8_t *block)
         unpack_k_nibbles(quants, quants + Q4_K_SUB, row, block + 16 + 32 * j);
 }
 
-/* Q5_K, 16 x 256: as Q4_K, and after each sub-block's nibbles one vector of high bits: bit g of byte
- * 4r+c = column 4g+c. In the file, bit s of high byte l belongs to column l of sub-block s. */
+/* Q5_K, 16 x 256: as Q4_K, and after each sub-block's nibbles one vector of high bits: bit g of
+ * byte 4r+c = column 4g+c. In the file, bit s of high byte l belongs to column l of sub-block s. */
 static void pack_q5_k(const uint8_t *block, unsigned row, uint8_t *tile)
 {
     pack_k_header(block, row, tile);
@@ -151,10 +153,11 @@ static void unpack_q5_k(const uint8_t *tile, unsigned row, uint8_t *block)
     }
 }
 
-/* Q6_K, 16 x 256: 16 fp16 d; 4 vectors of int8 scales, word r of vector k = sub-blocks (of 16 columns)
- * 4k..4k+3 of row r; then for each 32 columns 4 vectors of nibbles (the low 4 bits) and 2 vectors of the
- * high 2 bits, one for each 16 columns: bits 2g, 2g+1 of byte 4r+c of vector h = column 16h+4g+c.
- * In the file (ql 128, qh 64, scales 16, d), 128 columns share 64 bytes of ql and 32 of qh. */
+/* Q6_K, 16 x 256: 16 fp16 d; 4 vectors of int8 scales, word r of vector k = sub-blocks (of 16
+ * columns) 4k..4k+3 of row r; then for each 32 columns 4 vectors of nibbles (the low 4 bits) and 2
+ * vectors of the high 2 bits, one for each 16 columns: bits 2g, 2g+1 of byte 4r+c of vector h =
+ * column 16h+4g+c. In the file (ql 128, qh 64, scales 16, d), 128 columns share 64 bytes of ql and
+ * 32 of qh. */
 static void pack_q6_k(const uint8_t *block, unsigned row, uint8_t *tile)
 {
     memcpy(tile + 2 * row, block + 208, 2);
@@ -195,8 +198,8 @@ static void unpack_q6_k(const uint8_t *tile, unsigned row, uint8_t *block)
         for (unsigned g = 0; g < 8; g++) {
             uint32_t bits = (tile_word(p, 4 + g / 4, row) >> (2 * (g % 4))) & 0x03030303;
 
-            store_u32(low + 4 * g,
-                      load_u32(low + 4 * g) | tile_nibbles(p, g, row) << (4 * (quarter / 2)));
+            store_u32(low + 4 * g, load_u32(low + 4 * g) | tile_nibbles(p, g, row)
+                                                               << (4 * (quarter / 2)));
             store_u32(high + 4 * g, load_u32(high + 4 * g) | bits << (2 * quarter));
         }
     }
@@ -244,7 +247,8 @@ static const struct packing *packing_of(enum tensor_type type)
 {
     size_t index = (size_t)type;
 
-    /* A type that does not compute was refused when the model was opened: reaching this is our bug. */
+    /* A type that does not compute was refused when the model was opened: reaching this is our bug.
+     */
     if (index >= sizeof packings / sizeof packings[0] || packings[index].pack == NULL)
         abort();
     return &packings[index];

@@ -1,10 +1,10 @@
 /* Tiles: how every matrix of weights lies in memory, in the host pool and on a device.
  *
- * A tile is 16 rows by one quantisation block, lossless in the file's own quantisation and no larger:
- * the 16 rows' scales, then the quants in groups of 4 columns for all 16 rows, so that one 64-byte
- * vector holds 4 columns of 16 rows (rows across the lanes, activations broadcast). A tile row is 16
- * rows by all columns, tiles in column order; a matrix is its tile rows. Rows past the last are zero.
- * The byte layout of each type stands in tile.c, above its packer.
+ * A tile is 16 rows by one quantisation block, lossless in the file's own quantisation and no
+ * larger: the 16 rows' scales, then the quants in groups of 4 columns for all 16 rows, so that one
+ * 64-byte vector holds 4 columns of 16 rows (rows across the lanes, activations broadcast). A tile
+ * row is 16 rows by all columns, tiles in column order; a matrix is its tile rows. Rows past the
+ * last are zero. The byte layout of each type stands in tile.c, above its packer.
  */
 #ifndef MOED_KERNELS_TILE_H
 #define MOED_KERNELS_TILE_H
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TILE_ROWS 16
+#define TILE_ROWS  16
 #define TILE_ALIGN 64
 
 /* Weights in tile order. Borrows tiles (TILE_ALIGN aligned). y = W x: rows outputs, cols inputs. */
@@ -25,7 +25,8 @@ struct matrix {
     const void *tiles;
 };
 
-/* Bytes of 16 rows by cols columns, a multiple of TILE_ALIGN. cols is a multiple of the type's block. */
+/* Bytes of 16 rows by cols columns, a multiple of TILE_ALIGN. cols is a multiple of the type's
+ * block. */
 size_t tile_row_bytes(enum tensor_type type, uint32_t cols);
 size_t tile_matrix_bytes(enum tensor_type type, uint32_t rows, uint32_t cols);
 static inline uint32_t tile_row_count(uint32_t rows)

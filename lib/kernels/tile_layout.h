@@ -1,7 +1,7 @@
 /* Offsets inside tiles: what tile.c writes and the kernels read. Private to lib/kernels.
  *
- * A "group" is 4 consecutive columns of one row, one byte each in a 32-bit word; a "vector" is the same
- * group of all 16 rows, 64 bytes. The layout of each type stands in tile.c, above its packer.
+ * A "group" is 4 consecutive columns of one row, one byte each in a 32-bit word; a "vector" is the
+ * same group of all 16 rows, 64 bytes. The layout of each type stands in tile.c, above its packer.
  */
 #ifndef MOED_KERNELS_TILE_LAYOUT_H
 #define MOED_KERNELS_TILE_LAYOUT_H
