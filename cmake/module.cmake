@@ -10,7 +10,8 @@ function(moed_compile_options target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   if(MOED_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${MOED_SANITIZE} -fno-omit-frame-pointer -g)
+    # -g1: lines for the reports; tracking variables through instrumented kernels takes gcc minutes.
+    target_compile_options(${target} PRIVATE -fsanitize=${MOED_SANITIZE} -fno-omit-frame-pointer -g1)
     target_link_options(${target} PUBLIC -fsanitize=${MOED_SANITIZE})
   endif()
   if(MOED_FUZZ) # coverage for libFuzzer; its main() comes only with the fuzz targets

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OFFER_TIMEOUT_MS 2000
@@ -161,13 +162,29 @@ static void count_job(const struct connection *c, const struct expert_job *job, 
     histogram_observe(k->job_seconds, (double)ns * 1e-9);
 }
 
+/* The pool computes one worker's job at a time. Waiting is progress: the worker's work is not lost. */
+static void wait_turn(struct connection *c)
+{
+    for (;;) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += EXPERT_STALL_MS / 4 * 1000000l;
+        end.tv_sec += end.tv_nsec / 1000000000l;
+        end.tv_nsec %= 1000000000l;
+        if (pthread_mutex_timedlock(&c->serve->compute, &end) == 0)
+            return;
+        atomic_fetch_add(&c->channel.header->progress, 1);
+    }
+}
+
 static void compute(struct connection *c, const struct expert_job *job)
 {
     const struct pool_map *map = &c->serve->memory->map;
     const struct pool_slabs *slabs = &map->slabs[job->layer];
     bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
                     exec_quantizes((enum tensor_type)slabs->up_type);
-    pthread_mutex_lock(&c->serve->compute);
+    wait_turn(c);
+    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_ONE_REQUEST);
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
     exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);

@@ -48,8 +48,10 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[WORKER], "--ctx", s->numbers[1]);
     if (o->parallel)
         add_argument(&p[WORKER], "--parallel", s->numbers[2]);
-    if (o->reproducible)
+    if (o->reproducible) {
+        add_argument(&p[CPUEXEC], "--reproducible", NULL);
         add_argument(&p[WORKER], "--reproducible", NULL);
+    }
 }
 
 static enum error_code find_programs(struct supervisor *s, struct error *e)

@@ -17,7 +17,7 @@ void leases_close(struct leases *l); /* takes NULL */
 
 /* Name the holder of a lease (ERROR_NOT_FOUND for a number that is not granted). Any thread. */
 enum error_code leases_attach(struct leases *l, uint64_t lease, const char *role, struct error *e);
-/* Free a lease before its socket closes. */
+/* The holder no longer uses the pool; the lease itself ends with its socket. */
 enum error_code leases_detach(struct leases *l, uint64_t lease, struct error *e);
 uint32_t leases_count(struct leases *l);
 uint64_t leases_freed(struct leases *l); /* of processes that died or left, since start */

@@ -72,9 +72,10 @@ static enum error_code make_residency(struct memd *m, struct error *e)
     const struct model_params *p = &m->plan.header.params;
     enum error_code code =
         shm_create("moed-residency", residency_bytes(p->n_layers, p->n_experts), &m->residency, e);
-    if (!code)
-        residency_init(m->residency.base, p->n_layers, p->n_experts, m->generation);
-    return code;
+    if (code)
+        return code;
+    residency_init(m->residency.base, p->n_layers, p->n_experts, m->generation);
+    return shm_seal_writes(&m->residency, e); /* this mapping stays writable, no other can be */
 }
 
 static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
@@ -203,7 +204,7 @@ static void register_metrics(struct memd *m)
     struct metrics *r = m->daemon.metrics;
     const struct pool_header *h = &m->plan.header;
     m->loaded_bytes = metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
-                                      "Bytes of weights read from the model file into the pool.");
+                                      "Bytes of weights loaded into the pool from the model file.");
     gauge_set(metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
                             "Bytes of weights in the host pool."),
               (int64_t)h->expert_bytes);
@@ -238,10 +239,19 @@ static enum error_code start(struct memd *m, struct error *e)
     return code;
 }
 
-/* A broken file stays broken: no restart mends it. */
+/* A broken file stays broken: no restart mends it. Memory may be free again in a moment. */
 static int exit_code_for(enum error_code code)
 {
-    return code == ERROR_IO || code == ERROR_INTERNAL ? EXIT_RETRY : EXIT_PERMANENT;
+    switch (code) {
+    case ERROR_USAGE:
+        return EXIT_BAD_USAGE;
+    case ERROR_IO:
+    case ERROR_MEMORY:
+    case ERROR_INTERNAL:
+        return EXIT_RETRY;
+    default:
+        return EXIT_PERMANENT;
+    }
 }
 
 int main(int argc, char **argv)

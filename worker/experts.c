@@ -58,6 +58,7 @@ struct experts {
     struct link *link;
     uint64_t sequence;
     bool sent; /* the job under way is with the link */
+    bool one_request;
     uint32_t layer, n_tokens, n_tasks;
     const float *values;
     struct expert_task *tasks; /* [n_experts] */
@@ -278,11 +279,6 @@ static void refresh_link(struct experts *x)
     }
 }
 
-bool experts_attached(struct experts *x)
-{
-    return x->link && !atomic_load(&x->link->dead);
-}
-
 /* One task for each activated expert, ascending; its rows are its tokens, ascending. */
 static void plan_tasks(struct experts *x, uint32_t layer, uint32_t n_tokens,
                        const uint32_t *selected)
@@ -339,9 +335,10 @@ static bool send_job(struct experts *x)
 }
 
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
-                   const uint32_t *selected)
+                   const uint32_t *selected, bool one_request)
 {
     x->layer = layer;
+    x->one_request = one_request;
     x->n_tokens = n_tokens;
     x->values = values;
     plan_tasks(x, layer, n_tokens, selected);

@@ -23,13 +23,13 @@ void experts_free(struct experts *x); /* takes NULL */
 
 /* Wait at start until an executor is attached, at most timeout_ms. Going on without is allowed. */
 bool experts_wait(struct experts *x, int timeout_ms);
-bool experts_attached(struct experts *x);
 
 /* Start layer's experts for n_tokens rows of x [n_tokens][d_model]; selected[t * n_used + rank] is an expert
  * of token t. Then finish: waits, and gives for token t and rank k the row
- * rows[experts_row(x, t, k) * d_model], valid until the next begin. x stays valid in between. */
+ * rows[experts_row(x, t, k) * d_model], valid until the next begin. values stays valid in between.
+ * one_request: as forward_run's. */
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
-                   const uint32_t *selected);
+                   const uint32_t *selected, bool one_request);
 const float *experts_finish(struct experts *x);
 uint32_t experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 

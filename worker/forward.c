@@ -192,7 +192,7 @@ static void run_experts(struct forward *f, uint32_t layer)
     const struct activations *a =
         exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
     route(f, w, a);
-    experts_begin(f->experts, layer, f->h, f->n, f->selected);
+    experts_begin(f->experts, layer, f->h, f->n, f->selected, f->one_request);
     if (p->d_shared)
         shared_expert(f, w, a);
     const float *rows = experts_finish(f->experts);
@@ -220,9 +220,12 @@ static void prepare_rope(struct forward *f)
         }
 }
 
-const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n)
+const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
+                         bool one_request)
 {
     const struct model_params *p = f->params;
+    exec_allow_blas(f->exec, one_request);
+    f->one_request = one_request;
     f->batch = batch;
     f->n = n;
     for (uint32_t t = 0; t < n; t++)
@@ -243,12 +246,4 @@ void forward_logits(struct forward *f, const float *hidden, uint32_t n, float *l
     const struct activations *a = exec_prepare(f->exec, 0, hidden, f->params->d_model, n,
                                                f->params->d_model, weights_quantize(output));
     exec_multiply(f->exec, output, a, logits, f->params->vocab, false);
-}
-
-uint64_t forward_dense_bytes(const struct forward *f)
-{
-    const struct pool_header *h = f->map->header;
-    const struct pool_tensor *embedding = pool_map_find(f->map, "token_embd.weight");
-    bool tied = f->weights->output.tiles == f->weights->embedding.tiles;
-    return h->dense_bytes - (embedding && !tied ? embedding->bytes : 0);
 }

@@ -28,14 +28,13 @@ enum error_code forward_new(const struct pool_map *map, const struct model_weigh
                             uint32_t max_tokens, struct forward **out, struct error *e);
 void forward_free(struct forward *f); /* takes NULL */
 
-/* Run n rows; fills the KV cache. Returns the last layer's output after the final norm, [n][d_model], valid
+/* Run n rows; fills the KV cache. one_request: all rows are one request's, so that products through BLAS, whose
+ * rounding depends on the number of rows, depend on nobody else. Returns the last layer's output after the final norm, [n][d_model], valid
  * until the next run: what forward_logits takes. */
-const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n);
+const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
+                         bool one_request);
 
 /* logits[i * vocab ...] = output head of row i of hidden [n][d_model]; n up to max_tokens. */
 void forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits);
-
-/* Bytes of dense weights that a step reads (the experts' part is the executor's to count). */
-uint64_t forward_dense_bytes(const struct forward *f);
 
 #endif

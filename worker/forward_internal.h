@@ -16,6 +16,7 @@ struct forward {
     /* the batch under way */
     const struct batch_token *batch;
     uint32_t n;
+    bool one_request;
     /* scratch, rows are tokens of the batch */
     float *x;                  /* [n][d_model]: the residual stream */
     float *h;                  /* [n][d_model]: normed */

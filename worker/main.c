@@ -186,7 +186,9 @@ static enum error_code handle_request(void *arg, const Moed__V1__Request *reques
     static Moed__V1__SessionAttachReply attached;
     if (request->body_case != MOED__V1__REQUEST__BODY_SESSION_ATTACH)
         return daemon_unknown(request, e);
-    enum error_code code = sessions_attach(w->sessions, url, sizeof url, e);
+    const Moed__V1__SessionAttachRequest *attach = request->session_attach;
+    enum error_code code =
+        sessions_attach(w->sessions, attach->client, attach->pid, url, sizeof url, e);
     if (code)
         return code;
     moed__v1__session_attach_reply__init(&attached);
@@ -268,9 +270,9 @@ int main(int argc, char **argv)
     }
     if (code)
         daemon_fail(&w.daemon,
-                    code == ERROR_USAGE || code == ERROR_UNSUPPORTED || code == ERROR_FORMAT
-                        ? EXIT_PERMANENT
-                        : EXIT_RETRY,
+                    code == ERROR_USAGE                                  ? EXIT_BAD_USAGE
+                    : code == ERROR_UNSUPPORTED || code == ERROR_FORMAT ? EXIT_PERMANENT
+                                                                        : EXIT_RETRY,
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);

@@ -49,6 +49,19 @@ struct sessions {
 
 /* ---- sending ---- */
 
+/* Once, whoever sees it first: the channel's thread, or the engine that cannot send. */
+static void close_frontend(struct frontend *f)
+{
+    if (atomic_exchange(&f->closed, true))
+        return;
+    pthread_mutex_lock(&f->sessions->lock);
+    bool stopping = f->sessions->stopping; /* then sessions_free frees it, and the engine has ended */
+    pthread_mutex_unlock(&f->sessions->lock);
+    if (!stopping)
+        engine_close_frontend(f->sessions->engine, f);
+}
+
+/* An event lost would be a wrong answer: a frontend that cannot be sent to is dropped. */
 static void send_message(struct frontend *f, Moed__V1__FromWorker *m)
 {
     if (atomic_load(&f->closed))
@@ -56,12 +69,18 @@ static void send_message(struct frontend *f, Moed__V1__FromWorker *m)
     m->abi = CONTROL_ABI;
     uint8_t small[2048], *data = small;
     size_t len = moed__v1__from_worker__get_packed_size(m);
-    if (len > sizeof small && !(data = malloc(len)))
-        abort(); /* an event lost is a wrong answer; the supervisor starts us again */
-    moed__v1__from_worker__pack(m, data);
     struct error e;
-    if (channel_send(f->channel, data, len, &e) == ERROR_LIMIT)
-        log_warn("frontend %" PRIu32 ": %s", f->number, e.text);
+    enum error_code code = ERROR_OK;
+    if (len > sizeof small && !(data = malloc(len)))
+        code = error_set(&e, ERROR_MEMORY, "no memory for an event of %zu bytes", len);
+    if (!code) {
+        moed__v1__from_worker__pack(m, data);
+        code = channel_send(f->channel, data, len, &e);
+    }
+    if (code && code != ERROR_UNAVAILABLE)
+        log_warn("frontend %" PRIu32 " is dropped: %s", f->number, e.text);
+    if (code)
+        close_frontend(f);
     if (data != small)
         free(data);
 }
@@ -90,7 +109,6 @@ void frontend_send_tokens(struct frontend *f, uint64_t id, const uint32_t *token
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
     m.tokens = &event;
-    atomic_fetch_sub(&f->window, 1);
     send_message(f, &m);
 }
 
@@ -104,7 +122,6 @@ void frontend_send_logits(struct frontend *f, uint64_t id, uint32_t row, const f
     m.id = id;
     m.body_case = MOED__V1__FROM_WORKER__BODY_LOGITS;
     m.logits = &event;
-    atomic_fetch_sub(&f->window, 1);
     send_message(f, &m);
 }
 
@@ -125,9 +142,17 @@ void frontend_send_done(struct frontend *f, const struct request *r, enum finish
     send_message(f, &m);
 }
 
-bool frontend_may_send(const struct frontend *f)
+bool frontend_take_credit(struct frontend *f)
 {
-    return atomic_load(&f->closed) || atomic_load(&f->window) > 0;
+    if (atomic_fetch_sub(&f->window, 1) > 0 || atomic_load(&f->closed))
+        return true;
+    atomic_fetch_add(&f->window, 1);
+    return false;
+}
+
+void frontend_return_credit(struct frontend *f)
+{
+    atomic_fetch_add(&f->window, 1);
 }
 
 /* ---- what a frontend asks ---- */
@@ -400,12 +425,7 @@ static void on_channel(void *arg, const uint8_t *data, size_t len)
         handle_message(f, data, len);
         return;
     }
-    atomic_store(&f->closed, true);
-    pthread_mutex_lock(&f->sessions->lock);
-    bool stopping = f->sessions->stopping; /* then sessions_free frees it, and the engine has ended */
-    pthread_mutex_unlock(&f->sessions->lock);
-    if (!stopping)
-        engine_close_frontend(f->sessions->engine, f);
+    close_frontend(f);
 }
 
 /* ---- making and reaping ---- */
@@ -520,7 +540,8 @@ static uint32_t enter(struct sessions *s, struct frontend *f)
     return number;
 }
 
-enum error_code sessions_attach(struct sessions *s, char *url, size_t url_bytes, struct error *e)
+enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid, char *url,
+                                size_t url_bytes, struct error *e)
 {
     struct frontend *f = calloc(1, sizeof *f);
     if (!f)
@@ -546,6 +567,8 @@ enum error_code sessions_attach(struct sessions *s, char *url, size_t url_bytes,
         frontend_release(f);
         return code;
     }
+    log_info("frontend %" PRIu32 " attached: %.40s (pid %" PRIu32 ")", f->number,
+             client[0] ? client : "a program", pid);
     snprintf(url, url_bytes, "%s", own_url);
     return ERROR_OK;
 }

@@ -31,18 +31,22 @@ void sessions_set_engine(struct sessions *s, struct engine *engine); /* before t
 void sessions_free(struct sessions *s);
 uint32_t sessions_count(struct sessions *s);
 
-/* A new frontend: *url is where it finds its channel. Any thread. */
-enum error_code sessions_attach(struct sessions *s, char *url, size_t url_bytes, struct error *e);
+/* A new frontend, that calls itself client: *url is where it finds its channel. Any thread. */
+enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid, char *url,
+                                size_t url_bytes, struct error *e);
 
-/* For the engine. Sending to a frontend that has gone does nothing. */
+/* For the engine. Sending to a frontend that has gone does nothing; one that cannot be sent to is dropped. Tokens
+ * and logits need a credit taken before. */
 void frontend_send_tokens(struct frontend *f, uint64_t id, const uint32_t *tokens, size_t n_tokens,
                           const struct strbuf *text);
 void frontend_send_logits(struct frontend *f, uint64_t id, uint32_t row, const float *logits,
                           uint32_t n);
 void frontend_send_done(struct frontend *f, const struct request *r, enum finish_reason reason);
 void frontend_send_error(struct frontend *f, uint64_t id, enum error_code code, const char *text);
-/* True while an event more may be sent. */
-bool frontend_may_send(const struct frontend *f);
+/* Take the right to send one event (tokens or a row of logits); false while the frontend is behind. One that
+ * was not used is given back. */
+bool frontend_take_credit(struct frontend *f);
+void frontend_return_credit(struct frontend *f);
 /* The engine has no more requests of a frontend that has closed: free it (elsewhere, in time). */
 void frontend_release(struct frontend *f);
 

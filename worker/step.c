@@ -69,20 +69,6 @@ void engine_end_all(struct engine *g, enum error_code code, const char *text)
         }
 }
 
-/* The text that has become sendable, with the token it came with, as one event. */
-static void send_token(struct request *r, uint32_t token, const struct strbuf *text)
-{
-    frontend_send_tokens(r->frontend, r->id, &token, 1, text);
-}
-
-static void send_rest(struct engine *g, struct request *r)
-{
-    strbuf_clear(&g->text);
-    request_flush(r, &g->text);
-    if (g->text.len)
-        frontend_send_tokens(r->frontend, r->id, NULL, 0, &g->text);
-}
-
 static void observe_token(struct engine *g, struct request *r)
 {
     uint64_t now = clock_ns();
@@ -97,35 +83,49 @@ static void observe_token(struct engine *g, struct request *r)
     count_token(g);
 }
 
-/* Take the next token of r from its logits: send it, or end. */
+/* An end-of-generation token: what was held back is sent, the token itself is not. */
+static void end_answer(struct engine *g, struct request *r)
+{
+    if (r->n_generated == 0)
+        r->first_ns = r->last_ns = clock_ns();
+    strbuf_clear(&g->text);
+    request_flush(r, &g->text);
+    if (g->text.len)
+        frontend_send_tokens(r->frontend, r->id, NULL, 0, &g->text);
+    else
+        frontend_return_credit(r->frontend);
+    finish(g, r, FINISH_END);
+}
+
+/* Take the next token of r from its logits: one event with the token and the text that can be shown now, for
+ * which a credit was taken; then perhaps the end. */
 static void take_token(struct engine *g, struct request *r, float *logits)
 {
     uint32_t token = sampler_pick(g->sampler, &r->sampling, &r->random_state, logits, r->tokens.ids,
                                   (uint32_t)r->tokens.count);
     if (!r->ignore_end && tokenizer_is_end(g->config.tokenizer, token)) {
-        if (r->n_generated == 0)
-            r->first_ns = r->last_ns = clock_ns();
-        send_rest(g, r);
-        finish(g, r, FINISH_END);
+        end_answer(g, r);
+        return;
+    }
+    if (!token_list_push(&r->tokens, token)) {
+        frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for another token");
+        drop(g, r);
         return;
     }
     observe_token(g, r);
     strbuf_clear(&g->text);
-    bool stopped = request_push_token(r, token, &g->text);
-    bool stored = token_list_push(&r->tokens, token);
-    send_token(r, token, &g->text);
-    if (stopped) {
-        finish(g, r, FINISH_STOP);
-    } else if (!stored) {
-        frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for another token");
-        drop(g, r);
-    } else if (r->max_tokens && r->n_generated >= r->max_tokens) {
-        send_rest(g, r);
-        finish(g, r, FINISH_LENGTH);
-    } else if (r->tokens.count >= g->config.kv->context) {
-        send_rest(g, r);
-        finish(g, r, FINISH_CONTEXT);
-    }
+    enum finish_reason reason = FINISH_NONE;
+    if (request_push_token(r, token, &g->text))
+        reason = FINISH_STOP;
+    else if (r->max_tokens && r->n_generated >= r->max_tokens)
+        reason = FINISH_LENGTH;
+    else if (r->tokens.count >= g->config.kv->context)
+        reason = FINISH_CONTEXT;
+    if (reason == FINISH_LENGTH || reason == FINISH_CONTEXT)
+        request_flush(r, &g->text);
+    frontend_send_tokens(r->frontend, r->id, &token, 1, &g->text);
+    if (reason != FINISH_NONE)
+        finish(g, r, reason);
 }
 
 /* ---- rows of logits ---- */
@@ -134,13 +134,15 @@ static void take_token(struct engine *g, struct request *r, float *logits)
 static bool send_rows(struct engine *g, struct request *r)
 {
     bool sent = false;
-    while (r->n_hidden_sent < r->n_hidden && frontend_may_send(r->frontend)) {
-        uint32_t n = r->n_hidden - r->n_hidden_sent;
-        if (n > LOGITS_ROWS)
-            n = LOGITS_ROWS;
+    while (r->n_hidden_sent < r->n_hidden) {
+        uint32_t left = r->n_hidden - r->n_hidden_sent, n = 0;
+        while (n < left && n < LOGITS_ROWS && frontend_take_credit(r->frontend))
+            n++;
+        if (n == 0)
+            break;
         forward_logits(g->config.forward, r->hidden + (size_t)r->n_hidden_sent * g->config.d_model,
                        n, g->logits);
-        for (uint32_t i = 0; i < n && frontend_may_send(r->frontend); i++) {
+        for (uint32_t i = 0; i < n; i++) {
             frontend_send_logits(r->frontend, r->id, r->n_rows_sent++,
                                  g->logits + (size_t)i * g->config.vocab, g->config.vocab);
             r->n_hidden_sent++;
@@ -174,11 +176,20 @@ static bool keep_rows(struct engine *g, struct request *r, const float *hidden, 
 
 /* ---- prefill ---- */
 
+static bool is_last_piece(const struct request *r)
+{
+    return r->kind == REQUEST_GENERATE && r->n_prompt - r->n_past <= PREFILL_TOKENS;
+}
+
+/* The oldest request with a piece of prompt to compute; the last piece gives a token, so it needs a credit. */
 static struct request *next_prefill(const struct engine *g)
 {
-    for (struct request *r = g->running; r; r = r->next)
-        if (r->n_past < r->n_prompt && !has_rows(r))
+    for (struct request *r = g->running; r; r = r->next) {
+        if (r->n_past >= r->n_prompt || has_rows(r))
+            continue;
+        if (!is_last_piece(r) || frontend_take_credit(r->frontend))
             return r;
+    }
     return NULL;
 }
 
@@ -192,7 +203,7 @@ static void run_prefill(struct engine *g, struct request *r)
     for (uint32_t i = 0; i < n; i++)
         g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
                                            r->n_past + i};
-    const float *hidden = forward_run(g->config.forward, g->batch, n);
+    const float *hidden = forward_run(g->config.forward, g->batch, n, true);
     r->n_past += n;
     counter_add(g->counters.prompt_tokens, n);
     if (r->kind == REQUEST_LOGITS) {
@@ -216,7 +227,7 @@ static uint32_t gather_decode(struct engine *g)
     for (struct request *r = g->running; r; r = r->next) {
         if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prompt)
             continue;
-        if (!frontend_may_send(r->frontend)) {
+        if (!frontend_take_credit(r->frontend)) {
             counter_add(g->counters.decode_paused, 1);
             continue;
         }
@@ -229,7 +240,7 @@ static uint32_t gather_decode(struct engine *g)
 static void run_decode(struct engine *g, uint32_t n)
 {
     uint64_t started = clock_ns();
-    const float *hidden = forward_run(g->config.forward, g->batch, n);
+    const float *hidden = forward_run(g->config.forward, g->batch, n, false);
     forward_logits(g->config.forward, hidden, n, g->logits);
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = g->batch_requests[i];
@@ -254,18 +265,21 @@ static bool send_all_rows(struct engine *g)
 bool engine_step(struct engine *g)
 {
     bool did = send_all_rows(g);
-    struct request *prefill = next_prefill(g);
-    uint32_t n = prefill && !g->decode_next ? 0 : gather_decode(g);
-    if (n) {
-        run_decode(g, n);
+    if (g->decode_next) {
         g->decode_next = false;
+        uint32_t n = gather_decode(g);
+        if (n)
+            run_decode(g, n);
         return true;
     }
+    g->decode_next = true;
+    struct request *prefill = next_prefill(g);
     if (prefill) {
         run_prefill(g, prefill);
-        g->decode_next = true;
         return true;
     }
-    g->decode_next = false;
-    return did;
+    uint32_t n = gather_decode(g);
+    if (n)
+        run_decode(g, n);
+    return did || n;
 }

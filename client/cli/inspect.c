@@ -1,6 +1,7 @@
 /* moed inspect MODEL.gguf: what a model file is, and what it would need. No deployment is needed. */
 #include "commands.h"
 
+#include "base/machine_memory.h"
 #include "base/strbuf.h"
 #include "daemon/options.h"
 #include "gguf/gguf.h"
@@ -78,7 +79,7 @@ static void print_needs(const struct inspect *x)
     printf("KV cache        %.1f MB for 1000 tokens\n", (double)kv * 1e-3);
     printf("host memory     %.2f GB for the weights; %.2f GB are available here%s\n",
            (double)h->bytes * 1e-9, (double)available * 1e-9,
-           h->bytes + MEMORY_MARGIN_BYTES > available ? ": too little" : "");
+           h->bytes + memory_margin_bytes(&x->plan) > available ? ": too little" : "");
     printf("device memory   %.2f GB for the dense weights, and up to %.2f GB for experts\n",
            (double)h->dense_bytes * 1e-9, (double)h->expert_bytes * 1e-9);
 }

@@ -9,6 +9,8 @@
 #include "client/cli/deployment.h"
 #include "client/cli/progress.h"
 #include "gguf/gguf.h"
+#include "model/memory_need.h"
+#include "model/pool_plan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +25,6 @@
 
 #define POLL_MS          50
 #define EXIT_INTERRUPTED 130 /* 128 + SIGINT */
-#define MARGIN_MIN_BYTES (64ull << 20)
-#define MARGIN_MAX_BYTES (512ull << 20)
 
 struct up {
     const char *name, *model, *device, *log_level;
@@ -50,55 +50,23 @@ static const char *shown_name(const struct up *u)
 
 /* -- checks -- */
 
-static bool memory_available(uint64_t *bytes)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    bool found = false;
-    unsigned long long kib;
-    while (f && !found && fgets(line, sizeof line, f))
-        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
-    if (f)
-        fclose(f);
-    if (found)
-        *bytes = kib * 1024;
-    return found;
-}
-
-/* The weights, and what the processes need beside them: a tenth, between 64 and 512 MiB. */
-static int check_memory(const struct up *u, uint64_t weights)
-{
-    uint64_t available, margin = weights / 10;
-    if (margin < MARGIN_MIN_BYTES)
-        margin = MARGIN_MIN_BYTES;
-    if (margin > MARGIN_MAX_BYTES)
-        margin = MARGIN_MAX_BYTES;
-    if (!memory_available(&available) || weights + margin <= available)
-        return CLI_OK;
-    char need[24], have[24], of_weights[24];
-    deployment_format_bytes(weights + margin, need);
-    deployment_format_bytes(weights, of_weights);
-    deployment_format_bytes(available, have);
-    ask_complain(
-        "not enough memory for %s: it needs %s (%s of weights), %s are available; end other "
-        "programs or take a smaller quantisation",
-        u->model, need, of_weights, have);
-    return CLI_FAILURE;
-}
-
-static int check_model(const struct up *u, uint64_t *weights)
+/* All that the processes would refuse is said here, before any of them is started. */
+static int check_model(const struct up *u)
 {
     struct gguf *g;
+    struct pool_plan plan = {0};
     struct error e = {0};
-    if (gguf_open(u->model, &g, &e)) {
-        ask_complain("%s", e.text);
-        return CLI_FAILURE;
+    enum error_code code = gguf_open(u->model, &g, &e);
+    if (!code) {
+        code = pool_plan_new(g, &plan, &e);
+        if (!code)
+            code = memory_need_check(&plan, &e);
+        pool_plan_free(&plan);
+        gguf_close(g);
     }
-    *weights = 0;
-    for (uint64_t i = 0; i < gguf_tensor_count(g); i++)
-        *weights += gguf_tensor_at(g, i)->bytes;
-    gguf_close(g);
-    return CLI_OK;
+    if (code)
+        ask_complain("%s", e.text);
+    return code ? CLI_FAILURE : CLI_OK;
 }
 
 static int check_not_running(const struct up *u)
@@ -319,11 +287,12 @@ static int wait_until_it_ends(struct up *u)
 {
     int wait_status;
     bool asked = false;
-    while (waitpid(u->supervisor, &wait_status, 0) != u->supervisor) {
+    while (waitpid(u->supervisor, &wait_status, WNOHANG) != u->supervisor) {
         if (interrupted && !asked) {
             kill(u->supervisor, SIGTERM);
             asked = true;
         }
+        poll(NULL, 0, POLL_MS); /* the signal may have come to one of nng's threads */
     }
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
         return CLI_OK;
@@ -352,13 +321,10 @@ static int announce(const struct up *u, double started_s)
 
 static int up(struct up *u)
 {
-    uint64_t weights;
     double started_s = clock_s();
-    int result = check_model(u, &weights);
+    int result = check_not_running(u);
     if (!result)
-        result = check_not_running(u);
-    if (!result)
-        result = check_memory(u, weights);
+        result = check_model(u);
     if (result)
         return result;
     catch_interrupts();
@@ -381,9 +347,9 @@ int up_main(int argc, char **argv)
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &u.name, 0, 0, "N", "the deployment's name (default: default)"},
         {"device", OPTION_STRING, &u.device, 0, 0, "D", "where the model runs"},
-        {"threads", OPTION_UINT, &u.threads, 0, 4096, "N", "threads a process; 0: all cores"},
-        {"ctx", OPTION_UINT, &u.ctx, 0, 1u << 30, "N", "context in tokens; 0: the worker's choice"},
-        {"parallel", OPTION_UINT, &u.parallel, 0, 65536, "N",
+        {"threads", OPTION_UINT, &u.threads, 0, 1024, "N", "threads a process; 0: all cores"},
+        {"ctx", OPTION_UINT, &u.ctx, 0, 1u << 24, "N", "context in tokens; 0: the worker's choice"},
+        {"parallel", OPTION_UINT, &u.parallel, 0, 256, "N",
          "requests at once; 0: the worker's choice"},
         {"reproducible", OPTION_BOOL, &u.reproducible, 0, 0, NULL,
          "the same bits wherever an expert is computed, prefill too"},

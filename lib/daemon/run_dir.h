@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define RUN_DIR_BYTES  90 /* unix socket paths end at 107: RUN/session-4294967295.sock must fit */
+#define RUN_DIR_BYTES  84 /* unix socket paths end at 107: RUN/session-4294967295.sock must fit */
 #define RUN_PATH_BYTES 108
 
 /* The path for deployment NAME ("default" where NULL); checks the name ([A-Za-z0-9._-], at most 32,

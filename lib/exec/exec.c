@@ -59,7 +59,7 @@ enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bo
     if (x) {
         x->pool = pool;
         x->limits = *limits;
-        x->blas = blas;
+        x->blas = x->blas_allowed = blas;
         x->kernels = kernels_get();
     }
     if (!x || !allocate_all(x)) {
@@ -90,6 +90,11 @@ void exec_free(struct exec *x)
     free(x->parts);
     free(x->chunks);
     free(x);
+}
+
+void exec_allow_blas(struct exec *x, bool allow)
+{
+    x->blas_allowed = x->blas && allow;
 }
 
 struct pool *exec_pool(const struct exec *x)
@@ -132,6 +137,9 @@ const struct activations *exec_prepare(struct exec *x, unsigned slot, const floa
     return a;
 }
 
+/* Tile rows of one product through BLAS. */
+#define BLAS_TILES 4
+
 /* y[i][16 * tile_first + ...] by BLAS: the weights of a few tile rows as float32, times the gathered
  * inputs. */
 static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *m,
@@ -164,9 +172,11 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
                         const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
                         bool accumulate)
 {
-    if (x->blas && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
-        multiply_blas(x, thread, m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
-                      accumulate);
+    if (x->blas_allowed && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
+        for (uint32_t done = 0; done < tile_count; done += BLAS_TILES)
+            multiply_blas(x, thread, m, tile_first + done,
+                          tile_count - done < BLAS_TILES ? tile_count - done : BLAS_TILES, a,
+                          tokens, n_tokens, y, y_stride, accumulate);
     else
         x->kernels->multiply(m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
                              accumulate);
@@ -193,12 +203,14 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t chunk)
                        j->y_stride, j->accumulate);
 }
 
-/* Chunks large enough to pay for taking them, small enough for the threads to finish together. */
+/* Chunks large enough to pay for taking them, small enough for the threads to finish together. Whole pieces
+ * for BLAS, so that what is one product does not depend on the number of threads. */
 uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles)
 {
     uint32_t n = n_tiles / (pool_thread_count(x->pool) * 4);
     uint32_t most = EXEC_CHUNK_ROWS / TILE_ROWS;
-    return n < 1 ? 1 : n > most ? most : n;
+    n = n < 1 ? 1 : n > most ? most : n;
+    return x->blas_allowed ? (uint32_t)round_up(n, BLAS_TILES) : n;
 }
 
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,

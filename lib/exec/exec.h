@@ -32,6 +32,9 @@ struct exec_limits {
 enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
                          struct exec **out, struct error *e);
 void exec_free(struct exec *x); /* takes NULL */
+/* For the calls that follow: false where tokens of several requests are batched, so that one's result does not
+ * depend on the others. Without effect where blas was not set. At first allowed. */
+void exec_allow_blas(struct exec *x, bool allow);
 struct pool *exec_pool(const struct exec *x);
 /* Bumped by the threads as chunks finish, for a watcher in another process to see progress. NULL: none. */
 void exec_set_progress(struct exec *x, _Atomic uint64_t *progress);

@@ -63,7 +63,7 @@ static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
     uint32_t n_tiles = tile_row_count(rows);
     uint32_t step = exec_tiles_a_chunk(x, n_tiles);
     while ((n_tiles + step - 1) / step > EXEC_MAX_CHUNKS / EXEC_MAX_PARTS)
-        step++;
+        step *= 2;
     for (uint32_t first = 0; first < n_tiles; first += step)
         x->chunks[x->n_chunks++] = (struct expert_chunk){
             part, first, n_tiles - first < step ? n_tiles - first : step};

@@ -32,7 +32,7 @@ struct expert_chunk {
 struct exec {
     struct pool *pool;
     struct exec_limits limits;
-    bool blas;
+    bool blas, blas_allowed;
     const struct kernels *kernels;
     _Atomic uint64_t *progress;
     struct {

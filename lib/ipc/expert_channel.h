@@ -51,13 +51,18 @@ struct expert_channel_header {
 };
 _Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
 
+/* All tokens of the job are one request's: products through BLAS, whose rounding depends on the number of
+ * rows, then depend on nobody else and are allowed. */
+#define EXPERT_JOB_ONE_REQUEST 1u
+
 /* A record of `jobs`. */
 struct expert_job {
     uint64_t sequence;
     uint32_t layer;
     uint32_t n_tokens; /* rows of x */
     uint32_t n_tasks;
-    uint32_t pad[11];
+    uint32_t flags; /* EXPERT_JOB_* */
+    uint32_t pad[10];
 };
 _Static_assert(sizeof(struct expert_job) == RING_RECORD_BYTES, "ring record");
 

@@ -1,6 +1,8 @@
 /* Sealed memfds: creation, checked mapping of received ones. */
 #include "ipc/shm.h"
 
+#include "base/machine_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,80 +16,13 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-static uint64_t meminfo_available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f == NULL)
-        return UINT64_MAX;
-    char line[256];
-    unsigned long long kib = 0;
-    uint64_t bytes = UINT64_MAX;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            bytes = (uint64_t)kib << 10;
-    fclose(f);
-    return bytes;
-}
-
-static bool read_number(const char *dir, const char *file, uint64_t *out)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", dir, file);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    unsigned long long n = 0;
-    bool ok = fscanf(f, "%llu", &n) == 1; /* "max" is no number: no limit */
-    fclose(f);
-    *out = n;
-    return ok;
-}
-
-/* What this process's cgroup (version 2) still allows; page cache counts as free, it is given back.
- */
-static uint64_t cgroup_available(void)
-{
-    char line[4200], dir[4100] = "";
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (f == NULL)
-        return UINT64_MAX;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "0::%4099s", dir) == 1)
-            break;
-    fclose(f);
-    uint64_t limit = 0, used = 0;
-    if (strcmp(dir, "/") == 0)
-        dir[0] = 0;
-    if (!read_number(dir, "memory.max", &limit) || !read_number(dir, "memory.current", &used))
-        return UINT64_MAX;
-
-    char path[4400];
-    unsigned long long cache = 0, part = 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", dir);
-    f = fopen(path, "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "inactive_file %llu", &part) == 1 ||
-            sscanf(line, "active_file %llu", &part) == 1)
-            cache += part;
-    if (f != NULL)
-        fclose(f);
-    used = used > cache ? used - cache : 0;
-    return limit > used ? limit - used : 0;
-}
-
-static uint64_t available_bytes(void)
-{
-    uint64_t machine = meminfo_available(), group = cgroup_available();
-    return machine < group ? machine : group;
-}
-
 enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e)
 {
     if (bytes == 0)
         return error_set(e, ERROR_USAGE, "shared memory '%s' of 0 bytes", label);
     /* A memfd is allocated page by page when touched, and running out then kills the process. So
      * the question is asked now. */
-    uint64_t available = available_bytes();
+    uint64_t available = memory_available_bytes();
     if (bytes > available)
         return error_set(e, ERROR_MEMORY,
                          "shared memory '%s' needs %zu bytes and %llu are free: "

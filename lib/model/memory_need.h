@@ -4,12 +4,9 @@
 
 #include "model/pool_plan.h"
 
-/* Beyond the pool: loading buffers, processes, the first pages of the KV cache. */
-#define MEMORY_MARGIN_BYTES (256ull << 20)
-
-/* Bytes that can still be allocated: the machine's available memory, or less where a cgroup limits it.
- * 0 where it cannot be told. */
-uint64_t memory_available_bytes(void);
+/* What the processes need beside the pool (loading buffers, scratch, the first pages of the KV cache): a tenth
+ * of it, between 64 and 512 MiB. */
+uint64_t memory_margin_bytes(const struct pool_plan *plan);
 
 /* ERROR_MEMORY with the numbers when the plan's pool does not fit. */
 enum error_code memory_need_check(const struct pool_plan *plan, struct error *e);

@@ -11,6 +11,7 @@ loaded=$(metric memd moed_memd_loaded_bytes_total)
 
 # begin FILE: an answer in the background, well under way.
 begin() {
+    rm -f "$1" # an earlier answer's bytes would look like this one's
     ask > "$1" 2> "$1.err" &
     ASKING=$!
     wait_until 20 test -s "$1" || fail "no answer began"

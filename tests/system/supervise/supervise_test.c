@@ -37,8 +37,8 @@ static int teardown(void **state)
 
 static void assert_contains(const char *text, const char *part)
 {
-    if (!strstr(text, part))
-        fail_msg("\"%s\" is not in \"%s\"", part, text);
+    if (!text || !strstr(text, part))
+        fail_msg("\"%s\" is not in \"%s\"", part, text ? text : "");
 }
 
 static void starts_in_order_and_stops_in_reverse(void **state)

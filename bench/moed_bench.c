@@ -1,0 +1,300 @@
+/* moed-bench --model FILE: how fast a deployment prefills and decodes, and what part of the
+ * machine's memory bandwidth decoding makes use of.
+ *
+ * It starts a deployment of the model and stops it at the end (or measures a running one, --name).
+ * In each run every row of the table is measured once, and between them, while the deployment
+ * idles, how fast the machine reads memory: what else the machine does meanwhile meets all alike.
+ * The table has medians.
+ */
+#include "bandwidth.h"
+#include "hosting.h"
+#include "report.h"
+#include "streams.h"
+
+#include "base/strbuf.h"
+#include "client/include/moed.h"
+#include "daemon/options.h"
+#include "gguf/gguf.h"
+#include "model/pool_plan.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_INTERRUPTED 130        /* 128 + SIGINT, as shells report it */
+#define CONTEXT_DEFAULT  4096       /* `moed up` without --ctx gives no more */
+#define MAX_TOKENS_ASKED (1u << 20) /* of a prompt or an answer */
+#define MAX_LIST         8
+
+struct number_list {
+    uint32_t values[MAX_LIST];
+    uint32_t n;
+};
+
+struct bench {
+    const char *model, *name, *prompts_text, *streams_text;
+    uint64_t generate, runs, threads;
+    bool json;
+    struct number_list prompts, streams;
+    struct hosting hosting;
+    struct moed_session *session;
+    struct bandwidth *bandwidth;
+    uint32_t vocab;
+    struct report report;
+    struct strbuf command;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    interrupted = signal_number;
+}
+
+static int complain(const char *message)
+{
+    fprintf(stderr, "moed-bench: %s\n", message);
+    return 1;
+}
+
+/* ---- Options ---- */
+
+/* "1,4" */
+static bool parse_list(const char *text, uint32_t most, struct number_list *out)
+{
+    out->n = 0;
+    for (const char *p = text;; p++) {
+        char *end;
+        unsigned long value = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : 0;
+        if (value == 0 || value > most || out->n == MAX_LIST)
+            return false;
+        out->values[out->n++] = (uint32_t)value;
+        p = end;
+        if (*p == '\0')
+            return true;
+        if (*p != ',')
+            return false;
+    }
+}
+
+static uint32_t largest(const struct number_list *l)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        most = l->values[i] > most ? l->values[i] : most;
+    return most;
+}
+
+/* -1: go on; else the exit code. */
+static int parse_options(struct bench *b, int argc, char **argv)
+{
+    const struct option_spec options[] = {
+        {"model", OPTION_STRING, &b->model, 0, 0, "FILE", "start a deployment of this GGUF file"},
+        {"name", OPTION_STRING, &b->name, 0, 0, "N", "measure this running deployment instead"},
+        {"prompt-tokens", OPTION_STRING, &b->prompts_text, 0, 0, "LIST",
+         "lengths of prompts: 1,512 decodes from the start and after 512 tokens"},
+        {"generate", OPTION_UINT, &b->generate, 2, MAX_TOKENS_ASKED, "N",
+         "tokens to decode after each prompt"},
+        {"parallel", OPTION_STRING, &b->streams_text, 0, 0, "LIST", "requests at once: 1,4"},
+        {"runs", OPTION_UINT, &b->runs, 1, MAX_RUNS, "N", "how often each is measured"},
+        {"threads", OPTION_UINT, &b->threads, 0, 1024, "N",
+         "of each process of the deployment; 0: one a core"},
+        {"json", OPTION_BOOL, &b->json, 0, 0, NULL, "print one JSON object, not a table"},
+        {0},
+    };
+    if (options_wants_help(argc, argv)) {
+        options_print_help(options, "moed-bench", "--model FILE [OPTION]...",
+                           "Measures prefill and decode, beside the machine's memory bandwidth.");
+        return 0;
+    }
+    strbuf_printf(&b->command, "moed-bench");
+    for (int i = 1; i < argc; i++)
+        strbuf_printf(&b->command, " %s", argv[i]);
+    struct error e = {0};
+    const char *wrong = NULL;
+    if (options_parse(options, argc, argv, NULL, &e))
+        wrong = e.text;
+    else if (!b->model == !b->name)
+        wrong = "give either --model FILE or --name N";
+    else if (b->name && b->threads)
+        wrong = "--threads is for --model: a running deployment has its threads";
+    else if (!parse_list(b->prompts_text, MAX_TOKENS_ASKED, &b->prompts))
+        wrong = "--prompt-tokens: expected up to 8 numbers from 1 on, as in 1,512";
+    else if (!parse_list(b->streams_text, MAX_STREAMS, &b->streams))
+        wrong = "--parallel: expected up to 8 numbers of 1 to 256, as in 1,4";
+    if (!wrong)
+        return -1;
+    complain(wrong);
+    return 2;
+}
+
+/* ---- The deployment and its model ---- */
+
+static int start_deployment(struct bench *b)
+{
+    struct error e;
+    uint64_t tokens = largest(&b->prompts) + b->generate;
+    struct hosting_options options = {.model = b->model,
+                                      .threads = b->threads,
+                                      .ctx = tokens > CONTEXT_DEFAULT ? tokens : 0,
+                                      .parallel = largest(&b->streams)};
+    return hosting_start(&options, &b->hosting, &e) ? complain(e.text) : 0;
+}
+
+/* What decoding one token reads: all dense weights but the embedding's other rows, and the slabs of
+ * the experts that a token activates. */
+static int plan_bytes(struct report *r)
+{
+    struct gguf *g = NULL;
+    struct pool_plan plan = {0};
+    struct error e;
+    enum error_code code = gguf_open(r->path, &g, &e);
+    if (!code)
+        code = pool_plan_new(g, &plan, &e);
+    const struct pool_tensor *embedding = NULL, *output = NULL;
+    for (uint32_t i = 0; !code && i < plan.header.n_tensors; i++) {
+        const struct pool_tensor *t = &plan.tensors[i];
+        embedding = strcmp(t->name, "token_embd.weight") == 0 ? t : embedding;
+        output = strcmp(t->name, "output.weight") == 0 ? t : output;
+    }
+    r->dense_bytes_a_token = plan.header.dense_bytes;
+    if (embedding && output)
+        r->dense_bytes_a_token -= embedding->bytes;
+    for (uint32_t i = 0; !code && i < plan.header.n_layers; i++)
+        r->expert_bytes_a_token += plan.header.params.n_used * plan.slabs[i].slab_bytes;
+    pool_plan_free(&plan);
+    gguf_close(g);
+    return code ? complain(e.text) : 0;
+}
+
+/* How many threads the deployment computes with; cpuexec says. */
+static int read_threads(struct bench *b, struct moed_error *error)
+{
+    static const char metric[] = "\nmoed_cpuexec_threads ";
+    char *text;
+    if (moed_metrics(b->name, "cpuexec", &text, error))
+        return complain(error->message);
+    const char *found = strstr(text, metric);
+    b->report.threads = found ? (uint32_t)strtoul(found + strlen(metric), NULL, 10) : 0;
+    moed_free(text);
+    return b->report.threads ? 0 : complain("cpuexec does not say how many threads it has");
+}
+
+static int attach(struct bench *b)
+{
+    struct moed_error error;
+    struct moed_model *model;
+    struct moed_attach_options options = {.deployment = b->name, .client = "moed-bench"};
+    if (moed_attach(&options, &b->session, &error) || moed_model_get(b->session, &model, &error))
+        return complain(error.message);
+    struct report *r = &b->report;
+    const char *slash = strrchr(model->path, '/');
+    snprintf(r->name, sizeof r->name, "%s", slash ? slash + 1 : model->path);
+    snprintf(r->path, sizeof r->path, "%s", b->model ? b->model : model->path);
+    r->file_bytes = model->file_bytes;
+    b->vocab = model->vocab;
+    moed_model_free(model);
+    int failed = read_threads(b, &error);
+    return failed ? failed : plan_bytes(r);
+}
+
+/* ---- Measuring ---- */
+
+static void lay_out_rows(struct bench *b)
+{
+    struct report *r = &b->report;
+    for (uint32_t i = 0; i < b->streams.n; i++)
+        for (uint32_t k = 0; k < b->prompts.n; k++)
+            r->rows[r->n_rows++] = (struct row){.streams = b->streams.values[i],
+                                                .prompt_tokens = b->prompts.values[k]};
+}
+
+static int measure_row(struct bench *b, const struct row *row, uint64_t seed,
+                       struct streams_speed *speed)
+{
+    struct moed_error error;
+    struct streams_plan plan = {.streams = row->streams,
+                                .prompt_tokens = row->prompt_tokens,
+                                .generate = (uint32_t)b->generate,
+                                .vocab = b->vocab,
+                                .seed = seed,
+                                .stopping = &interrupted};
+    if (!streams_run(b->session, &plan, speed, &error))
+        return 0;
+    return interrupted ? EXIT_INTERRUPTED : complain(error.message);
+}
+
+static int measure_memory(struct bench *b)
+{
+    struct error e;
+    double bytes_per_s;
+    if (bandwidth_measure(b->bandwidth, &bytes_per_s, &e))
+        return complain(e.text);
+    samples_add(&b->report.read_bandwidth, bytes_per_s);
+    return interrupted ? EXIT_INTERRUPTED : 0;
+}
+
+static int measure(struct bench *b)
+{
+    struct report *r = &b->report;
+    struct streams_speed speed;
+    int failed =
+        measure_row(b, &r->rows[0], 0, &speed); /* touches what is touched for the first time */
+    for (uint64_t run = 1; !failed && run <= b->runs; run++)
+        for (uint32_t i = 0; !failed && i < r->n_rows; i++) {
+            struct row *row = &r->rows[i];
+            failed = measure_memory(b);
+            if (!failed)
+                failed = measure_row(b, row, run, &speed);
+            if (failed)
+                break;
+            samples_add(&row->decode, speed.decode_tokens_per_s);
+            if (row->streams == 1)
+                samples_add(&row->prefill, speed.prefill_tokens_per_s);
+        }
+    return failed;
+}
+
+static int bench(struct bench *b)
+{
+    struct error e;
+    int failed = attach(b);
+    if (failed)
+        return failed;
+    lay_out_rows(b);
+    if (bandwidth_new(b->report.threads, &b->bandwidth, &e))
+        return complain(e.text);
+    failed = measure(b);
+    if (failed)
+        return failed;
+    b->report.runs = (uint32_t)b->runs;
+    b->report.generate = (uint32_t)b->generate;
+    b->report.command = b->command.data;
+    if (b->json)
+        report_print_json(&b->report, stdout);
+    else
+        report_print_table(&b->report, stdout);
+    return fflush(stdout) ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {
+        .prompts_text = "512", .streams_text = "1,4", .generate = 64, .runs = 5};
+    int exit_code = parse_options(&b, argc, argv);
+    if (exit_code >= 0)
+        return exit_code;
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: waits are to end */
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    exit_code = b.model ? start_deployment(&b) : 0;
+    if (!exit_code)
+        exit_code = bench(&b);
+    moed_detach(b.session);
+    bandwidth_free(b.bandwidth);
+    hosting_stop(&b.hosting);
+    strbuf_fini(&b.command);
+    return interrupted ? EXIT_INTERRUPTED : exit_code;
+}

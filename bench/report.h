@@ -1,0 +1,40 @@
+/* What moed-bench has measured, and its two forms: a table for a README, and JSON. */
+#ifndef MOED_BENCH_REPORT_H
+#define MOED_BENCH_REPORT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define MAX_RUNS 1000
+#define MAX_ROWS 64
+
+/* One quantity, once a run. */
+struct samples {
+    double values[MAX_RUNS];
+    uint32_t n;
+};
+
+/* One way of asking, measured again in every run. */
+struct row {
+    uint32_t prompt_tokens, streams;
+    struct samples prefill, decode; /* tokens a second; prefill is empty with several streams */
+};
+
+struct report {
+    char name[128], path[512];
+    uint64_t file_bytes;
+    uint64_t dense_bytes_a_token,
+        expert_bytes_a_token; /* of weights, that one token's decoding reads */
+    uint32_t generate, runs, threads;
+    struct row rows[MAX_ROWS];
+    uint32_t n_rows;
+    struct samples read_bandwidth; /* bytes a second */
+    const char *command;
+};
+
+void samples_add(struct samples *s, double value);
+
+void report_print_table(const struct report *r, FILE *out);
+void report_print_json(const struct report *r, FILE *out);
+
+#endif
