@@ -22,6 +22,7 @@ int tokenize_main(int argc, char **argv);
 int detokenize_main(int argc, char **argv);
 int logits_main(int argc, char **argv);
 int inspect_main(int argc, char **argv);
+int map_main(int argc, char **argv);
 int mkmodel_main(int argc, char **argv);
 
 #endif

@@ -22,6 +22,7 @@ static const struct verb verbs[] = {
     {"detokenize", detokenize_main, "IDS", "print the text of token ids"},
     {"logits", logits_main, "--tokens IDS -o FILE", "write the logits that follow each token"},
     {"inspect", inspect_main, "MODEL.gguf", "print what a model file holds and needs"},
+    {"map", map_main, "", "print what lies where in the host pool"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},

@@ -60,6 +60,8 @@ wait_until 5 idle || fail "the cancelled request still runs"
 "$MOED" run --ignore-end "Go on for ever" 2>/dev/null | head -c 20 >/dev/null || true
 wait_until 5 idle || fail "a request without a reader still runs"
 
+"$MOED" map > "$WORK/map"
+[ "$(grep -c 'experts of' "$WORK/map")" -eq 8 ] && grep -q 'blk.7.attn_q.weight' "$WORK/map" || fail "map: $(cat "$WORK/map")"
 "$MOED" ps --json | grep -q '"worker"' || fail "ps --json"
 "$MOED" down >/dev/null
 code "$MOED" run "x"

@@ -1,0 +1,80 @@
+/* moed map: the memory map of a deployment: what memd holds, and where in the host pool. */
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/deployment.h"
+#include "daemon/control.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MAP_TIMEOUT_MS 5000
+
+static void print_entry(const Moed__V1__MemoryMapEntry *entry)
+{
+    printf("%14" PRIu64 " %12" PRIu64 "  %-5s %7" PRIu32 " x %-6" PRIu32 " %s", entry->offset,
+           entry->bytes, entry->type, entry->rows, entry->cols, entry->name);
+    if (entry->experts)
+        printf(" (%" PRIu32 " experts of %" PRIu32 " segment%s)", entry->experts, entry->segments,
+               entry->segments == 1 ? "" : "s");
+    printf("\n");
+}
+
+/* The entries from *first on; *first moves past them, *generation and *total are memd's. */
+static enum error_code print_some(const char *run, uint32_t *first, uint32_t *total,
+                                  uint64_t *generation, struct error *e)
+{
+    Moed__V1__MemoryMapRequest map = MOED__V1__MEMORY_MAP_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    Moed__V1__Reply *reply;
+    map.first = *first;
+    request.body_case = MOED__V1__REQUEST__BODY_MEMORY_MAP;
+    request.memory_map = &map;
+    enum error_code code = control_call(run, "memd", &request, MOED__V1__REPLY__BODY_MEMORY_MAP,
+                                        MAP_TIMEOUT_MS, &reply, e);
+    if (code)
+        return code;
+    const Moed__V1__MemoryMapReply *got = reply->memory_map;
+    if (*first == 0)
+        printf("generation %" PRIu64 "\n%14s %12s  %-5s %16s %s\n", got->generation, "offset",
+               "bytes", "type", "rows x columns", "name");
+    else if (got->generation != *generation)
+        code = error_set(e, ERROR_UNAVAILABLE, "the model was loaded anew meanwhile: try again");
+    else if (got->n_entries == 0)
+        code = error_set(e, ERROR_PROTOCOL, "memd gave no more entries after %" PRIu32, *first);
+    for (size_t i = 0; !code && i < got->n_entries; i++)
+        print_entry(got->entries[i]);
+    *generation = got->generation;
+    *total = got->total;
+    *first += (uint32_t)got->n_entries;
+    moed__v1__reply__free_unpacked(reply, NULL);
+    return code;
+}
+
+int map_main(int argc, char **argv)
+{
+    const char *name = NULL;
+    const struct option_spec table[] = {
+        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {0},
+    };
+    int n, exit_code;
+    if (!deployment_arguments(table, "map", "[--name N]",
+                              "Prints what memd holds: each dense tensor and each layer's experts, "
+                              "with the offset in the\nhost pool, the bytes and the type.",
+                              argc, argv, 0, 0, &n, &exit_code))
+        return exit_code;
+    char run[RUN_DIR_BYTES];
+    if (!deployment_path(name, run))
+        return CLI_USAGE;
+    if (!deployment_has_processes(run))
+        return deployment_not_running(name);
+    uint32_t first = 0, total = 1;
+    uint64_t generation = 0;
+    struct error e = {0};
+    while (first < total)
+        if (print_some(run, &first, &total, &generation, &e)) {
+            ask_complain("map: %s", e.text);
+            return CLI_FAILURE;
+        }
+    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+}
