@@ -3,6 +3,9 @@
  * The plan is turned into items (a matrix or vector of the file and where it goes) and these into pieces (some
  * rows of an item): the unit that a thread takes, reads and packs into tiles. Pieces are taken in the order
  * of the file as far as the plan follows it, so a disk reads ahead.
+ *
+ * The pool's pages are made a little ahead of the pieces, many with one system call: a fault for each costs more
+ * than packing it, and memory that is not there is an error here and not a killed process.
  */
 #include "load.h"
 
@@ -13,7 +16,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; older C library headers lack it */
+#define MADV_POPULATE_WRITE 23
+#endif
+#define POPULATE_BYTES       (16ull << 20) /* at once */
+#define POPULATE_AHEAD_BYTES (48ull << 20)
 
 /* A matrix of the file, and how it is cut over segments: gate and up by rows, down by columns. */
 struct load_item {
@@ -35,6 +45,8 @@ struct load_piece {
 struct loader {
     const struct gguf *g;
     uint8_t *pool;
+    uint64_t pool_bytes;
+    _Atomic uint64_t populated; /* the pool's first bytes that have pages, or are about to */
     struct load_item *items;
     struct load_piece *pieces;
     uint32_t n_items, n_pieces;
@@ -142,6 +154,24 @@ static void fail(struct loader *l, const struct error *e)
         l->error = *e;
 }
 
+/* Pages for what will be written next, at and a little after `target`. */
+static enum error_code populate(struct loader *l, uint64_t target, struct error *e)
+{
+    uint64_t start = atomic_load(&l->populated);
+    while (start < l->pool_bytes && start < target + POPULATE_AHEAD_BYTES) {
+        if (!atomic_compare_exchange_weak(&l->populated, &start, start + POPULATE_BYTES))
+            continue;
+        uint64_t bytes = l->pool_bytes - start < POPULATE_BYTES ? l->pool_bytes - start : POPULATE_BYTES;
+        if (madvise(l->pool + start, bytes, MADV_POPULATE_WRITE) && errno != EINVAL) /* unknown there */
+            return error_set(e, ERROR_MEMORY,
+                             "no memory for byte %" PRIu64 " of the pool's %" PRIu64
+                             ": %m; end other programs or take a smaller quantisation",
+                             start, l->pool_bytes);
+        start = atomic_load(&l->populated);
+    }
+    return ERROR_OK;
+}
+
 static enum error_code read_fully(const struct loader *l, const struct load_item *item,
                                   uint64_t offset, uint8_t *buffer, uint64_t bytes, struct error *e)
 {
@@ -214,7 +244,8 @@ static void load_piece(void *arg, unsigned thread, uint32_t index)
         }
         l->buffers[thread] = buffer;
     }
-    if (read_fully(l, item, item->source + piece->first_row * item->row_bytes, buffer, bytes, &e)) {
+    if (populate(l, item->target, &e) ||
+        read_fully(l, item, item->source + piece->first_row * item->row_bytes, buffer, bytes, &e)) {
         fail(l, &e);
         return;
     }
@@ -229,7 +260,11 @@ enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan,
                              struct pool *threads, load_progress *progress, void *progress_arg,
                              struct error *e)
 {
-    struct loader l = {.g = g, .pool = pool, .progress = progress, .progress_arg = progress_arg};
+    struct loader l = {.g = g,
+                       .pool = pool,
+                       .pool_bytes = plan->header.bytes,
+                       .progress = progress,
+                       .progress_arg = progress_arg};
     unsigned n_threads = pool_thread_count(threads);
     enum error_code code = ERROR_OK;
     l.buffers = calloc(n_threads, sizeof *l.buffers);
