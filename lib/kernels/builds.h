@@ -11,6 +11,7 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 #endif
 
+/* Blocks of 32 columns. */
 static inline uint32_t act_blocks(uint32_t cols)
 {
     return (cols + 31) / 32;

@@ -13,8 +13,8 @@
 
 size_t act_bytes(uint32_t cols, uint32_t n_tokens)
 {
-    size_t per_token =
-        act_q_stride(cols) + act_blocks(cols) * (sizeof(float) + 2 * sizeof(int16_t));
+    size_t per_block = 2 * sizeof(float) + sizeof(float) + 4 * sizeof(int16_t);
+    size_t per_token = act_q_stride(cols) + act_blocks(cols) * per_block;
 
     return round_up(per_token * n_tokens, TILE_ALIGN);
 }
@@ -24,13 +24,15 @@ void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tok
 {
     uint8_t *next = memory;
 
-    /* All three begin aligned: 64 bytes are a multiple of each element's size. */
+    /* All begin aligned: 64 bytes are a multiple of each element's size. */
     *a = (struct activations){.n_tokens = n_tokens, .cols = cols, .x = x, .x_stride = x_stride};
     a->q = (int8_t *)next;
     next += act_q_stride(cols) * n_tokens;
     a->d = (float *)next;
+    next += 2 * sizeof(float) * act_blocks(cols) * n_tokens;
+    a->bias = (float *)next;
     next += sizeof(float) * act_blocks(cols) * n_tokens;
-    a->sum16 = (int16_t *)next;
+    a->minus_sum8 = (int16_t *)next;
 }
 
 static bool cpu_has_avx2(void)

@@ -2,15 +2,19 @@
  * for AVX2 and AVX-512 that give the same bits, chosen once at start by what the CPU has.
  *
  * The definition of y = W x, one row:
- *   quantised types: x is quantised once to blocks of 32: d = max|x| / 127, q = round to nearest
- * even of x * (1 / d), int8 (d = 0, or so small that 1 / d overflows, gives d = 0 and q = 0; an
- * infinity or NaN in the block gives d = NaN, so that the fault shows in y). For each block of 32
- * columns in order, the products of quants are summed exactly as integers (offsets and sub-block
- * scales of the type included), and acc = fmaf((float)isum, d_weight * d_x, acc); types with a
- * minimum then acc = fmaf(-(float)(m * sum_q), dmin_weight * d_x, acc). float types: acc =
- * fmaf((float)w, x, acc), column by column. acc starts at 0 for each 256 columns; y = ((acc_0 +
- * acc_1) + acc_2) + ... Each token's result depends on nothing but its own x: not on the batch, the
- * thread or the machine.
+ *   quantised types: x is quantised once to blocks of 16: d_x = max|x| / 127, q = round to nearest
+ * even of x * (1 / d_x), int8 (d_x = 0, or so small that 1 / d_x overflows, gives d_x = 0 and q =
+ * 0; an infinity or NaN in the block gives d_x = NaN, so that the fault shows in y). For each 32
+ * columns, whose two halves have the scales d_x0 and d_x1 and sums of q sum_q0 and sum_q1,
+ *     bias = fmaf((float)sum_q1, d_x1, (float)sum_q0 * d_x0).
+ * For each block of 32 columns in order, the products of quants of each half are summed exactly as
+ * integers i0 and i1 (the type's offset included, and for Q6_K the scale of each 16 columns), and
+ *     p = fmaf((float)i1, d_x1, (float)i0 * d_x0)
+ *     acc = fmaf(p, w, acc), w = d, or for Q4_K and Q5_K w = d * (float)scale
+ *     for Q4_K and Q5_K then acc = fmaf(-(dmin * (float)min), bias, acc).
+ *   float types: acc = fmaf((float)w, x, acc), column by column.
+ * acc starts at 0 for each 256 columns; y = ((acc_0 + acc_1) + acc_2) + ... Each token's result
+ * depends on nothing but its own x: not on the batch, the thread or the machine.
  */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
@@ -29,8 +33,11 @@ struct activations {
     const float *x;  /* [n_tokens][x_stride] float32; borrowed from the caller */
     size_t x_stride; /* in floats */
     int8_t *q;       /* [n_tokens][cols rounded up to 64] */
-    float *d;        /* [n_tokens][blocks of 32] */
-    int16_t *sum16;  /* [n_tokens][blocks of 16]: sum of 16 q */
+    float *d;        /* [n_tokens][blocks of 16], as many as fill blocks of 32 */
+    float *bias;     /* [n_tokens][blocks of 32]: the sum of 32 q * d */
+    /* [n_tokens][blocks of 16][2]: minus the sum of the q in columns 0 and 1 of every 4, and in 2
+     * and 3: times the type's offset, this is what the sums of vector builds begin with. */
+    int16_t *minus_sum8;
 };
 size_t act_bytes(uint32_t cols, uint32_t n_tokens);
 void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tokens, const float *x,

@@ -1,8 +1,7 @@
 /* 16 lanes as two AVX2 registers, and the integer products of a tile's vectors.
  *
  * There is no VNNI here: pairs of u8 x s8 products are summed to 16 bits (vpmaddubsw), and the
- * 16-bit sums are added as long as they cannot overflow before vpmaddwd widens and scales them. So
- * a scale is held twice in each 32-bit lane ("pairs").
+ * 16-bit sums of 16 columns are added before vpmaddwd widens and scales them.
  */
 #ifndef MOED_KERNELS_LANES_AVX2_H
 #define MOED_KERNELS_LANES_AVX2_H
@@ -126,12 +125,13 @@ LANES vi vi_load(const uint8_t *p)
                 _mm256_loadu_si256((const __m256i *)(p + 32))};
 }
 
-LANES int32_t vi_fold_add(vi a)
+LANES void vi_fold_pairs(vi a, int16_t sums[2])
 {
     __m256i v8 = _mm256_add_epi32(a.lo, a.hi);
     __m128i v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
-    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0xb1));
+    sums[0] = (int16_t)_mm_cvtsi128_si32(v2);
+    sums[1] = (int16_t)_mm_extract_epi32(v2, 2);
 }
 
 LANES int32_t vi_fold_max(vi a)
@@ -171,7 +171,7 @@ LANES vi vi_set1_byte(uint8_t x)
     return (vi){_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)};
 }
 
-/* Byte j of each word as a scale: unsigned, signed. Pairs. */
+/* Bytes of each word by `order`, which names those of the first of four words; 0x80 gives zero. */
 LANES vi pick(vi words, int32_t order)
 {
     /* The next word's bytes are 4 further; a byte of 0x80 and more in the order gives zero anyway.
@@ -182,31 +182,16 @@ LANES vi pick(vi words, int32_t order)
     return (vi){_mm256_shuffle_epi8(words.lo, shuffle), _mm256_shuffle_epi8(words.hi, shuffle)};
 }
 
-LANES vi scale_unsigned(vi words, int j)
+/* Byte j of each word, unsigned. */
+LANES vf byte_float(vi words, int j)
 {
-    return pick(words, (int32_t)(0x80008000u | (uint32_t)j * 0x00010001u));
+    return vf_from_ints(pick(words, (int32_t)(0x80808000u | (uint32_t)j)));
 }
 
-/* As the factor of min_products(). */
-LANES vi min_unsigned(vi words, int j)
-{
-    return scale_unsigned(words, j);
-}
-
-/* The byte in the upper half of each 16 bits; the arithmetic shift brings its sign down. */
-LANES vi scale_signed(vi words, int j)
-{
-    vi v = pick(words, (int32_t)(0x00800080u | (uint32_t)j * 0x01000100u));
-    return (vi){_mm256_srai_epi16(v.lo, 8), _mm256_srai_epi16(v.hi, 8)};
-}
-
-/* Sum of products of unsigned quants and activations: 16-bit lanes, two for each row. The number of
- * groups that may be added before dots_scale(), by the largest product of a pair: */
-enum {
-    GROUPS_4_BITS = 8, /* 8 * 2 * 15 * 127 = 30480 */
-    GROUPS_5_BITS = 4, /* 4 * 2 * 31 * 127 = 31496 */
-    GROUPS_6_BITS = 2, /* 2 * 2 * 63 * 127 = 32004 */
-};
+/* Sums of products of unsigned quants and activations of 16 columns (4 groups): 16-bit lanes, two
+ * for each row. 5 bits: 4 * 2 * 31 * 127 = 31496 fits; so does, less the offset of 32 that the sum
+ * begins with, 6 bits: 4 * 2 * 32 * 127 = 32512, and what wraps around on the way there does not
+ * matter. */
 typedef vi dots;
 
 /* The 4 activations that meet a group, in every lane. */
@@ -216,11 +201,16 @@ LANES vi activations_load(const int8_t *q)
     return (vi){v, v};
 }
 
-/* offset: what the sum begins with, where the build can; else dots_sum() adds it. */
-LANES dots dots_start(int32_t offset)
+/* For quants that mean `offset` less; minus_sum8 is that of the activations. */
+LANES dots dots_start(const int16_t *minus_sum8, int offset)
 {
-    (void)offset;
-    return (dots){_mm256_setzero_si256(), _mm256_setzero_si256()};
+    __m256i sums;
+
+    if (offset == 0)
+        return (dots){_mm256_setzero_si256(), _mm256_setzero_si256()};
+    sums = _mm256_mullo_epi16(_mm256_set1_epi32((int32_t)load_u32(minus_sum8)),
+                              _mm256_set1_epi16((int16_t)offset));
+    return (dots){sums, sums};
 }
 
 LANES dots dots_add(dots sum, vi w, vi q)
@@ -229,42 +219,32 @@ LANES dots dots_add(dots sum, vi w, vi q)
                   _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
 }
 
-LANES vi dots_scale(dots sum, vi scale)
+/* Byte j of each word as a signed factor of dots_scaled(): twice in 32 bits. Picked into the upper
+ * half of each 16 bits; the arithmetic shift brings its sign down. */
+typedef vi factor;
+
+LANES factor factor_signed(vi words, int j)
 {
-    return (vi){_mm256_madd_epi16(sum.lo, scale.lo), _mm256_madd_epi16(sum.hi, scale.hi)};
+    vi v = pick(words, (int32_t)(0x00800080u | (uint32_t)j * 0x01000100u));
+    return (vi){_mm256_srai_epi16(v.lo, 8), _mm256_srai_epi16(v.hi, 8)};
 }
 
-LANES vi dots_sum(dots sum, int32_t offset)
+/* The integer sum times the factor. */
+LANES vf dots_scaled(dots sum, factor scale)
 {
-    return vi_add(dots_scale(sum, vi_set1(0x00010001)), vi_set1(offset));
+    return vf_from_ints(
+        (vi){_mm256_madd_epi16(sum.lo, scale.lo), _mm256_madd_epi16(sum.hi, scale.hi)});
 }
 
-/* min * (sum16[0] + sum16[1]). */
-LANES vi min_products(vi min, const int16_t *sum16)
+LANES vf dots_float(dots sum)
 {
-    vi sums = activations_load((const int8_t *)sum16);
-    return dots_scale(min, sums);
-}
-
-/* The part of Q6_K's offset that dots_start() left: isum - 32 * (scale[0] sum16[0] + scale[1] ...).
- */
-LANES int32_t q6_k_start(int16_t sum16)
-{
-    (void)sum16;
-    return 0;
-}
-
-LANES vi q6_k_finish(vi isum, vi scale_0, vi scale_1, const int16_t *sum16)
-{
-    __m256i s0 = _mm256_set1_epi16(sum16[0]), s1 = _mm256_set1_epi16(sum16[1]);
-    vi p = vi_add(dots_scale(scale_0, (vi){s0, s0}), dots_scale(scale_1, (vi){s1, s1}));
-    return vi_sub(isum, vi_left_32(p, 4)); /* a pair holds each product twice already */
+    return dots_scaled(sum, vi_set1(0x00010001));
 }
 
 /* Q8_0: |w| x sign(w) q, so that the first factor is unsigned; 2 * 128 * 127 fits 16 bits once. */
-LANES vi q8_start(int32_t sum_q)
+LANES vi q8_start(const int16_t *minus_sum8)
 {
-    (void)sum_q;
+    (void)minus_sum8;
     return vi_set1(0);
 }
 

@@ -166,12 +166,13 @@ LANES vi vi_load(const uint8_t *p)
     return _mm512_loadu_si512(p);
 }
 
-LANES int32_t vi_fold_add(vi a)
+LANES void vi_fold_pairs(vi a, int16_t sums[2])
 {
     __m256i v8 = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
     __m128i v4 = _mm_add_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256(v8, 1));
-    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(v2, _mm_shuffle_epi32(v2, 0xb1)));
+    __m128i v2 = _mm_add_epi32(v4, _mm_shuffle_epi32(v4, 0xb1));
+    sums[0] = (int16_t)_mm_cvtsi128_si32(v2);
+    sums[1] = (int16_t)_mm_extract_epi32(v2, 2);
 }
 
 LANES int32_t vi_fold_max(vi a)
@@ -216,26 +217,13 @@ LANES vi pick(vi words, uint32_t order)
                                 _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0)));
 }
 
-/* Byte j of each word as a scale in 32 bits: unsigned, signed. */
-LANES vi scale_unsigned(vi words, int j)
+/* Byte j of each word, unsigned. */
+LANES vf byte_float(vi words, int j)
 {
-    return pick(words, 0x80808000u | (uint32_t)j);
+    return vf_from_ints(pick(words, 0x80808000u | (uint32_t)j));
 }
 
-LANES vi scale_signed(vi words, int j)
-{
-    return _mm512_srai_epi32(pick(words, 0x00808080u | (uint32_t)j << 24), 24);
-}
-
-/* Twice in 32 bits, as the factor of min_products(). */
-LANES vi min_unsigned(vi words, int j)
-{
-    return pick(words, 0x80008000u | (uint32_t)j * 0x00010001u);
-}
-
-/* Sum of products of unsigned quants and activations, 32 bits a row. How many groups may be added
- * before dots_scale(): as many as share a scale. */
-enum { GROUPS_5_BITS = 8, GROUPS_6_BITS = 4 };
+/* Sums of products of unsigned quants and activations of 16 columns, 32 bits a row. */
 typedef vi dots;
 
 /* The 4 activations that meet a group, in every lane. */
@@ -244,9 +232,13 @@ LANES vi activations_load(const int8_t *q)
     return _mm512_set1_epi32((int32_t)load_u32(q));
 }
 
-LANES dots dots_start(int32_t offset)
+/* For quants that mean `offset` less; minus_sum8 is that of the activations. */
+LANES dots dots_start(const int16_t *minus_sum8, int offset)
 {
-    return _mm512_set1_epi32(offset);
+    if (offset == 0)
+        return _mm512_setzero_si512();
+    return _mm512_madd_epi16(_mm512_set1_epi32((int32_t)load_u32(minus_sum8)),
+                             _mm512_set1_epi16((int16_t)offset));
 }
 
 LANES dots dots_add(dots sum, vi w, vi q)
@@ -254,42 +246,30 @@ LANES dots dots_add(dots sum, vi w, vi q)
     return _mm512_dpbusd_epi32(sum, w, q);
 }
 
-LANES vi dots_scale(dots sum, vi scale)
+LANES vf dots_float(dots sum)
 {
-    return _mm512_mullo_epi32(sum, scale);
+    return vf_from_ints(sum);
 }
 
-LANES vi dots_sum(dots sum, int32_t offset)
+/* Byte j of each word as a signed factor of dots_scaled(). */
+typedef vf factor;
+
+LANES factor factor_signed(vi words, int j)
 {
-    (void)offset; /* it began with it */
-    return sum;
+    return vf_from_ints(_mm512_srai_epi32(pick(words, 0x00808080u | (uint32_t)j << 24), 24));
 }
 
-/* min * (sum16[0] + sum16[1]). */
-LANES vi min_products(vi min, const int16_t *sum16)
+/* The integer sum times the factor: exact in float32 (24 bits), and adding 0 makes a product of
+ * -0 the integer's 0. */
+LANES vf dots_scaled(dots sum, factor scale)
 {
-    return _mm512_madd_epi16(min, activations_load((const int8_t *)sum16));
+    return vf_fma(vf_from_ints(sum), scale, vf_set1(0));
 }
 
-/* Q6_K's quants are 0-63 and mean 32 less: the sum of 16 columns begins with what that takes away.
- */
-LANES int32_t q6_k_start(int16_t sum16)
+/* Q8_0: w + 128 is unsigned. */
+LANES vi q8_start(const int16_t *minus_sum8)
 {
-    return -32 * sum16;
-}
-
-LANES vi q6_k_finish(vi isum, vi scale_0, vi scale_1, const int16_t *sum16)
-{
-    (void)scale_0;
-    (void)scale_1;
-    (void)sum16;
-    return isum;
-}
-
-/* Q8_0: w + 128 is unsigned; the sum begins with -128 * sum_q. */
-LANES vi q8_start(int32_t sum_q)
-{
-    return _mm512_set1_epi32(-128 * sum_q);
+    return dots_start(minus_sum8, 128);
 }
 
 LANES vi q8_unsigned(vi w)

@@ -92,12 +92,14 @@ static inline float vf_fold_max(vf a)
     return a.f[0];
 }
 
-static inline int32_t vi_fold_add(vi a)
+/* The sum of lanes 0 and 1 of every 4, and that of lanes 2 and 3, both within int16. */
+static inline void vi_fold_pairs(vi a, int16_t sums[2])
 {
-    int32_t sum = 0;
+    int32_t sum[2] = {0, 0};
     for (int l = 0; l < 16; l++)
-        sum += a.i[l];
-    return sum;
+        sum[l % 4 / 2] += a.i[l];
+    sums[0] = (int16_t)sum[0];
+    sums[1] = (int16_t)sum[1];
 }
 
 static inline int32_t vi_fold_max(vi a)

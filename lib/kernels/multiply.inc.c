@@ -20,7 +20,8 @@
 struct views {
     const int8_t *q[TOKENS_MAX];
     const float *d[TOKENS_MAX];
-    const int16_t *sum16[TOKENS_MAX];
+    const float *bias[TOKENS_MAX];
+    const int16_t *minus_sum8[TOKENS_MAX];
     const float *x[TOKENS_MAX];
 };
 
@@ -46,105 +47,49 @@ LANES vi odd_group(vi nibbles)
     return vi_and(vi_right_16(nibbles, 4), vi_set1_byte(0x0f));
 }
 
-/* acc = fmaf((float)isum, d_weight * d_x, acc). */
-LANES vf add_products(vf acc, vi isum, vf d, float d_x)
+/* acc = fmaf(p, w, acc), p = fmaf(i1, d_x1, i0 * d_x0). */
+LANES vf add_products(vf acc, vf i0, vf i1, const float d_x[2], vf w)
 {
-    return vf_fma(vf_from_ints(isum), vf_mul(d, vf_set1(d_x)), acc);
+    return vf_fma(vf_fma(i1, vf_set1(d_x[1]), vf_mul(i0, vf_set1(d_x[0]))), w, acc);
 }
 
-/* One tile each: adds the tile's columns, which begin at block b of 32, to acc[t]. */
-LANES void q8_0_tile(const uint8_t *tile, const struct views *v, uint32_t b, const int T, vf *acc)
+/* Two groups, the columns from col: their products into the sums. */
+LANES void add_groups(dots *sum, vi even, vi odd, const struct views *v, size_t col, const int T)
 {
-    vf d = vf_load_halves(tile);
-    vi isum[TOKENS_MAX];
-
-    EACH_TOKEN isum[t] = q8_start(v->sum16[t][2 * b] + v->sum16[t][2 * b + 1]);
-    UNROLL for (unsigned g = 0; g < 8; g++)
+    EACH_TOKEN
     {
-        vi w = load_quants(tile + Q8_0_QUANTS + g * TILE_VECTOR, T);
-        vi w_unsigned = q8_unsigned(w);
-        EACH_TOKEN isum[t] =
-            q8_add(isum[t], w_unsigned, w, activations_load(v->q[t] + 32 * b + 4 * g));
+        sum[t] = dots_add(sum[t], even, activations_load(v->q[t] + col));
+        sum[t] = dots_add(sum[t], odd, activations_load(v->q[t] + col + 4));
     }
-    EACH_TOKEN acc[t] = add_products(acc[t], isum[t], d, v->d[t][b]);
 }
 
-LANES void q4_0_tile(const uint8_t *tile, const struct views *v, uint32_t b, const int T, vf *acc)
+/* The *_16 functions: the integer sums of 16 columns from col, as floats, to i[t]. */
+LANES void q8_16(const uint8_t *quants, const struct views *v, size_t col, const int T, vf *i)
 {
-    vf d = vf_load_halves(tile);
-    int32_t offset[TOKENS_MAX];
+    vi sum[TOKENS_MAX];
+
+    EACH_TOKEN sum[t] = q8_start(v->minus_sum8[t] + col / 8);
+    UNROLL for (unsigned g = 0; g < 4; g++)
+    {
+        vi w = load_quants(quants + g * TILE_VECTOR, T);
+        vi w_unsigned = q8_unsigned(w);
+        EACH_TOKEN sum[t] = q8_add(sum[t], w_unsigned, w, activations_load(v->q[t] + col + 4 * g));
+    }
+    EACH_TOKEN i[t] = vf_from_ints(sum[t]);
+}
+
+LANES void q4_16(const uint8_t *quants, int offset, const struct views *v, size_t col, const int T,
+                 vf *i)
+{
     dots sum[TOKENS_MAX];
 
-    EACH_TOKEN offset[t] = -8 * (v->sum16[t][2 * b] + v->sum16[t][2 * b + 1]);
-    EACH_TOKEN sum[t] = dots_start(offset[t]);
-    UNROLL for (unsigned n = 0; n < 4; n++)
+    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, offset);
+    UNROLL for (unsigned n = 0; n < 2; n++)
     {
-        vi w = load_quants(tile + Q4_0_QUANTS + n * TILE_VECTOR, T);
-        vi even = even_group(w), odd = odd_group(w);
-        EACH_TOKEN
-        {
-            const int8_t *q = v->q[t] + 32 * b + 8 * n;
-            sum[t] = dots_add(sum[t], even, activations_load(q));
-            sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
-        }
+        vi w = load_quants(quants + n * TILE_VECTOR, T);
+        add_groups(sum, even_group(w), odd_group(w), v, col + 8 * n, T);
     }
-    EACH_TOKEN acc[t] = add_products(acc[t], dots_sum(sum[t], offset[t]), d, v->d[t][b]);
-}
-
-/* The scales and minima of Q4_K and Q5_K, a byte each in the words of a row: [0] of sub-blocks 0-3,
- * [1] of 4-7, whose upper two bits the file keeps in the bytes of the first four. */
-struct k_scales {
-    vi scale[2], min[2];
-};
-
-LANES struct k_scales k_scales_load(const uint8_t *p)
-{
-    vi s = vi_load(p), m = vi_load(p + TILE_VECTOR), low = vi_load(p + 2 * TILE_VECTOR);
-    vi six = vi_set1_byte(0x3f), four = vi_set1_byte(0x0f), high = vi_set1_byte(0x30);
-
-    return (struct k_scales){
-        .scale = {vi_and(s, six), vi_or(vi_and(low, four), vi_and(vi_right_16(s, 2), high))},
-        .min = {vi_and(m, six),
-                vi_or(vi_and(vi_right_16(low, 4), four), vi_and(vi_right_16(m, 2), high))},
-    };
-}
-
-/* A whole sub-block's columns met its scale and minimum: into the sums. */
-LANES vf add_k_products(vf acc, vi isum, vi min, vf d, vf dmin, const struct views *v, int t,
-                        uint32_t b)
-{
-    vf d_x = vf_set1(v->d[t][b]);
-
-    acc = vf_fma(vf_from_ints(isum), vf_mul(d, d_x), acc);
-    return vf_fnma(vf_from_ints(min_products(min, v->sum16[t] + 2 * b)), vf_mul(dmin, d_x), acc);
-}
-
-LANES void q4_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, const int T, vf *acc)
-{
-    vf d = vf_load_halves(tile), dmin = vf_load_halves(tile + K_MINS);
-    struct k_scales s = k_scales_load(tile + K_SCALES);
-    const uint8_t *quants = tile + K_QUANTS;
-
-    for (int sub = 0; sub < 8; sub++, b++, quants += Q4_K_SUB) {
-        vi scale = scale_unsigned(s.scale[sub / 4], sub % 4);
-        vi min = min_unsigned(s.min[sub / 4], sub % 4);
-        dots sum[TOKENS_MAX];
-
-        EACH_TOKEN sum[t] = dots_start(0);
-        UNROLL for (unsigned n = 0; n < 4; n++)
-        {
-            vi w = load_quants(quants + n * TILE_VECTOR, T);
-            vi even = even_group(w), odd = odd_group(w);
-            EACH_TOKEN
-            {
-                const int8_t *q = v->q[t] + 32 * b + 8 * n;
-                sum[t] = dots_add(sum[t], even, activations_load(q));
-                sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
-            }
-        }
-        EACH_TOKEN acc[t] =
-            add_k_products(acc[t], dots_scale(sum[t], scale), min, d, dmin, v, t, b);
-    }
+    EACH_TOKEN i[t] = dots_float(sum[t]);
 }
 
 /* Bit g of each byte as bit 4. */
@@ -154,39 +99,21 @@ LANES vi fifth_bit(vi high, int g)
     return vi_and(moved, vi_set1_byte(0x10));
 }
 
-LANES void q5_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, const int T, vf *acc)
+/* first: which group of the 32 columns these begin with, 0 or 4. */
+LANES void q5_16(const uint8_t *nibbles, vi high, int first, const struct views *v, size_t col,
+                 const int T, vf *i)
 {
-    vf d = vf_load_halves(tile), dmin = vf_load_halves(tile + K_MINS);
-    struct k_scales s = k_scales_load(tile + K_SCALES);
-    const uint8_t *quants = tile + K_QUANTS;
+    dots sum[TOKENS_MAX];
 
-    for (int sub = 0; sub < 8; sub++, b++, quants += Q5_K_SUB) {
-        vi scale = scale_unsigned(s.scale[sub / 4], sub % 4);
-        vi min = min_unsigned(s.min[sub / 4], sub % 4);
-        vi high = load_quants(quants + 4 * TILE_VECTOR, T);
-        dots sum[TOKENS_MAX];
-        vi isum[TOKENS_MAX];
-
-        UNROLL for (int g = 0; g < 8; g += 2)
-        {
-            vi w = load_quants(quants + g / 2 * TILE_VECTOR, T);
-            vi even = vi_or(even_group(w), fifth_bit(high, g));
-            vi odd = vi_or(odd_group(w), fifth_bit(high, g + 1));
-            EACH_TOKEN
-            {
-                const int8_t *q = v->q[t] + 32 * b + 4 * g;
-                if (g % GROUPS_5_BITS == 0)
-                    sum[t] = dots_start(0);
-                sum[t] = dots_add(sum[t], even, activations_load(q));
-                sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
-                if (g + 2 == GROUPS_5_BITS)
-                    isum[t] = dots_scale(sum[t], scale);
-                else if (g + 2 == 8)
-                    isum[t] = vi_add(isum[t], dots_scale(sum[t], scale));
-            }
-        }
-        EACH_TOKEN acc[t] = add_k_products(acc[t], isum[t], min, d, dmin, v, t, b);
+    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 0);
+    UNROLL for (int g = 0; g < 4; g += 2)
+    {
+        vi w = load_quants(nibbles + g / 2 * TILE_VECTOR, T);
+        vi even = vi_or(even_group(w), fifth_bit(high, first + g));
+        vi odd = vi_or(odd_group(w), fifth_bit(high, first + g + 1));
+        add_groups(sum, even, odd, v, col + 4 * (size_t)g, T);
     }
+    EACH_TOKEN i[t] = dots_float(sum[t]);
 }
 
 /* Bits 2g and 2g + 1 of each byte as bits 4 and 5; g is 0-3. */
@@ -196,55 +123,128 @@ LANES vi sixth_bits(vi high, int g)
     return vi_and(moved, vi_set1_byte(0x30));
 }
 
-/* 16 columns: adds scale * (their dot products) to isum[t]. */
-LANES void q6_k_half(const uint8_t *nibbles, vi high, vi scale, const struct views *v, uint32_t col,
-                     const int T, vi *isum)
+LANES void q6_16(const uint8_t *nibbles, const uint8_t *high_bits, factor scale,
+                 const struct views *v, size_t col, const int T, vf *i)
 {
+    vi high = load_quants(high_bits, T);
     dots sum[TOKENS_MAX];
 
+    EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 32);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
         vi w = load_quants(nibbles + g / 2 * TILE_VECTOR, T);
         vi even = vi_or(even_group(w), sixth_bits(high, g));
         vi odd = vi_or(odd_group(w), sixth_bits(high, g + 1));
-        EACH_TOKEN
-        {
-            const int8_t *q = v->q[t] + col + 4 * g;
-            if (g % GROUPS_6_BITS == 0)
-                sum[t] = dots_start(q6_k_start(v->sum16[t][col / 16]));
-            sum[t] = dots_add(sum[t], even, activations_load(q));
-            sum[t] = dots_add(sum[t], odd, activations_load(q + 4));
-            if ((g + 2) % GROUPS_6_BITS == 0)
-                isum[t] = vi_add(isum[t], dots_scale(sum[t], scale));
-        }
+        add_groups(sum, even, odd, v, col + 4 * (size_t)g, T);
+    }
+    EACH_TOKEN i[t] = dots_scaled(sum[t], scale);
+}
+
+/* One tile each: adds the tile's columns, which begin at block b of 32, to acc[t]. */
+LANES void q8_0_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
+{
+    vf i0[TOKENS_MAX], i1[TOKENS_MAX], d;
+
+    q8_16(tile + Q8_0_QUANTS, v, 32 * b, T, i0);
+    q8_16(tile + Q8_0_QUANTS + 4 * TILE_VECTOR, v, 32 * b + 16, T, i1);
+    d = vf_load_halves(tile);
+    EACH_TOKEN acc[t] = add_products(acc[t], i0[t], i1[t], v->d[t] + 2 * b, d);
+}
+
+LANES void q4_0_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
+{
+    vf i0[TOKENS_MAX], i1[TOKENS_MAX], d;
+
+    q4_16(tile + Q4_0_QUANTS, 8, v, 32 * b, T, i0);
+    q4_16(tile + Q4_0_QUANTS + 2 * TILE_VECTOR, 8, v, 32 * b + 16, T, i1);
+    d = vf_load_halves(tile);
+    EACH_TOKEN acc[t] = add_products(acc[t], i0[t], i1[t], v->d[t] + 2 * b, d);
+}
+
+/* The scales and minima of Q4_K and Q5_K, a byte each in the words of a row: [0] of sub-blocks 0-3,
+ * [1] of 4-7, whose upper two bits the file keeps in the bytes of the first four. */
+struct k_scales {
+    vf d, dmin;
+    vi scale[2], min[2];
+};
+
+LANES struct k_scales k_scales_load(const uint8_t *tile)
+{
+    const uint8_t *p = tile + K_SCALES;
+    vi s = vi_load(p), m = vi_load(p + TILE_VECTOR), low = vi_load(p + 2 * TILE_VECTOR);
+    vi six = vi_set1_byte(0x3f), four = vi_set1_byte(0x0f), high = vi_set1_byte(0x30);
+
+    return (struct k_scales){
+        .d = vf_load_halves(tile),
+        .dmin = vf_load_halves(tile + K_MINS),
+        .scale = {vi_and(s, six), vi_or(vi_and(low, four), vi_and(vi_right_16(s, 2), high))},
+        .min = {vi_and(m, six),
+                vi_or(vi_and(vi_right_16(low, 4), four), vi_and(vi_right_16(m, 2), high))},
+    };
+}
+
+/* The columns of sub-block `sub`, block b of the activations, met its scale and minimum. */
+LANES void add_k_products(const struct k_scales *s, int sub, const struct views *v, size_t b,
+                          const int T, const vf *i0, const vf *i1, vf *acc)
+{
+    vf scale = vf_mul(s->d, byte_float(s->scale[sub / 4], sub % 4));
+    vf min = vf_mul(s->dmin, byte_float(s->min[sub / 4], sub % 4));
+
+    EACH_TOKEN
+    {
+        acc[t] = add_products(acc[t], i0[t], i1[t], v->d[t] + 2 * b, scale);
+        acc[t] = vf_fnma(min, vf_set1(v->bias[t][b]), acc[t]);
     }
 }
 
-LANES void q6_k_tile(const uint8_t *tile, const struct views *v, uint32_t b, const int T, vf *acc)
+LANES void q4_k_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
+{
+    struct k_scales s = k_scales_load(tile);
+    const uint8_t *quants = tile + K_QUANTS;
+
+    for (int sub = 0; sub < 8; sub++, b++, quants += Q4_K_SUB) {
+        vf i0[TOKENS_MAX], i1[TOKENS_MAX];
+
+        q4_16(quants, 0, v, 32 * b, T, i0);
+        q4_16(quants + 2 * TILE_VECTOR, 0, v, 32 * b + 16, T, i1);
+        add_k_products(&s, sub, v, b, T, i0, i1, acc);
+    }
+}
+
+LANES void q5_k_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
+{
+    struct k_scales s = k_scales_load(tile);
+    const uint8_t *quants = tile + K_QUANTS;
+
+    for (int sub = 0; sub < 8; sub++, b++, quants += Q5_K_SUB) {
+        vi high = load_quants(quants + 4 * TILE_VECTOR, T);
+        vf i0[TOKENS_MAX], i1[TOKENS_MAX];
+
+        q5_16(quants, high, 0, v, 32 * b, T, i0);
+        q5_16(quants + 2 * TILE_VECTOR, high, 4, v, 32 * b + 16, T, i1);
+        add_k_products(&s, sub, v, b, T, i0, i1, acc);
+    }
+}
+
+LANES void q6_k_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
 {
     vf d = vf_load_halves(tile);
     const uint8_t *quants = tile + Q6_K_QUANTS;
 
     for (int sub = 0; sub < 8; sub++, b++, quants += Q6_K_SUB) {
         vi scales = vi_load(tile + Q6_K_SCALES + sub / 2 * TILE_VECTOR);
-        vi scale_0 = scale_signed(scales, 2 * (sub % 2));
-        vi scale_1 = scale_signed(scales, 2 * (sub % 2) + 1);
-        vi isum[TOKENS_MAX];
+        factor scale_0 = factor_signed(scales, 2 * (sub % 2));
+        factor scale_1 = factor_signed(scales, 2 * (sub % 2) + 1);
+        vf i0[TOKENS_MAX], i1[TOKENS_MAX];
 
-        EACH_TOKEN isum[t] = vi_set1(0);
-        q6_k_half(quants, load_quants(quants + 4 * TILE_VECTOR, T), scale_0, v, 32 * b, T, isum);
-        q6_k_half(quants + 2 * TILE_VECTOR, load_quants(quants + 5 * TILE_VECTOR, T), scale_1, v,
-                  32 * b + 16, T, isum);
-        EACH_TOKEN
-        {
-            vi sum = q6_k_finish(isum[t], scale_0, scale_1, v->sum16[t] + 2 * b);
-            acc[t] = add_products(acc[t], sum, d, v->d[t][b]);
-        }
+        q6_16(quants, quants + 4 * TILE_VECTOR, scale_0, v, 32 * b, T, i0);
+        q6_16(quants + 2 * TILE_VECTOR, quants + 5 * TILE_VECTOR, scale_1, v, 32 * b + 16, T, i1);
+        EACH_TOKEN acc[t] = add_products(acc[t], i0[t], i1[t], v->d[t] + 2 * b, d);
     }
 }
 
 /* All tiles of a tile row: the sums of 256 columns in order. */
-typedef void tile_function(const uint8_t *tile, const struct views *v, uint32_t b, const int T,
+typedef void tile_function(const uint8_t *tile, const struct views *v, size_t b, const int T,
                            vf *acc);
 typedef void row_function(const uint8_t *tile_row, uint32_t cols, const struct views *v, vf *y);
 
@@ -391,8 +391,9 @@ static void views_of(const struct activations *a, const uint32_t *tokens, uint32
         size_t token = act_token(tokens, first + i);
 
         v->q[i] = a->q + token * act_q_stride(a->cols);
-        v->d[i] = a->d + token * blocks;
-        v->sum16[i] = a->sum16 + token * 2 * blocks;
+        v->d[i] = a->d + token * 2 * blocks;
+        v->bias[i] = a->bias + token * blocks;
+        v->minus_sum8[i] = a->minus_sum8 + token * 4 * blocks;
         v->x[i] = a->x + token * a->x_stride;
     }
 }

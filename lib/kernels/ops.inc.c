@@ -75,30 +75,37 @@ static inline float block_scale(int32_t max_bits, float *inverse)
     return d;
 }
 
-static void quantize_block(const float *x, int8_t *q, float *d, int16_t sum16[2])
+/* 16 columns; returns the sum of q. */
+static inline int32_t quantize_16(const float *x, int8_t *q, float *d, int16_t minus_sum8[2])
 {
-    const vi magnitude = vi_set1(0x7fffffff);
     const vf magic = vf_set1(ROUNDING);
-    vf x0 = vf_load(x), x1 = vf_load(x + 16);
+    vf values = vf_load(x);
+    int16_t sum8[2];
     float inverse;
-    vi q0, q1;
+    vi quants;
 
-    *d = block_scale(
-        vi_fold_max(vi_max(vi_and(vf_bits(x0), magnitude), vi_and(vf_bits(x1), magnitude))),
-        &inverse);
+    *d = block_scale(vi_fold_max(vi_and(vf_bits(values), vi_set1(0x7fffffff))), &inverse);
     if (inverse == 0) {
-        memset(q, 0, 32);
-        sum16[0] = sum16[1] = 0;
-        return;
+        memset(q, 0, 16);
+        minus_sum8[0] = minus_sum8[1] = 0;
+        return 0;
     }
-    q0 = vf_bits(vf_add(vf_mul(x0, vf_set1(inverse)), magic));
-    q1 = vf_bits(vf_add(vf_mul(x1, vf_set1(inverse)), magic));
-    q0 = vi_sub(q0, vf_bits(magic));
-    q1 = vi_sub(q1, vf_bits(magic));
-    vi_store_int8(q, q0);
-    vi_store_int8(q + 16, q1);
-    sum16[0] = (int16_t)vi_fold_add(q0);
-    sum16[1] = (int16_t)vi_fold_add(q1);
+    quants = vf_bits(vf_add(vf_mul(values, vf_set1(inverse)), magic));
+    quants = vi_sub(quants, vf_bits(magic));
+    vi_store_int8(q, quants);
+    vi_fold_pairs(quants, sum8);
+    minus_sum8[0] = (int16_t)-sum8[0];
+    minus_sum8[1] = (int16_t)-sum8[1];
+    return sum8[0] + sum8[1];
+}
+
+static void quantize_block(const float *x, int8_t *q, float d[2], float *bias,
+                           int16_t minus_sum8[4])
+{
+    float sum_0 = (float)quantize_16(x, q, &d[0], minus_sum8);
+    float sum_1 = (float)quantize_16(x + 16, q + 16, &d[1], minus_sum8 + 2);
+
+    *bias = fmaf(sum_1, d[1], sum_0 * d[0]);
 }
 
 static void quantize(struct activations *a, uint32_t first, uint32_t count)
@@ -108,16 +115,18 @@ static void quantize(struct activations *a, uint32_t first, uint32_t count)
     for (uint32_t t = first; t < first + count; t++) {
         const float *x = a->x + t * a->x_stride;
         int8_t *q = a->q + t * act_q_stride(a->cols);
-        float *d = a->d + (size_t)t * blocks;
-        int16_t *sum16 = a->sum16 + (size_t)t * 2 * blocks;
+        size_t row = (size_t)t * blocks;
 
-        for (uint32_t b = 0; b < a->cols / 32; b++)
-            quantize_block(x + 32 * b, q + 32 * b, d + b, sum16 + 2 * b);
-        if (a->cols % 32 != 0) {
+        for (uint32_t b = 0; b < blocks; b++, row++) {
+            const float *values = x + 32 * b;
             float last[32] = {0};
 
-            memcpy(last, x + a->cols / 32 * 32, a->cols % 32 * sizeof *x);
-            quantize_block(last, q + 32 * (blocks - 1), d + blocks - 1, sum16 + 2 * (blocks - 1));
+            if (a->cols - 32 * b < 32) {
+                memcpy(last, values, (a->cols - 32 * b) * sizeof *x);
+                values = last;
+            }
+            quantize_block(values, q + 32 * b, a->d + 2 * row, a->bias + row,
+                           a->minus_sum8 + 4 * row);
         }
     }
 }

@@ -25,10 +25,11 @@ float kernels_exp(float x)
     return lanes[0];
 }
 
-/* 32 columns of one row: w = d * scale[c / 16] * (quants[c] - offset) - dmin * min. */
+/* 32 columns of one row: w = d * scale * scale_16[c / 16] * (quants[c] - offset) - dmin * min. A
+ * type has a minimum or an offset, not both. */
 struct block32 {
     float d, dmin;
-    int scale[2], min, offset;
+    int scale, scale_16[2], min, offset;
     uint8_t quants[32];
 };
 
@@ -59,7 +60,7 @@ static void read_k_scales(const uint8_t *tile, unsigned row, unsigned sub, struc
         store_u32(packed + 4 * k, tile_word(tile + K_SCALES, k, row));
     quant_k_scale_min(packed, sub, &scale, &min);
     b->dmin = half_to_float(load_u16(tile + K_MINS + 2 * row));
-    b->scale[0] = b->scale[1] = scale;
+    b->scale = scale;
     b->min = min;
 }
 
@@ -70,7 +71,7 @@ static void read_block(enum tensor_type type, const uint8_t *tile_row, unsigned 
     unsigned sub = col % 256 / 32;
     const uint8_t *tile, *quants;
 
-    *b = (struct block32){.scale = {1, 1}};
+    *b = (struct block32){.scale = 1, .scale_16 = {1, 1}};
     switch (type) {
     case TENSOR_Q8_0:
         tile = tile_row + (size_t)(col / 32) * Q8_0_TILE;
@@ -101,7 +102,7 @@ static void read_block(enum tensor_type type, const uint8_t *tile_row, unsigned 
         for (unsigned h = 0; h < 2; h++) {
             unsigned i = 2 * sub + h; /* which of the 16 scales */
             const uint8_t *scales = tile + Q6_K_SCALES + i / 4 * TILE_VECTOR + 4 * row;
-            b->scale[h] = (int8_t)scales[i % 4];
+            b->scale_16[h] = (int8_t)scales[i % 4];
         }
         read_nibbles(quants, row, b->quants);
         read_high_bits(quants + 4 * TILE_VECTOR, row, 2, 4, b->quants);
@@ -115,20 +116,20 @@ static void read_block(enum tensor_type type, const uint8_t *tile_row, unsigned 
 }
 
 /* acc and what these 32 columns add to it. */
-static float add_block(const struct block32 *b, const int8_t *q, float d_x, float acc)
+static float add_block(const struct block32 *b, const int8_t *q, const float d_x[2], float bias,
+                       float acc)
 {
-    int isum = 0, sum_q = 0;
+    int sum[2] = {0, 0};
+    float p;
 
     for (unsigned h = 0; h < 2; h++) {
-        int sum = 0;
-        for (unsigned c = 16 * h; c < 16 * h + 16; c++) {
-            sum += (b->quants[c] - b->offset) * q[c];
-            sum_q += q[c];
-        }
-        isum += b->scale[h] * sum;
+        for (unsigned c = 16 * h; c < 16 * h + 16; c++)
+            sum[h] += (b->quants[c] - b->offset) * q[c];
+        sum[h] *= b->scale_16[h];
     }
-    acc = fmaf((float)isum, b->d * d_x, acc);
-    return b->offset != 0 ? acc : fmaf(-(float)(b->min * sum_q), b->dmin * d_x, acc);
+    p = fmaf((float)sum[1], d_x[1], (float)sum[0] * d_x[0]);
+    acc = fmaf(p, b->d * (float)b->scale, acc);
+    return b->offset != 0 ? acc : fmaf(-(b->dmin * (float)b->min), bias, acc);
 }
 
 static float read_float(enum tensor_type type, const uint8_t *tile_row, unsigned row, uint32_t col)
@@ -180,10 +181,11 @@ static void row_quantized(const struct matrix *m, const uint8_t *tile_row, unsig
             read_block(m->type, tile_row, row, first + 32 * k, &b[k]);
         for (uint32_t i = 0; i < n; i++) {
             const int8_t *q = a->q + tokens[i] * act_q_stride(a->cols) + first;
-            const float *d = a->d + (size_t)tokens[i] * act_blocks(a->cols) + first / 32;
+            size_t block = (size_t)tokens[i] * act_blocks(a->cols) + first / 32;
+            const float *d = a->d + 2 * block, *bias = a->bias + block;
             float acc = 0;
             for (uint32_t k = 0; k < blocks; k++)
-                acc = add_block(&b[k], q + 32 * k, d[k], acc);
+                acc = add_block(&b[k], q + 32 * k, d + 2 * k, bias[k], acc);
             sums[i] = first == 0 ? acc : sums[i] + acc;
         }
     }

@@ -50,7 +50,7 @@ static float random_input(uint64_t *state, enum inputs kind, uint32_t column)
         return f < 0 ? -3.0f : 3.0f;
     if (kind == INPUTS_EXTREME) {
         static const float scales[] = {0, 1e-44f, 1e-38f, 1e-36f, 1e30f, 1, 1e-20f, 1e3f};
-        return f * scales[(column / 32 + *state % 2) % 8];
+        return f * scales[(column / 16 + *state % 2) % 8];
     }
     return f;
 }
@@ -94,6 +94,37 @@ static void assert_same_floats(const float *a, const float *b, size_t n, const c
     }
 }
 
+/* What every block must be, by its x. */
+static void check_quantised(const struct inputs_of *in)
+{
+    uint32_t cols = in->a.cols;
+    double bias = 0;
+
+    for (uint32_t n = 0; n < in->a.n_tokens * cols / 16; n++) {
+        uint32_t token = n / (cols / 16), col = n % (cols / 16) * 16;
+        const float *x = in->x + token * in->a.x_stride + col;
+        const int8_t *q = in->a.q + token * ((cols + 63) / 64 * 64) + col;
+        float max = 0, d = in->a.d[n];
+        int sums[2] = {0, 0};
+
+        for (int c = 0; c < 16; c++) {
+            max = fmaxf(max, fabsf(x[c]));
+            sums[c % 4 / 2] += q[c];
+        }
+        assert_int_equal(in->a.minus_sum8[2 * n], -sums[0]);
+        assert_int_equal(in->a.minus_sum8[2 * n + 1], -sums[1]);
+        assert_true(d == (isinf(1 / (max / 127)) ? 0 : max / 127));
+        for (int c = 0; c < 16; c++)
+            assert_true(d == 0 ? q[c] == 0 : fabs((double)x[c] / d - q[c]) < 0.5001);
+
+        bias = (double)d * (sums[0] + sums[1]) + (n % 2 == 0 ? 0 : bias);
+        if (n % 2 != 0) { /* each term was rounded once at most */
+            float size = 16 * 127 * fmaxf(d, in->a.d[n - 1]);
+            assert_true(fabs(in->a.bias[n / 2] - bias) <= size * 1.2e-7 + 2e-45);
+        }
+    }
+}
+
 static void test_quantize(void **state)
 {
     static const uint32_t col_counts[] = {32, 96, 256, 2048};
@@ -103,31 +134,12 @@ static void test_quantize(void **state)
             uint32_t cols = col_counts[i];
             struct inputs_of p = make_inputs(portable, cols, 3, kind, 11 + i);
 
-            for (uint32_t n = 0; n < 3 * cols / 32; n++) {
-                const float *x = p.x + n / (cols / 32) * p.a.x_stride + n % (cols / 32) * 32;
-                const int8_t *q =
-                    p.a.q + n / (cols / 32) * ((cols + 63) / 64 * 64) + n % (cols / 32) * 32;
-                float max = 0;
-                int sums[2] = {0, 0};
-
-                for (int c = 0; c < 32; c++) {
-                    max = fmaxf(max, fabsf(x[c]));
-                    sums[c / 16] += q[c];
-                }
-                assert_int_equal(p.a.sum16[2 * n], sums[0]);
-                assert_int_equal(p.a.sum16[2 * n + 1], sums[1]);
-                if (isinf(1 / (max / 127))) {
-                    assert_true(p.a.d[n] == 0);
-                    continue;
-                }
-                assert_true(p.a.d[n] == max / 127);
-                for (int c = 0; c < 32; c++)
-                    assert_true(fabs((double)x[c] / p.a.d[n] - q[c]) < 0.5001);
-            }
+            check_quantised(&p);
             for (int b = 0; b < n_builds; b++) {
                 struct inputs_of v = make_inputs(builds[b], cols, 3, kind, 11 + i);
-                assert_memory_equal(v.a.d, p.a.d, 3 * cols / 32 * sizeof(float));
-                assert_memory_equal(v.a.sum16, p.a.sum16, 3 * cols / 16 * sizeof(int16_t));
+                assert_memory_equal(v.a.d, p.a.d, 3 * cols / 16 * sizeof(float));
+                assert_memory_equal(v.a.bias, p.a.bias, 3 * cols / 32 * sizeof(float));
+                assert_memory_equal(v.a.minus_sum8, p.a.minus_sum8, 3 * cols / 8 * sizeof(int16_t));
                 for (uint32_t t = 0; t < 3; t++)
                     assert_memory_equal(v.a.q + t * ((cols + 63) / 64 * 64),
                                         p.a.q + t * ((cols + 63) / 64 * 64), cols);
@@ -144,7 +156,9 @@ static void test_quantize_ties_and_faults(void **state)
     _Alignas(TILE_ALIGN) uint8_t memory[256];
     struct activations a;
 
-    x[40] = INFINITY; /* the second block shows the fault, and not as a plausible number */
+    x[16] = -254; /* the second block of 16 has its own scale */
+    x[17] = 1;
+    x[56] = INFINITY; /* the fourth shows the fault, and not as a plausible number */
     for (int b = -1; b < n_builds; b++) {
         const struct kernels *k = b < 0 ? portable : builds[b];
 
@@ -153,7 +167,13 @@ static void test_quantize_ties_and_faults(void **state)
         k->quantize(&a, 0, 1);
         assert_memory_equal(a.q, expected, 8);
         assert_true(a.d[0] == 1);
-        assert_true(isnan(a.d[1]));
+        assert_true(a.d[1] == 2);
+        assert_int_equal(a.q[16], -127);
+        assert_int_equal(a.q[17], 0);
+        assert_true(a.d[2] == 0);
+        assert_true(isnan(a.d[3]));
+        assert_true(a.bias[0] == 130 - 254);
+        assert_true(isnan(a.bias[1]));
     }
 }
 
@@ -249,7 +269,7 @@ static void test_portable_against_float64(void **state)
                 double sum = 0, size = 0;
                 for (uint32_t c = 0; c < COLS; c++) {
                     double x = quantised ? (double)in.a.q[i * COLS + c] *
-                                               (double)in.a.d[(i * COLS + c) / 32]
+                                               (double)in.a.d[(i * COLS + c) / 16]
                                          : (double)in.x[i * in.a.x_stride + c];
                     sum += w[c] * x;
                     size += fabs(w[c] * x);
