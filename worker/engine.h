@@ -36,7 +36,7 @@ void engine_free(struct engine *g); /* after engine_stop; takes NULL */
 /* Any thread. engine_submit takes r. */
 void engine_submit(struct engine *g, struct request *r);
 void engine_cancel(struct engine *g, struct frontend *f, uint64_t id);
-/* The frontend has gone: its requests end, then frontend_release. */
+/* The frontend has gone and asks nothing more: its requests end, then frontend_release. */
 void engine_close_frontend(struct engine *g, struct frontend *f);
 /* Something changed that a paused request may wait for (an acknowledgement). */
 void engine_wake(struct engine *g);

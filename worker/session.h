@@ -47,7 +47,7 @@ void frontend_send_error(struct frontend *f, uint64_t id, enum error_code code, 
  * was not used is given back. */
 bool frontend_take_credit(struct frontend *f);
 void frontend_return_credit(struct frontend *f);
-/* The engine has no more requests of a frontend that has closed: free it (elsewhere, in time). */
+/* The engine has no more requests of a frontend that was closed: free it. */
 void frontend_release(struct frontend *f);
 
 #endif
