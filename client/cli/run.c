@@ -254,12 +254,18 @@ static int report(struct run *run)
     return CLI_OK;
 }
 
+/* A worker that dies on this very prompt would die for ever. */
+#define MAX_DEATHS 2
+
 static int answer(struct run *run)
 {
     double deadline_s = clock_s() + ASK_RETRY_S;
+    unsigned deaths = 0;
     struct moed_error error;
     bool attached;
     while (attempt(run, &attached, &error)) {
+        if (attached && deaths++ < MAX_DEATHS) /* however long it had computed */
+            deadline_s = clock_s() + ASK_RETRY_S;
         if (interrupts)
             return EXIT_INTERRUPTED;
         if (run->closed)
