@@ -121,14 +121,14 @@ static void add_expert(struct loader *l, const struct pool_plan *plan, uint32_t 
 static bool plan_pieces(struct loader *l, const struct pool_plan *plan)
 {
     const struct pool_header *h = &plan->header;
-    uint32_t n_experts = h->params.n_experts;
-    l->items = calloc(h->n_tensors + 3ull * h->n_layers * n_experts, sizeof *l->items);
+    l->items =
+        calloc(h->n_tensors + 3ull * h->n_layers * h->params.n_experts, sizeof *l->items);
     if (!l->items)
         return false;
     for (uint32_t i = 0; i < h->n_tensors; i++)
         add_dense(l, plan, i);
     for (uint32_t layer = 0; layer < h->n_layers; layer++)
-        for (uint32_t expert = 0; expert < n_experts; expert++)
+        for (uint32_t expert = 0; expert < plan->slabs[layer].n_experts; expert++)
             add_expert(l, plan, layer, expert);
     uint64_t n = 0;
     for (uint32_t i = 0; i < l->n_items; i++)

@@ -129,8 +129,9 @@ static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMap
         entry->cols = t->cols;
         return;
     }
-    const struct pool_slabs *s = &m->plan.slabs[i - h->n_tensors];
-    snprintf(name, 32, "blk.%" PRIu32 ".experts", i - h->n_tensors);
+    uint32_t layer = i - h->n_tensors + h->params.n_dense;
+    const struct pool_slabs *s = &m->plan.slabs[layer];
+    snprintf(name, 32, "blk.%" PRIu32 ".experts", layer);
     entry->name = name;
     entry->type = (char *)tensor_type_info(s->gate_type)->name;
     entry->offset = s->offset;
@@ -151,7 +152,7 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
     moed__v1__memory_map_reply__init(&map);
     const struct pool_header *h = &m->plan.header;
     map.generation = m->generation;
-    map.total = h->n_tensors + h->n_layers;
+    map.total = h->n_tensors + h->n_layers - h->params.n_dense;
     uint32_t most = request->count && request->count < MOST ? request->count : MOST;
     for (uint32_t i = request->first; i < map.total && map.n_entries < most; i++) {
         describe_entry(m, i, &entries[map.n_entries], names[map.n_entries]);

@@ -26,12 +26,19 @@ static void project(struct forward *f, const struct layer_weights *w)
     add_bias(f, f->v, w->v_bias, nv);
 }
 
-static void norm_and_rotate(const struct forward *f, float *head, const float *norm, uint32_t t)
+/* The norm (if the model has one) and the rotation of all heads of one row of q or k. */
+static void norm_and_rotate(const struct forward *f, float *heads, uint32_t n_heads,
+                            const float *norm, uint32_t t)
 {
     const struct model_params *p = f->params;
-    if (norm)
-        f->kernels->rms_norm(head, norm, p->rms_eps, p->k_dim, head);
-    rope_apply(head, p->rope_dims, f->rope + (size_t)t * p->rope_dims, p->arch->rope_neox);
+    if (norm && p->arch->qk_norm_whole)
+        f->kernels->rms_norm(heads, norm, p->rms_eps, (size_t)n_heads * p->k_dim, heads);
+    for (uint32_t i = 0; i < n_heads; i++) {
+        float *head = heads + (size_t)i * p->k_dim;
+        if (norm && p->arch->qk_norm)
+            f->kernels->rms_norm(head, norm, p->rms_eps, p->k_dim, head);
+        rope_apply(head, p->rope_dims, f->rope + (size_t)t * p->rope_dims, p->arch->rope_neox);
+    }
 }
 
 struct attention_job {
@@ -47,10 +54,8 @@ static void place_token(void *arg, unsigned thread, uint32_t t)
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[job->layer];
     (void)thread;
-    for (uint32_t head = 0; head < p->n_heads; head++)
-        norm_and_rotate(f, f->q + ((size_t)t * p->n_heads + head) * p->k_dim, w->q_norm, t);
-    for (uint32_t head = 0; head < p->n_kv_heads; head++)
-        norm_and_rotate(f, f->k + ((size_t)t * p->n_kv_heads + head) * p->k_dim, w->k_norm, t);
+    norm_and_rotate(f, f->q + (size_t)t * p->n_heads * p->k_dim, p->n_heads, w->q_norm, t);
+    norm_and_rotate(f, f->k + (size_t)t * p->n_kv_heads * p->k_dim, p->n_kv_heads, w->k_norm, t);
     const struct batch_token *b = &f->batch[t];
     size_t nk = p->n_kv_heads * p->k_dim, nv = p->n_kv_heads * p->v_dim;
     size_t at = (size_t)b->position * f->kv->row_values;

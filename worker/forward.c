@@ -36,12 +36,13 @@ static bool allocate(struct forward *f)
     f->router = floats(n * p->n_experts);
     f->selected = calloc(n * p->n_used, sizeof *f->selected);
     f->weights_of = floats(n * p->n_used);
-    f->shared_gate = floats(n * (p->d_shared + 1));
-    f->shared_up = floats(n * (p->d_shared + 1));
+    size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
+    f->ffn_gate = floats(n * width);
+    f->ffn_up = floats(n * width);
     f->shared_out = floats(n * p->d_model);
     f->shared_scale = floats(n * TILE_ROWS);
     return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
-           f->router && f->selected && f->weights_of && f->shared_gate && f->shared_up &&
+           f->router && f->selected && f->weights_of && f->ffn_gate && f->ffn_up &&
            f->shared_out && f->shared_scale;
 }
 
@@ -74,7 +75,7 @@ void forward_free(struct forward *f)
         return;
     float *all[] = {f->x,          f->h,           f->q,         f->k,
                     f->v,          f->attended,    f->scores,    f->rope,
-                    f->router,     f->weights_of,  f->shared_gate, f->shared_up,
+                    f->router,     f->weights_of,  f->ffn_gate,  f->ffn_up,
                     f->shared_out, f->shared_scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -135,27 +136,45 @@ static void route(struct forward *f, const struct layer_weights *w, const struct
                     f->weights_of + (size_t)t * p->n_used);
 }
 
-/* shared_out = sigmoid(gate . h) * down(act(gate h) * up h), while the routed experts are computed. */
+/* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
+static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
+                      const struct matrix *down, const struct activations *a, float *out,
+                      bool accumulate)
+{
+    uint32_t width = gate->rows;
+    exec_multiply(f->exec, gate, a, f->ffn_gate, width, false);
+    exec_multiply(f->exec, up, a, f->ffn_up, width, false);
+    f->kernels->gated(ACTIVATION_SILU, f->ffn_gate, f->ffn_up, f->ffn_gate, (size_t)f->n * width);
+    const struct activations *hidden =
+        exec_prepare(f->exec, 0, f->ffn_gate, width, f->n, width, weights_quantize(down));
+    exec_multiply(f->exec, down, hidden, out, f->params->d_model, accumulate);
+}
+
+/* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed experts are
+ * computed. */
 static void shared_expert(struct forward *f, const struct layer_weights *w,
                           const struct activations *a)
 {
     const struct model_params *p = f->params;
-    uint32_t width = p->d_shared;
-    exec_multiply(f->exec, &w->shared_gate, a, f->shared_gate, width, false);
-    exec_multiply(f->exec, &w->shared_up, a, f->shared_up, width, false);
-    f->kernels->gated(ACTIVATION_SILU, f->shared_gate, f->shared_up, f->shared_gate,
-                      (size_t)f->n * width);
-    if (w->shared_gate_input.tiles)
+    if (w->shared_gate_input.tiles) /* first: a is overwritten below */
         exec_multiply(f->exec, &w->shared_gate_input, a, f->shared_scale, 1, false);
-    const struct activations *hidden = exec_prepare(f->exec, 0, f->shared_gate, width, f->n, width,
-                                                    weights_quantize(&w->shared_down));
-    exec_multiply(f->exec, &w->shared_down, hidden, f->shared_out, p->d_model, false);
+    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, a, f->shared_out, false);
     for (uint32_t t = 0; t < f->n && w->shared_gate_input.tiles; t++) {
         float scale = 1.0f / (1.0f + kernels_exp(-f->shared_scale[t]));
         float *row = f->shared_out + (size_t)t * p->d_model;
         for (uint32_t i = 0; i < p->d_model; i++)
             row[i] *= scale;
     }
+}
+
+/* A layer without experts: x += FFN of the normed x. */
+static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
+{
+    uint32_t d = f->params->d_model;
+    norm_rows(f, w->ffn_norm);
+    bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
+    const struct activations *a = exec_prepare(f->exec, 0, f->h, d, f->n, d, quantize);
+    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, a, f->x, true);
 }
 
 struct combine_job {
@@ -234,7 +253,10 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
         norm_rows(f, f->weights->layers[layer].attn_norm);
         forward_attention(f, layer);
-        run_experts(f, layer);
+        if (layer < p->n_dense)
+            run_dense_ffn(f, &f->weights->layers[layer]);
+        else
+            run_experts(f, layer);
     }
     norm_rows(f, f->weights->output_norm);
     return f->h;

@@ -28,7 +28,7 @@ struct forward {
     float *router;             /* [n][n_experts] */
     uint32_t *selected;        /* [n][n_used] */
     float *weights_of;         /* [n][n_used] */
-    float *shared_gate, *shared_up; /* [n][d_shared] */
+    float *ffn_gate, *ffn_up;  /* [n][the wider of d_shared and d_dense] */
     float *shared_out;         /* [n][d_model] */
     float *shared_scale;       /* [n] */
 };

@@ -75,9 +75,9 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
 
 static uint32_t widest(const struct model_params *p)
 {
-    uint32_t widths[] = {p->d_model, p->n_heads * p->v_dim, p->d_shared, p->d_expert};
+    uint32_t widths[] = {p->d_model, p->n_heads * p->v_dim, p->d_shared, p->d_expert, p->d_dense};
     uint32_t most = 0;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         most = widths[i] > most ? widths[i] : most;
     return most;
 }

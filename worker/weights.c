@@ -52,9 +52,10 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
 #define NAME(suffix) (snprintf(name, sizeof name, "blk.%" PRIu32 "." suffix, layer), name)
     w->attn_norm = vector(b, NAME("attn_norm.weight"), false, p->d_model);
     w->ffn_norm = vector(b, NAME("ffn_norm.weight"), false, p->d_model);
-    if (p->arch->qk_norm) {
-        w->q_norm = vector(b, NAME("attn_q_norm.weight"), false, p->k_dim);
-        w->k_norm = vector(b, NAME("attn_k_norm.weight"), false, p->k_dim);
+    if (p->arch->qk_norm || p->arch->qk_norm_whole) {
+        bool whole = p->arch->qk_norm_whole;
+        w->q_norm = vector(b, NAME("attn_q_norm.weight"), false, whole ? q_rows : p->k_dim);
+        w->k_norm = vector(b, NAME("attn_k_norm.weight"), false, whole ? k_rows : p->k_dim);
     }
     w->q = matrix(b, NAME("attn_q.weight"), false, q_rows, p->d_model);
     w->k = matrix(b, NAME("attn_k.weight"), false, k_rows, p->d_model);
@@ -63,6 +64,12 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     w->q_bias = vector(b, NAME("attn_q.bias"), true, q_rows);
     w->k_bias = vector(b, NAME("attn_k.bias"), true, k_rows);
     w->v_bias = vector(b, NAME("attn_v.bias"), true, v_rows);
+    if (layer < p->n_dense) {
+        w->dense_gate = matrix(b, NAME("ffn_gate.weight"), false, p->d_dense, p->d_model);
+        w->dense_up = matrix(b, NAME("ffn_up.weight"), false, p->d_dense, p->d_model);
+        w->dense_down = matrix(b, NAME("ffn_down.weight"), false, p->d_model, p->d_dense);
+        return;
+    }
     w->router = matrix(b, NAME("ffn_gate_inp.weight"), false, p->n_experts, p->d_model);
     if (p->d_shared) {
         w->shared_gate = matrix(b, NAME("ffn_gate_shexp.weight"), false, p->d_shared, p->d_model);
@@ -72,8 +79,8 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
             w->shared_gate_input =
                 matrix(b, NAME("ffn_gate_inp_shexp.weight"), false, 1, p->d_model);
     }
-#undef NAME
 }
+#undef NAME
 
 enum error_code weights_bind(const struct pool_map *map, struct model_weights *out,
                              struct error *e)

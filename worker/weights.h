@@ -13,6 +13,7 @@ struct layer_weights {
     struct matrix router;                  /* [n_experts][d_model] */
     struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
     struct matrix shared_gate_input;                   /* one row; tiles NULL: none */
+    struct matrix dense_gate, dense_up, dense_down; /* of a layer without experts, which has none of the above */
 };
 
 struct model_weights {

@@ -24,7 +24,7 @@ static void print_expert_types(const struct inspect *x)
     const struct pool_header *h = &x->plan.header;
     const char *last = NULL;
     printf("expert types    ");
-    for (uint32_t layer = 0; layer < h->n_layers; layer++) {
+    for (uint32_t layer = h->params.n_dense; layer < h->n_layers; layer++) {
         const struct pool_slabs *s = &x->plan.slabs[layer];
         char types[64];
         snprintf(types, sizeof types, "%s/%s/%s", tensor_type_info(s->gate_type)->name,
@@ -49,7 +49,10 @@ static void print_params(const struct inspect *x)
     printf("name            %s\n", p->name);
     printf("architecture    %s\n", h->arch);
     printf("parameters      %.2f billion\n", (double)h->parameters * 1e-9);
-    printf("layers          %" PRIu32 "\n", p->n_layers);
+    printf("layers          %" PRIu32, p->n_layers);
+    if (p->n_dense)
+        printf(", the first %" PRIu32 " dense, width %" PRIu32, p->n_dense, p->d_dense);
+    printf("\n");
     printf("hidden          %" PRIu32 "\n", p->d_model);
     printf("heads           %" PRIu32 " of %" PRIu32 ", %" PRIu32 " for keys and values\n",
            p->n_heads, p->k_dim, p->n_kv_heads);
@@ -65,7 +68,7 @@ static void print_params(const struct inspect *x)
 static void print_needs(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
-    const struct pool_slabs *s = &x->plan.slabs[0];
+    const struct pool_slabs *s = &x->plan.slabs[h->params.n_dense]; /* the first with experts */
     uint64_t kv = memory_kv_bytes_a_token(&h->params);
     uint64_t available = memory_available_bytes();
     printf("one expert      %.2f MB in %" PRIu32 " segment%s of %.2f MB\n",
@@ -124,7 +127,7 @@ static void print_json(const struct inspect *x)
                   ", \"segments\": %" PRIu32 ", \"segment_bytes\": %" PRIu64
                   ", \"kv_bytes_per_token\": %" PRIu64 "}\n",
                   h->file_bytes, h->bytes, h->expert_bytes, h->dense_bytes,
-                  x->plan.slabs[0].n_segments, x->plan.slabs[0].segment_bytes,
+                  x->plan.slabs[p->n_dense].n_segments, x->plan.slabs[p->n_dense].segment_bytes,
                   memory_kv_bytes_a_token(p));
     if (!b.failed)
         fwrite(b.data, 1, b.len, stdout);

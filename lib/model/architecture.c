@@ -27,6 +27,21 @@ static const struct architecture architectures[] = {
         .tied_output = true,
         .expert_width_key = "expert_feed_forward_length",
     },
+    {
+        .name = "olmoe",
+        .models = "OLMoE-1B-7B",
+        .rope_neox = true,
+        .qk_norm_whole = true,
+    },
+    {
+        .name = "deepseek",
+        .models = "DeepSeek-MoE-16B",
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
 };
 
 const struct architecture *architecture_find(const char *name, unsigned long len)
@@ -39,5 +54,5 @@ const struct architecture *architecture_find(const char *name, unsigned long len
 
 const char *architecture_names(void)
 {
-    return "llama (with experts), qwen2moe, qwen3moe";
+    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek";
 }

@@ -166,12 +166,61 @@ static void read_experts(struct reader *r, struct model_params *p)
         p->d_expert = read_u32(r, key + strlen(r->arch) + 1, MAX_WIDTH);
     else /* older qwen2moe files give the width of all activated experts together */
         p->d_expert = read_u32(r, "feed_forward_length", MAX_WIDTH) / p->n_used;
-    if (p->arch->shared_expert)
+    if (p->arch->shared_count_key) {
+        uint32_t n_shared = read_u32(r, p->arch->shared_count_key, MAX_EXPERTS);
+        p->d_shared = check_range(r, p->arch->shared_count_key, n_shared * p->d_expert, MAX_WIDTH);
+    } else if (p->arch->shared_expert)
         p->d_shared = read_u32_or(r, "expert_shared_feed_forward_length",
                                   p->d_expert * p->n_used, MAX_WIDTH);
     p->weights_scale = read_f32_or(r, "expert_weights_scale", 1.0f, 0.0f, 1e6f);
     if (p->weights_scale == 0.0f) /* the converters' way to say none */
         p->weights_scale = 1.0f;
+}
+
+/* What the router can do in other models and moed does not: refused, rather than computed wrongly. */
+static void refuse_other_routers(struct reader *r, const struct model_params *p)
+{
+    static const struct {
+        const char *suffix, *what;
+        uint32_t absent, most;
+    } known[] = {{"expert_gating_func", "a gate other than softmax", 1, 1},
+                 {"expert_group_count", "groups of experts", 1, 1}};
+    char key[96];
+    for (int i = 0; i < 2; i++) {
+        uint32_t value = 0;
+        key_of(r, known[i].suffix, key);
+        if (!r->failed)
+            r->failed = gguf_get_u32_or(r->g, key, known[i].absent, &value, r->e);
+        if (!r->failed && value > known[i].most)
+            r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                                  "%s: key '%s' is %" PRIu32 ": moed does not compute %s",
+                                  gguf_path(r->g, 0), key, value, known[i].what);
+    }
+    bool renormalise = p->arch->renormalise;
+    key_of(r, "expert_weights_norm", key);
+    if (!r->failed)
+        r->failed = gguf_get_bool_or(r->g, key, renormalise, &renormalise, r->e);
+    if (!r->failed && renormalise != p->arch->renormalise)
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: key '%s' is %s, which moed does not compute for architecture %s",
+                              gguf_path(r->g, 0), key, renormalise ? "true" : "false",
+                              p->arch->name);
+}
+
+static void read_leading_dense(struct reader *r, struct model_params *p)
+{
+    char key[96];
+    key_of(r, "leading_dense_block_count", key);
+    if (r->failed || !p->arch->leading_dense)
+        return;
+    r->failed = gguf_get_u32_or(r->g, key, 0, &p->n_dense, r->e);
+    if (!r->failed && p->n_dense >= p->n_layers)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s' is %" PRIu32 ": expected less than the %" PRIu32
+                              " layers there are",
+                              gguf_path(r->g, 0), key, p->n_dense, p->n_layers);
+    if (p->n_dense)
+        p->d_dense = read_u32(r, "feed_forward_length", MAX_WIDTH);
 }
 
 /* The vocabulary's size is that of the embedding: files pad it beyond their token list. */
@@ -207,6 +256,8 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_rope_scaling(&r, &p);
     p.rms_eps = read_f32_or(&r, "attention.layer_norm_rms_epsilon", 1e-6f, 0.0f, 1.0f);
     read_experts(&r, &p);
+    refuse_other_routers(&r, &p);
+    read_leading_dense(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)
         return r.failed;

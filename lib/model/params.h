@@ -22,6 +22,8 @@ struct model_params {
     uint32_t n_experts, n_used; /* routed experts a layer; activated a token */
     uint32_t d_expert;          /* an expert's intermediate width */
     uint32_t d_shared;          /* the shared expert's, 0: none */
+    uint32_t n_dense;           /* leading layers without experts */
+    uint32_t d_dense;           /* the width of their FFN */
     float weights_scale;        /* routed weights are multiplied by it */
     uint32_t vocab;
     uint32_t context_trained;

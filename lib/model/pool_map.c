@@ -49,9 +49,11 @@ static enum error_code check_tensor(const struct pool_header *h, const struct po
     return sane ? ERROR_OK : nonsense(e, "a dense tensor");
 }
 
-static enum error_code check_slabs(const struct pool_header *h, const struct pool_slabs *s,
-                                   struct error *e)
+static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
+                                   const struct pool_slabs *s, struct error *e)
 {
+    if (layer < h->params.n_dense)
+        return s->n_experts == 0 ? ERROR_OK : nonsense(e, "a dense layer's slabs");
     bool sane = s->n_experts == h->params.n_experts && s->d_model == h->params.d_model &&
                 s->n_segments >= 1 && s->n_segments <= POOL_MAX_SEGMENTS && s->segment_width >= 1 &&
                 tensor_type_info(s->gate_type) && tensor_type_info(s->up_type) &&
@@ -75,7 +77,7 @@ enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map 
     for (uint32_t i = 0; !code && i < h->n_tensors; i++)
         code = check_tensor(h, &map.tensors[i], e);
     for (uint32_t i = 0; !code && i < h->n_layers; i++)
-        code = check_slabs(h, &map.slabs[i], e);
+        code = check_slabs(h, i, &map.slabs[i], e);
     if (code)
         return code;
     map.params.arch = architecture_find(h->arch, strnlen(h->arch, sizeof h->arch));

@@ -37,7 +37,7 @@ struct pool_tensor {
 };
 _Static_assert(sizeof(struct pool_tensor) == 96, "shared layout");
 
-/* The experts of one layer. */
+/* The experts of one layer. A layer without experts has n_experts 0 and nothing else. */
 struct pool_slabs {
     uint64_t offset;        /* of expert 0's slab */
     uint64_t slab_bytes;    /* n_segments * segment_bytes */

@@ -122,11 +122,12 @@ static void plan_attention(struct planner *p, const char *blk)
     }
     snprintf(name, sizeof name, "%s.attn_output.weight", blk);
     add_matrix(p, name, m->d_model, m->n_heads * m->v_dim);
-    if (m->arch->qk_norm) {
+    if (m->arch->qk_norm || m->arch->qk_norm_whole) {
+        bool whole = m->arch->qk_norm_whole;
         snprintf(name, sizeof name, "%s.attn_q_norm.weight", blk);
-        add_vector(p, name, m->k_dim, false);
+        add_vector(p, name, whole ? projections[0].rows : m->k_dim, false);
         snprintf(name, sizeof name, "%s.attn_k_norm.weight", blk);
-        add_vector(p, name, m->k_dim, false);
+        add_vector(p, name, whole ? projections[1].rows : m->k_dim, false);
     }
 }
 
@@ -204,6 +205,18 @@ static void plan_experts(struct planner *p, uint32_t layer, const char *blk)
     plan->header.parameters += 3ull * m->n_experts * m->d_expert * m->d_model;
 }
 
+static void plan_dense_ffn(struct planner *p, const char *blk)
+{
+    const struct model_params *m = p->params;
+    char name[64];
+    snprintf(name, sizeof name, "%s.ffn_gate.weight", blk);
+    add_matrix(p, name, m->d_dense, m->d_model);
+    snprintf(name, sizeof name, "%s.ffn_up.weight", blk);
+    add_matrix(p, name, m->d_dense, m->d_model);
+    snprintf(name, sizeof name, "%s.ffn_down.weight", blk);
+    add_matrix(p, name, m->d_model, m->d_dense);
+}
+
 static void plan_layer(struct planner *p, uint32_t layer)
 {
     char blk[24], name[64];
@@ -211,6 +224,10 @@ static void plan_layer(struct planner *p, uint32_t layer)
     plan_attention(p, blk);
     snprintf(name, sizeof name, "%s.ffn_norm.weight", blk);
     add_vector(p, name, p->params->d_model, false);
+    if (layer < p->params->n_dense) {
+        plan_dense_ffn(p, blk);
+        return;
+    }
     plan_experts(p, layer, blk);
     if (p->params->d_shared)
         plan_shared_expert(p, blk);
@@ -256,7 +273,8 @@ static void assign_offsets(struct planner *p)
         p->plan->tensors[i].offset = take(p, p->plan->tensors[i].bytes);
     for (uint32_t i = 0; i < h->n_layers; i++) {
         p->offset = round_up(p->offset, 4096); /* slabs are what is copied to devices: whole pages */
-        p->plan->slabs[i].offset = take(p, p->plan->slabs[i].slab_bytes * h->params.n_experts);
+        p->plan->slabs[i].offset =
+            take(p, p->plan->slabs[i].slab_bytes * p->plan->slabs[i].n_experts);
     }
     h->bytes = round_up(p->offset, 4096);
 }

@@ -153,6 +153,8 @@ static void test_split_files(void **state)
     }
 }
 
+static const char *extra_key; /* of value 2; NULL: none */
+
 /* A file with the keys of a small qwen3moe, of which one can be left out or changed. */
 static enum error_code plan_of(const char *without, const char *change, uint32_t value,
                                struct error *e)
@@ -184,6 +186,8 @@ static enum error_code plan_of(const char *without, const char *change, uint32_t
         if (!without || strcmp(without, keys[i].key) != 0)
             gguf_writer_u32(w, keys[i].key,
                             change && strcmp(change, keys[i].key) == 0 ? value : keys[i].value);
+    if (extra_key)
+        gguf_writer_u32(w, extra_key, 2);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
             if (without && strcmp(without, tensors[i].name) == 0)
@@ -235,6 +239,14 @@ static void test_plan_refuses(void **state)
         assert_int_equal(plan_of(NULL, wrong[i].what, wrong[i].value, &e), ERROR_FORMAT);
         assert_non_null(strstr(e.text, wrong[i].what));
     }
+    /* routers of other models: refused by name */
+    extra_key = "qwen3moe.expert_gating_func";
+    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, extra_key));
+    extra_key = "qwen3moe.expert_group_count";
+    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, extra_key));
+    extra_key = NULL;
     /* more layers than there are tensors for */
     assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 2, &e), ERROR_NOT_FOUND);
     assert_non_null(strstr(e.text, "blk.1."));
