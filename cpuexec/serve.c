@@ -123,7 +123,7 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
         struct expert_task_record r;
         memcpy(&r, &ch->tasks[i], sizeof r);
         if (r.expert >= slabs->n_experts || r.n_segments == 0 || r.first_segment >= slabs->n_segments ||
-            r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > ch->max_rows ||
+            r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > job->n_tokens ||
             r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total)
             return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
                              job->sequence, i);
@@ -162,18 +162,22 @@ static void count_job(const struct connection *c, const struct expert_job *job, 
     histogram_observe(k->job_seconds, (double)ns * 1e-9);
 }
 
-/* The pool computes one worker's job at a time. Waiting is progress: the worker's work is not lost. */
+/* The pool computes one worker's job at a time. Waiting is progress, for the worker's work is not lost; not for
+ * ever, though: then its worker takes it back. */
+#define MAX_WAIT_LOOKS 240 /* a minute */
+
 static void wait_turn(struct connection *c)
 {
-    for (;;) {
+    for (int looks = 0;; looks++) {
         struct timespec end;
-        clock_gettime(CLOCK_REALTIME, &end);
+        clock_gettime(CLOCK_MONOTONIC, &end);
         end.tv_nsec += EXPERT_STALL_MS / 4 * 1000000l;
         end.tv_sec += end.tv_nsec / 1000000000l;
         end.tv_nsec %= 1000000000l;
-        if (pthread_mutex_timedlock(&c->serve->compute, &end) == 0)
+        if (pthread_mutex_clocklock(&c->serve->compute, CLOCK_MONOTONIC, &end) == 0)
             return;
-        atomic_fetch_add(&c->channel.header->progress, 1);
+        if (looks < MAX_WAIT_LOOKS)
+            atomic_fetch_add(&c->channel.header->progress, 1);
     }
 }
 

@@ -244,7 +244,11 @@ static void load_piece(void *arg, unsigned thread, uint32_t index)
         }
         l->buffers[thread] = buffer;
     }
-    if (populate(l, item->target, &e) ||
+    uint64_t last = piece->first_row + piece->n_rows; /* of a whole matrix; a segment's rows are near */
+    uint64_t offset = item->segment_bytes || item->vector
+                          ? 0
+                          : last / TILE_ROWS * tile_row_bytes(item->tensor->type, item->cols);
+    if (populate(l, item->target + offset, &e) ||
         read_fully(l, item, item->source + piece->first_row * item->row_bytes, buffer, bytes, &e)) {
         fail(l, &e);
         return;

@@ -89,6 +89,16 @@ static enum error_code make_region(struct experts *x, struct link *l, struct err
     return expert_channel_attach(&l->channel, l->shm.base, l->shm.bytes, e);
 }
 
+/* Until the executor has answered the offer, or we end. */
+static enum error_code wait_for_answer(struct experts *x, struct link *l, struct error *e)
+{
+    struct pollfd fds[] = {{.fd = l->fd, .events = POLLIN}, {.fd = x->stop_fd, .events = POLLIN}};
+    int n = poll(fds, 2, ACCEPT_TIMEOUT_MS);
+    if (n > 0 && fds[0].revents)
+        return ERROR_OK;
+    return error_set(e, ERROR_TIMEOUT, "cpuexec does not answer the offer");
+}
+
 static enum error_code offer_region(struct experts *x, struct link *l, struct error *e)
 {
     struct lease_message m = {.magic = LEASE_MAGIC, .kind = EXPERT_OFFER};
@@ -96,7 +106,9 @@ static enum error_code offer_region(struct experts *x, struct link *l, struct er
     m.value[1] = x->memory->generation;
     enum error_code code = lease_send(l->fd, &m, &l->shm.fd, 1, e);
     if (!code)
-        code = lease_receive(l->fd, &m, NULL, 0, &(unsigned){0}, ACCEPT_TIMEOUT_MS, e);
+        code = wait_for_answer(x, l, e);
+    if (!code)
+        code = lease_receive(l->fd, &m, NULL, 0, &(unsigned){0}, 0, e);
     if (!code && m.kind != EXPERT_ACCEPT)
         code = error_set(e, ERROR_PROTOCOL, "the executor refused (%s)",
                          error_meaning((enum error_code)m.value[0]));
@@ -317,7 +329,8 @@ static bool send_job(struct experts *x)
     struct expert_job job = {.sequence = ++x->sequence,
                              .layer = x->layer,
                              .n_tokens = x->n_tokens,
-                             .n_tasks = x->n_tasks};
+                             .n_tasks = x->n_tasks,
+                             .flags = x->one_request ? EXPERT_JOB_ONE_REQUEST : 0};
     for (uint32_t i = 0; i < x->n_tasks; i++)
         ch->tasks[i] = (struct expert_task_record){
             .expert = x->tasks[i].expert,
@@ -334,6 +347,16 @@ static bool send_job(struct experts *x)
     return true;
 }
 
+/* A link that failed us is not used again, even if its executor still lives. */
+static void abandon_link(struct experts *x)
+{
+    atomic_store(&x->link->dead, true);
+    shutdown(x->link->fd, SHUT_RDWR); /* wakes the connector: it makes a new one */
+    link_release(x->link);
+    x->link = NULL;
+    counter_add(x->counters.taken_back, 1);
+}
+
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request)
 {
@@ -344,6 +367,8 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     plan_tasks(x, layer, n_tokens, selected);
     refresh_link(x);
     x->sent = x->link && send_job(x);
+    if (x->link && !x->sent)
+        abandon_link(x);
 }
 
 /* The completion of the job under way; false when the link died or stalled first. */
@@ -371,16 +396,6 @@ static bool await_completion(struct experts *x)
             return false;
         }
     }
-}
-
-/* A link that failed us is not used again, even if its executor still lives. */
-static void abandon_link(struct experts *x)
-{
-    atomic_store(&x->link->dead, true);
-    shutdown(x->link->fd, SHUT_RDWR); /* wakes the connector: it makes a new one */
-    link_release(x->link);
-    x->link = NULL;
-    counter_add(x->counters.taken_back, 1);
 }
 
 static const float *compute_here(struct experts *x)

@@ -288,6 +288,10 @@ static enum error_code build_logits(struct frontend *f, struct request *r,
                                     const Moed__V1__LogitsRequest *q, struct error *e)
 {
     r->stepwise = q->stepwise;
+    uint64_t row_bytes = f->sessions->model.map->params.vocab * (uint64_t)sizeof(float);
+    if (row_bytes + 64 > RPC_MESSAGE_BYTES)
+        return error_set(e, ERROR_LIMIT, "a row of logits has %" PRIu64 " bytes, a message at most %u",
+                         row_bytes, RPC_MESSAGE_BYTES);
     enum error_code code = copy_tokens(r, q->tokens, q->n_tokens, e);
     return code ? code : check_tokens(&f->sessions->model, &r->tokens, false, e);
 }

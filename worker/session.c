@@ -185,7 +185,8 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
                          MAX_FRONTENDS);
     }
     char file[32], own_url[RUN_URL_BYTES];
-    snprintf(file, sizeof file, "session-%" PRIu32 ".sock", f->number);
+    uint32_t number = f->number; /* a frontend that comes and goes at once takes f with it */
+    snprintf(file, sizeof file, "session-%" PRIu32 ".sock", number);
     run_dir_url(s->run, file, own_url);
     pthread_mutex_lock(&f->lock); /* a reply to a quick peer waits for f->channel */
     enum error_code code =
@@ -195,7 +196,7 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
         frontend_close(f);
         return code;
     }
-    log_info("frontend %" PRIu32 " attached: %.40s (pid %" PRIu32 ")", f->number,
+    log_info("frontend %" PRIu32 " attached: %.40s (pid %" PRIu32 ")", number,
              client[0] ? client : "a program", pid);
     snprintf(url, url_bytes, "%s", own_url);
     return ERROR_OK;

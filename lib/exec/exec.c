@@ -31,8 +31,9 @@ static bool allocate_all(struct exec *x)
     x->gate = allocate(hidden * sizeof(float));
     x->up = allocate(hidden * sizeof(float));
     x->hidden = allocate(hidden * sizeof(float));
-    x->hidden_bytes = act_bytes((uint32_t)round_up(l->max_width, 32), l->max_task_rows) +
-                      (size_t)EXEC_MAX_PARTS * 4 * TILE_ALIGN;
+    /* Each segment's columns are rounded up by themselves (act_bytes), and each part is aligned. */
+    x->hidden_bytes = act_bytes(l->max_width + 64 * POOL_MAX_SEGMENTS, l->max_task_rows) +
+                      (size_t)EXEC_MAX_PARTS * 8 * TILE_ALIGN;
     x->hidden_memory = allocate(x->hidden_bytes);
     x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);

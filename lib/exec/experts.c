@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t part_stride(const struct expert_part *part)
@@ -79,10 +80,14 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
         pool_map_segment(map, layer, t->expert, t->first_segment + s, &p->gate, &p->up, &p->down);
         p->hidden = *hidden;
         *hidden += part_stride(p) * t->n_tokens;
+        size_t bytes = exec_quantizes(p->down.type)
+                           ? round_up(act_bytes(p->down.cols, t->n_tokens), TILE_ALIGN)
+                           : 0;
+        if (*memory + bytes > x->hidden_bytes)
+            abort(); /* allocate_all is wrong about some shape: our bug */
         act_bind(&p->h, (uint8_t *)x->hidden_memory + *memory, p->down.cols, t->n_tokens,
                  x->hidden + p->hidden, part_stride(p));
-        if (exec_quantizes(p->down.type))
-            *memory += round_up(act_bytes(p->down.cols, t->n_tokens), TILE_ALIGN);
+        *memory += bytes;
     }
 }
 

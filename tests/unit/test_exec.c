@@ -194,6 +194,50 @@ static void test_experts(void **state)
     check_type("Q6_K", 0.02);
 }
 
+/* Sixteen segments of 160: each one's columns are rounded up by themselves, which takes more room than the whole
+ * width does. The same for a token in a large batch and alone. */
+static void test_narrow_segments(void **state)
+{
+    enum { N = 256, WIDE = 3584, EXPERT_WIDTH = 2560 };
+    struct mkmodel_options o;
+    struct loaded_model m;
+    struct error e;
+    (void)state;
+    options(&o, "Q8_0");
+    o.hidden = WIDE;
+    o.experts = 2;
+    o.expert_width = EXPERT_WIDTH;
+    load_model(&m, &o);
+    assert_int_equal(m.map.slabs[0].n_segments, 16);
+    struct exec_limits limits = {N, WIDE, 2 * N, EXPERT_WIDTH};
+    struct pool *pool;
+    struct exec *x;
+    must(pool_new("test", 2, false, 0, &pool, &e), &e);
+    must(exec_new(pool, &limits, true, &x, &e), &e);
+    float *in = malloc((size_t)N * WIDE * sizeof *in), *out = malloc(2ull * N * WIDE * sizeof *out);
+    float *one = malloc(WIDE * sizeof *one);
+    uint32_t all[N];
+    for (uint32_t t = 0; t < N; t++) {
+        all[t] = t;
+        for (uint32_t i = 0; i < WIDE; i++)
+            in[t * WIDE + i] = sinf((float)(t * 7 + i));
+    }
+    const struct activations *a = exec_prepare(x, 0, in, WIDE, N, WIDE, true);
+    struct expert_task tasks[] = {{0, 0, 16, N, all, out}, {1, 0, 16, N, all, out + (size_t)N * WIDE}};
+    exec_experts(x, &m.map, 0, a, tasks, 2);
+    for (uint32_t t = 0; t < N; t += 85) {
+        struct expert_task alone = {1, 0, 16, 1, &all[t], one};
+        exec_experts(x, &m.map, 0, a, &alone, 1);
+        assert_memory_equal(one, out + (size_t)(N + t) * WIDE, WIDE * sizeof *one);
+    }
+    free(in);
+    free(out);
+    free(one);
+    exec_free(x);
+    pool_free(pool);
+    unload_model(&m);
+}
+
 struct tally {
     _Atomic uint32_t done[1000];
     uint32_t plain[1000]; /* written by work, read by the caller: TSan sees a missing order */
@@ -232,6 +276,7 @@ static void test_pool(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pool), cmocka_unit_test(test_experts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pool), cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_narrow_segments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
