@@ -231,8 +231,10 @@ void process_send_due_signals(struct process *p)
     /* Our child, not yet reaped: the pid cannot mean another process. */
     if (p->term_ns && now >= p->term_ns) {
         p->term_ns = 0;
+        /* One that is stopped (SIGSTOP, a debugger) could not obey. Continued first: a SIGCONT that lands while it
+         * already ends can hang a leak checker. */
+        kill(p->pid, SIGCONT);
         kill(p->pid, SIGTERM);
-        kill(p->pid, SIGCONT); /* one that is stopped (SIGSTOP, a debugger) could not obey */
     }
     if (p->kill_ns && now >= p->kill_ns) {
         p->kill_ns = 0;
