@@ -332,7 +332,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N",
          "for worker: context in tokens; 0: its own"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N", "for worker: requests at once"},
-        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for worker"},
+        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for cpuexec and worker"},
         {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
          "seconds from SIGTERM to SIGKILL"},

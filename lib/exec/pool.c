@@ -27,7 +27,6 @@ struct pool {
     uint32_t n_chunks;
     bool stopping;
     unsigned n_threads, spin_us;
-    bool pin;
     char name[12];
     struct pool_thread *threads; /* [n_threads - 1] */
 
@@ -204,7 +203,6 @@ enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigne
     memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
     p->spin_us = spin_us;
-    p->pin = pin;
     p->threads = threads;
     snprintf(p->name, sizeof p->name, "%s", name);
     for (unsigned i = 0; i + 1 < n_threads; i++) {
