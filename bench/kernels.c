@@ -159,7 +159,7 @@ static void bench_type(struct bench *b, enum tensor_type type)
 int main(int argc, char **argv)
 {
     static const enum tensor_type types[] = {TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
-                                             TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K};
+                                             TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
     struct bench b = {.weight_bytes = (size_t)1024 << 20};
     int only = -1;
 

@@ -163,7 +163,7 @@ static int plan_bytes(struct report *r)
     if (embedding && output)
         r->dense_bytes_a_token -= embedding->bytes;
     for (uint32_t i = 0; !code && i < plan.header.n_layers; i++)
-        r->expert_bytes_a_token += plan.header.params.n_used * plan.slabs[i].slab_bytes;
+        r->expert_bytes_a_token += plan.header.params.router.n_used * plan.slabs[i].slab_bytes;
     pool_plan_free(&plan);
     gguf_close(g);
     return code ? complain(e.text) : 0;

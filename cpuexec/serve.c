@@ -28,9 +28,9 @@ struct connection {
     int fd;
     pid_t pid;
     pthread_t thread;
-    bool used;             /* entry of the table taken; guarded by serve->lock */
-    _Atomic bool stop;     /* the worker has gone, or we end */
-    _Atomic bool finished; /* the thread is about to return */
+    bool used;                          /* entry of the table taken; guarded by serve->lock */
+    _Atomic bool stop;                  /* the worker has gone, or we end */
+    _Atomic bool finished;              /* the thread is about to return */
     _Atomic(struct ring_header *) bell; /* to wake the thread; NULL while there is none */
     struct shm shm;
     struct expert_channel channel;
@@ -65,8 +65,9 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
 {
     const struct model_params *p = &c->serve->memory->map.params;
     if (c->channel.d_model != p->d_model)
-        return error_set(e, ERROR_PROTOCOL, "the channel is for width %" PRIu32 ", the model has %"
-                         PRIu32, c->channel.d_model, p->d_model);
+        return error_set(e, ERROR_PROTOCOL,
+                         "the channel is for width %" PRIu32 ", the model has %" PRIu32,
+                         c->channel.d_model, p->d_model);
     struct exec_limits limits = {.max_tokens = c->channel.max_tokens,
                                  .max_cols = p->d_model > p->d_expert ? p->d_model : p->d_expert,
                                  .max_task_rows = c->channel.max_rows,
@@ -118,22 +119,31 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
         job->n_tokens > ch->max_tokens || job->n_tasks > ch->max_tasks)
         return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 " is out of range", job->sequence);
     const struct pool_slabs *slabs = &map->slabs[job->layer];
-    uint32_t rows_total = 0;
+    uint32_t rows_total = 0, out_total = 0;
     for (uint32_t i = 0; i < job->n_tasks; i++) {
         struct expert_task_record r;
         memcpy(&r, &ch->tasks[i], sizeof r);
-        if (r.expert >= slabs->n_experts || r.n_segments == 0 || r.first_segment >= slabs->n_segments ||
+        if (r.expert >= slabs->n_experts || r.n_segments == 0 ||
+            r.first_segment >= slabs->n_segments ||
             r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > job->n_tokens ||
-            r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total)
+            r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total ||
+            r.apart > 1)
             return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
                              job->sequence, i);
+        uint64_t n_out = (uint64_t)r.n_rows * (r.apart ? r.n_segments : 1);
+        if (n_out > ch->max_rows - out_total || r.first_out > ch->max_rows - n_out)
+            return error_set(e, ERROR_PROTOCOL,
+                             "job %" PRIu64 ": task %" PRIu32 " has no room for its rows",
+                             job->sequence, i);
         rows_total += r.n_rows;
+        out_total += (uint32_t)n_out;
         c->tasks[i] = (struct expert_task){.expert = r.expert,
                                            .first_segment = r.first_segment,
                                            .n_segments = r.n_segments,
                                            .n_tokens = r.n_rows,
                                            .tokens = c->indices + r.first_row,
-                                           .out = ch->out + (size_t)r.first_row * ch->d_model};
+                                           .out = ch->out + (size_t)r.first_out * ch->d_model,
+                                           .output = r.apart ? EXPERT_APART : EXPERT_SUM};
         for (uint32_t row = r.first_row; row < r.first_row + r.n_rows; row++) {
             c->indices[row] = ch->indices[row];
             if (c->indices[row] >= job->n_tokens)
@@ -170,7 +180,8 @@ static void wait_turn(struct connection *c)
 {
     for (int looks = 0;; looks++) {
         struct timespec end;
-        clock_gettime(CLOCK_REALTIME, &end); /* the clock of timedlock, which ThreadSanitizer knows */
+        clock_gettime(CLOCK_REALTIME,
+                      &end); /* the clock of timedlock, which ThreadSanitizer knows */
         end.tv_nsec += EXPERT_STALL_MS / 4 * 1000000l;
         end.tv_sec += end.tv_nsec / 1000000000l;
         end.tv_nsec %= 1000000000l;

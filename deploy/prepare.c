@@ -28,8 +28,8 @@ static void build_arguments(struct supervisor *s)
 {
     const struct settings *o = s->settings;
     struct process *p = s->processes;
-    const uint64_t numbers[] = {o->threads, o->ctx, o->parallel};
-    for (int i = 0; i < 3; i++)
+    const uint64_t numbers[] = {o->threads, o->ctx, o->parallel, o->segment_bytes};
+    for (int i = 0; i < 4; i++)
         snprintf(s->numbers[i], sizeof s->numbers[i], "%llu", (unsigned long long)numbers[i]);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         add_argument(&p[i], p[i].program, NULL);
@@ -44,6 +44,16 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--device", o->device);
         add_argument(&p[WORKER], "--device", o->device);
     }
+    if (o->policy) {
+        add_argument(&p[MEMD], "--policy", o->policy);
+        add_argument(&p[WORKER], "--policy", o->policy);
+    }
+    if (o->assign)
+        add_argument(&p[WORKER], "--assign", o->assign);
+    if (o->cache)
+        add_argument(&p[MEMD], "--cache", o->cache);
+    if (o->segment_bytes)
+        add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
     if (o->ctx)
         add_argument(&p[WORKER], "--ctx", s->numbers[1]);
     if (o->parallel)

@@ -16,8 +16,8 @@
 enum { MEMD, CPUEXEC, WORKER };
 
 struct settings {
-    const char *run, *name, *model, *bindir, *device, *log_level;
-    uint64_t threads, ctx, parallel; /* 0: the process's own default */
+    const char *run, *name, *model, *bindir, *device, *policy, *assign, *cache, *log_level;
+    uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
     bool reproducible;
     double stop_timeout_s, stable_s;
 };
@@ -26,7 +26,7 @@ struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];
-    char numbers[3][24]; /* --threads, --ctx, --parallel as text */
+    char numbers[4][24]; /* --threads, --ctx, --parallel, --segment-bytes as text */
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];
     struct clients clients;

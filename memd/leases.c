@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "daemon/run_dir.h"
+#include "ipc/cache_channel.h"
 #include "ipc/lease.h"
 #include "memory/memory_client.h"
 
@@ -29,8 +30,7 @@ struct leases {
     pthread_mutex_t lock;
     struct lease_entry entries[MAX_LEASES];
     uint64_t last_number, n_freed;
-    const struct shm *pool, *residency;
-    uint64_t generation;
+    struct lent lent;
     int listen_fd;
     struct watch *watch;
 };
@@ -51,20 +51,72 @@ static struct lease_entry *find_by_fd(struct leases *l, int fd)
     return NULL;
 }
 
-/* A holder never has anything to say on the socket: readable means that it has gone. */
-static bool holder_gone(void *arg, int fd)
+static void end_lease(struct leases *l, int fd)
 {
-    struct leases *l = arg;
+    uint64_t number = 0;
     pthread_mutex_lock(&l->lock);
     struct lease_entry *entry = find_by_fd(l, fd);
     if (entry) {
-        log_info("lease %llu of %s (pid %d) has ended", (unsigned long long)entry->number,
+        number = entry->number;
+        log_info("lease %llu of %s (pid %d) has ended", (unsigned long long)number,
                  entry->role[0] ? entry->role : "a client", (int)entry->pid);
         entry->number = 0;
         l->n_freed++;
     }
     pthread_mutex_unlock(&l->lock);
+    if (number && l->lent.cache)
+        cache_remove_worker(l->lent.cache, number);
     close(fd);
+}
+
+/* The region that a worker offers. The descriptor is ours. */
+static enum error_code take_offer(struct leases *l, int fd, const struct lease_message *offer,
+                                  const int *fds, unsigned n_fds, struct error *e)
+{
+    struct shm region = {.fd = -1};
+    enum error_code code = ERROR_OK;
+    if (offer->kind != CACHE_OFFER || n_fds != 1 || !l->lent.cache)
+        code = error_set(e, ERROR_PROTOCOL, "expected an offer with one descriptor");
+    else if (offer->value[1] != l->lent.generation)
+        code = error_set(e, ERROR_VERSION, "the worker holds another load of the model");
+    if (code) {
+        for (unsigned i = 0; i < n_fds; i++)
+            close(fds[i]);
+        return code;
+    }
+    code = shm_map(fds[0], true, offer->value[0], &region, e);
+    if (code)
+        return code;
+    pthread_mutex_lock(&l->lock);
+    const struct lease_entry *entry = find_by_fd(l, fd);
+    uint64_t number = entry ? entry->number : 0;
+    pthread_mutex_unlock(&l->lock);
+    return cache_add_worker(l->lent.cache, number, &region, e);
+}
+
+/* A holder says nothing on the socket but the offer of a cache channel; else readable means that it has gone. */
+static bool holder_speaks(void *arg, int fd)
+{
+    struct leases *l = arg;
+    struct lease_message offer;
+    struct error e;
+    int fds[LEASE_MAX_FDS];
+    unsigned n_fds = 0;
+    if (lease_receive(fd, &offer, fds, LEASE_MAX_FDS, &n_fds, 0, &e)) {
+        end_lease(l, fd);
+        return false;
+    }
+    enum error_code code = take_offer(l, fd, &offer, fds, n_fds, &e);
+    if (code)
+        log_warn("cache channel: %s", e.text);
+    struct lease_message answer = {.magic = LEASE_MAGIC,
+                                   .kind = code ? CACHE_REFUSE : CACHE_ACCEPT};
+    answer.value[0] = code;
+    if (code == ERROR_OK && lease_send(fd, &answer, NULL, 0, &e) == ERROR_OK)
+        return true;
+    if (code)
+        lease_send(fd, &answer, NULL, 0, NULL);
+    end_lease(l, fd);
     return false;
 }
 
@@ -92,12 +144,15 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
         return error_set(e, ERROR_LIMIT, "all %d leases are taken", MAX_LEASES);
     }
     m.value[0] = number;
-    m.value[1] = l->generation;
-    m.value[2] = l->pool->bytes;
-    m.value[3] = l->residency->bytes;
-    enum error_code code = lease_send(fd, &m, (int[]){l->pool->fd, l->residency->fd}, 2, e);
+    m.value[1] = l->lent.generation;
+    m.value[2] = l->lent.pool->bytes;
+    m.value[3] = l->lent.residency->bytes;
+    const struct shm *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
+    m.value[4] = arena ? arena->bytes : 0;
+    int fds[] = {l->lent.pool->fd, l->lent.residency->fd, arena ? arena->fd : -1};
+    enum error_code code = lease_send(fd, &m, fds, arena ? 3 : 2, e);
     if (!code)
-        code = watch_add(l->watch, fd, holder_gone, l, e);
+        code = watch_add(l->watch, fd, holder_speaks, l, e);
     if (code) {
         pthread_mutex_lock(&l->lock);
         entry->number = 0;
@@ -125,16 +180,14 @@ static bool accept_holder(void *arg, int listen_fd)
     return true;
 }
 
-enum error_code leases_open(const char *run, const struct shm *pool, const struct shm *residency,
-                            uint64_t generation, struct leases **out, struct error *e)
+enum error_code leases_open(const char *run, const struct lent *lent, struct leases **out,
+                            struct error *e)
 {
     struct leases *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the lease table");
     pthread_mutex_init(&l->lock, NULL);
-    l->pool = pool;
-    l->residency = residency;
-    l->generation = generation;
+    l->lent = *lent;
     l->listen_fd = -1;
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
@@ -173,8 +226,8 @@ enum error_code leases_attach(struct leases *l, uint64_t lease, const char *role
     if (entry)
         snprintf(entry->role, sizeof entry->role, "%s", role);
     else
-        code = error_set(e, ERROR_NOT_FOUND, "lease %llu is not granted",
-                         (unsigned long long)lease);
+        code =
+            error_set(e, ERROR_NOT_FOUND, "lease %llu is not granted", (unsigned long long)lease);
     pthread_mutex_unlock(&l->lock);
     if (!code)
         log_info("lease %llu attached by %s", (unsigned long long)lease, role);
@@ -189,8 +242,8 @@ enum error_code leases_detach(struct leases *l, uint64_t lease, struct error *e)
     if (entry)
         entry->role[0] = 0; /* the entry itself goes with its socket */
     else
-        code = error_set(e, ERROR_NOT_FOUND, "lease %llu is not granted",
-                         (unsigned long long)lease);
+        code =
+            error_set(e, ERROR_NOT_FOUND, "lease %llu is not granted", (unsigned long long)lease);
     pthread_mutex_unlock(&l->lock);
     return code;
 }

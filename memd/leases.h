@@ -3,6 +3,7 @@
 #define MOED_MEMD_LEASES_H
 
 #include "base/error.h"
+#include "cache.h"
 #include "ipc/shm.h"
 
 #include <stdint.h>
@@ -10,9 +11,17 @@
 
 struct leases;
 
-/* Listens on RUN/memd.lease; grants pool and residency (borrowed) to every process of this user. */
-enum error_code leases_open(const char *run, const struct shm *pool, const struct shm *residency,
-                            uint64_t generation, struct leases **out, struct error *e);
+/* What is lent, all borrowed. cache: the device's memory; NULL: it has none. */
+struct lent {
+    const struct shm *pool, *residency;
+    struct cache *cache;
+    uint64_t generation;
+};
+
+/* Listens on RUN/memd.lease; grants what is lent to every process of this user. A holder that offers a cache channel
+ * is made known to the cache, and forgotten there when it goes. */
+enum error_code leases_open(const char *run, const struct lent *lent, struct leases **out,
+                            struct error *e);
 void leases_close(struct leases *l); /* takes NULL */
 
 /* Name the holder of a lease (ERROR_NOT_FOUND for a number that is not granted). Any thread. */

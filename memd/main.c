@@ -1,6 +1,7 @@
 /* moed-memd: the memory daemon. Loads the model once, owns the host pool and the residency table, lends them
  * to workers and CPU executors, and knows at once when one of them has died. It computes nothing and parses
  * nothing but the model file, and that before anyone is attached. */
+#include "cache.h"
 #include "leases.h"
 #include "load.h"
 
@@ -20,13 +21,16 @@
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device;
-    uint64_t threads;
+    const char *model, *device, *policy, *cache_kind;
+    uint64_t threads, segment_bytes;
+    struct cache_options cache_options;
     /* what it owns */
     struct gguf *gguf;
     struct pool_plan plan;
     struct shm pool, residency;
+    struct pool_map map; /* for the cache */
     uint64_t generation;
+    struct cache *cache; /* NULL: the device has no memory of its own */
     struct leases *leases;
     struct counter *loaded_bytes;
 };
@@ -70,12 +74,54 @@ static enum error_code load_model(struct memd *m, struct error *e)
 static enum error_code make_residency(struct memd *m, struct error *e)
 {
     const struct model_params *p = &m->plan.header.params;
-    enum error_code code =
-        shm_create("moed-residency", residency_bytes(p->n_layers, p->n_experts), &m->residency, e);
+    enum error_code code = shm_create(
+        "moed-residency", residency_bytes(p->n_layers, p->router.n_experts, 1), &m->residency, e);
     if (code)
         return code;
-    residency_init(m->residency.base, p->n_layers, p->n_experts, m->generation);
+    residency_init(m->residency.base, p->n_layers, p->router.n_experts, 1, 0, 0, m->generation);
     return shm_seal_writes(&m->residency, e); /* this mapping stays writable, no other can be */
+}
+
+/* The device's memory, and the residency table that says what is in it. */
+static enum error_code make_cache(struct memd *m, struct error *e)
+{
+    struct metrics *r = m->daemon.metrics;
+    const char *bytes = "Bytes copied to the device, by why.";
+    struct cache_counters counters = {
+        .demanded_bytes =
+            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"demanded\"", 1, bytes),
+        .prefetched_bytes =
+            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"prefetched\"", 1, bytes),
+        .wasted_bytes = metrics_counter(r, "moed_memd_wasted_bytes_total", NULL, 1,
+                                        "Bytes copied to the device and given up unused."),
+        .merged = metrics_counter(r, "moed_memd_loads_merged_total", NULL, 1,
+                                  "Loads of what was resident or under way already."),
+        .dropped = metrics_counter(r, "moed_memd_predictions_dropped_total", NULL, 1,
+                                   "Predictions whose layer had passed."),
+        .evictions = metrics_counter(r, "moed_memd_evictions_total", NULL, 1, "Segments evicted."),
+        .queue_seconds =
+            metrics_histogram(r, "moed_memd_load_queue_seconds", NULL, histogram_seconds_bounds,
+                              histogram_seconds_count, "From asked for to its copy's start."),
+        .copy_seconds =
+            metrics_histogram(r, "moed_memd_copy_seconds", NULL, histogram_seconds_bounds,
+                              histogram_seconds_count, "A copy over the link."),
+    };
+    enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
+    return code ? code : cache_new(&m->map, &m->cache_options, &counters, &m->cache, e);
+}
+
+static enum error_code choose_policy(struct memd *m, struct error *e)
+{
+    struct cache_options *o = &m->cache_options;
+    o->policy = sched_policy_find(m->policy);
+    if (!o->policy)
+        return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", m->policy,
+                         sched_policy_names());
+    o->cache = o->policy->cache;
+    if (m->cache_kind && !sched_cache_find(m->cache_kind, &o->cache))
+        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help",
+                         m->cache_kind);
+    return device_parse(m->device, &o->device, e);
 }
 
 static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
@@ -165,6 +211,63 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
     return ERROR_OK;
 }
 
+static enum error_code change_cache(struct memd *m, const Moed__V1__PolicyRequest *request,
+                                    struct error *e)
+{
+    const struct sched_policy *policy = m->cache_options.policy;
+    enum sched_cache_kind kind = m->cache_options.cache;
+    if (request->policy[0]) {
+        policy = sched_policy_find(request->policy);
+        if (!policy)
+            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s",
+                             request->policy, sched_policy_names());
+        kind = policy->cache;
+    }
+    if (request->cache[0] && !sched_cache_find(request->cache, &kind))
+        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known", request->cache);
+    if (!m->cache)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "device %s has no memory of its own: no expert cache", m->device);
+    enum error_code code = cache_set_policy(m->cache, kind, e);
+    if (code)
+        return code;
+    m->cache_options.policy = policy;
+    m->cache_options.cache = kind;
+    log_info("cache policy %s", sched_cache_name(kind));
+    return ERROR_OK;
+}
+
+static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__PolicyReply policy;
+    if (request->policy[0] || request->cache[0]) {
+        enum error_code code = change_cache(m, request, e);
+        if (code)
+            return code;
+    }
+    moed__v1__policy_reply__init(&policy);
+    policy.device = (char *)m->device;
+    if (m->cache) {
+        struct cache_state s;
+        cache_state(m->cache, &s);
+        policy.has_cache = true;
+        policy.part = (char *)sched_cache_name(m->cache_options.cache);
+        policy.slots = s.slots;
+        policy.free = s.free;
+        policy.resident = s.resident;
+        policy.filling = s.filling;
+        policy.retired = s.retired;
+        policy.slot_bytes = s.slot_bytes;
+        policy.link_bytes = s.link_bytes;
+        policy.link_busy_ns = s.link_busy_ns;
+        policy.since_ns = s.since_ns;
+    }
+    reply->body_case = MOED__V1__REPLY__BODY_POLICY;
+    reply->policy = &policy;
+    return ERROR_OK;
+}
+
 static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
                                       Moed__V1__Reply *reply, struct error *e)
 {
@@ -174,6 +277,8 @@ static enum error_code handle_request(void *arg, const Moed__V1__Request *reques
         return reply_attach(m, request->memory_attach, reply, e);
     case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
         return reply_detach(m, request->memory_detach, reply, e);
+    case MOED__V1__REQUEST__BODY_POLICY:
+        return reply_policy(m, request->policy, reply, e);
     case MOED__V1__REQUEST__BODY_MEMORY_MAP:
         return reply_map(m, request->memory_map, reply);
     default:
@@ -220,12 +325,11 @@ static void register_metrics(struct memd *m)
 
 static enum error_code start(struct memd *m, struct error *e)
 {
-    struct device_spec device;
-    enum error_code code = device_parse(m->device, &device, e);
+    enum error_code code = choose_policy(m, e);
     if (!code)
         code = gguf_open(m->model, &m->gguf, e);
     if (!code)
-        code = pool_plan_new(m->gguf, &m->plan, e);
+        code = pool_plan_new_cut(m->gguf, m->segment_bytes, &m->plan, e);
     if (!code)
         code = memory_need_check(&m->plan, e);
     if (code)
@@ -235,9 +339,10 @@ static enum error_code start(struct memd *m, struct error *e)
     code = shm_create("moed-pool", m->plan.header.bytes, &m->pool, e);
     if (!code)
         code = load_model(m, e);
-    if (!code)
-        code = make_residency(m, e);
-    return code;
+    if (code)
+        return code;
+    bool has_memory = device_arena_bytes(&m->cache_options.device, m->plan.header.expert_bytes) > 0;
+    return has_memory ? make_cache(m, e) : make_residency(m, e);
 }
 
 /* A broken file stays broken: no restart mends it. Memory may be free again in a moment. */
@@ -257,10 +362,18 @@ static int exit_code_for(enum error_code code)
 
 int main(int argc, char **argv)
 {
-    static struct memd m = {.device = "host", .pool.fd = -1, .residency.fd = -1};
+    static struct memd m = {.device = "host", .policy = "moed", .segment_bytes = POOL_SEGMENT_BYTES, .pool.fd = -1, .residency.fd = -1};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
-        {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE", "where experts are cached: host"},
+        {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
+         "where experts are cached: host, or "
+         "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+        {"policy", OPTION_STRING, &m.policy, 0, 0, "NAME", "which experts are cached (moed)"},
+        {"cache", OPTION_STRING, &m.cache_kind, 0, 0, "NAME",
+         "another cache than the policy's: none, static, lru, lru-layer, lfu, workload, layerwise, "
+         "value"},
+        {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
+         "cut experts into segments of at most so many bytes, where their width allows"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
         {0},
     };
@@ -274,7 +387,9 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
     static const struct daemon_handlers handlers = {fill_health, handle_request};
-    code = leases_open(m.daemon.run, &m.pool, &m.residency, m.generation, &m.leases, &e);
+    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache,
+                        m.generation};
+    code = leases_open(m.daemon.run, &lent, &m.leases, &e);
     if (!code)
         code = daemon_serve(&m.daemon, &handlers, &m, &e);
     if (code)
@@ -284,5 +399,6 @@ int main(int argc, char **argv)
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
+    cache_free(m.cache);
     return exit_code;
 }

@@ -1,6 +1,7 @@
 # What the shell tests share: a deployment of their own in a fresh directory, stopped and removed at the end.
-# Sourced with MOED, the moed program, set; gives $RUN and $WORK.
+# Sourced with MOED, the moed program, set, and perhaps MODEL, its file; gives $RUN and $WORK.
 set -eu
+[ -e "${MODEL:-/}" ] || { echo "skipped: $MODEL is not here" >&2; exit 77; }
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/moed-test-XXXXXX")
 RUN=$WORK/run
 export MOED_RUN=$RUN

@@ -218,7 +218,7 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->inbox_end = &g->inbox;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
-    uint32_t rows = config->parallel > LOGITS_ROWS ? config->parallel : LOGITS_ROWS;
+    uint32_t rows = config->parallel > LOGPROBS_ROWS ? config->parallel : LOGPROBS_ROWS;
     g->slot_used = calloc(config->parallel, sizeof *g->slot_used);
     g->batch = calloc(PREFILL_TOKENS > config->parallel ? PREFILL_TOKENS : config->parallel,
                       sizeof *g->batch);

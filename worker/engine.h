@@ -2,7 +2,8 @@
  *
  * Between steps requests join and leave. A step is either one piece of one request's prompt (prefill, in
  * pieces of PREFILL_TOKENS) or one token of every request that is generating (decode, one batch); where there
- * is both, they alternate, so neither waits for the other for long. Pieces of a prompt never share a batch
+ * is both, they alternate, so neither waits for the other for long. Before it at most one request's rows of
+ * logits are computed, a few of them. Pieces of a prompt never share a batch
  * with another request, so an answer is the same alone and among others, to the bit.
  */
 #ifndef MOED_WORKER_ENGINE_H

@@ -8,9 +8,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Rows of logits computed at once for a Logits request. */
-#define LOGITS_ROWS  8
-#define RATE_SECONDS 10
+/* Rows of logits computed at once for a Logits and for a Logprobs request: few, because a row has the size of
+ * the vocabulary; below BLAS_MIN_TOKENS, so that a row does not depend on how many are computed with it. */
+#define LOGITS_ROWS   8
+#define LOGPROBS_ROWS 16
+#define RATE_SECONDS  10
 
 struct engine_counters {
     struct counter *finished[FINISH_CANCELLED + 1];
@@ -43,7 +45,7 @@ struct engine {
     bool *slot_used;                   /* [parallel] */
     struct batch_token *batch;
     struct request **batch_requests;   /* [parallel]: of the decode batch */
-    float *logits;                     /* [max(parallel, LOGITS_ROWS)][vocab] */
+    float *logits;                     /* [max(parallel, LOGPROBS_ROWS)][vocab] */
     struct sampler *sampler;
     struct strbuf text;                /* of one event */
     bool decode_next;                  /* whose turn it is where there is prefill and decode */

@@ -1,202 +1,137 @@
 /* Routed experts; see experts.h.
  *
- * A link is one region shared with one executor (ipc/expert_channel.h). The connector thread makes links:
- * whenever there is none alive it connects, offers a fresh region, and hands the accepted link to the engine
- * thread through `fresh`; then it waits for the link's end. The engine thread owns `link` from the moment it
- * takes it; a link that died or stalled is never used again, so what a late executor writes is not read.
- *
- *   (none) --connector: accepted--> fresh --engine: begin--> link --dead or stalled--> dropped
+ * An activated expert is computed in up to three parts, in order of its segments: on the device from what is resident, on the
+ * device from what it waits for, on the CPU. The device's parts are one running sum; the CPU's rows come apart and are
+ * added to it in order, so the sum is the same wherever the cuts are. An expert that the CPU computes whole comes as a
+ * sum. The emulated device's arithmetic is that of this process's threads.
  */
 #include "experts.h"
 
+#include "device_cache.h"
+#include "expert_link.h"
+#include "layer_plan.h"
+#include "prediction.h"
+
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/run_dir.h"
-#include "ipc/expert_channel.h"
-#include "ipc/lease.h"
-#include "ipc/shm.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <time.h>
 
-#define CONNECT_TIMEOUT_MS 200
-#define ACCEPT_TIMEOUT_MS  5000
-#define RETRY_MS           50
+#define LOAD_STALL_MS 1000
+/* Larger batches activate most of a layer: guessing is of no use. */
+#define PREDICT_MAX_TOKENS 32
 
-struct link {
-    int fd;
-    struct shm shm;
-    struct expert_channel channel;
-    _Atomic bool dead; /* the executor has gone; set by the connector */
-    _Atomic int holders; /* connector and engine: the last one frees */
+/* One activated expert of the layer under way. */
+struct activated {
+    uint32_t expert;
+    uint32_t first_row, n_rows; /* of indices and rows */
+    uint32_t device, load, cpu; /* segments, in this order */
+    uint32_t first_out;         /* of the CPU's rows, in the channel */
+    double cpu_s;               /* predicted */
 };
 
 struct experts {
-    char run[RUN_DIR_BYTES];
     const struct memory_client *memory;
     struct exec *own;
-    uint32_t max_tokens, n_used, n_experts, d_model;
-    unsigned spin_us;
+    struct experts_options options;
+    _Atomic int assigner;
+    _Atomic bool predict;
     struct experts_counters counters;
+    uint32_t n_used, n_experts, n_segments, d_model;
+    struct expert_link *link;
+    struct device_cache *cache; /* NULL: the device has no memory of its own */
+    struct layer_costs costs;
+    uint64_t step;
+    uint64_t *last_use; /* [n_layers][n_experts]: step */
+    struct prediction *prediction;
 
-    /* connector */
-    pthread_t connector;
-    bool connector_started;
-    int stop_fd;
-    _Atomic bool stop;
-    pthread_mutex_t lock;
-    pthread_cond_t attached;
-    struct link *fresh; /* guarded by lock: accepted, not yet taken by the engine */
-
-    /* engine */
-    struct link *link;
+    /* the job under way */
+    struct expert_channel *channel; /* NULL: not sent */
     uint64_t sequence;
-    bool sent; /* the job under way is with the link */
     bool one_request;
-    uint32_t layer, n_tokens, n_tasks;
+    uint32_t layer, n_tokens, n_activated, n_cpu;
     const float *values;
-    struct expert_task *tasks; /* [n_experts] */
-    uint32_t *indices;         /* [max_tokens * n_used]: token of each row */
-    uint32_t *row_of;          /* [max_tokens * n_used]: row of each token and rank */
-    uint32_t *first_row;       /* [n_experts + 1] */
-    float *rows;               /* [max_tokens * n_used][d_model]: of our own computing */
+    struct activated *activated; /* [n_experts] */
+    struct sched_expert *plan;   /* [n_experts] */
+    struct expert_task *tasks;   /* [n_experts] */
+    const uint8_t **places;      /* [n_experts][n_segments] */
+    uint32_t *indices;           /* [max_tokens * n_used]: token of each row */
+    uint32_t *row_of;            /* [max_tokens * n_used]: row of each token and rank */
+    uint32_t *first_row;         /* [n_experts + 1] */
+    float *rows;                 /* [max_tokens * n_used][d_model] */
+    const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
-static void link_release(struct link *l)
+static uint32_t most_segments(const struct pool_map *map)
 {
-    if (!l || atomic_fetch_sub(&l->holders, 1) != 1)
-        return;
-    shm_close(&l->shm);
-    if (l->fd >= 0)
-        close(l->fd);
-    free(l);
-}
-
-static enum error_code make_region(struct experts *x, struct link *l, struct error *e)
-{
-    size_t bytes = expert_channel_bytes(x->max_tokens, x->n_used, x->n_experts, x->d_model);
-    enum error_code code = shm_create("moed-experts", bytes, &l->shm, e);
-    if (code)
-        return code;
-    expert_channel_init(l->shm.base, x->max_tokens, x->n_used, x->n_experts, x->d_model,
-                        x->memory->generation);
-    return expert_channel_attach(&l->channel, l->shm.base, l->shm.bytes, e);
-}
-
-/* Until the executor has answered the offer, or we end. */
-static enum error_code wait_for_answer(struct experts *x, struct link *l, struct error *e)
-{
-    struct pollfd fds[] = {{.fd = l->fd, .events = POLLIN}, {.fd = x->stop_fd, .events = POLLIN}};
-    int n = poll(fds, 2, ACCEPT_TIMEOUT_MS);
-    if (n > 0 && fds[0].revents)
-        return ERROR_OK;
-    return error_set(e, ERROR_TIMEOUT, "cpuexec does not answer the offer");
-}
-
-static enum error_code offer_region(struct experts *x, struct link *l, struct error *e)
-{
-    struct lease_message m = {.magic = LEASE_MAGIC, .kind = EXPERT_OFFER};
-    m.value[0] = l->shm.bytes;
-    m.value[1] = x->memory->generation;
-    enum error_code code = lease_send(l->fd, &m, &l->shm.fd, 1, e);
-    if (!code)
-        code = wait_for_answer(x, l, e);
-    if (!code)
-        code = lease_receive(l->fd, &m, NULL, 0, &(unsigned){0}, 0, e);
-    if (!code && m.kind != EXPERT_ACCEPT)
-        code = error_set(e, ERROR_PROTOCOL, "the executor refused (%s)",
-                         error_meaning((enum error_code)m.value[0]));
-    return code;
-}
-
-static struct link *connect_link(struct experts *x, struct error *e)
-{
-    struct link *l = calloc(1, sizeof *l);
-    if (!l) {
-        error_set(e, ERROR_MEMORY, "no memory for a link");
-        return NULL;
-    }
-    *l = (struct link){.fd = -1, .shm.fd = -1, .holders = 1};
-    char path[RUN_PATH_BYTES];
-    run_dir_file(x->run, "cpuexec.lease", path);
-    enum error_code code = lease_connect(path, CONNECT_TIMEOUT_MS, &l->fd, e);
-    if (!code)
-        code = make_region(x, l, e);
-    if (!code)
-        code = offer_region(x, l, e);
-    if (code) {
-        link_release(l);
-        return NULL;
-    }
-    return l;
-}
-
-/* Until the executor or we end. */
-static void wait_for_end(struct experts *x, struct link *l)
-{
-    struct pollfd fds[] = {{.fd = l->fd, .events = POLLIN}, {.fd = x->stop_fd, .events = POLLIN}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
-    }
-    atomic_store(&l->dead, true);
-    doorbell_ring(&l->channel.completions.header->doorbell); /* the engine may wait for an answer */
-}
-
-static void hand_over(struct experts *x, struct link *l)
-{
-    atomic_store(&l->holders, 2);
-    pthread_mutex_lock(&x->lock);
-    struct link *unused = x->fresh;
-    x->fresh = l;
-    pthread_cond_broadcast(&x->attached);
-    pthread_mutex_unlock(&x->lock);
-    link_release(unused);
-}
-
-static void *connector_main(void *arg)
-{
-    struct experts *x = arg;
-    pthread_setname_np(pthread_self(), "worker/cpuexec");
-    bool said = false;
-    while (!atomic_load(&x->stop)) {
-        struct error e;
-        struct link *l = connect_link(x, &e);
-        if (l) {
-            log_info("cpuexec attached");
-            hand_over(x, l);
-            wait_for_end(x, l);
-            link_release(l);
-            said = false;
-            if (!atomic_load(&x->stop))
-                log_warn("cpuexec has gone: computing experts here until it is back");
-            continue;
-        }
-        if (!said)
-            log_info("no cpuexec yet: %s", e.text);
-        said = true;
-        poll(&(struct pollfd){.fd = x->stop_fd, .events = POLLIN}, 1, RETRY_MS);
-    }
-    return NULL;
+    uint32_t most = 1;
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
+        most = map->slabs[layer].n_segments > most ? map->slabs[layer].n_segments : most;
+    return most;
 }
 
 static bool allocate(struct experts *x)
 {
-    size_t rows = (size_t)x->max_tokens * x->n_used;
+    size_t rows = (size_t)x->options.max_tokens * x->n_used;
+    x->activated = calloc(x->n_experts, sizeof *x->activated);
+    x->plan = calloc(x->n_experts, sizeof *x->plan);
     x->tasks = calloc(x->n_experts, sizeof *x->tasks);
+    x->places = calloc((size_t)x->n_experts * x->n_segments, sizeof *x->places);
+    x->last_use =
+        calloc((size_t)x->memory->map.params.n_layers * x->n_experts, sizeof *x->last_use);
     x->indices = calloc(rows, sizeof *x->indices);
     x->row_of = calloc(rows, sizeof *x->row_of);
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
+    x->prediction = prediction_new(x->n_experts, x->n_used, PREDICT_MAX_TOKENS);
     x->rows = calloc(rows * x->d_model, sizeof *x->rows);
-    return x->tasks && x->indices && x->row_of && x->first_row && x->rows;
+    x->row_at = calloc(rows, sizeof *x->row_at);
+    return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
+           x->row_of && x->first_row && x->rows && x->row_at && x->prediction;
+}
+
+/* Seconds of one segment for n tokens on our threads, the quickest of a few. */
+static double time_segment(struct experts *x, uint32_t layer, uint32_t n_tokens)
+{
+    const struct pool_map *map = &x->memory->map;
+    struct expert_task task = {.n_segments = map->slabs[layer].n_segments,
+                               .n_tokens = n_tokens,
+                               .tokens = x->indices,
+                               .out = x->rows};
+    for (uint32_t i = 0; i < n_tokens; i++)
+        x->indices[i] = i;
+    double best = INFINITY;
+    for (int i = 0; i < 5; i++) {
+        task.expert = (uint32_t)i % x->n_experts;
+        uint64_t started = clock_ns();
+        const struct activations *a =
+            exec_prepare(x->own, 1, x->rows, x->d_model, n_tokens, x->d_model, true);
+        exec_experts(x->own, map, layer, a, &task, 1);
+        best = fmin(best, (double)(clock_ns() - started) * 1e-9);
+    }
+    return best / task.n_segments;
+}
+
+static void measure_costs(struct experts *x)
+{
+    const struct pool_map *map = &x->memory->map;
+    uint32_t layer = map->params.n_dense;
+    uint32_t many = x->options.max_tokens < 8 ? x->options.max_tokens : 8;
+    double one_s = time_segment(x, layer, 1), many_s = time_segment(x, layer, many);
+    double token_s = many > 1 ? fmax(0, (many_s - one_s) / (many - 1)) : 0;
+    layer_costs_init(&x->costs, &x->options.device, map->slabs[layer].segment_bytes,
+                     fmax(1e-9, one_s - token_s), token_s);
+    log_info(
+        "a segment of %.2f MB: %.3f ms on the device, %.3f ms on the CPU, %.3f ms over the link",
+        (double)map->slabs[layer].segment_bytes * 1e-6,
+        (x->costs.now.device_s + x->costs.now.device_token_s) * 1e3,
+        (x->costs.now.cpu_s + x->costs.now.cpu_token_s) * 1e3, x->costs.now.load_s * 1e3);
 }
 
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
-                            uint32_t max_tokens, unsigned spin_us,
+                            const struct experts_options *options,
                             const struct experts_counters *counters, struct experts **out,
                             struct error *e)
 {
@@ -204,29 +139,26 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     struct experts *x = calloc(1, sizeof *x);
     if (!x)
         return error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
-    memcpy(x->run, run, strnlen(run, sizeof x->run - 1));
     x->memory = memory;
     x->own = own;
-    x->max_tokens = max_tokens;
-    x->n_used = p->n_used;
-    x->n_experts = p->n_experts;
-    x->d_model = p->d_model;
-    x->spin_us = spin_us;
+    x->options = *options;
+    atomic_init(&x->assigner, (int)options->assigner);
+    atomic_init(&x->predict, options->predict);
     x->counters = *counters;
-    pthread_mutex_init(&x->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->attached, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    x->stop_fd = eventfd(0, EFD_CLOEXEC);
+    x->n_used = p->router.n_used;
+    x->n_experts = p->router.n_experts;
+    x->n_segments = most_segments(&memory->map);
+    x->d_model = p->d_model;
     enum error_code code = ERROR_OK;
-    if (x->stop_fd < 0 || !allocate(x))
+    if (!allocate(x))
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
-    else if (pthread_create(&x->connector, NULL, connector_main, x))
-        code = error_set(e, ERROR_MEMORY, "cannot start the thread that connects to cpuexec");
-    else
-        x->connector_started = true;
+    if (!code && memory->arena.base) {
+        code = device_cache_new(memory, &x->cache, e);
+        if (!code)
+            measure_costs(x);
+    }
+    if (!code)
+        code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {
         experts_free(x);
         return code;
@@ -239,82 +171,80 @@ void experts_free(struct experts *x)
 {
     if (!x)
         return;
-    atomic_store(&x->stop, true);
-    if (x->stop_fd >= 0 && eventfd_write(x->stop_fd, 1))
-        log_warn("eventfd: %m");
-    if (x->connector_started)
-        pthread_join(x->connector, NULL);
-    link_release(x->link);
-    link_release(x->fresh);
-    if (x->stop_fd >= 0)
-        close(x->stop_fd);
+    expert_link_free(x->link);
+    device_cache_free(x->cache);
+    prediction_free(x->prediction);
+    free(x->activated);
+    free(x->plan);
     free(x->tasks);
+    free(x->places);
+    free(x->last_use);
     free(x->indices);
     free(x->row_of);
     free(x->first_row);
     free(x->rows);
-    pthread_mutex_destroy(&x->lock);
-    pthread_cond_destroy(&x->attached);
+    free(x->row_at);
     free(x);
 }
 
 bool experts_wait(struct experts *x, int timeout_ms)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += timeout_ms / 1000;
-    end.tv_nsec += timeout_ms % 1000 * 1000000l;
-    if (end.tv_nsec >= 1000000000l) {
-        end.tv_sec++;
-        end.tv_nsec -= 1000000000l;
-    }
-    pthread_mutex_lock(&x->lock);
-    while (!x->fresh && pthread_cond_timedwait(&x->attached, &x->lock, &end) == 0) {
-    }
-    bool attached = x->fresh != NULL;
-    pthread_mutex_unlock(&x->lock);
-    return attached;
+    return expert_link_wait(x->link, timeout_ms);
 }
 
-/* Drop a link that has died; take a new one. */
-static void refresh_link(struct experts *x)
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
 {
-    if (x->link && !atomic_load(&x->link->dead))
-        return;
-    pthread_mutex_lock(&x->lock);
-    struct link *fresh = x->fresh;
-    x->fresh = NULL;
-    pthread_mutex_unlock(&x->lock);
-    if (x->link || fresh) {
-        link_release(x->link);
-        x->link = fresh;
-    }
+    atomic_store(&x->assigner, (int)assigner);
+    atomic_store(&x->predict, predict);
 }
 
-/* One task for each activated expert, ascending; its rows are its tokens, ascending. */
-static void plan_tasks(struct experts *x, uint32_t layer, uint32_t n_tokens,
-                       const uint32_t *selected)
+bool experts_predict(const struct experts *x, uint32_t n_tokens)
 {
-    uint32_t *next = x->first_row, n_rows = n_tokens * x->n_used;
+    return x->cache && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
+}
+
+void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
+{
+    struct cache_mention mentions[16];
+    uint32_t n = 0;
+    prediction_make(x->prediction, layer, guessed, x->n_tokens);
+    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
+        double p = prediction_of(x->prediction, expert);
+        if (p > 0)
+            mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
+        if (n && (n == 16 || expert + 1 == x->n_experts)) {
+            if (!device_cache_predicted(x->cache, x->step, layer, mentions, n))
+                break;
+            n = 0;
+        }
+    }
+    device_cache_notify(x->cache);
+}
+
+/* How the guess for this layer has turned out. */
+static void check_prediction(struct experts *x, const uint32_t *selected)
+{
+    uint64_t guesses = prediction_guesses(x->prediction), hits = prediction_hits(x->prediction);
+    prediction_check(x->prediction, x->layer, selected, x->n_tokens);
+    counter_add(x->counters.guesses, prediction_guesses(x->prediction) - guesses);
+    counter_add(x->counters.guesses_right, prediction_hits(x->prediction) - hits);
+}
+
+/* The activated experts, ascending, each with its tokens, ascending. */
+static void gather(struct experts *x, const uint32_t *selected)
+{
+    uint32_t *next = x->first_row, n_rows = x->n_tokens * x->n_used;
     memset(next, 0, (x->n_experts + 1u) * sizeof *next);
     for (uint32_t i = 0; i < n_rows; i++)
         next[selected[i] + 1]++;
     for (uint32_t expert = 0; expert < x->n_experts; expert++)
         next[expert + 1] += next[expert];
-    x->n_tasks = 0;
+    x->n_activated = 0;
     for (uint32_t expert = 0; expert < x->n_experts; expert++) {
         uint32_t first = next[expert], n = next[expert + 1] - first;
-        if (!n)
-            continue;
-        /* Leading segments that are resident are the device's; the `host` device has none. */
-        struct residency r = residency_read(&x->memory->residency, layer, expert);
-        x->tasks[x->n_tasks++] = (struct expert_task){
-            .expert = expert,
-            .first_segment = r.resident,
-            .n_segments = x->memory->map.slabs[layer].n_segments - r.resident,
-            .n_tokens = n,
-            .tokens = x->indices + first,
-        };
+        if (n)
+            x->activated[x->n_activated++] =
+                (struct activated){.expert = expert, .first_row = first, .n_rows = n};
     }
     for (uint32_t i = 0; i < n_rows; i++) {
         uint32_t row = next[selected[i]]++;
@@ -323,22 +253,102 @@ static void plan_tasks(struct experts *x, uint32_t layer, uint32_t n_tokens,
     }
 }
 
+/* What the device has goes into the plan. */
+static void read_residency(struct experts *x)
+{
+    uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        uint32_t expert = x->activated[i].expert;
+        struct cached_expert there = device_cache_read(x->cache, x->layer, expert);
+        x->plan[i] = (struct sched_expert){.expert = expert,
+                                           .workload = x->activated[i].n_rows,
+                                           .resident = there.resident,
+                                           .in_flight = there.in_flight,
+                                           .last_use = last_use[expert]};
+        last_use[expert] = x->step;
+    }
+}
+
+/* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
+static void ask_memd(struct experts *x)
+{
+    bool said = true;
+    for (uint32_t i = 0; i < x->n_activated && said; i += 16) {
+        struct cache_mention mentions[16];
+        uint32_t n = x->n_activated - i < 16 ? x->n_activated - i : 16;
+        for (uint32_t j = 0; j < n; j++)
+            mentions[j] = (struct cache_mention){x->plan[i + j].expert, x->plan[i + j].workload};
+        said = device_cache_routed(x->cache, x->step, x->layer, mentions, n);
+    }
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        struct activated *a = &x->activated[i];
+        if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,
+                                                          a->device + a->load))) {
+            a->cpu += a->load;
+            a->load = 0;
+        }
+    }
+    device_cache_notify(x->cache);
+}
+
+static void plan_for_device(struct experts *x)
+{
+    uint64_t started = clock_ns();
+    uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
+    struct sched_costs costs = x->costs.now;
+    struct sched_layer layer = {
+        .n_segments = n_segments,
+        .spare_slots = (uint32_t)x->memory->residency.header->n_slots / 2,
+        /* rows apart need room in the channel: one for each segment */
+        .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
+    };
+    if (!x->channel)
+        costs.cpu_s = costs.cpu_contended_s = INFINITY;
+    device_cache_enter(x->cache, x->step, x->layer);
+    read_residency(x);
+    sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer, x->plan,
+                 x->n_activated);
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        struct activated *a = &x->activated[i];
+        a->device = x->plan[i].device;
+        a->load = x->plan[i].load;
+        a->cpu = n_segments - a->device - a->load;
+        a->cpu_s = a->cpu * (x->costs.now.cpu_s + a->n_rows * x->costs.now.cpu_token_s);
+    }
+    ask_memd(x);
+    counter_add(x->counters.plan_ns, clock_ns() - started);
+}
+
+/* The CPU's parts, to the executor. */
 static bool send_job(struct experts *x)
 {
-    struct expert_channel *ch = &x->link->channel;
+    struct expert_channel *ch = x->channel;
+    uint32_t first_out = 0;
+    x->n_cpu = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        struct activated *a = &x->activated[i];
+        uint32_t first = a->device + a->load;
+        if (!a->cpu)
+            continue;
+        a->first_out = first_out;
+        first_out += first ? a->cpu * a->n_rows : a->n_rows;
+        ch->tasks[x->n_cpu++] = (struct expert_task_record){
+            .expert = a->expert,
+            .first_segment = first,
+            .n_segments = a->cpu,
+            .first_row = a->first_row,
+            .n_rows = a->n_rows,
+            .first_out = a->first_out,
+            .apart = first > 0,
+        };
+    }
+    if (!x->n_cpu)
+        return true;
     struct expert_job job = {.sequence = ++x->sequence,
                              .layer = x->layer,
                              .n_tokens = x->n_tokens,
-                             .n_tasks = x->n_tasks,
+                             .n_tasks = x->n_cpu,
                              .flags = x->one_request ? EXPERT_JOB_ONE_REQUEST : 0};
-    for (uint32_t i = 0; i < x->n_tasks; i++)
-        ch->tasks[i] = (struct expert_task_record){
-            .expert = x->tasks[i].expert,
-            .first_segment = x->tasks[i].first_segment,
-            .n_segments = x->tasks[i].n_segments,
-            .first_row = (uint32_t)(x->tasks[i].tokens - x->indices),
-            .n_rows = x->tasks[i].n_tokens,
-        };
     memcpy(ch->indices, x->indices, (size_t)x->n_tokens * x->n_used * sizeof *ch->indices);
     memcpy(ch->x, x->values, (size_t)x->n_tokens * x->d_model * sizeof *ch->x);
     if (ring_push(&ch->jobs, &job) != 1)
@@ -347,45 +357,160 @@ static bool send_job(struct experts *x)
     return true;
 }
 
-/* A link that failed us is not used again, even if its executor still lives. */
-static void abandon_link(struct experts *x)
+static void abandon_channel(struct experts *x)
 {
-    atomic_store(&x->link->dead, true);
-    shutdown(x->link->fd, SHUT_RDWR); /* wakes the connector: it makes a new one */
-    link_release(x->link);
-    x->link = NULL;
+    expert_link_abandon(x->link);
+    x->channel = NULL;
     counter_add(x->counters.taken_back, 1);
 }
 
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request)
 {
+    if (layer <= x->layer || x->step == 0)
+        x->step++;
     x->layer = layer;
     x->one_request = one_request;
     x->n_tokens = n_tokens;
     x->values = values;
-    plan_tasks(x, layer, n_tokens, selected);
-    refresh_link(x);
-    x->sent = x->link && send_job(x);
-    if (x->link && !x->sent)
-        abandon_link(x);
+    gather(x, selected);
+    x->channel = expert_link_channel(x->link);
+    if (x->cache) {
+        check_prediction(x, selected);
+        plan_for_device(x);
+    } else
+        for (uint32_t i = 0; i < x->n_activated; i++)
+            x->activated[i].cpu = x->memory->map.slabs[layer].n_segments;
+    if (x->channel && !send_job(x))
+        abandon_channel(x);
 }
 
-/* The completion of the job under way; false when the link died or stalled first. */
-static bool await_completion(struct experts *x)
+static const struct activations *prepare_input(struct experts *x)
 {
-    struct expert_channel *ch = &x->link->channel;
+    const struct pool_slabs *slabs = &x->memory->map.slabs[x->layer];
+    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
+                    exec_quantizes((enum tensor_type)slabs->up_type);
+    return exec_prepare(x->own, 1, x->values, x->d_model, x->n_tokens, x->d_model, quantize);
+}
+
+/* Segments [first, first + n) of an activated expert, onto its running sum. */
+static struct expert_task task_of(struct experts *x, const struct activated *a, uint32_t first,
+                                  uint32_t n)
+{
+    return (struct expert_task){.expert = a->expert,
+                                .first_segment = first,
+                                .n_segments = n,
+                                .n_tokens = a->n_rows,
+                                .tokens = x->indices + a->first_row,
+                                .out = x->rows + (size_t)a->first_row * x->d_model,
+                                .output = first ? EXPERT_CONTINUE : EXPERT_SUM};
+}
+
+/* The device's arithmetic: our threads, then the rest of the time that a slower device would take. */
+static void compute_on_device(struct experts *x, const struct activations *in, uint32_t n_tasks)
+{
+    uint64_t started = clock_ns();
+    double predicted = 0;
+    for (uint32_t i = 0; i < n_tasks; i++)
+        predicted += x->tasks[i].n_segments *
+                     (x->costs.now.device_s + x->tasks[i].n_tokens * x->costs.now.device_token_s);
+    exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, n_tasks);
+    double took = (double)(clock_ns() - started) * 1e-9, slow = took / x->options.device.speed;
+    if (slow - took > 1e-6) {
+        double rest = slow - took;
+        struct timespec t = {(time_t)rest, (long)((rest - floor(rest)) * 1e9)};
+        nanosleep(&t, NULL);
+    }
+    layer_costs_device(&x->costs, predicted, slow);
+}
+
+/* Where segments [first, first + n) lie on the device; within the epoch. */
+static const uint8_t *const *find_places(struct experts *x, uint32_t at, uint32_t expert,
+                                         uint32_t first, uint32_t n)
+{
+    const uint8_t **places = x->places + (size_t)at * x->n_segments;
+    for (uint32_t s = 0; s < n; s++)
+        places[s] = device_cache_place(x->cache, x->layer, expert, first + s);
+    return places;
+}
+
+static void compute_resident(struct experts *x, const struct activations *in)
+{
+    uint32_t n = 0;
+    uint64_t segments = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *a = &x->activated[i];
+        if (!a->device)
+            continue;
+        x->tasks[n] = task_of(x, a, 0, a->device);
+        x->tasks[n++].places = find_places(x, i, a->expert, 0, a->device);
+        segments += a->device;
+    }
+    if (n)
+        compute_on_device(x, in, n);
+    counter_add(x->counters.resident, segments);
+}
+
+/* An expert whose missing segments were asked for: computed as they arrive. */
+static void compute_load(struct experts *x, uint32_t at, const struct activations *in)
+{
+    const struct activated *a = &x->activated[at];
+    uint32_t done = a->device, target = a->device + a->load;
+    uint64_t since = clock_ns();
+    while (done < target) {
+        device_cache_enter(x->cache, x->step, x->layer);
+        uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
+        there = there < target ? there : target;
+        if (there > done) {
+            x->tasks[0] = task_of(x, a, done, there - done);
+            x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
+            compute_on_device(x, in, 1);
+            counter_add(x->counters.loaded, there - done);
+            done = there;
+            since = clock_ns();
+        }
+        device_cache_leave(x->cache);
+        if (done == target)
+            break;
+        if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
+            x->tasks[0] = task_of(x, a, done, target - done);
+            exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, 1);
+            counter_add(x->counters.loads_taken_back, target - done);
+            break;
+        }
+        uint64_t waited = clock_ns();
+        device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
+                          LOAD_STALL_MS / 4);
+        counter_add(x->counters.load_wait_ns, clock_ns() - waited);
+    }
+    device_cache_consumed(x->cache);
+}
+
+static void compute_device_share(struct experts *x)
+{
+    const struct activations *in = prepare_input(x);
+    compute_resident(x, in);
+    device_cache_leave(x->cache);
+    for (uint32_t i = 0; i < x->n_activated; i++)
+        if (x->activated[i].load)
+            compute_load(x, i, in);
+}
+
+/* The completion of the job under way; false when the executor died or stalled first. */
+static bool await_completion(struct experts *x, struct expert_completion *done)
+{
+    struct expert_channel *ch = x->channel;
+    const _Atomic bool *dead = expert_link_dead(x->link);
     uint64_t progress = atomic_load(&ch->header->progress), since = clock_ns();
     for (;;) {
-        struct expert_completion done;
-        if (ring_wait(&ch->completions, &x->link->dead, x->spin_us, EXPERT_STALL_MS / 4)) {
-            if (ring_pop(&ch->completions, &done) != 1)
+        if (ring_wait(&ch->completions, dead, x->options.spin_us, EXPERT_STALL_MS / 4)) {
+            if (ring_pop(&ch->completions, done) != 1)
                 return false;
-            if (done.sequence == x->sequence)
-                return done.status == ERROR_OK;
+            if (done->sequence == x->sequence)
+                return done->status == ERROR_OK;
             continue;
         }
-        if (atomic_load(&x->link->dead))
+        if (atomic_load(dead))
             return false;
         uint64_t now = atomic_load(&ch->header->progress);
         if (now != progress) {
@@ -398,37 +523,79 @@ static bool await_completion(struct experts *x)
     }
 }
 
-static const float *compute_here(struct experts *x)
+/* The CPU's parts are ours: nobody else is there. */
+static void compute_cpu_share(struct experts *x)
 {
-    const struct pool_map *map = &x->memory->map;
-    const struct pool_slabs *slabs = &map->slabs[x->layer];
-    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
-                    exec_quantizes((enum tensor_type)slabs->up_type);
-    for (uint32_t i = 0; i < x->n_tasks; i++)
-        x->tasks[i].out = x->rows + (size_t)(x->tasks[i].tokens - x->indices) * x->d_model;
-    const struct activations *a =
-        exec_prepare(x->own, 1, x->values, x->d_model, x->n_tokens, x->d_model, quantize);
-    exec_experts(x->own, map, x->layer, a, x->tasks, x->n_tasks);
-    counter_add(x->counters.local, x->n_tasks);
-    return x->rows;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *a = &x->activated[i];
+        if (a->cpu)
+            x->tasks[n++] = task_of(x, a, a->device + a->load, a->cpu);
+    }
+    if (n)
+        exec_experts(x->own, &x->memory->map, x->layer, prepare_input(x), x->tasks, n);
+    counter_add(x->counters.local, n);
 }
 
-const float *experts_finish(struct experts *x)
+/* The executor's rows: apart, added to the device's sum in order; or the sum, where it lies. */
+static void take_cpu_rows(struct experts *x)
 {
-    if (!x->sent)
-        return compute_here(x);
+    const struct kernels *k = kernels_get();
+    size_t d = x->d_model;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *a = &x->activated[i];
+        const float *from = x->channel->out + a->first_out * d;
+        bool apart = a->device + a->load > 0;
+        for (uint32_t row = 0; row < a->n_rows && a->cpu; row++) {
+            if (!apart)
+                x->row_at[a->first_row + row] = from + row * d;
+            for (uint32_t s = 0; apart && s < a->cpu; s++)
+                k->add(from + ((size_t)s * a->n_rows + row) * d, x->rows + (a->first_row + row) * d,
+                       d);
+        }
+    }
+}
+
+static void correct_cpu_costs(struct experts *x, const struct expert_completion *done)
+{
+    double predicted = 0;
+    bool contended = false;
+    uint64_t segments = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        predicted += x->activated[i].cpu_s;
+        contended |= x->activated[i].load > 0;
+        segments += x->activated[i].cpu;
+    }
+    layer_costs_cpu(&x->costs, predicted, (double)done->compute_ns * 1e-9, contended);
+    counter_add(x->counters.on_cpu, segments);
+}
+
+void experts_finish(struct experts *x)
+{
+    uint32_t n_rows = x->n_tokens * x->n_used;
+    for (uint32_t row = 0; row < n_rows; row++)
+        x->row_at[row] = x->rows + (size_t)row * x->d_model;
+    if (x->cache)
+        compute_device_share(x);
+    if (x->channel && !x->n_cpu)
+        return;
+    struct expert_completion done;
     uint64_t started = clock_ns();
-    bool answered = await_completion(x);
+    bool answered = x->channel && await_completion(x, &done);
     counter_add(x->counters.wait_ns, clock_ns() - started);
     if (!answered) {
-        abandon_link(x);
-        return compute_here(x);
+        if (x->channel)
+            abandon_channel(x);
+        compute_cpu_share(x);
+        return;
     }
-    counter_add(x->counters.sent, x->n_tasks);
-    return x->link->channel.out;
+    take_cpu_rows(x);
+    counter_add(x->counters.sent, x->n_cpu);
+    if (x->cache)
+        correct_cpu_costs(x, &done);
 }
 
-uint32_t experts_row(const struct experts *x, uint32_t token, uint32_t rank)
+const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank)
 {
-    return x->row_of[token * x->n_used + rank];
+    return x->row_at[x->row_of[token * x->n_used + rank]];
 }

@@ -1,22 +1,37 @@
-/* The routed experts of a layer: planned from the residency table, sent to the CPU executor through shared
- * memory, and taken back when it dies or stalls. The result does not depend on who computed it. */
+/* The routed experts of a layer: planned from what the device holds and what things cost, computed on the device, sent to the CPU
+ * executor through shared memory, and taken back when it dies or stalls. The result does not depend, to the bit, on who
+ * computed what. */
 #ifndef MOED_WORKER_EXPERTS_H
 #define MOED_WORKER_EXPERTS_H
 
 #include "base/error.h"
+#include "device/device.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 #include "metrics/metrics.h"
+#include "sched/assign.h"
 
 struct experts;
 
 struct experts_counters {
     struct counter *sent, *local, *taken_back, *wait_ns;
+    /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
+     * on the CPU; loads that did not come in time; time to plan. */
+    struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *plan_ns, *load_wait_ns;
+    struct counter *guesses, *guesses_right;
 };
 
-/* Borrows all. max_tokens: of one layer call. own: computes where no executor does. */
+struct experts_options {
+    uint32_t max_tokens; /* of one layer call */
+    unsigned spin_us;
+    struct device_spec device;
+    enum sched_assigner assigner;
+    bool predict;
+};
+
+/* Borrows all. own: computes the device's share, and where no executor does. */
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
-                            uint32_t max_tokens, unsigned spin_us,
+                            const struct experts_options *options,
                             const struct experts_counters *counters, struct experts **out,
                             struct error *e);
 void experts_free(struct experts *x); /* takes NULL */
@@ -24,13 +39,20 @@ void experts_free(struct experts *x); /* takes NULL */
 /* Wait at start until an executor is attached, at most timeout_ms. Going on without is allowed. */
 bool experts_wait(struct experts *x, int timeout_ms);
 
+/* Another assigner, from the next layer on. Any thread. */
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict);
+
+/* True where a guess of what the next layer activates is of use: memd copies ahead. */
+bool experts_predict(const struct experts *x, uint32_t n_tokens);
+/* The guess for a layer still to come, after begin: guessed as selected there. */
+void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed);
+
 /* Start layer's experts for n_tokens rows of x [n_tokens][d_model]; selected[t * n_used + rank] is an expert
- * of token t. Then finish: waits, and gives for token t and rank k the row
- * rows[experts_row(x, t, k) * d_model], valid until the next begin. values stays valid in between.
- * one_request: as forward_run's. */
+ * of token t. Then finish: waits; then the row of token t and rank k is experts_row(x, t, k), [d_model], valid until the
+ * next begin. values stays valid in between. one_request: as forward_run's. */
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request);
-const float *experts_finish(struct experts *x);
-uint32_t experts_row(const struct experts *x, uint32_t token, uint32_t rank);
+void experts_finish(struct experts *x);
+const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 
 #endif

@@ -3,13 +3,12 @@
 #include "forward_internal.h"
 
 #include "base/checked.h"
+#include "model/rope.h"
+#include "model/router.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Half precision's smallest normal number: what the sum of selected weights is never below. */
-#define MIN_WEIGHT_SUM 6.103515625e-5f
 
 static float *floats(size_t n)
 {
@@ -27,23 +26,26 @@ static bool allocate(struct forward *f)
     size_t threads = pool_thread_count(exec_pool(f->exec));
     f->x = floats(n * p->d_model);
     f->h = floats(n * p->d_model);
-    f->q = floats(n * p->n_heads * p->k_dim);
+    f->q = floats(n * p->n_heads * p->q_dim);
     f->k = floats(n * p->n_kv_heads * p->k_dim);
     f->v = floats(n * p->n_kv_heads * p->v_dim);
-    f->attended = floats(n * p->n_heads * p->v_dim);
-    f->scores = floats(threads * f->kv->context);
-    f->rope = floats(n * p->rope_dims);
-    f->router = floats(n * p->n_experts);
-    f->selected = calloc(n * p->n_used, sizeof *f->selected);
-    f->weights_of = floats(n * p->n_used);
+    f->attended = floats(n * p->n_heads * p->o_dim);
+    f->scores = floats(threads * ((size_t)f->kv->context + 1));
+    f->rope = floats(n * p->rope.dims);
+    f->rope_frequency = calloc(p->rope.dims / 2 + 1, sizeof *f->rope_frequency);
+    f->router = floats(n * p->router.n_experts);
+    f->selected = calloc(n * p->router.n_used, sizeof *f->selected);
+    f->guessed = calloc(n * p->router.n_used, sizeof *f->guessed);
+    f->weights_of = floats(n * p->router.n_used);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
     f->ffn_gate = floats(n * width);
     f->ffn_up = floats(n * width);
     f->shared_out = floats(n * p->d_model);
     f->shared_scale = floats(n * TILE_ROWS);
     return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
-           f->router && f->selected && f->weights_of && f->ffn_gate && f->ffn_up &&
-           f->shared_out && f->shared_scale;
+           f->rope_frequency && f->router && f->selected && f->guessed && f->weights_of &&
+           f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
+           (!p->kv_rank || latent_allocate(f));
 }
 
 enum error_code forward_new(const struct pool_map *map, const struct model_weights *weights,
@@ -65,6 +67,9 @@ enum error_code forward_new(const struct pool_map *map, const struct model_weigh
         forward_free(f);
         return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens", max_tokens);
     }
+    bool far = rope_uses_long(&f->params->rope, kv->context);
+    rope_frequencies(&f->params->rope, far ? weights->rope_long_factors : weights->rope_factors,
+                     f->rope_frequency);
     *out = f;
     return ERROR_OK;
 }
@@ -73,67 +78,38 @@ void forward_free(struct forward *f)
 {
     if (!f)
         return;
-    float *all[] = {f->x,          f->h,           f->q,         f->k,
-                    f->v,          f->attended,    f->scores,    f->rope,
-                    f->router,     f->weights_of,  f->ffn_gate,  f->ffn_up,
-                    f->shared_out, f->shared_scale};
+    float *all[] = {f->x,        f->h,      f->q,          f->k,           f->v,
+                    f->attended, f->scores, f->rope,       f->router,      f->weights_of,
+                    f->ffn_gate, f->ffn_up, f->shared_out, f->shared_scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(f->selected);
+    free(f->guessed);
+    free(f->rope_frequency);
+    latent_free(f);
     free(f);
 }
 
 /* Rows of x through a norm into h. */
-static void norm_rows(struct forward *f, const float *weight)
+static void norm_rows(struct forward *f, const struct norm_weights *w)
 {
     size_t d = f->params->d_model;
+    float eps = f->params->norm_eps;
     for (uint32_t t = 0; t < f->n; t++)
-        f->kernels->rms_norm(f->x + t * d, weight, f->params->rms_eps, d, f->h + t * d);
-}
-
-/* The n_used most probable experts, the most probable first (the lower index on ties). */
-static void select_top(const float *probability, uint32_t n, uint32_t n_used, uint32_t *selected)
-{
-    for (uint32_t rank = 0; rank < n_used; rank++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < n; i++) {
-            if (best != UINT32_MAX && !(probability[i] > probability[best]))
-                continue;
-            bool taken = false;
-            for (uint32_t j = 0; j < rank && !taken; j++)
-                taken = selected[j] == i;
-            if (!taken)
-                best = i;
-        }
-        selected[rank] = best;
-    }
-}
-
-static void route_token(const struct forward *f, float *logits, uint32_t *selected, float *weights)
-{
-    const struct model_params *p = f->params;
-    f->kernels->softmax(logits, p->n_experts);
-    select_top(logits, p->n_experts, p->n_used, selected);
-    float sum = 0;
-    for (uint32_t k = 0; k < p->n_used; k++)
-        sum += weights[k] = logits[selected[k]];
-    if (p->arch->renormalise) {
-        if (!(sum > MIN_WEIGHT_SUM))
-            sum = MIN_WEIGHT_SUM;
-        for (uint32_t k = 0; k < p->n_used; k++)
-            weights[k] /= sum;
-    }
-    for (uint32_t k = 0; k < p->n_used; k++)
-        weights[k] *= p->weights_scale;
+        if (w->bias)
+            f->kernels->layer_norm(f->x + t * d, w->weight, w->bias, eps, d, f->h + t * d);
+        else
+            f->kernels->rms_norm(f->x + t * d, w->weight, eps, d, f->h + t * d);
 }
 
 static void route(struct forward *f, const struct layer_weights *w, const struct activations *a)
 {
-    const struct model_params *p = f->params;
-    exec_multiply(f->exec, &w->router, a, f->router, p->n_experts, false);
+    const struct router_params *r = &f->params->router;
+    exec_multiply(f->exec, &w->router, a, f->router, r->n_experts, false);
+    forward_add_bias(f, f->router, w->router_bias, r->n_experts);
     for (uint32_t t = 0; t < f->n; t++)
-        route_token(f, f->router + (size_t)t * p->n_experts, f->selected + (size_t)t * p->n_used,
-                    f->weights_of + (size_t)t * p->n_used);
+        router_select(r, f->router + (size_t)t * r->n_experts, w->selection_bias,
+                      f->selected + (size_t)t * r->n_used, f->weights_of + (size_t)t * r->n_used);
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
@@ -144,7 +120,8 @@ static void plain_ffn(struct forward *f, const struct matrix *gate, const struct
     uint32_t width = gate->rows;
     exec_multiply(f->exec, gate, a, f->ffn_gate, width, false);
     exec_multiply(f->exec, up, a, f->ffn_up, width, false);
-    f->kernels->gated(ACTIVATION_SILU, f->ffn_gate, f->ffn_up, f->ffn_gate, (size_t)f->n * width);
+    f->kernels->gated(f->params->arch->activation, f->ffn_gate, f->ffn_up, f->ffn_gate,
+                      (size_t)f->n * width);
     const struct activations *hidden =
         exec_prepare(f->exec, 0, f->ffn_gate, width, f->n, width, weights_quantize(down));
     exec_multiply(f->exec, down, hidden, out, f->params->d_model, accumulate);
@@ -171,7 +148,7 @@ static void shared_expert(struct forward *f, const struct layer_weights *w,
 static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
 {
     uint32_t d = f->params->d_model;
-    norm_rows(f, w->ffn_norm);
+    norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
     const struct activations *a = exec_prepare(f->exec, 0, f->h, d, f->n, d, quantize);
     plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, a, f->x, true);
@@ -179,43 +156,62 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
 
 struct combine_job {
     struct forward *f;
-    const float *rows;
-    bool shared;
+    const struct layer_weights *w;
 };
 
-/* x += sum over ranks of weight * expert, in rank order, plus the shared expert. */
+/* x += sum over ranks of weight * (expert, then its bias), in rank order, plus the shared expert. */
 static void combine_token(void *arg, unsigned thread, uint32_t t)
 {
     const struct combine_job *job = arg;
     struct forward *f = job->f;
     size_t d = f->params->d_model;
-    uint32_t n_used = f->params->n_used;
+    uint32_t n_used = f->params->router.n_used;
     float *sum = f->h + t * d; /* the experts' input is no longer needed */
     (void)thread;
     memset(sum, 0, d * sizeof *sum);
-    for (uint32_t k = 0; k < n_used; k++)
-        f->kernels->axpy(f->weights_of[t * n_used + k],
-                         job->rows + experts_row(f->experts, t, k) * d, sum, d);
-    if (job->shared)
+    for (uint32_t k = 0; k < n_used; k++) {
+        float weight = f->weights_of[t * n_used + k];
+        f->kernels->axpy(weight, experts_row(f->experts, t, k), sum, d);
+        if (job->w->down_bias)
+            f->kernels->axpy(weight, job->w->down_bias + f->selected[t * n_used + k] * d, sum, d);
+    }
+    if (f->params->d_shared)
         f->kernels->add(f->shared_out + t * d, sum, d);
     f->kernels->add(sum, f->x + t * d, d);
+}
+
+/* What the next layer would activate if its gate's input were this layer's: of use to whoever copies experts ahead. */
+static void guess_next(struct forward *f, uint32_t layer, const struct activations *a)
+{
+    const struct router_params *r = &f->params->router;
+    if (layer + 1 >= f->params->n_layers || !experts_predict(f->experts, f->n))
+        return;
+    const struct layer_weights *next = &f->weights->layers[layer + 1];
+    float unused[ROUTER_MAX_EXPERTS];
+    exec_multiply(f->exec, &next->router, a, f->router, r->n_experts, false);
+    forward_add_bias(f, f->router, next->router_bias, r->n_experts);
+    for (uint32_t t = 0; t < f->n; t++)
+        router_select(r, f->router + (size_t)t * r->n_experts, next->selection_bias,
+                      f->guessed + (size_t)t * r->n_used, unused);
+    experts_predicted(f->experts, layer + 1, f->guessed);
 }
 
 static void run_experts(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[layer];
-    norm_rows(f, w->ffn_norm);
+    norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
                     weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
     const struct activations *a =
         exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
     route(f, w, a);
     experts_begin(f->experts, layer, f->h, f->n, f->selected, f->one_request);
+    guess_next(f, layer, a);
     if (p->d_shared)
         shared_expert(f, w, a);
-    const float *rows = experts_finish(f->experts);
-    struct combine_job job = {f, rows, p->d_shared != 0};
+    experts_finish(f->experts);
+    struct combine_job job = {f, w};
     if (f->n < 4)
         for (uint32_t t = 0; t < f->n; t++)
             combine_token(&job, 0, t);
@@ -223,19 +219,16 @@ static void run_experts(struct forward *f, uint32_t layer)
         exec_each(f->exec, combine_token, &job, f->n);
 }
 
-/* Row t's cosines and sines: angle of pair i is position * scale * base^(-2i / dims) / factor. */
+/* Row t's cosines and sines of position * frequency. */
 static void prepare_rope(struct forward *f)
 {
-    const struct model_params *p = f->params;
-    uint32_t half = p->rope_dims / 2;
+    const struct rope_params *r = &f->params->rope;
+    uint32_t half = r->dims / 2;
     for (uint32_t t = 0; t < f->n; t++)
         for (uint32_t i = 0; i < half; i++) {
-            double frequency = pow(p->rope_base, -2.0 * i / p->rope_dims);
-            if (f->weights->rope_factors)
-                frequency /= f->weights->rope_factors[i];
-            double angle = f->batch[t].position * (double)p->rope_scale * frequency;
-            f->rope[((size_t)t * half + i) * 2] = (float)cos(angle);
-            f->rope[((size_t)t * half + i) * 2 + 1] = (float)sin(angle);
+            double angle = f->batch[t].position * f->rope_frequency[i];
+            f->rope[((size_t)t * half + i) * 2] = (float)(r->magnitude * cos(angle));
+            f->rope[((size_t)t * half + i) * 2 + 1] = (float)(r->magnitude * sin(angle));
         }
 }
 
@@ -251,14 +244,14 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         tile_unpack_row(&f->weights->embedding, batch[t].token, f->x + (size_t)t * p->d_model);
     prepare_rope(f);
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
-        norm_rows(f, f->weights->layers[layer].attn_norm);
+        norm_rows(f, &f->weights->layers[layer].attn_norm);
         forward_attention(f, layer);
         if (layer < p->n_dense)
             run_dense_ffn(f, &f->weights->layers[layer]);
         else
             run_experts(f, layer);
     }
-    norm_rows(f, f->weights->output_norm);
+    norm_rows(f, &f->weights->output_norm);
     return f->h;
 }
 
@@ -268,4 +261,7 @@ void forward_logits(struct forward *f, const float *hidden, uint32_t n, float *l
     const struct activations *a = exec_prepare(f->exec, 0, hidden, f->params->d_model, n,
                                                f->params->d_model, weights_quantize(output));
     exec_multiply(f->exec, output, a, logits, f->params->vocab, false);
+    for (uint32_t t = 0; f->weights->output_bias && t < n; t++)
+        f->kernels->add(f->weights->output_bias, logits + (size_t)t * f->params->vocab,
+                        f->params->vocab);
 }

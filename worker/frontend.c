@@ -79,6 +79,19 @@ void frontend_send_logits(struct frontend *f, uint64_t id, uint32_t row, const f
     send_message(f, &m);
 }
 
+void frontend_send_logprobs(struct frontend *f, uint64_t id, uint32_t first, const float *logprobs,
+                            uint32_t n)
+{
+    Moed__V1__Logprobs event = MOED__V1__LOGPROBS__INIT;
+    event.first = first;
+    event.logprobs = (ProtobufCBinaryData){n * sizeof *logprobs, (uint8_t *)logprobs};
+    Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__FROM_WORKER__BODY_LOGPROBS;
+    m.logprobs = &event;
+    send_message(f, &m);
+}
+
 void frontend_send_done(struct frontend *f, const struct request *r, enum finish_reason reason)
 {
     Moed__V1__Done done = MOED__V1__DONE__INIT;
@@ -174,8 +187,8 @@ static void answer_model(struct frontend *f, uint64_t id)
     reply.file_bytes = h->file_bytes;
     reply.layers = p->n_layers;
     reply.d_model = p->d_model;
-    reply.experts = p->n_experts;
-    reply.experts_used = p->n_used;
+    reply.experts = p->router.n_experts;
+    reply.experts_used = p->router.n_used;
     reply.vocab = p->vocab;
     reply.context = model->context;
     reply.context_trained = p->context_trained;
@@ -296,21 +309,50 @@ static enum error_code build_logits(struct frontend *f, struct request *r,
     return code ? code : check_tokens(&f->sessions->model, &r->tokens, false, e);
 }
 
-static void submit(struct frontend *f, const Moed__V1__ToWorker *m)
+static enum error_code build_logprobs(struct frontend *f, struct request *r,
+                                      const Moed__V1__LogprobsRequest *q, struct error *e)
 {
-    bool generate = m->body_case == MOED__V1__TO_WORKER__BODY_GENERATE;
-    struct error e;
-    struct request *r = request_new(f->sessions->model.tokenizer, f, m->id,
-                                    generate ? REQUEST_GENERATE : REQUEST_LOGITS);
-    enum error_code code = r ? ERROR_OK : error_set(&e, ERROR_MEMORY, "no memory for the request");
+    uint32_t first = q->first ? q->first : 1;
+    enum error_code code = copy_tokens(r, q->tokens, q->n_tokens, e);
     if (!code)
-        code = generate ? build_generate(f, r, m->generate, &e) : build_logits(f, r, m->logits, &e);
+        code = check_tokens(&f->sessions->model, &r->tokens, false, e);
+    if (!code && first >= r->tokens.count)
+        code = error_set(e, ERROR_USAGE,
+                         "logprobs are asked for from token %" PRIu32 " on, of %zu tokens: expected "
+                         "at least one with another before it",
+                         first, r->tokens.count);
+    r->next_row = first - 1;
+    return code;
+}
+
+static enum error_code build(struct frontend *f, struct request *r, const Moed__V1__ToWorker *m,
+                             struct error *e)
+{
+    switch (r->kind) {
+    case REQUEST_GENERATE:
+        return build_generate(f, r, m->generate, e);
+    case REQUEST_LOGITS:
+        return build_logits(f, r, m->logits, e);
+    case REQUEST_LOGPROBS:
+        return build_logprobs(f, r, m->logprobs, e);
+    }
+    return error_set(e, ERROR_INTERNAL, "a request of no kind");
+}
+
+static void submit(struct frontend *f, const Moed__V1__ToWorker *m, enum request_kind kind)
+{
+    struct error e;
+    struct request *r = request_new(f->sessions->model.tokenizer, f, m->id, kind);
+    enum error_code code = r ? build(f, r, m, &e)
+                             : error_set(&e, ERROR_MEMORY, "no memory for the request");
     if (code) {
         refuse(f, m->id, code, &e);
         request_free(r);
         return;
     }
     r->n_prompt = (uint32_t)r->tokens.count;
+    /* Nothing follows the last token where only the probability of given ones is asked for. */
+    r->n_prefill = kind == REQUEST_LOGPROBS ? r->n_prompt - 1 : r->n_prompt;
     engine_submit(f->sessions->engine, r);
 }
 
@@ -329,8 +371,13 @@ static void dispatch(struct frontend *f, const Moed__V1__ToWorker *m)
     struct error e;
     switch (m->body_case) {
     case MOED__V1__TO_WORKER__BODY_GENERATE:
+        submit(f, m, REQUEST_GENERATE);
+        break;
     case MOED__V1__TO_WORKER__BODY_LOGITS:
-        submit(f, m);
+        submit(f, m, REQUEST_LOGITS);
+        break;
+    case MOED__V1__TO_WORKER__BODY_LOGPROBS:
+        submit(f, m, REQUEST_LOGPROBS);
         break;
     case MOED__V1__TO_WORKER__BODY_CANCEL:
         engine_cancel(f->sessions->engine, f, m->id);

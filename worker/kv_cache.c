@@ -9,7 +9,7 @@
 
 static size_t slot_values(const struct kv_cache *c)
 {
-    return 2 * (size_t)c->context * c->row_values;
+    return (size_t)c->rows * c->context * c->row_values;
 }
 
 enum error_code kv_cache_new(const struct model_params *p, uint32_t n_slots, uint32_t context,
@@ -18,7 +18,8 @@ enum error_code kv_cache_new(const struct model_params *p, uint32_t n_slots, uin
     struct kv_cache c = {.n_layers = p->n_layers,
                          .n_slots = n_slots,
                          .context = context,
-                         .row_values = p->n_kv_heads * (p->k_dim > p->v_dim ? p->k_dim : p->v_dim)};
+                         .rows = params_cache_rows(p),
+                         .row_values = params_cache_row(p)};
     uint64_t bytes;
     if (!checked_mul((uint64_t)c.n_layers * n_slots, slot_values(&c) * sizeof(float), &bytes) ||
         bytes > SIZE_MAX / 2)
@@ -54,7 +55,7 @@ float *kv_cache_keys(const struct kv_cache *c, uint32_t layer, uint32_t slot)
 
 float *kv_cache_values(const struct kv_cache *c, uint32_t layer, uint32_t slot)
 {
-    return slot_start(c, layer, slot) + (size_t)c->context * c->row_values;
+    return slot_start(c, layer, slot) + (size_t)(c->rows - 1) * c->context * c->row_values;
 }
 
 void kv_cache_release(struct kv_cache *c, uint32_t slot)

@@ -11,6 +11,7 @@
 #include "ipc/lease.h"
 #include "memory/memory_client.h"
 #include "model/memory_need.h"
+#include "sched/policy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,9 +22,12 @@
 struct worker {
     struct daemon daemon;
     /* options */
-    const char *device, *kernels;
+    const char *device, *policy, *assign, *kernels;
     uint64_t threads, context, parallel, spin_us;
     bool reproducible, pin;
+    struct device_spec device_spec;
+    enum sched_assigner assigner;
+    bool predict;
     /* what it owns, in the order in which it is made */
     struct memory_client memory;
     struct watch *watch;
@@ -33,6 +37,7 @@ struct worker {
     struct pool *pool;
     struct exec *exec;
     struct kv_cache kv;
+    struct experts_counters counters;
     struct experts *experts;
     struct forward *forward;
     struct engine *engine;
@@ -75,9 +80,10 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
 
 static uint32_t widest(const struct model_params *p)
 {
-    uint32_t widths[] = {p->d_model, p->n_heads * p->v_dim, p->d_shared, p->d_expert, p->d_dense};
+    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
+                         p->d_shared, p->d_expert,           p->d_dense};
     uint32_t most = 0;
-    for (int i = 0; i < 5; i++)
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         most = widths[i] > most ? widths[i] : most;
     return most;
 }
@@ -92,7 +98,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
     const struct model_params *p = &w->memory.map.params;
     struct exec_limits limits = {.max_tokens = batch_tokens(w),
                                  .max_cols = widest(p),
-                                 .max_task_rows = batch_tokens(w) * p->n_used,
+                                 .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
     enum error_code code = weights_bind(&w->memory.map, &w->weights, e);
     if (!code)
@@ -104,10 +110,30 @@ static enum error_code make_compute(struct worker *w, struct error *e)
     return code;
 }
 
+static void register_cache_metrics(struct metrics *m, struct experts_counters *k)
+{
+    const char *segments = "Expert segments computed, by where they were found.";
+    k->resident =
+        metrics_counter(m, "moed_worker_segments_total", "where=\"resident\"", 1, segments);
+    k->loaded = metrics_counter(m, "moed_worker_segments_total", "where=\"loaded\"", 1, segments);
+    k->on_cpu = metrics_counter(m, "moed_worker_segments_total", "where=\"cpu\"", 1, segments);
+    k->loads_taken_back =
+        metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
+                        "Segments that did not arrive in time, computed from the host pool.");
+    k->guesses = metrics_counter(m, "moed_worker_predictions_total", NULL, 1,
+                                 "Experts predicted for the next layer, checked.");
+    k->guesses_right =
+        metrics_counter(m, "moed_worker_predictions_right_total", NULL, 1, "Of those, activated.");
+    k->plan_ns =
+        metrics_counter(m, "moed_worker_plan_seconds_total", NULL, 1e-9, "Time to plan layers.");
+    k->load_wait_ns = metrics_counter(m, "moed_worker_load_wait_seconds_total", NULL, 1e-9,
+                                      "Time waited for loads.");
+}
+
 static enum error_code make_engine(struct worker *w, struct error *e)
 {
     struct metrics *m = w->daemon.metrics;
-    struct experts_counters counters = {
+    w->counters = (struct experts_counters){
         .sent = metrics_counter(m, "moed_worker_experts_total", "where=\"cpuexec\"", 1,
                                 "Experts computed for this worker, by where."),
         .local = metrics_counter(m, "moed_worker_experts_total", "where=\"worker\"", 1,
@@ -117,9 +143,15 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
                                    "Time waited for cpuexec."),
     };
+    if (w->memory.arena.base)
+        register_cache_metrics(m, &w->counters);
+    struct experts_options options = {.max_tokens = batch_tokens(w),
+                                      .spin_us = (unsigned)w->spin_us,
+                                      .device = w->device_spec,
+                                      .assigner = w->assigner,
+                                      .predict = w->predict};
     enum error_code code =
-        experts_new(w->daemon.run, &w->memory, w->exec, batch_tokens(w), (unsigned)w->spin_us,
-                    &counters, &w->experts, e);
+        experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
     if (!code)
         code = forward_new(&w->memory.map, &w->weights, &w->kv, w->exec, w->experts,
                            batch_tokens(w), &w->forward, e);
@@ -148,18 +180,28 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
     return code;
 }
 
+static enum error_code choose_policy(struct worker *w, struct error *e)
+{
+    const struct sched_policy *policy = sched_policy_find(w->policy);
+    if (!policy)
+        return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", w->policy,
+                         sched_policy_names());
+    w->assigner = policy->assigner;
+    w->predict = policy->predicts;
+    if (w->assign && !sched_assigner_find(w->assign, &w->assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", w->assign);
+    return ERROR_OK;
+}
+
 static enum error_code start(struct worker *w, struct error *e)
 {
-    struct device_spec device;
-    enum error_code code = device_parse(w->device, &device, e);
+    enum error_code code = device_parse(w->device, &w->device_spec, e);
+    if (!code)
+        code = choose_policy(w, e);
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
-    if (!code)
-        code = watch_new("worker/memd", &w->watch, e);
-    if (!code)
-        code = watch_add(w->watch, w->memory.lease_fd, memd_gone, w, e);
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
@@ -175,13 +217,63 @@ static enum error_code start(struct worker *w, struct error *e)
         code = make_engine(w, e);
     if (!code)
         code = make_sessions(w, e);
+    if (!code) /* not before the last answer has been read from the lease's socket */
+        code = watch_new("worker/memd", &w->watch, e);
+    if (!code)
+        code = watch_add(w->watch, w->memory.lease_fd, memd_gone, w, e);
     return code ? code : engine_start(w->engine, e);
+}
+
+static enum error_code change_assigner(struct worker *w, const Moed__V1__PolicyRequest *request,
+                                       struct error *e)
+{
+    enum sched_assigner assigner = w->assigner;
+    bool predict = w->predict;
+    if (request->policy[0]) {
+        const struct sched_policy *policy = sched_policy_find(request->policy);
+        if (!policy)
+            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s",
+                             request->policy, sched_policy_names());
+        assigner = policy->assigner;
+        predict = policy->predicts;
+    }
+    if (request->assigner[0] && !sched_assigner_find(request->assigner, &assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known", request->assigner);
+    w->assigner = assigner;
+    w->predict = predict;
+    experts_set_assigner(w->experts, assigner, predict);
+    log_info("assigner %s", sched_assigner_name(assigner));
+    return ERROR_OK;
+}
+
+static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__PolicyReply policy;
+    enum error_code code =
+        request->policy[0] || request->assigner[0] ? change_assigner(w, request, e) : ERROR_OK;
+    if (code)
+        return code;
+    moed__v1__policy_reply__init(&policy);
+    policy.device = (char *)w->device;
+    policy.part = (char *)sched_assigner_name(w->assigner);
+    policy.has_cache = w->memory.arena.base != NULL;
+    if (policy.has_cache) {
+        policy.segments_resident = counter_read(w->counters.resident);
+        policy.segments_loaded = counter_read(w->counters.loaded);
+        policy.segments_cpu = counter_read(w->counters.on_cpu);
+    }
+    reply->body_case = MOED__V1__REPLY__BODY_POLICY;
+    reply->policy = &policy;
+    return ERROR_OK;
 }
 
 static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
                                       Moed__V1__Reply *reply, struct error *e)
 {
     struct worker *w = arg;
+    if (request->body_case == MOED__V1__REQUEST__BODY_POLICY)
+        return reply_policy(w, request->policy, reply, e);
     static char url[RUN_URL_BYTES];
     static Moed__V1__SessionAttachReply attached;
     if (request->body_case != MOED__V1__REQUEST__BODY_SESSION_ATTACH)
@@ -241,10 +333,19 @@ static void stop(struct worker *w)
 
 int main(int argc, char **argv)
 {
-    static struct worker w = {
-        .device = "host", .kernels = "auto", .parallel = 4, .spin_us = 20, .pin = true};
+    static struct worker w = {.device = "host",
+                              .policy = "moed",
+                              .kernels = "auto",
+                              .parallel = 4,
+                              .spin_us = 20,
+                              .pin = true};
     const struct option_spec options[] = {
-        {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE", "what computes: host"},
+        {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
+         "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+        {"policy", OPTION_STRING, &w.policy, 0, 0, "NAME", "which expert is computed where (moed)"},
+        {"assign", OPTION_STRING, &w.assign, 0, 0, "NAME",
+         "another assigner than the policy's: load-all, threshold, qstar, greedy, layerwise, "
+         "balance"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N", "compute threads; 0: one a core"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
@@ -270,7 +371,7 @@ int main(int argc, char **argv)
     }
     if (code)
         daemon_fail(&w.daemon,
-                    code == ERROR_USAGE                                  ? EXIT_BAD_USAGE
+                    code == ERROR_USAGE                                 ? EXIT_BAD_USAGE
                     : code == ERROR_UNSUPPORTED || code == ERROR_FORMAT ? EXIT_PERMANENT
                                                                         : EXIT_RETRY,
                     &e);

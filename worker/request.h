@@ -12,7 +12,7 @@
 
 struct frontend;
 
-enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS };
+enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
 
 /* How a Generate ended; the values of Moed__V1__Done__Reason. */
 enum finish_reason {
@@ -39,6 +39,7 @@ struct request {
     struct strbuf stops[REQUEST_MAX_STOPS];
     uint32_t n_stops;
     uint32_t n_prompt;
+    uint32_t n_prefill;        /* positions of the prompt that are computed, from 0 on */
 
     /* progress; the engine's */
     bool cancelled;
@@ -51,9 +52,11 @@ struct request {
     uint32_t n_generated;
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
 
-    /* logits: rows computed and not sent */
-    float *hidden; /* [chunk][d_model] */
-    uint32_t n_hidden, n_hidden_sent, n_rows_sent;
+    /* logits and logprobs: position i's row of logits says what follows token i. Wanted are the rows from
+     * next_row to n_prefill; the hidden values of some that are computed and not sent: */
+    uint32_t next_row;
+    float *hidden; /* [PREFILL_TOKENS][d_model], of positions from hidden_begin on */
+    uint32_t hidden_begin, n_hidden;
 };
 
 /* Zeroed but for the stream and slot; NULL: out of memory. */

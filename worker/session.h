@@ -1,5 +1,5 @@
 /* Frontends: their private channels, and the messages on them. Tokenising and questions about the model are
- * answered on the channel's own thread; generating and logits go to the engine. */
+ * answered on the channel's own thread; generating, logits and logprobs go to the engine. */
 #ifndef MOED_WORKER_SESSION_H
 #define MOED_WORKER_SESSION_H
 
@@ -10,7 +10,7 @@
 
 #include "session.pb-c.h"
 
-/* Events (Tokens, LogitsRow) a frontend may have unacknowledged: beyond it its requests pause. */
+/* Events (Tokens, LogitsRow, Logprobs) a frontend may have unacknowledged: beyond it its requests pause. */
 #define SESSION_WINDOW 64
 
 struct sessions;
@@ -35,15 +35,17 @@ uint32_t sessions_count(struct sessions *s);
 enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid, char *url,
                                 size_t url_bytes, struct error *e);
 
-/* For the engine. Sending to a frontend that has gone does nothing; one that cannot be sent to is dropped. Tokens
- * and logits need a credit taken before. */
+/* For the engine. Sending to a frontend that has gone does nothing; one that cannot be sent to is dropped. Tokens,
+ * logits and logprobs need a credit taken before. */
 void frontend_send_tokens(struct frontend *f, uint64_t id, const uint32_t *tokens, size_t n_tokens,
                           const struct strbuf *text);
 void frontend_send_logits(struct frontend *f, uint64_t id, uint32_t row, const float *logits,
                           uint32_t n);
+void frontend_send_logprobs(struct frontend *f, uint64_t id, uint32_t first, const float *logprobs,
+                            uint32_t n);
 void frontend_send_done(struct frontend *f, const struct request *r, enum finish_reason reason);
 void frontend_send_error(struct frontend *f, uint64_t id, enum error_code code, const char *text);
-/* Take the right to send one event (tokens or a row of logits); false while the frontend is behind. One that
+/* Take the right to send one event; false while the frontend is behind. One that
  * was not used is given back. */
 bool frontend_take_credit(struct frontend *f);
 void frontend_return_credit(struct frontend *f);

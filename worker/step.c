@@ -2,6 +2,7 @@
 #include "engine_internal.h"
 
 #include "base/clock.h"
+#include "logprob.h"
 #include "session.h"
 
 #include <stdlib.h>
@@ -128,49 +129,77 @@ static void take_token(struct engine *g, struct request *r, float *logits)
         finish(g, r, reason);
 }
 
-/* ---- rows of logits ---- */
+/* ---- rows of logits, and the probabilities in them ---- */
 
-/* Send computed rows while the frontend takes them. True when something was sent. */
-static bool send_rows(struct engine *g, struct request *r)
-{
-    bool sent = false;
-    while (r->n_hidden_sent < r->n_hidden) {
-        uint32_t left = r->n_hidden - r->n_hidden_sent, n = 0;
-        while (n < left && n < LOGITS_ROWS && frontend_take_credit(r->frontend))
-            n++;
-        if (n == 0)
-            break;
-        forward_logits(g->config.forward, r->hidden + (size_t)r->n_hidden_sent * g->config.d_model,
-                       n, g->logits);
-        for (uint32_t i = 0; i < n; i++) {
-            frontend_send_logits(r->frontend, r->id, r->n_rows_sent++,
-                                 g->logits + (size_t)i * g->config.vocab, g->config.vocab);
-            r->n_hidden_sent++;
-        }
-        sent = true;
-    }
-    if (r->n_rows_sent == r->n_prompt) {
-        finish(g, r, FINISH_LENGTH);
-        return true;
-    }
-    return sent;
-}
-
+/* Whether hidden values of wanted rows are there and not sent. */
 static bool has_rows(const struct request *r)
 {
-    return r->kind == REQUEST_LOGITS && r->n_hidden_sent < r->n_hidden;
+    return r->next_row < r->hidden_begin + r->n_hidden;
 }
 
+/* One event for each row. False: none can be sent now. */
+static bool send_logits(struct engine *g, struct request *r, uint32_t left, const float *hidden)
+{
+    uint32_t n = 0;
+    while (n < left && n < LOGITS_ROWS && frontend_take_credit(r->frontend))
+        n++;
+    if (n == 0)
+        return false;
+    forward_logits(g->config.forward, hidden, n, g->logits);
+    for (uint32_t i = 0; i < n; i++)
+        frontend_send_logits(r->frontend, r->id, r->next_row++,
+                             g->logits + (size_t)i * g->config.vocab, g->config.vocab);
+    return true;
+}
+
+/* One event for all rows; row i has the probabilities of token i + 1. */
+static bool send_logprobs(struct engine *g, struct request *r, uint32_t left, const float *hidden)
+{
+    if (!frontend_take_credit(r->frontend))
+        return false;
+    float logprobs[LOGPROBS_ROWS];
+    uint32_t n = left < LOGPROBS_ROWS ? left : LOGPROBS_ROWS;
+    forward_logits(g->config.forward, hidden, n, g->logits);
+    for (uint32_t i = 0; i < n; i++)
+        logprobs[i] = logprob_of(g->logits + (size_t)i * g->config.vocab, g->config.vocab,
+                                 r->tokens.ids[r->next_row + i + 1]);
+    frontend_send_logprobs(r->frontend, r->id, r->next_row + 1, logprobs, n);
+    r->next_row += n;
+    return true;
+}
+
+/* Some rows of one request whose frontend takes them: a step does not wait for more. True: something was sent. */
+static bool send_rows(struct engine *g)
+{
+    for (struct request *r = g->running; r; r = r->next) {
+        if (!has_rows(r))
+            continue;
+        uint32_t left = r->hidden_begin + r->n_hidden - r->next_row;
+        const float *hidden =
+            r->hidden + (size_t)(r->next_row - r->hidden_begin) * g->config.d_model;
+        bool sent = r->kind == REQUEST_LOGITS ? send_logits(g, r, left, hidden)
+                                              : send_logprobs(g, r, left, hidden);
+        if (!sent)
+            continue;
+        if (r->next_row == r->n_prefill)
+            finish(g, r, FINISH_LENGTH);
+        return true;
+    }
+    return false;
+}
+
+/* hidden: of the n positions before n_past. */
 static bool keep_rows(struct engine *g, struct request *r, const float *hidden, uint32_t n)
 {
-    size_t values = (size_t)n * g->config.d_model;
+    if (r->n_past <= r->next_row) /* only what stands before the first wanted row */
+        return true;
     if (!r->hidden)
         r->hidden = malloc((size_t)PREFILL_TOKENS * g->config.d_model * sizeof *r->hidden);
     if (!r->hidden)
         return false;
-    memcpy(r->hidden, hidden, values * sizeof *hidden);
+    memcpy(r->hidden, hidden, (size_t)n * g->config.d_model * sizeof *hidden);
+    r->hidden_begin = r->n_past - n;
     r->n_hidden = n;
-    r->n_hidden_sent = 0;
     return true;
 }
 
@@ -178,14 +207,14 @@ static bool keep_rows(struct engine *g, struct request *r, const float *hidden, 
 
 static bool is_last_piece(const struct request *r)
 {
-    return r->kind == REQUEST_GENERATE && r->n_prompt - r->n_past <= PREFILL_TOKENS;
+    return r->kind == REQUEST_GENERATE && r->n_prefill - r->n_past <= PREFILL_TOKENS;
 }
 
 /* The oldest request with a piece of prompt to compute; the last piece gives a token, so it needs a credit. */
 static struct request *next_prefill(const struct engine *g)
 {
     for (struct request *r = g->running; r; r = r->next) {
-        if (r->n_past >= r->n_prompt || has_rows(r))
+        if (r->n_past >= r->n_prefill || has_rows(r))
             continue;
         if (!is_last_piece(r) || frontend_take_credit(r->frontend))
             return r;
@@ -196,22 +225,22 @@ static struct request *next_prefill(const struct engine *g)
 static void run_prefill(struct engine *g, struct request *r)
 {
     uint64_t started = clock_ns();
-    uint32_t n = r->n_prompt - r->n_past;
+    uint32_t n = r->n_prefill - r->n_past;
     uint32_t most = r->stepwise ? 1 : PREFILL_TOKENS;
     if (n > most)
         n = most;
     for (uint32_t i = 0; i < n; i++)
-        g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
-                                           r->n_past + i};
+        g->batch[i] =
+            (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot, r->n_past + i};
     const float *hidden = forward_run(g->config.forward, g->batch, n, true);
     r->n_past += n;
     counter_add(g->counters.prompt_tokens, n);
-    if (r->kind == REQUEST_LOGITS) {
+    if (r->kind != REQUEST_GENERATE) {
         if (!keep_rows(g, r, hidden, n)) {
             frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for rows of logits");
             drop(g, r);
         }
-    } else if (r->n_past == r->n_prompt) {
+    } else if (r->n_past == r->n_prefill) {
         forward_logits(g->config.forward, hidden + (size_t)(n - 1) * g->config.d_model, 1,
                        g->logits);
         take_token(g, r, g->logits);
@@ -225,7 +254,7 @@ static uint32_t gather_decode(struct engine *g)
 {
     uint32_t n = 0;
     for (struct request *r = g->running; r; r = r->next) {
-        if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prompt)
+        if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prefill)
             continue;
         if (!frontend_take_credit(r->frontend)) {
             counter_add(g->counters.decode_paused, 1);
@@ -251,20 +280,9 @@ static void run_decode(struct engine *g, uint32_t n)
     counter_add(g->counters.decode_ns, clock_ns() - started);
 }
 
-static bool send_all_rows(struct engine *g)
-{
-    bool sent = false;
-    for (struct request *r = g->running, *next; r; r = next) {
-        next = r->next;
-        if (has_rows(r))
-            sent |= send_rows(g, r);
-    }
-    return sent;
-}
-
 bool engine_step(struct engine *g)
 {
-    bool did = send_all_rows(g);
+    bool did = send_rows(g);
     if (g->decode_next) {
         g->decode_next = false;
         uint32_t n = gather_decode(g);

@@ -9,17 +9,19 @@ struct binder {
     const struct pool_map *map;
     struct error *e;
     enum error_code failed;
+    char name[64];
 };
 
 static const struct pool_tensor *find(struct binder *b, const char *name, bool optional,
-                                      enum pool_tensor_form form, uint32_t rows, uint32_t cols)
+                                      enum pool_tensor_form form, uint32_t rows, uint32_t cols,
+                                      uint32_t planes)
 {
     if (b->failed)
         return NULL;
     const struct pool_tensor *t = pool_map_find(b->map, name);
     if (!t && optional)
         return NULL;
-    if (!t || t->form != form || t->rows != rows || t->cols != cols) {
+    if (!t || t->form != form || t->rows != rows || t->cols != cols || t->planes != planes) {
         b->failed = error_set(b->e, ERROR_PROTOCOL,
                               "host pool: tensor '%s' of %" PRIu32 " x %" PRIu32 " is not there",
                               name, rows, cols);
@@ -28,62 +30,130 @@ static const struct pool_tensor *find(struct binder *b, const char *name, bool o
     return t;
 }
 
+static struct head_matrices head_matrices(struct binder *b, const char *name, uint32_t rows,
+                                          uint32_t cols, uint32_t heads)
+{
+    const struct pool_tensor *t = find(b, name, false, POOL_MATRIX, rows, cols, heads);
+    if (!t)
+        return (struct head_matrices){0};
+    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->map->base + t->offset},
+                                  t->bytes / heads};
+}
+
 static struct matrix matrix(struct binder *b, const char *name, bool optional, uint32_t rows,
                             uint32_t cols)
 {
-    const struct pool_tensor *t = find(b, name, optional, POOL_MATRIX, rows, cols);
+    const struct pool_tensor *t = find(b, name, optional, POOL_MATRIX, rows, cols, 1);
     if (!t)
         return (struct matrix){0};
     return (struct matrix){(enum tensor_type)t->type, rows, cols, b->map->base + t->offset};
 }
 
-static const float *vector(struct binder *b, const char *name, bool optional, uint32_t rows)
+static const float *vectors(struct binder *b, const char *name, bool optional, uint32_t count,
+                            uint32_t values)
 {
-    const struct pool_tensor *t = find(b, name, optional, POOL_VECTOR, rows, 1);
+    const struct pool_tensor *t = find(b, name, optional, POOL_VECTOR, count, values, 1);
     return t ? (const float *)(b->map->base + t->offset) : NULL;
+}
+
+static const float *vector(struct binder *b, const char *name, bool optional, uint32_t values)
+{
+    return vectors(b, name, optional, 1, values);
+}
+
+/* The name of a tensor of the layer under way, in a buffer that the next call takes again. */
+static const char *name_in(struct binder *b, uint32_t layer, const char *part, const char *suffix)
+{
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s.%s", layer, part, suffix);
+    return b->name;
+}
+
+#define WEIGHT(part) name_in(b, layer, part, "weight")
+#define BIAS(part)   name_in(b, layer, part, "bias")
+
+static struct norm_weights norm(struct binder *b, uint32_t layer, const char *part, uint32_t values)
+{
+    struct norm_weights w = {.weight = vector(b, WEIGHT(part), false, values)};
+    if (b->map->params.arch->norm == NORM_LAYER)
+        w.bias = vector(b, BIAS(part), false, values);
+    return w;
+}
+
+static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    uint32_t q_rows = p->n_heads * p->k_dim, k_rows = p->n_kv_heads * p->k_dim;
+    uint32_t v_rows = p->n_kv_heads * p->v_dim;
+    if (p->arch->qk_norm || p->arch->qk_norm_whole) {
+        bool whole = p->arch->qk_norm_whole;
+        w->q_norm = vector(b, WEIGHT("attn_q_norm"), false, whole ? q_rows : p->k_dim);
+        w->k_norm = vector(b, WEIGHT("attn_k_norm"), false, whole ? k_rows : p->k_dim);
+    }
+    w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
+    w->k = matrix(b, WEIGHT("attn_k"), false, k_rows, p->d_model);
+    w->v = matrix(b, WEIGHT("attn_v"), false, v_rows, p->d_model);
+    w->q_bias = vector(b, BIAS("attn_q"), true, q_rows);
+    w->k_bias = vector(b, BIAS("attn_k"), true, k_rows);
+    w->v_bias = vector(b, BIAS("attn_v"), true, v_rows);
+}
+
+static void bind_latent(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    uint32_t q_rows = p->n_heads * p->q_dim;
+    if (p->q_rank) {
+        w->q_a = matrix(b, WEIGHT("attn_q_a"), false, p->q_rank, p->d_model);
+        w->q_a_norm = vector(b, WEIGHT("attn_q_a_norm"), false, p->q_rank);
+        w->q_b = matrix(b, WEIGHT("attn_q_b"), false, q_rows, p->q_rank);
+    } else
+        w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
+    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, p->k_dim, p->d_model);
+    w->kv_a_norm = vector(b, WEIGHT("attn_kv_a_norm"), false, p->kv_rank);
+    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, p->q_dim - p->rope.dims, p->n_heads);
+    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), p->o_dim, p->kv_rank, p->n_heads);
+}
+
+static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    if (p->arch->attention == ATTENTION_LATENT)
+        bind_latent(b, layer, w);
+    else
+        bind_grouped(b, layer, w);
+    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, p->n_heads * p->o_dim);
+    w->o_bias = vector(b, BIAS("attn_output"), true, p->d_model);
+    if (p->arch->attention_sinks)
+        w->sinks = vector(b, WEIGHT("attn_sinks"), false, p->n_heads);
 }
 
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    uint32_t q_rows = p->n_heads * p->k_dim, k_rows = p->n_kv_heads * p->k_dim;
-    uint32_t v_rows = p->n_kv_heads * p->v_dim;
-    char name[64];
-#define NAME(suffix) (snprintf(name, sizeof name, "blk.%" PRIu32 "." suffix, layer), name)
-    w->attn_norm = vector(b, NAME("attn_norm.weight"), false, p->d_model);
-    w->ffn_norm = vector(b, NAME("ffn_norm.weight"), false, p->d_model);
-    if (p->arch->qk_norm || p->arch->qk_norm_whole) {
-        bool whole = p->arch->qk_norm_whole;
-        w->q_norm = vector(b, NAME("attn_q_norm.weight"), false, whole ? q_rows : p->k_dim);
-        w->k_norm = vector(b, NAME("attn_k_norm.weight"), false, whole ? k_rows : p->k_dim);
-    }
-    w->q = matrix(b, NAME("attn_q.weight"), false, q_rows, p->d_model);
-    w->k = matrix(b, NAME("attn_k.weight"), false, k_rows, p->d_model);
-    w->v = matrix(b, NAME("attn_v.weight"), false, v_rows, p->d_model);
-    w->o = matrix(b, NAME("attn_output.weight"), false, p->d_model, p->n_heads * p->v_dim);
-    w->q_bias = vector(b, NAME("attn_q.bias"), true, q_rows);
-    w->k_bias = vector(b, NAME("attn_k.bias"), true, k_rows);
-    w->v_bias = vector(b, NAME("attn_v.bias"), true, v_rows);
+    bind_attention(b, layer, w);
+    w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
     if (layer < p->n_dense) {
-        w->dense_gate = matrix(b, NAME("ffn_gate.weight"), false, p->d_dense, p->d_model);
-        w->dense_up = matrix(b, NAME("ffn_up.weight"), false, p->d_dense, p->d_model);
-        w->dense_down = matrix(b, NAME("ffn_down.weight"), false, p->d_model, p->d_dense);
+        w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
+        w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
+        w->dense_down = matrix(b, WEIGHT("ffn_down"), false, p->d_model, p->d_dense);
         return;
     }
-    w->router = matrix(b, NAME("ffn_gate_inp.weight"), false, p->n_experts, p->d_model);
+    uint32_t n_experts = p->router.n_experts;
+    w->router = matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
+    w->router_bias = vector(b, BIAS("ffn_gate_inp"), true, n_experts);
+    w->selection_bias = vector(b, BIAS("exp_probs_b"), true, n_experts);
+    if (p->arch->biases & BIAS_EXPERTS)
+        w->down_bias = vectors(b, BIAS("ffn_down_exps"), false, n_experts, p->d_model);
     if (p->d_shared) {
-        w->shared_gate = matrix(b, NAME("ffn_gate_shexp.weight"), false, p->d_shared, p->d_model);
-        w->shared_up = matrix(b, NAME("ffn_up_shexp.weight"), false, p->d_shared, p->d_model);
-        w->shared_down = matrix(b, NAME("ffn_down_shexp.weight"), false, p->d_model, p->d_shared);
+        w->shared_gate = matrix(b, WEIGHT("ffn_gate_shexp"), false, p->d_shared, p->d_model);
+        w->shared_up = matrix(b, WEIGHT("ffn_up_shexp"), false, p->d_shared, p->d_model);
+        w->shared_down = matrix(b, WEIGHT("ffn_down_shexp"), false, p->d_model, p->d_shared);
         if (p->arch->shared_expert_gate)
-            w->shared_gate_input =
-                matrix(b, NAME("ffn_gate_inp_shexp.weight"), false, 1, p->d_model);
+            w->shared_gate_input = matrix(b, WEIGHT("ffn_gate_inp_shexp"), false, 1, p->d_model);
     }
 }
-#undef NAME
 
-enum error_code weights_bind(const struct pool_map *map, struct model_weights *out,
-                             struct error *e)
+enum error_code weights_bind(const struct pool_map *map, struct model_weights *out, struct error *e)
 {
     const struct model_params *p = &map->params;
     struct binder b = {.map = map, .e = e};
@@ -94,8 +164,15 @@ enum error_code weights_bind(const struct pool_map *map, struct model_weights *o
     w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
     if (!w.output.tiles)
         w.output = w.embedding;
-    w.output_norm = vector(&b, "output_norm.weight", false, p->d_model);
-    w.rope_factors = vector(&b, "rope_freqs.weight", true, p->rope_dims / 2);
+    w.output_norm.weight = vector(&b, "output_norm.weight", false, p->d_model);
+    if (p->arch->norm == NORM_LAYER)
+        w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
+    w.output_bias = vector(&b, "output.bias", true, p->vocab);
+    bool long_rope = p->rope.scaling == ROPE_SCALING_LONG;
+    w.rope_factors = vector(&b, long_rope ? "rope_factors_short.weight" : "rope_freqs.weight",
+                            !long_rope, p->rope.dims / 2);
+    if (long_rope)
+        w.rope_long_factors = vector(&b, "rope_factors_long.weight", false, p->rope.dims / 2);
     for (uint32_t layer = 0; layer < p->n_layers; layer++)
         bind_layer(&b, layer, &w.layers[layer]);
     if (b.failed) {

@@ -5,22 +5,45 @@
 #include "base/error.h"
 #include "model/pool_map.h"
 
+/* One matrix a head, of equal shape, one after the other. */
+struct head_matrices {
+    struct matrix first;
+    size_t bytes; /* from one to the next */
+};
+
+struct norm_weights {
+    const float *weight, *bias; /* bias NULL: an RMS norm */
+};
+
 struct layer_weights {
-    const float *attn_norm, *ffn_norm;
+    struct norm_weights attn_norm, ffn_norm;
     const float *q_norm, *k_norm; /* NULL: none */
-    struct matrix q, k, v, o;
-    const float *q_bias, *k_bias, *v_bias; /* NULL: none */
-    struct matrix router;                  /* [n_experts][d_model] */
+    struct matrix q, k, v, o;     /* latent attention: q where it is not compressed; no k, no v */
+    const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
+    const float *sinks;                             /* [n_heads]; NULL: none */
+    /* Latent attention. */
+    struct matrix q_a, q_b; /* tiles NULL: q is not compressed */
+    const float *q_a_norm, *kv_a_norm;
+    struct matrix kv_a;       /* to the compressed row and the key's rotated part */
+    struct head_matrices k_b; /* [kv_rank][q_dim - rope dims] */
+    struct head_matrices v_b; /* [o_dim][kv_rank] */
+    /* FFN. */
+    struct matrix router;                              /* [n_experts][d_model] */
+    const float *router_bias, *selection_bias;         /* [n_experts]; NULL: none */
+    const float *down_bias;                            /* [n_experts][d_model]; NULL: none */
     struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
     struct matrix shared_gate_input;                   /* one row; tiles NULL: none */
-    struct matrix dense_gate, dense_up, dense_down; /* of a layer without experts, which has none of the above */
+    struct matrix dense_gate, dense_up,
+        dense_down; /* of a layer without experts, which has none of the above */
 };
 
 struct model_weights {
     struct matrix embedding, output;
-    const float *output_norm;
-    const float *rope_factors; /* [rope_dims / 2], frequencies are divided by them; NULL: none */
-    struct layer_weights *layers; /* owned */
+    struct norm_weights output_norm;
+    const float *output_bias;  /* [vocab]; NULL: none */
+    const float *rope_factors; /* [rope dims / 2], frequencies are divided by them; NULL: none */
+    const float *rope_long_factors; /* instead of those where rope_uses_long; NULL: none */
+    struct layer_weights *layers;   /* owned */
 };
 
 /* ERROR_PROTOCOL names a tensor that the pool lacks or holds in another shape. */

@@ -1,90 +1,42 @@
-/* moed inspect MODEL.gguf: what a model file is, and what it would need. No deployment is needed. */
-#include "commands.h"
+/* moed inspect MODEL: what a model file is, and what it would need. No deployment is needed. */
+#include "client/cli/inspect.h"
 
 #include "base/machine_memory.h"
-#include "base/strbuf.h"
-#include "daemon/options.h"
-#include "gguf/gguf.h"
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/model_file.h"
 #include "model/memory_need.h"
-#include "model/pool_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
-struct inspect {
-    bool tensors, json;
-    struct gguf *g;
-    struct pool_plan plan;
-};
-
-/* Types of the routed experts' matrices, with how many layers have each. */
-static void print_expert_types(const struct inspect *x)
+static void print_amount(const char *before, uint64_t bytes, const char *after)
 {
-    const struct pool_header *h = &x->plan.header;
-    const char *last = NULL;
-    printf("expert types    ");
-    for (uint32_t layer = h->params.n_dense; layer < h->n_layers; layer++) {
-        const struct pool_slabs *s = &x->plan.slabs[layer];
-        char types[64];
-        snprintf(types, sizeof types, "%s/%s/%s", tensor_type_info(s->gate_type)->name,
-                 tensor_type_info(s->up_type)->name, tensor_type_info(s->down_type)->name);
-        static char shown[64];
-        if (last && strcmp(shown, types) == 0)
-            continue;
-        printf("%s%s from layer %" PRIu32, last ? ", " : "", types, layer);
-        snprintf(shown, sizeof shown, "%s", types);
-        last = shown;
-    }
-    printf(" (gate/up/down)\n");
-}
-
-static void print_params(const struct inspect *x)
-{
-    const struct pool_header *h = &x->plan.header;
-    const struct model_params *p = &h->params;
-    printf("file            %s (GGUF %" PRIu32 ", %" PRIu32 " file%s, %.2f GB)\n", h->path,
-           gguf_version(x->g), gguf_file_count(x->g), gguf_file_count(x->g) == 1 ? "" : "s",
-           (double)h->file_bytes * 1e-9);
-    printf("name            %s\n", p->name);
-    printf("architecture    %s\n", h->arch);
-    printf("parameters      %.2f billion\n", (double)h->parameters * 1e-9);
-    printf("layers          %" PRIu32, p->n_layers);
-    if (p->n_dense)
-        printf(", the first %" PRIu32 " dense, width %" PRIu32, p->n_dense, p->d_dense);
-    printf("\n");
-    printf("hidden          %" PRIu32 "\n", p->d_model);
-    printf("heads           %" PRIu32 " of %" PRIu32 ", %" PRIu32 " for keys and values\n",
-           p->n_heads, p->k_dim, p->n_kv_heads);
-    printf("context         %" PRIu32 " tokens in training\n", p->context_trained);
-    printf("vocabulary      %" PRIu32 "\n", p->vocab);
-    printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32 "\n",
-           p->n_experts, p->n_used, p->d_expert);
-    if (p->d_shared)
-        printf("shared expert   width %" PRIu32 "\n", p->d_shared);
-    print_expert_types(x);
+    printf("%s", before);
+    inspect_print_bytes(bytes);
+    printf("%s", after);
 }
 
 static void print_needs(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
-    const struct pool_slabs *s = &x->plan.slabs[h->params.n_dense]; /* the first with experts */
-    uint64_t kv = memory_kv_bytes_a_token(&h->params);
+    const struct model_params *p = &x->params;
+    const struct pool_slabs *s = &x->plan.slabs[p->n_dense]; /* the first with experts */
     uint64_t available = memory_available_bytes();
-    printf("one expert      %.2f MB in %" PRIu32 " segment%s of %.2f MB\n",
-           (double)s->slab_bytes * 1e-6, s->n_segments, s->n_segments == 1 ? "" : "s",
-           (double)s->segment_bytes * 1e-6);
-    printf("experts         %.2f GB: %.1f %% of the weights; a token reads %.2f GB of them\n",
-           (double)h->expert_bytes * 1e-9,
-           100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes),
-           (double)h->expert_bytes * 1e-9 / h->params.n_experts * h->params.n_used);
-    printf("dense weights   %.2f GB\n", (double)h->dense_bytes * 1e-9);
-    printf("KV cache        %.1f MB for 1000 tokens\n", (double)kv * 1e-3);
-    printf("host memory     %.2f GB for the weights; %.2f GB are available here%s\n",
-           (double)h->bytes * 1e-9, (double)available * 1e-9,
-           h->bytes + memory_margin_bytes(&x->plan) > available ? ": too little" : "");
-    printf("device memory   %.2f GB for the dense weights, and up to %.2f GB for experts\n",
-           (double)h->dense_bytes * 1e-9, (double)h->expert_bytes * 1e-9);
+    print_amount("one expert      ", s->slab_bytes, " in ");
+    printf("%" PRIu32 " segment%s of ", s->n_segments, s->n_segments == 1 ? "" : "s");
+    print_amount("", s->segment_bytes, "\n");
+    print_amount("all experts     ", h->expert_bytes, "");
+    printf(": %.1f %% of the weights; a token reads ",
+           100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes));
+    print_amount("", h->expert_bytes / p->router.n_experts * p->router.n_used, " of them\n");
+    print_amount("dense weights   ", h->dense_bytes, "\n");
+    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p), " for 1000 tokens\n");
+    print_amount("host memory     ", h->bytes, " for the weights; ");
+    print_amount("", available, " are available here");
+    printf("%s\n", h->bytes + memory_margin_bytes(&x->plan) > available ? ": too little" : "");
+    print_amount("device memory   ", h->dense_bytes, " for the dense weights, and up to ");
+    print_amount("", h->expert_bytes, " for experts\n");
 }
 
 static void print_tensors(const struct inspect *x)
@@ -102,76 +54,42 @@ static void print_tensors(const struct inspect *x)
     }
 }
 
-static void print_json(const struct inspect *x)
-{
-    const struct pool_header *h = &x->plan.header;
-    const struct model_params *p = &h->params;
-    struct strbuf b;
-    strbuf_init(&b);
-    strbuf_printf(&b, "{\"path\": ");
-    strbuf_json_string(&b, h->path, strlen(h->path));
-    strbuf_printf(&b, ", \"name\": ");
-    strbuf_json_string(&b, p->name, strlen(p->name));
-    strbuf_printf(&b, ", \"architecture\": \"%s\", \"parameters\": %" PRIu64, h->arch,
-                  h->parameters);
-    strbuf_printf(&b, ", \"layers\": %" PRIu32 ", \"hidden\": %" PRIu32 ", \"heads\": %" PRIu32,
-                  p->n_layers, p->d_model, p->n_heads);
-    strbuf_printf(&b, ", \"kv_heads\": %" PRIu32 ", \"head_dim\": %" PRIu32 ", \"vocab\": %" PRIu32,
-                  p->n_kv_heads, p->k_dim, p->vocab);
-    strbuf_printf(&b, ", \"context\": %" PRIu32 ", \"experts\": %" PRIu32
-                  ", \"experts_used\": %" PRIu32 ", \"expert_width\": %" PRIu32
-                  ", \"shared_width\": %" PRIu32,
-                  p->context_trained, p->n_experts, p->n_used, p->d_expert, p->d_shared);
-    strbuf_printf(&b, ", \"file_bytes\": %" PRIu64 ", \"pool_bytes\": %" PRIu64
-                  ", \"expert_bytes\": %" PRIu64 ", \"dense_bytes\": %" PRIu64
-                  ", \"segments\": %" PRIu32 ", \"segment_bytes\": %" PRIu64
-                  ", \"kv_bytes_per_token\": %" PRIu64 "}\n",
-                  h->file_bytes, h->bytes, h->expert_bytes, h->dense_bytes,
-                  x->plan.slabs[p->n_dense].n_segments, x->plan.slabs[p->n_dense].segment_bytes,
-                  memory_kv_bytes_a_token(p));
-    if (!b.failed)
-        fwrite(b.data, 1, b.len, stdout);
-    strbuf_fini(&b);
-}
-
 int inspect_main(int argc, char **argv)
 {
     struct inspect x = {0};
+    char path[PATH_MAX];
     const struct option_spec options[] = {
         {"tensors", OPTION_BOOL, &x.tensors, 0, 0, NULL, "list every tensor"},
         {"json", OPTION_BOOL, &x.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
-    if (options_wants_help(argc, argv)) {
-        options_print_help(options, "moed inspect", "MODEL.gguf",
-                           "Show what a model file is and what it would need; no deployment is "
-                           "needed.");
-        return CLI_OK;
-    }
+    int exit_code;
+    if (!ask_arguments(options, "inspect", "MODEL",
+                       "Shows what a model is and what it would need; no deployment is needed.\n"
+                       "MODEL is a GGUF file, or `demo`: the model that comes with moed.",
+                       argc, argv, 1, &exit_code))
+        return exit_code;
+    if (!model_file_find(argv[1], path))
+        return CLI_FAILURE;
     struct error e;
-    int n = 0;
-    if (options_parse(options, argc, argv, &n, &e)) {
-        fprintf(stderr, "moed inspect: %s\n", e.text);
-        return CLI_USAGE;
-    }
-    if (n != 1) {
-        fprintf(stderr, "moed inspect: give one model file: moed inspect MODEL.gguf\n");
-        return CLI_USAGE;
-    }
-    enum error_code code = gguf_open(argv[1], &x.g, &e);
+    enum error_code code = gguf_open(path, &x.g, &e);
     if (!code)
         code = pool_plan_new(x.g, &x.plan, &e);
+    if (!code)
+        code = model_params_read(x.g, &x.params, &e);
     if (code) {
-        fprintf(stderr, "moed inspect: %s\n", e.text);
+        ask_complain("%s", e.text);
     } else if (x.json) {
-        print_json(&x);
+        inspect_print_json(&x);
     } else {
-        print_params(&x);
+        inspect_print_model(&x);
         print_needs(&x);
         if (x.tensors)
             print_tensors(&x);
     }
     pool_plan_free(&x.plan);
     gguf_close(x.g);
+    if (!code && fflush(stdout))
+        code = ERROR_IO;
     return code ? CLI_FAILURE : CLI_OK;
 }

@@ -13,7 +13,7 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"up", up_main, "MODEL.gguf", "start a deployment, return when it answers"},
+    {"up", up_main, "MODEL", "start a deployment, return when it answers"},
     {"down", down_main, "[NAME]", "stop a deployment"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
     {"ps", ps_main, "", "list the processes of every deployment"},
@@ -21,9 +21,11 @@ static const struct verb verbs[] = {
     {"tokenize", tokenize_main, "TEXT", "print the token ids of a text"},
     {"detokenize", detokenize_main, "IDS", "print the text of token ids"},
     {"logits", logits_main, "--tokens IDS -o FILE", "write the logits that follow each token"},
-    {"inspect", inspect_main, "MODEL.gguf", "print what a model file holds and needs"},
+    {"perplexity", perplexity_main, "MODEL -f FILE", "measure how well a model predicts a text"},
+    {"inspect", inspect_main, "MODEL", "print what a model file holds and needs"},
     {"map", map_main, "", "print what lies where in the host pool"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
+    {"policy", policy_main, "[POLICY]", "show or change which expert is cached and computed where"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},
 };

@@ -20,10 +20,11 @@ static const char help[] =
     "real model of its size and says nothing sensible. The same options give the same file.\n"
     "\n"
     "  -o, --output FILE    the file to write (required)\n"
-    "      --arch NAME      llama (Mixtral), qwen2moe or qwen3moe (default qwen3moe)\n"
-    "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_K Q5_K Q6_K, or the mixes Q4_K_M and "
-    "Q5_K_M,\n"
-    "                       which keep the output and half of ffn_down_exps and attn_v in Q6_K\n"
+    "      --arch NAME      llama (Mixtral), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2,\n"
+    "                       phimoe or gpt-oss (default qwen3moe)\n"
+    "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K\n"
+    "                       IQ4_NL IQ4_XS MXFP4, or the mixes Q4_K_M and Q5_K_M, which keep\n"
+    "                       the output and half of ffn_down_exps and attn_v in Q6_K\n"
     "                       (default Q8_0); norms, biases and the router are always F32\n"
     "      --layers N       (default 4)\n"
     "      --hidden N       width of the embedding (default 256)\n"
@@ -33,13 +34,28 @@ static const char help[] =
     "      --experts N      experts in a layer (default 16)\n"
     "      --top-k N        experts that a token uses (default 4)\n"
     "      --expert-width N intermediate width of an expert (default 256)\n"
-    "      --shared-width N of qwen2moe's shared expert (default the expert width)\n"
+    "      --shared-width N of qwen2moe's, deepseek's and deepseek2's shared expert (default the\n"
+    "                       expert width)\n"
     "      --vocab N        tokens, at least 259 (default 4096)\n"
     "      --ctx N          context length that the file names (default 4096)\n"
     "      --pre NAME       pre-tokenizer that the file names (default qwen2)\n"
     "      --seed N         (default 1)\n"
     "      --split N        write N files, FILE-00001-of-0000N.gguf and so on (default 1)\n"
     "      --threads N      (default one a core); does not change the file\n"
+    "\n"
+    "deepseek and deepseek2:\n"
+    "      --dense-layers N leading layers without experts (default 1)\n"
+    "      --dense-width N  of those layers (default top-k times the expert width)\n"
+    "deepseek2, whose heads have as many plain values as --head-dim says:\n"
+    "      --rope-dim N     rotated values of a head (default half the head's width)\n"
+    "      --q-rank N       compress queries to N values (default: do not)\n"
+    "      --kv-rank N      compress keys and values to N values (default four heads' width)\n"
+    "      --gate NAME      softmax, or sigmoid with a selection bias (default softmax)\n"
+    "      --groups N       groups of experts (default none)\n"
+    "      --groups-used N  groups that a token may use (default half of them)\n"
+    "gpt-oss:\n"
+    "      --window N       sliding window of every other layer (default 128)\n"
+    "\n"
     "      --help\n";
 
 enum { OPTION_STRING, OPTION_U32, OPTION_SEED };
@@ -70,6 +86,15 @@ static const struct {
     FIELD("top-k", OPTION_U32, options.top_k),
     FIELD("expert-width", OPTION_U32, options.expert_width),
     FIELD("shared-width", OPTION_U32, options.shared_width),
+    FIELD("dense-layers", OPTION_U32, options.dense_layers),
+    FIELD("dense-width", OPTION_U32, options.dense_width),
+    FIELD("rope-dim", OPTION_U32, options.rope_dim),
+    FIELD("q-rank", OPTION_U32, options.q_rank),
+    FIELD("kv-rank", OPTION_U32, options.kv_rank),
+    FIELD("gate", OPTION_STRING, options.gate),
+    FIELD("groups", OPTION_U32, options.groups),
+    FIELD("groups-used", OPTION_U32, options.groups_used),
+    FIELD("window", OPTION_U32, options.window),
     FIELD("vocab", OPTION_U32, options.vocab),
     FIELD("ctx", OPTION_U32, options.ctx),
     FIELD("seed", OPTION_SEED, options.seed),

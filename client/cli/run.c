@@ -2,15 +2,16 @@
  *
  * Standard output gets the answer's bytes as they come and nothing else; what a person should know
  * goes to standard error. The answer is awaited with poll(2) on three things: the request, Ctrl-C
- * (a pipe that the signal handler writes to), and standard output, so that a reader that goes away
- * ends the request at once and not with the next token. */
+ * (interrupt.h), and standard output, so that a reader that goes away ends the request at once and
+ * not with the next token. */
 #include "client/cli/ask.h"
+#include "client/cli/chat.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
 
 #include "base/clock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,11 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EXIT_INTERRUPTED 130 /* 128 + SIGINT, as shells report it */
-
 struct run {
     const char *deployment;
     struct moed_generate_options options;
+    bool chat; /* the prompt is a turn of a conversation */
     bool json, stats;
 
     struct strbuf text;   /* collected for json */
@@ -36,39 +36,6 @@ struct run {
     double started_s, first_token_s;
     struct moed_result result;
 };
-
-/* ---- Ctrl-C ---- */
-
-static volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t request_runs;
-static int wake_pipe[2];
-
-/* The first Ctrl-C cancels a request that runs; a second one, or one when none runs, ends at once.
- * The worker cancels what a frontend leaves behind. */
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    if (!request_runs || interrupts)
-        _exit(EXIT_INTERRUPTED);
-    interrupts = 1;
-    int saved = errno;
-    ssize_t n = write(wake_pipe[1], "", 1);
-    (void)n; /* full: poll is awake already */
-    errno = saved;
-}
-
-static bool watch_interrupts(void)
-{
-    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK)) {
-        ask_complain("cannot create a pipe: %s", strerror(errno));
-        return false;
-    }
-    struct sigaction interrupt = {.sa_handler = on_interrupt}; /* no SA_RESTART: a write must end */
-    sigaction(SIGINT, &interrupt, NULL);
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore, NULL);
-    return true;
-}
 
 /* ---- The answer ---- */
 
@@ -113,7 +80,7 @@ static enum moed_code stream(struct run *run, struct moed_request *request,
 {
     struct pollfd fds[] = {
         {.fd = moed_request_fd(request), .events = POLLIN},
-        {.fd = wake_pipe[0], .events = POLLIN},
+        {.fd = interrupts_fd(), .events = POLLIN},
         {.fd = STDOUT_FILENO}, /* POLLERR: the reader has closed the pipe */
     };
     enum { ALL = 3, REQUEST_ONLY = 1 };
@@ -150,6 +117,25 @@ static void forget_attempt(struct run *run)
     run->started_s = clock_s();
 }
 
+/* A chat's prompt is made here, where there is a session to ask for its tokens. */
+static enum moed_code start(const struct run *run, struct moed_session *session,
+                            struct moed_request **request, struct moed_error *error)
+{
+    struct moed_generate_options options = run->options;
+    if (!run->chat || !options.prompt_bytes) /* the library refuses an empty one */
+        return moed_generate_start(session, &options, request, error);
+    uint32_t *tokens;
+    enum moed_code code = chat_prompt(session, options.prompt, options.prompt_bytes, &tokens,
+                                      &options.token_count, error);
+    if (code)
+        return code;
+    options.prompt_bytes = 0;
+    options.tokens = tokens;
+    code = moed_generate_start(session, &options, request, error);
+    moed_free(tokens);
+    return code;
+}
+
 /* Attach, ask, detach. *attached tells which of them failed. */
 static enum moed_code attempt(struct run *run, bool *attached, struct moed_error *error)
 {
@@ -162,11 +148,11 @@ static enum moed_code attempt(struct run *run, bool *attached, struct moed_error
     *attached = true;
     forget_attempt(run);
     struct moed_request *request;
-    code = moed_generate_start(session, &run->options, &request, error);
+    code = start(run, session, &request, error);
     if (!code) {
-        request_runs = 1;
+        interrupts_hold(true);
         code = stream(run, request, error);
-        request_runs = 0;
+        interrupts_hold(false);
         moed_request_free(request);
     }
     moed_detach(session);
@@ -312,7 +298,7 @@ struct run_arguments {
     const char *name, *stop;
     uint64_t n, top_k, seed;
     double temperature, top_p, min_p, repeat_penalty;
-    bool special, tokens, ignore_end, json, stats;
+    bool chat, special, tokens, ignore_end, json, stats;
 };
 
 static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code)
@@ -333,6 +319,8 @@ static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code
          "make recent tokens less likely; 1: off"},
         {"seed", OPTION_UINT, &a->seed, 0, 0, "S", "of the random numbers"},
         {"stop", OPTION_STRING, &a->stop, 0, 0, "TEXT", "end before TEXT; may be repeated"},
+        {"chat", OPTION_BOOL, &a->chat, 0, 0, NULL,
+         "PROMPT is a turn of a conversation, after the model's chat template"},
         {"special", OPTION_BOOL, &a->special, 0, 0, NULL,
          "special tokens' texts in the prompt become those tokens"},
         {"tokens", OPTION_BOOL, &a->tokens, 0, 0, NULL, "PROMPT is a list of token ids"},
@@ -347,9 +335,13 @@ static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code
                        "Ctrl-C cancels the answer; the deployment goes on.",
                        argc, argv, 1, exit_code))
         return false;
-    if (!a->stop)
+    if (!a->stop && !(a->chat && (a->special || a->tokens)))
         return true;
-    ask_complain("run: --stop needs a text"); /* one that take_stops left: without a value */
+    if (a->stop) /* one that take_stops left: without a value */
+        ask_complain("run: --stop needs a text");
+    else
+        ask_complain("run: --chat takes PROMPT as plain text: leave out --%s",
+                     a->special ? "special" : "tokens");
     *exit_code = CLI_USAGE;
     return false;
 }
@@ -357,6 +349,7 @@ static bool parse(struct run_arguments *a, int argc, char **argv, int *exit_code
 static void set_options(struct run *run, const struct run_arguments *a)
 {
     run->deployment = a->name;
+    run->chat = a->chat;
     run->json = a->json;
     run->stats = a->stats;
     run->options.parse_special = a->special;
@@ -405,7 +398,7 @@ int run_main(int argc, char **argv)
         set_options(&run, &arguments);
         run.options.stop = stops;
         exit_code = CLI_FAILURE;
-        if (take_prompt(&run, argv[1], arguments.tokens, &prompt, &ids) && watch_interrupts())
+        if (take_prompt(&run, argv[1], arguments.tokens, &prompt, &ids) && interrupts_watch())
             exit_code = answer(&run);
     }
     strbuf_fini(&prompt);

@@ -2,6 +2,7 @@
  * straight from the vocabulary in a GGUF file. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/model_file.h"
 
 #include "base/utf8.h"
 #include "gguf/gguf.h"
@@ -21,8 +22,11 @@ static bool open_vocabulary(struct place *p, int *exit_code)
 {
     struct gguf *g;
     struct error why;
+    char path[PATH_MAX];
     *exit_code = CLI_FAILURE;
-    if (gguf_open(p->vocab, &g, &why)) {
+    if (!model_file_find(p->vocab, path))
+        return false;
+    if (gguf_open(path, &g, &why)) {
         ask_complain("%s", why.text);
         return false;
     }
@@ -39,7 +43,7 @@ static bool place_open(struct place *p, int *exit_code)
         return open_vocabulary(p, exit_code);
     if (!p->pre)
         return ask_attach(p->name, &p->session, exit_code);
-    ask_complain("--pre goes with --vocab FILE: a deployment has its model's pre-tokenizer");
+    ask_complain("--pre goes with --vocab MODEL: a deployment has its model's pre-tokenizer");
     *exit_code = CLI_USAGE;
     return false;
 }
@@ -181,8 +185,8 @@ int tokenize_main(int argc, char **argv)
     bool special = false, json = false;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &place.name, 0, 0, "NAME", "deployment"},
-        {"vocab", OPTION_STRING, &place.vocab, 0, 0, "FILE",
-         "use this GGUF file's vocabulary; needs no deployment"},
+        {"vocab", OPTION_STRING, &place.vocab, 0, 0, "MODEL",
+         "use this model file's vocabulary; needs no deployment"},
         {"pre", OPTION_STRING, &place.pre, 0, 0, "NAME",
          "with --vocab: this pre-tokenizer instead of the file's"},
         {"special", OPTION_BOOL, &special, 0, 0, NULL, "special tokens' texts become those tokens"},
@@ -217,8 +221,8 @@ int detokenize_main(int argc, char **argv)
     bool special = true;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &place.name, 0, 0, "NAME", "deployment"},
-        {"vocab", OPTION_STRING, &place.vocab, 0, 0, "FILE",
-         "use this GGUF file's vocabulary; needs no deployment"},
+        {"vocab", OPTION_STRING, &place.vocab, 0, 0, "MODEL",
+         "use this model file's vocabulary; needs no deployment"},
         {"pre", OPTION_STRING, &place.pre, 0, 0, "NAME",
          "with --vocab: this pre-tokenizer instead of the file's"},
         {"special", OPTION_BOOL, &special, 0, 0, NULL,

@@ -191,7 +191,7 @@ struct moed_generate_options {
 };
 
 enum moed_reason {
-    MOED_REASON_NONE = 0,     /* not a generation: the end of moed_logits_start's rows */
+    MOED_REASON_NONE = 0,     /* not a generation */
     MOED_REASON_END = 1,      /* an end-of-generation token */
     MOED_REASON_STOP = 2,     /* a stop string */
     MOED_REASON_LENGTH = 3,   /* max_tokens */
@@ -212,9 +212,10 @@ struct moed_result {
 };
 
 enum moed_event_kind {
-    MOED_EVENT_TOKENS = 1, /* tokens, token_count, text, text_bytes */
-    MOED_EVENT_ROW = 2,    /* row, logits, logit_count */
-    MOED_EVENT_DONE = 3    /* result; the last event of a request */
+    MOED_EVENT_TOKENS = 1,  /* tokens, token_count, text, text_bytes */
+    MOED_EVENT_ROW = 2,     /* row, logits, logit_count */
+    MOED_EVENT_DONE = 3,    /* result; the last event of a request */
+    MOED_EVENT_LOGPROBS = 4 /* first, logprobs, logprob_count */
 };
 
 /* What a request has produced. Pointers are valid until the next moed_request_next or
@@ -229,6 +230,9 @@ struct moed_event {
     const float *logits;
     size_t logit_count; /* the vocabulary's size */
     struct moed_result result;
+    size_t first;          /* logprobs[i] is that of the request's token first + i; in order */
+    const float *logprobs; /* natural logarithms, at most 0 */
+    size_t logprob_count;
 };
 
 struct moed_request;
@@ -245,6 +249,13 @@ MOED_API MOED_MUST_USE enum moed_code moed_logits_start(struct moed_session *ses
                                                         const uint32_t *tokens, size_t token_count,
                                                         bool stepwise, struct moed_request **out,
                                                         struct moed_error *error);
+
+/* Ask how probable each of tokens[first ...] is after all that stand before it: some
+ * MOED_EVENT_LOGPROBS, which together have each of them once and in order, then MOED_EVENT_DONE.
+ * first: from 1 to token_count - 1, or 0 for 1. Much less travels than with the logits. */
+MOED_API MOED_MUST_USE enum moed_code
+moed_logprobs_start(struct moed_session *session, const uint32_t *tokens, size_t token_count,
+                    size_t first, struct moed_request **out, struct moed_error *error);
 
 /* The next event, waiting at most timeout_ms (0: do not wait; -1: no limit). MOED_ERROR_TIMEOUT:
  * none yet. After MOED_EVENT_DONE it returns that again; after any other error, that error again.
@@ -267,7 +278,7 @@ MOED_API void moed_request_free(struct moed_request *request);
 
 /* ---- The same, waiting ---- */
 
-/* Called on the thread that called moed_generate or moed_logits, once an event (TOKENS or ROW).
+/* Called on the thread that called moed_generate, moed_logits or moed_logprobs, once an event.
  * What it returns: 0 to go on, anything else to cancel. It may use the session, but not detach it.
  */
 typedef int moed_callback(void *arg, const struct moed_event *event);
@@ -284,6 +295,12 @@ MOED_API MOED_MUST_USE enum moed_code moed_logits(struct moed_session *session,
                                                   const uint32_t *tokens, size_t token_count,
                                                   bool stepwise, moed_callback *callback, void *arg,
                                                   struct moed_error *error);
+
+/* The same for the probabilities of tokens. */
+MOED_API MOED_MUST_USE enum moed_code moed_logprobs(struct moed_session *session,
+                                                    const uint32_t *tokens, size_t token_count,
+                                                    size_t first, moed_callback *callback,
+                                                    void *arg, struct moed_error *error);
 
 /* ---- Monitoring ---- */
 

@@ -1,5 +1,5 @@
-/* Generation and logits: the program's options as messages, and the calls that wait for the whole.
- */
+/* Generation, logits and logprobs: the program's options as messages, and the calls that wait for
+ * the whole. */
 #include "client/src/internal.h"
 
 #include <stdlib.h>
@@ -76,6 +76,26 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     return request_start(session, &body, out, error);
 }
 
+enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
+                                   size_t token_count, size_t first, struct moed_request **out,
+                                   struct moed_error *error)
+{
+    first = first ? first : 1;
+    if (first >= token_count || first > UINT32_MAX)
+        return error_report(error, MOED_ERROR_USAGE, false,
+                            "probabilities from token %zu on, of %zu: give at least one with "
+                            "another before it",
+                            first, token_count);
+    Moed__V1__LogprobsRequest logprobs = MOED__V1__LOGPROBS_REQUEST__INIT;
+    logprobs.n_tokens = token_count;
+    logprobs.tokens = (uint32_t *)tokens;
+    logprobs.first = (uint32_t)first;
+    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
+    body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
+    body.logprobs = &logprobs;
+    return request_start(session, &body, out, error);
+}
+
 /* Events to the callback until the end; frees the request. */
 static enum moed_code drain(struct moed_request *r, moed_callback *callback, void *arg,
                             bool *stopped, struct moed_result *result, struct moed_error *error)
@@ -105,16 +125,32 @@ enum moed_code moed_generate(struct moed_session *session,
     return code ? code : drain(r, callback, arg, &stopped, result, error);
 }
 
+/* The end of a request whose events are of no use when some are missing. */
+static enum moed_code drain_all(struct moed_request *r, moed_callback *callback, void *arg,
+                                struct moed_error *error)
+{
+    bool stopped;
+    enum moed_code code = drain(r, callback, arg, &stopped, NULL, error);
+    if (!code && stopped)
+        code =
+            error_report(error, MOED_ERROR_CANCELLED, false, "the program cancelled the request");
+    return code;
+}
+
 enum moed_code moed_logits(struct moed_session *session, const uint32_t *tokens, size_t token_count,
                            bool stepwise, moed_callback *callback, void *arg,
                            struct moed_error *error)
 {
     struct moed_request *r;
-    bool stopped;
     enum moed_code code = moed_logits_start(session, tokens, token_count, stepwise, &r, error);
-    if (!code)
-        code = drain(r, callback, arg, &stopped, NULL, error);
-    if (!code && stopped)
-        code = error_report(error, MOED_ERROR_CANCELLED, false, "the program cancelled the logits");
-    return code;
+    return code ? code : drain_all(r, callback, arg, error);
+}
+
+enum moed_code moed_logprobs(struct moed_session *session, const uint32_t *tokens,
+                             size_t token_count, size_t first, moed_callback *callback, void *arg,
+                             struct moed_error *error)
+{
+    struct moed_request *r;
+    enum moed_code code = moed_logprobs_start(session, tokens, token_count, first, &r, error);
+    return code ? code : drain_all(r, callback, arg, error);
 }

@@ -59,10 +59,11 @@ struct moed_request {
     struct moed_error failure; /* returned once the queue is empty */
     bool done;                 /* MOED_EVENT_DONE was returned */
     struct moed_result result;
-    uint32_t rows;  /* received so far */
-    size_t vocab;   /* values of the first row */
-    int event_fd;   /* eventfd, or -1 until asked for */
-    bool signalled; /* event_fd is readable */
+    uint64_t next_row; /* that the worker has to send: of logits, or the token of a logprob */
+    uint64_t end_row;  /* of logprobs: behind the last */
+    size_t vocab;      /* values of the first row of logits */
+    int event_fd;      /* eventfd, or -1 until asked for */
+    bool signalled;    /* event_fd is readable */
 };
 
 /* Fill *error (may be NULL) and return its code. */

@@ -1,6 +1,6 @@
 /* Requests: what was asked, the queue of what has come for it, and handing that to the program.
  *
- *     started --(Tokens, LogitsRow: queued)--> started --(Done, Error, a reply: queued)--> ended
+ *     started --(events: queued)--> started --(Done, Error, a reply: queued)--> ended
  *        '--(request_fail)--> ended, failed                moed_request_next empties the queue,
  * then returns the result or the failure for good
  *
@@ -58,18 +58,30 @@ void request_fail(struct moed_request *r, const struct moed_error *why)
 static bool row_fits(struct moed_request *r, const Moed__V1__LogitsRow *row)
 {
     size_t values = row->logits.len / sizeof(float);
-    if (!values || row->logits.len % sizeof(float) || row->row != r->rows ||
-        (r->rows && values != r->vocab))
+    if (!values || row->logits.len % sizeof(float) || row->row != r->next_row ||
+        (r->next_row && values != r->vocab))
         return false;
     r->vocab = values;
-    r->rows++;
+    r->next_row++;
+    return true;
+}
+
+/* They come in order and are no more than were asked for. */
+static bool logprobs_fit(struct moed_request *r, const Moed__V1__Logprobs *some)
+{
+    size_t n = some->logprobs.len / sizeof(float);
+    if (!n || some->logprobs.len % sizeof(float) || some->first != r->next_row ||
+        n > r->end_row - r->next_row)
+        return false;
+    r->next_row += n;
     return true;
 }
 
 static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
 {
     bool streams = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ||
-                   r->kind == MOED__V1__TO_WORKER__BODY_LOGITS;
+                   r->kind == MOED__V1__TO_WORKER__BODY_LOGITS ||
+                   r->kind == MOED__V1__TO_WORKER__BODY_LOGPROBS;
     switch (body->body_case) {
     case MOED__V1__FROM_WORKER__BODY_ERROR:
         return true;
@@ -79,6 +91,8 @@ static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
         return r->kind == MOED__V1__TO_WORKER__BODY_GENERATE;
     case MOED__V1__FROM_WORKER__BODY_LOGITS:
         return r->kind == MOED__V1__TO_WORKER__BODY_LOGITS && row_fits(r, body->logits);
+    case MOED__V1__FROM_WORKER__BODY_LOGPROBS:
+        return r->kind == MOED__V1__TO_WORKER__BODY_LOGPROBS && logprobs_fit(r, body->logprobs);
     case MOED__V1__FROM_WORKER__BODY_TOKENIZE:
         return r->kind == MOED__V1__TO_WORKER__BODY_TOKENIZE;
     case MOED__V1__FROM_WORKER__BODY_DETOKENIZE:
@@ -116,13 +130,17 @@ bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
 
 /* ---- The program's side ---- */
 
-static struct moed_request *request_new(struct moed_session *s, Moed__V1__ToWorker__BodyCase kind)
+static struct moed_request *request_new(struct moed_session *s, const Moed__V1__ToWorker *body)
 {
     struct moed_request *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
     r->session = s;
-    r->kind = kind;
+    r->kind = body->body_case;
+    if (r->kind == MOED__V1__TO_WORKER__BODY_LOGPROBS) {
+        r->next_row = body->logprobs->first;
+        r->end_row = body->logprobs->n_tokens;
+    }
     r->event_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -167,7 +185,7 @@ static uint32_t request_destroy(struct moed_request *r)
 enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
                              struct moed_request **out, struct moed_error *error)
 {
-    struct moed_request *r = request_new(s, body->body_case);
+    struct moed_request *r = request_new(s, body);
     if (!r)
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a request");
     struct moed_error why = {0};
@@ -307,6 +325,11 @@ static void fill_event(struct moed_request *r, struct moed_event *event)
         event->row = body->logits->row;
         event->logits = (const float *)(const void *)body->logits->logits.data; /* malloc'ed */
         event->logit_count = body->logits->logits.len / sizeof(float);
+    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS) {
+        event->kind = MOED_EVENT_LOGPROBS;
+        event->first = body->logprobs->first;
+        event->logprobs = (const float *)(const void *)body->logprobs->logprobs.data;
+        event->logprob_count = body->logprobs->logprobs.len / sizeof(float);
     } else {
         event->result = r->result;
     }

@@ -79,7 +79,8 @@ static void session_fault(struct moed_session *s, const char *what)
 bool message_is_event(const Moed__V1__FromWorker *body)
 {
     return body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS ||
-           body->body_case == MOED__V1__FROM_WORKER__BODY_LOGITS;
+           body->body_case == MOED__V1__FROM_WORKER__BODY_LOGITS ||
+           body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS;
 }
 
 /* Hand a checked message to its request. Returns what is wrong with it, or NULL. *kept: the request

@@ -51,14 +51,23 @@ bool exec_quantizes(enum tensor_type type);
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate);
 
-/* One expert for some tokens: out[i * d_model ...] = sum over segments [first_segment, first_segment +
- * n_segments), in order, of down(act(gate x) * up x) for token tokens[i]. */
+/* One expert's segments [first_segment, first_segment + n_segments) for some tokens. Segment s gives token tokens[i] the row
+ * down_s(act(gate_s x, up_s x)); out gets their sum in order of the segments, or each apart:
+ *   SUM       out[i] = (row_first + row_first+1) + ...
+ *   CONTINUE  out[i] = ((out[i] + row_first) + row_first+1) + ..., the sum of the segments before being there
+ *   APART     out[s * n_tokens + i] = row_first+s
+ * so that a sum that was begun in one place can be finished in another with the same bits. down's bias is not in
+ * it: it belongs to the whole expert. */
+enum expert_output { EXPERT_SUM, EXPERT_CONTINUE, EXPERT_APART };
+
 struct expert_task {
     uint32_t expert;
     uint32_t first_segment, n_segments;
     uint32_t n_tokens;
     const uint32_t *tokens; /* indices into the activations */
-    float *out;             /* [n_tokens][d_model] */
+    float *out;             /* [n_tokens][d_model]; APART: [n_segments][n_tokens][d_model] */
+    enum expert_output output;
+    const uint8_t *const *places; /* [n_segments]: where each lies; NULL: in the host pool */
 };
 void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
                   const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks);

@@ -2,9 +2,9 @@
  *
  * A call is cut into parts (one segment of one task) and runs in three steps, each spread over all threads
  * by chunks of rows, so that one expert keeps all cores busy and many finish together:
- *   1. gate and up rows of every part, multiplied and activated: hidden values;
+ *   1. gate and up rows of every part, multiplied, biases added, activated: hidden values;
  *   2. hidden values quantised, where the down matrix is;
- *   3. down rows of every task: its segments in order, each added to the sum of those before.
+ *   3. down rows of every task: its segments in order, as its output says.
  */
 #include "exec/internal.h"
 
@@ -15,7 +15,7 @@
 
 static size_t part_stride(const struct expert_part *part)
 {
-    return round_up(part->gate.rows, TILE_ROWS);
+    return round_up(part->segment.gate.rows, TILE_ROWS);
 }
 
 static void up_chunk(void *arg, unsigned thread, uint32_t index)
@@ -26,17 +26,23 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
     const struct expert_task *t = p->task;
     size_t stride = part_stride(p);
     float *gate = x->gate + p->hidden, *up = x->up + p->hidden, *hidden = x->hidden + p->hidden;
-    exec_multiply_part(x, thread, &p->gate, c->tile_first, c->tile_count, x->input, t->tokens,
+    const struct expert_segment *s = &p->segment;
+    exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens,
                        t->n_tokens, gate, stride, false);
-    exec_multiply_part(x, thread, &p->up, c->tile_first, c->tile_count, x->input, t->tokens,
+    exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens,
                        t->n_tokens, up, stride, false);
     size_t first = (size_t)c->tile_first * TILE_ROWS;
     size_t n = (size_t)c->tile_count * TILE_ROWS;
-    if (first + n > p->gate.rows)
-        n = p->gate.rows - first;
-    for (uint32_t i = 0; i < t->n_tokens; i++)
-        x->kernels->gated(ACTIVATION_SILU, gate + i * stride + first, up + i * stride + first,
-                          hidden + i * stride + first, n);
+    if (first + n > s->gate.rows)
+        n = s->gate.rows - first;
+    for (uint32_t i = 0; i < t->n_tokens; i++) {
+        size_t at = i * stride + first;
+        if (s->gate_bias) {
+            x->kernels->add(s->gate_bias + first, gate + at, n);
+            x->kernels->add(s->up_bias + first, up + at, n);
+        }
+        x->kernels->gated(x->activation, gate + at, up + at, hidden + at, n);
+    }
 }
 
 static void quantize_part(void *arg, unsigned thread, uint32_t index)
@@ -44,7 +50,7 @@ static void quantize_part(void *arg, unsigned thread, uint32_t index)
     struct exec *x = arg;
     struct expert_part *p = &x->parts[index];
     (void)thread;
-    if (exec_quantizes(p->down.type))
+    if (exec_quantizes(p->segment.down.type))
         x->kernels->quantize(&p->h, 0, p->task->n_tokens);
 }
 
@@ -54,9 +60,13 @@ static void down_chunk(void *arg, unsigned thread, uint32_t index)
     const struct expert_chunk *c = &x->chunks[index];
     const struct expert_part *p = &x->parts[c->part];
     const struct expert_task *t = p->task;
-    for (uint32_t s = 0; s < t->n_segments; s++)
-        exec_multiply_part(x, thread, &p[s].down, c->tile_first, c->tile_count, &p[s].h, NULL,
-                           t->n_tokens, t->out, p->down.rows, s > 0);
+    for (uint32_t s = 0; s < t->n_segments; s++) {
+        size_t apart =
+            t->output == EXPERT_APART ? (size_t)s * t->n_tokens * p->segment.down.rows : 0;
+        bool add = t->output == EXPERT_CONTINUE || (t->output == EXPERT_SUM && s > 0);
+        exec_multiply_part(x, thread, &p[s].segment.down, c->tile_first, c->tile_count, &p[s].h,
+                           NULL, t->n_tokens, t->out + apart, p->segment.down.rows, add);
+    }
 }
 
 static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
@@ -66,8 +76,8 @@ static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
     while ((n_tiles + step - 1) / step > EXEC_MAX_CHUNKS / EXEC_MAX_PARTS)
         step *= 2;
     for (uint32_t first = 0; first < n_tiles; first += step)
-        x->chunks[x->n_chunks++] = (struct expert_chunk){
-            part, first, n_tiles - first < step ? n_tiles - first : step};
+        x->chunks[x->n_chunks++] =
+            (struct expert_chunk){part, first, n_tiles - first < step ? n_tiles - first : step};
 }
 
 /* The parts of one task; their hidden values follow each other in the scratch. */
@@ -77,15 +87,18 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
     for (uint32_t s = 0; s < t->n_segments; s++) {
         struct expert_part *p = &x->parts[x->n_parts++];
         p->task = t;
-        pool_map_segment(map, layer, t->expert, t->first_segment + s, &p->gate, &p->up, &p->down);
+        p->segment = pool_segment_at(
+            &map->slabs[layer],
+            t->places ? t->places[s]
+                      : pool_map_segment_place(map, layer, t->expert, t->first_segment + s));
         p->hidden = *hidden;
         *hidden += part_stride(p) * t->n_tokens;
-        size_t bytes = exec_quantizes(p->down.type)
-                           ? round_up(act_bytes(p->down.cols, t->n_tokens), TILE_ALIGN)
+        size_t bytes = exec_quantizes(p->segment.down.type)
+                           ? round_up(act_bytes(p->segment.down.cols, t->n_tokens), TILE_ALIGN)
                            : 0;
         if (*memory + bytes > x->hidden_bytes)
             abort(); /* allocate_all is wrong about some shape: our bug */
-        act_bind(&p->h, (uint8_t *)x->hidden_memory + *memory, p->down.cols, t->n_tokens,
+        act_bind(&p->h, (uint8_t *)x->hidden_memory + *memory, p->segment.down.cols, t->n_tokens,
                  x->hidden + p->hidden, part_stride(p));
         *memory += bytes;
     }
@@ -95,13 +108,13 @@ static void run_pass(struct exec *x)
 {
     x->n_chunks = 0;
     for (uint32_t i = 0; i < x->n_parts; i++)
-        add_chunks(x, i, x->parts[i].gate.rows);
+        add_chunks(x, i, x->parts[i].segment.gate.rows);
     pool_run(x->pool, up_chunk, x, x->n_chunks);
     bool quantizes = false;
     x->n_chunks = 0;
     for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments) {
-        quantizes |= exec_quantizes(x->parts[i].down.type);
-        add_chunks(x, i, x->parts[i].down.rows);
+        quantizes |= exec_quantizes(x->parts[i].segment.down.type);
+        add_chunks(x, i, x->parts[i].segment.down.rows);
     }
     if (quantizes)
         pool_run(x->pool, quantize_part, x, x->n_parts);
@@ -112,6 +125,7 @@ void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
                   const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks)
 {
     x->input = a;
+    x->activation = map->params.arch->activation;
     for (uint32_t first = 0; first < n_tasks;) {
         size_t hidden = 0, memory = 0;
         x->n_parts = 0;

@@ -19,7 +19,7 @@ struct exec_scratch {
 /* One segment of one task. */
 struct expert_part {
     const struct expert_task *task;
-    struct matrix gate, up, down;
+    struct expert_segment segment;
     size_t hidden; /* offset of its rows in gate, up, hidden: [n_tokens][width rounded to 16] */
     struct activations h;
 };
@@ -48,6 +48,7 @@ struct exec {
     struct expert_chunk *chunks;
     uint32_t n_parts, n_chunks;
     const struct activations *input; /* of the call under way */
+    enum activation activation;
 };
 
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,

@@ -8,8 +8,9 @@
  * on `completions`. One job is under way at a time, so the areas are reused.
  *
  * A task is one expert's segments for some tokens. Its result is the sum over its segments in
- * order, a row for each token: results of different tasks are combined by the worker in the order
- * of the expert's rank, so they do not depend on who computed them or when.
+ * order, a row for each token; or, where the first segments are computed elsewhere, each segment's rows
+ * apart, for the worker to add in order. Results of different tasks are combined by the worker in the
+ * order of the expert's rank, so they do not depend on who computed them or when.
  *
  * `progress` is bumped by the executor as it computes: a worker that sees neither completion nor
  * progress for EXPERT_STALL_MS takes the job back and computes it itself; it then never uses this
@@ -28,7 +29,7 @@
 #include <stdint.h>
 
 #define EXPERT_CHANNEL_MAGIC   0x4e4843584d30ull
-#define EXPERT_CHANNEL_VERSION 1u
+#define EXPERT_CHANNEL_VERSION 2u
 #define EXPERT_STALL_MS        1000
 #define EXPERT_RING_RECORDS    16
 
@@ -79,10 +80,12 @@ _Static_assert(sizeof(struct expert_completion) == RING_RECORD_BYTES, "ring reco
 struct expert_task_record {
     uint32_t expert;
     uint32_t first_segment, n_segments;
-    uint32_t first_row; /* of indices and out */
+    uint32_t first_row; /* of indices */
     uint32_t n_rows;
+    uint32_t first_out; /* row of out: n_rows of them, or n_segments * n_rows where apart */
+    uint32_t apart;     /* 1: [n_segments][n_rows] rows; 0: their sum */
 };
-_Static_assert(sizeof(struct expert_task_record) == 20, "shared layout");
+_Static_assert(sizeof(struct expert_task_record) == 28, "shared layout");
 
 /* Either end, attached. Borrows the mapping. */
 struct expert_channel {

@@ -3,12 +3,14 @@
 
 #include <inttypes.h>
 
-size_t residency_bytes(uint32_t n_layers, uint32_t n_experts)
+size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments)
 {
-    return sizeof(struct residency_header) + (size_t)n_layers * n_experts * sizeof(uint64_t);
+    size_t n = (size_t)n_layers * n_experts;
+    return sizeof(struct residency_header) + n * (sizeof(uint64_t) + n_segments * sizeof(uint32_t));
 }
 
-void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint64_t generation)
+void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
+                    uint64_t slot_bytes, uint64_t n_slots, uint64_t generation)
 {
     struct residency_header *h = memory;
     *h = (struct residency_header){
@@ -16,7 +18,10 @@ void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint64_
         .layout_version = RESIDENCY_LAYOUT_VERSION,
         .n_layers = n_layers,
         .n_experts = n_experts,
+        .n_segments = n_segments,
         .generation = generation,
+        .slot_bytes = slot_bytes,
+        .n_slots = n_slots,
     };
 }
 
@@ -30,15 +35,18 @@ enum error_code residency_attach(struct residency_table *t, void *memory, size_t
         return error_set(e, ERROR_VERSION,
                          "residency table: layout version %" PRIu32 ", expected %u",
                          h->layout_version, RESIDENCY_LAYOUT_VERSION);
-    struct residency_table table = {
-        .header = h, .n_layers = h->n_layers, .n_experts = h->n_experts};
-    if (table.n_layers > 1u << 16 || table.n_experts > 1u << 16 ||
-        residency_bytes(table.n_layers, table.n_experts) > bytes)
+    struct residency_table table = {.header = h,
+                                    .n_layers = h->n_layers,
+                                    .n_experts = h->n_experts,
+                                    .n_segments = h->n_segments};
+    if (table.n_layers > 1u << 16 || table.n_experts > 1u << 16 || table.n_segments > 255 ||
+        residency_bytes(table.n_layers, table.n_experts, table.n_segments) > bytes)
         return error_set(e, ERROR_PROTOCOL,
                          "residency table: %" PRIu32 " layers of %" PRIu32
                          " experts do not fit the %zu bytes there are",
                          table.n_layers, table.n_experts, bytes);
     table.words = (_Atomic uint64_t *)((uint8_t *)memory + sizeof *h);
+    table.slots = (_Atomic uint32_t *)(table.words + (size_t)table.n_layers * table.n_experts);
     *t = table;
     return ERROR_OK;
 }

@@ -1,12 +1,15 @@
-/* The residency table: where each expert's segments are, one 64-bit atomic word an expert in shared
- * memory. memd alone writes it; any process reads it without a message.
+/* The residency table: where each expert's segments are, in shared memory. memd alone writes it; any process
+ * reads it without a message.
  *
- * A word has the number of leading segments resident on the device (a prefix), the number in flight
- * after them, and a generation that grows with every change. On the `host` device nothing is
- * resident: every expert is computed by the CPU executor.
+ * For each expert one 64-bit atomic word has the number of leading segments resident on the device (a prefix), the
+ * number in flight after them, and a generation that grows with every change; and for each of its segments the slot of the
+ * device's arena that holds it, meaningful for the resident ones. On the `host` device nothing is resident: every
+ * expert is computed by the CPU executor.
  *
- * A word is stored with release after the segment's bytes are in place, and loaded with acquire
- * before they are read.
+ * A word is stored after the segment's bytes and its slot are in place, and loaded before they are read. A slot that
+ * a reader found here keeps its bytes until the reader's epoch has passed (ipc/cache_channel.h): both sides use
+ * sequentially consistent operations on epoch and word, so that either the reader sees the smaller count or memd sees
+ * the reader.
  */
 #ifndef MOED_IPC_RESIDENCY_H
 #define MOED_IPC_RESIDENCY_H
@@ -18,22 +21,26 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 1u
+#define RESIDENCY_LAYOUT_VERSION 2u
 
 struct residency_header {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t n_layers, n_experts;
-    uint32_t reserved;
+    uint32_t n_segments; /* of an expert, at most */
     uint64_t generation; /* of the pool that it belongs to */
-    uint8_t pad[32];
+    uint64_t slot_bytes; /* 0: the device has no memory of its own */
+    uint64_t n_slots;
+    uint64_t n_spare; /* of them, kept free for loads: so many segments can be loaded without waiting */
+    uint8_t pad[8];
 };
 _Static_assert(sizeof(struct residency_header) == 64, "shared layout");
 
 struct residency_table {
     const struct residency_header *header;
-    _Atomic uint64_t *words;      /* [n_layers][n_experts] */
-    uint32_t n_layers, n_experts; /* checked copies */
+    _Atomic uint64_t *words;                  /* [n_layers][n_experts] */
+    _Atomic uint32_t *slots;                  /* [n_layers][n_experts][n_segments] */
+    uint32_t n_layers, n_experts, n_segments; /* checked copies */
 };
 
 struct residency {
@@ -52,17 +59,24 @@ static inline struct residency residency_unpack(uint64_t word)
     return (struct residency){(uint8_t)word, (uint8_t)(word >> 8), word >> 16};
 }
 
-size_t residency_bytes(uint32_t n_layers, uint32_t n_experts);
-/* memd: a fresh table, nothing resident. memory is zeroed and 64-byte aligned. */
-void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint64_t generation);
+size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments);
+/* memd: a fresh table, nothing resident. memory is zeroed and 64-byte aligned. slot_bytes and n_slots are 0 for
+ * a device without memory. */
+void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
+                    uint64_t slot_bytes, uint64_t n_slots, uint64_t generation);
 enum error_code residency_attach(struct residency_table *t, void *memory, size_t bytes,
                                  struct error *e);
 
 static inline struct residency residency_read(const struct residency_table *t, uint32_t layer,
                                               uint32_t expert)
 {
-    return residency_unpack(atomic_load_explicit(&t->words[(size_t)layer * t->n_experts + expert],
-                                                 memory_order_acquire));
+    return residency_unpack(atomic_load(&t->words[(size_t)layer * t->n_experts + expert]));
+}
+
+static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, uint32_t layer,
+                                               uint32_t expert, uint32_t segment)
+{
+    return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
 }
 
 /* memd alone: publish new counts; the generation grows by one. */
@@ -74,7 +88,7 @@ static inline void residency_write(const struct residency_table *t, uint32_t lay
     r.resident = resident;
     r.in_flight = in_flight;
     r.generation++;
-    atomic_store_explicit(word, residency_pack(r), memory_order_release);
+    atomic_store(word, residency_pack(r));
 }
 
 #endif

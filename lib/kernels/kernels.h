@@ -8,10 +8,14 @@
  * columns, whose two halves have the scales d_x0 and d_x1 and sums of q sum_q0 and sum_q1,
  *     bias = fmaf((float)sum_q1, d_x1, (float)sum_q0 * d_x0).
  * For each block of 32 columns in order, the products of quants of each half are summed exactly as
- * integers i0 and i1 (the type's offset included, and for Q6_K the scale of each 16 columns), and
+ * integers i0 and i1: the quants less the type's offset (Q4_0, Q5_0, Q3_K, Q6_K) or the values of its
+ * table (IQ4_NL, IQ4_XS, MXFP4), and for Q2_K, Q3_K and Q6_K times the scale of each 16 columns. Then
  *     p = fmaf((float)i1, d_x1, (float)i0 * d_x0)
- *     acc = fmaf(p, w, acc), w = d, or for Q4_K and Q5_K w = d * (float)scale
- *     for Q4_K and Q5_K then acc = fmaf(-(dmin * (float)min), bias, acc).
+ *     acc = fmaf(p, w, acc), w = d, or for Q4_K, Q5_K and IQ4_XS w = d * (float)scale
+ *     for Q4_1 and Q5_1 then acc = fmaf(m, bias, acc)
+ *     for Q4_K and Q5_K then acc = fmaf(-(dmin * (float)min), bias, acc)
+ *     for Q2_K, whose minima are for 16 columns, then with the integers j0 = -min_0 * sum_q0 and
+ *     j1 = -min_1 * sum_q1: acc = fmaf(fmaf((float)j1, d_x1, (float)j0 * d_x0), dmin, acc).
  *   float types: acc = fmaf((float)w, x, acc), column by column.
  * acc starts at 0 for each 256 columns; y = ((acc_0 + acc_1) + acc_2) + ... Each token's result
  * depends on nothing but its own x: not on the batch, the thread or the machine.
@@ -43,7 +47,10 @@ size_t act_bytes(uint32_t cols, uint32_t n_tokens);
 void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tokens, const float *x,
               size_t x_stride);
 
-enum activation { ACTIVATION_SILU };
+enum activation {
+    ACTIVATION_SILU,           /* silu(g) * u; silu(x) = x / (1 + exp(-x)) with kernels' own exp */
+    ACTIVATION_SWIGLU_CLAMPED, /* g' / (1 + exp(-1.702 g')) * (u' + 1), g' = min(g, 7), u' = u within -7..7 */
+};
 
 /* The functions of one build. */
 struct kernels {
@@ -60,12 +67,17 @@ struct kernels {
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate);
 
-    /* h[i] = act(gate[i]) * up[i]; silu(x) = x / (1 + exp(-x)) with kernels' own exp. */
+    /* h[i] from gate[i] and up[i], as enum activation says. */
     void (*gated)(enum activation act, const float *gate, const float *up, float *h, size_t n);
 
     /* out[i] = x[i] * scale * w[i], scale = 1 / sqrt(mean(x^2) + eps); 16 partial sums by i mod 16,
      * folded 8, 4, 2, 1. w NULL: 1. out may be x. */
     void (*rms_norm)(const float *x, const float *w, float eps, size_t n, float *out);
+
+    /* out[i] = (x[i] - mean) * scale * w[i] + b[i], scale = 1 / sqrt(mean((x - mean)^2) + eps); sums as above,
+     * the last step fused. out may be x. */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                       float *out);
 
     /* Numerically stable softmax in place (max subtracted, own exp, 16 partial sums as above). */
     void (*softmax)(float *x, size_t n);
@@ -77,10 +89,11 @@ struct kernels {
 
     /* Attention of one query head over n_kv cached positions: out = sum_j softmax(scale * q.k_j)
      * v_j. k, v: float32, position j at k + j * stride. dot products with 16 partial sums;
-     * scores[n_kv] is scratch; the sum over j in order of j, in double width of lanes only across
-     * the head's values. */
+     * scores[n_kv + 1] is scratch; the sum over j in order of j. sink, or NULL: one more logit after the
+     * positions', which takes its share of the softmax and has no value. */
     void (*attend)(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
-                   uint32_t k_dim, uint32_t v_dim, float scale, float *scores, float *out);
+                   uint32_t k_dim, uint32_t v_dim, float scale, const float *sink, float *scores,
+                   float *out);
 };
 
 /* Chosen at the first call by the CPU, or by kernels_select. Never NULL. */

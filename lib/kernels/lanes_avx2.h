@@ -56,6 +56,7 @@ LANES_OP_2(vi, vi_and, _mm256_and_si256)
 LANES_OP_2(vi, vi_or, _mm256_or_si256)
 LANES_OP_2(vi, vi_add, _mm256_add_epi32)
 LANES_OP_2(vi, vi_sub, _mm256_sub_epi32)
+LANES_OP_2(vi, vi_sub_bytes, _mm256_sub_epi8)
 LANES_OP_2(vi, vi_max, _mm256_max_epi32)
 LANES_OP_1(vi, vi_half, HALF_EPI32)
 LANES_OP_1(vi, vi_shift_left_23, SHIFT_LEFT_23_EPI32)
@@ -166,6 +167,31 @@ LANES vi vi_left_32(vi a, int n)
     return (vi){_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)};
 }
 
+LANES vi vi_right_32(vi a, int n)
+{
+    return (vi){_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)};
+}
+
+/* 16 bytes, and 16 words of 16 bits, as 32 bits each. */
+LANES vi vi_load_bytes(const uint8_t *p)
+{
+    return (vi){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)),
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))};
+}
+
+LANES vi vi_load_shorts(const uint8_t *p)
+{
+    return (vi){_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p + 16)))};
+}
+
+/* table[byte] of each byte, which is below 16. */
+LANES vi vi_look_up(const int8_t table[16], vi bytes)
+{
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+    return (vi){_mm256_shuffle_epi8(t, bytes.lo), _mm256_shuffle_epi8(t, bytes.hi)};
+}
+
 LANES vi vi_set1_byte(uint8_t x)
 {
     return (vi){_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)};
@@ -227,6 +253,12 @@ LANES factor factor_signed(vi words, int j)
 {
     vi v = pick(words, (int32_t)(0x00800080u | (uint32_t)j * 0x01000100u));
     return (vi){_mm256_srai_epi16(v.lo, 8), _mm256_srai_epi16(v.hi, 8)};
+}
+
+/* The same for a byte below 128. */
+LANES factor factor_unsigned(vi words, int j)
+{
+    return pick(words, (int32_t)(0x80008000u | (uint32_t)j * 0x00010001u));
 }
 
 /* The integer sum times the factor. */

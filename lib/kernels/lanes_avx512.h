@@ -37,16 +37,25 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
                    _mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(a, 1)))))
 #undef _mm512_madd_epi16
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32(a)                                                                    \
+    simde_join(_mm256_cvtepu8_epi32(a), _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(a, a)))
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32(a)                                                                   \
+    simde_join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),                                   \
+               _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)))
 /* SIMDe wants literal counts, which an inlined function's argument is not. */
 #define SIMDE_SHIFT(shift, a, n)                                                                   \
     simde_join(shift(_mm512_castsi512_si256(a), (int)(n)),                                         \
                shift(_mm512_extracti64x4_epi64(a, 1), (int)(n)))
 #undef _mm512_srai_epi32
 #undef _mm512_slli_epi32
+#undef _mm512_srli_epi32
 #undef _mm512_srli_epi16
 #undef _mm512_slli_epi16
 #define _mm512_srai_epi32(a, n) SIMDE_SHIFT(_mm256_srai_epi32, a, n)
 #define _mm512_slli_epi32(a, n) SIMDE_SHIFT(_mm256_slli_epi32, a, n)
+#define _mm512_srli_epi32(a, n) SIMDE_SHIFT(_mm256_srli_epi32, a, n)
 #define _mm512_srli_epi16(a, n) SIMDE_SHIFT(_mm256_srli_epi16, a, n)
 #define _mm512_slli_epi16(a, n) SIMDE_SHIFT(_mm256_slli_epi16, a, n)
 #endif
@@ -73,6 +82,7 @@ LANES_OP_2(vi, vi_and, _mm512_and_si512)
 LANES_OP_2(vi, vi_or, _mm512_or_si512)
 LANES_OP_2(vi, vi_add, _mm512_add_epi32)
 LANES_OP_2(vi, vi_sub, _mm512_sub_epi32)
+LANES_OP_2(vi, vi_sub_bytes, _mm512_sub_epi8)
 LANES_OP_2(vi, vi_max, _mm512_max_epi32)
 
 LANES vf vf_fma(vf a, vf b, vf c)
@@ -204,6 +214,29 @@ LANES vi vi_left_32(vi a, int n)
     return _mm512_slli_epi32(a, (unsigned)n);
 }
 
+LANES vi vi_right_32(vi a, int n)
+{
+    return _mm512_srli_epi32(a, (unsigned)n);
+}
+
+/* 16 bytes, and 16 words of 16 bits, as 32 bits each. */
+LANES vi vi_load_bytes(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+
+LANES vi vi_load_shorts(const uint8_t *p)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/* table[byte] of each byte, which is below 16. */
+LANES vi vi_look_up(const int8_t table[16], vi bytes)
+{
+    __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
+    return _mm512_shuffle_epi8(t, bytes);
+}
+
 LANES vi vi_set1_byte(uint8_t x)
 {
     return _mm512_set1_epi8((char)x);
@@ -257,6 +290,12 @@ typedef vf factor;
 LANES factor factor_signed(vi words, int j)
 {
     return vf_from_ints(_mm512_srai_epi32(pick(words, 0x00808080u | (uint32_t)j << 24), 24));
+}
+
+/* The same for a byte below 128. */
+LANES factor factor_unsigned(vi words, int j)
+{
+    return byte_float(words, j);
 }
 
 /* The integer sum times the factor: exact in float32 (24 bits), and adding 0 makes a product of

@@ -138,16 +138,35 @@ static inline vf vf_silu(vf x)
     return vf_div(x, vf_add(one, vf_exp(vf_sub(vf_set1(-0.0f), x))));
 }
 
+static inline vf vf_negate(vf x)
+{
+    return vf_sub(vf_set1(-0.0f), x);
+}
+
+static inline vf vf_swiglu_clamped(vf gate, vf up)
+{
+    vf limit = vf_set1(7.0f), one = vf_set1(1.0f);
+    vf g = vf_negate(vf_max(vf_negate(limit), vf_negate(gate)));
+    vf u = vf_negate(vf_max(vf_negate(limit), vf_negate(vf_max(vf_negate(limit), up))));
+    vf swish = vf_div(g, vf_add(one, vf_exp(vf_mul(vf_set1(-1.702f), g))));
+
+    return vf_mul(swish, vf_add(u, one));
+}
+
+static inline vf vf_gated(enum activation act, vf gate, vf up)
+{
+    return act == ACTIVATION_SILU ? vf_mul(vf_silu(gate), up) : vf_swiglu_clamped(gate, up);
+}
+
 static void gated(enum activation act, const float *gate, const float *up, float *h, size_t n)
 {
     size_t i = 0;
 
-    (void)act; /* ACTIVATION_SILU is the only one */
     for (; i + 16 <= n; i += 16)
-        vf_store(h + i, vf_mul(vf_silu(vf_load(gate + i)), vf_load(up + i)));
+        vf_store(h + i, vf_gated(act, vf_load(gate + i), vf_load(up + i)));
     if (i < n)
         store_part(h + i, n - i,
-                   vf_mul(vf_silu(load_part(gate + i, n - i, 0)), load_part(up + i, n - i, 0)));
+                   vf_gated(act, load_part(gate + i, n - i, 0), load_part(up + i, n - i, 0)));
 }
 
 static void rms_norm(const float *x, const float *w, float eps, size_t n, float *out)
@@ -172,6 +191,40 @@ static void rms_norm(const float *x, const float *w, float eps, size_t n, float 
     if (i < n) {
         vf v = vf_mul(load_part(x + i, n - i, 0), scale);
         store_part(out + i, n - i, w != NULL ? vf_mul(v, load_part(w + i, n - i, 0)) : v);
+    }
+}
+
+static void layer_norm(const float *x, const float *w, const float *b, float eps, size_t n,
+                       float *out)
+{
+    vf sum = vf_set1(0), squares = vf_set1(0);
+    vf mean, scale;
+    float center;
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16)
+        sum = vf_add(sum, vf_load(x + i));
+    if (i < n)
+        sum = vf_add(sum, load_part(x + i, n - i, 0));
+    center = vf_fold_add(sum) / (float)n;
+    mean = vf_set1(center);
+    for (i = 0; i + 16 <= n; i += 16) {
+        vf v = vf_sub(vf_load(x + i), mean);
+        squares = vf_fma(v, v, squares);
+    }
+    if (i < n) {
+        vf v = vf_sub(load_part(x + i, n - i, center), mean);
+        squares = vf_fma(v, v, squares);
+    }
+    scale = vf_set1(1.0f / sqrtf(vf_fold_add(squares) / (float)n + eps));
+    for (i = 0; i + 16 <= n; i += 16) {
+        vf v = vf_mul(vf_sub(vf_load(x + i), mean), scale);
+        vf_store(out + i, vf_fma(v, vf_load(w + i), vf_load(b + i)));
+    }
+    if (i < n) {
+        vf v = vf_mul(vf_sub(load_part(x + i, n - i, 0), mean), scale);
+        store_part(out + i, n - i,
+                   vf_fma(v, load_part(w + i, n - i, 0), load_part(b + i, n - i, 0)));
     }
 }
 
@@ -293,7 +346,8 @@ static void weigh_part(const float *p, const float *v, size_t stride, uint32_t n
 }
 
 static void attend(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
-                   uint32_t k_dim, uint32_t v_dim, float scale, float *scores, float *out)
+                   uint32_t k_dim, uint32_t v_dim, float scale, const float *sink, float *scores,
+                   float *out)
 {
     uint32_t j = 0, i = 0;
 
@@ -304,7 +358,9 @@ static void attend(const float *q, const float *k, const float *v, size_t stride
     }
     for (; j < n_kv; j++)
         scores[j] = dot(q, k + j * stride, k_dim) * scale;
-    softmax(scores, n_kv);
+    if (sink != NULL)
+        scores[n_kv] = *sink;
+    softmax(scores, n_kv + (sink != NULL));
     for (; i + 64 <= v_dim; i += 64)
         weigh_64(scores, v + i, stride, n_kv, out + i);
     for (; i < v_dim; i += 16)
@@ -314,5 +370,6 @@ static void attend(const float *q, const float *k, const float *v, size_t stride
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
-        .rms_norm = rms_norm, .softmax = softmax, .axpy = axpy, .add = add, .attend = attend,      \
+        .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .axpy = axpy,          \
+        .add = add, .attend = attend,                                                              \
     }

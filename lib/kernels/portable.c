@@ -25,15 +25,18 @@ float kernels_exp(float x)
     return lanes[0];
 }
 
-/* 32 columns of one row: w = d * scale * scale_16[c / 16] * (quants[c] - offset) - dmin * min. A
- * type has a minimum or an offset, not both. */
+/* 32 columns of one row, in the words of kernels.h: q without the activations' part. */
 struct block32 {
-    float d, dmin;
-    int scale, scale_16[2], min, offset;
-    uint8_t quants[32];
+    int8_t quants[32]; /* the type's offset subtracted, or its table's values */
+    int scale_16[2];   /* of each half, in the integers */
+    float w;
+    enum { NO_MINIMUM, MINIMUM_32, MINIMUM_16 } minimum;
+    float c;       /* MINIMUM_32: times bias */
+    int min_16[2]; /* MINIMUM_16 */
+    float dmin;
 };
 
-static void read_nibbles(const uint8_t *p, unsigned row, uint8_t quants[32])
+static void read_nibbles(const uint8_t *p, unsigned row, int8_t quants[32])
 {
     for (unsigned g = 0; g < 8; g++)
         store_u32(quants + 4 * g, tile_nibbles(p, g, row));
@@ -42,7 +45,7 @@ static void read_nibbles(const uint8_t *p, unsigned row, uint8_t quants[32])
 /* Bits `bits` wide of groups [0, n), packed in one word a row of the vector at p, to bits 4 and up.
  */
 static void read_high_bits(const uint8_t *p, unsigned row, unsigned bits, unsigned n,
-                           uint8_t *quants)
+                           int8_t *quants)
 {
     uint32_t mask = bits == 1 ? 0x01010101 : 0x03030303;
 
@@ -52,84 +55,195 @@ static void read_high_bits(const uint8_t *p, unsigned row, unsigned bits, unsign
     }
 }
 
+static void subtract_offset(struct block32 *b, int offset)
+{
+    for (unsigned c = 0; c < 32; c++)
+        b->quants[c] = (int8_t)(b->quants[c] - offset);
+}
+
+static void look_up(struct block32 *b, const int8_t values[16])
+{
+    for (unsigned c = 0; c < 32; c++)
+        b->quants[c] = values[b->quants[c]];
+}
+
+static float read_half(const uint8_t *halves, unsigned row)
+{
+    return half_to_float(load_u16(halves + 2 * row));
+}
+
+/* Words [0, n) of the vectors at p: the row's bytes as the file has them. */
+static void read_words(const uint8_t *p, unsigned row, unsigned n, uint8_t *bytes)
+{
+    for (unsigned k = 0; k < n; k++)
+        store_u32(bytes + 4 * k, tile_word(p, k, row));
+}
+
+/* The types of 32 columns a block. */
+static void read_block_32(enum tensor_type type, const uint8_t *tile, unsigned row,
+                          struct block32 *b)
+{
+    b->w = type == TENSOR_MXFP4 ? quant_mxfp4_scale(tile[row]) : read_half(tile, row);
+    switch (type) {
+    case TENSOR_Q8_0:
+        read_words(tile + Q8_0_QUANTS, row, 8, (uint8_t *)b->quants);
+        break;
+    case TENSOR_Q4_0:
+        read_nibbles(tile + Q4_0_QUANTS, row, b->quants);
+        subtract_offset(b, 8);
+        break;
+    case TENSOR_IQ4_NL:
+        read_nibbles(tile + Q4_0_QUANTS, row, b->quants);
+        look_up(b, quant_iq4_values);
+        break;
+    case TENSOR_MXFP4:
+        read_nibbles(tile + MXFP4_QUANTS, row, b->quants);
+        look_up(b, quant_mxfp4_values);
+        break;
+    case TENSOR_Q5_0:
+        read_nibbles(tile + Q5_0_QUANTS, row, b->quants);
+        read_high_bits(tile + Q5_0_QUANTS + 4 * TILE_VECTOR, row, 1, 8, b->quants);
+        subtract_offset(b, 16);
+        break;
+    case TENSOR_Q4_1:
+        read_nibbles(tile + Q4_1_QUANTS, row, b->quants);
+        b->minimum = MINIMUM_32;
+        b->c = read_half(tile + TILE_HALVES, row);
+        break;
+    case TENSOR_Q5_1:
+        read_nibbles(tile + Q5_1_QUANTS, row, b->quants);
+        read_high_bits(tile + Q5_1_QUANTS + 4 * TILE_VECTOR, row, 1, 8, b->quants);
+        b->minimum = MINIMUM_32;
+        b->c = read_half(tile + TILE_HALVES, row);
+        break;
+    default: /* refused when the model was opened */
+        abort();
+    }
+}
+
 static void read_k_scales(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
 {
     uint8_t packed[12], scale, min;
 
-    for (unsigned k = 0; k < 3; k++)
-        store_u32(packed + 4 * k, tile_word(tile + K_SCALES, k, row));
+    read_words(tile + K_SCALES, row, 3, packed);
     quant_k_scale_min(packed, sub, &scale, &min);
-    b->dmin = half_to_float(load_u16(tile + K_MINS + 2 * row));
-    b->scale = scale;
-    b->min = min;
+    b->w = read_half(tile, row) * (float)scale;
+    b->minimum = MINIMUM_32;
+    b->c = -(read_half(tile + K_MINS, row) * (float)min);
+}
+
+static void read_q2_k(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    uint8_t scales[16];
+
+    read_words(tile + Q2_K_SCALES, row, 4, scales);
+    b->w = read_half(tile, row);
+    b->minimum = MINIMUM_16;
+    b->dmin = read_half(tile + K_MINS, row);
+    for (unsigned h = 0; h < 2; h++) {
+        b->scale_16[h] = scales[2 * sub + h] & 15;
+        b->min_16[h] = scales[2 * sub + h] >> 4;
+    }
+    for (unsigned g = 0; g < 8; g++) {
+        const uint8_t *quants = tile + Q2_K_QUANTS + sub * Q2_K_SUB;
+        store_u32(b->quants + 4 * g, tile_word(quants, g / 4, row) >> (2 * (g % 4)) & 0x03030303);
+    }
+}
+
+static void read_q3_k(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    uint8_t scales[12];
+
+    read_words(tile + Q3_K_SCALES, row, 3, scales);
+    b->w = read_half(tile, row);
+    for (unsigned h = 0; h < 2; h++)
+        b->scale_16[h] = quant_q3_k_scale(scales, 2 * sub + h);
+    for (unsigned g = 0; g < 8; g++)
+        store_u32(b->quants + 4 * g, tile_3_bits(tile + Q3_K_QUANTS + sub * Q3_K_SUB, g, row));
+    subtract_offset(b, 4);
+}
+
+static void read_q6_k(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *quants = tile + Q6_K_QUANTS + sub * Q6_K_SUB;
+    uint8_t scales[16];
+
+    read_words(tile + Q6_K_SCALES, row, 4, scales);
+    b->w = read_half(tile, row);
+    for (unsigned h = 0; h < 2; h++)
+        b->scale_16[h] = (int8_t)scales[2 * sub + h];
+    read_nibbles(quants, row, b->quants);
+    read_high_bits(quants + 4 * TILE_VECTOR, row, 2, 4, b->quants);
+    read_high_bits(quants + 5 * TILE_VECTOR, row, 2, 4, b->quants + 16);
+    subtract_offset(b, 32);
+}
+
+static void read_iq4_xs(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    uint16_t high = load_u16(tile + IQ4_XS_HIGH + 2 * row);
+
+    b->w = read_half(tile, row) * (float)quant_iq4_xs_scale(tile + IQ4_XS_LOW + 4 * row, high, sub);
+    read_nibbles(tile + IQ4_XS_QUANTS + sub * Q4_K_SUB, row, b->quants);
+    look_up(b, quant_iq4_values);
 }
 
 /* Columns [col, col + 32) of one row of a tile row. */
 static void read_block(enum tensor_type type, const uint8_t *tile_row, unsigned row, uint32_t col,
                        struct block32 *b)
 {
+    const struct tensor_type_info *info = tensor_type_info(type);
+    size_t tile_bytes = (size_t)TILE_ROWS * info->block_bytes;
+    const uint8_t *tile = tile_row + col / info->block_values * tile_bytes;
     unsigned sub = col % 256 / 32;
-    const uint8_t *tile, *quants;
 
-    *b = (struct block32){.scale = 1, .scale_16 = {1, 1}};
+    *b = (struct block32){.scale_16 = {1, 1}};
     switch (type) {
-    case TENSOR_Q8_0:
-        tile = tile_row + (size_t)(col / 32) * Q8_0_TILE;
-        for (unsigned g = 0; g < 8; g++) /* int8 w = uint8 (w + 128) - 128 */
-            store_u32(b->quants + 4 * g, tile_word(tile + Q8_0_QUANTS, g, row) ^ 0x80808080);
-        b->offset = 128;
+    case TENSOR_Q2_K:
+        read_q2_k(tile, row, sub, b);
         break;
-    case TENSOR_Q4_0:
-        tile = tile_row + (size_t)(col / 32) * Q4_0_TILE;
-        read_nibbles(tile + Q4_0_QUANTS, row, b->quants);
-        b->offset = 8;
+    case TENSOR_Q3_K:
+        read_q3_k(tile, row, sub, b);
         break;
     case TENSOR_Q4_K:
-        tile = tile_row + (size_t)(col / 256) * Q4_K_TILE;
         read_k_scales(tile, row, sub, b);
         read_nibbles(tile + K_QUANTS + sub * Q4_K_SUB, row, b->quants);
         break;
     case TENSOR_Q5_K:
-        tile = tile_row + (size_t)(col / 256) * Q5_K_TILE;
-        quants = tile + K_QUANTS + sub * Q5_K_SUB;
         read_k_scales(tile, row, sub, b);
-        read_nibbles(quants, row, b->quants);
-        read_high_bits(quants + 4 * TILE_VECTOR, row, 1, 8, b->quants);
+        read_nibbles(tile + K_QUANTS + sub * Q5_K_SUB, row, b->quants);
+        read_high_bits(tile + K_QUANTS + sub * Q5_K_SUB + 4 * TILE_VECTOR, row, 1, 8, b->quants);
         break;
     case TENSOR_Q6_K:
-        tile = tile_row + (size_t)(col / 256) * Q6_K_TILE;
-        quants = tile + Q6_K_QUANTS + sub * Q6_K_SUB;
-        for (unsigned h = 0; h < 2; h++) {
-            unsigned i = 2 * sub + h; /* which of the 16 scales */
-            const uint8_t *scales = tile + Q6_K_SCALES + i / 4 * TILE_VECTOR + 4 * row;
-            b->scale_16[h] = (int8_t)scales[i % 4];
-        }
-        read_nibbles(quants, row, b->quants);
-        read_high_bits(quants + 4 * TILE_VECTOR, row, 2, 4, b->quants);
-        read_high_bits(quants + 5 * TILE_VECTOR, row, 2, 4, b->quants + 16);
-        b->offset = 32;
+        read_q6_k(tile, row, sub, b);
         break;
-    default: /* refused when the model was opened */
-        abort();
+    case TENSOR_IQ4_XS:
+        read_iq4_xs(tile, row, sub, b);
+        break;
+    default:
+        read_block_32(type, tile, row, b);
     }
-    b->d = half_to_float(load_u16(tile + 2 * row));
 }
 
 /* acc and what these 32 columns add to it. */
 static float add_block(const struct block32 *b, const int8_t *q, const float d_x[2], float bias,
                        float acc)
 {
-    int sum[2] = {0, 0};
-    float p;
+    int i[2] = {0, 0}, j[2] = {0, 0};
 
     for (unsigned h = 0; h < 2; h++) {
-        for (unsigned c = 16 * h; c < 16 * h + 16; c++)
-            sum[h] += (b->quants[c] - b->offset) * q[c];
-        sum[h] *= b->scale_16[h];
+        for (unsigned c = 16 * h; c < 16 * h + 16; c++) {
+            i[h] += b->quants[c] * q[c];
+            j[h] -= q[c];
+        }
+        i[h] *= b->scale_16[h];
+        j[h] *= b->min_16[h];
     }
-    p = fmaf((float)sum[1], d_x[1], (float)sum[0] * d_x[0]);
-    acc = fmaf(p, b->d * (float)b->scale, acc);
-    return b->offset != 0 ? acc : fmaf(-(b->dmin * (float)b->min), bias, acc);
+    acc = fmaf(fmaf((float)i[1], d_x[1], (float)i[0] * d_x[0]), b->w, acc);
+    if (b->minimum == MINIMUM_32)
+        acc = fmaf(b->c, bias, acc);
+    if (b->minimum == MINIMUM_16)
+        acc = fmaf(fmaf((float)j[1], d_x[1], (float)j[0] * d_x[0]), b->dmin, acc);
+    return acc;
 }
 
 static float read_float(enum tensor_type type, const uint8_t *tile_row, unsigned row, uint32_t col)

@@ -4,7 +4,7 @@
  * larger: the 16 rows' scales, then the quants in groups of 4 columns for all 16 rows, so that one
  * 64-byte vector holds 4 columns of 16 rows (rows across the lanes, activations broadcast). A tile
  * row is 16 rows by all columns, tiles in column order; a matrix is its tile rows. Rows past the
- * last are zero. The byte layout of each type stands in tile.c, above its packer.
+ * last are zero. The byte layout of each type stands above its packer (pack_32.c, pack_256.c).
  */
 #ifndef MOED_KERNELS_TILE_H
 #define MOED_KERNELS_TILE_H

@@ -17,7 +17,7 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
         lease_receive(c->lease_fd, &grant, fds, LEASE_MAX_FDS, &n_fds, timeout_ms, e);
     if (code)
         return code;
-    if (grant.kind != MEMORY_GRANT || n_fds != 2) {
+    if (grant.kind != MEMORY_GRANT || n_fds != (grant.value[4] ? 3 : 2)) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
         return error_set(e, grant.kind == MEMORY_REFUSED ? ERROR_LIMIT : ERROR_PROTOCOL,
@@ -25,12 +25,13 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     }
     c->lease = grant.value[0];
     c->generation = grant.value[1];
-    code = shm_map(fds[0], false, grant.value[2], &c->pool, e);
-    if (code) {
-        close(fds[1]);
-        return code;
-    }
-    return shm_map(fds[1], false, grant.value[3], &c->residency_shm, e);
+    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena};
+    for (unsigned i = 0; i < n_fds; i++)
+        if (code)
+            close(fds[i]);
+        else
+            code = shm_map(fds[i], false, grant.value[2 + i], regions[i], e);
+    return code;
 }
 
 static enum error_code attach_maps(struct memory_client *c, struct error *e)
@@ -38,8 +39,11 @@ static enum error_code attach_maps(struct memory_client *c, struct error *e)
     enum error_code code = pool_map_attach(c->pool.base, c->pool.bytes, &c->map, e);
     if (!code)
         code = residency_attach(&c->residency, c->residency_shm.base, c->residency_shm.bytes, e);
+    const struct residency_header *h = c->residency.header;
+    if (!code && c->arena.base && (!h->slot_bytes || h->n_slots > c->arena.bytes / h->slot_bytes))
+        code = error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
     if (!code && (c->residency.n_layers != c->map.params.n_layers ||
-                  c->residency.n_experts != c->map.params.n_experts ||
+                  c->residency.n_experts != c->map.params.router.n_experts ||
                   c->map.header->generation != c->generation))
         code = error_set(e, ERROR_PROTOCOL, "memd's pool and residency table do not belong together");
     return code;
@@ -68,7 +72,7 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
-    struct memory_client c = {.lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1};
+    struct memory_client c = {.lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1, .arena.fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
         code = receive_grant(&c, timeout_ms, e);
@@ -88,6 +92,7 @@ void memory_client_detach(struct memory_client *c)
 {
     shm_close(&c->pool);
     shm_close(&c->residency_shm);
+    shm_close(&c->arena);
     if (c->lease_fd >= 0)
         close(c->lease_fd);
     c->lease_fd = -1;

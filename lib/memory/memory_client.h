@@ -9,8 +9,8 @@
 #include "model/pool_map.h"
 
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
- * value[2] pool bytes, value[3] residency bytes; descriptors: pool, residency (read-only). REFUSED:
- * value[0] an enum error_code. */
+ * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena; descriptors: pool, residency and,
+ * where there is one, the arena (all read-only). REFUSED: value[0] an enum error_code. */
 enum { MEMORY_GRANT = 1, MEMORY_REFUSED };
 
 struct memory_client {
@@ -18,6 +18,7 @@ struct memory_client {
     uint64_t lease;
     uint64_t generation;
     struct shm pool, residency_shm;
+    struct shm arena; /* base NULL: the device has no memory of its own */
     struct pool_map map;
     struct residency_table residency;
 };

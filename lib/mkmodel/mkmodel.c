@@ -3,10 +3,10 @@
 
 #include "gguf/gguf_write.h"
 #include "mkmodel/generate.h"
+#include "mkmodel/keys.h"
 #include "mkmodel/plan.h"
 #include "mkmodel/vocabulary.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,50 +39,7 @@ static void write_text(struct gguf_writer *w, const char *key, const char *text)
     gguf_writer_string(w, key, text, strlen(text));
 }
 
-/* ---- keys ---- */
-
-static void arch_u32(struct gguf_writer *w, const char *arch, const char *name, uint32_t value)
-{
-    char key[128];
-    snprintf(key, sizeof key, "%s.%s", arch, name);
-    gguf_writer_u32(w, key, value);
-}
-
-static void arch_f32(struct gguf_writer *w, const char *arch, const char *name, float value)
-{
-    char key[128];
-    snprintf(key, sizeof key, "%s.%s", arch, name);
-    gguf_writer_f32(w, key, value);
-}
-
-static void write_model_keys(struct gguf_writer *w, const struct plan *p)
-{
-    const struct mkmodel_options *o = &p->options;
-    char name[128];
-    snprintf(name, sizeof name, "random %s, seed %" PRIu64, o->arch, o->seed);
-    write_text(w, "general.architecture", o->arch);
-    write_text(w, "general.name", name);
-    gguf_writer_u32(w, "general.file_type", p->file_type);
-    gguf_writer_u32(w, "general.quantization_version", 2);
-    arch_u32(w, o->arch, "vocab_size", o->vocab);
-    arch_u32(w, o->arch, "block_count", o->layers);
-    arch_u32(w, o->arch, "context_length", o->ctx);
-    arch_u32(w, o->arch, "embedding_length", o->hidden);
-    arch_u32(w, o->arch, "feed_forward_length", o->expert_width);
-    arch_u32(w, o->arch, "attention.head_count", o->heads);
-    arch_u32(w, o->arch, "attention.head_count_kv", o->kv_heads);
-    arch_u32(w, o->arch, "attention.key_length", o->head_dim);
-    arch_u32(w, o->arch, "attention.value_length", o->head_dim);
-    arch_f32(w, o->arch, "attention.layer_norm_rms_epsilon", 1e-6f);
-    arch_u32(w, o->arch, "rope.dimension_count", o->head_dim);
-    arch_f32(w, o->arch, "rope.freq_base", 1000000.0f);
-    arch_u32(w, o->arch, "expert_count", o->experts);
-    arch_u32(w, o->arch, "expert_used_count", o->top_k);
-    if (p->arch != MKMODEL_LLAMA)
-        arch_u32(w, o->arch, "expert_feed_forward_length", o->expert_width);
-    if (p->arch == MKMODEL_QWEN2MOE)
-        arch_u32(w, o->arch, "expert_shared_feed_forward_length", o->shared_width);
-}
+/* ---- the vocabulary ---- */
 
 static void write_tokenizer_keys(struct gguf_writer *w, const struct plan *p,
                                  const struct vocabulary *v)
@@ -133,7 +90,7 @@ static enum error_code begin_file(struct output *out, uint32_t file, struct erro
     if (code != ERROR_OK)
         return code;
     if (file == 0) {
-        write_model_keys(out->writer, p);
+        keys_write(out->writer, p);
         write_tokenizer_keys(out->writer, p, out->vocabulary);
     }
     if (p->options.split > 1) { /* these widths: other programs read no other */

@@ -11,13 +11,26 @@
 #include <stdint.h>
 
 struct mkmodel_options {
-    const char *arch; /* "llama" (Mixtral), "qwen2moe", "qwen3moe" */
-    const char *type; /* F32 F16 BF16 Q8_0 Q4_0 Q4_K Q5_K Q6_K, or the mixes Q4_K_M, Q5_K_M */
-    const char *pre;  /* pre-tokenizer that the file names */
+    /* llama (Mixtral) qwen2moe qwen3moe olmoe deepseek deepseek2 phimoe gpt-oss */
+    const char *arch;
+    /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4, or the mixes
+     * Q4_K_M, Q5_K_M */
+    const char *type;
+    const char *pre; /* pre-tokenizer that the file names */
     uint32_t layers, hidden, heads, kv_heads;
     uint32_t head_dim; /* 0: hidden / heads */
     uint32_t experts, top_k, expert_width;
-    uint32_t shared_width; /* qwen2moe's shared expert; 0: expert_width */
+    /* qwen2moe's shared expert; deepseek's and deepseek2's, a multiple of expert_width; 0: expert_width */
+    uint32_t shared_width;
+    /* deepseek's and deepseek2's leading layers without experts; 0: one, where there are two layers or more. Their
+     * width; 0: that of the experts a token uses, together */
+    uint32_t dense_layers, dense_width;
+    /* deepseek2. A head has head_dim plain values and rope_dim rotated ones (0: head_dim / 2). Queries are
+     * compressed to q_rank values (0: not), keys and values to kv_rank (0: four heads' width). */
+    uint32_t q_rank, kv_rank, rope_dim;
+    const char *gate;             /* deepseek2: "softmax", or "sigmoid" with a selection bias */
+    uint32_t groups, groups_used; /* deepseek2: groups of experts; 0: none; 0: half of them */
+    uint32_t window;              /* gpt-oss: of every other layer; 0: 128 */
     uint32_t vocab, ctx;
     uint64_t seed;
     uint32_t split;   /* number of files, 1 for a single one */

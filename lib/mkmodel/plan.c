@@ -1,12 +1,8 @@
-/* Options to tensors; see plan.h. Names and shapes: llama.cpp's for these architectures. */
+/* Options, checked and completed; see plan.h. */
 #include "mkmodel/plan.h"
 
-#include "base/checked.h"
-#include "quant/quant.h"
+#include "mkmodel/tensors.h"
 
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -25,7 +21,7 @@ void mkmodel_defaults(struct mkmodel_options *o)
         .experts = 16,
         .top_k = 4,
         .expert_width = 256,
-        .shared_width = 0,
+        .gate = "softmax",
         .vocab = 4096,
         .ctx = 4096,
         .seed = 1,
@@ -42,11 +38,15 @@ static const struct {
     bool mixed;
     uint32_t file_type; /* the numbers that llama.cpp gives these mixtures in general.file_type */
 } types[] = {
-    {"F32", TENSOR_F32, false, 0},     {"F16", TENSOR_F16, false, 1},
-    {"BF16", TENSOR_BF16, false, 32},  {"Q4_0", TENSOR_Q4_0, false, 2},
-    {"Q8_0", TENSOR_Q8_0, false, 7},   {"Q4_K", TENSOR_Q4_K, false, 14},
-    {"Q5_K", TENSOR_Q5_K, false, 16},  {"Q6_K", TENSOR_Q6_K, false, 18},
-    {"Q4_K_M", TENSOR_Q4_K, true, 15}, {"Q5_K_M", TENSOR_Q5_K, true, 17},
+    {"F32", TENSOR_F32, false, 0},        {"F16", TENSOR_F16, false, 1},
+    {"BF16", TENSOR_BF16, false, 32},     {"Q4_0", TENSOR_Q4_0, false, 2},
+    {"Q8_0", TENSOR_Q8_0, false, 7},      {"Q4_K", TENSOR_Q4_K, false, 14},
+    {"Q5_K", TENSOR_Q5_K, false, 16},     {"Q6_K", TENSOR_Q6_K, false, 18},
+    {"Q4_1", TENSOR_Q4_1, false, 3},      {"Q5_0", TENSOR_Q5_0, false, 8},
+    {"Q5_1", TENSOR_Q5_1, false, 9},      {"Q2_K", TENSOR_Q2_K, false, 21},
+    {"Q3_K", TENSOR_Q3_K, false, 11},     {"IQ4_NL", TENSOR_IQ4_NL, false, 25},
+    {"IQ4_XS", TENSOR_IQ4_XS, false, 30}, {"MXFP4", TENSOR_MXFP4, false, 38},
+    {"Q4_K_M", TENSOR_Q4_K, true, 15},    {"Q5_K_M", TENSOR_Q5_K, true, 17},
 };
 
 static enum error_code choose_type(struct plan *p, struct error *e)
@@ -58,22 +58,56 @@ static enum error_code choose_type(struct plan *p, struct error *e)
             p->file_type = types[i].file_type;
             return ERROR_OK;
         }
-    return error_set(e, ERROR_USAGE,
-                     "--type %s: unknown, expected F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K, "
-                     "Q4_K_M or Q5_K_M",
-                     p->options.type);
+    return error_set(
+        e, ERROR_USAGE,
+        "--type %s: unknown, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
+        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, Q4_K_M or Q5_K_M",
+        p->options.type);
 }
 
 static enum error_code choose_arch(struct plan *p, struct error *e)
 {
-    static const char *const names[] = {"llama", "qwen2moe", "qwen3moe"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(names[i], p->options.arch) == 0) {
-            p->arch = (enum mkmodel_arch)i;
-            return ERROR_OK;
-        }
-    return error_set(e, ERROR_USAGE, "--arch %s: unknown, expected llama, qwen2moe or qwen3moe",
+    p->arch = mkmodel_arch_find(p->options.arch);
+    if (p->arch)
+        return ERROR_OK;
+    return error_set(e, ERROR_USAGE,
+                     "--arch %s: unknown, expected llama, qwen2moe, qwen3moe, olmoe, deepseek, "
+                     "deepseek2, phimoe or gpt-oss",
                      p->options.arch);
+}
+
+static enum error_code choose_gate(struct plan *p, struct error *e)
+{
+    p->sigmoid = strcmp(p->options.gate, "sigmoid") == 0;
+    if (!p->sigmoid && strcmp(p->options.gate, "softmax") != 0)
+        return error_set(e, ERROR_USAGE, "--gate %s: unknown, expected softmax or sigmoid",
+                         p->options.gate);
+    return ERROR_OK;
+}
+
+/* What only some architectures have, asked of another, would be left out in silence. */
+static enum error_code check_arch_has(const struct plan *p, struct error *e)
+{
+    const struct mkmodel_options *o = &p->options;
+    const struct {
+        const char *option;
+        bool given, has;
+    } rows[] = {
+        {"--dense-layers", o->dense_layers, p->arch->dense_layers},
+        {"--dense-width", o->dense_width, p->arch->dense_layers},
+        {"--q-rank", o->q_rank, p->arch->latent},
+        {"--kv-rank", o->kv_rank, p->arch->latent},
+        {"--rope-dim", o->rope_dim, p->arch->latent},
+        {"--gate sigmoid", p->sigmoid, p->arch->router_keys},
+        {"--groups", o->groups, p->arch->router_keys},
+        {"--groups-used", o->groups_used, p->arch->router_keys},
+        {"--window", o->window, p->arch->sinks},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].given && !rows[i].has)
+            return error_set(e, ERROR_USAGE, "%s: a model of architecture %s has no such thing",
+                             rows[i].option, p->arch->name);
+    return ERROR_OK;
 }
 
 static enum error_code check_ranges(const struct mkmodel_options *o, struct error *e)
@@ -91,6 +125,12 @@ static enum error_code check_ranges(const struct mkmodel_options *o, struct erro
         {"--top-k", o->top_k, 1, 65536},
         {"--expert-width", o->expert_width, 1, 1 << 20},
         {"--shared-width", o->shared_width, 1, 1 << 20},
+        {"--dense-width", o->dense_width, 1, 1 << 24},
+        {"--q-rank", o->q_rank, 0, 1 << 17},
+        {"--kv-rank", o->kv_rank, 1, 1 << 17},
+        {"--rope-dim", o->rope_dim, 2, 4096},
+        {"--groups", o->groups, 0, 256},
+        {"--window", o->window, 1, 1 << 30},
         {"--vocab", o->vocab, 259, 1000000}, /* 256 bytes and 3 special tokens */
         {"--ctx", o->ctx, 1, 1 << 30},
         {"--split", o->split, 1, 1000},
@@ -103,8 +143,10 @@ static enum error_code check_ranges(const struct mkmodel_options *o, struct erro
     return ERROR_OK;
 }
 
-static enum error_code check_options(struct mkmodel_options *o, struct error *e)
+/* Zeros become what they stand for. */
+static enum error_code fill_in(struct plan *p, struct error *e)
 {
+    struct mkmodel_options *o = &p->options;
     if (o->head_dim == 0 && o->heads != 0) {
         if (o->hidden % o->heads != 0)
             return error_set(e, ERROR_USAGE,
@@ -115,145 +157,73 @@ static enum error_code check_options(struct mkmodel_options *o, struct error *e)
     }
     if (o->shared_width == 0)
         o->shared_width = o->expert_width;
-    enum error_code code = check_ranges(o, e);
+    if (o->dense_layers == 0)
+        o->dense_layers = p->arch->dense_layers && o->layers > 1;
+    if (o->dense_width == 0)
+        o->dense_width = o->expert_width * (o->top_k < 16 ? o->top_k : 16);
+    if (o->kv_rank == 0)
+        o->kv_rank = 4 * o->head_dim;
+    if (o->rope_dim == 0)
+        o->rope_dim = o->head_dim / 2 + o->head_dim / 2 % 2; /* pairs */
+    if (o->groups && o->groups_used == 0)
+        o->groups_used = (o->groups + 1) / 2;
+    if (o->window == 0)
+        o->window = 128;
+    return ERROR_OK;
+}
+
+static enum error_code check_groups(const struct mkmodel_options *o, struct error *e)
+{
+    if (o->groups == 0)
+        return o->groups_used ? error_set(e, ERROR_USAGE, "--groups-used %u: give --groups too",
+                                          o->groups_used)
+                              : ERROR_OK;
+    if (o->experts % o->groups != 0 || o->experts / o->groups < 2)
+        return error_set(
+            e, ERROR_USAGE,
+            "--groups %u: expected groups of equal size, two of the %u --experts or more",
+            o->groups, o->experts);
+    if (o->groups_used > o->groups || o->groups_used * (o->experts / o->groups) < o->top_k)
+        return error_set(e, ERROR_USAGE,
+                         "--groups-used %u: expected up to %u, with --top-k %u experts or more",
+                         o->groups_used, o->groups, o->top_k);
+    return ERROR_OK;
+}
+
+static enum error_code check_options(struct plan *p, struct error *e)
+{
+    struct mkmodel_options *o = &p->options;
+    enum error_code code = check_arch_has(p, e);
+    if (code == ERROR_OK)
+        code = fill_in(p, e);
+    if (code == ERROR_OK)
+        code = check_ranges(o, e);
     if (code != ERROR_OK)
         return code;
-    if (o->head_dim % 2 != 0)
+    if (o->head_dim % 2 != 0 && !p->arch->latent)
         return error_set(e, ERROR_USAGE,
                          "--head-dim %u: odd, but rotary positions turn pairs of values",
                          o->head_dim);
+    if (o->rope_dim % 2 != 0)
+        return error_set(e, ERROR_USAGE,
+                         "--rope-dim %u: odd, but rotary positions turn pairs of values",
+                         o->rope_dim);
     if (o->heads % o->kv_heads != 0)
         return error_set(e, ERROR_USAGE, "--heads %u is no multiple of --kv-heads %u", o->heads,
                          o->kv_heads);
     if (o->top_k > o->experts)
         return error_set(e, ERROR_USAGE, "--top-k %u: more than --experts %u", o->top_k,
                          o->experts);
-    return ERROR_OK;
+    if (o->dense_layers >= o->layers)
+        return error_set(e, ERROR_USAGE, "--dense-layers %u: expected less than --layers %u",
+                         o->dense_layers, o->layers);
+    if (p->arch->shared_expert && !p->arch->shared_gate && o->shared_width % o->expert_width != 0)
+        return error_set(e, ERROR_USAGE, "--shared-width %u is no multiple of --expert-width %u",
+                         o->shared_width, o->expert_width);
+    return check_groups(o, e);
 }
 
-/* ---- tensors ---- */
-
-/* The type asked for, or one with a smaller block that the rows fit. */
-static enum tensor_type type_that_fits(enum tensor_type type, uint64_t columns)
-{
-    if (columns % tensor_type_info(type)->block_values == 0)
-        return type;
-    return columns % tensor_type_info(TENSOR_Q8_0)->block_values == 0 ? TENSOR_Q8_0 : TENSOR_F16;
-}
-
-static struct planned_tensor *append(struct plan *p)
-{
-    if (p->count == p->capacity) {
-        uint64_t capacity = p->capacity ? 2 * p->capacity : 64;
-        struct planned_tensor *grown = realloc(p->tensors, capacity * sizeof *grown);
-        if (!grown)
-            return NULL;
-        p->tensors = grown;
-        p->capacity = capacity;
-    }
-    struct planned_tensor *t = &p->tensors[p->count++];
-    memset(t, 0, sizeof *t);
-    return t;
-}
-
-/* Shape {columns, rows, matrices}; rows 0 for a vector, matrices 0 for one matrix. The values of
- * one matrix spread as spread / sqrt(columns), so that a product keeps the scale of its input; a
- * vector spreads as `spread` itself. */
-static bool add_tensor(struct plan *p, enum tensor_type type, float mean, float spread,
-                       uint64_t columns, uint64_t rows, uint64_t matrices, const char *format, ...)
-    __attribute__((format(printf, 8, 9)));
-
-static bool add_tensor(struct plan *p, enum tensor_type type, float mean, float spread,
-                       uint64_t columns, uint64_t rows, uint64_t matrices, const char *format, ...)
-{
-    struct planned_tensor *t = append(p);
-    if (!t)
-        return false;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(t->name, sizeof t->name, format, args);
-    va_end(args);
-    t->type = type_that_fits(type, columns);
-    t->n_dims = matrices ? 3 : rows ? 2 : 1;
-    t->ne[0] = columns;
-    t->ne[1] = rows ? rows : 1;
-    t->ne[2] = matrices ? matrices : 1;
-    t->rows = t->ne[1] * t->ne[2];
-    t->row_bytes = quant_row_bytes(t->type, columns);
-    t->mean = mean;
-    t->deviation = rows ? spread / sqrtf((float)columns) : spread;
-    if (!checked_mul(t->rows, t->row_bytes, &t->bytes) ||
-        !checked_add(p->bytes, t->bytes, &p->bytes))
-        return false;
-    p->other_type_count += t->type != type;
-    return true;
-}
-
-static bool add_attention(struct plan *p, uint32_t layer, enum tensor_type value_type)
-{
-    const struct mkmodel_options *o = &p->options;
-    uint64_t query = (uint64_t)o->heads * o->head_dim, key = (uint64_t)o->kv_heads * o->head_dim;
-    /* Queries and keys twice as wide: attention looks at some tokens more than at others. */
-    bool ok =
-        add_tensor(p, TENSOR_F32, 1, 0.1f, o->hidden, 0, 0, "blk.%u.attn_norm.weight", layer) &&
-        add_tensor(p, p->type, 0, 2, o->hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
-        add_tensor(p, p->type, 0, 2, o->hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
-        add_tensor(p, value_type, 0, 1, o->hidden, key, 0, "blk.%u.attn_v.weight", layer) &&
-        add_tensor(p, p->type, 0, 1, query, o->hidden, 0, "blk.%u.attn_output.weight", layer);
-    if (ok && p->arch == MKMODEL_QWEN2MOE)
-        ok = add_tensor(p, TENSOR_F32, 0, 0.3f, query, 0, 0, "blk.%u.attn_q.bias", layer) &&
-             add_tensor(p, TENSOR_F32, 0, 0.3f, key, 0, 0, "blk.%u.attn_k.bias", layer) &&
-             add_tensor(p, TENSOR_F32, 0, 0.3f, key, 0, 0, "blk.%u.attn_v.bias", layer);
-    if (ok && p->arch == MKMODEL_QWEN3MOE)
-        ok = add_tensor(p, TENSOR_F32, 1, 0.1f, o->head_dim, 0, 0, "blk.%u.attn_q_norm.weight",
-                        layer) &&
-             add_tensor(p, TENSOR_F32, 1, 0.1f, o->head_dim, 0, 0, "blk.%u.attn_k_norm.weight",
-                        layer);
-    return ok;
-}
-
-static bool add_experts(struct plan *p, uint32_t layer, enum tensor_type down_type)
-{
-    const struct mkmodel_options *o = &p->options;
-    uint64_t hidden = o->hidden, width = o->expert_width, shared = o->shared_width;
-    /* The router spreads wider: its choices are clear, few near ties. */
-    bool ok = add_tensor(p, TENSOR_F32, 1, 0.1f, hidden, 0, 0, "blk.%u.ffn_norm.weight", layer) &&
-              add_tensor(p, TENSOR_F32, 0, 4, hidden, o->experts, 0, "blk.%u.ffn_gate_inp.weight",
-                         layer) &&
-              add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
-                         "blk.%u.ffn_gate_exps.weight", layer) &&
-              add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
-                         "blk.%u.ffn_up_exps.weight", layer) &&
-              add_tensor(p, down_type, 0, 1.5f, width, hidden, o->experts,
-                         "blk.%u.ffn_down_exps.weight", layer);
-    if (ok && p->arch == MKMODEL_QWEN2MOE)
-        ok = add_tensor(p, p->type, 0, 1, hidden, shared, 0, "blk.%u.ffn_gate_shexp.weight",
-                        layer) &&
-             add_tensor(p, p->type, 0, 1, hidden, shared, 0, "blk.%u.ffn_up_shexp.weight", layer) &&
-             add_tensor(p, p->type, 0, 1, shared, hidden, 0, "blk.%u.ffn_down_shexp.weight",
-                        layer) &&
-             add_tensor(p, TENSOR_F32, 0, 1 / sqrtf((float)hidden), hidden, 0, 0,
-                        "blk.%u.ffn_gate_inp_shexp.weight", layer);
-    return ok;
-}
-
-static enum error_code list_tensors(struct plan *p, struct error *e)
-{
-    const struct mkmodel_options *o = &p->options;
-    enum tensor_type head = p->mixed ? TENSOR_Q6_K : p->type;
-    /* Embeddings spread as 1 each, like the norms' outputs. */
-    bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
-                         "token_embd.weight") &&
-              add_tensor(p, TENSOR_F32, 1, 0.1f, o->hidden, 0, 0, "output_norm.weight") &&
-              add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
-    for (uint32_t layer = 0; ok && layer < o->layers; layer++) {
-        enum tensor_type finer = p->mixed && layer % 2 == 0 ? TENSOR_Q6_K : p->type;
-        ok = add_attention(p, layer, finer) && add_experts(p, layer, finer);
-    }
-    if (!ok)
-        return error_set(e, ERROR_MEMORY, "no memory to plan a model of this size");
-    return ERROR_OK;
-}
+/* ---- the plan ---- */
 
 static void find_other_type_example(struct plan *p)
 {
@@ -272,9 +242,11 @@ enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struc
     if (code == ERROR_OK)
         code = choose_type(p, e);
     if (code == ERROR_OK)
-        code = check_options(&p->options, e);
+        code = choose_gate(p, e);
     if (code == ERROR_OK)
-        code = list_tensors(p, e);
+        code = check_options(p, e);
+    if (code == ERROR_OK)
+        code = tensors_list(p, e);
     if (code != ERROR_OK) {
         plan_fini(p);
         return code;

@@ -5,11 +5,10 @@
 
 #include "base/error.h"
 #include "gguf/gguf.h"
+#include "mkmodel/arch.h"
 #include "mkmodel/mkmodel.h"
 
 #include <stdint.h>
-
-enum mkmodel_arch { MKMODEL_LLAMA, MKMODEL_QWEN2MOE, MKMODEL_QWEN3MOE };
 
 struct planned_tensor {
     char name[GGUF_NAME_BYTES];
@@ -22,9 +21,10 @@ struct planned_tensor {
 
 struct plan {
     struct mkmodel_options options; /* with the zeros replaced by what they mean */
-    enum mkmodel_arch arch;
+    const struct mkmodel_arch *arch;
     enum tensor_type type; /* of most matrices */
     bool mixed;            /* Q4_K_M and Q5_K_M: some matrices in Q6_K */
+    bool sigmoid;          /* the gate: a sigmoid with a selection bias, else a softmax */
     uint32_t file_type;    /* general.file_type */
     struct planned_tensor *tensors;
     uint64_t count, capacity;

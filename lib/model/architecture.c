@@ -42,17 +42,55 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
         .shared_count_key = "expert_shared_count",
     },
+    {
+        .name = "deepseek2",
+        .models = "DeepSeek-V2, V2-Lite, V3, R1, Moonlight-16B-A3B",
+        .attention = ATTENTION_LATENT,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "phimoe",
+        .models = "Phi-3.5-MoE",
+        .norm = NORM_LAYER,
+        .router = ROUTER_SPARSE_MIXER,
+        .biases = BIAS_QKV | BIAS_ATTENTION_OUTPUT | BIAS_OUTPUT,
+        .rope_neox = true,
+        .rope_magnitude = 1.243163121016122f, /* the model's short_mscale and long_mscale */
+    },
+    {
+        .name = "gpt-oss",
+        .models = "gpt-oss-20b, gpt-oss-120b",
+        .router = ROUTER_SOFTMAX_SELECTED,
+        .activation = ACTIVATION_SWIGLU_CLAMPED,
+        .biases = BIAS_QKV | BIAS_ATTENTION_OUTPUT | BIAS_ROUTER | BIAS_EXPERTS,
+        .rope_neox = true,
+        .attention_sinks = true,
+        .window_period = 2,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
 };
+enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 const struct architecture *architecture_find(const char *name, unsigned long len)
 {
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+    for (unsigned i = 0; i < N_ARCHITECTURES; i++)
         if (strlen(architectures[i].name) == len && memcmp(architectures[i].name, name, len) == 0)
             return &architectures[i];
     return NULL;
 }
 
+const struct architecture *architecture_at(unsigned i)
+{
+    return i < N_ARCHITECTURES ? &architectures[i] : NULL;
+}
+
 const char *architecture_names(void)
 {
-    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek";
+    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, phimoe, gpt-oss";
 }

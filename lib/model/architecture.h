@@ -3,26 +3,73 @@
 #ifndef MOED_MODEL_ARCHITECTURE_H
 #define MOED_MODEL_ARCHITECTURE_H
 
+#include "kernels/kernels.h"
+
 #include <stdbool.h>
 
+enum attention_kind {
+    ATTENTION_GROUPED, /* a key and a value for each group of query heads */
+    ATTENTION_LATENT,  /* MLA: one compressed key-value row that all heads expand */
+};
+
+enum norm_kind {
+    NORM_RMS,
+    NORM_LAYER, /* the mean is subtracted, a bias added */
+};
+
+/* How gate logits become the chosen experts and their weights; see router.h. */
+enum router_kind {
+    ROUTER_SOFTMAX,          /* softmax over all experts, then the largest */
+    ROUTER_SIGMOID,          /* a sigmoid each, then the largest */
+    ROUTER_SOFTMAX_SELECTED, /* the largest logits, then softmax over those */
+    ROUTER_SPARSE_MIXER,     /* each rank: softmax over the logits near the largest that is left */
+};
+
+/* Biases that a file must have. Others (BIAS_QKV, BIAS_ATTENTION_OUTPUT, BIAS_ROUTER, BIAS_OUTPUT) are used where
+ * the file has them. */
+enum {
+    BIAS_QKV = 1,
+    BIAS_ATTENTION_OUTPUT = 2,
+    BIAS_ROUTER = 4,
+    BIAS_EXPERTS = 8, /* of gate, up and down */
+    BIAS_OUTPUT = 16, /* of the logits */
+};
+
 struct architecture {
-    const char *name;        /* general.architecture */
-    const char *models;      /* for people */
-    bool rope_neox;          /* rotate pairs (i, i + n/2); else (2i, 2i + 1) */
-    bool qk_norm;            /* RMS norm of each head of q and k before rope */
-    bool qk_norm_whole;      /* RMS norm of all of q, all of k, before rope */
-    bool renormalise;        /* selected gate probabilities are divided by their sum */
+    const char *name;   /* general.architecture */
+    const char *models; /* for people */
+    enum attention_kind attention;
+    enum norm_kind norm;
+    enum router_kind router; /* where the file does not say: ARCH.expert_gating_func */
+    enum activation activation;
+    unsigned biases;    /* BIAS_*: required */
+    bool rope_neox;     /* rotate pairs (i, i + n/2); else (2i, 2i + 1) */
+    bool qk_norm;       /* RMS norm of each head of q and k before rope */
+    bool qk_norm_whole; /* RMS norm of all of q, all of k, before rope */
+    bool
+        renormalise; /* selected gate probabilities are divided by their sum, where the file does not say */
+    bool
+        router_keys; /* the file says: expert_gating_func, expert_weights_norm, expert_group_count */
     bool shared_expert;      /* ffn_*_shexp, added to the routed experts' sum */
     bool shared_expert_gate; /* times sigmoid(ffn_gate_inp_shexp . x) */
     bool leading_dense;      /* the first leading_dense_block_count layers have a plain FFN */
     bool tied_output;        /* output.weight may be absent: token_embd.weight serves */
+    bool
+        attention_sinks; /* attn_sinks: a logit a head that takes a share of the softmax and gives nothing */
+    unsigned
+        window_period; /* of every so many layers all but the last attend to a sliding window; 0: none */
+    float rope_magnitude; /* of a longrope model's cosines, instead of the file's; 0: the file's */
+    const char *ffn_norm; /* the tensor of the norm before the FFN; NULL: ffn_norm */
     const char *expert_width_key; /* after "ARCH."; feed_forward_length where NULL */
-    const char *shared_count_key; /* shared experts of the routed ones' width; NULL: a width of their own */
+    const char *
+        shared_count_key; /* shared experts of the routed ones' width; NULL: a width of their own */
 };
 
 /* NULL for a name that the table does not have. */
 const struct architecture *architecture_find(const char *name, unsigned long len);
 /* The names, separated by ", ". */
 const char *architecture_names(void);
+/* The i-th row, NULL after the last. */
+const struct architecture *architecture_at(unsigned i);
 
 #endif

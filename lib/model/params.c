@@ -1,5 +1,7 @@
 /* Reading hyper-parameters; see params.h. */
 #include "model/params.h"
+#include "model/key_reader.h"
+#include "model/router.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,64 +14,9 @@ enum {
     MAX_WIDTH = 1 << 18,
     MAX_HEADS = 1024,
     MAX_HEAD_DIM = 4096,
-    MAX_EXPERTS = 4096,
     MAX_VOCAB = 1 << 22,
     MAX_CONTEXT = 1 << 28,
 };
-
-/* One reading of a file: keys are prefixed with the architecture's name. */
-struct reader {
-    const struct gguf *g;
-    const char *arch;
-    struct error *e;
-    enum error_code failed; /* the first error; later reads do nothing */
-};
-
-static void key_of(const struct reader *r, const char *suffix, char out[96])
-{
-    snprintf(out, 96, "%s.%s", r->arch, suffix);
-}
-
-static uint32_t check_range(struct reader *r, const char *key, uint32_t value, uint32_t max)
-{
-    if (!r->failed && (value == 0 || value > max))
-        r->failed = error_set(r->e, ERROR_FORMAT, "%s: key '%s' is %" PRIu32 ": expected 1 to %" PRIu32,
-                              gguf_path(r->g, 0), key, value, max);
-    return value;
-}
-
-static uint32_t read_u32(struct reader *r, const char *suffix, uint32_t max)
-{
-    char key[96];
-    key_of(r, suffix, key);
-    uint32_t value = 0;
-    if (!r->failed)
-        r->failed = gguf_get_u32(r->g, key, &value, r->e);
-    return check_range(r, key, value, max);
-}
-
-static uint32_t read_u32_or(struct reader *r, const char *suffix, uint32_t absent, uint32_t max)
-{
-    char key[96];
-    key_of(r, suffix, key);
-    uint32_t value = 0;
-    if (!r->failed)
-        r->failed = gguf_get_u32_or(r->g, key, absent, &value, r->e);
-    return check_range(r, key, value, max);
-}
-
-static float read_f32_or(struct reader *r, const char *suffix, float absent, float min, float max)
-{
-    char key[96];
-    key_of(r, suffix, key);
-    float value = absent;
-    if (!r->failed)
-        r->failed = gguf_get_f32_or(r->g, key, absent, &value, r->e);
-    if (!r->failed && !(value >= min && value <= max))
-        r->failed = error_set(r->e, ERROR_FORMAT, "%s: key '%s' is %g: expected %g to %g",
-                              gguf_path(r->g, 0), key, (double)value, (double)min, (double)max);
-    return value;
-}
 
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
                                          struct error *e)
@@ -80,9 +27,9 @@ static enum error_code read_architecture(const struct gguf *g, struct model_para
         return code;
     p->arch = architecture_find(name.data, name.len);
     if (!p->arch)
-        return error_set(e, ERROR_UNSUPPORTED, "%s: architecture '%.*s' is not supported; moed runs %s",
-                         gguf_path(g, 0), (int)(name.len < 40 ? name.len : 40), name.data,
-                         architecture_names());
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "%s: architecture '%.*s' is not supported; moed runs %s", gguf_path(g, 0),
+                         (int)(name.len < 40 ? name.len : 40), name.data, architecture_names());
     return ERROR_OK;
 }
 
@@ -92,18 +39,18 @@ static void read_name(const struct gguf *g, struct model_params *p)
     const char *path = gguf_path(g, 0);
     const char *slash = strrchr(path, '/');
     snprintf(p->name, sizeof p->name, "%s", slash ? slash + 1 : path);
-    if (gguf_find(g, "general.name") && gguf_get_string(g, "general.name", &name, NULL) == ERROR_OK &&
-        name.len > 0)
+    if (gguf_find(g, "general.name") &&
+        gguf_get_string(g, "general.name", &name, NULL) == ERROR_OK && name.len > 0)
         snprintf(p->name, sizeof p->name, "%.*s", (int)(name.len < 90 ? name.len : 90), name.data);
     for (char *c = p->name; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
 }
 
-static void read_attention(struct reader *r, struct model_params *p)
+/* One head's keys and values for each group of query heads. */
+static void read_grouped_attention(struct key_reader *r, struct model_params *p)
 {
-    p->n_heads = read_u32(r, "attention.head_count", MAX_HEADS);
-    p->n_kv_heads = read_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
+    p->n_kv_heads = key_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
     if (r->failed)
         return;
     if (p->n_heads % p->n_kv_heads) {
@@ -114,103 +61,207 @@ static void read_attention(struct reader *r, struct model_params *p)
         return;
     }
     uint32_t head_dim = p->d_model / p->n_heads;
-    p->k_dim = read_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
-    p->v_dim = read_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
-    p->rope_dims = read_u32_or(r, "rope.dimension_count", p->k_dim, MAX_HEAD_DIM);
-    if (!r->failed && (p->rope_dims > p->k_dim || p->rope_dims % 2))
+    p->q_dim = p->k_dim = key_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
+    p->o_dim = p->v_dim = key_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
+    p->rope.dims = key_u32_or(r, "rope.dimension_count", p->k_dim, MAX_HEAD_DIM);
+}
+
+/* A head's own sizes have keys of their own in the files whose kv_b is split (key_length is then the cache's). */
+static void read_latent_attention(struct key_reader *r, struct model_params *p)
+{
+    bool split = key_exists(r, "attention.key_length_mla");
+    p->n_kv_heads = 1;
+    p->kv_rank = key_u32(r, "attention.kv_lora_rank", MAX_WIDTH);
+    if (key_exists(r, "attention.q_lora_rank"))
+        p->q_rank = key_u32(r, "attention.q_lora_rank", MAX_WIDTH);
+    p->q_dim =
+        key_u32(r, split ? "attention.key_length_mla" : "attention.key_length", MAX_HEAD_DIM);
+    p->o_dim =
+        key_u32(r, split ? "attention.value_length_mla" : "attention.value_length", MAX_HEAD_DIM);
+    p->rope.dims = key_u32(r, "rope.dimension_count", MAX_HEAD_DIM);
+    p->k_dim = p->kv_rank + p->rope.dims;
+    p->v_dim = p->kv_rank;
+    if (!r->failed && p->rope.dims >= p->q_dim)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s.rope.dimension_count' is %" PRIu32
+                              ": expected less than the head's %" PRIu32,
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+}
+
+static void read_attention(struct key_reader *r, struct model_params *p)
+{
+    p->n_heads = key_u32(r, "attention.head_count", MAX_HEADS);
+    if (r->failed)
+        return;
+    if (p->arch->attention == ATTENTION_LATENT)
+        read_latent_attention(r, p);
+    else
+        read_grouped_attention(r, p);
+    if (!r->failed && (p->rope.dims > p->q_dim || p->rope.dims % 2))
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.rope.dimension_count' is %" PRIu32
                               ": expected an even number up to the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope_dims, p->k_dim);
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+    if (r->failed)
+        return;
+    p->attention_scale = 1.0f / sqrtf((float)p->q_dim);
+    if (p->arch->window_period && key_exists(r, "attention.sliding_window"))
+        p->window = key_u32(r, "attention.sliding_window", MAX_CONTEXT);
 }
 
-static void read_rope_scaling(struct reader *r, struct model_params *p)
+static enum rope_scaling scaling_of_name(struct key_reader *r)
 {
-    p->rope_base = read_f32_or(r, "rope.freq_base", 10000.0f, 1.0f, 1e12f);
-    p->rope_scale = 1.0f;
-    char key[96];
-    key_of(r, "rope.scaling.type", key);
+    static const char *const names[] = {[ROPE_SCALING_NONE] = "none",
+                                        [ROPE_SCALING_LINEAR] = "linear",
+                                        [ROPE_SCALING_YARN] = "yarn",
+                                        [ROPE_SCALING_LONG] = "longrope"};
     struct gguf_string type = {"none", 4};
-    if (!r->failed && gguf_find(r->g, key))
-        r->failed = gguf_get_string(r->g, key, &type, r->e);
-    if (r->failed || (type.len == 4 && memcmp(type.data, "none", 4) == 0))
-        return;
-    if (type.len == 6 && memcmp(type.data, "linear", 6) == 0) {
-        p->rope_scale = 1.0f / read_f32_or(r, "rope.scaling.factor", 1.0f, 1e-3f, 1e6f);
-        return;
-    }
+    char key[KEY_BYTES];
+    key_name(r, "rope.scaling.type", key);
+    if (gguf_find(r->g, key) && (r->failed = gguf_get_string(r->g, key, &type, r->e)))
+        return ROPE_SCALING_NONE;
+    for (int i = 0; i < 4; i++)
+        if (type.len == strlen(names[i]) && memcmp(type.data, names[i], type.len) == 0)
+            return (enum rope_scaling)i;
     r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                          "%s: rope scaling '%.*s' (key '%s') is not supported; moed runs none, linear",
+                          "%s: rope scaling '%.*s' (key '%s') is not supported; moed runs none, "
+                          "linear, yarn, longrope",
                           gguf_path(r->g, 0), (int)(type.len < 20 ? type.len : 20), type.data, key);
+    return ROPE_SCALING_NONE;
 }
 
-static void read_experts(struct reader *r, struct model_params *p)
+/* The cosines grow with the logarithm of the factor, unless the model scales its attention instead (a file says so by
+ * yarn_log_multiplier, a tenth of the original's mscale_all_dim; mscale is equal to that in all of them, which
+ * cancels). */
+static void read_yarn(struct key_reader *r, struct model_params *p)
 {
-    char key[96];
-    key_of(r, "expert_count", key);
-    if (!r->failed && !gguf_find(r->g, key))
-        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                              "%s: no key '%s': a dense model; moed runs Mixture-of-Experts models",
-                              gguf_path(r->g, 0), key);
-    p->n_experts = read_u32(r, "expert_count", MAX_EXPERTS);
-    p->n_used = read_u32(r, "expert_used_count", MAX_EXPERTS);
-    if (!r->failed && p->n_used > p->n_experts)
+    p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1.0f, 1e6f);
+    p->rope.beta_fast = key_f32_or(r, "rope.scaling.yarn_beta_fast", 32.0f, 1e-3f, 1e6f);
+    p->rope.beta_slow = key_f32_or(r, "rope.scaling.yarn_beta_slow", 1.0f, 1e-3f, 1e6f);
+    float log_multiplier = key_f32_or(r, "rope.scaling.yarn_log_multiplier", 0.0f, -10.0f, 10.0f);
+    float log_factor = logf(p->rope.factor);
+    p->rope.magnitude = log_multiplier != 0 ? 1.0f : 1.0f + 0.1f * log_factor;
+    float scale = 1.0f + log_multiplier * log_factor;
+    p->attention_scale *= scale * scale;
+}
+
+static void read_rope(struct key_reader *r, struct model_params *p)
+{
+    p->rope.base = key_f32_or(r, "rope.freq_base", 10000.0f, 1.0f, 1e12f);
+    p->rope.factor = p->rope.magnitude = 1.0f;
+    if (r->failed)
+        return;
+    p->rope.scaling = scaling_of_name(r);
+    if (gguf_tensor_find(r->g, "rope_factors_long.weight")) /* its files need not name it */
+        p->rope.scaling = ROPE_SCALING_LONG;
+    p->rope.original_context =
+        key_u32_or(r, "rope.scaling.original_context_length", p->context_trained, MAX_CONTEXT);
+    if (p->rope.scaling == ROPE_SCALING_LINEAR)
+        p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1e-3f, 1e6f);
+    else if (p->rope.scaling == ROPE_SCALING_YARN)
+        read_yarn(r, p);
+    else if (p->rope.scaling == ROPE_SCALING_LONG)
+        p->rope.magnitude = p->arch->rope_magnitude > 0
+                                ? p->arch->rope_magnitude
+                                : key_f32_or(r, "rope.scaling.attn_factor", 1.0f, 1e-3f, 1e3f);
+}
+
+static void read_experts(struct key_reader *r, struct model_params *p)
+{
+    struct router_params *router = &p->router;
+    if (!r->failed && !key_exists(r, "expert_count"))
+        r->failed = error_set(
+            r->e, ERROR_UNSUPPORTED,
+            "%s: no key '%s.expert_count': a dense model; moed runs Mixture-of-Experts models",
+            gguf_path(r->g, 0), r->arch);
+    router->n_experts = key_u32(r, "expert_count", ROUTER_MAX_EXPERTS);
+    router->n_used = key_u32(r, "expert_used_count", ROUTER_MAX_EXPERTS);
+    if (!r->failed && router->n_used > router->n_experts)
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.expert_used_count' is %" PRIu32
                               ": more than the %" PRIu32 " experts there are",
-                              gguf_path(r->g, 0), r->arch, p->n_used, p->n_experts);
+                              gguf_path(r->g, 0), r->arch, router->n_used, router->n_experts);
     if (r->failed)
         return;
-    key_of(r, p->arch->expert_width_key ? p->arch->expert_width_key : "feed_forward_length", key);
-    if (gguf_find(r->g, key))
-        p->d_expert = read_u32(r, key + strlen(r->arch) + 1, MAX_WIDTH);
+    const char *width =
+        p->arch->expert_width_key ? p->arch->expert_width_key : "feed_forward_length";
+    if (key_exists(r, width))
+        p->d_expert = key_u32(r, width, MAX_WIDTH);
     else /* older qwen2moe files give the width of all activated experts together */
-        p->d_expert = read_u32(r, "feed_forward_length", MAX_WIDTH) / p->n_used;
+        p->d_expert = key_u32(r, "feed_forward_length", MAX_WIDTH) / router->n_used;
     if (p->arch->shared_count_key) {
-        uint32_t n_shared = read_u32(r, p->arch->shared_count_key, MAX_EXPERTS);
-        p->d_shared = check_range(r, p->arch->shared_count_key, n_shared * p->d_expert, MAX_WIDTH);
+        uint32_t n_shared = key_u32(r, p->arch->shared_count_key, ROUTER_MAX_EXPERTS);
+        p->d_shared = key_check(r, p->arch->shared_count_key, n_shared * p->d_expert, MAX_WIDTH);
     } else if (p->arch->shared_expert)
-        p->d_shared = read_u32_or(r, "expert_shared_feed_forward_length",
-                                  p->d_expert * p->n_used, MAX_WIDTH);
-    p->weights_scale = read_f32_or(r, "expert_weights_scale", 1.0f, 0.0f, 1e6f);
-    if (p->weights_scale == 0.0f) /* the converters' way to say none */
-        p->weights_scale = 1.0f;
+        p->d_shared = key_u32_or(r, "expert_shared_feed_forward_length",
+                                 p->d_expert * router->n_used, MAX_WIDTH);
+    router->scale = key_f32_or(r, "expert_weights_scale", 1.0f, 0.0f, 1e6f);
+    if (router->scale == 0.0f) /* the converters' way to say none */
+        router->scale = 1.0f;
 }
 
-/* What the router can do in other models and moed does not: refused, rather than computed wrongly. */
-static void refuse_other_routers(struct reader *r, const struct model_params *p)
+static void refuse_router(struct key_reader *r, const char *suffix, uint32_t value,
+                          const char *what)
+{
+    if (!r->failed)
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: key '%s.%s' is %" PRIu32
+                              ", %s, which moed does not compute for architecture %s",
+                              gguf_path(r->g, 0), r->arch, suffix, value, what, r->arch);
+}
+
+static void read_groups(struct key_reader *r, struct router_params *router, bool allowed)
+{
+    router->n_groups = key_u32(r, "expert_group_count", ROUTER_MAX_GROUPS);
+    if (router->n_groups > 1 && !allowed)
+        refuse_router(r, "expert_group_count", router->n_groups, "groups of experts");
+    router->n_groups_used =
+        key_u32_or(r, "expert_group_used_count", router->n_groups, ROUTER_MAX_GROUPS);
+    if (r->failed)
+        return;
+    uint32_t size = router->n_experts / router->n_groups;
+    if (router->n_experts % router->n_groups || router->n_groups_used > router->n_groups ||
+        router->n_groups_used * size < router->n_used)
+        r->failed =
+            error_set(r->e, ERROR_FORMAT,
+                      "%s: %" PRIu32 " experts cannot be chosen from %" PRIu32 " of %" PRIu32
+                      " groups of the layer's %" PRIu32 " ('%s.expert_group_used_count')",
+                      gguf_path(r->g, 0), router->n_used, router->n_groups_used, router->n_groups,
+                      router->n_experts, r->arch);
+    if (router->n_groups_used == router->n_groups)
+        router->n_groups = router->n_groups_used = 0;
+}
+
+/* Files of every architecture may carry the keys: what the row's router is not is refused rather than
+ * computed wrongly. */
+static void read_router(struct key_reader *r, struct model_params *p)
 {
     static const struct {
-        const char *suffix, *what;
-        uint32_t absent, most;
-    } known[] = {{"expert_gating_func", "a gate other than softmax", 1, 1},
-                 {"expert_group_count", "groups of experts", 1, 1}};
-    char key[96];
-    for (int i = 0; i < 2; i++) {
-        uint32_t value = 0;
-        key_of(r, known[i].suffix, key);
-        if (!r->failed)
-            r->failed = gguf_get_u32_or(r->g, key, known[i].absent, &value, r->e);
-        if (!r->failed && value > known[i].most)
-            r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                                  "%s: key '%s' is %" PRIu32 ": moed does not compute %s",
-                                  gguf_path(r->g, 0), key, value, known[i].what);
+        uint32_t id;
+        enum router_kind kind;
+    } gates[] = {{1, ROUTER_SOFTMAX}, {2, ROUTER_SIGMOID}, {3, ROUTER_SOFTMAX_SELECTED}};
+    struct router_params *router = &p->router;
+    router->kind = p->arch->router;
+    router->renormalise = key_bool_or(r, "expert_weights_norm", p->arch->renormalise);
+    if (!p->arch->router_keys && router->renormalise != p->arch->renormalise)
+        refuse_router(r, "expert_weights_norm", router->renormalise, "another normalisation");
+    if (!r->failed && key_exists(r, "expert_gating_func")) {
+        uint32_t id = key_u32(r, "expert_gating_func", UINT32_MAX), i = 0;
+        while (i < 3 && gates[i].id != id)
+            i++;
+        if (i < 3 && (p->arch->router_keys || gates[i].kind == p->arch->router))
+            router->kind = gates[i].kind;
+        else
+            refuse_router(r, "expert_gating_func", id, "another gate");
     }
-    bool renormalise = p->arch->renormalise;
-    key_of(r, "expert_weights_norm", key);
-    if (!r->failed)
-        r->failed = gguf_get_bool_or(r->g, key, renormalise, &renormalise, r->e);
-    if (!r->failed && renormalise != p->arch->renormalise)
-        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                              "%s: key '%s' is %s, which moed does not compute for architecture %s",
-                              gguf_path(r->g, 0), key, renormalise ? "true" : "false",
-                              p->arch->name);
+    if (!r->failed && key_exists(r, "expert_group_count"))
+        read_groups(r, router, p->arch->router_keys);
 }
 
-static void read_leading_dense(struct reader *r, struct model_params *p)
+static void read_leading_dense(struct key_reader *r, struct model_params *p)
 {
-    char key[96];
-    key_of(r, "leading_dense_block_count", key);
+    char key[KEY_BYTES];
+    key_name(r, "leading_dense_block_count", key);
     if (r->failed || !p->arch->leading_dense)
         return;
     r->failed = gguf_get_u32_or(r->g, key, 0, &p->n_dense, r->e);
@@ -220,11 +271,29 @@ static void read_leading_dense(struct reader *r, struct model_params *p)
                               " layers there are",
                               gguf_path(r->g, 0), key, p->n_dense, p->n_layers);
     if (p->n_dense)
-        p->d_dense = read_u32(r, "feed_forward_length", MAX_WIDTH);
+        p->d_dense = key_u32(r, "feed_forward_length", MAX_WIDTH);
+}
+
+/* Layers after the trunk that predict further tokens (DeepSeek-V3's) are in block_count, and not run. */
+static void read_layers(struct key_reader *r, struct model_params *p)
+{
+    uint32_t further = 0;
+    char key[KEY_BYTES];
+    p->n_layers = key_u32(r, "block_count", MAX_LAYERS);
+    key_name(r, "nextn_predict_layers", key);
+    if (!r->failed)
+        r->failed = gguf_get_u32_or(r->g, key, 0, &further, r->e);
+    if (!r->failed && further >= p->n_layers)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s' is %" PRIu32 ": expected less than the %" PRIu32
+                              " layers there are",
+                              gguf_path(r->g, 0), key, further, p->n_layers);
+    else
+        p->n_layers -= further;
 }
 
 /* The vocabulary's size is that of the embedding: files pad it beyond their token list. */
-static void read_vocab(struct reader *r, struct model_params *p)
+static void read_vocab(struct key_reader *r, struct model_params *p)
 {
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
     if (r->failed)
@@ -247,20 +316,40 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     enum error_code code = read_architecture(g, &p, e);
     if (code)
         return code;
-    struct reader r = {.g = g, .arch = p.arch->name, .e = e};
+    struct key_reader r = {.g = g, .arch = p.arch->name, .e = e};
     read_name(g, &p);
-    p.n_layers = read_u32(&r, "block_count", MAX_LAYERS);
-    p.d_model = read_u32(&r, "embedding_length", MAX_WIDTH);
-    p.context_trained = read_u32(&r, "context_length", MAX_CONTEXT);
+    read_layers(&r, &p);
+    p.d_model = key_u32(&r, "embedding_length", MAX_WIDTH);
+    p.context_trained = key_u32(&r, "context_length", MAX_CONTEXT);
     read_attention(&r, &p);
-    read_rope_scaling(&r, &p);
-    p.rms_eps = read_f32_or(&r, "attention.layer_norm_rms_epsilon", 1e-6f, 0.0f, 1.0f);
+    read_rope(&r, &p);
+    p.norm_eps = key_f32_or(&r,
+                            key_exists(&r, "attention.layer_norm_epsilon")
+                                ? "attention.layer_norm_epsilon"
+                                : "attention.layer_norm_rms_epsilon",
+                            1e-6f, 0.0f, 1.0f);
     read_experts(&r, &p);
-    refuse_other_routers(&r, &p);
+    read_router(&r, &p);
     read_leading_dense(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)
         return r.failed;
     *out = p;
     return ERROR_OK;
+}
+
+uint32_t params_window(const struct model_params *p, uint32_t layer)
+{
+    uint32_t period = p->arch->window_period;
+    return period && layer % period < period - 1 ? p->window : 0;
+}
+
+uint32_t params_cache_row(const struct model_params *p)
+{
+    return p->n_kv_heads * (p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
+}
+
+uint32_t params_cache_rows(const struct model_params *p)
+{
+    return p->arch->attention == ATTENTION_LATENT ? 1 : 2;
 }

@@ -13,7 +13,8 @@ static bool inside(uint64_t offset, uint64_t bytes, uint64_t total)
 
 static enum error_code nonsense(struct error *e, const char *what)
 {
-    return error_set(e, ERROR_PROTOCOL, "host pool: %s lies outside the pool or makes no sense", what);
+    return error_set(e, ERROR_PROTOCOL, "host pool: %s lies outside the pool or makes no sense",
+                     what);
 }
 
 static enum error_code check_header(const struct pool_header *h, size_t bytes, struct error *e)
@@ -21,10 +22,11 @@ static enum error_code check_header(const struct pool_header *h, size_t bytes, s
     if (bytes < sizeof *h || h->magic != POOL_MAGIC)
         return error_set(e, ERROR_PROTOCOL, "host pool: no pool header found");
     if (h->layout_version != POOL_LAYOUT_VERSION || h->params_bytes != sizeof(struct model_params))
-        return error_set(e, ERROR_VERSION,
-                         "host pool: layout version %u, this program knows %u: restart the deployment "
-                         "so that all its processes are of one build",
-                         h->layout_version, POOL_LAYOUT_VERSION);
+        return error_set(
+            e, ERROR_VERSION,
+            "host pool: layout version %u, this program knows %u: restart the deployment "
+            "so that all its processes are of one build",
+            h->layout_version, POOL_LAYOUT_VERSION);
     if (h->bytes > bytes || !inside(h->metadata_offset, h->metadata_bytes, h->bytes))
         return nonsense(e, "the metadata");
     if (!inside(h->tensors_offset, h->n_tensors * sizeof(struct pool_tensor), h->bytes))
@@ -42,10 +44,11 @@ static enum error_code check_tensor(const struct pool_header *h, const struct po
     bool sane = type && type->computes && memchr(t->name, 0, sizeof t->name) &&
                 t->offset % TILE_ALIGN == 0 && inside(t->offset, t->bytes, h->bytes);
     if (sane && t->form == POOL_VECTOR)
-        sane = t->type == TENSOR_F32 && t->bytes >= t->rows * sizeof(float);
+        sane = t->type == TENSOR_F32 && t->bytes / sizeof(float) >= (uint64_t)t->rows * t->cols;
     else if (sane)
-        sane = t->form == POOL_MATRIX &&
-               t->bytes >= tile_matrix_bytes((enum tensor_type)t->type, t->rows, t->cols);
+        sane =
+            t->form == POOL_MATRIX && t->planes > 0 &&
+            t->bytes / t->planes >= tile_matrix_bytes((enum tensor_type)t->type, t->rows, t->cols);
     return sane ? ERROR_OK : nonsense(e, "a dense tensor");
 }
 
@@ -54,13 +57,14 @@ static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
 {
     if (layer < h->params.n_dense)
         return s->n_experts == 0 ? ERROR_OK : nonsense(e, "a dense layer's slabs");
-    bool sane = s->n_experts == h->params.n_experts && s->d_model == h->params.d_model &&
+    bool sane = s->n_experts == h->params.router.n_experts && s->d_model == h->params.d_model &&
                 s->n_segments >= 1 && s->n_segments <= POOL_MAX_SEGMENTS && s->segment_width >= 1 &&
                 tensor_type_info(s->gate_type) && tensor_type_info(s->up_type) &&
                 tensor_type_info(s->down_type) && s->offset % TILE_ALIGN == 0 &&
                 s->slab_bytes == s->n_segments * s->segment_bytes &&
                 inside(s->offset, s->slab_bytes * s->n_experts, h->bytes) &&
-                s->up_offset < s->segment_bytes && s->down_offset < s->segment_bytes;
+                s->up_offset < s->segment_bytes && s->down_offset < s->segment_bytes &&
+                s->bias_offset < s->segment_bytes;
     return sane ? ERROR_OK : nonsense(e, "a layer's slabs");
 }
 
@@ -97,16 +101,24 @@ const struct pool_tensor *pool_map_find(const struct pool_map *map, const char *
     return bsearch(name, map->tensors, map->header->n_tensors, sizeof *map->tensors, by_name);
 }
 
-void pool_map_segment(const struct pool_map *map, uint32_t layer, uint32_t expert,
-                      uint32_t segment, struct matrix *gate, struct matrix *up,
-                      struct matrix *down)
+const uint8_t *pool_map_segment_place(const struct pool_map *map, uint32_t layer, uint32_t expert,
+                                      uint32_t segment)
 {
     const struct pool_slabs *s = &map->slabs[layer];
-    const uint8_t *at =
-        map->base + s->offset + expert * s->slab_bytes + segment * s->segment_bytes;
-    *gate = (struct matrix){(enum tensor_type)s->gate_type, s->segment_width, s->d_model, at};
-    *up = (struct matrix){(enum tensor_type)s->up_type, s->segment_width, s->d_model,
-                          at + s->up_offset};
-    *down = (struct matrix){(enum tensor_type)s->down_type, s->d_model, s->segment_width,
-                            at + s->down_offset};
+    return map->base + s->offset + expert * s->slab_bytes + segment * s->segment_bytes;
+}
+
+struct expert_segment pool_segment_at(const struct pool_slabs *s, const uint8_t *place)
+{
+    uint32_t width = s->segment_width, d = s->d_model;
+    struct expert_segment out = {
+        .gate = {(enum tensor_type)s->gate_type, width, d, place},
+        .up = {(enum tensor_type)s->up_type, width, d, place + s->up_offset},
+        .down = {(enum tensor_type)s->down_type, d, width, place + s->down_offset},
+    };
+    if (s->bias_offset) {
+        out.gate_bias = (const float *)(place + s->bias_offset);
+        out.up_bias = out.gate_bias + width;
+    }
+    return out;
 }

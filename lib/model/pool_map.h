@@ -6,7 +6,9 @@
  * Dense weights: every matrix in tile order (kernels/tile.h), every vector as float32. Routed experts: for
  * each layer slabs, one an expert, one after the other; a slab is n_segments segments, one after the
  * other; a segment has its gate tile rows, its up tile rows, its down tile rows (d_model rows by
- * segment_width columns). A matrix keeps the quantisation of the model file.
+ * segment_width columns), and where experts have biases those of its gate and up rows as float32. The bias of
+ * down is a dense vector: it belongs to the expert's sum, not to a segment. A matrix keeps the quantisation of the
+ * model file.
  */
 #ifndef MOED_MODEL_POOL_MAP_H
 #define MOED_MODEL_POOL_MAP_H
@@ -19,12 +21,13 @@
 #include <stdint.h>
 
 #define POOL_MAGIC          0x4c4f4f504445304dull /* "M0EDPOOL" */
-#define POOL_LAYOUT_VERSION 1u
+#define POOL_LAYOUT_VERSION 2u
 #define POOL_MAX_SEGMENTS   16
 
 enum pool_tensor_form {
-    POOL_VECTOR = 1, /* float32 [rows] */
-    POOL_MATRIX = 2, /* tile order, rows x cols */
+    POOL_VECTOR = 1, /* float32 [rows][cols] */
+    POOL_MATRIX =
+        2, /* tile order, rows x cols, planes of them one after the other (one an attention head) */
 };
 
 /* A dense tensor. */
@@ -33,14 +36,16 @@ struct pool_tensor {
     uint32_t form;
     uint32_t type; /* enum tensor_type; F32 for vectors */
     uint32_t rows, cols;
+    uint32_t planes; /* 1 for most */
+    uint32_t reserved;
     uint64_t offset, bytes;
 };
-_Static_assert(sizeof(struct pool_tensor) == 96, "shared layout");
+_Static_assert(sizeof(struct pool_tensor) == 104, "shared layout");
 
 /* The experts of one layer. A layer without experts has n_experts 0 and nothing else. */
 struct pool_slabs {
-    uint64_t offset;        /* of expert 0's slab */
-    uint64_t slab_bytes;    /* n_segments * segment_bytes */
+    uint64_t offset;     /* of expert 0's slab */
+    uint64_t slab_bytes; /* n_segments * segment_bytes */
     uint64_t segment_bytes;
     uint64_t up_offset, down_offset; /* within a segment; gate is at 0 */
     uint32_t n_experts, n_segments;
@@ -48,8 +53,15 @@ struct pool_slabs {
     uint32_t d_model;
     uint32_t gate_type, up_type, down_type;
     uint32_t reserved;
+    uint64_t bias_offset; /* within a segment: gate's segment_width biases, then up's; 0: none */
 };
-_Static_assert(sizeof(struct pool_slabs) == 72, "shared layout");
+_Static_assert(sizeof(struct pool_slabs) == 80, "shared layout");
+
+/* One segment of an expert, in the pool. */
+struct expert_segment {
+    struct matrix gate, up, down;
+    const float *gate_bias, *up_bias; /* [gate.rows]; NULL: none */
+};
 
 struct pool_header {
     uint64_t magic;
@@ -65,7 +77,7 @@ struct pool_header {
     uint64_t parameters;                /* values of weights in the file */
     uint64_t file_bytes;
     char arch[32];
-    char path[256]; /* of the model file, for people */
+    char path[256];             /* of the model file, for people */
     struct model_params params; /* arch is NULL in shared memory */
 };
 
@@ -83,9 +95,10 @@ enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map 
                                 struct error *e);
 /* NULL when absent. */
 const struct pool_tensor *pool_map_find(const struct pool_map *map, const char *name);
-/* The matrices of one segment. */
-void pool_map_segment(const struct pool_map *map, uint32_t layer, uint32_t expert,
-                      uint32_t segment, struct matrix *gate, struct matrix *up,
-                      struct matrix *down);
+/* In the host pool. */
+const uint8_t *pool_map_segment_place(const struct pool_map *map, uint32_t layer, uint32_t expert,
+                                      uint32_t segment);
+/* A segment of a layer that lies at `place`: in the pool, or a copy of it anywhere. */
+struct expert_segment pool_segment_at(const struct pool_slabs *s, const uint8_t *place);
 
 #endif

@@ -7,17 +7,36 @@
 
 #include <stddef.h>
 
+/* Where a dense tensor's plane, or an expert's matrix, comes from: rows of a tensor of the file, those of plane (expert)
+ * i beginning at row first_row + i * plane_rows. */
+struct pool_source {
+    const struct gguf_tensor *tensor;
+    uint32_t first_row, plane_rows;
+    bool transposed; /* the plane's columns are the file's rows; it becomes float32 */
+};
+
+/* The experts of a layer. A bias is [n_experts][rows of its matrix] in the file, or its tensor is NULL. */
+struct pool_expert_sources {
+    struct pool_source gate, up, down;
+    struct pool_source gate_bias, up_bias;
+};
+
 struct pool_plan {
-    struct pool_header header;  /* complete but for the generation */
+    struct pool_header header; /* complete but for the generation */
     struct pool_tensor *tensors;
-    const struct gguf_tensor **sources; /* [n_tensors], of the file */
-    struct pool_slabs *slabs;           /* [n_layers] */
-    const struct gguf_tensor **gate, **up, **down; /* [n_layers] */
+    struct pool_source *sources;         /* [n_tensors] */
+    struct pool_slabs *slabs;            /* [n_layers] */
+    struct pool_expert_sources *experts; /* [n_layers] */
 };
 
 /* Every tensor that the architecture needs must be there in the right shape and a type that moed computes
  * with (an error names it); others in the file are ignored. g must outlive the plan. */
 enum error_code pool_plan_new(const struct gguf *g, struct pool_plan *out, struct error *e);
+/* An expert is cut so that a segment has at most segment_bytes, where its width allows (pool_plan_new:
+ * POOL_SEGMENT_BYTES). */
+#define POOL_SEGMENT_BYTES (2u << 20)
+enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
+                                  struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
 
 /* Put header, tables and metadata at the pool's start; the weights are the loader's. */

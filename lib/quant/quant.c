@@ -1,4 +1,4 @@
-/* Half and bfloat16 conversions, row sizes, and the packed 6-bit scales of the K types.
+/* Half and bfloat16 conversions, row sizes, packed scales, and the tables of values.
  *
  * The conversions are integer arithmetic, so that no compiler flag or rounding mode changes them.
  * They give the same bits as the F16C instructions, quieted NaNs included: the vector kernels use
@@ -95,4 +95,30 @@ void quant_k_scale_min(const uint8_t scales[12], unsigned j, uint8_t *scale, uin
         *scale = (uint8_t)((scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4);
         *min = (uint8_t)((scales[j + 4] >> 4) | (scales[j] >> 6) << 4);
     }
+}
+
+/* Low nibbles: scales 0-7 in the low, 8-15 in the high halves of bytes 0-7. Upper 2 bits: scale j in
+ * bits 2 (j / 4) of byte 8 + j % 4. */
+int quant_q3_k_scale(const uint8_t scales[12], unsigned j)
+{
+    int low = scales[j % 8] >> 4 * (j / 8) & 15;
+    int high = scales[8 + j % 4] >> 2 * (j / 4) & 3;
+    return (low | high << 4) - 32;
+}
+
+int quant_iq4_xs_scale(const uint8_t low[4], uint16_t high, unsigned j)
+{
+    return ((low[j / 2] >> 4 * (j % 2) & 15) | (high >> 2 * j & 3) << 4) - 32;
+}
+
+const int8_t quant_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+const int8_t quant_mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float quant_mxfp4_scale(uint8_t exponent)
+{
+    if (exponent < 2) /* 2^-128 and 2^-127 are subnormal */
+        return float_from_bits(0x00200000u << exponent);
+    return float_from_bits((exponent - 1u) << 23);
 }

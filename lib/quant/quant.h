@@ -27,4 +27,18 @@ size_t quant_row_bytes(enum tensor_type type, size_t n);
 /* The 6-bit scale and minimum of sub-block j (0-7) of a Q4_K or Q5_K super-block's 12 scale bytes. */
 void quant_k_scale_min(const uint8_t scales[12], unsigned j, uint8_t *scale, uint8_t *min);
 
+/* The scale (-32 to 31) of the 16 values j (0-15) of a Q3_K super-block's 12 scale bytes. */
+int quant_q3_k_scale(const uint8_t scales[12], unsigned j);
+
+/* The scale (-32 to 31) of sub-block j (0-7) of IQ4_XS: its low 4 and its upper 2 bits. */
+int quant_iq4_xs_scale(const uint8_t low[4], uint16_t high, unsigned j);
+
+/* What the 16 quants mean: of IQ4_NL and IQ4_XS; of MXFP4 twice the value of the 4-bit float, so that
+ * it is an integer. */
+extern const int8_t quant_iq4_values[16], quant_mxfp4_values[16];
+
+/* Half of the power of two that MXFP4's 8-bit exponent stands for, which goes with the doubled values:
+ * 2^(exponent - 128). 255, a NaN in the format's specification, is the number 2^127 here as in ggml. */
+float quant_mxfp4_scale(uint8_t exponent);
+
 #endif

@@ -1,8 +1,8 @@
 /* Float32 to blocks by plain rounding; the inverse of dequantize.c, to within the type's step.
  *
- * Q8_0, Q4_0 choose the same bits as ggml's reference. For the K types ggml searches for better
- * scales; here each sub-block spans its extremes, and quants are rounded against the scales as
- * stored. */
+ * Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 choose the same bits as ggml's reference. For the K and IQ
+ * types ggml searches for better scales; here each sub-block spans its extremes, and quants are rounded
+ * against the scales as stored. */
 #include "quant/quant.h"
 
 #include <math.h>
@@ -80,6 +80,109 @@ static void quantize_q4_0(const float *in, uint8_t *block, size_t n)
             q[i] = (uint8_t)round_clamped(floorf(in[i] * inverse + 8.5f), 0, 15);
         for (int i = 0; i < 16; i++)
             block[2 + i] = (uint8_t)(q[i] | q[i + 16] << 4);
+    }
+}
+
+static void store_nibbles(const uint8_t q[32], uint8_t *nibbles)
+{
+    for (int i = 0; i < 16; i++)
+        nibbles[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+}
+
+/* 4 bytes of fifth bits, then the nibbles. */
+static void store_5_bits(const uint8_t q[32], uint8_t *high)
+{
+    memset(high, 0, 4);
+    for (int i = 0; i < 32; i++)
+        high[i / 8] |= (uint8_t)(q[i] >> 4 << i % 8);
+    store_nibbles(q, high + 4);
+}
+
+/* d and the minimum of 32 values to block[0..4), their quants of 0..levels to q. */
+static void quantize_min_32(const float *in, int levels, uint8_t *block, uint8_t q[32])
+{
+    float low = in[0], high = in[0];
+    for (int i = 1; i < 32; i++) {
+        low = in[i] < low ? in[i] : low;
+        high = in[i] > high ? in[i] : high;
+    }
+    float d = (high - low) / (float)levels, inverse = reciprocal_or_zero(d);
+    store_u16(block, float_to_half(d));
+    store_u16(block + 2, float_to_half(low));
+    for (int i = 0; i < 32; i++) /* floor(x + 1/2), as ggml */
+        q[i] = (uint8_t)round_clamped(floorf((in[i] - low) * inverse + 0.5f), 0, levels);
+}
+
+static void quantize_q4_1(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 32, block += 20, in += 32) {
+        uint8_t q[32];
+        quantize_min_32(in, 15, block, q);
+        store_nibbles(q, block + 4);
+    }
+}
+
+static void quantize_q5_1(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 32, block += 24, in += 32) {
+        uint8_t q[32];
+        quantize_min_32(in, 31, block, q);
+        store_5_bits(q, block + 4);
+    }
+}
+
+/* The extreme becomes exactly -16. */
+static void quantize_q5_0(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 32, block += 22, in += 32) {
+        float d = extreme(in, 32) / -16.0f;
+        float inverse = reciprocal_or_zero(d);
+        uint8_t q[32];
+        store_u16(block, float_to_half(d));
+        for (int i = 0; i < 32; i++) /* floor(x + 1/2), as ggml */
+            q[i] = (uint8_t)round_clamped(floorf(in[i] * inverse + 16.5f), 0, 31);
+        store_5_bits(q, block + 2);
+    }
+}
+
+/* The first of the 16 values that comes closest. */
+static uint8_t nearest(const int8_t values[16], float d, float x)
+{
+    uint8_t best = 0;
+    for (uint8_t k = 1; k < 16; k++)
+        if (fabsf(d * (float)values[k] - x) < fabsf(d * (float)values[best] - x))
+            best = k;
+    return best;
+}
+
+static void quantize_values(const int8_t values[16], float d, const float *in, uint8_t *nibbles)
+{
+    uint8_t q[32];
+    for (int i = 0; i < 32; i++)
+        q[i] = nearest(values, d, in[i]);
+    store_nibbles(q, nibbles);
+}
+
+/* The extreme becomes -127, the value of the largest magnitude. */
+static void quantize_iq4_nl(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 32, block += 18, in += 32) {
+        uint16_t d = float_to_half(extreme(in, 32) / -127.0f);
+        store_u16(block, d);
+        quantize_values(quant_iq4_values, half_to_float(d), in, block + 2);
+    }
+}
+
+/* The largest power of two under which the extreme is 4 or more: 6 is the largest value, the doubled
+ * value 12. */
+static void quantize_mxfp4(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 32, block += 17, in += 32) {
+        float most = fabsf(extreme(in, 32));
+        int exponent = 0; /* frexp's: most = 1/2 to 1 times 2^exponent */
+        frexpf(most, &exponent);
+        block[0] = most > 0 ? (uint8_t)round_clamped((float)(exponent - 1 - 2 + 127), 0, 254) : 0;
+        quantize_values(quant_mxfp4_values, quant_mxfp4_scale(block[0]), in, block + 1);
     }
 }
 
@@ -193,34 +296,130 @@ static void quantize_q6_k(const float *in, uint8_t *block, size_t n)
         quantize_q6_k_block(in, block);
 }
 
+/* Values of 2 bits, 256 of them, to qs[64]: 32 bytes for each 128, quarter k in bits 2k. */
+static void pack_2_bits(const uint8_t q[256], uint8_t *qs)
+{
+    for (int i = 0; i < 64; i++) {
+        const uint8_t *half = q + 128 * (i / 32) + i % 32;
+        qs[i] = (uint8_t)((half[0] & 3) | (half[32] & 3) << 2 | (half[64] & 3) << 4 |
+                          (half[96] & 3) << 6);
+    }
+}
+
+/* Each 16 values span their extremes; scales and minima are rounded to 4 bits. */
+static void quantize_q2_k_block(const float *in, uint8_t *block)
+{
+    float scales[16], mins[16], max_scale = 0, max_min = 0;
+    for (int j = 0; j < 16; j++) {
+        float low = 0, high = in[16 * j];
+        for (int i = 0; i < 16; i++) {
+            float x = in[16 * j + i];
+            low = x < low ? x : low;
+            high = x > high ? x : high;
+        }
+        high = high > low ? high : low;
+        scales[j] = (high - low) / 3.0f;
+        mins[j] = -low;
+        max_scale = scales[j] > max_scale ? scales[j] : max_scale;
+        max_min = mins[j] > max_min ? mins[j] : max_min;
+    }
+    uint16_t d_half = float_to_half(max_scale / 15.0f), dmin_half = float_to_half(max_min / 15.0f);
+    float d = half_to_float(d_half), dmin = half_to_float(dmin_half);
+    float d_inverse = reciprocal_or_zero(d), dmin_inverse = reciprocal_or_zero(dmin);
+    uint8_t q[256];
+    for (int j = 0; j < 16; j++) {
+        int scale = round_clamped(scales[j] * d_inverse, 0, 15);
+        int min = round_clamped(mins[j] * dmin_inverse, 0, 15);
+        float inverse = reciprocal_or_zero(d * (float)scale), sub_min = dmin * (float)min;
+        block[j] = (uint8_t)(scale | min << 4);
+        for (int i = 16 * j; i < 16 * j + 16; i++)
+            q[i] = (uint8_t)round_clamped((in[i] + sub_min) * inverse, 0, 3);
+    }
+    pack_2_bits(q, block + 16);
+    store_u16(block + 80, d_half);
+    store_u16(block + 82, dmin_half);
+}
+
+static void quantize_q2_k(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 256, block += 84, in += 256)
+        quantize_q2_k_block(in, block);
+}
+
+/* Each 16 values have a signed scale under which their extreme is -4; the largest scale is -32. */
+static void quantize_q3_k_block(const float *in, uint8_t *block)
+{
+    float scales[16];
+    for (int j = 0; j < 16; j++)
+        scales[j] = extreme(in + 16 * j, 16) / -4.0f;
+    uint16_t d_half = float_to_half(extreme(scales, 16) / -32.0f);
+    float d = half_to_float(d_half), d_inverse = reciprocal_or_zero(d);
+    uint8_t q[256];
+    memset(block, 0, 110);
+    for (int j = 0; j < 16; j++) {
+        int scale = round_clamped(scales[j] * d_inverse, -32, 31);
+        float inverse = reciprocal_or_zero(d * (float)scale);
+        block[96 + j % 8] |= (uint8_t)(((scale + 32) & 15) << 4 * (j / 8));
+        block[104 + j % 4] |= (uint8_t)((scale + 32) >> 4 << 2 * (j / 4));
+        for (int i = 16 * j; i < 16 * j + 16; i++) {
+            q[i] = (uint8_t)(round_clamped(in[i] * inverse, -4, 3) + 4);
+            block[i % 32] |= (uint8_t)(q[i] >> 2 << i / 32);
+        }
+    }
+    pack_2_bits(q, block + 32);
+    store_u16(block + 108, d_half);
+}
+
+static void quantize_q3_k(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 256, block += 110, in += 256)
+        quantize_q3_k_block(in, block);
+}
+
+/* Each 32 values have a signed scale under which their extreme is -127; the largest scale is -32. */
+static void quantize_iq4_xs_block(const float *in, uint8_t *block)
+{
+    float scales[8];
+    for (int j = 0; j < 8; j++)
+        scales[j] = extreme(in + 32 * j, 32) / -127.0f;
+    uint16_t d_half = float_to_half(extreme(scales, 8) / -32.0f);
+    float d = half_to_float(d_half), d_inverse = reciprocal_or_zero(d);
+    unsigned high = 0;
+    memset(block + 4, 0, 4);
+    for (int j = 0; j < 8; j++) {
+        int scale = round_clamped(scales[j] * d_inverse, -32, 31);
+        block[4 + j / 2] |= (uint8_t)(((scale + 32) & 15) << 4 * (j % 2));
+        high |= (unsigned)(scale + 32) >> 4 << 2 * j;
+        quantize_values(quant_iq4_values, d * (float)scale, in + 32 * j, block + 8 + 16 * j);
+    }
+    store_u16(block, d_half);
+    store_u16(block + 2, (uint16_t)high);
+}
+
+static void quantize_iq4_xs(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 256, block += 136, in += 256)
+        quantize_iq4_xs_block(in, block);
+}
+
+typedef void quantize_function(const float *in, uint8_t *row, size_t n);
+
 void quant_quantize(enum tensor_type type, const float *in, void *row, size_t n)
 {
-    switch (type) {
-    case TENSOR_F32:
-        quantize_f32(in, row, n);
-        return;
-    case TENSOR_F16:
-        quantize_f16(in, row, n);
-        return;
-    case TENSOR_BF16:
-        quantize_bf16(in, row, n);
-        return;
-    case TENSOR_Q8_0:
-        quantize_q8_0(in, row, n);
-        return;
-    case TENSOR_Q4_0:
-        quantize_q4_0(in, row, n);
-        return;
-    case TENSOR_Q4_K:
-        quantize_q4_k(in, row, n);
-        return;
-    case TENSOR_Q5_K:
-        quantize_q5_k(in, row, n);
-        return;
-    case TENSOR_Q6_K:
-        quantize_q6_k(in, row, n);
-        return;
-    default:
-        abort(); /* the caller checks tensor_type_info()->computes */
-    }
+    static quantize_function *const functions[] = {
+        [TENSOR_F32] = quantize_f32,       [TENSOR_F16] = quantize_f16,
+        [TENSOR_BF16] = quantize_bf16,     [TENSOR_Q8_0] = quantize_q8_0,
+        [TENSOR_Q4_0] = quantize_q4_0,     [TENSOR_Q4_1] = quantize_q4_1,
+        [TENSOR_Q5_0] = quantize_q5_0,     [TENSOR_Q5_1] = quantize_q5_1,
+        [TENSOR_Q2_K] = quantize_q2_k,     [TENSOR_Q3_K] = quantize_q3_k,
+        [TENSOR_Q4_K] = quantize_q4_k,     [TENSOR_Q5_K] = quantize_q5_k,
+        [TENSOR_Q6_K] = quantize_q6_k,     [TENSOR_IQ4_NL] = quantize_iq4_nl,
+        [TENSOR_IQ4_XS] = quantize_iq4_xs, [TENSOR_MXFP4] = quantize_mxfp4,
+    };
+    size_t index = (size_t)type;
+
+    /* The caller checks tensor_type_info()->computes. */
+    if (index >= sizeof functions / sizeof functions[0] || functions[index] == NULL)
+        abort();
+    functions[index](in, row, n);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# One golden model through a real deployment: logits of the tokens as one batch and one by one, and the greedy
-# continuation where there is one.
+# One golden model through a real deployment: logits of the tokens as one batch and one by one, and where there is
+# one the greedy continuation; then the perplexity is that of the golden logits too.
 #   model.sh MOED COMPARE DIRECTORY NAME MODE LIMIT     MODE and LIMIT as golden-compare takes them
 MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 MODE=$5 LIMIT=$6
 [ -e "$DIRECTORY/$NAME.gguf" ] || { echo "skipped: $DIRECTORY/$NAME.gguf is not here" >&2; exit 77; }
@@ -21,4 +21,10 @@ if [ -e "$DIRECTORY/$NAME.greedy" ]; then
     want=$(tr -s ' \n' '  ' < "$DIRECTORY/$NAME.greedy" | sed 's/ *$//')
     [ "$got" = "$want" ] || fail "greedy continuation of $NAME: got '$got', expected '$want'"
     say "$NAME greedy continuation equal"
+    want=$("$(dirname "$COMPARE")/golden-nll" "$DIRECTORY/$NAME.logits" "$VOCAB" "$DIRECTORY/tokens.txt")
+    "$MOED" perplexity "$DIRECTORY/$NAME.gguf" --tokens -f "$DIRECTORY/tokens.txt" --json > "$WORK/perplexity"
+    got=$(sed -n 's/.*"nll": *\([-0-9.e]*\).*/\1/p' "$WORK/perplexity")
+    awk -v got="$got" -v want="$want" 'BEGIN { d = got - want; exit !(got != "" && d * d <= (1e-4 * want) ^ 2) }' ||
+        fail "mean negative log-likelihood of $NAME: got $got, expected $want"
+    say "$NAME perplexity: nll $got, of the golden logits $want"
 fi

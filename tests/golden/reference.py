@@ -3,8 +3,8 @@
 
 It is the oracle to debug the C runtime with: every weight is dequantised, every sum is done in
 float64, one function stands for one step of the model, and --trace prints the intermediate values
-by name. Architectures: llama with experts (Mixtral), qwen2moe, qwen3moe. It takes no shortcuts
-and has no cache: each call computes all positions.
+by name. Architectures: see TRAITS. It takes no shortcuts and has no cache: each call computes all
+positions.
 
 Usage (needs numpy and gguf, see requirements.txt):
 
@@ -27,64 +27,71 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 # The matrices are tiny: threads of a BLAS only cost here. Set before numpy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
-from gguf import GGMLQuantizationType, GGUFReader  # noqa: E402
-from gguf.quants import dequantize, quantize  # noqa: E402
+from gguf import GGUFReader  # noqa: E402
+from gguf.quants import dequantize  # noqa: E402
 
-ARCHITECTURES = ("llama", "qwen2moe", "qwen3moe")
-K_TYPES = (GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q5_K, GGMLQuantizationType.Q6_K)
+from reference_parts import (  # noqa: E402
+    LATENT_EPS,
+    PHI_MSCALE,
+    layer_norm,
+    rms_norm,
+    rope_frequencies,
+    rotate,
+    round_like_kernel,
+    route_chosen_softmax,
+    route_groups,
+    route_softmax,
+    route_sparse_mixer,
+    sigmoid,
+    softmax,
+    swiglu,
+    swiglu_clamped,
+    yarn_frequencies,
+)
 
 
 class Unsupported(Exception):
     """The file asks for something that this reference does not compute."""
 
 
-def rms_norm(x, weight, eps):
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
-    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
+@dataclass(frozen=True)
+class Traits:
+    """How an architecture differs from the others, where its file does not say."""
+
+    adjacent_pairs: bool = False  # the rotation takes (2i, 2i + 1), else (i, i + half)
+    renormalise: bool = False  # the chosen experts' probabilities are divided by their sum
+    router: str = "softmax"
+    layer_norm: bool = False  # LayerNorm with bias instead of RMS norm
+    long_magnitude: float = 1.0  # of cosines and sines where there are long and short factors
+    mla: bool = False  # keys and values from one compressed vector (DeepSeek-V2)
+    window_every: int = 0  # of so many layers the first has the sliding window
+    ffn_norm: str = "ffn_norm"
+    activation: Callable = swiglu
 
 
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
-
-
-def sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def silu(x):
-    return x * sigmoid(x)
-
-
-def round_to_8_bits(x, block):
-    """What is left of x when each block of its values is stored as int8 with one scale.
-
-    Blocks of 32 have a float16 scale (Q8_0), blocks of 256 a float32 one (Q8_K).
-    """
-    x = x.astype(np.float32).astype(np.float64)
-    blocks = x.reshape(-1, block)
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / 127.0
-    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
-    quants = np.rint(blocks * inverse)
-    stored = scale.astype(np.float16 if block == 32 else np.float32).astype(np.float64)
-    return (quants * stored).reshape(x.shape)
-
-
-def round_like_kernel(x, kind):
-    """x as a CPU kernel sees it that multiplies it with a matrix of this type."""
-    if kind == GGMLQuantizationType.F32:
-        return x
-    if kind == GGMLQuantizationType.F16:
-        return x.astype(np.float16).astype(np.float64)
-    if kind == GGMLQuantizationType.BF16:
-        return dequantize(quantize(x.astype(np.float32), kind), kind).astype(np.float64)
-    return round_to_8_bits(x, 256 if kind in K_TYPES else 32)
+TRAITS = {
+    "llama": Traits(adjacent_pairs=True, renormalise=True),
+    "qwen2moe": Traits(),
+    "qwen3moe": Traits(renormalise=True),
+    "olmoe": Traits(),
+    "deepseek": Traits(adjacent_pairs=True),
+    "deepseek2": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "phimoe": Traits(router="sparse mixer", layer_norm=True, long_magnitude=PHI_MSCALE),
+    "gpt-oss": Traits(
+        router="chosen softmax",
+        window_every=2,
+        ffn_norm="post_attention_norm",
+        activation=swiglu_clamped,
+    ),
+}
 
 
 class Model:
@@ -94,14 +101,11 @@ class Model:
         reader = GGUFReader(path)
         self.fields = {name: field.contents() for name, field in reader.fields.items()}
         self.types = {t.name: t.tensor_type for t in reader.tensors}
-        self.weights = {
-            t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors
-        }
+        self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in reader.tensors}
         self.arch = self.fields["general.architecture"]
-        if self.arch not in ARCHITECTURES:
-            raise Unsupported(f"{path}: architecture {self.arch!r}, known: {', '.join(ARCHITECTURES)}")
-        if self.key("rope.scaling.type", "none") != "none" or "rope_freqs.weight" in self.weights:
-            raise Unsupported(f"{path}: scaled rotary embeddings")
+        if self.arch not in TRAITS:
+            raise Unsupported(f"{path}: architecture {self.arch!r}, known: {', '.join(TRAITS)}")
+        self.traits = TRAITS[self.arch]
 
         self.layers = self.key("block_count")
         self.d_model = self.key("embedding_length")
@@ -109,14 +113,9 @@ class Model:
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
         self.head_dim = self.key("attention.key_length", self.d_model // self.heads)
         self.eps = self.key("attention.layer_norm_rms_epsilon")
-        self.rope_dim = self.key("rope.dimension_count", self.head_dim)
-        self.rope_base = self.key("rope.freq_base", 10000.0)
         self.experts_used = self.key("expert_used_count")
         self.expert_scale = self.key("expert_weights_scale", 0.0) or 1.0
-        # Mixtral and Qwen3-MoE divide the chosen experts' weights by their sum, Qwen2-MoE does not.
-        self.normalise_experts = self.arch != "qwen2moe"
-        # The llama converter reorders the rows of q and k so that a pair stands side by side.
-        self.rope_pairs_adjacent = self.arch == "llama"
+        self.frequencies, self.magnitude = self.rope(path)
 
         self.round_activations = False
         self.observe = lambda name, value: None  # called with each named intermediate
@@ -127,103 +126,220 @@ class Model:
             raise Unsupported(f"key {self.arch}.{name} is missing")
         return value
 
+    def rope(self, path):
+        """(frequency of each pair, factor on cos and sin) by the file's kind of scaling."""
+        dims = self.key("rope.dimension_count", self.head_dim)
+        base = self.key("rope.freq_base", 10000.0)
+        context = self.key("context_length")
+        original = self.key("rope.scaling.original_context_length", context)
+        if "rope_factors_long.weight" in self.weights:
+            # The factors for long contexts serve all positions of a model that may have them.
+            name = "rope_factors_long.weight" if context > original else "rope_factors_short.weight"
+            plain = rope_frequencies(dims, base)
+            return plain / self.weights[name], self.traits.long_magnitude
+        kind = self.key("rope.scaling.type", "none")
+        if kind == "none":
+            return rope_frequencies(dims, base), 1.0
+        if kind != "yarn" or "rope_freqs.weight" in self.weights:
+            raise Unsupported(f"{path}: rotary embeddings scaled by {kind!r}")
+        factor = self.key("rope.scaling.factor")
+        # DeepSeek-V2 has the same mscale for cos and sin as for the scores, which cancel out.
+        magnitude = 1.0 if self.traits.mla else 1 + 0.1 * np.log(factor)
+        return yarn_frequencies(dims, base, factor, original), magnitude
+
+    def norm(self, x, name, eps=None):
+        weight = self.weights[name + ".weight"]
+        eps = eps or self.eps
+        if self.traits.layer_norm:
+            return layer_norm(x, weight, self.weights[name + ".bias"], eps)
+        return rms_norm(x, weight, eps)
+
+    def seen_by(self, name, x):
+        """x as the product with the matrix NAME.weight takes it."""
+        return round_like_kernel(x, self.types[name + ".weight"]) if self.round_activations else x
+
     def linear(self, x, name, expert=None):
         """x: [n][in] -> [n][out] by the matrix NAME.weight ([out][in]), plus NAME.bias if any."""
         weight = self.weights[name + ".weight"]
         weight = weight if expert is None else weight[expert]
-        if self.round_activations:
-            x = round_like_kernel(x, self.types[name + ".weight"])
-        y = x @ weight.T
+        y = self.seen_by(name, x) @ weight.T
         bias = self.weights.get(name + ".bias")
-        return y if bias is None else y + bias
+        if bias is None:
+            return y
+        return y + (bias if expert is None else bias[expert])
 
-    def rotate(self, x):
-        """Rotary embedding of x: [n][heads][head_dim], position = index on the first axis."""
-        half = self.rope_dim // 2
-        frequency = self.rope_base ** (-np.arange(half) * 2.0 / self.rope_dim)
-        angle = np.arange(len(x))[:, None, None] * frequency
-        cos, sin = np.cos(angle), np.sin(angle)
-        if self.rope_pairs_adjacent:
-            first, second = slice(0, self.rope_dim, 2), slice(1, self.rope_dim, 2)
-        else:
-            first, second = slice(0, half), slice(half, self.rope_dim)
-        out = x.copy()
-        out[..., first] = x[..., first] * cos - x[..., second] * sin
-        out[..., second] = x[..., first] * sin + x[..., second] * cos
-        return out
+    def rotated(self, x):
+        return rotate(x, self.frequencies, self.magnitude, self.traits.adjacent_pairs)
+
+    def normalised_heads(self, x, name, heads):
+        """q or k of all heads, normalised as a whole or by head where the file has that norm."""
+        weight = self.weights.get(name + "_norm.weight")
+        if weight is not None and weight.size != self.head_dim:
+            x = rms_norm(x, weight, self.eps)
+        x = x.reshape(len(x), heads, self.head_dim)
+        if weight is not None and weight.size == self.head_dim:
+            x = rms_norm(x, weight, self.eps)
+        return x
+
+    def hidden(self, n, layer):
+        """[n][n] which position (row) may not see which (column)."""
+        hidden = np.triu(np.ones((n, n), dtype=bool), 1)
+        if self.traits.window_every and layer % self.traits.window_every == 0:
+            hidden |= np.tril(np.ones((n, n), dtype=bool), -self.key("attention.sliding_window"))
+        return hidden
+
+    def attend(self, q, k, v, scale, layer):
+        """Causal attention, each [n][heads][dims], neighbouring query heads sharing one k, v."""
+        n, hidden = len(q), self.hidden(len(q), layer)
+        context = np.empty((n, q.shape[1], v.shape[2]))
+        sinks = self.weights.get(f"blk.{layer}.attn_sinks.weight")
+        for head in range(q.shape[1]):
+            shared = head // (q.shape[1] // k.shape[1])
+            scores = q[:, head] @ k[:, shared].T * scale
+            scores[hidden] = -np.inf
+            if sinks is not None:  # a logit that takes its share and gives no value
+                scores = np.concatenate([scores, np.full((n, 1), sinks[head])], axis=1)
+            context[:, head] = softmax(scores)[:, :n] @ v[:, shared]
+        return context
+
+    def attention_output(self, context, layer):
+        self.observe(f"blk.{layer}.attn_context", context)
+        return self.linear(context.reshape(len(context), -1), f"blk.{layer}.attn_output")
 
     def attention(self, x, layer):
-        """Causal grouped-query attention over all positions. x: [n][d_model], already normalised."""
-        n, block = len(x), f"blk.{layer}."
-        q = self.linear(x, block + "attn_q").reshape(n, self.heads, self.head_dim)
-        k = self.linear(x, block + "attn_k").reshape(n, self.kv_heads, self.head_dim)
-        v = self.linear(x, block + "attn_v").reshape(n, self.kv_heads, -1)
-        if block + "attn_q_norm.weight" in self.weights:
-            q = rms_norm(q, self.weights[block + "attn_q_norm.weight"], self.eps)
-            k = rms_norm(k, self.weights[block + "attn_k_norm.weight"], self.eps)
-        q, k = self.rotate(q), self.rotate(k)
+        """Grouped-query attention over all positions. x: [n][d_model], already normalised."""
+        block = f"blk.{layer}."
+        q = self.normalised_heads(self.linear(x, block + "attn_q"), block + "attn_q", self.heads)
+        k = self.normalised_heads(self.linear(x, block + "attn_k"), block + "attn_k", self.kv_heads)
+        v = self.linear(x, block + "attn_v").reshape(len(x), self.kv_heads, -1)
+        q, k = self.rotated(q), self.rotated(k)
         self.observe(block + "q", q)
         self.observe(block + "k", k)
         self.observe(block + "v", v)
+        context = self.attend(q, k, v, 1 / np.sqrt(self.head_dim), layer)
+        return self.attention_output(context, layer)
 
-        future = np.triu(np.ones((n, n), dtype=bool), 1)
-        context = np.empty((n, self.heads, v.shape[2]))
-        for head in range(self.heads):
-            shared = head // (self.heads // self.kv_heads)  # neighbouring query heads share one k, v
-            scores = q[:, head] @ k[:, shared].T / np.sqrt(self.head_dim)
-            scores[future] = -np.inf
-            context[:, head] = softmax(scores) @ v[:, shared]
-        self.observe(block + "attn_context", context)
-        return self.linear(context.reshape(n, -1), block + "attn_output")
+    def latent_query(self, x, block, head):
+        """q of all heads, [n][heads][head], by way of a compressed vector where there is one."""
+        if block + "attn_q_a.weight" in self.weights:
+            x = self.norm(self.linear(x, block + "attn_q_a"), block + "attn_q_a_norm", LATENT_EPS)
+            return self.linear(x, block + "attn_q_b").reshape(len(x), self.heads, head)
+        return self.linear(x, block + "attn_q").reshape(len(x), self.heads, head)
+
+    def by_head(self, x, name):
+        """[n][heads][in] -> [n][heads][out] by NAME.weight, [heads][out][in]."""
+        return np.einsum("nhi,hoi->nho", self.seen_by(name, x), self.weights[name + ".weight"])
+
+    def latent_attention(self, x, layer):
+        """DeepSeek-V2's attention: one latent vector and one rotated key a position.
+
+        Where the file has the expanding matrix in two parts, q is brought to the latent vectors
+        and what they give to the heads' values; else all keys and values are expanded.
+        """
+        block, rotated = f"blk.{layer}.", 2 * len(self.frequencies)
+        head = self.key("attention.key_length_mla", self.head_dim)
+        q = self.latent_query(x, block, head)
+        q, q_rotated = q[..., :-rotated], self.rotated(q[..., -rotated:])
+        compressed = self.linear(x, block + "attn_kv_a_mqa")[:, None]
+        latent = self.norm(compressed[..., :-rotated], block + "attn_kv_a_norm", LATENT_EPS)
+        k_rotated = self.rotated(compressed[..., -rotated:])
+        self.observe(block + "latent", latent)
+
+        split = block + "attn_k_b.weight" in self.weights
+        if split:
+            q, k, v = self.by_head(q, block + "attn_k_b"), latent, latent
+        else:
+            both = self.linear(latent, block + "attn_kv_b").reshape(len(x), self.heads, -1)
+            k, v = both[..., : q.shape[2]], both[..., q.shape[2] :]
+            k_rotated = np.repeat(k_rotated, self.heads, axis=1)
+        q, k = np.concatenate([q, q_rotated], axis=2), np.concatenate([k, k_rotated], axis=2)
+        self.observe(block + "q", q)
+        self.observe(block + "k", k)
+
+        # yarn_log_multiplier is a tenth of the original's mscale_all_dim.
+        growth = self.key("rope.scaling.yarn_log_multiplier", 0.0)
+        mscale = 1 + growth * np.log(self.key("rope.scaling.factor", 1.0))
+        context = self.attend(q, k, v, mscale * mscale / np.sqrt(head), layer)
+        if split:
+            context = self.by_head(context, block + "attn_v_b")
+        return self.attention_output(context, layer)
 
     def feed_forward(self, x, block, suffix, expert=None):
-        """down(silu(gate(x)) * up(x)) of one routed expert or of the shared one."""
-        gate = self.linear(x, f"{block}ffn_gate_{suffix}", expert)
-        up = self.linear(x, f"{block}ffn_up_{suffix}", expert)
-        return self.linear(silu(gate) * up, f"{block}ffn_down_{suffix}", expert)
+        """down(activation(gate(x), up(x))) of a routed expert, the shared one or a dense layer."""
+        gate = self.linear(x, f"{block}ffn_gate{suffix}", expert)
+        up = self.linear(x, f"{block}ffn_up{suffix}", expert)
+        self.observe(f"{block}gate{suffix}", gate)
+        return self.linear(self.traits.activation(gate, up), f"{block}ffn_down{suffix}", expert)
+
+    def route(self, logits, block):
+        """(chosen, weights, margin) for the router's logits [n][experts]."""
+        used = self.experts_used
+        if self.traits.router == "sparse mixer":
+            return route_sparse_mixer(logits)
+        if self.traits.router == "chosen softmax":
+            return route_chosen_softmax(logits, used)
+        if self.traits.router == "softmax":
+            return route_softmax(logits, used, self.traits.renormalise)
+        by_sigmoid = self.key("expert_gating_func", 1) == 2
+        scores = sigmoid(logits) if by_sigmoid else softmax(logits)
+        bias = self.weights.get(block + "exp_probs_b.bias", np.zeros(scores.shape[1]))
+        groups, groups_used = self.key("expert_group_count", 0), self.key("expert_group_used_count", 0)
+        group_best = 2 if by_sigmoid else 1  # V3 ranks groups by their two best, V2 by the best
+        chosen, weights, margin = route_groups(scores, bias, used, groups, groups_used, group_best)
+        if self.key("expert_weights_norm", False):
+            weights = weights / weights.sum(axis=1, keepdims=True)
+        return chosen, weights, margin
 
     def experts(self, x, layer):
         """The routed experts' weighted sum, plus the shared expert where there is one."""
         block = f"blk.{layer}."
         router = self.linear(x, block + "ffn_gate_inp")
         self.observe(block + "router_logits", router)
-        probabilities = softmax(router)
-        chosen = np.argsort(-router, axis=1, kind="stable")[:, : self.experts_used]
-        weights = np.take_along_axis(probabilities, chosen, axis=1)
-        if self.normalise_experts:
-            weights = weights / weights.sum(axis=1, keepdims=True)
+        chosen, weights, margin = self.route(router, block)
         weights = weights * self.expert_scale
         self.observe(block + "experts_chosen", chosen)
         self.observe(block + "expert_weights", weights)
+        self.observe(block + "router_margin", margin)
 
         out = np.zeros_like(x)
         for expert in np.unique(chosen):
             position, rank = np.nonzero(chosen == expert)
-            result = self.feed_forward(x[position], block, "exps", expert)
+            result = self.feed_forward(x[position], block, "_exps", expert)
             out[position] += result * weights[position, rank, None]
         self.observe(block + "routed_out", out)
-        if block + "ffn_gate_inp_shexp.weight" in self.weights:
-            gate = sigmoid(x @ self.weights[block + "ffn_gate_inp_shexp.weight"].reshape(-1))
-            shared = self.feed_forward(x, block, "shexp") * gate[:, None]
+        if block + "ffn_gate_shexp.weight" in self.weights:
+            shared = self.feed_forward(x, block, "_shexp")
+            if block + "ffn_gate_inp_shexp.weight" in self.weights:
+                gate = x @ self.weights[block + "ffn_gate_inp_shexp.weight"].reshape(-1)
+                shared = shared * sigmoid(gate)[:, None]
             self.observe(block + "shared_out", shared)
             out = out + shared
         return out
+
+    def layer(self, x, layer):
+        block = f"blk.{layer}."
+        normalised = self.norm(x, block + "attn_norm")
+        self.observe(block + "attn_norm", normalised)
+        attention = self.latent_attention if self.traits.mla else self.attention
+        x = x + attention(normalised, layer)
+        self.observe(block + "after_attention", x)
+        normalised = self.norm(x, block + self.traits.ffn_norm)
+        self.observe(block + "ffn_norm", normalised)
+        if block + "ffn_gate_inp.weight" in self.weights:
+            x = x + self.experts(normalised, layer)
+            self.observe(block + "after_experts", x)
+        else:
+            x = x + self.feed_forward(normalised, block, "")
+            self.observe(block + "after_dense", x)
+        return x
 
     def logits(self, tokens):
         """[n] token ids -> [n][vocabulary] float64."""
         x = self.weights["token_embd.weight"][np.asarray(tokens)]
         self.observe("embedding", x)
         for layer in range(self.layers):
-            block = f"blk.{layer}."
-            normalised = rms_norm(x, self.weights[block + "attn_norm.weight"], self.eps)
-            self.observe(block + "attn_norm", normalised)
-            x = x + self.attention(normalised, layer)
-            self.observe(block + "after_attention", x)
-            normalised = rms_norm(x, self.weights[block + "ffn_norm.weight"], self.eps)
-            self.observe(block + "ffn_norm", normalised)
-            x = x + self.experts(normalised, layer)
-            self.observe(block + "after_experts", x)
-        x = rms_norm(x, self.weights["output_norm.weight"], self.eps)
+            x = self.layer(x, layer)
+        x = self.norm(x, "output_norm")
         self.observe("output_norm", x)
         tied = "output.weight" not in self.weights
         out = self.linear(x, "token_embd" if tied else "output")
@@ -240,33 +356,26 @@ class Model:
             tokens.append(int(first))
         return tokens[len(tokens) - count :], lead
 
-    def router_margin(self, tokens):
-        """The smallest lead of a chosen expert's router logit on the first that is not chosen."""
-        margins = []
+    def watch(self, tokens, suffix):
+        """The intermediates whose name ends in suffix, in the order of the layers."""
+        values = []
 
         def note(name, value):
-            if name.endswith("router_logits"):
-                ordered = -np.sort(-value, axis=1)
-                margins.append(ordered[:, self.experts_used - 1] - ordered[:, self.experts_used])
+            if name.endswith(suffix):
+                values.append(value)
 
-        self.watched(tokens, note)
-        return min(float(m.min()) for m in margins)
+        self.observe, before = note, self.observe
+        self.logits(tokens)
+        self.observe = before
+        return values
+
+    def router_margin(self, tokens):
+        """How near any routing decision is to another: see reference_parts.py."""
+        return min(float(np.min(m)) for m in self.watch(tokens, "router_margin"))
 
     def routes(self, tokens):
         """The experts chosen for each position in each layer, each choice in ascending order."""
-        chosen = []
-
-        def note(name, value):
-            if name.endswith("experts_chosen"):
-                chosen.append(np.sort(value, axis=1))
-
-        self.watched(tokens, note)
-        return np.stack(chosen)
-
-    def watched(self, tokens, observer):
-        self.observe, before = observer, self.observe
-        self.logits(tokens)
-        self.observe = before
+        return np.stack([np.sort(c, axis=1) for c in self.watch(tokens, "experts_chosen")])
 
 
 def distance(rows, exact):

@@ -12,6 +12,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 failures=0
+depth=100000 # of the search, in steps
 
 # check MODEL right|wrong [-DNAME]
 check() {
@@ -25,7 +26,7 @@ check() {
         failures=$((failures + 1))
         return
     fi
-    ./pan -m100000 >pan.log 2>&1
+    ./pan -m$depth >pan.log 2>&1
     errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.log)
     states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' pan.log)
     result=right
@@ -50,4 +51,10 @@ check doorbell right -DNO_SECOND_LOOK
 check doorbell right -DLATE_VALUE
 check doorbell wrong -DFAULT_NO_RECHECK
 check doorbell wrong -DFAULT_ASK_FIRST
+depth=2000000
+check slots right
+check slots wrong -DFAULT_EARLY_REUSE
+check slots wrong -DFAULT_SEEN_BEFORE_WORD
+check slots wrong -DFAULT_LATE_EPOCH
+check slots wrong -DFAULT_NUMBER_BEFORE_BYTES
 [ "$failures" -eq 0 ]

@@ -65,8 +65,8 @@ static void attack_control(const char *process)
             garbage[i] = (uint8_t)random_number();
         require(error_code_of(process, garbage, len) != 0, "garbage got no error");
     }
-    uint8_t other_version[] = {0x08, 0x63, 0x52, 0x00};           /* abi 99, health */
-    uint8_t no_body[] = {0x08, CONTROL_ABI};                      /* nothing asked */
+    uint8_t other_version[] = {0x08, 0x63, 0x52, 0x00};             /* abi 99, health */
+    uint8_t no_body[] = {0x08, CONTROL_ABI};                        /* nothing asked */
     uint8_t unknown_body[] = {0x08, CONTROL_ABI, 0xca, 0x3e, 0x00}; /* field 1001 */
     require(error_code_of(process, other_version, sizeof other_version) == ERROR_VERSION,
             "another version got no version error");
@@ -119,8 +119,8 @@ static struct channel *attach(struct heard *h)
     request.session_attach = &attach;
     Moed__V1__Reply *reply;
     struct error e;
-    require(control_call(run, "worker", &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, 5000, &reply,
-                         &e) == ERROR_OK,
+    require(control_call(run, "worker", &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, 5000,
+                         &reply, &e) == ERROR_OK,
             "cannot attach");
     struct channel *c;
     require(channel_connect(reply->session_attach->channel_url, 5000, on_message, h, &c, &e) ==
@@ -152,33 +152,32 @@ static void attack_channels(void)
         uint8_t version[] = {0x08, 0x63, 0x10, 0x01, 0x7a, 0x00};
         uint8_t nothing[] = {0x08, CONTROL_ABI, 0x10, 0x02};
         uint8_t no_prompt[] = {0x08, CONTROL_ABI, 0x10, 0x03, 0x52, 0x00};
+        uint8_t no_logprob[] = {
+            0x08, CONTROL_ABI, 0x10, 0x04, 0x8a, 0x01, 0x0a, 0x0a, 0x02,
+            0x01, 0x02,        0x10, 0xff, 0xff, 0xff, 0xff, 0x0f}; /* from token 2^32 - 1 on, of 2 */
         uint8_t ack[] = {0x08, CONTROL_ABI, 0x82, 0x01, 0x06, 0x08, 0xff, 0xff, 0xff, 0xff, 0x0f};
         channel_send(c, ack, sizeof ack, NULL); /* acknowledges what was never sent */
         channel_send(c, garbage, sizeof garbage, NULL);
         channel_send(c, version, sizeof version, NULL);
         channel_send(c, nothing, sizeof nothing, NULL);
         channel_send(c, no_prompt, sizeof no_prompt, NULL);
-        wait_errors(&h, 4);
+        channel_send(c, no_logprob, sizeof no_logprob, NULL);
+        wait_errors(&h, 5);
         channel_close(c, 0);
         pthread_mutex_destroy(&h.lock);
     }
 }
 
-/* Generate without ever acknowledging: the window must hold the worker back. */
-static void never_acknowledge(void)
+/* Ask and never acknowledge: the window must hold the worker back. */
+static void never_acknowledge(Moed__V1__ToWorker *m)
 {
+    static uint8_t data[16384];
     struct heard h = {.lock = PTHREAD_MUTEX_INITIALIZER};
     struct channel *c = attach(&h);
-    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
-    generate.prompt = (ProtobufCBinaryData){5, (uint8_t *)"Hello"};
-    generate.ignore_end = true;
-    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
-    m.abi = CONTROL_ABI;
-    m.id = 1;
-    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-    m.generate = &generate;
-    uint8_t data[256];
-    channel_send(c, data, moed__v1__to_worker__pack(&m, data), NULL);
+    m->abi = CONTROL_ABI;
+    m->id = 1;
+    require(moed__v1__to_worker__get_packed_size(m) <= sizeof data, "too long a message");
+    channel_send(c, data, moed__v1__to_worker__pack(m, data), NULL);
     sleep(3);
     pthread_mutex_lock(&h.lock);
     int messages = h.messages;
@@ -186,6 +185,29 @@ static void never_acknowledge(void)
     require(messages > 0 && messages <= 64, "the window was not kept");
     channel_close(c, 0); /* with a request running and events unread */
     pthread_mutex_destroy(&h.lock);
+}
+
+static void never_acknowledge_tokens(void)
+{
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    generate.prompt = (ProtobufCBinaryData){5, (uint8_t *)"Hello"};
+    generate.ignore_end = true;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = &generate;
+    never_acknowledge(&m);
+}
+
+static void never_acknowledge_logprobs(void)
+{
+    static uint32_t tokens[2048];
+    Moed__V1__LogprobsRequest logprobs = MOED__V1__LOGPROBS_REQUEST__INIT;
+    logprobs.tokens = tokens;
+    logprobs.n_tokens = sizeof tokens / sizeof *tokens;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
+    m.logprobs = &logprobs;
+    never_acknowledge(&m);
 }
 
 static int connect_to(const char *file)
@@ -245,6 +267,7 @@ int main(int argc, char **argv)
     attack_control("cpuexec");
     attack_leases();
     attack_channels();
-    never_acknowledge();
+    never_acknowledge_tokens();
+    never_acknowledge_logprobs();
     return 0;
 }

@@ -29,10 +29,12 @@ for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service; do
 done
 there lib/systemd/system/moed@.target
 
-say "the installed moed starts the installed daemons"
+say "the installed moed starts the installed daemons, with the installed demo model"
 MOED=$PREFIX/bin/moed
-"$MOED" mkmodel --layers 2 --vocab 600 -o "$WORK/model.gguf" > /dev/null 2>&1
-"$MOED" up "$WORK/model.gguf" > /dev/null 2>&1 || fail "moed up: exit code $?"
+cd "$WORK" # where no sources are
+there share/moed/models/demo.gguf
+"$MOED" up demo > /dev/null 2>&1 || fail "moed up demo: exit code $?"
+"$MOED" inspect --json demo | grep -q "$PREFIX/share/moed/models/demo.gguf" || fail "the demo model is not the installed one: $("$MOED" inspect --json demo)"
 for process in supervise memd cpuexec worker; do
     program=$(readlink "/proc/$(pid_of $process)/exe")
     [ "$program" = "$PREFIX/bin/moed-$process" ] || fail "$process runs $program"

@@ -11,8 +11,9 @@
 #include <string.h>
 
 static const enum tensor_type computed_types[] = {
-    TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
-    TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,
+    TENSOR_F32,  TENSOR_F16,    TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0, TENSOR_Q4_1,
+    TENSOR_Q5_0, TENSOR_Q5_1,   TENSOR_Q2_K,   TENSOR_Q3_K,  TENSOR_Q4_K, TENSOR_Q5_K,
+    TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4,
 };
 enum { N_COMPUTED_TYPES = sizeof computed_types / sizeof computed_types[0] };
 
@@ -56,6 +57,23 @@ static inline float random_weight(uint64_t *state, enum weights kind)
     return random_float(state);
 }
 
+static inline uint8_t random_exponent(uint64_t *state, enum weights kind)
+{
+    static const uint8_t extreme[] = {0, 1, 2, 3, 100, 127, 150, 190};
+
+    if (kind == WEIGHTS_EXTREME)
+        return extreme[random_u64(state) % sizeof extreme];
+    return (uint8_t)(118 + random_u64(state) % 6);
+}
+
+/* Where the block has its d, and whether dmin or m follows. */
+static inline unsigned d_offset(enum tensor_type type, bool *min_follows)
+{
+    *min_follows = type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q2_K ||
+                   type == TENSOR_Q4_K || type == TENSOR_Q5_K;
+    return type == TENSOR_Q2_K ? 80 : type == TENSOR_Q3_K ? 108 : type == TENSOR_Q6_K ? 208 : 0;
+}
+
 /* The quants are any bytes; the halves of the block, which must be finite, stand where the format
  * has them. */
 static inline void random_block(enum tensor_type type, enum weights kind, uint64_t *state,
@@ -65,12 +83,18 @@ static inline void random_block(enum tensor_type type, enum weights kind, uint64
     uint32_t bytes = tensor_type_info(type)->block_bytes;
     uint8_t same = saturated[random_u64(state) % 4];
     uint16_t d = random_half(state, kind), dmin = random_half(state, kind);
+    bool min_follows;
+    unsigned offset = d_offset(type, &min_follows);
 
     for (uint32_t i = 0; i < bytes; i++)
         block[i] = kind == WEIGHTS_SATURATED ? same : (uint8_t)(random_u64(state) >> 32);
-    memcpy(block + (type == TENSOR_Q6_K ? 208 : 0), &d, 2);
-    if (type == TENSOR_Q4_K || type == TENSOR_Q5_K)
-        memcpy(block + 2, &dmin, 2);
+    if (type == TENSOR_MXFP4) {
+        block[0] = random_exponent(state, kind);
+        return;
+    }
+    memcpy(block + offset, &d, 2);
+    if (min_follows)
+        memcpy(block + offset + 2, &dmin, 2);
 }
 
 /* rows x cols in the file's layout; owned by the caller. */

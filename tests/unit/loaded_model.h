@@ -1,4 +1,4 @@
-/* A small model made by lib/mkmodel and loaded into a pool in this process, as memd does. */
+/* A model file, or a small model made by lib/mkmodel, loaded into a pool in this process, as memd does. */
 #ifndef MOED_TESTS_LOADED_MODEL_H
 #define MOED_TESTS_LOADED_MODEL_H
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct loaded_model {
-    char path[64];
+    char made[64]; /* the file to remove; "": none */
     struct gguf *g;
     struct pool_plan plan;
     uint8_t *pool;
@@ -29,14 +29,12 @@ static inline void must(enum error_code code, const struct error *e)
     }
 }
 
-static inline void load_model(struct loaded_model *m, const struct mkmodel_options *o)
+static inline void load_file(struct loaded_model *m, const char *path)
 {
     struct error e;
-    struct mkmodel_result result;
     struct pool *threads;
-    snprintf(m->path, sizeof m->path, "/tmp/moed-test-model-%d.gguf", (int)getpid());
-    must(mkmodel_write(o, m->path, NULL, NULL, &result, &e), &e);
-    must(gguf_open(m->path, &m->g, &e), &e);
+    m->made[0] = 0;
+    must(gguf_open(path, &m->g, &e), &e);
     must(pool_plan_new(m->g, &m->plan, &e), &e);
     m->pool = aligned_alloc(4096, m->plan.header.bytes);
     if (!m->pool)
@@ -49,12 +47,24 @@ static inline void load_model(struct loaded_model *m, const struct mkmodel_optio
     must(pool_map_attach(m->pool, m->plan.header.bytes, &m->map, &e), &e);
 }
 
+static inline void load_model(struct loaded_model *m, const struct mkmodel_options *o)
+{
+    struct error e;
+    struct mkmodel_result result;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/moed-test-model-%d.gguf", (int)getpid());
+    must(mkmodel_write(o, path, NULL, NULL, &result, &e), &e);
+    load_file(m, path);
+    memcpy(m->made, path, sizeof path);
+}
+
 static inline void unload_model(struct loaded_model *m)
 {
     pool_plan_free(&m->plan);
     gguf_close(m->g);
     free(m->pool);
-    unlink(m->path);
+    if (m->made[0])
+        unlink(m->made);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* A worker that computes nothing, in the test's own process: it speaks the session protocol over
- * the real sockets, well or, where the prompt asks for it, badly. For test_client.c alone.
+ * the real sockets, well or, where the prompt asks for it, badly. For the tests of what asks workers.
  *
  * Prompts of Generate:
  *   count N     N Tokens, number i with token i and text "i ", then Done; keeps to the window
@@ -11,8 +11,11 @@
  *   flood       more Tokens than the window allows
  *   garbage     bytes that are no message          wrong-abi, wrong-id, wrong-body, no-body
  * Logits: row r has `vocab` values r * 1000 + column. Token 666 spoils the order of rows, 667 the
- * length of a row. Tokenize gives a token a byte, Detokenize the bytes back; text "quiet" no
- * answer. */
+ * length of a row. Logprobs: that of token i is -i / 4, in events of 1, 2, 3, 1, 2, ... values; a
+ * first token 666 or 667 as above, 668 one too many. Tokenize gives a token a byte, then 1000 for the
+ * begin token and 2000 for special ones parsed, and Detokenize the bytes back; text "quiet" no
+ * answer. <|im_start|> and <|im_end|> are one token each where special ones are parsed (and no 2000
+ * then), or with marks_everywhere in any text. */
 #ifndef MOED_TESTS_STAND_IN_WORKER_H
 #define MOED_TESTS_STAND_IN_WORKER_H
 
@@ -34,8 +37,8 @@ enum { STAND_IN_SESSIONS = 64, STAND_IN_JOBS = 64, STAND_IN_VOCAB = 320 };
 
 struct job {
     uint64_t id; /* 0: free */
-    bool logits, endless, cancelled;
-    bool bad_order, bad_length;
+    bool logits, logprobs, endless, cancelled;
+    bool bad_order, bad_length, too_many;
     uint32_t next, total;
 };
 
@@ -61,6 +64,8 @@ struct stand_in {
     char client[64];
     uint32_t pid;
     const char *refusal; /* answer attaching with this Error */
+    const char *chat_template;
+    bool marks_everywhere;
 };
 
 /* ---- Sending; the lock is held ---- */
@@ -108,6 +113,27 @@ static void send_row(struct peer *p, const struct job *j)
     peer_send(p, j->id, &body);
 }
 
+/* Returns how many tokens it told of. */
+static uint32_t send_logprobs(struct peer *p, const struct job *j)
+{
+    float values[4];
+    uint32_t n = 1 + p->sent % 3;
+    if (n > j->total - j->next)
+        n = j->total - j->next;
+    for (uint32_t i = 0; i < n + j->too_many; i++)
+        values[i] = -(float)(j->next + i) / 4;
+    Moed__V1__Logprobs some = MOED__V1__LOGPROBS__INIT;
+    some.first = j->next + j->bad_order;
+    some.logprobs.data = (uint8_t *)values;
+    some.logprobs.len = (n + j->too_many) * sizeof *values - j->bad_length;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_LOGPROBS;
+    body.logprobs = &some;
+    p->sent++;
+    peer_send(p, j->id, &body);
+    return n;
+}
+
 static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason,
                       uint32_t generated)
 {
@@ -139,11 +165,15 @@ static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
 static void job_step(struct peer *p, struct job *j)
 {
     if (!j->cancelled && j->next < j->total) {
-        if (j->logits)
-            send_row(p, j);
-        else
-            send_tokens(p, j->id, j->next);
-        j->next++;
+        if (j->logprobs) {
+            j->next += send_logprobs(p, j);
+        } else {
+            if (j->logits)
+                send_row(p, j);
+            else
+                send_tokens(p, j->id, j->next);
+            j->next++;
+        }
     }
     bool over = j->cancelled || (!j->endless && j->next == j->total);
     if (!over)
@@ -247,17 +277,50 @@ static void on_logits(struct peer *p, uint64_t id, const Moed__V1__LogitsRequest
     j->bad_length = l->n_tokens && l->tokens[0] == 667;
 }
 
+static void on_logprobs(struct peer *p, uint64_t id, const Moed__V1__LogprobsRequest *l)
+{
+    struct job *j = job_new(p, id);
+    j->logprobs = true;
+    j->next = l->first;
+    j->total = (uint32_t)l->n_tokens;
+    j->bad_order = l->tokens[0] == 666;
+    j->bad_length = l->tokens[0] == 667;
+    j->too_many = l->tokens[0] == 668;
+}
+
+enum { STAND_IN_MARK = 300 }; /* <|im_start|>; the next is <|im_end|> */
+
+/* The mark that stands at `text`, whose bytes are skipped; 0: none. */
+static uint32_t stand_in_mark(const char *text, size_t len, size_t *skipped)
+{
+    static const char *const marks[] = {"<|im_start|>", "<|im_end|>"};
+    for (uint32_t i = 0; i < 2; i++) {
+        *skipped = strlen(marks[i]);
+        if (len >= *skipped && memcmp(text, marks[i], *skipped) == 0)
+            return STAND_IN_MARK + i;
+    }
+    return 0;
+}
+
 static void on_tokenize(struct peer *p, uint64_t id, const Moed__V1__TokenizeRequest *t)
 {
-    uint32_t ids[1024];
+    uint32_t ids[1024], mark;
+    const char *text = (const char *)t->text.data;
     if (t->text.len == 5 && memcmp(t->text.data, "quiet", 5) == 0)
         return;
     Moed__V1__TokenizeReply reply = MOED__V1__TOKENIZE_REPLY__INIT;
-    for (size_t i = 0; i < t->text.len && i < 1024; i++)
-        ids[reply.n_tokens++] = t->text.data[i];
+    bool has_mark = false;
+    for (size_t i = 0, n = 1; i < t->text.len && reply.n_tokens < 1000; i += n) {
+        bool parse = t->parse_special || p->worker->marks_everywhere;
+        mark = parse ? stand_in_mark(text + i, t->text.len - i, &n) : 0;
+        has_mark = has_mark || mark;
+        if (!mark)
+            n = 1;
+        ids[reply.n_tokens++] = mark ? mark : t->text.data[i];
+    }
     if (t->add_special)
         ids[reply.n_tokens++] = 1000;
-    if (t->parse_special)
+    if (t->parse_special && !has_mark)
         ids[reply.n_tokens++] = 2000;
     reply.tokens = ids;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
@@ -282,6 +345,8 @@ static void on_detokenize(struct peer *p, uint64_t id, const Moed__V1__Detokeniz
 static void on_model(struct peer *p, uint64_t id)
 {
     Moed__V1__ModelReply reply = MOED__V1__MODEL_REPLY__INIT;
+    if (p->worker->chat_template)
+        reply.chat_template = (char *)p->worker->chat_template;
     reply.name = (char *)"Stand-in 1T";
     reply.architecture = (char *)"qwen3moe";
     reply.parameters = 1000000000000u;
@@ -320,6 +385,8 @@ static void peer_receive(void *arg, const uint8_t *data, size_t len)
         on_cancel(p, m->id);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGITS)
         on_logits(p, m->id, m->logits);
+    else if (m->body_case == MOED__V1__TO_WORKER__BODY_LOGPROBS)
+        on_logprobs(p, m->id, m->logprobs);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_TOKENIZE)
         on_tokenize(p, m->id, m->tokenize);
     else if (m->body_case == MOED__V1__TO_WORKER__BODY_DETOKENIZE)

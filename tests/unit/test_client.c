@@ -398,6 +398,65 @@ static void test_logits_malformed(void **state)
     }
 }
 
+/* ---- Logprobs ---- */
+
+struct logprobs {
+    size_t next, events, stop_after;
+    bool right;
+};
+
+static int check_logprobs(void *arg, const struct moed_event *event)
+{
+    struct logprobs *l = arg;
+    l->right = l->right && event->kind == MOED_EVENT_LOGPROBS && event->first == l->next &&
+               event->logprob_count > 0;
+    for (size_t i = 0; l->right && i < event->logprob_count; i++)
+        l->right = event->logprobs[i] == -(float)l->next++ / 4;
+    return ++l->events == l->stop_after;
+}
+
+static void test_logprobs(void **state)
+{
+    uint32_t tokens[100] = {1};
+    for (size_t first = 0; first < 100; first += 33) { /* 0 is 1; the last is 99: one value */
+        struct logprobs l = {.next = first ? first : 1, .right = true};
+        assert_int_equal(moed_logprobs(session, tokens, 100, first, check_logprobs, &l, NULL),
+                         MOED_OK);
+        assert_true(l.right);
+        assert_int_equal(l.next, 100);
+    }
+    struct logprobs l = {.next = 1, .right = true, .stop_after = 3};
+    assert_int_equal(moed_logprobs(session, tokens, 100, 0, check_logprobs, &l, NULL),
+                     MOED_ERROR_CANCELLED);
+    assert_true(l.right && l.events == 3);
+    assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
+}
+
+static void test_logprobs_of_nothing(void **state)
+{
+    uint32_t tokens[3] = {1};
+    struct moed_request *r;
+    struct moed_error error;
+    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, &r, &error), MOED_ERROR_USAGE);
+}
+
+static void test_logprobs_malformed(void **state)
+{
+    for (uint32_t bad = 666; bad <= 668; bad++) {
+        struct moed_session *s;
+        uint32_t tokens[2] = {bad};
+        struct logprobs l = {.next = 1, .right = true};
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_logprobs(s, tokens, 2, 0, check_logprobs, &l, NULL),
+                         MOED_ERROR_PROTOCOL);
+        assert_int_equal(l.events, 0);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
+}
+
 /* ---- Errors and ends ---- */
 
 static void test_worker_errors(void **state)
@@ -638,6 +697,9 @@ int main(void)
         WITH_WORKER(test_empty_prompt),
         WITH_WORKER(test_logits),
         WITH_WORKER(test_logits_malformed),
+        WITH_WORKER(test_logprobs),
+        WITH_WORKER(test_logprobs_of_nothing),
+        WITH_WORKER(test_logprobs_malformed),
         WITH_WORKER(test_worker_errors),
         WITH_WORKER(test_late_messages),
         WITH_WORKER(test_worker_misbehaves),

@@ -55,8 +55,8 @@ static struct exec *new_exec(struct pool **pool, unsigned threads, bool blas)
 }
 
 /* All experts for the given tokens, segments [first, first + n), out[expert][token][HIDDEN]. */
-static void run(struct exec *x, const struct loaded_model *m, const uint32_t *tokens, uint32_t n_tokens,
-                uint32_t first, uint32_t n, float *out)
+static void run(struct exec *x, const struct loaded_model *m, const uint32_t *tokens,
+                uint32_t n_tokens, uint32_t first, uint32_t n, float *out)
 {
     struct expert_task tasks[EXPERTS];
     const struct pool_slabs *s = &m->map.slabs[0];
@@ -64,8 +64,12 @@ static void run(struct exec *x, const struct loaded_model *m, const uint32_t *to
     const struct activations *a =
         exec_prepare(x, 0, &inputs[0][0], HIDDEN, TOKENS, HIDDEN, quantize);
     for (uint32_t i = 0; i < EXPERTS; i++)
-        tasks[i] = (struct expert_task){i, first, n, n_tokens, tokens,
-                                        out + (size_t)i * n_tokens * HIDDEN};
+        tasks[i] = (struct expert_task){.expert = i,
+                                        .first_segment = first,
+                                        .n_segments = n,
+                                        .n_tokens = n_tokens,
+                                        .tokens = tokens,
+                                        .out = out + (size_t)i * n_tokens * HIDDEN};
     exec_experts(x, &m->map, 0, a, tasks, EXPERTS);
 }
 
@@ -86,9 +90,9 @@ static float *weights(const struct loaded_model *m, const char *part, uint32_t e
     float *w = malloc(n * sizeof *w);
     if (!w)
         abort();
-    quant_dequantize(t->type,
-                     (const uint8_t *)gguf_tensor_data(m->g, t) + expert * quant_row_bytes(t->type, n),
-                     w, n);
+    quant_dequantize(
+        t->type, (const uint8_t *)gguf_tensor_data(m->g, t) + expert * quant_row_bytes(t->type, n),
+        w, n);
     return w;
 }
 
@@ -189,9 +193,17 @@ static void test_experts(void **state)
     check_type("BF16", 1e-6);
     check_type("Q8_0", 0.02);
     check_type("Q4_0", 0.02);
+    check_type("Q4_1", 0.02);
+    check_type("Q5_0", 0.02);
+    check_type("Q5_1", 0.02);
+    check_type("Q2_K", 0.02);
+    check_type("Q3_K", 0.02);
     check_type("Q4_K", 0.02);
     check_type("Q5_K", 0.02);
     check_type("Q6_K", 0.02);
+    check_type("IQ4_NL", 0.02);
+    check_type("IQ4_XS", 0.02);
+    check_type("MXFP4", 0.02);
 }
 
 /* Sixteen segments of 160: each one's columns are rounded up by themselves, which takes more room than the whole
@@ -223,16 +235,95 @@ static void test_narrow_segments(void **state)
             in[t * WIDE + i] = sinf((float)(t * 7 + i));
     }
     const struct activations *a = exec_prepare(x, 0, in, WIDE, N, WIDE, true);
-    struct expert_task tasks[] = {{0, 0, 16, N, all, out}, {1, 0, 16, N, all, out + (size_t)N * WIDE}};
+    struct expert_task tasks[2];
+    for (uint32_t i = 0; i < 2; i++)
+        tasks[i] = (struct expert_task){.expert = i,
+                                        .n_segments = 16,
+                                        .n_tokens = N,
+                                        .tokens = all,
+                                        .out = out + (size_t)i * N * WIDE};
     exec_experts(x, &m.map, 0, a, tasks, 2);
     for (uint32_t t = 0; t < N; t += 85) {
-        struct expert_task alone = {1, 0, 16, 1, &all[t], one};
+        struct expert_task alone = {
+            .expert = 1, .n_segments = 16, .n_tokens = 1, .tokens = &all[t], .out = one};
         exec_experts(x, &m.map, 0, a, &alone, 1);
         assert_memory_equal(one, out + (size_t)(N + t) * WIDE, WIDE * sizeof *one);
     }
     free(in);
     free(out);
     free(one);
+    exec_free(x);
+    pool_free(pool);
+    unload_model(&m);
+}
+
+/* A sum cut anywhere: begun from copies elsewhere, continued from the pool, its last rows apart and added by hand: the same
+ * bits as in one go. */
+static void test_cut_sums(void **state)
+{
+    enum { WIDE = 1024, EXPERT_WIDTH = 2048, SEGMENTS = 4, N = 3 };
+    struct mkmodel_options o;
+    struct loaded_model m;
+    struct error e;
+    (void)state;
+    options(&o, "Q8_0");
+    o.hidden = WIDE;
+    o.experts = 2;
+    o.expert_width = EXPERT_WIDTH;
+    load_model(&m, &o);
+    const struct pool_slabs *s = &m.map.slabs[0];
+    assert_int_equal(s->n_segments, SEGMENTS);
+    struct exec_limits limits = {N, EXPERT_WIDTH, 2 * N, EXPERT_WIDTH};
+    struct pool *pool;
+    struct exec *x;
+    must(pool_new("test", 2, false, 0, &pool, &e), &e);
+    must(exec_new(pool, &limits, false, &x, &e), &e);
+    static float in[N * WIDE], whole[N * WIDE], cut[N * WIDE], apart[SEGMENTS * N * WIDE];
+    uint32_t all[N] = {0, 1, 2};
+    const uint8_t *copies[SEGMENTS];
+    for (uint32_t i = 0; i < N * WIDE; i++)
+        in[i] = sinf((float)i);
+    for (uint32_t i = 0; i < SEGMENTS; i++) {
+        uint8_t *copy = aligned_alloc(64, (s->segment_bytes + 63) / 64 * 64);
+        memcpy(copy, pool_map_segment_place(&m.map, 0, 1, i), s->segment_bytes);
+        copies[i] = copy;
+    }
+    const struct activations *a = exec_prepare(x, 0, in, WIDE, N, WIDE, true);
+    struct expert_task task = {
+        .expert = 1, .n_segments = SEGMENTS, .n_tokens = N, .tokens = all, .out = whole};
+    exec_experts(x, &m.map, 0, a, &task, 1);
+    for (uint32_t first = 1; first < SEGMENTS; first++)
+        for (uint32_t second = first; second < SEGMENTS; second++) {
+            task = (struct expert_task){.expert = 1,
+                                        .n_segments = first,
+                                        .n_tokens = N,
+                                        .tokens = all,
+                                        .out = cut,
+                                        .places = copies};
+            exec_experts(x, &m.map, 0, a, &task, 1);
+            task = (struct expert_task){.expert = 1,
+                                        .first_segment = first,
+                                        .n_segments = second - first,
+                                        .n_tokens = N,
+                                        .tokens = all,
+                                        .out = cut,
+                                        .output = EXPERT_CONTINUE};
+            if (second > first)
+                exec_experts(x, &m.map, 0, a, &task, 1);
+            task = (struct expert_task){.expert = 1,
+                                        .first_segment = second,
+                                        .n_segments = SEGMENTS - second,
+                                        .n_tokens = N,
+                                        .tokens = all,
+                                        .out = apart,
+                                        .output = EXPERT_APART};
+            exec_experts(x, &m.map, 0, a, &task, 1);
+            for (uint32_t i = 0; i < SEGMENTS - second; i++)
+                kernels_get()->add(apart + (size_t)i * N * WIDE, cut, (size_t)N * WIDE);
+            assert_memory_equal(cut, whole, sizeof whole);
+        }
+    for (uint32_t i = 0; i < SEGMENTS; i++)
+        free((void *)copies[i]);
     exec_free(x);
     pool_free(pool);
     unload_model(&m);
@@ -277,6 +368,7 @@ static void test_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_pool), cmocka_unit_test(test_experts),
-                                       cmocka_unit_test(test_narrow_segments)};
+                                       cmocka_unit_test(test_narrow_segments),
+                                       cmocka_unit_test(test_cut_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,63 @@ static void test_gated(void **state)
     }
 }
 
+static void test_gated_clamped(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *gate = random_floats(n, 20, n), *up = random_floats(n, 20, n + 1);
+        float *h = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
+
+        gate[n / 2] = -100;
+        builds[0]->gated(ACTIVATION_SWIGLU_CLAMPED, gate, up, first, n);
+        for (size_t i = 0; i < n; i++) {
+            double g = fmin(gate[i], 7), u = fmin(fmax(up[i], -7), 7);
+            double exact = g / (1 + exp(-1.702 * g)) * (u + 1);
+            assert_close(first[i], exact, fabs(exact) * 2e-5 + 1e-37);
+        }
+        for (int b = 1; b < n_builds; b++) {
+            builds[b]->gated(ACTIVATION_SWIGLU_CLAMPED, gate, up, h, n);
+            assert_memory_equal(h, first, (n + 1) * sizeof *h);
+        }
+        free(first);
+        free(h);
+        free(up);
+        free(gate);
+    }
+}
+
+static void test_layer_norm(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 5, n), *w = random_floats(n, 2, n + 1),
+              *b = random_floats(n, 2, n + 2);
+        float *out = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
+        double mean = 0, squares = 0;
+
+        for (size_t i = 0; i < n; i++)
+            mean += x[i] / (double)n;
+        for (size_t i = 0; i < n; i++)
+            squares += (x[i] - mean) * (x[i] - mean) / (double)n;
+        builds[0]->layer_norm(x, w, b, 1e-6f, n, first);
+        for (size_t i = 0; i < n; i++) {
+            double exact = (x[i] - mean) / sqrt(squares + 1e-6) * w[i] + b[i];
+            assert_close(first[i], exact,
+                         n == 1 ? 1e-2 : 1e-5); /* one value: a difference of equals */
+        }
+        for (int build = 1; build < n_builds; build++) {
+            memcpy(out, x, n * sizeof *x); /* in place */
+            builds[build]->layer_norm(out, w, b, 1e-6f, n, out);
+            assert_memory_equal(out, first, (n + 1) * sizeof *out);
+        }
+        free(first);
+        free(out);
+        free(b);
+        free(w);
+        free(x);
+    }
+}
+
 static void test_rms_norm(void **state)
 {
     for (int l = 0; l < N_LENGTHS; l++) {
@@ -190,13 +247,13 @@ static void test_axpy_and_add(void **state)
     }
 }
 
-static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim)
+static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim, const float *sink)
 {
     size_t stride = k_dim + v_dim + 5;
     float *q = random_floats(k_dim, 1, n_kv), *kv = random_floats(n_kv * stride, 1, n_kv + 1);
-    float *scores = random_floats(n_kv, 1, 2), *out = random_floats(v_dim, 1, 4);
+    float *scores = random_floats(n_kv + 1, 1, 2), *out = random_floats(v_dim, 1, 4);
     float *first = random_floats(v_dim, 1, 4), scale = 1 / sqrtf((float)k_dim);
-    double *p = malloc(n_kv * sizeof *p), sum = 0;
+    double *p = malloc(n_kv * sizeof *p), sum = sink ? exp(*sink) : 0;
 
     for (uint32_t j = 0; j < n_kv; j++) {
         double score = 0;
@@ -205,18 +262,18 @@ static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim)
         p[j] = exp(score * scale); /* small enough to need no maximum */
         sum += p[j];
     }
-    builds[0]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, scores, first);
+    builds[0]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, sink, scores, first);
     for (uint32_t i = 0; i < v_dim; i++) {
         double exact = 0;
         for (uint32_t j = 0; j < n_kv; j++)
             exact += p[j] / sum * kv[j * stride + k_dim + i];
         assert_close(first[i], exact, 3e-6);
     }
-    assert_true(first[v_dim] == 12345 && scores[n_kv] == 12345);
+    assert_true(first[v_dim] == 12345 && scores[n_kv + 1] == 12345);
     for (int b = 1; b < n_builds; b++) {
-        builds[b]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, scores, out);
+        builds[b]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, sink, scores, out);
         assert_memory_equal(out, first, (v_dim + 1) * sizeof *out);
-        assert_true(scores[n_kv] == 12345);
+        assert_true(scores[n_kv + 1] == 12345);
     }
     free(p);
     free(first);
@@ -228,14 +285,15 @@ static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim)
 
 static void test_attend(void **state)
 {
-    static const uint32_t counts[] = {1, 2, 3, 4, 5, 17, 64, 1001};
+    static const uint32_t counts[] = {1, 1, 2, 2, 3, 4, 5, 16, 17, 64, 1000, 1001};
+    const float sink = 1.5f;
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        check_attend(counts[i], 128, 128);
-        check_attend(counts[i], 64, 64);
-        check_attend(counts[i], 80, 72); /* not multiples of 64, nor of 16 */
-        check_attend(counts[i], 5, 3);
-        check_attend(counts[i], 192, 128);
+        check_attend(counts[i], 128, 128, i % 2 ? &sink : NULL);
+        check_attend(counts[i], 64, 64, i % 2 ? &sink : NULL);
+        check_attend(counts[i], 80, 72, i % 2 ? &sink : NULL); /* not multiples of 64, nor of 16 */
+        check_attend(counts[i], 5, 3, i % 2 ? &sink : NULL);
+        check_attend(counts[i], 192, 128, i % 2 ? &sink : NULL);
     }
 }
 
@@ -268,9 +326,10 @@ static void test_rope(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),          cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_axpy_and_add), cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_attend),
         cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);

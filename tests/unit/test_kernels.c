@@ -3,6 +3,7 @@
  * test_kernel_ops.c. */
 #include "tests/unit/kernel_cases.h"
 
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -286,6 +287,38 @@ static void test_portable_against_float64(void **state)
     }
 }
 
+/* MXFP4's scales in every build: each of the 256 exponents, subnormal results and overflow included. */
+static void test_every_exponent(void **state)
+{
+    enum { ROWS = 256, COLS = 32, BLOCK_BYTES = 17 };
+    uint8_t *file = random_rows(TENSOR_MXFP4, ROWS, COLS, WEIGHTS_USUAL, 4);
+    struct inputs_of in = make_inputs(portable, COLS, 1, INPUTS_USUAL, 9);
+    float y[ROWS], w[COLS];
+
+    for (uint32_t r = 0; r < ROWS; r++) {
+        memcpy(file + r * BLOCK_BYTES, file, BLOCK_BYTES);
+        file[r * BLOCK_BYTES] = (uint8_t)r;
+    }
+    struct matrix m = tiles_of(TENSOR_MXFP4, ROWS, COLS, file);
+    for (int kind = 0; kind < N_INPUTS; kind++)
+        check_builds_agree(&m, 1, kind);
+    portable->multiply(&m, 0, tile_row_count(ROWS), &in.a, NULL, 1, y, ROWS, false);
+    quant_dequantize(TENSOR_MXFP4, file + 128 * BLOCK_BYTES, w, COLS); /* of scale 1 */
+    double sum = 0;
+    for (int c = 0; c < COLS; c++)
+        sum += (double)w[c] * in.a.q[c] * (double)in.a.d[c / 16];
+    assert_true(fabs(sum) > 1 && fabs(sum) < 1000); /* no cancellation that hides an error */
+    for (int r = 0; r < ROWS; r++) {
+        double expected = ldexp(sum, r - 128);
+        assert_true(fabs(expected) > FLT_MAX
+                        ? isinf(y[r])
+                        : fabs(expected - y[r]) <= fabs(expected) * 1e-5 + 1e-45);
+    }
+    free_inputs(&in);
+    free((void *)m.tiles);
+    free(file);
+}
+
 /* The tile rows in any division, the tokens in any order and company: the same bits. */
 static void test_parts_and_batches(void **state)
 {
@@ -349,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_quantize_ties_and_faults),
         cmocka_unit_test(test_builds_agree),
         cmocka_unit_test(test_odd_columns),
+        cmocka_unit_test(test_every_exponent),
         cmocka_unit_test(test_portable_against_float64),
         cmocka_unit_test(test_parts_and_batches),
     };

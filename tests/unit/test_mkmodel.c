@@ -350,7 +350,7 @@ static void test_wrong_options(void **state)
     } rows[] = {
         {"gpt2", "F32", "--arch gpt2", 64, 4, 2, 16, 3, 400},
         {"llama", "Q9_9", "--type Q9_9", 64, 4, 2, 16, 3, 400},
-        {"llama", "Q2_K", "--type Q2_K", 64, 4, 2, 16, 3, 400},
+        {"llama", "IQ2_S", "--type IQ2_S", 64, 4, 2, 16, 3, 400},
         {"llama", "F32", "--hidden 64 is no multiple of --heads 3", 64, 3, 3, 0, 3, 400},
         {"llama", "F32", "--heads 4 is no multiple of --kv-heads 3", 64, 4, 3, 16, 3, 400},
         {"llama", "F32", "--heads 0", 64, 0, 2, 0, 3, 400},

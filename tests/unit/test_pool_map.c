@@ -40,62 +40,162 @@ static void check_row(const struct matrix *m, uint32_t row, const struct gguf_te
     free(want);
 }
 
+static void check_vectors(const struct gguf_tensor *source, const uint8_t *data, const void *got,
+                          size_t n)
+{
+    float *want = malloc(n * sizeof *want);
+    assert_non_null(want);
+    quant_dequantize(source->type, data, want, n);
+    assert_memory_equal(got, want, n * sizeof *want);
+    free(want);
+}
+
+/* attn_k_b and attn_v_b of a file that has both in attn_kv_b: head h's rows of it, those of k on their side. */
+static void check_unsplit(const struct loaded_model *m, const struct pool_tensor *t)
+{
+    char name[64];
+    bool is_k = strstr(t->name, "attn_k_b") != NULL;
+    uint32_t layer = (uint32_t)strtoul(t->name + 4, NULL, 10), rank = is_k ? t->rows : t->cols;
+    snprintf(name, sizeof name, "blk.%u.attn_kv_b.weight", layer);
+    const struct gguf_tensor *source = gguf_tensor_find(m->g, name);
+    assert_non_null(source);
+    assert_int_equal(source->ne[0], rank);
+    uint32_t head_rows = (uint32_t)source->ne[1] / t->planes, mine = is_k ? t->cols : t->rows;
+    float *want = malloc(rank * sizeof *want), *got = malloc(rank * sizeof *got),
+          *row = malloc(t->cols * sizeof *row);
+    size_t row_bytes = quant_row_bytes(source->type, rank);
+    for (uint32_t head = 0; head < t->planes; head++) {
+        struct matrix plane = {(enum tensor_type)t->type, t->rows, t->cols,
+                               m->map.base + t->offset + head * (t->bytes / t->planes)};
+        for (uint32_t i = 0; i < mine; i++) {
+            uint32_t file_row = head * head_rows + (is_k ? i : head_rows - mine + i);
+            quant_dequantize(source->type,
+                             (const uint8_t *)gguf_tensor_data(m->g, source) + file_row * row_bytes,
+                             want, rank);
+            if (!is_k)
+                tile_unpack_row(&plane, i, got);
+            for (uint32_t c = 0; is_k && c < rank; c++) {
+                tile_unpack_row(&plane, c, row);
+                got[c] = row[i];
+            }
+            assert_memory_equal(got, want, rank * sizeof *got);
+        }
+    }
+    free(row);
+    free(got);
+    free(want);
+}
+
 static void check_dense(const struct loaded_model *m)
 {
     for (uint32_t i = 0; i < m->map.header->n_tensors; i++) {
         const struct pool_tensor *t = &m->map.tensors[i];
         const struct gguf_tensor *source = gguf_tensor_find(m->g, t->name);
-        assert_non_null(source);
         assert_ptr_equal(pool_map_find(&m->map, t->name), t);
-        const uint8_t *data = gguf_tensor_data(m->g, source);
-        if (t->form == POOL_VECTOR) {
-            float *want = malloc(t->rows * sizeof *want);
-            quant_dequantize(source->type, data, want, t->rows);
-            assert_memory_equal(m->map.base + t->offset, want, t->rows * sizeof *want);
-            free(want);
+        if (!source) {
+            check_unsplit(m, t);
             continue;
         }
-        struct matrix matrix = {(enum tensor_type)t->type, t->rows, t->cols,
-                                m->map.base + t->offset};
+        const uint8_t *data = gguf_tensor_data(m->g, source);
+        if (t->form == POOL_VECTOR) {
+            check_vectors(source, data, m->map.base + t->offset, (size_t)t->rows * t->cols);
+            continue;
+        }
+        assert_int_equal(t->planes, source->ne[2]);
         size_t row_bytes = quant_row_bytes(source->type, t->cols);
-        for (uint32_t row = 0; row < t->rows; row++)
-            check_row(&matrix, row, source, data + row * row_bytes, 0);
+        for (uint32_t row = 0; row < t->rows * t->planes; row++) {
+            struct matrix plane = {(enum tensor_type)t->type, t->rows, t->cols,
+                                   m->map.base + t->offset +
+                                       row / t->rows * (t->bytes / t->planes)};
+            check_row(&plane, row % t->rows, source, data + row * row_bytes, 0);
+        }
     }
+}
+
+static const struct gguf_tensor *expert_tensor(const struct loaded_model *m, uint32_t layer,
+                                               const char *part, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.%s", layer, part, suffix);
+    return gguf_tensor_find(m->g, name);
+}
+
+static void check_expert_bias(const struct loaded_model *m, uint32_t layer, uint32_t expert,
+                              uint32_t segment, const char *part, const float *got)
+{
+    const struct pool_slabs *s = &m->map.slabs[layer];
+    const struct gguf_tensor *t = expert_tensor(m, layer, part, "bias");
+    assert_int_equal(t != NULL, got != NULL);
+    if (!t)
+        return;
+    const uint8_t *data = gguf_tensor_data(m->g, t);
+    size_t at = (expert * s->n_segments + segment) * quant_row_bytes(t->type, s->segment_width);
+    check_vectors(t, data + at, got, s->segment_width);
 }
 
 static void check_expert(const struct loaded_model *m, uint32_t layer, uint32_t expert)
 {
-    char name[64];
     const char *parts[] = {"gate", "up", "down"};
     const struct pool_slabs *s = &m->map.slabs[layer];
     for (uint32_t segment = 0; segment < s->n_segments; segment++) {
-        struct matrix matrices[3];
-        pool_map_segment(&m->map, layer, expert, segment, &matrices[0], &matrices[1], &matrices[2]);
+        struct expert_segment x =
+            pool_segment_at(s, pool_map_segment_place(&m->map, layer, expert, segment));
+        const struct matrix *matrices[3] = {&x.gate, &x.up, &x.down};
         for (int part = 0; part < 3; part++) {
-            snprintf(name, sizeof name, "blk.%u.ffn_%s_exps.weight", layer, parts[part]);
-            const struct gguf_tensor *t = gguf_tensor_find(m->g, name);
+            const struct gguf_tensor *t = expert_tensor(m, layer, parts[part], "weight");
             size_t row_bytes = quant_row_bytes(t->type, t->ne[0]);
-            const uint8_t *data = (const uint8_t *)gguf_tensor_data(m->g, t) +
-                                  expert * row_bytes * t->ne[1];
-            for (uint32_t row = 0; row < matrices[part].rows; row++) {
+            const uint8_t *data =
+                (const uint8_t *)gguf_tensor_data(m->g, t) + expert * row_bytes * t->ne[1];
+            for (uint32_t row = 0; row < matrices[part]->rows; row++) {
                 uint32_t file_row = part < 2 ? segment * s->segment_width + row : row;
-                check_row(&matrices[part], row, t, data + file_row * row_bytes,
+                check_row(matrices[part], row, t, data + file_row * row_bytes,
                           part < 2 ? 0 : segment * s->segment_width);
             }
         }
+        check_expert_bias(m, layer, expert, segment, "gate", x.gate_bias);
+        check_expert_bias(m, layer, expert, segment, "up", x.up_bias);
     }
+}
+
+static void check_weights(const struct loaded_model *m)
+{
+    check_dense(m);
+    for (uint32_t layer = 0; layer < m->map.params.n_layers; layer++)
+        for (uint32_t expert = 0; expert < m->map.slabs[layer].n_experts; expert++)
+            check_expert(m, layer, expert);
 }
 
 static void check_model(const struct mkmodel_options *o, uint32_t min_segments)
 {
     struct loaded_model m;
     load_model(&m, o);
-    check_dense(&m);
-    assert_true(m.map.slabs[0].n_segments >= min_segments);
-    for (uint32_t layer = 0; layer < o->layers; layer++)
-        for (uint32_t expert = 0; expert < o->experts; expert++)
-            check_expert(&m, layer, expert);
+    assert_true(m.map.slabs[o->layers - 1].n_segments >= min_segments);
+    check_weights(&m);
     unload_model(&m);
+}
+
+/* The golden models: latent attention split and not, biases of experts, dense first layers. */
+static void test_golden_weights(void **state)
+{
+    static const char *const names[] = {
+        MOED_SOURCE_DIR "/tests/golden/phimoe.gguf",
+        MOED_SHARED_DIR "/golden/deepseek2-v3.gguf",
+        MOED_SHARED_DIR "/golden/deepseek2-legacy.gguf",
+        MOED_SHARED_DIR "/golden/deepseek2-lite.gguf",
+        MOED_SHARED_DIR "/golden/gpt-oss.gguf",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (access(names[i], R_OK)) {
+            assert_null(strstr(names[i], MOED_SOURCE_DIR "/tests"));
+            print_message("%s is not here\n", names[i]);
+            continue;
+        }
+        struct loaded_model m;
+        load_file(&m, names[i]);
+        check_weights(&m);
+        unload_model(&m);
+    }
 }
 
 static void test_every_weight(void **state)
@@ -148,7 +248,8 @@ static void test_split_files(void **state)
     pool_plan_free(&plan);
     gguf_close(g);
     for (int i = 1; i <= 3; i++) {
-        snprintf(part, sizeof part, "/tmp/moed-test-split-%d-0000%d-of-00003.gguf", (int)getpid(), i);
+        snprintf(part, sizeof part, "/tmp/moed-test-split-%d-0000%d-of-00003.gguf", (int)getpid(),
+                 i);
         assert_int_equal(unlink(part), 0);
     }
 }
@@ -162,20 +263,25 @@ static enum error_code plan_of(const char *without, const char *change, uint32_t
     static const struct {
         const char *key;
         uint32_t value;
-    } keys[] = {{"qwen3moe.block_count", 1},          {"qwen3moe.context_length", 64},
-                {"qwen3moe.embedding_length", 32},    {"qwen3moe.attention.head_count", 2},
-                {"qwen3moe.attention.head_count_kv", 1}, {"qwen3moe.expert_count", 2},
-                {"qwen3moe.expert_used_count", 1},    {"qwen3moe.expert_feed_forward_length", 16}};
+    } keys[] = {{"qwen3moe.block_count", 1},
+                {"qwen3moe.context_length", 64},
+                {"qwen3moe.embedding_length", 32},
+                {"qwen3moe.attention.head_count", 2},
+                {"qwen3moe.attention.head_count_kv", 1},
+                {"qwen3moe.expert_count", 2},
+                {"qwen3moe.expert_used_count", 1},
+                {"qwen3moe.expert_feed_forward_length", 16}};
     static const struct {
         const char *name;
         uint64_t ne[3];
-    } tensors[] = {{"token_embd.weight", {32, 40, 1}},         {"output_norm.weight", {32, 1, 1}},
-                   {"blk.0.attn_norm.weight", {32, 1, 1}},     {"blk.0.ffn_norm.weight", {32, 1, 1}},
-                   {"blk.0.attn_q.weight", {32, 32, 1}},       {"blk.0.attn_k.weight", {32, 16, 1}},
-                   {"blk.0.attn_v.weight", {32, 16, 1}},       {"blk.0.attn_output.weight", {32, 32, 1}},
-                   {"blk.0.attn_q_norm.weight", {16, 1, 1}},   {"blk.0.attn_k_norm.weight", {16, 1, 1}},
-                   {"blk.0.ffn_gate_inp.weight", {32, 2, 1}},  {"blk.0.ffn_gate_exps.weight", {32, 16, 2}},
-                   {"blk.0.ffn_up_exps.weight", {32, 16, 2}},  {"blk.0.ffn_down_exps.weight", {16, 32, 2}}};
+    } tensors[] = {
+        {"token_embd.weight", {32, 40, 1}},        {"output_norm.weight", {32, 1, 1}},
+        {"blk.0.attn_norm.weight", {32, 1, 1}},    {"blk.0.ffn_norm.weight", {32, 1, 1}},
+        {"blk.0.attn_q.weight", {32, 32, 1}},      {"blk.0.attn_k.weight", {32, 16, 1}},
+        {"blk.0.attn_v.weight", {32, 16, 1}},      {"blk.0.attn_output.weight", {32, 32, 1}},
+        {"blk.0.attn_q_norm.weight", {16, 1, 1}},  {"blk.0.attn_k_norm.weight", {16, 1, 1}},
+        {"blk.0.ffn_gate_inp.weight", {32, 2, 1}}, {"blk.0.ffn_gate_exps.weight", {32, 16, 2}},
+        {"blk.0.ffn_up_exps.weight", {32, 16, 2}}, {"blk.0.ffn_down_exps.weight", {16, 32, 2}}};
     char path[64];
     struct gguf_writer *w;
     static const float zeros[4096];
@@ -217,9 +323,9 @@ static void test_plan_refuses(void **state)
     struct error e;
     (void)state;
     assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_OK);
-    static const char *const needed[] = {"qwen3moe.block_count", "qwen3moe.attention.head_count",
-                                         "qwen3moe.expert_used_count", "blk.0.attn_q.weight",
-                                         "blk.0.attn_q_norm.weight", "blk.0.ffn_down_exps.weight"};
+    static const char *const needed[] = {
+        "qwen3moe.block_count", "qwen3moe.attention.head_count", "qwen3moe.expert_used_count",
+        "blk.0.attn_q.weight",  "blk.0.attn_q_norm.weight",      "blk.0.ffn_down_exps.weight"};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         assert_int_equal(plan_of(needed[i], NULL, 0, &e), ERROR_NOT_FOUND);
         assert_non_null(strstr(e.text, needed[i]));
@@ -282,9 +388,9 @@ static void test_attach_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_weight),  cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_split_files),   cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_attach_broken),
+        cmocka_unit_test(test_every_weight),   cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_golden_weights), cmocka_unit_test(test_split_files),
+        cmocka_unit_test(test_plan_refuses),   cmocka_unit_test(test_attach_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

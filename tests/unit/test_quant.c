@@ -150,6 +150,127 @@ static void test_q4_0_block(void **state)
     assert_true(out[0] == 16 && out[16] == -14 && out[15] == -2 && out[31] == 14 && out[1] == 0);
 }
 
+static void test_q4_1_block(void **state)
+{
+    uint8_t block[20] = {HALF, MINUS_TWO}; /* m is added, whatever its sign */
+    float out[32];
+    block[4] = 0xf1;  /* value 0: 1, value 16: 15 */
+    block[19] = 0x70; /* value 31: 7 */
+    quant_dequantize(TENSOR_Q4_1, block, out, 32);
+    assert_true(out[0] == 0.5f - 2 && out[16] == 7.5f - 2 && out[31] == 3.5f - 2 && out[15] == -2);
+}
+
+/* The fifth bits of value 0 (bit 0 of the first byte) and of value 19 (bit 3 of the third). */
+static void test_q5_0_block(void **state)
+{
+    uint8_t block[22] = {HALF, 0x01, 0x00, 0x08, 0x00};
+    float out[32];
+    block[6] = 0x01; /* value 0: 17 */
+    block[9] = 0xf0; /* value 19: 31 */
+    quant_dequantize(TENSOR_Q5_0, block, out, 32);
+    assert_true(out[0] == 0.5f && out[19] == 7.5f && out[1] == -8 && out[16] == -8);
+}
+
+static void test_q5_1_block(void **state)
+{
+    uint8_t block[24] = {HALF, ONE, 0x01, 0x00, 0x08, 0x00};
+    float out[32];
+    block[8] = 0x01;
+    block[11] = 0xf0;
+    quant_dequantize(TENSOR_Q5_1, block, out, 32);
+    assert_true(out[0] == 8.5f + 1 && out[19] == 15.5f + 1 && out[1] == 1 && out[16] == 1);
+}
+
+static void test_iq4_nl_block(void **state)
+{
+    uint8_t block[18] = {MINUS_TWO};
+    float out[32];
+    block[2] = 0xf0;  /* value 0: -127, value 16: 113 */
+    block[17] = 0x87; /* value 15: -10, value 31: 1 */
+    quant_dequantize(TENSOR_IQ4_NL, block, out, 32);
+    assert_true(out[0] == 254 && out[16] == -226 && out[15] == 20 && out[31] == -2);
+}
+
+static void test_mxfp4_block(void **state)
+{
+    uint8_t block[17] = {129}; /* 2^2 = 4; the values are doubled, so their scale is 2 */
+    float out[32];
+    block[1] = 0xf7;  /* value 0: 6, value 16: -6 */
+    block[2] = 0x91;  /* value 1: 0.5, value 17: -0.5 */
+    block[16] = 0x85; /* value 15: 3, value 31: 0 */
+    quant_dequantize(TENSOR_MXFP4, block, out, 32);
+    assert_true(out[0] == 24 && out[16] == -24 && out[1] == 2 && out[17] == -2);
+    assert_true(out[15] == 12 && out[31] == 0);
+    for (int e = 0; e < 256; e++) /* the subnormal ones and 255 too */
+        assert_true((double)quant_mxfp4_scale((uint8_t)e) == ldexp(1, e - 128));
+}
+
+static void test_q2_k_block(void **state)
+{
+    uint8_t block[84] = {0};
+    float out[256];
+    memcpy(block + 80, (uint8_t[]){ONE, HALF}, 4);
+    for (int j = 0; j < 16; j++) /* scales 0-15, minima 15-0 */
+        block[j] = (uint8_t)(j | (15 - j) << 4);
+    /* Value 37 is value 5 of the second quarter of the first half: bits 2-3 of qs[5], scale 2. */
+    block[16 + 5] = 0x0c;
+    /* Value 128 + 96 + 20 = 244: bits 6-7 of qs[32 + 20], scale 15, whose minimum is 0. */
+    block[16 + 32 + 20] = 0x80;
+    quant_dequantize(TENSOR_Q2_K, block, out, 256);
+    assert_true(out[37] == 2 * 3 - 0.5f * 13 && out[244] == 15 * 2);
+    assert_true(out[0] == -7.5f && out[36] == -6.5f && out[128] == -3.5f && out[255] == 0);
+}
+
+static void test_q3_k_block(void **state)
+{
+    uint8_t block[110] = {0};
+    float out[256];
+    memcpy(block + 108, (uint8_t[]){HALF}, 2);
+    /* Scale 0: 1 (33 = 10 0001), in the low nibble of byte 0 and bits 0-1 of byte 8. Scale 11: -27 (5 =
+     * 00 0101), in the high nibble of byte 3. Scale 14: 31 (63), high nibble of byte 6, bits 6-7 of
+     * byte 10. */
+    block[96] = 0x01;
+    block[96 + 8] = 0x02;
+    block[96 + 3] = 0x50;
+    block[96 + 6] = 0xf0;
+    block[96 + 10] = 0xc0;
+    assert_int_equal(quant_q3_k_scale(block + 96, 0), 1);
+    assert_int_equal(quant_q3_k_scale(block + 96, 11), -27);
+    assert_int_equal(quant_q3_k_scale(block + 96, 14), 31);
+    assert_int_equal(quant_q3_k_scale(block + 96, 15), -32);
+    /* Value 7, scale 0: bits 0-1 of qs[7], the third bit 0 of hmask[7]: 7 - 4 = 3. */
+    block[32 + 7] = 0x03;
+    block[7] = 0x01;
+    /* Value 128 + 32 + 16 + 3 = 179, scale 11: bits 2-3 of qs[32 + 19]; bit 5 of hmask[19] is off. */
+    block[32 + 32 + 19] = 0x08;
+    /* Value 128 + 96 + 1 = 225, scale 14: bit 7 of hmask[1]: 4 - 4 = 0. */
+    block[1] = 0x80;
+    quant_dequantize(TENSOR_Q3_K, block, out, 256);
+    assert_true(out[7] == 0.5f * 1 * 3 && out[0] == 0.5f * 1 * -4);
+    assert_true(out[179] == 0.5f * -27 * -2 && out[178] == 0.5f * -27 * -4);
+    assert_true(out[225] == 0 && out[224] == 0.5f * 31 * -4);
+}
+
+static void test_iq4_xs_block(void **state)
+{
+    uint8_t block[136] = {HALF};
+    float out[256];
+    /* Scale 0: 5 (37 = 10 0101), scale 5: -20 (12 = 00 1100), scale 7: 31 (63): the upper bits of scale j
+     * are bits 2j of 16, the low ones nibbles in order. */
+    block[2] = 0x02;
+    block[3] = 0xc0;
+    block[4] = 0x05;
+    block[4 + 2] = 0xc0;
+    block[4 + 3] = 0xf0;
+    block[8] = 0x90;               /* values 0: -127, and 16: 13 */
+    block[8 + 5 * 16 + 3] = 0x80;  /* values 163: -127, and 179: 1 */
+    block[8 + 7 * 16 + 15] = 0xf8; /* values 239: 1, and 255: 113 */
+    quant_dequantize(TENSOR_IQ4_XS, block, out, 256);
+    assert_true(out[0] == 2.5f * -127 && out[16] == 2.5f * 13);
+    assert_true(out[163] == -10 * -127 && out[179] == -10);
+    assert_true(out[239] == 15.5f && out[255] == 15.5f * 113);
+}
+
 /* Scales 1-8 and minima 60-53 of the sub-blocks, packed by hand. */
 static const uint8_t packed[12] = {
     1 | 0 << 6,                 /* scale 0; the top bits of scale 4 (5 = 00 0101) */
@@ -270,6 +391,14 @@ static void test_round_trips(void **state)
     check_round_trip(TENSOR_Q8_0, 0.5f / 127 + 0x1p-10f);
     check_round_trip(TENSOR_Q4_0,
                      1.0f / 8 + 0x1p-9f); /* the side away from the extreme ends at 7 */
+    check_round_trip(TENSOR_Q4_1, 0.5f * 2 / 15 + 0x1p-9f);
+    check_round_trip(TENSOR_Q5_0, 1.0f / 16 + 0x1p-9f);
+    check_round_trip(TENSOR_Q5_1, 0.5f * 2 / 31 + 0x1p-9f);
+    check_round_trip(TENSOR_IQ4_NL, 14.0f / 127 + 0x1p-9f); /* 127 of the other sign is 113 */
+    check_round_trip(TENSOR_IQ4_XS, 1 - 113.0f / 127 * 31 / 32 + 0x1p-9f); /* and 32 is 31 */
+    check_round_trip(TENSOR_MXFP4, 0.25f + 0x1p-9f); /* nearly 8, of which there are 4 and 6 */
+    check_round_trip(TENSOR_Q2_K, 0.5f * 2 / 3 + 1.5f / 15 + 0.5f / 15 + 0.01f);
+    check_round_trip(TENSOR_Q3_K, 1 - 3.0f / 4 * 31 / 32 + 0x1p-9f); /* 4 is 3, and 32 is 31 */
     check_round_trip(TENSOR_Q4_K, 0.5f * 2 / 15 + 0.5f / 63 + 0.02f);
     check_round_trip(TENSOR_Q5_K, 0.5f * 2 / 31 + 0.5f / 63 + 0.01f);
     check_round_trip(TENSOR_Q6_K, 1.0f / 32 + 0.01f); /* as with Q4_0: 31 of 32 */
@@ -277,8 +406,10 @@ static void test_round_trips(void **state)
 
 static void test_zeros_and_constants(void **state)
 {
-    static const enum tensor_type types[] = {TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
-                                             TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K};
+    static const enum tensor_type types[] = {
+        TENSOR_F32,  TENSOR_F16,    TENSOR_BF16,   TENSOR_Q8_0, TENSOR_Q4_0, TENSOR_Q4_1,
+        TENSOR_Q5_0, TENSOR_Q5_1,   TENSOR_Q2_K,   TENSOR_Q3_K, TENSOR_Q4_K, TENSOR_Q5_K,
+        TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         float in[256] = {0}, out[256];
         uint8_t row[1024];
@@ -301,6 +432,10 @@ int main(void)
         cmocka_unit_test(test_every_half),  cmocka_unit_test(test_half_rounding),
         cmocka_unit_test(test_every_bf16),  cmocka_unit_test(test_half_as_the_machine),
         cmocka_unit_test(test_q8_0_block),  cmocka_unit_test(test_q4_0_block),
+        cmocka_unit_test(test_q4_1_block),  cmocka_unit_test(test_q5_0_block),
+        cmocka_unit_test(test_q5_1_block),  cmocka_unit_test(test_iq4_nl_block),
+        cmocka_unit_test(test_mxfp4_block), cmocka_unit_test(test_q2_k_block),
+        cmocka_unit_test(test_q3_k_block),  cmocka_unit_test(test_iq4_xs_block),
         cmocka_unit_test(test_k_scales),    cmocka_unit_test(test_q4_k_block),
         cmocka_unit_test(test_q5_k_block),  cmocka_unit_test(test_q6_k_block),
         cmocka_unit_test(test_round_trips), cmocka_unit_test(test_zeros_and_constants),

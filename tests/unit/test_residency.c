@@ -28,14 +28,14 @@ static void test_pack(void **state)
 static void test_attach(void **state)
 {
     (void)state;
-    size_t bytes = residency_bytes(3, 5);
-    assert_int_equal(bytes, 64 + 15 * 8);
-    void *memory = aligned_alloc(64, 192);
+    size_t bytes = residency_bytes(3, 5, 4);
+    assert_int_equal(bytes, 64 + 15 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 448);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 192);
+    memset(memory, 0, 448);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
-    residency_init(memory, 3, 5, 42);
+    residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
     for (uint32_t layer = 0; layer < 3; layer++)
@@ -46,6 +46,9 @@ static void test_attach(void **state)
     assert_int_equal(residency_read(&t, 2, 4).in_flight, 1);
     assert_int_equal(residency_read(&t, 2, 4).generation, 1);
     assert_int_equal(residency_read(&t, 2, 3).resident, 0);
+    atomic_store(residency_slot(&t, 2, 4, 3), 9);
+    assert_int_equal(*(uint32_t *)((uint8_t *)memory + bytes - 4), 9); /* the last word of the table */
+    assert_int_equal(t.header->n_slots, 10);
     free(memory);
 }
 
@@ -78,7 +81,7 @@ static void test_publishes(void **state)
     void *memory = aligned_alloc(64, 128);
     struct error e;
     memset(memory, 0, 128);
-    residency_init(memory, 1, 1, 1);
+    residency_init(memory, 1, 1, 1, 0, 0, 1);
     assert_int_equal(residency_attach(&s.table, memory, 128, &e), ERROR_OK);
     pthread_t threads[READERS];
     for (int i = 0; i < READERS; i++)

@@ -1,0 +1,121 @@
+/* moed inspect --json: one object. */
+#include "client/cli/inspect.h"
+
+#include "base/strbuf.h"
+#include "model/memory_need.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void number(struct strbuf *b, const char *key, uint64_t value)
+{
+    strbuf_printf(b, ", \"%s\": %" PRIu64, key, value);
+}
+
+static void real(struct strbuf *b, const char *key, float value)
+{
+    strbuf_printf(b, ", \"%s\": %.7g", key, (double)value);
+}
+
+static void word(struct strbuf *b, const char *key, const char *value)
+{
+    strbuf_printf(b, ", \"%s\": \"%s\"", key, value);
+}
+
+static void boolean(struct strbuf *b, const char *key, bool value)
+{
+    strbuf_printf(b, ", \"%s\": %s", key, value ? "true" : "false");
+}
+
+static void add_attention(struct strbuf *b, const struct model_params *p,
+                          const struct inspect_tensors *has)
+{
+    word(b, "norm", inspect_norm_name(p->arch->norm));
+    real(b, "norm_eps", p->norm_eps);
+    word(b, "attention", inspect_attention_name(p));
+    number(b, "heads", p->n_heads);
+    number(b, "kv_heads", p->n_kv_heads);
+    number(b, "head_dim", p->q_dim);
+    number(b, "value_dim", p->o_dim);
+    number(b, "q_rank", p->q_rank);
+    number(b, "kv_rank", p->kv_rank);
+    number(b, "window", p->window);
+    boolean(b, "qk_norm", p->arch->qk_norm || p->arch->qk_norm_whole);
+    boolean(b, "attention_sinks", p->arch->attention_sinks);
+    boolean(b, "qkv_bias", has->qkv_bias);
+    word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
+    number(b, "rope_dims", p->rope.dims);
+    real(b, "rope_base", p->rope.base);
+    real(b, "rope_factor", p->rope.factor);
+    number(b, "rope_original_context", p->rope.original_context);
+}
+
+static void add_experts(struct strbuf *b, const struct model_params *p,
+                        const struct inspect_tensors *has)
+{
+    const struct router_params *r = &p->router;
+    word(b, "router", inspect_router_name(r->kind));
+    number(b, "experts", r->n_experts);
+    number(b, "experts_used", r->n_used);
+    number(b, "expert_groups", r->n_groups);
+    number(b, "expert_groups_used", r->n_groups_used);
+    boolean(b, "selection_bias", has->selection_bias);
+    boolean(b, "weights_renormalised", r->renormalise);
+    real(b, "weights_scale", r->scale);
+    word(b, "activation", inspect_activation_name(p->arch->activation));
+    number(b, "expert_width", p->d_expert);
+    boolean(b, "expert_bias", has->expert_bias);
+    number(b, "shared_width", p->d_shared);
+    boolean(b, "shared_gate", has->shared_gate);
+    number(b, "dense_layers", p->n_dense);
+    number(b, "dense_width", p->d_dense);
+}
+
+static void add_sizes(struct strbuf *b, const struct inspect *x)
+{
+    const struct pool_header *h = &x->plan.header;
+    const struct pool_slabs *s = &x->plan.slabs[x->params.n_dense];
+    struct inspect_type types[INSPECT_MAX_TYPES];
+    unsigned n = inspect_count_types(x, types);
+    strbuf_printf(b, ", \"tensor_types\": [");
+    for (unsigned i = 0; i < n; i++)
+        strbuf_printf(b, "%s{\"type\": \"%s\", \"tensors\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
+                      i ? ", " : "", tensor_type_info(types[i].type)->name, types[i].tensors,
+                      types[i].bytes);
+    strbuf_printf(b, "]");
+    number(b, "file_bytes", h->file_bytes);
+    number(b, "pool_bytes", h->bytes);
+    number(b, "expert_bytes", h->expert_bytes);
+    number(b, "dense_bytes", h->dense_bytes);
+    number(b, "segments", s->n_segments);
+    number(b, "segment_bytes", s->segment_bytes);
+    number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params));
+}
+
+void inspect_print_json(const struct inspect *x)
+{
+    const struct pool_header *h = &x->plan.header;
+    const struct model_params *p = &x->params;
+    struct inspect_tensors has = inspect_find_tensors(x);
+    struct strbuf b;
+    strbuf_init(&b);
+    strbuf_printf(&b, "{\"path\": ");
+    strbuf_json_string(&b, h->path, strlen(h->path));
+    strbuf_printf(&b, ", \"name\": ");
+    strbuf_json_string(&b, p->name, strlen(p->name));
+    word(&b, "architecture", h->arch);
+    number(&b, "parameters", h->parameters);
+    number(&b, "layers", p->n_layers);
+    number(&b, "hidden", p->d_model);
+    number(&b, "vocab", p->vocab);
+    number(&b, "context", p->context_trained);
+    boolean(&b, "tied_output", has.tied_output);
+    add_attention(&b, p, &has);
+    add_experts(&b, p, &has);
+    add_sizes(&b, x);
+    strbuf_printf(&b, "}\n");
+    if (!b.failed)
+        fwrite(b.data, 1, b.len, stdout);
+    strbuf_fini(&b);
+}

@@ -1,0 +1,48 @@
+/* Ctrl-C; see interrupt.h. */
+#include "client/cli/interrupt.h"
+
+#include "client/cli/ask.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t held;
+static int wake_pipe[2];
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (!held || interrupts)
+        _exit(EXIT_INTERRUPTED);
+    interrupts = 1;
+    int saved = errno;
+    ssize_t n = write(wake_pipe[1], "", 1);
+    (void)n; /* full: poll is awake already */
+    errno = saved;
+}
+
+bool interrupts_watch(void)
+{
+    if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK)) {
+        ask_complain("cannot create a pipe: %s", strerror(errno));
+        return false;
+    }
+    struct sigaction interrupt = {.sa_handler = on_interrupt}; /* no SA_RESTART: a write must end */
+    sigaction(SIGINT, &interrupt, NULL);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignore, NULL);
+    return true;
+}
+
+int interrupts_fd(void)
+{
+    return wake_pipe[0];
+}
+
+void interrupts_hold(bool request_runs)
+{
+    held = request_runs;
+}

@@ -1,0 +1,337 @@
+/* Starting a deployment; see launch.h. The supervisor is forked before this process touches nng. */
+#include "client/cli/launch.h"
+
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/progress.h"
+#include "gguf/gguf.h"
+#include "model/memory_need.h"
+#include "model/pool_plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define POLL_MS 50
+
+/* ---- Signals: while it starts, and while launch_wait waits ---- */
+
+static volatile sig_atomic_t interrupted;
+static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
+#define N_CAUGHT (sizeof caught / sizeof *caught)
+
+static void on_interrupt(int signal_number)
+{
+    interrupted = signal_number;
+}
+
+static void catch_interrupts(struct sigaction before[N_CAUGHT])
+{
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: waits are to end */
+    for (size_t i = 0; i < N_CAUGHT; i++)
+        sigaction(caught[i], &action, &before[i]);
+}
+
+static void release_interrupts(const struct sigaction before[N_CAUGHT])
+{
+    for (size_t i = 0; i < N_CAUGHT; i++)
+        sigaction(caught[i], &before[i], NULL);
+}
+
+const char *launch_name(const struct launch *l)
+{
+    return l->name ? l->name : "default";
+}
+
+/* -- checks -- */
+
+/* All that the processes would refuse is said here, before any of them is started. */
+static int check_model(const struct launch *l)
+{
+    struct gguf *g;
+    struct pool_plan plan = {0};
+    struct error e = {0};
+    enum error_code code = gguf_open(l->model, &g, &e);
+    if (!code) {
+        code = pool_plan_new(g, &plan, &e);
+        if (!code)
+            code = memory_need_check(&plan, &e);
+        pool_plan_free(&plan);
+        gguf_close(g);
+    }
+    if (code)
+        ask_complain("%s", e.text);
+    return code ? CLI_FAILURE : CLI_OK;
+}
+
+static int check_not_running(const struct launch *l)
+{
+    char unit[128];
+    pid_t pid = run_dir_holder(l->run, "supervise");
+    if (pid) {
+        ask_complain(
+            "deployment %s runs already (pid %d): `moed down %s` stops it, --name N starts "
+            "another beside it",
+            launch_name(l), (int)pid, launch_name(l));
+        return CLI_ALREADY_RUNNING;
+    }
+    if (deployment_systemd_unit(l->run, unit)) {
+        ask_complain("deployment %s runs already, under systemd (%s): use systemctl",
+                     launch_name(l), unit);
+        return CLI_ALREADY_RUNNING;
+    }
+    /* A supervisor that was killed: what it left holds memory that we need. */
+    if (deployment_has_processes(l->run)) {
+        fprintf(stderr, "moed: stopping what is left of an earlier deployment %s\n",
+                launch_name(l));
+        for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
+            run_dir_terminate(l->run, supervise_process_names[i], 10000);
+    }
+    return CLI_OK;
+}
+
+/* -- the supervisor -- */
+
+#define MAX_ARGUMENTS 32
+
+struct arguments {
+    const char *items[MAX_ARGUMENTS + 1];
+    size_t count;
+    char numbers[4][24];
+};
+
+static void add(struct arguments *a, const char *flag, const char *value)
+{
+    if (a->count + 2 > MAX_ARGUMENTS)
+        abort(); /* our bug: the options below are fewer */
+    a->items[a->count++] = flag;
+    if (value)
+        a->items[a->count++] = value;
+}
+
+static void add_number(struct arguments *a, unsigned which, const char *flag, uint64_t value)
+{
+    snprintf(a->numbers[which], sizeof a->numbers[which], "%llu", (unsigned long long)value);
+    if (value)
+        add(a, flag, a->numbers[which]);
+}
+
+static void build_arguments(const struct launch *l, struct arguments *a)
+{
+    memset(a, 0, sizeof *a);
+    add(a, l->program, NULL);
+    add(a, "--run", l->run);
+    add(a, "--name", launch_name(l));
+    add(a, "--model", l->model);
+    if (l->device)
+        add(a, "--device", l->device);
+    if (l->policy)
+        add(a, "--policy", l->policy);
+    if (l->assign)
+        add(a, "--assign", l->assign);
+    if (l->cache)
+        add(a, "--cache", l->cache);
+    if (l->log_level)
+        add(a, "--log-level", l->log_level);
+    add_number(a, 0, "--threads", l->threads);
+    add_number(a, 1, "--ctx", l->ctx);
+    add_number(a, 2, "--parallel", l->parallel);
+    add_number(a, 3, "--segment-bytes", l->segment_bytes);
+    if (l->reproducible)
+        add(a, "--reproducible", NULL);
+}
+
+static int start_supervisor(struct launch *l)
+{
+    struct error e = {0};
+    char log_path[RUN_PATH_BYTES];
+    if (deployment_find_program("moed-supervise", l->program, &e) || run_dir_create(l->run, &e)) {
+        ask_complain("%s", e.text);
+        return CLI_FAILURE;
+    }
+    struct arguments a;
+    build_arguments(l, &a);
+    run_dir_file(l->run, "supervise.log", log_path);
+    int log = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (log < 0) {
+        ask_complain("cannot write %s: %s", log_path, strerror(errno));
+        return CLI_FAILURE;
+    }
+    pid_t self = getpid();
+    l->supervisor = fork();
+    if (l->supervisor == 0) {
+        setsid();
+        if (l->bound) {
+            prctl(PR_SET_PDEATHSIG, SIGTERM);
+            if (getppid() != self)
+                _exit(CLI_FAILURE);
+        }
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, STDIN_FILENO);
+        dup2(log, STDOUT_FILENO);
+        dup2(log, STDERR_FILENO);
+        signal(SIGINT, SIG_DFL);
+        execv(l->program, (char **)a.items);
+        dprintf(STDERR_FILENO, "cannot run %s: %s\n", l->program, strerror(errno));
+        _exit(CLI_FAILURE);
+    }
+    close(log);
+    if (l->supervisor < 0) {
+        ask_complain("cannot start the supervisor: %s", strerror(errno));
+        return CLI_FAILURE;
+    }
+    return CLI_OK;
+}
+
+/* The supervisor ended while it should run. */
+static int supervisor_ended(const struct launch *l, int wait_status)
+{
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == SUPERVISE_EXIT_RUNNING) {
+        ask_complain("deployment %s runs already (pid %d)", launch_name(l),
+                     (int)run_dir_holder(l->run, "supervise"));
+        return CLI_ALREADY_RUNNING;
+    }
+    char path[RUN_PATH_BYTES], line[1024] = "", next[1024];
+    run_dir_file(l->run, "supervise.log", path);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(next, sizeof next, f))
+        memcpy(line, next, sizeof line);
+    if (f)
+        fclose(f);
+    line[strcspn(line, "\n")] = '\0';
+    ask_complain("the supervisor has ended: %s; its log is %s", line, path);
+    return CLI_FAILURE;
+}
+
+static int stop_again(struct launch *l, int exit_code)
+{
+    /* It is our child: the signal reaches it however far it has come, a command might be too early.
+     */
+    kill(l->supervisor, SIGTERM);
+    while (waitpid(l->supervisor, NULL, 0) < 0 && errno == EINTR)
+        ;
+    struct error e = {0};
+    if (deployment_has_processes(l->run) && deployment_stop(l->run, &e))
+        ask_complain("%s", e.text);
+    return exit_code;
+}
+
+/* -- waiting -- */
+
+/* The process without which there is no deployment and that is given up; NULL: none. */
+static const struct deployment_process *failed_process(const struct deployment_status *s)
+{
+    static const char *const essential[] = {"memd", "worker"};
+    for (int i = 0; i < 2; i++) {
+        const struct deployment_process *p = deployment_status_find(s, essential[i]);
+        if (p && strcmp(p->state, "failed") == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static bool worker_answers(const struct launch *l)
+{
+    const struct deployment_process *worker = deployment_status_find(&l->status, "worker");
+    Moed__V1__Reply *reply;
+    if (!worker || strcmp(worker->state, "ready") != 0 ||
+        deployment_health(l->run, "worker", &reply, NULL))
+        return false;
+    bool ready = reply->health->ready;
+    moed__v1__reply__free_unpacked(reply, NULL);
+    return ready;
+}
+
+/* What is being waited for, in the words of the first process that is not ready. */
+static void show_progress(struct progress *progress, const struct deployment_status *s)
+{
+    for (unsigned i = 0; i < s->n_processes; i++) {
+        const struct deployment_process *p = &s->processes[i];
+        if (strcmp(p->state, "ready") == 0)
+            continue;
+        bool died = strcmp(p->state, "backoff") == 0;
+        const char *detail = died ? p->reason : p->status[0] ? p->status : p->state;
+        progress_show(progress, p->name, detail);
+        return;
+    }
+}
+
+static int wait_until_it_answers(struct launch *l, struct progress *progress)
+{
+    for (;; poll(NULL, 0, POLL_MS)) {
+        int wait_status;
+        if (interrupted) {
+            progress_end(progress);
+            fprintf(stderr, "moed: interrupted; stopping what was started\n");
+            return stop_again(l, LAUNCH_INTERRUPTED);
+        }
+        if (waitpid(l->supervisor, &wait_status, WNOHANG) == l->supervisor) {
+            progress_end(progress);
+            return supervisor_ended(l, wait_status);
+        }
+        if (deployment_status(l->run, &l->status, NULL))
+            continue; /* it is not that far yet */
+        const struct deployment_process *failed = failed_process(&l->status);
+        if (failed) {
+            progress_end(progress);
+            ask_complain("%s does not start: %s; its log is %s/%s.log", failed->name,
+                         failed->reason, l->run, failed->name);
+            return stop_again(l, CLI_FAILURE);
+        }
+        show_progress(progress, &l->status);
+        if (worker_answers(l)) {
+            progress_end(progress);
+            return CLI_OK;
+        }
+    }
+}
+
+int launch_start(struct launch *l)
+{
+    int result = check_not_running(l);
+    if (!result)
+        result = check_model(l);
+    if (result)
+        return result;
+    struct sigaction before[N_CAUGHT];
+    catch_interrupts(before);
+    result = start_supervisor(l);
+    if (!result) {
+        struct progress progress;
+        progress_begin(&progress);
+        result = wait_until_it_answers(l, &progress);
+    }
+    release_interrupts(before);
+    return result;
+}
+
+void launch_stop(struct launch *l)
+{
+    stop_again(l, CLI_OK);
+}
+
+int launch_wait(struct launch *l)
+{
+    int wait_status;
+    bool asked = false;
+    struct sigaction before[N_CAUGHT];
+    catch_interrupts(before);
+    while (waitpid(l->supervisor, &wait_status, WNOHANG) != l->supervisor) {
+        if (interrupted && !asked) {
+            kill(l->supervisor, SIGTERM);
+            asked = true;
+        }
+        poll(NULL, 0, POLL_MS); /* the signal may have come to one of nng's threads */
+    }
+    release_interrupts(before);
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
+        return CLI_OK;
+    return supervisor_ended(l, wait_status);
+}

@@ -1,0 +1,84 @@
+/* Where models are; see model_file.h.
+ *
+ * The demo model stands in share/moed/models of an installation and in models/ of the sources, to
+ * which a build folder has a link: both are found from where this program is. */
+#include "client/cli/model_file.h"
+
+#include "client/cli/ask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEMO      "demo"
+#define DEMO_FILE "demo.gguf"
+
+/* The folder of the running program; false: complained. */
+static bool program_folder(char out[PATH_MAX])
+{
+    ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+    if (n <= 0) {
+        ask_complain("cannot read /proc/self/exe: %s", strerror(errno));
+        return false;
+    }
+    out[n] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash)
+        *slash = '\0';
+    return true;
+}
+
+static bool find_demo(char out[PATH_MAX])
+{
+    /* MOED_DATA_FROM_PROGRAM: from the installed programs to share/moed, given by the build. */
+    static const char *const below[] = {MOED_DATA_FROM_PROGRAM "/models", "../models"};
+    char folder[PATH_MAX], path[PATH_MAX];
+    if (!program_folder(folder))
+        return false;
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        int n = snprintf(path, sizeof path, "%s/%s/" DEMO_FILE, folder, below[i]);
+        if (n < 0 || n >= (int)sizeof path || access(path, F_OK) != 0)
+            continue;
+        if (!realpath(path,
+                      out)) /* "bin/../share" and the build folder's link are no news to users */
+            memcpy(out, path, (size_t)n + 1);
+        return true;
+    }
+    ask_complain("the demo model is missing: it is models/" DEMO_FILE
+                 " in moed's sources and share/moed/models/" DEMO_FILE
+                 " of an installation; give the path of a GGUF file instead");
+    return false;
+}
+
+bool model_file_find(const char *argument, char out[PATH_MAX])
+{
+    if (strcmp(argument, DEMO) == 0 && access(argument, F_OK) != 0)
+        return find_demo(out);
+    char here[PATH_MAX] = "";
+    bool absolute = argument[0] == '/';
+    if (!absolute && !getcwd(here, sizeof here)) {
+        ask_complain("the current directory cannot be read: %s", strerror(errno));
+        return false;
+    }
+    size_t before = absolute ? 0 : strlen(here) + 1, len = strlen(argument);
+    if (before + len >= PATH_MAX) {
+        ask_complain("the path of the model is longer than %d bytes", PATH_MAX - 1);
+        return false;
+    }
+    if (!absolute) {
+        memcpy(out, here, before - 1);
+        out[before - 1] = '/';
+    }
+    memcpy(out + before, argument, len + 1);
+    return true;
+}
+
+bool model_file_same(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}

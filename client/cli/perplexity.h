@@ -1,0 +1,47 @@
+/* What perplexity.c (measuring) and perplexity_report.c (telling) share. */
+#ifndef MOED_CLI_PERPLEXITY_H
+#define MOED_CLI_PERPLEXITY_H
+
+#include "client/cli/estimate.h"
+#include "client/cli/progress.h"
+#include "client/cli/serving.h"
+#include "client/cli/windows.h"
+#include "tokenizer/tokenizer.h"
+
+struct perplexity {
+    /* what is asked */
+    const char *name, *file; /* deployment; text */
+    uint64_t context, stride, chunks;
+    bool special;   /* special tokens' texts are those tokens */
+    bool ids_given; /* the file is a list of ids */
+    bool json;
+    char model[PATH_MAX];
+
+    /* the text and how it is cut */
+    struct tokenizer *tokenizer;
+    struct token_list tokens;
+    uint32_t begin_token; /* where plan.begin_token */
+    uint32_t context_trained;
+    struct window_plan plan;
+    size_t n_windows; /* at most --chunks */
+    uint32_t *ids;    /* [context]: of one window */
+
+    /* who computes */
+    struct serving serving;
+    struct moed_session *session; /* NULL: none */
+
+    /* what is known */
+    struct estimate estimate;
+    uint64_t bytes, window_bytes; /* of scored tokens: in finished windows, in the current one */
+    double seconds;               /* of computing */
+    double started_s;             /* while computing */
+    struct progress progress;
+    double shown_s;
+};
+
+/* Of the tokens that all windows score, so many are scored. */
+void perplexity_show_progress(struct perplexity *p, uint64_t total);
+/* The figures so far, to standard output; returns an exit code. */
+int perplexity_report(const struct perplexity *p);
+
+#endif

@@ -1,0 +1,120 @@
+/* What `moed perplexity` tells while it measures and at the end. */
+#include "client/cli/perplexity.h"
+
+#include "base/clock.h"
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHOWN_EVERY_S 0.2
+
+void perplexity_show_progress(struct perplexity *p, uint64_t total)
+{
+    double now_s = clock_s();
+    if (now_s - p->shown_s < SHOWN_EVERY_S)
+        return;
+    p->shown_s = now_s;
+    struct estimate_result r = estimate_get(&p->estimate);
+    uint64_t tokens = r.tokens + p->estimate.current.tokens;
+    double seconds = p->seconds + now_s - p->started_s, speed = (double)tokens / seconds;
+    char detail[112];
+    int n =
+        snprintf(detail, sizeof detail, "%.0f%% ", floor(100.0 * (double)tokens / (double)total));
+    if (r.tokens > 1)
+        n += snprintf(detail + n, sizeof detail - (size_t)n, "%.4g (95 %% %.4g-%.4g), ",
+                      exp(r.mean), exp(r.low), exp(r.high));
+    if (tokens)
+        snprintf(detail + n, sizeof detail - (size_t)n, "%.0f tokens/s, %.0f s left", speed,
+                 (double)(total - tokens) / speed);
+    progress_show(&p->progress, "perplexity", detail);
+}
+
+/* ---- The end ---- */
+
+static double speed_of(const struct perplexity *p, uint64_t tokens)
+{
+    return p->seconds > 0 ? (double)tokens / p->seconds : 0;
+}
+
+static double bits_per_byte(const struct perplexity *p, const struct estimate_result *r)
+{
+    return r->mean * (double)r->tokens / log(2.0) / (double)p->bytes;
+}
+
+static void number(struct strbuf *b, const char *key, double value)
+{
+    if (isfinite(value))
+        strbuf_printf(b, ", \"%s\": %.9g", key, value);
+    else
+        strbuf_printf(b, ", \"%s\": null", key);
+}
+
+static void count(struct strbuf *b, const char *key, uint64_t value)
+{
+    strbuf_printf(b, ", \"%s\": %" PRIu64, key, value);
+}
+
+static void report_json(const struct perplexity *p, const struct estimate_result *r,
+                        struct strbuf *b)
+{
+    strbuf_printf(b, "{\"model\": ");
+    strbuf_json_string(b, p->model, strlen(p->model));
+    number(b, "perplexity", exp(r->mean));
+    number(b, "perplexity_low", exp(r->low));
+    number(b, "perplexity_high", exp(r->high));
+    number(b, "nll", r->mean);
+    number(b, "nll_standard_error", r->standard_error);
+    strbuf_printf(b, ", \"error_over\": \"%s\"", r->over_windows ? "windows" : "tokens");
+    number(b, "bits_per_byte", bits_per_byte(p, r));
+    count(b, "tokens_scored", r->tokens);
+    count(b, "bytes_scored", p->bytes);
+    count(b, "tokens", p->tokens.count);
+    count(b, "windows", p->estimate.n_windows);
+    count(b, "windows_asked", p->n_windows);
+    count(b, "context", p->context);
+    count(b, "stride", p->plan.stride);
+    strbuf_printf(b, ", \"begin_token\": %s", p->plan.begin_token ? "true" : "false");
+    number(b, "seconds", p->seconds);
+    number(b, "tokens_per_s", speed_of(p, r->tokens));
+    strbuf_printf(b, "}\n");
+}
+
+static void report_text(const struct perplexity *p, const struct estimate_result *r,
+                        struct strbuf *b)
+{
+    strbuf_printf(b, "perplexity      %.4f", exp(r->mean));
+    if (isfinite(r->standard_error))
+        strbuf_printf(b, ", 95 %% confidence %.4f to %.4f", exp(r->low), exp(r->high));
+    strbuf_printf(b, "\nnll             %.6f nats a token", r->mean);
+    if (isfinite(r->standard_error))
+        strbuf_printf(b, ", standard error %.6f over %s", r->standard_error,
+                      r->over_windows ? "windows"
+                                      : "tokens (too few windows: it is larger in truth)");
+    strbuf_printf(b, "\nbits a byte     %.4f\n", bits_per_byte(p, r));
+    strbuf_printf(b, "scored          %" PRIu64 " tokens, %" PRIu64 " bytes\n", r->tokens,
+                  p->bytes);
+    strbuf_printf(b, "windows         %zu of at most %" PRIu64 " tokens, one every %zu%s\n",
+                  p->estimate.n_windows, p->context, p->plan.stride,
+                  p->plan.begin_token ? ", each after a begin token" : "");
+    strbuf_printf(b, "speed           %.1f tokens/s, %.1f s\n", speed_of(p, r->tokens), p->seconds);
+}
+
+int perplexity_report(const struct perplexity *p)
+{
+    struct estimate_result r = estimate_get(&p->estimate);
+    struct strbuf out;
+    strbuf_init(&out);
+    if (p->json)
+        report_json(p, &r, &out);
+    else
+        report_text(p, &r, &out);
+    if (out.failed)
+        ask_complain("no memory for the report");
+    bool written = !out.failed && ask_print(out.data, out.len);
+    strbuf_fini(&out);
+    return written ? CLI_OK : CLI_FAILURE;
+}

@@ -1,0 +1,121 @@
+/* moed policy: shows, or changes while serving, which experts are cached (memd) and where they are computed (the
+ * worker). */
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/deployment.h"
+#include "daemon/control.h"
+#include "sched/policy.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define POLICY_TIMEOUT_MS 5000
+
+static enum error_code call(const char *run, const char *process, Moed__V1__PolicyRequest *policy,
+                            Moed__V1__Reply **reply, struct error *e)
+{
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_POLICY;
+    request.policy = policy;
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_POLICY, POLICY_TIMEOUT_MS,
+                        reply, e);
+}
+
+static double share(uint64_t part, uint64_t all)
+{
+    return all ? 100.0 * (double)part / (double)all : 0;
+}
+
+static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
+{
+    uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
+    printf("device    %s\nassigner  %s\n", memd->device, worker->part);
+    if (!memd->has_cache) {
+        printf("cache     none: the device has no memory of its own\n");
+        return;
+    }
+    printf("cache     %s, %.1f MB in %" PRIu64 " segments of %.2f MB: %" PRIu64
+           " resident, %" PRIu64 " free\n",
+           memd->part, (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
+           (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
+    if (segments)
+        printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
+               " segments\n",
+               share(worker->segments_resident, segments), share(worker->segments_loaded, segments),
+               share(worker->segments_cpu, segments), segments);
+    if (memd->link_busy_ns)
+        printf("link      %.2f GB copied, busy %.1f %% of the time, %.2f GB/s while busy\n",
+               (double)memd->link_bytes * 1e-9, share(memd->link_busy_ns, memd->since_ns),
+               (double)memd->link_bytes / (double)memd->link_busy_ns);
+}
+
+static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
+{
+    printf("{\"device\": \"%s\", \"assigner\": \"%s\"", memd->device, worker->part);
+    if (memd->has_cache)
+        printf(", \"cache\": \"%s\", \"slot_bytes\": %" PRIu64 ", \"slots\": %" PRIu64
+               ", \"free\": %" PRIu64 ", \"resident\": %" PRIu64 ", \"filling\": %" PRIu64
+               ", \"retired\": %" PRIu64 ", \"link_bytes\": %" PRIu64 ", \"link_busy_s\": %.6f"
+               ", \"segments_resident\": %" PRIu64 ", \"segments_loaded\": %" PRIu64
+               ", \"segments_cpu\": %" PRIu64,
+               memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
+               memd->retired, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
+               worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
+    printf("}\n");
+}
+
+static void print_policies(void)
+{
+    printf("\npolicies\n");
+    const struct sched_policy *p;
+    for (uint32_t i = 0; (p = sched_policy_at(i)); i++)
+        printf("  %-10s %s (--assign %s --cache %s)\n", p->name, p->what,
+               sched_assigner_name(p->assigner), sched_cache_name(p->cache));
+}
+
+int policy_main(int argc, char **argv)
+{
+    const char *name = NULL, *assign = "", *cache = "";
+    bool json = false;
+    const struct option_spec table[] = {
+        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"assign", OPTION_STRING, &assign, 0, 0, "A", "another assigner than the policy's"},
+        {"cache", OPTION_STRING, &cache, 0, 0, "C", "another cache than the policy's"},
+        {"json", OPTION_BOOL, &json, 0, 0, NULL, "print one JSON object"},
+        {0},
+    };
+    int n, exit_code;
+    if (!deployment_arguments(
+            table, "policy", "[POLICY] [OPTION]...",
+            "Changes, while serving, which experts are cached on the device and where they are "
+            "computed.\nWithout POLICY shows what there is.",
+            argc, argv, 0, 1, &n, &exit_code))
+        return exit_code;
+    char run[RUN_DIR_BYTES];
+    if (!deployment_path(name, run))
+        return CLI_USAGE;
+    if (!deployment_has_processes(run))
+        return deployment_not_running(name);
+    Moed__V1__PolicyRequest request = MOED__V1__POLICY_REQUEST__INIT;
+    request.policy = n > 0 ? argv[1] : "";
+    request.assigner = (char *)assign;
+    request.cache = (char *)cache;
+    struct error e = {0};
+    Moed__V1__Reply *memd = NULL, *worker = NULL;
+    enum error_code code = call(run, "memd", &request, &memd, &e);
+    if (!code)
+        code = call(run, "worker", &request, &worker, &e);
+    if (code)
+        ask_complain("policy: %s", e.text);
+    else if (json)
+        print_json(memd->policy, worker->policy);
+    else
+        print_state(memd->policy, worker->policy);
+    if (!code && !json && n == 0 && !assign[0] && !cache[0])
+        print_policies();
+    if (memd)
+        moed__v1__reply__free_unpacked(memd, NULL);
+    if (worker)
+        moed__v1__reply__free_unpacked(worker, NULL);
+    return code ? CLI_FAILURE : CLI_OK;
+}

@@ -1,0 +1,121 @@
+/* Who serves a model file; see serving.h. */
+#include "client/cli/serving.h"
+
+#include "client/cli/ask.h"
+#include "client/cli/commands.h"
+#include "client/cli/model_file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- A deployment that runs ---- */
+
+struct search {
+    const char *model;
+    char found[64]; /* the name; "": none */
+};
+
+/* Any of its processes may be on its way up: attaching waits for that. */
+static void visit(void *arg, const char *name, const char *run)
+{
+    struct search *search = arg;
+    static struct deployment_status status; /* large */
+    if (search->found[0] || !run_dir_holder(run, "supervise") ||
+        deployment_status(run, &status, NULL) || !model_file_same(status.model, search->model))
+        return;
+    snprintf(search->found, sizeof search->found, "%s", name);
+}
+
+/* ---- One of our own ---- */
+
+static int start_own(struct serving *s, const char *model, uint64_t ctx)
+{
+    s->own_folder = getenv("MOED_RUN") == NULL;
+    snprintf(s->own_name, sizeof s->own_name, "perplexity-%d", (int)getpid());
+    s->deployment = s->own_name;
+    s->launch = (struct launch){
+        .name = s->own_name, .model = model, .ctx = ctx, .parallel = 1, .bound = true};
+    if (!deployment_path(s->own_name, s->launch.run))
+        return CLI_FAILURE;
+    fprintf(stderr, "moed: no deployment serves %s: one is started, and stopped at the end\n",
+            model);
+    int result = launch_start(&s->launch);
+    s->own = result == CLI_OK;
+    return result;
+}
+
+/* Our deployment's files: logs that nobody will ask for. */
+static void remove_folder(const char *run)
+{
+    DIR *folder = opendir(run);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char path[RUN_PATH_BYTES];
+        if (entry->d_name[0] == '.' || strlen(run) + strlen(entry->d_name) + 2 > sizeof path)
+            continue;
+        run_dir_file(run, entry->d_name, path);
+        unlink(path);
+    }
+    if (folder)
+        closedir(folder);
+    rmdir(run);
+}
+
+void serving_close(struct serving *s)
+{
+    if (!s->own)
+        return;
+    launch_stop(&s->launch);
+    if (s->own_folder)
+        remove_folder(s->launch.run);
+    s->own = false;
+}
+
+/* ---- Either ---- */
+
+int serving_open(struct serving *s, const char *name, const char *model, uint64_t ctx)
+{
+    static struct search search;
+    char run[RUN_DIR_BYTES];
+    struct error e = {0};
+    *s = (struct serving){.deployment = name};
+    if (!deployment_path(name, run))
+        return CLI_USAGE;
+    if (name || getenv("MOED_RUN")) {
+        if (deployment_has_processes(run))
+            return CLI_OK;
+        return name ? deployment_not_running(name) : start_own(s, model, ctx);
+    }
+    search.model = model;
+    if (run_dir_list(visit, &search, &e)) {
+        ask_complain("%s", e.text);
+        return CLI_FAILURE;
+    }
+    if (!search.found[0])
+        return start_own(s, model, ctx);
+    s->deployment = search.found;
+    return CLI_OK;
+}
+
+int serving_attach(const struct serving *s, const char *model, struct moed_session **session,
+                   struct moed_model **facts)
+{
+    int exit_code;
+    struct moed_error error;
+    if (!ask_attach(s->deployment, session, &exit_code))
+        return exit_code;
+    if (moed_model_get(*session, facts, &error)) {
+        moed_detach(*session);
+        return ask_failed(&error);
+    }
+    if (model_file_same((*facts)->path, model))
+        return CLI_OK;
+    ask_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name N` "
+                 "starts one",
+                 s->deployment ? s->deployment : "default", (*facts)->path, model);
+    moed_model_free(*facts);
+    moed_detach(*session);
+    return CLI_FAILURE;
+}

@@ -1,0 +1,41 @@
+/* The region between worker and memd; see cache_channel.h. */
+#include "ipc/cache_channel.h"
+
+#include "base/checked.h"
+
+#include <inttypes.h>
+
+static uint64_t requests_offset(void)
+{
+    return round_up(sizeof(struct cache_channel_header), 64);
+}
+
+size_t cache_channel_bytes(void)
+{
+    return round_up(requests_offset() + ring_bytes(CACHE_RING_RECORDS), 64);
+}
+
+void cache_channel_init(void *memory, uint64_t pool_generation)
+{
+    struct cache_channel_header *h = memory;
+    h->magic = CACHE_CHANNEL_MAGIC;
+    h->version = CACHE_CHANNEL_VERSION;
+    h->pool_generation = pool_generation;
+    h->bytes = cache_channel_bytes();
+    h->requests_offset = requests_offset();
+    ring_init((uint8_t *)memory + requests_offset(), CACHE_RING_RECORDS);
+}
+
+enum error_code cache_channel_attach(struct cache_channel *c, void *memory, size_t bytes,
+                                     struct error *e)
+{
+    struct cache_channel_header *h = memory;
+    if (bytes < cache_channel_bytes() || h->magic != CACHE_CHANNEL_MAGIC)
+        return error_set(e, ERROR_PROTOCOL, "cache channel: no header found");
+    if (h->version != CACHE_CHANNEL_VERSION)
+        return error_set(e, ERROR_VERSION, "cache channel: version %" PRIu32 ", expected %u",
+                         h->version, CACHE_CHANNEL_VERSION);
+    c->header = h;
+    return ring_attach(&c->requests, (uint8_t *)memory + requests_offset(),
+                       bytes - requests_offset(), e);
+}

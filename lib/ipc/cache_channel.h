@@ -1,0 +1,79 @@
+/* What a worker tells memd about the expert cache, through shared memory: a region that the worker makes (a sealed memfd)
+ * and offers over its lease socket (CACHE_OFFER with the descriptor; the answer is CACHE_ACCEPT or CACHE_REFUSE).
+ *
+ * `epoch` protects what the worker reads in the device's arena. The worker makes it odd before it reads the residency
+ * table, and even when it has done with every slot that it found there. memd, after it has taken a segment out of the
+ * table, looks at the epoch of every worker: a slot is used again when each was even, or has changed since, or its
+ * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent.
+ *
+ * `requests` is a ring from worker to memd. Nothing in it is answered; a load's arrival is seen in the residency table, and
+ * memd rings `arrivals` after each. A load that was asked for stays on the device until the worker has counted it in
+ * `consumed`: loads are numbered in the order in which they were pushed, across records, from 1, and used up in
+ * that order.
+ *
+ * What memd reads here is input: every number is checked.
+ */
+#ifndef MOED_IPC_CACHE_CHANNEL_H
+#define MOED_IPC_CACHE_CHANNEL_H
+
+#include "base/error.h"
+#include "ipc/ring.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
+#define CACHE_CHANNEL_VERSION 1u
+#define CACHE_RING_RECORDS    1024
+
+/* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
+ * REFUSE: value[0] an enum error_code. */
+enum { CACHE_OFFER = 0x200, CACHE_ACCEPT, CACHE_REFUSE };
+
+struct cache_channel_header {
+    uint64_t magic;
+    uint32_t version, reserved;
+    uint64_t pool_generation;
+    uint64_t bytes;
+    uint64_t requests_offset;
+    _Alignas(64) _Atomic uint64_t epoch;    /* worker: odd while it reads the arena */
+    _Alignas(64) _Atomic uint64_t consumed; /* worker: the last load it is done with */
+    _Alignas(64) _Atomic uint64_t place;    /* worker: step << 16 | layer, for prefetches that have lost their point */
+    struct doorbell arrivals;               /* memd rings, the worker waits */
+};
+_Static_assert(sizeof(struct cache_channel_header) == 320, "shared layout");
+
+enum cache_record_kind {
+    CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */
+    CACHE_LOAD,       /* entries: an expert, and how many leading segments are wanted of it; a load each */
+    CACHE_PREDICTED,  /* entries: an expert of a later layer, and 65535 times the probability that it is activated */
+};
+
+enum { CACHE_RECORD_ENTRIES = 10 };
+
+/* A record of `requests`. */
+struct cache_record {
+    uint32_t kind;
+    uint16_t layer;
+    uint16_t n_entries;
+    uint64_t step;
+    struct cache_entry {
+        uint16_t expert, value;
+    } entries[CACHE_RECORD_ENTRIES];
+    uint32_t reserved[2];
+};
+_Static_assert(sizeof(struct cache_record) == RING_RECORD_BYTES, "ring record");
+
+/* Either end, attached. Borrows the mapping. */
+struct cache_channel {
+    struct cache_channel_header *header;
+    struct ring requests;
+};
+
+size_t cache_channel_bytes(void);
+/* The worker lays out the zeroed region. */
+void cache_channel_init(void *memory, uint64_t pool_generation);
+enum error_code cache_channel_attach(struct cache_channel *c, void *memory, size_t bytes,
+                                     struct error *e);
+
+#endif

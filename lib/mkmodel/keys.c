@@ -1,0 +1,128 @@
+/* The keys of a model; see keys.h. */
+#include "mkmodel/keys.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct keys {
+    struct gguf_writer *writer;
+    const struct plan *plan;
+    char name[128]; /* of the key being written */
+};
+
+static const char *arch_key(struct keys *k, const char *suffix)
+{
+    snprintf(k->name, sizeof k->name, "%s.%s", k->plan->arch->name, suffix);
+    return k->name;
+}
+
+static void put_u32(struct keys *k, const char *suffix, uint32_t value)
+{
+    gguf_writer_u32(k->writer, arch_key(k, suffix), value);
+}
+
+static void put_f32(struct keys *k, const char *suffix, float value)
+{
+    gguf_writer_f32(k->writer, arch_key(k, suffix), value);
+}
+
+static void put_text(struct keys *k, const char *suffix, const char *text)
+{
+    gguf_writer_string(k->writer, arch_key(k, suffix), text, strlen(text));
+}
+
+/* DeepSeek-V2's files count one key-value head of the size of what is cached, and have the heads' own sizes beside. */
+static void put_attention(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    bool latent = k->plan->arch->latent;
+    put_u32(k, "attention.head_count", o->heads);
+    put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
+    put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
+    put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
+    put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_u32(k, "rope.dimension_count", latent ? o->rope_dim : o->head_dim);
+    put_f32(k, "rope.freq_base", 1000000.0f);
+    if (latent) {
+        if (o->q_rank)
+            put_u32(k, "attention.q_lora_rank", o->q_rank);
+        put_u32(k, "attention.kv_lora_rank", o->kv_rank);
+        put_u32(k, "attention.key_length_mla", o->head_dim + o->rope_dim);
+        put_u32(k, "attention.value_length_mla", o->head_dim);
+    }
+    if (k->plan->arch->sinks)
+        put_u32(k, "attention.sliding_window", o->window);
+}
+
+/* The context is four times the one that the model would have been trained on. */
+static void put_rope_scaling(struct keys *k)
+{
+    uint32_t ctx = k->plan->options.ctx, original = ctx / 4 ? ctx / 4 : 1;
+    if (k->plan->arch->yarn) {
+        put_text(k, "rope.scaling.type", "yarn");
+        put_f32(k, "rope.scaling.factor", 4);
+        put_u32(k, "rope.scaling.original_context_length", original);
+        if (k->plan->arch->latent)
+            put_f32(k, "rope.scaling.yarn_log_multiplier", 0.0707f);
+    }
+    if (k->plan->arch->rotary_factors) {
+        put_u32(k, "rope.scaling.original_context_length", original);
+        put_f32(k, "rope.scaling.attn_factor",
+                original > 1 ? sqrtf(1 + logf(4) / logf((float)original)) : 1);
+    }
+}
+
+static void put_router(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    bool sigmoid = k->plan->sigmoid;
+    put_f32(k, "expert_weights_scale", sigmoid ? 2.5f : 1);
+    if (!k->plan->arch->router_keys)
+        return;
+    put_u32(k, "expert_gating_func", sigmoid ? 2 : 1);
+    gguf_writer_bool(k->writer, arch_key(k, "expert_weights_norm"), sigmoid);
+    if (o->groups) {
+        put_u32(k, "expert_group_count", o->groups);
+        put_u32(k, "expert_group_used_count", o->groups_used);
+    }
+}
+
+static void put_experts(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    const struct mkmodel_arch *arch = k->plan->arch;
+    put_u32(k, "feed_forward_length", arch->dense_layers ? o->dense_width : o->expert_width);
+    put_u32(k, "expert_count", o->experts);
+    put_u32(k, "expert_used_count", o->top_k);
+    if (arch->expert_width)
+        put_u32(k, "expert_feed_forward_length", o->expert_width);
+    if (arch->shared_gate)
+        put_u32(k, "expert_shared_feed_forward_length", o->shared_width);
+    else if (arch->shared_expert)
+        put_u32(k, "expert_shared_count", o->shared_width / o->expert_width);
+    if (arch->dense_layers) {
+        put_u32(k, "leading_dense_block_count", o->dense_layers);
+        put_router(k);
+    }
+}
+
+void keys_write(struct gguf_writer *w, const struct plan *p)
+{
+    const struct mkmodel_options *o = &p->options;
+    struct keys k = {.writer = w, .plan = p};
+    char name[128];
+    int len = snprintf(name, sizeof name, "random %s, seed %" PRIu64, o->arch, o->seed);
+    gguf_writer_string(w, "general.architecture", o->arch, strlen(o->arch));
+    gguf_writer_string(w, "general.name", name, (size_t)len);
+    gguf_writer_u32(w, "general.file_type", p->file_type);
+    gguf_writer_u32(w, "general.quantization_version", 2);
+    put_u32(&k, "vocab_size", o->vocab);
+    put_u32(&k, "block_count", o->layers);
+    put_u32(&k, "context_length", o->ctx);
+    put_u32(&k, "embedding_length", o->hidden);
+    put_attention(&k);
+    put_rope_scaling(&k);
+    put_experts(&k);
+}

@@ -1,0 +1,240 @@
+/* The tensors of a model; see tensors.h. Names and shapes: llama.cpp's for these architectures. */
+#include "mkmodel/tensors.h"
+
+#include "base/checked.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The type asked for, or one with a smaller block that the rows fit. */
+static enum tensor_type type_that_fits(enum tensor_type type, uint64_t columns)
+{
+    if (columns % tensor_type_info(type)->block_values == 0)
+        return type;
+    return columns % tensor_type_info(TENSOR_Q8_0)->block_values == 0 ? TENSOR_Q8_0 : TENSOR_F16;
+}
+
+static struct planned_tensor *append(struct plan *p)
+{
+    if (p->count == p->capacity) {
+        uint64_t capacity = p->capacity ? 2 * p->capacity : 64;
+        struct planned_tensor *grown = realloc(p->tensors, capacity * sizeof *grown);
+        if (!grown)
+            return NULL;
+        p->tensors = grown;
+        p->capacity = capacity;
+    }
+    struct planned_tensor *t = &p->tensors[p->count++];
+    memset(t, 0, sizeof *t);
+    return t;
+}
+
+/* Shape {columns, rows, matrices}; rows 0 for a vector, matrices 0 for one matrix. The values of
+ * one matrix spread as spread / sqrt(columns), so that a product keeps the scale of its input; a
+ * vector spreads as `spread` itself. */
+static bool add_tensor(struct plan *p, enum tensor_type type, float mean, float spread,
+                       uint64_t columns, uint64_t rows, uint64_t matrices, const char *format, ...)
+    __attribute__((format(printf, 8, 9)));
+
+static bool add_tensor(struct plan *p, enum tensor_type type, float mean, float spread,
+                       uint64_t columns, uint64_t rows, uint64_t matrices, const char *format, ...)
+{
+    struct planned_tensor *t = append(p);
+    if (!t)
+        return false;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(t->name, sizeof t->name, format, args);
+    va_end(args);
+    t->type = type_that_fits(type, columns);
+    t->n_dims = matrices ? 3 : rows ? 2 : 1;
+    t->ne[0] = columns;
+    t->ne[1] = rows ? rows : 1;
+    t->ne[2] = matrices ? matrices : 1;
+    t->rows = t->ne[1] * t->ne[2];
+    t->row_bytes = quant_row_bytes(t->type, columns);
+    t->mean = mean;
+    t->deviation = rows ? spread / sqrtf((float)columns) : spread;
+    if (!checked_mul(t->rows, t->row_bytes, &t->bytes) ||
+        !checked_add(p->bytes, t->bytes, &p->bytes))
+        return false;
+    p->other_type_count += t->type != type;
+    return true;
+}
+
+static bool add_norm(struct plan *p, uint64_t width, const char *name)
+{
+    return add_tensor(p, TENSOR_F32, 1, 0.1f, width, 0, 0, "%s.weight", name) &&
+           (!p->arch->norm_bias ||
+            add_tensor(p, TENSOR_F32, 0, 0.1f, width, 0, 0, "%s.bias", name));
+}
+
+static bool add_layer_norm(struct plan *p, uint32_t layer, uint64_t width, const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
+    return add_norm(p, width, full);
+}
+
+static bool add_bias(struct plan *p, uint32_t layer, uint64_t width, const char *name)
+{
+    return add_tensor(p, TENSOR_F32, 0, 0.3f, width, 0, 0, "blk.%u.%s.bias", layer, name);
+}
+
+/* ---- attention ---- */
+
+static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_type value_type)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint64_t query = (uint64_t)o->heads * o->head_dim, key = (uint64_t)o->kv_heads * o->head_dim;
+    /* Queries and keys twice as wide: attention looks at some tokens more than at others. */
+    bool ok = add_tensor(p, p->type, 0, 2, o->hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
+              add_tensor(p, p->type, 0, 2, o->hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
+              add_tensor(p, value_type, 0, 1, o->hidden, key, 0, "blk.%u.attn_v.weight", layer) &&
+              add_tensor(p, p->type, 0, 1, query, o->hidden, 0, "blk.%u.attn_output.weight", layer);
+    if (ok && p->arch->qkv_bias)
+        ok = add_bias(p, layer, query, "attn_q") && add_bias(p, layer, key, "attn_k") &&
+             add_bias(p, layer, key, "attn_v");
+    if (ok && p->arch->attention_bias)
+        ok = add_bias(p, layer, o->hidden, "attn_output");
+    if (ok && (p->arch->qk_norm || p->arch->qk_norm_whole)) {
+        bool whole = p->arch->qk_norm_whole;
+        ok = add_layer_norm(p, layer, whole ? query : o->head_dim, "attn_q_norm") &&
+             add_layer_norm(p, layer, whole ? key : o->head_dim, "attn_k_norm");
+    }
+    if (ok && p->arch->sinks)
+        ok = add_tensor(p, TENSOR_F32, 0, 1, o->heads, 0, 0, "blk.%u.attn_sinks.weight", layer);
+    return ok;
+}
+
+/* A head's query and key have head_dim plain values and rope_dim rotated ones, its value head_dim. */
+static bool add_latent_attention(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint64_t query = (uint64_t)o->heads * (o->head_dim + o->rope_dim);
+    uint64_t value = (uint64_t)o->heads * o->head_dim;
+    /* attn_k_b is stored transposed: what a key sums over are its rows. */
+    float key_spread = 2 * sqrtf((float)o->head_dim / (float)o->kv_rank);
+    bool ok;
+    if (o->q_rank)
+        ok = add_tensor(p, p->type, 0, 1, o->hidden, o->q_rank, 0, "blk.%u.attn_q_a.weight",
+                        layer) &&
+             add_layer_norm(p, layer, o->q_rank, "attn_q_a_norm") &&
+             add_tensor(p, p->type, 0, 2, o->q_rank, query, 0, "blk.%u.attn_q_b.weight", layer);
+    else
+        ok = add_tensor(p, p->type, 0, 2, o->hidden, query, 0, "blk.%u.attn_q.weight", layer);
+    return ok &&
+           add_tensor(p, p->type, 0, 2, o->hidden, (uint64_t)o->kv_rank + o->rope_dim, 0,
+                      "blk.%u.attn_kv_a_mqa.weight", layer) &&
+           add_layer_norm(p, layer, o->kv_rank, "attn_kv_a_norm") &&
+           add_tensor(p, p->type, 0, key_spread, o->head_dim, o->kv_rank, o->heads,
+                      "blk.%u.attn_k_b.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, o->kv_rank, o->head_dim, o->heads, "blk.%u.attn_v_b.weight",
+                      layer) &&
+           add_tensor(p, p->type, 0, 1, value, o->hidden, 0, "blk.%u.attn_output.weight", layer);
+}
+
+/* ---- feed-forward ---- */
+
+/* suffix: "" for a dense layer, "_shexp" for the shared expert. */
+static bool add_ffn(struct plan *p, uint32_t layer, uint64_t width, const char *suffix)
+{
+    uint64_t hidden = p->options.hidden;
+    return add_tensor(p, p->type, 0, 1, hidden, width, 0, "blk.%u.ffn_gate%s.weight", layer,
+                      suffix) &&
+           add_tensor(p, p->type, 0, 1, hidden, width, 0, "blk.%u.ffn_up%s.weight", layer,
+                      suffix) &&
+           add_tensor(p, p->type, 0, 1, width, hidden, 0, "blk.%u.ffn_down%s.weight", layer,
+                      suffix);
+}
+
+static bool add_router(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    /* It spreads wider than other matrices: its choices are clear, few near ties. */
+    return add_tensor(p, TENSOR_F32, 0, 4, o->hidden, o->experts, 0, "blk.%u.ffn_gate_inp.weight",
+                      layer) &&
+           (!p->arch->router_bias || add_bias(p, layer, o->experts, "ffn_gate_inp")) &&
+           (!p->sigmoid || add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0,
+                                      "blk.%u.exp_probs_b.bias", layer));
+}
+
+static bool add_expert_biases(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    const struct {
+        const char *name;
+        uint64_t width;
+    } biases[] = {{"ffn_gate_exps", o->expert_width},
+                  {"ffn_up_exps", o->expert_width},
+                  {"ffn_down_exps", o->hidden}};
+    for (int i = 0; i < 3; i++) /* rows of biases, that spread as vectors do */
+        if (!add_tensor(p, TENSOR_F32, 0, 0.1f * sqrtf((float)biases[i].width), biases[i].width,
+                        o->experts, 0, "blk.%u.%s.bias", layer, biases[i].name))
+            return false;
+    return true;
+}
+
+static bool add_experts(struct plan *p, uint32_t layer, enum tensor_type down_type)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint64_t hidden = o->hidden, width = o->expert_width;
+    bool ok = add_router(p, layer) &&
+              add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
+                         "blk.%u.ffn_gate_exps.weight", layer) &&
+              add_tensor(p, p->type, 0, 1.5f, hidden, width, o->experts,
+                         "blk.%u.ffn_up_exps.weight", layer) &&
+              add_tensor(p, down_type, 0, 1.5f, width, hidden, o->experts,
+                         "blk.%u.ffn_down_exps.weight", layer);
+    if (ok && p->arch->expert_bias)
+        ok = add_expert_biases(p, layer);
+    if (ok && p->arch->shared_expert)
+        ok = add_ffn(p, layer, o->shared_width, "_shexp");
+    if (ok && p->arch->shared_gate)
+        ok = add_tensor(p, TENSOR_F32, 0, 1 / sqrtf((float)hidden), hidden, 0, 0,
+                        "blk.%u.ffn_gate_inp_shexp.weight", layer);
+    return ok;
+}
+
+/* ---- the model ---- */
+
+static bool add_layer(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    enum tensor_type finer = p->mixed && layer % 2 == 0 ? TENSOR_Q6_K : p->type;
+    bool ok = add_layer_norm(p, layer, o->hidden, "attn_norm");
+    if (ok && p->arch->latent)
+        ok = add_latent_attention(p, layer);
+    else if (ok)
+        ok = add_grouped_attention(p, layer, finer);
+    ok = ok && add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);
+    if (layer < o->dense_layers)
+        return ok && add_ffn(p, layer, o->dense_width, "");
+    return ok && add_experts(p, layer, finer);
+}
+
+enum error_code tensors_list(struct plan *p, struct error *e)
+{
+    const struct mkmodel_options *o = &p->options;
+    enum tensor_type head = p->mixed ? TENSOR_Q6_K : p->type;
+    /* Embeddings spread as 1 each, like the norms' outputs. */
+    bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
+                         "token_embd.weight") &&
+              add_norm(p, o->hidden, "output_norm") &&
+              add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
+    if (ok && p->arch->logits_bias)
+        ok = add_tensor(p, TENSOR_F32, 0, 0.3f, o->vocab, 0, 0, "output.bias");
+    if (ok && p->arch->rotary_factors) /* frequencies are divided by them: never near 0 */
+        ok = add_tensor(p, TENSOR_F32, 1.1f, 0.02f, o->head_dim / 2, 0, 0,
+                        "rope_factors_short.weight") &&
+             add_tensor(p, TENSOR_F32, 4, 0.5f, o->head_dim / 2, 0, 0, "rope_factors_long.weight");
+    for (uint32_t layer = 0; ok && layer < o->layers; layer++)
+        ok = add_layer(p, layer);
+    if (!ok)
+        return error_set(e, ERROR_MEMORY, "no memory to plan a model of this size");
+    return ERROR_OK;
+}

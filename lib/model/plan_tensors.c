@@ -1,0 +1,279 @@
+/* Which tensors a model has, by its architecture's row; see planner.h. */
+#include "model/planner.h"
+
+#include "base/checked.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* A name of the layer under way: "blk.7." and what the format gives. */
+struct tensor_name {
+    char text[TENSOR_NAME_BYTES];
+};
+
+static struct tensor_name layer_tensor(uint32_t layer, const char *part, const char *suffix)
+{
+    struct tensor_name name;
+    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s.%s", layer, part, suffix);
+    return name;
+}
+
+static void add_matrix(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
+                       uint32_t cols)
+{
+    planner_add_matrix(p, layer_tensor(layer, part, "weight").text, rows, cols, 1);
+}
+
+static void add_vector(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+{
+    planner_add_vectors(p, layer_tensor(layer, part, "weight").text, rows, 1, false);
+}
+
+/* required: one of the architecture's BIAS_*, or 0. */
+static void add_bias(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
+                     unsigned required)
+{
+    planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1,
+                        !(p->params->arch->biases & required));
+}
+
+/* The norm's weight, and its bias where the architecture's norm has one. */
+static void add_norm(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+{
+    add_vector(p, layer, part, rows);
+    if (p->params->arch->norm == NORM_LAYER)
+        planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1, false);
+}
+
+/* q, k and v lie in tensors of their own or, one after the other, in one. */
+static void plan_projections(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    const struct {
+        const char *part;
+        uint32_t rows;
+    } parts[] = {{"attn_q", m->n_heads * m->k_dim},
+                 {"attn_k", m->n_kv_heads * m->k_dim},
+                 {"attn_v", m->n_kv_heads * m->v_dim}};
+    struct pool_source fused = {NULL, 0, 0, false};
+    if (planner_has(p, layer_tensor(layer, "attn_qkv", "weight").text))
+        fused.tensor =
+            planner_require(p, layer_tensor(layer, "attn_qkv", "weight").text,
+                            parts[0].rows + parts[1].rows + parts[2].rows, m->d_model, 1);
+    for (int i = 0; i < 3 && !p->failed; i++) {
+        if (fused.tensor)
+            planner_add_part(p, layer_tensor(layer, parts[i].part, "weight").text, &fused,
+                             parts[i].rows, m->d_model, 1);
+        else
+            add_matrix(p, layer, parts[i].part, parts[i].rows, m->d_model);
+        add_bias(p, layer, parts[i].part, parts[i].rows, BIAS_QKV);
+        fused.first_row += parts[i].rows;
+    }
+    if (m->arch->qk_norm || m->arch->qk_norm_whole) {
+        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : m->k_dim);
+        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : m->k_dim);
+    }
+}
+
+/* What expands the compressed row, a plane for each head: k_b from a head's q to the compressed row's values,
+ * v_b from those to the head's output. Older files have both in attn_kv_b, a head's k rows (which are transposed
+ * here) before its v rows. */
+static void plan_latent_expansion(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    uint32_t nope = m->q_dim - m->rope.dims, head = nope + m->o_dim;
+    struct tensor_name k_b = layer_tensor(layer, "attn_k_b", "weight");
+    struct tensor_name v_b = layer_tensor(layer, "attn_v_b", "weight");
+    struct tensor_name both = layer_tensor(layer, "attn_kv_b", "weight");
+    if (planner_has(p, k_b.text) || !planner_has(p, both.text)) {
+        planner_add_matrix(p, k_b.text, m->kv_rank, nope, m->n_heads);
+        planner_add_matrix(p, v_b.text, m->o_dim, m->kv_rank, m->n_heads);
+        return;
+    }
+    struct pool_source source = {
+        planner_require(p, both.text, (uint64_t)m->n_heads * head, m->kv_rank, 1), 0, head, true};
+    planner_add_part(p, k_b.text, &source, m->kv_rank, nope, m->n_heads);
+    source.first_row = nope;
+    source.transposed = false;
+    planner_add_part(p, v_b.text, &source, m->o_dim, m->kv_rank, m->n_heads);
+}
+
+static void plan_latent_attention(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    if (m->q_rank) {
+        add_matrix(p, layer, "attn_q_a", m->q_rank, m->d_model);
+        add_vector(p, layer, "attn_q_a_norm", m->q_rank);
+        add_matrix(p, layer, "attn_q_b", m->n_heads * m->q_dim, m->q_rank);
+    } else
+        add_matrix(p, layer, "attn_q", m->n_heads * m->q_dim, m->d_model);
+    add_matrix(p, layer, "attn_kv_a_mqa", m->k_dim, m->d_model);
+    add_vector(p, layer, "attn_kv_a_norm", m->kv_rank);
+    plan_latent_expansion(p, layer);
+}
+
+static void plan_attention(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_norm(p, layer, "attn_norm", m->d_model);
+    if (m->arch->attention == ATTENTION_LATENT)
+        plan_latent_attention(p, layer);
+    else
+        plan_projections(p, layer);
+    add_matrix(p, layer, "attn_output", m->d_model, m->n_heads * m->o_dim);
+    add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
+    if (m->arch->attention_sinks)
+        add_vector(p, layer, "attn_sinks", m->n_heads);
+}
+
+/* The gate of the shared expert is a vector in the file; it multiplies, so it becomes a matrix of one row
+ * like any other product. */
+static void plan_shared_expert(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_matrix(p, layer, "ffn_gate_shexp", m->d_shared, m->d_model);
+    add_matrix(p, layer, "ffn_up_shexp", m->d_shared, m->d_model);
+    add_matrix(p, layer, "ffn_down_shexp", m->d_model, m->d_shared);
+    if (m->arch->shared_expert_gate)
+        add_matrix(p, layer, "ffn_gate_inp_shexp", 1, m->d_model);
+}
+
+/* Segments a slab: the fewest that keep a segment small; each a whole number of quantisation blocks of the
+ * down matrix (cut by columns) and of tile rows of gate and up (cut by rows). */
+static uint32_t choose_segments(uint32_t width, uint64_t expert_bytes, uint32_t block,
+                                uint64_t segment_bytes)
+{
+    uint32_t granule = block > TILE_ROWS ? block : TILE_ROWS;
+    uint32_t best = 1;
+    for (uint32_t n = 1; n <= POOL_MAX_SEGMENTS; n++) {
+        if (n > 1 && (width % n || (width / n) % granule))
+            continue;
+        best = n;
+        if (expert_bytes / n <= segment_bytes)
+            break;
+    }
+    return best;
+}
+
+/* One expert's bytes of it in the file. */
+static uint64_t matrix_bytes(const struct pool_source *s, uint32_t rows, uint32_t cols)
+{
+    const struct tensor_type_info *type = tensor_type_info(s->tensor->type);
+    return (uint64_t)rows * cols / type->block_values * type->block_bytes;
+}
+
+static void lay_out_segments(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    const struct pool_expert_sources *from = &p->plan->experts[layer];
+    struct pool_slabs *s = &p->plan->slabs[layer];
+    uint32_t n_experts = m->router.n_experts;
+    s->gate_type = from->gate.tensor->type;
+    s->up_type = from->up.tensor->type;
+    s->down_type = from->down.tensor->type;
+    s->n_experts = n_experts;
+    s->d_model = m->d_model;
+    uint64_t expert_bytes = matrix_bytes(&from->gate, m->d_expert, m->d_model) +
+                            matrix_bytes(&from->up, m->d_expert, m->d_model) +
+                            matrix_bytes(&from->down, m->d_model, m->d_expert);
+    s->n_segments = choose_segments(m->d_expert, expert_bytes,
+                                    tensor_type_info(s->down_type)->block_values, p->segment_bytes);
+    s->segment_width = m->d_expert / s->n_segments;
+    s->up_offset = tile_matrix_bytes(from->gate.tensor->type, s->segment_width, m->d_model);
+    s->down_offset =
+        s->up_offset + tile_matrix_bytes(from->up.tensor->type, s->segment_width, m->d_model);
+    s->segment_bytes =
+        s->down_offset + tile_matrix_bytes(from->down.tensor->type, m->d_model, s->segment_width);
+    if (from->gate_bias.tensor) {
+        s->bias_offset = s->segment_bytes;
+        s->segment_bytes += round_up(2 * sizeof(float) * s->segment_width, TILE_ALIGN);
+        p->plan->header.parameters += 2ull * n_experts * m->d_expert;
+    }
+    s->slab_bytes = s->segment_bytes * s->n_segments;
+    p->plan->header.expert_bytes += s->slab_bytes * n_experts;
+    p->plan->header.parameters += 3ull * n_experts * m->d_expert * m->d_model;
+}
+
+/* gate and up lie in tensors of their own or, an expert's gate rows before its up rows, in one. */
+static void find_expert_sources(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    struct pool_expert_sources *x = &p->plan->experts[layer];
+    uint32_t width = m->d_expert, n = m->router.n_experts;
+    struct tensor_name both = layer_tensor(layer, "ffn_gate_up_exps", "weight");
+    if (planner_has(p, both.text)) {
+        const struct gguf_tensor *t = planner_require(p, both.text, 2ull * width, m->d_model, n);
+        x->gate = (struct pool_source){t, 0, 2 * width, false};
+        x->up = (struct pool_source){t, width, 2 * width, false};
+    } else {
+        x->gate.tensor = planner_require(p, layer_tensor(layer, "ffn_gate_exps", "weight").text,
+                                         width, m->d_model, n);
+        x->up.tensor = planner_require(p, layer_tensor(layer, "ffn_up_exps", "weight").text, width,
+                                       m->d_model, n);
+        x->gate.plane_rows = x->up.plane_rows = width;
+    }
+    x->down.tensor = planner_require(p, layer_tensor(layer, "ffn_down_exps", "weight").text,
+                                     m->d_model, width, n);
+    x->down.plane_rows = m->d_model;
+    if (!(m->arch->biases & BIAS_EXPERTS))
+        return;
+    x->gate_bias.tensor =
+        planner_require_vectors(p, layer_tensor(layer, "ffn_gate_exps", "bias").text, width, n);
+    x->up_bias.tensor =
+        planner_require_vectors(p, layer_tensor(layer, "ffn_up_exps", "bias").text, width, n);
+    x->gate_bias.plane_rows = x->up_bias.plane_rows = 1;
+    planner_add_vectors(p, layer_tensor(layer, "ffn_down_exps", "bias").text, m->d_model, n, false);
+}
+
+static void plan_experts(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_matrix(p, layer, "ffn_gate_inp", m->router.n_experts, m->d_model);
+    add_bias(p, layer, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
+    add_bias(p, layer, "exp_probs_b", m->router.n_experts, 0);
+    find_expert_sources(p, layer);
+    if (!p->failed)
+        lay_out_segments(p, layer);
+    if (m->d_shared)
+        plan_shared_expert(p, layer);
+}
+
+static void plan_dense_ffn(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_matrix(p, layer, "ffn_gate", m->d_dense, m->d_model);
+    add_matrix(p, layer, "ffn_up", m->d_dense, m->d_model);
+    add_matrix(p, layer, "ffn_down", m->d_model, m->d_dense);
+}
+
+static void plan_ends(struct planner *p)
+{
+    const struct model_params *m = p->params;
+    planner_add_matrix(p, "token_embd.weight", m->vocab, m->d_model, 1);
+    planner_add_vectors(p, "output_norm.weight", m->d_model, 1, false);
+    if (m->arch->norm == NORM_LAYER)
+        planner_add_vectors(p, "output_norm.bias", m->d_model, 1, false);
+    if (planner_has(p, "output.weight") || !m->arch->tied_output)
+        planner_add_matrix(p, "output.weight", m->vocab, m->d_model, 1);
+    planner_add_vectors(p, "output.bias", m->vocab, 1, !(m->arch->biases & BIAS_OUTPUT));
+    if (m->rope.scaling == ROPE_SCALING_LONG) {
+        planner_add_vectors(p, "rope_factors_long.weight", m->rope.dims / 2, 1, false);
+        planner_add_vectors(p, "rope_factors_short.weight", m->rope.dims / 2, 1, false);
+    } else
+        planner_add_vectors(p, "rope_freqs.weight", m->rope.dims / 2, 1, true);
+}
+
+void plan_model(struct planner *p)
+{
+    const struct model_params *m = p->params;
+    plan_ends(p);
+    for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
+        plan_attention(p, layer);
+        add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
+        if (layer < m->n_dense)
+            plan_dense_ffn(p, layer);
+        else
+            plan_experts(p, layer);
+    }
+}

@@ -1,0 +1,63 @@
+/* Assigners: what becomes of each activated expert of a layer, from what is resident and what things cost. Pure: no
+ * clock, no I/O, no allocation. Policies are in shared/policies.md's sense; sections are named there.
+ *
+ * An expert is n_segments segments. The first `resident` lie on the device; after them `in_flight` are on their way. A plan
+ * splits the expert in three: [0, device) is computed on the device from what is there, [device, device + load) on the
+ * device when it has been copied (in order), the rest on the CPU. Where whole is set a split is not allowed: either
+ * device + load is n_segments or the CPU computes all (device and load are 0).
+ */
+#ifndef MOED_SCHED_ASSIGN_H
+#define MOED_SCHED_ASSIGN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Seconds, as measured. w: tokens of the expert. */
+struct sched_costs {
+    double load_s;             /* one segment over the link, alone */
+    double load_contended_s;   /* while the CPU computes experts */
+    double device_s, device_token_s; /* a segment on the device: device_s + w * device_token_s */
+    double cpu_s, cpu_token_s;       /* a segment on the CPU, alone */
+    double cpu_contended_s, cpu_contended_token_s; /* while the link copies */
+};
+
+enum sched_assigner {
+    ASSIGN_LOAD_ALL,   /* ondemand, static, lru, lfu: every missing segment is loaded */
+    ASSIGN_THRESHOLD,  /* Fiddler: CPU when t_cpu(w) < T_load + t_device(w), each expert by itself */
+    ASSIGN_QSTAR,      /* FreeToken: m missing experts, F loaded: floor or ceiling of m f that minimises
+                          max(F (1 - f), (m - F) f), f = link / (link + cpu), both measured while both run; the
+                          most recently active first */
+    ASSIGN_GREEDY,     /* DALI: by |t_device - t_cpu| descending, each to the side that is done sooner */
+    ASSIGN_LAYERWISE,  /* what is resident whole on the device, the rest on the CPU; nothing moves */
+    ASSIGN_BALANCE,    /* moed: segments of missing experts off the CPU onto the link, in order of CPU seconds saved a link
+                          second, until link and CPU finish together */
+};
+
+struct sched_expert {
+    uint32_t expert;
+    uint32_t workload;  /* tokens */
+    uint32_t resident, in_flight; /* segments */
+    uint64_t last_use;  /* step of the last activation before this one; 0: never */
+    /* the plan */
+    uint32_t device, load;
+};
+
+struct sched_layer {
+    uint32_t n_segments;
+    uint32_t spare_slots; /* segments that may be loaded for this layer at once */
+    bool whole;
+    double cpu_busy_s;    /* what the CPU side still has to do before this layer's experts */
+    double link_busy_s;   /* likewise: the rest of the copy under way */
+};
+
+/* The largest n that sched_assign takes. */
+enum { SCHED_MAX_EXPERTS = 4096 };
+
+/* Fills device and load of experts[0..n), whose order is not changed. Returns the predicted seconds of the layer's routed
+ * experts (the later of device, link and CPU). Deterministic; ties by the lower expert number. The CPU may be missing
+ * (cpu_s infinite): then everything is loaded, whatever the assigner. More loads than spare_slots are allowed for assigners
+ * that load all (the layer runs in waves); the others keep within it as long as the CPU can take the rest. */
+double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
+                    const struct sched_layer *layer, struct sched_expert *experts, uint32_t n);
+
+#endif

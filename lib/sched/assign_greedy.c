@@ -1,0 +1,58 @@
+/* DALI's greedy assigner. For each activated expert cpu = t_cpu(w) and gpu = max(T, t_gpu(w)), T its load time, 0 if it is
+ * cached; in the order of falling |gpu - cpu| each goes to the side whose accumulated time would be the smaller, to
+ * the device where they are equal; loads must fit the spare slots. Its costs are those of each side alone. So a
+ * cached expert may be computed by the CPU, where the device is the busier.
+ *
+ * By this accounting the result is never later than all on the device, nor than all on the CPU. Where an expert may be split, one
+ * that is partly on the device is decided on for its missing segments. */
+#include "sched/assign_internal.h"
+
+#include <math.h>
+
+struct sides {
+    double cpu, device;
+};
+
+/* Of the part of an expert that is decided on. */
+static struct sides side_costs(const struct assignment *a, const struct sched_expert *e)
+{
+    uint32_t missing = assign_missing(a->layer, e);
+    uint32_t part = missing ? assign_open(a->layer, e) : a->layer->n_segments;
+    return (struct sides){part * assign_cpu_s(a->costs, e->workload),
+                          fmax(missing * a->costs->load_s,
+                               part * assign_device_s(a->costs, e->workload))};
+}
+
+void assign_greedy(const struct assignment *a)
+{
+    const struct sched_layer *layer = a->layer;
+    struct assign_rank ranks[SCHED_MAX_EXPERTS];
+    struct sides total = {layer->cpu_busy_s, layer->link_busy_s};
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct sched_expert *e = &a->experts[i];
+        struct sides s = side_costs(a, e);
+        ranks[i] = (struct assign_rank){fabs(s.device - s.cpu), e->expert, i};
+        uint32_t missing = assign_missing(layer, e);
+        if (missing && !layer->whole)
+            total.device +=
+                (layer->n_segments - missing) * assign_device_s(a->costs, e->workload);
+    }
+    assign_sort(ranks, a->n);
+    uint32_t left = layer->spare_slots;
+    for (uint32_t i = 0; i < a->n; i++) {
+        struct sched_expert *e = &a->experts[ranks[i].index];
+        struct sides s = side_costs(a, e);
+        uint32_t missing = assign_missing(layer, e);
+        if (missing <= left && total.device + s.device <= total.cpu + s.cpu) {
+            total.device += s.device;
+            left -= missing;
+            assign_to_device(layer, e);
+            continue;
+        }
+        total.cpu += s.cpu;
+        if (missing)
+            assign_to_cpu(layer, e);
+        else
+            assign_all_to_cpu(e);
+    }
+}

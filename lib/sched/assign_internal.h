@@ -1,0 +1,91 @@
+/* What the assigners share: costs, the plan's parts, when a plan is done. */
+#ifndef MOED_SCHED_ASSIGN_INTERNAL_H
+#define MOED_SCHED_ASSIGN_INTERNAL_H
+
+#include "sched/assign.h"
+
+/* The arguments of sched_assign. */
+struct assignment {
+    const struct sched_costs *costs;
+    const struct sched_layer *layer;
+    struct sched_expert *experts;
+    uint32_t n;
+};
+
+/* Seconds of one segment of an expert with so many tokens. */
+static inline double assign_cpu_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->cpu_s + workload * c->cpu_token_s;
+}
+
+static inline double assign_cpu_contended_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->cpu_contended_s + workload * c->cpu_contended_token_s;
+}
+
+static inline double assign_device_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->device_s + workload * c->device_token_s;
+}
+
+/* Segments that are on the device, and those that are neither there nor on their way: what a load costs. */
+static inline uint32_t assign_resident(const struct sched_layer *l, const struct sched_expert *e)
+{
+    return e->resident < l->n_segments ? e->resident : l->n_segments;
+}
+
+static inline uint32_t assign_missing(const struct sched_layer *l, const struct sched_expert *e)
+{
+    uint64_t there = (uint64_t)e->resident + e->in_flight;
+    return there < l->n_segments ? l->n_segments - (uint32_t)there : 0;
+}
+
+/* Segments of a missing expert that either side may have: where an expert may be split, the device computes what it
+ * has in any case. */
+static inline uint32_t assign_open(const struct sched_layer *l, const struct sched_expert *e)
+{
+    return l->whole ? l->n_segments : assign_missing(l, e);
+}
+
+/* The device computes all of it, loading what is missing. */
+void assign_to_device(const struct sched_layer *l, struct sched_expert *e);
+/* The CPU computes what is missing, and all of it where an expert is not split. */
+void assign_to_cpu(const struct sched_layer *l, struct sched_expert *e);
+/* The CPU computes all of it, also what is on the device. */
+void assign_all_to_cpu(struct sched_expert *e);
+
+/* An expert in an order of preference. */
+struct assign_rank {
+    double value;
+    uint32_t expert, index; /* in experts[] */
+};
+/* By falling value, then rising expert number. */
+void assign_sort(struct assign_rank *ranks, uint32_t n);
+
+/* Experts in order to the device while their missing segments fit the spare slots, else to the CPU. */
+void assign_load_in_order(const struct assignment *a, const struct assign_rank *ranks, uint32_t n);
+
+/* A plan's work, added up. */
+struct assign_work {
+    double cpu_s, cpu_contended_s;
+    double resident_s, in_flight_s, loaded_s; /* on the device, by when the segment is there */
+    double last_loaded_s;                     /* the shortest loaded segment's: the one that comes last */
+    uint32_t loads, cpu_segments;             /* over the link, on the CPU */
+};
+
+/* The parts of one expert under a plan, added to w. */
+void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w);
+/* When it is all done.
+ *
+ * CPU and link work side by side at their contended pace until the first of them has finished, the other goes on at its
+ * own. The loaded segments arrive evenly spaced, those of most tokens first; the device computes what is resident,
+ * then what is in flight (there when link_busy_s is over), then each as it arrives. */
+double assign_finish(const struct assignment *a, const struct assign_work *w);
+
+/* assign_*.c, one each. */
+void assign_threshold(const struct assignment *a);
+void assign_qstar(const struct assignment *a);
+void assign_greedy(const struct assignment *a);
+void assign_balance(const struct assignment *a);
+
+#endif

@@ -1,0 +1,166 @@
+/* Cache policies: the way in, and the state that all have in common. A policy is a file of its own, cache_*.c. */
+#include "sched/cache_internal.h"
+
+#include <stdlib.h>
+
+static const struct cache_policy *const policies[] = {
+    [CACHE_NONE] = &cache_policy_none,       [CACHE_STATIC] = &cache_policy_static,
+    [CACHE_LRU] = &cache_policy_lru,         [CACHE_LRU_LAYER] = &cache_policy_lru_layer,
+    [CACHE_LFU] = &cache_policy_lfu,         [CACHE_DALI] = &cache_policy_dali,
+    [CACHE_LAYERWISE] = &cache_policy_layerwise, [CACHE_VALUE] = &cache_policy_value,
+};
+
+static bool make_common(struct sched_cache *c, const struct sched_cache_shape *shape)
+{
+    c->shape = *shape;
+    c->shape.layer_segments = NULL; /* borrowed */
+    c->n_slabs = shape->n_layers * shape->n_experts;
+    c->expert_layers =
+        shape->n_layers > shape->first_layer ? shape->n_layers - shape->first_layer : 0;
+    c->layer_share = c->expert_layers ? shape->capacity / c->expert_layers : 0;
+    c->resident = calloc((size_t)c->n_slabs + 1, sizeof *c->resident);
+    c->limit = calloc((size_t)shape->n_layers + 1, sizeof *c->limit);
+    c->last_use = calloc((size_t)c->n_slabs + 1, sizeof *c->last_use);
+    c->layer_resident = calloc((size_t)shape->n_layers + 1, sizeof *c->layer_resident);
+    if (!c->resident || !c->limit || !c->last_use || !c->layer_resident)
+        return false;
+    for (uint32_t layer = shape->first_layer; layer < shape->n_layers; layer++)
+        c->limit[layer] = shape->layer_segments ? shape->layer_segments[layer]
+                                                : (uint8_t)shape->n_segments;
+    return true;
+}
+
+struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
+                                    const struct sched_cache_shape *shape,
+                                    const struct sched_cache_options *options)
+{
+    struct sched_cache *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    if (make_common(c, shape)) {
+        c->policy = policies[kind];
+        if (!c->policy->init || c->policy->init(c, options))
+            return c;
+    }
+    sched_cache_free(c);
+    return NULL;
+}
+
+void sched_cache_free(struct sched_cache *c)
+{
+    if (!c)
+        return;
+    if (c->policy && c->policy->fini && c->state)
+        c->policy->fini(c);
+    free(c->state);
+    free(c->resident);
+    free(c->limit);
+    free(c->last_use);
+    free(c->layer_resident);
+    free(c);
+}
+
+static bool has_experts(const struct sched_cache *c, uint32_t layer)
+{
+    return layer >= c->shape.first_layer && layer < c->shape.n_layers;
+}
+
+void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
+                        const uint16_t *experts, const uint16_t *workloads, uint32_t n)
+{
+    if (!has_experts(c, layer))
+        return;
+    if (c->told && (step != c->step || layer != c->layer) && c->policy->step_over)
+        c->policy->step_over(c, c->layer);
+    c->told = true;
+    c->step = step;
+    c->layer = layer;
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] >= c->shape.n_experts)
+            continue;
+        uint32_t slab = cache_slab(c, layer, experts[i]);
+        c->last_use[slab] = ++c->clock;
+        if (c->policy->activated)
+            c->policy->activated(c, slab, workloads[i]);
+    }
+}
+
+void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert, uint32_t segments)
+{
+    if (!has_experts(c, layer) || expert >= c->shape.n_experts)
+        return;
+    uint32_t slab = cache_slab(c, layer, expert), before = c->resident[slab];
+    if (segments > c->limit[layer])
+        segments = c->limit[layer];
+    if (segments == before)
+        return;
+    if (before == 0) /* an arrival counts as a use, or what was copied ahead would be the first to go */
+        c->last_use[slab] = ++c->clock;
+    c->resident[slab] = (uint8_t)segments;
+    c->layer_resident[layer] += segments - before;
+    if (c->policy->changed)
+        c->policy->changed(c, slab, before);
+}
+
+uint32_t sched_cache_segments(const struct sched_cache *c, uint32_t layer, uint32_t expert)
+{
+    return has_experts(c, layer) && expert < c->shape.n_experts
+               ? c->resident[cache_slab(c, layer, expert)]
+               : 0;
+}
+
+bool sched_cache_keeps_loads(const struct sched_cache *c)
+{
+    return c->policy->keeps_loads;
+}
+
+bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
+                        sched_blocked *blocked, void *arg, uint32_t *victim_layer,
+                        uint32_t *victim_expert)
+{
+    struct cache_search s = {layer, expert, demanded, blocked, arg};
+    uint32_t slab;
+    if (!has_experts(c, layer) || expert >= c->shape.n_experts || !c->policy->victim(c, &s, &slab))
+        return false;
+    *victim_layer = cache_layer_of(c, slab);
+    *victim_expert = slab % c->shape.n_experts;
+    return true;
+}
+
+bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *layer,
+                        uint32_t *expert)
+{
+    uint32_t slab;
+    if (!c->policy->wanted || !c->policy->wanted(c, free_segments, &slab))
+        return false;
+    *layer = cache_layer_of(c, slab);
+    *expert = slab % c->shape.n_experts;
+    return true;
+}
+
+bool cache_oldest_of_layer(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t layer, uint32_t *slab)
+{
+    if (c->layer_resident[layer] == 0)
+        return false;
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        if (c->resident[i] && (!found || c->last_use[i] < c->last_use[*slab]) &&
+            cache_evictable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    return found;
+}
+
+bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t *slab)
+{
+    for (uint32_t i = 0; i < c->shape.n_layers; i++) {
+        uint32_t layer = (s->layer + c->shape.n_layers - i) % c->shape.n_layers;
+        if (cache_oldest_of_layer(c, s, layer, slab))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,323 @@
+/* The expert cache's engine thread and its interface; see cache.h and cache_internal.h.
+ *
+ * The thread waits at one place for everything that can give it work: the workers' rings and its own doorbell
+ * (cache_wait.h). A thread for each ring would hand every record over to this one, and so put a second wake-up between a
+ * worker that asks for a load and its copy.
+ *
+ * The rest of memd calls in under the lock and changes little: it adds and marks workers, and replaces the policy. A
+ * region is unmapped by the engine thread alone, which may be sleeping on it.
+ */
+#include "cache_internal.h"
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A broken worker is made known once, without the lock: whoever hears it may call back in. */
+static void report_broken(struct cache *c)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &c->workers[i];
+        if (!w->present || !w->broken || w->reported)
+            continue;
+        w->reported = true;
+        uint64_t key = w->key;
+        if (!c->options.worker_broken)
+            continue;
+        pthread_mutex_unlock(&c->lock);
+        c->options.worker_broken(c->options.worker_broken_arg, key);
+        pthread_mutex_lock(&c->lock);
+    }
+}
+
+static void watch_doorbells(struct cache *c)
+{
+    cache_wait_begin(&c->wait);
+    cache_wait_watch(&c->wait, &c->bell);
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &c->workers[i];
+        if (w->present && !w->broken)
+            cache_wait_watch(&c->wait, &w->channel.requests.header->doorbell);
+    }
+}
+
+static void run_job(struct cache *c, const struct cache_job *job)
+{
+    const struct pool_slabs *s = cache_slabs(c, job->layer);
+    const uint8_t *from =
+        c->map.base + s->offset + job->expert * s->slab_bytes + job->segment * s->segment_bytes;
+    cache_begin_copy(c, job);
+    pthread_mutex_unlock(&c->lock);
+    uint64_t start = clock_ns();
+    device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, from,
+                     s->segment_bytes);
+    if (c->counters.copy_seconds)
+        histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
+    pthread_mutex_lock(&c->lock);
+    cache_end_copy(c, job);
+}
+
+static void *copy_thread(void *arg)
+{
+    struct cache *c = arg;
+    pthread_setname_np(pthread_self(), "memd/copy");
+    pthread_mutex_lock(&c->lock);
+    while (!c->stop) {
+        cache_forget_leaving(c);
+        watch_doorbells(c); /* before looking for work: what comes later wakes the sleeper */
+        cache_take_records(c);
+        cache_release_consumed(c);
+        cache_slots_reclaim(&c->slots);
+        report_broken(c);
+        struct cache_job job;
+        uint64_t timeout_ns;
+        if (cache_next_job(c, &job, &timeout_ns)) {
+            run_job(c, &job);
+            continue;
+        }
+        pthread_mutex_unlock(&c->lock);
+        cache_wait_sleep(&c->wait, timeout_ns);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* What the arena is cut into. */
+struct cache_shape {
+    uint64_t slot_bytes;
+    uint32_t n_slots, n_segments;
+    uint64_t total; /* segments that there are */
+};
+
+static enum error_code shape_of(const struct pool_map *map, const struct device_spec *device,
+                                struct cache_shape *out, struct error *e)
+{
+    struct cache_shape s = {0};
+    for (uint32_t i = 0; i < map->header->n_layers; i++) {
+        const struct pool_slabs *slabs = &map->slabs[i];
+        if (!slabs->n_experts)
+            continue;
+        s.total += (uint64_t)slabs->n_experts * slabs->n_segments;
+        if (slabs->segment_bytes > s.slot_bytes)
+            s.slot_bytes = slabs->segment_bytes;
+        if (slabs->n_segments > s.n_segments)
+            s.n_segments = slabs->n_segments;
+    }
+    if (s.total == 0)
+        return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
+    s.slot_bytes = round_up(s.slot_bytes, 64);
+    uint64_t bytes = device_arena_bytes(device, map->header->expert_bytes);
+    uint64_t n = bytes / s.slot_bytes;
+    if (n == 0)
+        return error_set(e, ERROR_USAGE,
+                         "the device's %" PRIu64
+                         " bytes hold no segment of an expert, which has %" PRIu64
+                         ": give it more (vram=)",
+                         bytes, s.slot_bytes);
+    n = n < s.total ? n : s.total; /* more would stay empty */
+    if (n > UINT32_MAX)
+        return error_set(e, ERROR_LIMIT, "%" PRIu64 " slots are more than can be numbered", n);
+    s.n_slots = (uint32_t)n;
+    *out = s;
+    return ERROR_OK;
+}
+
+/* Slots that are kept free, so that a load starts at once instead of waiting for a victim's grace: what a token's
+ * experts of a layer may need, yet an eighth of all at most. None where everything fits. */
+static uint32_t reserve_of(const struct pool_map *map, const struct cache_shape *s)
+{
+    if (s->n_slots >= s->total)
+        return 0;
+    uint32_t most = s->n_slots / 8;
+    uint32_t layer = map->params.router.n_used * s->n_segments;
+    return layer < most ? layer : most;
+}
+
+static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind)
+{
+    uint8_t *layer_segments = calloc(c->table.n_layers, 1);
+    if (!layer_segments)
+        return NULL;
+    uint32_t first = c->table.n_layers;
+    for (uint32_t i = c->table.n_layers; i-- > 0;) {
+        layer_segments[i] = (uint8_t)cache_slabs(c, i)->n_segments;
+        if (cache_slabs(c, i)->n_experts)
+            first = i;
+    }
+    struct sched_cache_shape shape = {
+        .n_layers = c->table.n_layers,
+        .n_experts = c->table.n_experts,
+        .n_segments = c->table.n_segments,
+        .layer_segments = layer_segments,
+        .first_layer = first,
+        .n_used = c->map.params.router.n_used,
+        .capacity = c->slots.n - c->reserve,
+    };
+    struct sched_cache_options options = {0};
+    struct sched_cache *policy = sched_cache_new(kind, &shape, &options);
+    free(layer_segments);
+    return policy;
+}
+
+static void use_policy(struct cache *c, struct sched_cache *policy)
+{
+    sched_cache_free(c->policy);
+    c->policy = policy;
+    c->keeps_loads = sched_cache_keeps_loads(policy);
+    c->wishing = false;
+    for (uint32_t layer = 0; layer < c->table.n_layers; layer++)
+        for (uint32_t i = 0; i < cache_slabs(c, layer)->n_experts; i++) {
+            if (c->keeps_loads)
+                cache_expert_at(c, layer, i)->transient = 0;
+            cache_tell_policy(c, layer, i);
+        }
+}
+
+enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind, struct error *e)
+{
+    struct sched_cache *policy = new_policy(c, kind); /* reads what never changes */
+    if (!policy)
+        return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
+                         sched_cache_name(kind));
+    pthread_mutex_lock(&c->lock);
+    use_policy(c, policy);
+    pthread_mutex_unlock(&c->lock);
+    doorbell_ring(&c->bell);
+    return ERROR_OK;
+}
+
+static enum error_code make_arena(struct cache *c, const struct cache_shape *s, struct error *e)
+{
+    uint64_t bytes;
+    if (!checked_mul(s->n_slots, s->slot_bytes, &bytes) || bytes > SIZE_MAX)
+        return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
+    enum error_code code = shm_create("moed-arena", bytes, &c->arena, e);
+    if (!code)
+        code = cache_slots_init(&c->slots, c->arena.base, s->slot_bytes, s->n_slots, e);
+    return code ? code : shm_seal_writes(&c->arena, e);
+}
+
+static enum error_code make_table(struct cache *c, const struct cache_shape *s, struct error *e)
+{
+    uint32_t n_layers = c->map.header->n_layers, n_experts = c->map.params.router.n_experts;
+    size_t bytes = residency_bytes(n_layers, n_experts, s->n_segments);
+    enum error_code code = shm_create("moed-residency", bytes, &c->residency, e);
+    if (code)
+        return code;
+    residency_init(c->residency.base, n_layers, n_experts, s->n_segments, s->slot_bytes, s->n_slots,
+                   c->map.header->generation);
+    ((struct residency_header *)c->residency.base)->n_spare = c->reserve;
+    code = residency_attach(&c->table, c->residency.base, bytes, e);
+    if (code)
+        return code;
+    c->experts = calloc((size_t)n_layers * n_experts, sizeof *c->experts);
+    if (!c->experts)
+        return error_set(e, ERROR_MEMORY, "no memory for the table of experts");
+    return shm_seal_writes(&c->residency, e); /* this mapping stays writable, no other can be */
+}
+
+static enum error_code make(struct cache *c, struct error *e)
+{
+    struct cache_shape shape = {0};
+    enum error_code code = shape_of(&c->map, &c->options.device, &shape, e);
+    if (code)
+        return code;
+    c->reserve = reserve_of(&c->map, &shape);
+    code = device_link_new(&c->options.device, &c->link, e);
+    if (!code)
+        code = make_arena(c, &shape, e);
+    if (!code)
+        code = make_table(c, &shape, e);
+    if (code)
+        return code;
+    struct sched_cache *policy = new_policy(c, c->options.cache);
+    if (!policy)
+        return error_set(e, ERROR_MEMORY, "no memory for the cache policy");
+    use_policy(c, policy);
+    c->started_ns = clock_ns();
+    int failed = pthread_create(&c->thread, NULL, copy_thread, c);
+    if (failed)
+        return error_set(e, ERROR_MEMORY, "cannot start the thread memd/copy: error %d", failed);
+    c->has_thread = true;
+    return ERROR_OK;
+}
+
+enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
+                          const struct cache_counters *counters, struct cache **out,
+                          struct error *e)
+{
+    struct cache *c = aligned_alloc(_Alignof(struct cache), sizeof *c);
+    if (!c)
+        return error_set(e, ERROR_MEMORY, "no memory for the expert cache");
+    *c = (struct cache){.map = *map, .options = *options, .counters = *counters};
+    c->arena.fd = c->residency.fd = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    enum error_code code = make(c, e);
+    if (code) {
+        cache_free(c);
+        return code;
+    }
+    log_info("cache: %" PRIu32 " slots of %" PRIu64 " bytes, %" PRIu32
+             " of them kept free for loads",
+             c->slots.n, c->slots.slot_bytes, c->reserve);
+    *out = c;
+    return ERROR_OK;
+}
+
+void cache_free(struct cache *c)
+{
+    if (!c)
+        return;
+    if (c->has_thread) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_mutex_unlock(&c->lock);
+        doorbell_ring(&c->bell);
+        pthread_join(c->thread, NULL);
+        for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+            c->workers[i].leaving = c->workers[i].present;
+        cache_forget_leaving(c);
+    }
+    sched_cache_free(c->policy);
+    free(c->experts);
+    cache_slots_fini(&c->slots);
+    shm_close(&c->residency);
+    shm_close(&c->arena);
+    device_link_free(c->link);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+const struct shm *cache_arena(const struct cache *c)
+{
+    return &c->arena;
+}
+
+const struct shm *cache_residency(const struct cache *c)
+{
+    return &c->residency;
+}
+
+void cache_state(struct cache *c, struct cache_state *out)
+{
+    pthread_mutex_lock(&c->lock);
+    assert(cache_slots_add_up(&c->slots));
+    const uint32_t *counts = c->slots.counts;
+    *out = (struct cache_state){
+        .slots = c->slots.n,
+        .free = counts[SLOT_FREE],
+        .resident = counts[SLOT_RESIDENT],
+        .filling = counts[SLOT_FILLING],
+        .retired = counts[SLOT_RETIRED],
+        .slot_bytes = c->slots.slot_bytes,
+        .link_bytes = device_link_bytes(c->link),
+        .link_busy_ns = device_link_busy_ns(c->link),
+        .since_ns = clock_ns() - c->started_ns,
+    };
+    pthread_mutex_unlock(&c->lock);
+}

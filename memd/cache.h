@@ -1,0 +1,74 @@
+/* The expert cache: the device's arena, who lies where in it, and the copy engine that moves segments from the host pool.
+ *
+ * One thread, `memd/copy`, owns every decision and every write of the residency table. It takes the workers' records
+ * (ipc/cache_channel.h), tells them to the cache policy (sched/cache.h), and copies one segment at a time over the
+ * link: the oldest on-demand load first, else what the policy wants, else the most probable prediction. So a load that
+ * is asked for waits for one segment at most. Loads of the same segment are one copy. A prediction of a layer that its
+ * worker has passed is dropped.
+ *
+ * A slot is free, or holds a resident segment, or is being filled, or is retired: taken out of the table and waiting until
+ * no worker can still read it (cache_slots.h). Free, resident, filling and retired slots are all slots, always.
+ */
+#ifndef MOED_MEMD_CACHE_H
+#define MOED_MEMD_CACHE_H
+
+#include "device/device.h"
+#include "ipc/residency.h"
+#include "ipc/shm.h"
+#include "metrics/metrics.h"
+#include "model/pool_map.h"
+#include "sched/policy.h"
+
+struct cache;
+
+struct cache_counters {               /* NULL members are not counted */
+    struct counter *demanded_bytes;   /* copied because a worker waits for them */
+    struct counter *prefetched_bytes; /* copied on a prediction or by the policy */
+    struct counter *wasted_bytes;     /* copied and given up without having been used */
+    struct counter *merged,
+        *dropped; /* loads that were under way already; predictions that came too late */
+    struct counter *evictions;
+    struct histogram *queue_seconds, *copy_seconds;
+};
+
+struct cache_options {
+    struct device_spec device;
+    const struct sched_policy *policy;
+    enum sched_cache_kind cache; /* the policy's, or another in its place */
+    /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
+     * vain for its loads until its lease ends. */
+    void (*worker_broken)(void *arg, uint64_t key);
+    void *worker_broken_arg;
+};
+
+/* map: the sealed pool. Makes the arena (poisoned) and the residency table, and starts the thread. ERROR_USAGE where the
+ * arena holds less than one segment. Only for a device with memory of its own. */
+enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
+                          const struct cache_counters *counters, struct cache **out,
+                          struct error *e);
+void cache_free(struct cache *c); /* takes NULL; stops the thread */
+
+/* To be lent to workers. The arena is mapped read-only by others. */
+const struct shm *cache_arena(const struct cache *c);
+const struct shm *cache_residency(const struct cache *c);
+
+/* A worker offered its region, mapped writable (taken over: closed when the worker is removed, and on failure). key: the
+ * lease's number. The worker may read the arena from now on. ERROR_LIMIT where there are too many. */
+enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm *region,
+                                 struct error *e);
+/* The kernel says that it has gone: its epoch, its pins and its requests are forgotten, by the engine's thread, when the
+ * segment under way is copied. */
+void cache_remove_worker(struct cache *c, uint64_t key);
+
+/* Another cache policy while serving: what is resident stays and is judged by the new one. */
+enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind, struct error *e);
+
+struct cache_state {
+    uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */
+    uint64_t slot_bytes;
+    uint64_t link_bytes, link_busy_ns,
+        since_ns; /* since_ns: of the cache's life, in which these were counted */
+};
+void cache_state(struct cache *c, struct cache_state *out);
+
+#endif

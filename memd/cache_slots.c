@@ -1,0 +1,169 @@
+/* Slots and their grace; see cache_slots.h. The protocol between memd and the readers is modelled in
+ * tests/model/slots.pml:
+ *
+ *     memd                                   reader
+ *     M1 word = fewer segments  (seq_cst)    R1 epoch = odd             (seq_cst)
+ *     M2 seen = epoch           (seq_cst)    R2 reads word, slot number (seq_cst, acquire)
+ *     M3 until seen is even or               R3 reads the slot
+ *        epoch != seen          (seq_cst)    R4 epoch = even            (seq_cst)
+ *     M4 writes the slot
+ *
+ * M1, M2, R1 and R2 have one total order. If M2 reads an epoch from before R1, then M1 comes before R2, and the
+ * reader finds the smaller count: it does not read the slot. Else M2 saw the reader's odd epoch, and M3 waits for R4 or
+ * a later store of the same reader. R4 releases what R3 did, and the load that ends M3 (or, for an even epoch, M2
+ * itself) acquires it: so M4 comes after R3.
+ *
+ * Invariants:
+ * 1. Every slot is in one state; counts[] says how many are in each; free[] and retired[] list theirs.
+ * 2. A slot is written (poisoned, or filled by the link) only while it is free or being filled.
+ * 3. waiting[slot] has no bit of a reader that is not there, and is 0 for slots that are not retired.
+ */
+#include "cache_slots.h"
+
+#include "device/device.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t slot_bytes,
+                                 uint32_t n, struct error *e)
+{
+    struct cache_slots slots = {.memory = memory, .slot_bytes = slot_bytes, .n = n};
+    slots.states = calloc(n, sizeof *slots.states); /* SLOT_FREE */
+    slots.free = calloc(n, sizeof *slots.free);
+    slots.retired = calloc(n, sizeof *slots.retired);
+    slots.waiting = calloc(n, sizeof *slots.waiting);
+    slots.seen = calloc((size_t)n * CACHE_MAX_READERS, sizeof *slots.seen);
+    if (!slots.states || !slots.free || !slots.retired || !slots.waiting || !slots.seen) {
+        cache_slots_fini(&slots);
+        return error_set(e, ERROR_MEMORY, "no memory for the table of %u slots", n);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        slots.free[i] = n - 1 - i; /* the lowest goes first */
+    slots.counts[SLOT_FREE] = n;
+    device_poison(memory, n * slot_bytes);
+    *s = slots;
+    return ERROR_OK;
+}
+
+void cache_slots_fini(struct cache_slots *s)
+{
+    free(s->states);
+    free(s->free);
+    free(s->retired);
+    free(s->waiting);
+    free(s->seen);
+    *s = (struct cache_slots){0};
+}
+
+int cache_slots_add_reader(struct cache_slots *s, _Atomic uint64_t *epoch)
+{
+    for (int r = 0; r < CACHE_MAX_READERS; r++)
+        if (!s->epochs[r]) {
+            s->epochs[r] = epoch;
+            return r;
+        }
+    return -1;
+}
+
+void cache_slots_remove_reader(struct cache_slots *s, int reader)
+{
+    s->epochs[reader] = NULL;
+    for (uint32_t i = 0; i < s->counts[SLOT_RETIRED]; i++)
+        s->waiting[s->retired[i]] &= ~(1u << reader);
+}
+
+static void move(struct cache_slots *s, uint32_t slot, enum slot_state from, enum slot_state to)
+{
+    assert(slot < s->n && s->states[slot] == from);
+    s->states[slot] = (uint8_t)to;
+    s->counts[from]--;
+    s->counts[to]++;
+}
+
+bool cache_slots_take(struct cache_slots *s, uint32_t *slot)
+{
+    if (s->counts[SLOT_FREE] == 0)
+        return false;
+    *slot = s->free[s->counts[SLOT_FREE] - 1];
+    move(s, *slot, SLOT_FREE, SLOT_FILLING);
+    return true;
+}
+
+void cache_slots_filled(struct cache_slots *s, uint32_t slot)
+{
+    move(s, slot, SLOT_FILLING, SLOT_RESIDENT);
+}
+
+void cache_slots_retire(struct cache_slots *s, uint32_t slot)
+{
+    uint64_t *seen = s->seen + (size_t)slot * CACHE_MAX_READERS;
+    uint32_t waiting = 0;
+    for (int r = 0; r < CACHE_MAX_READERS; r++) {
+        if (!s->epochs[r])
+            continue;
+        seen[r] = atomic_load(s->epochs[r]); /* M2 */
+        if (seen[r] & 1)
+            waiting |= 1u << r;
+    }
+    s->waiting[slot] = waiting;
+    s->retired[s->counts[SLOT_RETIRED]] = slot;
+    move(s, slot, SLOT_RESIDENT, SLOT_RETIRED);
+}
+
+/* M3, once: no reader is left that may read the slot. */
+static bool grace_is_over(struct cache_slots *s, uint32_t slot)
+{
+    const uint64_t *seen = s->seen + (size_t)slot * CACHE_MAX_READERS;
+    for (uint32_t left = s->waiting[slot]; left; left &= left - 1) {
+        int r = __builtin_ctz(left);
+        if (atomic_load(s->epochs[r]) != seen[r])
+            s->waiting[slot] &= ~(1u << r);
+    }
+    return s->waiting[slot] == 0;
+}
+
+uint32_t cache_slots_reclaim(struct cache_slots *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = s->counts[SLOT_RETIRED]; i-- > 0;) {
+        uint32_t slot = s->retired[i];
+        if (!grace_is_over(s, slot))
+            continue;
+        s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
+        s->free[s->counts[SLOT_FREE]] = slot;
+        move(s, slot, SLOT_RETIRED, SLOT_FREE);
+        device_poison(s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
+        n++;
+    }
+    return n;
+}
+
+bool cache_slots_add_up(const struct cache_slots *s)
+{
+    uint32_t counts[SLOT_STATES] = {0};
+    for (uint32_t i = 0; i < s->n; i++) {
+        counts[s->states[i]]++;
+        if (s->states[i] != SLOT_RETIRED && s->waiting[i])
+            return false;
+    }
+    if (memcmp(counts, s->counts, sizeof counts) != 0)
+        return false;
+    /* As many entries as there are slots of the state, each of that state; twice the same would leave one out. */
+    uint64_t listed = 0, expected = 0;
+    for (uint32_t i = 0; i < counts[SLOT_FREE]; i++) {
+        if (s->states[s->free[i]] != SLOT_FREE)
+            return false;
+        listed += s->free[i];
+    }
+    for (uint32_t i = 0; i < counts[SLOT_RETIRED]; i++) {
+        if (s->states[s->retired[i]] != SLOT_RETIRED)
+            return false;
+        listed += s->retired[i];
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->states[i] == SLOT_FREE || s->states[i] == SLOT_RETIRED)
+            expected += i;
+    return listed == expected;
+}

@@ -1,0 +1,54 @@
+/* The slots of the device's arena: which are free, being filled, resident or retired, and when a retired one may be
+ * used again. Knows nothing of experts. One thread at a time (the cache's lock).
+ *
+ *     free --take--> filling --filled--> resident --retire--> retired --reclaim--> free
+ *
+ * A reader is an attached worker, known by its epoch (ipc/cache_channel.h). A free slot holds poison, and so does one
+ * that is being filled until the copy is made.
+ */
+#ifndef MOED_MEMD_CACHE_SLOTS_H
+#define MOED_MEMD_CACHE_SLOTS_H
+
+#include "base/error.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CACHE_MAX_READERS = 32 };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_RESIDENT, SLOT_RETIRED, SLOT_STATES };
+
+struct cache_slots {
+    uint8_t *memory; /* borrowed */
+    uint64_t slot_bytes;
+    uint32_t n;
+    uint32_t counts[SLOT_STATES];
+    uint8_t *states;   /* [n] */
+    uint32_t *free;    /* [n], the first counts[SLOT_FREE] */
+    uint32_t *retired; /* [n], the first counts[SLOT_RETIRED], in any order */
+    uint32_t *waiting; /* [n] bit r: the slot is retired and reader r may still read it */
+    uint64_t *seen;    /* [n][CACHE_MAX_READERS] the epoch of each when it was retired */
+    _Atomic uint64_t *epochs[CACHE_MAX_READERS]; /* borrowed; NULL: no such reader */
+};
+
+/* n slots of slot_bytes, all free: the memory is poisoned. */
+enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t slot_bytes,
+                                 uint32_t n, struct error *e);
+void cache_slots_fini(struct cache_slots *s); /* takes a zeroed one */
+
+/* The reader's number, or -1 where there are CACHE_MAX_READERS. It has read nothing yet. */
+int cache_slots_add_reader(struct cache_slots *s, _Atomic uint64_t *epoch);
+/* It reads no more, by the kernel's word. */
+void cache_slots_remove_reader(struct cache_slots *s, int reader);
+
+bool cache_slots_take(struct cache_slots *s, uint32_t *slot); /* false: none is free */
+void cache_slots_filled(struct cache_slots *s, uint32_t slot);
+/* Call after the residency word that took the slot out of the table is stored. */
+void cache_slots_retire(struct cache_slots *s, uint32_t slot);
+/* Free (and poison) the retired slots that no reader can still read; how many. */
+uint32_t cache_slots_reclaim(struct cache_slots *s);
+
+/* The counts, lists and states agree: every slot is in exactly one state. For tests and assertions. */
+bool cache_slots_add_up(const struct cache_slots *s);
+
+#endif

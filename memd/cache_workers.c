@@ -1,0 +1,234 @@
+/* The cache's workers: attaching, what they write, leaving; see cache_internal.h.
+ *
+ * What a worker writes is input. Its records are copied out of the ring and every number is checked; one that makes no
+ * sense ends its asking: it is marked broken, its loads and pins are forgotten, its ring is not read again. Its epoch
+ * counts until the kernel says that it is gone, for it may be reading still. `consumed` and `place` are taken as they
+ * come: whatever they say harms nobody but the worker's own loads.
+ */
+#include "cache_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A worker's records are taken at most so many at once: one that writes as fast as they are read stops nobody. */
+enum { RECORDS_AT_ONCE = CACHE_RING_RECORDS };
+
+static enum error_code attach(struct cache *c, struct cache_worker *w, struct error *e)
+{
+    enum error_code code = cache_channel_attach(&w->channel, w->region.base, w->region.bytes, e);
+    if (code)
+        return code;
+    if (w->channel.header->pool_generation != c->map.header->generation)
+        return error_set(e, ERROR_PROTOCOL,
+                         "cache channel: it belongs to another load of the pool");
+    w->queue = calloc(1, sizeof *w->queue);
+    if (!w->queue)
+        return error_set(e, ERROR_MEMORY, "no memory for a worker's queue of loads");
+    return ERROR_OK;
+}
+
+enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm *region,
+                                 struct error *e)
+{
+    struct cache_worker new = {.present = true, .key = key, .region = *region};
+    enum error_code code = attach(c, &new, e);
+    if (code)
+        goto close_region;
+    pthread_mutex_lock(&c->lock);
+    new.reader = cache_slots_add_reader(&c->slots, &new.channel.header->epoch);
+    if (new.reader < 0)
+        code = error_set(e, ERROR_LIMIT, "the cache serves %d workers already", CACHE_MAX_WORKERS);
+    else
+        c->workers[new.reader] = new; /* as many places as readers */
+    pthread_mutex_unlock(&c->lock);
+    if (code)
+        goto free_queue;
+    doorbell_ring(&c->bell);
+    return ERROR_OK;
+
+free_queue:
+    free(new.queue);
+close_region:
+    shm_close(&new.region);
+    return code;
+}
+
+void cache_remove_worker(struct cache *c, uint64_t key)
+{
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        if (c->workers[i].present && c->workers[i].key == key)
+            c->workers[i].leaving = true;
+    pthread_mutex_unlock(&c->lock);
+    doorbell_ring(&c->bell);
+}
+
+static void unpin(struct cache *c, const struct cache_load *l)
+{
+    struct cache_expert *x = cache_expert_at(c, l->layer, l->expert);
+    x->pins--;
+    cache_settle(c, l->layer, l->expert);
+}
+
+/* The worker is done with its oldest load, served or not. */
+static void forget_oldest(struct cache *c, struct cache_worker *w)
+{
+    struct cache_queue *q = w->queue;
+    const struct cache_load *l = cache_queue_load(q, ++q->consumed);
+    struct cache_expert *x = cache_expert_at(c, l->layer, l->expert);
+    if (q->consumed <= q->served) {
+        if (x->used < l->prefix && l->prefix <= x->resident)
+            x->used = l->prefix;
+        unpin(c, l);
+        return;
+    }
+    q->served = q->consumed; /* it was given up before it was served */
+    x->queued--;
+    if (c->serving == w) {
+        c->serving = NULL;
+        unpin(c, l);
+    } else {
+        cache_settle(c, l->layer, l->expert);
+    }
+}
+
+static void forget_requests(struct cache *c, struct cache_worker *w)
+{
+    while (w->queue->consumed < w->queue->taken)
+        forget_oldest(c, w);
+    w->queue->n_predictions = 0;
+}
+
+void cache_release_consumed(struct cache *c)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &c->workers[i];
+        if (!w->present || w->broken)
+            continue;
+        /* pairs with the worker's store: what it read of the load's segments is read */
+        uint64_t consumed = atomic_load(&w->channel.header->consumed);
+        while (w->queue->consumed < w->queue->taken && w->queue->consumed < consumed)
+            forget_oldest(c, w);
+    }
+}
+
+void cache_forget_leaving(struct cache *c)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &c->workers[i];
+        if (!w->present || !w->leaving)
+            continue;
+        forget_requests(c, w);
+        cache_slots_remove_reader(&c->slots, w->reader);
+        shm_close(&w->region);
+        free(w->queue);
+        *w = (struct cache_worker){0};
+    }
+}
+
+/* NULL, or what is wrong with it. */
+static const char *check_record(const struct cache *c, const struct cache_record *r)
+{
+    if (r->kind != CACHE_ROUTED && r->kind != CACHE_LOAD && r->kind != CACHE_PREDICTED)
+        return "a record of an unknown kind";
+    if (r->n_entries > CACHE_RECORD_ENTRIES)
+        return "a record of more entries than it holds";
+    if (r->layer >= c->table.n_layers)
+        return "a layer that the model does not have";
+    const struct pool_slabs *s = cache_slabs(c, r->layer);
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        if (r->entries[i].expert >= s->n_experts)
+            return "an expert that its layer does not have";
+        if (r->kind == CACHE_LOAD &&
+            (r->entries[i].value == 0 || r->entries[i].value > s->n_segments))
+            return "a load of more segments than the expert has, or of none";
+    }
+    return NULL;
+}
+
+static void take_routed(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+{
+    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        experts[i] = r->entries[i].expert;
+        workloads[i] = r->entries[i].value;
+        struct cache_expert *x = cache_expert_at(c, r->layer, experts[i]);
+        x->used = x->resident;
+    }
+    /* Workers count their own steps; the policy sees one count, of all. */
+    if (r->step != w->step) {
+        w->step = r->step;
+        c->step++;
+    }
+    if (r->n_entries)
+        sched_cache_routed(c->policy, c->step, r->layer, experts, workloads, r->n_entries);
+}
+
+static void take_loads(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+{
+    uint64_t now = clock_ns();
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        uint32_t prefix = r->entries[i].value;
+        if (prefix > c->slots.n) /* more will never be there at once */
+            prefix = c->slots.n;
+        struct cache_load l = {r->layer, r->entries[i].expert, (uint8_t)prefix, false, now};
+        struct cache_expert *x = cache_expert_at(c, l.layer, l.expert);
+        if (x->resident < prefix && (x->queued || x->filling))
+            cache_count(c->counters.merged, 1);
+        x->queued++;
+        cache_queue_push(w->queue, &l);
+    }
+}
+
+static void take_predictions(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+{
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        struct cache_prediction p = {r->step << 16 | r->layer, r->layer, r->entries[i].expert,
+                                     r->entries[i].value};
+        if (cache_queue_predict(w->queue, &p))
+            cache_count(c->counters.dropped, 1);
+    }
+}
+
+static void take_record(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+{
+    if (r->kind == CACHE_ROUTED)
+        take_routed(c, w, r);
+    else if (r->kind == CACHE_LOAD)
+        take_loads(c, w, r);
+    else
+        take_predictions(c, w, r);
+}
+
+static void give_up_on(struct cache *c, struct cache_worker *w, const char *what)
+{
+    log_warn("cache: the worker of lease %" PRIu64 " wrote %s: it is served no more", w->key, what);
+    w->broken = true;
+    forget_requests(c, w);
+}
+
+void cache_take_records(struct cache *c)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &c->workers[i];
+        if (!w->present || w->broken || w->leaving)
+            continue;
+        for (int n = 0; n < RECORDS_AT_ONCE; n++) {
+            if (!cache_queue_has_room(w->queue, CACHE_RECORD_ENTRIES))
+                break; /* the rest waits in the ring until loads are consumed */
+            struct cache_record r;
+            int got = ring_pop(&w->channel.requests, &r);
+            const char *what = got < 0 ? "nonsense into its ring's indices"
+                               : got   ? check_record(c, &r)
+                                       : NULL;
+            if (what)
+                give_up_on(c, w, what);
+            if (what || got == 0)
+                break;
+            take_record(c, w, &r);
+        }
+    }
+}

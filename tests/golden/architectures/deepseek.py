@@ -1,0 +1,197 @@
+"""DeepSeek-MoE (deepseek) and DeepSeek-V2, V3 with their relatives (deepseek2).
+
+deepseek2 keeps one latent vector and one rotated key a position for all heads. Converters split the
+matrix that expands the latent vector and store the key's part transposed, count one key-value head
+of the cached row's size and write the heads' real sizes as key_length_mla and value_length_mla.
+Files from before that have the matrix whole and the real sizes.
+"""
+
+import numpy as np
+import transformers
+from gguf import ExpertGatingFuncType, RopeScalingType
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
+
+from .base import Architecture, bias, interleave_halves, matrix, norm
+
+LATENT_EPS = 1e-6  # of the norms of latent vectors, whatever the model's other norms have
+FFN_NAMES = ("gate", "up", "down")
+
+
+class DeepseekFfn(Architecture):
+    """Leading dense layers and a shared expert without a gate."""
+
+    layer_names = (
+        Architecture.layer_names
+        | {f"ffn_{n}.weight": f"mlp.{n}_proj.weight" for n in FFN_NAMES}
+        | {f"ffn_{n}_shexp.weight": f"mlp.shared_experts.{n}_proj.weight" for n in FFN_NAMES}
+    )
+
+    def own_keys(self, spec, writer):
+        writer.add_leading_dense_block_count(spec.dense_layers)
+        writer.add_expert_feed_forward_length(spec.width)
+        writer.add_expert_shared_count(spec.shared_count)
+        writer.add_expert_weights_scale(spec.router.scale)
+
+    def ffn_config(self, spec):
+        return dict(
+            intermediate_size=spec.dense_width,
+            moe_intermediate_size=spec.width,
+            n_routed_experts=spec.experts,
+            n_shared_experts=spec.shared_count,
+            first_k_dense_replace=spec.dense_layers,
+            routed_scaling_factor=spec.router.scale,
+            norm_topk_prob=spec.router.normalise,
+        )
+
+
+class Deepseek(DeepseekFfn):
+    """DeepSeek-MoE-16B, which transformers has not as such: Llama's attention and V2's experts."""
+
+    def own_keys(self, spec, writer):
+        super().own_keys(spec, writer)
+        writer.add_rope_scaling_type(RopeScalingType.NONE)
+
+    def file_tensors(self, spec, tensors):
+        result = {}
+        for name, (stored, kind) in tensors.items():
+            if name.endswith(("attn_q.weight", "attn_k.weight")):
+                heads = spec.heads if "attn_q" in name else spec.kv_heads
+                stored = interleave_halves(stored, heads)
+            result[name] = stored, kind
+        return result
+
+    def empty_model(self, spec):
+        common = self.common_config(spec)
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(intermediate_size=spec.dense_width, head_dim=spec.head_dim, **common)
+        )
+        experts = transformers.DeepseekV2Config(**common, **self.ffn_config(spec))
+        for layer in model.model.layers[spec.dense_layers :]:
+            layer.mlp = DeepseekV2Moe(experts)
+        return model
+
+
+class Deepseek2(DeepseekFfn):
+    layer_names = DeepseekFfn.layer_names | {
+        "attn_q_a.weight": "self_attn.q_a_proj.weight",
+        "attn_q_a_norm.weight": "self_attn.q_a_layernorm.weight",
+        "attn_q_b.weight": "self_attn.q_b_proj.weight",
+        "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
+        "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
+        "attn_kv_b.weight": "self_attn.kv_b_proj.weight",
+        "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
+    }
+
+    def attention_tensors(self, spec, block):
+        d, latent = spec.d_model, spec.latent
+        q = spec.heads * (latent.plain + latent.rotated)
+        if latent.q_rank:
+            yield matrix(block + "attn_q_a.weight", (latent.q_rank, d))
+            yield norm(block + "attn_q_a_norm.weight", latent.q_rank)
+            yield matrix(block + "attn_q_b.weight", (q, latent.q_rank), 1.3)
+        else:
+            yield matrix(block + "attn_q.weight", (q, d), 1.3)
+        yield matrix(block + "attn_kv_a_mqa.weight", (latent.kv_rank + latent.rotated, d), 1.3)
+        yield norm(block + "attn_kv_a_norm.weight", latent.kv_rank)
+        if latent.unsplit:
+            expanded = spec.heads * (latent.plain + latent.value)
+            yield matrix(block + "attn_kv_b.weight", (expanded, latent.kv_rank), 1.3)
+        else:
+            rank = latent.kv_rank
+            keys, values = (spec.heads, rank, latent.plain), (spec.heads, latent.value, rank)
+            yield block + "attn_k_b.weight", keys, "matrix", 1.3 / np.sqrt(rank)
+            yield matrix(block + "attn_v_b.weight", values, 1.3)
+        yield matrix(block + "attn_output.weight", (d, spec.heads * latent.value))
+
+    def router_tensors(self, spec, block):
+        yield from super().router_tensors(spec, block)
+        if spec.router.bias:
+            yield bias(block + "exp_probs_b.bias", (spec.experts,), 0.2)
+
+    def adjust(self, spec, values, rng):
+        """Small latent vectors where the file's eps is not theirs, so that it shows which is used."""
+        for name, rows in values.items():
+            if name.endswith("attn_kv_a_mqa.weight") and spec.eps != LATENT_EPS:
+                rows[: spec.latent.kv_rank] *= 0.05
+
+    def keys(self, spec, writer):
+        super().keys(spec, writer)
+        if spec.rope.kind == "yarn":
+            writer.add_rope_scaling_type(RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(spec.rope.factor)
+            writer.add_rope_scaling_orig_ctx_len(spec.rope.original_context)
+            writer.add_rope_scaling_yarn_log_mul(0.1 * spec.rope.mscale_all_dim)
+
+    def head_size_keys(self, spec, writer):
+        latent = spec.latent
+        if latent.q_rank:
+            writer.add_q_lora_rank(latent.q_rank)
+        writer.add_kv_lora_rank(latent.kv_rank)
+        if latent.unsplit:
+            writer.add_key_length(latent.plain + latent.rotated)
+            writer.add_value_length(latent.value)
+            return
+        writer.add_key_length(latent.kv_rank + latent.rotated)
+        writer.add_value_length(latent.kv_rank)
+        writer.add_key_length_mla(latent.plain + latent.rotated)
+        writer.add_value_length_mla(latent.value)
+
+    def own_keys(self, spec, writer):
+        super().own_keys(spec, writer)
+        router = spec.router
+        kind = ExpertGatingFuncType.SIGMOID if router.sigmoid else ExpertGatingFuncType.SOFTMAX
+        writer.add_expert_gating_func(kind)
+        writer.add_expert_weights_norm(router.normalise)
+        if router.groups:
+            writer.add_expert_group_count(router.groups)
+            writer.add_expert_group_used_count(router.groups_used)
+
+    def state(self, spec, exact):
+        state = super().state(spec, exact)
+        for layer in range(spec.layers):
+            parts = [exact.get(f"blk.{layer}.attn_{n}_b.weight") for n in "kv"]
+            if parts[0] is not None:
+                expanded = np.concatenate([parts[0].swapaxes(1, 2), parts[1]], axis=1)
+                name = f"model.layers.{layer}.self_attn.kv_b_proj.weight"
+                state[name] = expanded.reshape(-1, spec.latent.kv_rank)
+        return state
+
+    def rope_parameters(self, spec):
+        rope = spec.rope
+        if rope.kind == "default":
+            return super().rope_parameters(spec)
+        return {
+            "rope_type": "yarn",
+            "rope_theta": rope.base,
+            "factor": rope.factor,
+            "mscale": rope.mscale_all_dim,
+            "mscale_all_dim": rope.mscale_all_dim,
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "original_max_position_embeddings": rope.original_context,
+        }
+
+    def empty_model(self, spec):
+        """V3's code where the gate is a sigmoid, V2's else: they rank groups differently."""
+        latent, router = spec.latent, spec.router
+        common = self.common_config(spec) | {"num_key_value_heads": spec.heads}
+        sizes = dict(
+            kv_lora_rank=latent.kv_rank,
+            q_lora_rank=latent.q_rank or None,
+            qk_nope_head_dim=latent.plain,
+            qk_rope_head_dim=latent.rotated,
+            v_head_dim=latent.value,
+        ) | self.ffn_config(spec)
+        if router.sigmoid:
+            groups = {"n_group": router.groups or 1, "topk_group": router.groups_used or 1}
+            config = transformers.DeepseekV3Config(**common, **sizes, **groups)
+            return transformers.DeepseekV3ForCausalLM(config)
+        groups = {"topk_method": "greedy"}
+        if router.groups:
+            groups = {
+                "topk_method": "group_limited_greedy",
+                "n_group": router.groups,
+                "topk_group": router.groups_used,
+            }
+        config = transformers.DeepseekV2Config(**common, **sizes, **groups)
+        return transformers.DeepseekV2ForCausalLM(config)

@@ -1,0 +1,116 @@
+"""The golden models: one for each architecture's peculiarities and one for each tensor type."""
+
+from gguf import GGMLQuantizationType as Type
+
+from .spec import CONTEXT, Latent, Rope, Router, Spec
+
+
+def quantised(kind, seed, **changes):
+    """A one-layer qwen3moe of a tensor type; wide margins, for kernels round activations."""
+    small = {"d_model": 64, "width": 64, "head_dim": 32, "experts": 4}
+    shape = {"heads": 4, "kv_heads": 2, "experts_used": 2, "layers": 1, "tied": True}
+    margins = {"router_margin": 0.05, "greedy_margin": 0.05}
+    return Spec(f"quant-{kind.name}", "qwen3moe", seed, type=kind, **(small | shape | margins | changes))
+
+
+def phimoe(name, seed, original_context):
+    """Both experts of a token often have a rival within the 2 % of the sparse mixer."""
+    rope = Rope("longrope", base=1e4, original_context=original_context)
+    sizes = {"width": 24, "experts": 9, "experts_used": 2, "eps": 1e-5}
+    return Spec(name, "phimoe", seed, 32, 4, 2, 8, rope=rope, router_margin=5e-4, **sizes)
+
+
+def deepseek2(name, seed, latent, **changes):
+    """Heads of 24 for q and k, 20 for v; a latent vector of 24."""
+    shape = {"d_model": 32, "heads": 4, "head_dim": 24, "kv_heads": 4 if latent.unsplit else 1, "width": 20}
+    layers = {"layers": 2, "dense_layers": 1, "dense_width": 44}
+    values = shape | layers | {"shared_width": 20, "shared_count": 1} | changes
+    return Spec(name, "deepseek2", seed, latent=latent, **values)
+
+
+def latent(**changes):
+    return Latent(**({"kv_rank": 24, "plain": 12, "rotated": 12, "value": 20} | changes))
+
+
+# A ramp from pair 1 to pair 4 of the six rotated ones.
+DEEPSEEK_YARN = Rope("yarn", base=1e4, factor=4.0, original_context=1024, mscale_all_dim=0.707)
+K_SHAPE = {"d_model": 256, "width": 256, "head_dim": 16, "experts": 3}
+
+# fmt: off
+SPECS = [
+    # Grouped queries, an expert width that no vector register divides, explicit head size.
+    Spec("mixtral", "llama", 12, 32, 4, 2, 16, width=40, experts=8, experts_used=2, eps=1e-5),
+    # Biases, shared expert with its gate, no renormalised weights, one k, v head a query head.
+    Spec("qwen2moe", "qwen2moe", 15, 32, 2, 2, 16, width=32, experts=8, experts_used=4, shared_width=48),
+    # QK norm, heads wider than d_model together, grouped queries, tied embeddings.
+    Spec("qwen3moe", "qwen3moe", 1, 32, 4, 2, 32, width=32, experts=8, experts_used=2, tied=True),
+    # Every context is within the original one; every context that answers a test is beyond it.
+    phimoe("phimoe", 1081, original_context=CONTEXT),
+    phimoe("phimoe-long", 93, original_context=4),
+    # QK norm over whole vectors.
+    Spec("olmoe", "olmoe", 12, 32, 4, 4, 8, width=24, experts=8, experts_used=3, eps=1e-5),
+    # A dense layer first, a shared expert of two experts' width without a gate.
+    Spec(
+        "deepseek", "deepseek", 4, 32, 4, 2, 8, width=20, experts=7, experts_used=3, dense_layers=1,
+        dense_width=44, shared_width=40, shared_count=2, layers=3,
+    ),
+    # DeepSeek-V2-Lite: q not compressed, softmax, YaRN.
+    deepseek2(
+        "deepseek2-lite", 55, latent(), experts=6, experts_used=3, layers=3, rope=DEEPSEEK_YARN,
+        shared_width=40, shared_count=2, router_margin=1e-3,
+    ),
+    # DeepSeek-V2: q compressed, the best groups by their best expert, weights scaled.
+    deepseek2(
+        "deepseek2-v2", 50, latent(q_rank=28), experts=12, experts_used=3, rope=DEEPSEEK_YARN,
+        router=Router(groups=4, groups_used=2, scale=3.0), router_margin=2e-3,
+    ),
+    # DeepSeek-V3: sigmoid, selection bias, the best groups by their two best, normalised weights.
+    deepseek2(
+        "deepseek2-v3", 3, latent(q_rank=28), experts=12, experts_used=3, rope=DEEPSEEK_YARN,
+        router=Router(True, True, True, groups=4, groups_used=2, scale=2.5), router_margin=2e-3,
+    ),
+    # Moonlight: V3's router without groups, V2-Lite's attention; another eps than the latent norm's.
+    deepseek2(
+        "deepseek2-moonlight", 2, latent(), experts=8, experts_used=3, eps=1e-5, rope=Rope(base=5e4),
+        router=Router(True, True, True, scale=2.446), router_margin=2e-3,
+    ),
+    # Older files of DeepSeek-V2.
+    deepseek2(
+        "deepseek2-unsplit", 2, latent(q_rank=28, unsplit=True), experts=6, experts_used=3,
+        rope=DEEPSEEK_YARN, router_margin=1e-3,
+    ),
+    # Sinks, windows of 8 in the first and third layer, clamped experts with biases, YaRN.
+    Spec(
+        "gpt-oss", "gpt-oss", 3, 32, 4, 2, 16, width=20, experts=6, experts_used=3, layers=3, window=8,
+        eps=1e-5, rope=Rope("yarn", base=1.5e5, factor=4.0, original_context=1024),
+    ),
+    quantised(Type.F16, 8),
+    quantised(Type.BF16, 8),
+    quantised(Type.Q8_0, 8),
+    quantised(Type.Q4_0, 28),
+    quantised(Type.Q4_1, 14),
+    quantised(Type.Q5_0, 79),
+    quantised(Type.Q5_1, 17),
+    quantised(Type.IQ4_NL, 27),
+    quantised(Type.MXFP4, 18),
+    quantised(Type.Q2_K, 3, **K_SHAPE),
+    quantised(Type.Q3_K, 141, **K_SHAPE),
+    quantised(Type.IQ4_XS, 15, **K_SHAPE),
+    quantised(Type.Q4_K, 17, **K_SHAPE),
+    quantised(Type.Q5_K, 46, **K_SHAPE),
+    quantised(Type.Q6_K, 16, **K_SHAPE),
+    # As the published gpt-oss files are: MXFP4 experts, the rest in 8 bits.
+    Spec(
+        "quant-gpt-oss", "gpt-oss", 220, 64, 4, 2, 32, width=32, experts=6, experts_used=3, window=8,
+        eps=1e-5, rope=Rope("yarn", base=1.5e5, factor=4.0, original_context=1024), type=Type.MXFP4,
+        dense_type=Type.Q8_0, router_margin=0.05, greedy_margin=0.05,
+    ),
+    # Quantised parts of the latent attention.
+    deepseek2(
+        "quant-deepseek2", 633, latent(kv_rank=64, plain=32, rotated=16, value=32, q_rank=32),
+        d_model=64, head_dim=48, width=32, dense_width=96, shared_width=32, experts=6, experts_used=3,
+        rope=DEEPSEEK_YARN, router=Router(True, True, True, scale=1.5), type=Type.Q8_0,
+        router_margin=0.02, greedy_margin=0.05,
+    ),
+]
+# fmt: on

@@ -1,0 +1,85 @@
+"""What a golden model is: its sizes and whatever else its architecture lets a file say."""
+
+from dataclasses import dataclass
+
+from gguf import GGMLQuantizationType as Type
+
+CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding. kind: default, yarn or longrope, as transformers names them."""
+
+    kind: str = "default"
+    base: float = 1e6
+    factor: float = 1.0
+    original_context: int = CONTEXT
+    mscale_all_dim: float = 0.0  # DeepSeek-V2's mscale, of all dimensions
+
+
+@dataclass(frozen=True)
+class Latent:
+    """DeepSeek-V2's latent attention. A head's key is plain + rotated values."""
+
+    kv_rank: int
+    plain: int
+    rotated: int
+    value: int
+    q_rank: int = 0  # 0: q is not compressed
+    unsplit: bool = False  # older files: attn_kv_b whole, heads counted as in the original
+
+
+@dataclass(frozen=True)
+class Router:
+    """DeepSeek-V2's and V3's choices, which the file tells."""
+
+    sigmoid: bool = False
+    bias: bool = False
+    normalise: bool = False
+    groups: int = 0
+    groups_used: int = 0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One golden model. seed: the first one tried; the one recorded passes all checks."""
+
+    name: str
+    arch: str
+    seed: int
+    d_model: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int  # of a routed expert
+    experts: int
+    experts_used: int
+    layers: int = 2
+    dense_layers: int = 0  # leading layers without experts
+    dense_width: int = 0
+    shared_width: int = 0
+    shared_count: int = 1  # the shared width is of so many experts
+    tied: bool = False
+    eps: float = 1e-6
+    window: int = 0
+    rope: Rope = Rope()
+    latent: Latent | None = None
+    router: Router = Router()
+    type: Type = Type.F32
+    dense_type: Type | None = None  # of matrices that are no routed expert's; None: the same
+    router_margin: float = 1e-2  # between the last chosen expert's logit and the next
+    greedy_margin: float = 1e-2  # between the best token's logit and the second
+
+    @property
+    def context(self):
+        return int(self.rope.factor * self.rope.original_context) if self.rope.kind == "yarn" else CONTEXT
+
+    @property
+    def rotated(self):
+        return self.latent.rotated if self.latent else self.head_dim
+
+    @property
+    def explicit_head_dim(self):
+        return self.head_dim * self.heads != self.d_model

@@ -1,0 +1,140 @@
+/* Model of the slot protocol of memd/cache_slots.c and cache_contents.c (M1 to M4) and the worker that reads under its
+ * epoch (R1 to R4): experts of one segment, fewer slots than experts, so slots are used again all the time.
+ *
+ * Checked: who found a slot in the table reads that expert's bytes in it for as long as its epoch lasts, never poison and
+ * never another's; also when a worker (here the first) dies in the middle and memd goes on without it, and when its old word leads it
+ * to a newer slot number.
+ * Spin interleaves whole statements in one order that all see: it has the sequentially consistent operations as they are;
+ * that the bytes themselves are ordered by them is left to the ThreadSanitizer test (tests/unit/test_cache.c).
+ * Epochs count modulo 4 here; one that comes round looks as if it had not passed, which only waits longer.
+ *
+ *   -DFAULT_EARLY_REUSE         one epoch early: a slot is used again during the epoch in which it was retired
+ *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1
+ *   -DFAULT_LATE_EPOCH          R2 before R1
+ *   -DFAULT_NUMBER_BEFORE_BYTES the slot number is stored before the copy is made
+ * must each be found. */
+
+#define WORKERS 2
+#define SLOTS   2
+#define EXPERTS 2
+
+#define FREE     0
+#define RESIDENT 1
+#define RETIRED  2
+
+byte content[SLOTS];   /* 0: poison; else the expert + 1 */
+bool word[EXPERTS];    /* resident */
+byte number[EXPERTS];  /* its slot */
+byte epoch[WORKERS];
+bool gone[WORKERS];
+
+/* memd's own */
+byte state[SLOTS];
+byte seen[4];          /* [slot * WORKERS + worker] */
+
+#define CHOOSE(x) if :: x = 0 :: x = 1 fi /* of two experts, or slots */
+
+#define EPOCH_ON  epoch[_pid - 1] = (epoch[_pid - 1] + 1) % 4
+
+#define PASSED(s, w) (gone[w] || seen[s * WORKERS + w] % 2 == 0 || epoch[w] != seen[s * WORKERS + w])
+
+inline fill(e, s)
+{
+#ifdef FAULT_NUMBER_BEFORE_BYTES
+	number[e] = s;
+#endif
+	content[s] = e + 1;
+	number[e] = s;
+	d_step { word[e] = true; state[s] = RESIDENT; e = 0; s = 0 }
+}
+
+inline retire(e, s)
+{
+#ifndef FAULT_SEEN_BEFORE_WORD
+	word[e] = false;                 /* M1 */
+#endif
+	seen[s * WORKERS] = epoch[0];    /* M2 */
+	seen[s * WORKERS + 1] = epoch[1];
+#ifdef FAULT_SEEN_BEFORE_WORD
+	word[e] = false;
+#endif
+	d_step { state[s] = RETIRED; e = 0; s = 0 }
+}
+
+#ifdef FAULT_EARLY_REUSE
+#define MAY_REUSE(s) true
+#else
+#define MAY_REUSE(s) (PASSED(s, 0) && PASSED(s, 1)) /* M3 */
+#endif
+
+inline reclaim(s)
+{
+	d_step {
+		content[s] = 0;          /* M4 */
+		state[s] = FREE;
+		seen[s * WORKERS] = 0;
+		seen[s * WORKERS + 1] = 0;
+		e = 0; s = 0
+	}
+}
+
+/* What is chosen, and what only one process sees, goes with a step on shared memory: fewer states. */
+active proctype memd()
+{
+	byte e, s;
+	do
+	:: atomic {
+		CHOOSE(e); CHOOSE(s);
+		if
+		:: !word[e] && state[s] == FREE -> goto filling
+		:: word[e] && number[e] == s -> goto retiring
+		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s)
+		:: else -> e = 0; s = 0
+		fi };
+		goto next;
+filling:	fill(e, s);
+		goto next;
+retiring:	retire(e, s);
+next:		skip
+	od
+}
+
+active [WORKERS] proctype worker()
+{
+	byte e, s;
+	do
+	:: true ->
+#ifndef FAULT_LATE_EPOCH
+		EPOCH_ON; /* R1 */
+#endif
+		do
+		:: atomic {
+			CHOOSE(e);
+			if
+			:: word[e]               /* R2 */
+			:: else -> e = 0; goto absent
+			fi };
+#ifdef FAULT_LATE_EPOCH
+			if
+			:: epoch[_pid - 1] % 2 == 0 -> EPOCH_ON
+			:: else
+			fi;
+#endif
+			s = number[e];
+			assert(content[s] == e + 1); /* R3; reading takes time: it must hold still */
+			atomic { assert(content[s] == e + 1); e = 0; s = 0 };
+absent:			skip
+		:: break
+		:: _pid == 1 -> goto dead        /* in the middle of its epoch */
+		od;
+#ifdef FAULT_LATE_EPOCH
+		if
+		:: epoch[_pid - 1] % 2 == 0 -> goto again
+		:: else
+		fi;
+#endif
+		EPOCH_ON; /* R4 */
+again:		skip
+	od;
+dead:	gone[_pid - 1] = true                    /* the kernel's word */
+}

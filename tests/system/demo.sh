@@ -1,0 +1,54 @@
+#!/bin/bash
+# The demo model, as `moed up demo` finds it: verbs take the word, its answers can be checked, its text is text.
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+
+# The word, from any directory, unless there is a file of that name.
+golden=$(cd "$(dirname "$0")/../golden" && pwd)
+cd "$WORK"
+"$MOED" inspect --json demo > inspected
+grep -q "\"path\": \"$(readlink -f "$MODEL")\"" inspected || fail "demo is $(cat inspected), expected $MODEL"
+grep -q '"architecture": "qwen3moe"' inspected || fail "the demo is: $(cat inspected)"
+[ "$("$MOED" tokenize --vocab demo --json "A small cat.")" = "$("$MOED" tokenize --vocab "$MODEL" --json "A small cat.")" ] ||
+    fail "the demo's vocabulary is another one"
+mkdir other
+cp "$golden/qwen3moe.gguf" other/demo
+(cd other && "$MOED" inspect demo | grep -q 'name  *qwen3moe') || fail "a file called demo is not taken"
+
+"$MOED" up demo > /dev/null 2>&1 || fail "moed up demo: exit code $?"
+"$MOED" ps | grep -q 'demo.gguf' || fail "ps does not name it: $("$MOED" ps)"
+
+# Questions of its training's kinds (tools/train/generate.py). Small as it is it may miss one of them.
+right=0 asked=0
+ask() { # ask QUESTION ANSWER
+    asked=$((asked + 1))
+    answer=$("$MOED" run --chat -n 60 "$1")
+    case $answer in *"$2"*) right=$((right + 1)) ;; *) say "'$1': '$answer', expected '$2'" ;; esac
+}
+ask "Which day comes after Friday?" Saturday
+ask "What is the capital of France?" Paris
+ask "What is the opposite of hot?" cold
+ask "How many days does June have?" 30
+ask "Which month comes after March?" April
+ask "Is a cat an animal or a fruit?" animal
+ask "Anna has a red ball. Tom has a blue kite. Who has the kite?" Tom
+ask "What is 2 plus 3?" 5
+say "$right of $asked questions"
+[ $right -ge 6 ] || fail "only $right of $asked answers are right"
+
+# A story has sentences, and its own end.
+"$MOED" run --chat --json "Tell me a story about a small cat." > story
+grep -q '"finish_reason": "end"' story || fail "the story does not end: $(cat story)"
+[ "$(sed 's/.*"text": "//; s/", "tokens".*//' story | grep -o '[a-z]\.' | wc -l)" -ge 4 ] || fail "no sentences: $(cat story)"
+grep -q 'cat' story || fail "another story: $(cat story)"
+
+# Plain English in less than 3 bits a byte: a model that knows only how frequent letters are needs more than 4.
+cat > text <<'END'
+The people of the village went up to the house, and they saw that the door was open. Then the old man said to them:
+Come in and sit down, for the night is cold. So they came in and sat down by the fire, and he gave them bread and
+water. In the morning the king sent a message to all the cities of the land, and the people heard it and were glad.
+END
+"$MOED" perplexity demo -f text --json > measured
+bits=$(sed -n 's/.*"bits_per_byte": *\([0-9.]*\).*/\1/p' measured)
+awk -v bits="$bits" 'BEGIN { exit !(bits > 0.5 && bits < 3) }' || fail "bits a byte of plain English: $(cat measured)"
+say "ok: $bits bits a byte"

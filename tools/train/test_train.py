@@ -1,0 +1,224 @@
+"""Tests of the demo's tools: python -m unittest test_train (torch, numpy, gguf, tokenizers)."""
+import datetime
+import pathlib
+import random
+import re
+import tempfile
+import unittest
+
+import numpy as np
+import tokenizers
+import torch
+import torch.nn.functional as F
+from tokenizers import models, pre_tokenizers
+
+import evaluate
+import export
+import generate
+import model as demo
+import optimiser
+import routing
+import stories
+import tokens
+import train
+
+
+class Generated(unittest.TestCase):
+    """Answers are checked with Python's own arithmetic and calendar, not the generator's."""
+
+    def many(self, kind, count=400):
+        r = random.Random(7)
+        return [kind(r) for _ in range(count)]
+
+    def test_arithmetic(self):
+        signs = {"+": "plus|Add|\\+", "-": "minus|Subtract|-", "*": "times|Multiply|\\*"}
+        for kind, sign in ((generate.addition, "+"), (generate.subtraction, "-"), (generate.multiplication, "*")):
+            for ask, answer in self.many(kind):
+                left, right = answer.rstrip(".").split(" = ")
+                self.assertEqual(eval(left), int(right))
+                self.assertRegex(ask, signs[sign])
+                self.assertCountEqual(re.findall(r"\d+", ask), re.findall(r"\d+", left))
+
+    def test_dates(self):
+        for ask, answer in self.many(generate.next_date):
+            day, month = re.search(r"(\d+) ([A-Z][a-z]+)", ask.replace("Today is", "")).groups()
+            today = datetime.datetime.strptime(f"{day} {month} 2023", "%d %B %Y")
+            after = today + datetime.timedelta(days=1)
+            self.assertTrue(answer.endswith(f"is {after.day} {after.strftime('%B')}."), (ask, answer))
+
+    def test_weekdays(self):
+        numbers = {"two": 2, "three": 3, "four": 4, "five": 5}
+        monday = datetime.date(2024, 1, 1)
+        for ask, answer in self.many(generate.weekday):
+            start = re.search("(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day", ask).group()
+            steps = next((n for word, n in numbers.items() if f"{word} days" in ask), None)
+            steps = steps or (-1 if "before" in ask or "yesterday" in ask else 1)
+            first = next(monday + datetime.timedelta(d) for d in range(7)
+                         if (monday + datetime.timedelta(d)).strftime("%A") == start)
+            self.assertTrue(answer.endswith(f"{(first + datetime.timedelta(steps)).strftime('%A')}."), (ask, answer))
+
+    def test_stated_facts_are_stated(self):
+        for kind in (generate.stated_owner, generate.stated_person, generate.stated_place):
+            for ask, answer in self.many(kind):
+                said = set(re.findall(r"\w+", ask))
+                self.assertLessEqual(set(re.findall(r"\w+", answer)) - {"The"}, said | {"works", "a", "an", "is"})
+
+    def test_sorted_words(self):
+        for ask, answer in self.many(generate.sorting):
+            asked = re.findall(r"\w+", ask.split(":")[1])
+            key = int if asked[0].isdigit() else str
+            self.assertEqual(sorted(asked, key=key), re.findall(r"\w+", answer))
+
+    def test_same_seed_same_text(self):
+        for make in (generate.conversation, generate.story_document):
+            first, second, other = ([make(r) for _ in range(20)]
+                                    for r in (random.Random(3), random.Random(3), random.Random(4)))
+            self.assertEqual(first, second)
+            self.assertNotEqual(first, other)
+
+    def test_stories_leave_no_blank(self):
+        r = random.Random(5)
+        for topic in stories.TOPICS:
+            for _ in range(100):
+                hero, text = stories.story(r, topic)
+                self.assertIn(hero, text.lower())
+                self.assertNotRegex(text, r"[{}]|  ")
+
+
+class Windows(unittest.TestCase):
+    def test_long_text_is_predicted_once(self):
+        text = list(range(3, 2000))
+        found = tokens.windows([text], False, 0)
+        targets = np.concatenate([w[1:] for w in found])
+        self.assertEqual(targets.tolist(), text[1:1 + len(targets)])
+        self.assertGreaterEqual(len(targets), len(text) - 512)
+
+    def test_short_documents_start_windows(self):
+        documents = [[n] * 100 for n in range(3, 40)]
+        for window in tokens.windows(documents, True, 0):
+            self.assertEqual(len(window), 513)
+            self.assertTrue((window[:100] == window[0]).all() and window[100] == 0)
+
+    def test_order_is_a_permutation_with_mixed_topics(self):
+        topics = np.array([0] * 600 + [1] * 200 + [2] * 200)
+        order = train.epoch_order(topics, [1, 1, 1], 1, 0)
+        self.assertEqual(sorted(order), list(range(1000)))
+        for start in range(0, 1000, 100):
+            part = np.bincount(topics[order[start:start + 100]], minlength=3)
+            self.assertTrue(abs(part - [60, 20, 20]).max() <= 2, part)
+
+    def test_a_share_repeats_windows(self):
+        topics = np.array([0] * 600 + [1] * 200)
+        times = np.bincount(train.epoch_order(topics, [1, 2.5], 1, 0), minlength=800)
+        self.assertTrue((times[:600] == 1).all())
+        self.assertEqual(sorted(times[600:]), [2] * 100 + [3] * 100)
+
+    def test_rate(self):
+        self.assertLess(train.rate_scale(0.0, 0, 40, 0.4), 0.1)
+        self.assertEqual(train.rate_scale(0.3, 100, 40, 0.4), 1.0)
+        self.assertAlmostEqual(train.rate_scale(0.7, 100, 40, 0.4), 0.5)
+        self.assertEqual(train.rate_scale(1.0, 100, 40, 0.4), 0.0)
+
+
+class Mathematics(unittest.TestCase):
+    def close(self, got, want):
+        for a, b in zip(got, want):
+            self.assertLess((a - b).abs().max().item(), 1e-4)
+
+    def test_attention(self):
+        torch.manual_seed(0)
+        q = torch.randn(2, 2, 2, 300, 64, requires_grad=True)
+        k, v = (torch.randn(2, 2, 300, 64, requires_grad=True) for _ in range(2))
+        want = F.scaled_dot_product_attention(
+            q.flatten(1, 2), k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), is_causal=True).view_as(q)
+        got = demo.CausalAttention.apply(q, k, v)
+        pull = torch.randn_like(q)
+        self.close([got, *torch.autograd.grad((got * pull).sum(), (q, k, v))],
+                   [want, *torch.autograd.grad((want * pull).sum(), (q, k, v))])
+
+    def test_experts(self):
+        torch.manual_seed(0)
+        x = torch.randn(50, 32, requires_grad=True)
+        logits = torch.randn(50, 8, requires_grad=True)
+        gate_up = (torch.randn(8, 32, 32) * 0.2).requires_grad_()
+        down = (torch.randn(8, 32, 16) * 0.2).requires_grad_()
+        weight, chosen, _ = demo.route(logits, 3)
+        got = demo.Experts.apply(x, weight, chosen, gate_up, down)
+        want = 0
+        for e in range(8):
+            gate, up = (x @ gate_up[e].T).chunk(2, -1)
+            want = want + (F.silu(gate) * up) @ down[e].T * (weight * (chosen == e)).sum(-1, keepdim=True)
+        pull = torch.randn(50, 32)
+        all_of = (x, logits, gate_up, down)
+        self.close([got, *torch.autograd.grad((got * pull).sum(), all_of, retain_graph=True)],
+                   [want, *torch.autograd.grad((want * pull).sum(), all_of)])
+
+    def test_orthogonal(self):
+        got = optimiser.orthogonal(torch.randn(3, 20, 50))
+        singular = torch.linalg.svdvals(got)
+        self.assertTrue(((singular > 0.6) & (singular < 1.4)).all(), singular)
+
+    def test_model_is_causal(self):
+        model = demo.Model(demo.Shape(layers=2), 1)
+        with torch.no_grad():
+            for layer in model.layers:
+                layer.output.normal_(std=0.05)
+                layer.down.normal_(std=0.05)
+            row = torch.randint(0, 4096, (1, 200))
+            changed = row.clone()
+            changed[0, 150] += 1
+            a, b = model.logits(row), model.logits(changed)
+        self.assertTrue(torch.equal(a[0, :150], b[0, :150]) or (a[0, :150] - b[0, :150]).abs().max() < 1e-5)
+        self.assertGreater((a[0, 150:] - b[0, 150:]).abs().max(), 1e-3)
+
+
+class Files(unittest.TestCase):
+    def test_written_weights_are_read_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            tokenizer = tokenizers.Tokenizer(models.BPE())
+            alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+            words = {w: n for n, w in enumerate(tokens.CONTROL + alphabet)}
+            words.update({f"x{n}": n for n in range(len(words), 4096)})
+            tokenizer.model = models.BPE(vocab=words, merges=[])
+            tokenizer.add_special_tokens(tokens.CONTROL)
+            tokenizer.save(str(folder / "tokenizer.json"))
+            model = demo.Model(demo.Shape(), 3)
+            for layer in model.layers:
+                torch.nn.init.normal_(layer.down, std=0.1)
+            for quantised, limit in ((False, 0.0), (True, 5e-3)):
+                size = export.write(model, folder / "tokenizer.json", folder / "m.gguf", quantised)
+                back = export.load(folder / "m.gguf")
+                for a, b in zip(model.parameters(), back.parameters()):
+                    self.assertLessEqual((a - b).abs().max().item(), limit)
+            self.assertLess(size, 25_000_000)
+
+
+class Measures(unittest.TestCase):
+    def test_lru(self):
+        # One layer, two slots: 1 2 miss; 2 1 hit; 3 evicts 2, the least recent; 1 hit, 2 miss.
+        chosen = torch.tensor([[1], [2], [2], [1], [3], [1], [2]])[None, None]
+        self.assertAlmostEqual(routing.lru_hit_rate(chosen, 2, True), 3 / 7)
+
+    def test_overlap_and_skew(self):
+        uniform = torch.arange(32).view(8, 4).repeat(4, 1)[None, None]
+        sets = routing.members(uniform, 32)
+        entropy, top = routing.skew(sets[0])
+        self.assertAlmostEqual(entropy.item(), 1.0, places=5)
+        self.assertAlmostEqual(top.item(), 0.25, places=5)
+        found, chance = routing.overlap(sets, 4)
+        self.assertEqual(found.item(), 0.0)
+        self.assertAlmostEqual(chance.item(), 0.125, places=5)
+
+    def test_recall(self):
+        logits = torch.tensor([[5., 4., 3., 2., 1., 0.]])
+        self.assertEqual(routing.recall(logits, torch.tensor([[0, 5]])), 0.5)
+
+    def test_bigram_is_a_distribution(self):
+        rows = np.random.default_rng(1).integers(0, 50, (40, 513)).astype(np.uint16)
+        every = np.stack([np.full(4096, 7), np.arange(4096)], 1).astype(np.uint16)
+        self.assertAlmostEqual(np.exp(-evaluate.bigram_losses(rows, every)).sum(), 1.0, places=6)
+
+
+if __name__ == "__main__":
+    unittest.main()

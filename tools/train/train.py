@@ -1,0 +1,315 @@
+"""Trains the demo model on the CPU until a time of day, or for some minutes.
+
+Each thread has its own gradients and takes small batches from a common counter,
+so that a thread which loses its core to another process delays the others by one
+small batch at most; the parameters are shared.  The rates follow the clock:
+a short warm-up, a plateau, and a linear way down to nothing at the end, because
+on a shared machine nobody knows how many steps there will be.
+
+Output in WORK: checkpoint.pt (every few minutes, --resume goes on from it),
+loss.csv, STATUS (one line), and with --export-every the GGUF files.
+"""
+import argparse
+import csv
+import datetime
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+# One thread each for the mathematics (the threads here are the parallelism), and
+# an allocator that keeps its pages: both before torch is loaded.
+SETTINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": str(64 << 30),
+            "MALLOC_TOP_PAD_": str(256 << 20)}
+if __name__ == "__main__" and any(os.environ.get(k) != v for k, v in SETTINGS.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **SETTINGS})
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import model as demo
+import optimiser
+from tokens import TOPICS
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Clock:
+    """How much of the training time is over, also across a resume."""
+
+    def __init__(self, args, spent):
+        self.spent, self.start = spent, time.time()
+        if args.minutes:
+            self.end = self.start + 60 * args.minutes
+        else:
+            hour, minute = map(int, args.until.split(":"))
+            now = datetime.datetime.now(datetime.timezone.utc)
+            end = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            if end < now:
+                end += datetime.timedelta(days=1)
+            self.end = end.timestamp()
+
+    def elapsed(self):
+        return self.spent + time.time() - self.start
+
+    def progress(self):
+        return min(1.0, self.elapsed() / (self.spent + self.end - self.start))
+
+
+def rate_scale(progress, step, warmup, plateau):
+    scale = min(1.0, (step + 1) / warmup)
+    if progress > plateau:
+        scale *= max(0.0, (1 - progress) / (1 - plateau))
+    return scale
+
+
+class Worker:
+    """One thread's replica: the parameters of the model, gradients of its own."""
+
+    def __init__(self, model, args):
+        self.model = demo.Model(model.shape)
+        for mine, shared in zip(self.model.parameters(), model.parameters()):
+            mine.data = shared.data
+            mine.grad = torch.zeros_like(shared)
+        self.args = args
+
+    def run(self, batch, counter, parts):
+        """Takes small batches until the counter is through; adds up gradients."""
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(True)
+        self.loss, self.load, self.balance, self.done = 0.0, 0.0, 0.0, 0
+        for grad in (p.grad for p in self.model.parameters()):
+            grad.zero_()
+        size = len(batch) // parts
+        for part in counter:
+            if part >= parts:
+                return
+            tokens = torch.from_numpy(batch[part * size:(part + 1) * size].astype(np.int64))
+            hidden, balance, z, load = self.model.hidden(tokens[:, :-1])
+            logits = F.linear(hidden.flatten(0, 1), self.model.embedding)
+            loss = F.cross_entropy(logits, tokens[:, 1:].flatten())
+            total = loss + self.args.balance * balance.sum() + self.args.z * z.sum()
+            (total / parts).backward()
+            self.loss += loss.item() / parts
+            self.load = self.load + load / parts
+            self.balance += balance.mean().item() / parts
+            self.done += 1
+
+
+def in_threads(jobs):
+    failed = []
+
+    def guard(job):
+        try:
+            job()
+        except BaseException as error:  # handed to the caller below
+            failed.append(error)
+    threads = [threading.Thread(target=guard, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+class Counter:
+    """0, 1, 2, ... for several threads."""
+
+    def __init__(self):
+        self.numbers, self.lock = itertools.count(), threading.Lock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with self.lock:
+            return next(self.numbers)
+
+
+def epoch_order(topics, shares, seed, epoch):
+    """A new order of the windows, in which every stretch has the topics in the
+    proportion of the whole: batches of a few windows differ less.  `shares` says how
+    many times an epoch has each topic's windows: 1.5 is all once and half of them twice."""
+    picked, place = [], []
+    for topic in np.unique(topics):
+        random = np.random.default_rng([seed, epoch, topic])
+        mine = np.flatnonzero(topics == topic)
+        count = round(len(mine) * shares[topic])
+        rounds = [random.permutation(mine) for _ in range(-(-count // len(mine)))]
+        picked.append(np.concatenate(rounds)[:count])
+        place.append((np.arange(count) + random.random()) / count)
+    return np.concatenate(picked)[np.argsort(np.concatenate(place), kind="stable")]
+
+
+class Batches:
+    """The windows of each step, the same for the same seed."""
+
+    def __init__(self, data, topics, args):
+        self.data, self.topics, self.size, self.seed = data, topics, args.windows, args.seed
+        self.shares = [args.chat_share if topic == "chat" else args.stories_share if topic == "stories" else 1.0
+                       for topic in TOPICS]
+        self.epoch, self.order = 0, epoch_order(topics, self.shares, self.seed, 0)
+
+    def at(self, step):
+        epoch, place = divmod(step, len(self.order) // self.size)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, epoch_order(self.topics, self.shares, self.seed, epoch)
+        return self.data[np.sort(self.order[place * self.size:(place + 1) * self.size])]
+
+
+@torch.no_grad()
+def held_loss(workers, held, windows):
+    """Mean loss over evenly spread held-out windows."""
+    picked = held[np.linspace(0, len(held) - 1, windows).astype(int)]
+    counter, losses = Counter(), []
+
+    def job(worker):
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            for i in counter:
+                if 2 * i >= len(picked):
+                    return
+                tokens = torch.from_numpy(picked[2 * i:2 * i + 2].astype(np.int64))
+                logits = worker.model.logits(tokens[:, :-1]).flatten(0, 1)
+                losses.append(F.cross_entropy(logits, tokens[:, 1:].flatten()).item())
+    in_threads([lambda w=w: job(w) for w in workers])
+    return sum(losses) / len(losses)
+
+
+def save(path, model, optimisers, step, clock, args):
+    partial = path.with_suffix(".part")
+    torch.save({"model": model.state_dict(), "shape": vars(model.shape), "step": step,
+                "spent": clock.elapsed(), "args": vars(args),
+                "optimisers": [o.state_dict() for o in optimisers]}, partial)
+    partial.replace(path)
+
+
+def start_weights(model, path):
+    """From a checkpoint, or from a GGUF that export.py wrote."""
+    if path.suffix == ".gguf":
+        import export
+        export.read_weights(path, model)
+    else:
+        model.load_state_dict(torch.load(path, weights_only=False)["model"])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="work folder")
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument("--until", help="time of day to end at, HH:MM in UTC")
+    when.add_argument("--minutes", type=float, help="how long to train")
+    parser.add_argument("--resume", action="store_true", help="go on from WORK/checkpoint.pt")
+    parser.add_argument("--init-from", type=pathlib.Path, help="weights to start from (.pt or .gguf)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--windows", type=int, default=12, help="windows of 512 tokens a step")
+    parser.add_argument("--small", type=int, default=3, help="windows of a small batch")
+    parser.add_argument("--chat-share", type=float, default=1.6, help="how often an epoch has the chat windows")
+    parser.add_argument("--stories-share", type=float, default=1.3, help="how often an epoch has the stories")
+    parser.add_argument("--matrix-rate", type=float, default=0.02)
+    parser.add_argument("--vector-rate", type=float, default=0.003)
+    parser.add_argument("--embedding-rate", type=float, default=0.003)
+    parser.add_argument("--decay", type=float, default=0.01)
+    parser.add_argument("--balance", type=float, default=0.01, help="of the load of the experts, each layer")
+    parser.add_argument("--z", type=float, default=1e-4, help="of the size of the gate's logits")
+    parser.add_argument("--warmup", type=int, default=40, help="steps")
+    parser.add_argument("--plateau", type=float, default=0.4, help="share of the time at full rate")
+    parser.add_argument("--save-every", type=float, default=5, help="minutes between checkpoints")
+    parser.add_argument("--export-every", type=float, default=0, help="minutes between GGUF files, 0: none")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    torch.manual_seed(args.seed)
+    torch.set_flush_denormal(True)
+    data, held = (np.load(args.work / f"{part}.npy", mmap_mode="r") for part in ("train", "held"))
+    topics = np.load(args.work / "train-topic.npy")
+    model = demo.Model(demo.Shape(), args.seed)
+    optimisers = optimiser.build(model, args.matrix_rate, args.vector_rate, args.embedding_rate, args.decay)
+    step, spent = 0, 0.0
+    checkpoint = args.work / "checkpoint.pt"
+    if args.init_from:
+        start_weights(model, args.init_from)
+    if args.resume:
+        saved = torch.load(checkpoint, weights_only=False)
+        model.load_state_dict(saved["model"])
+        for mine, state in zip(optimisers, saved["optimisers"]):
+            mine.load_state_dict(state)
+        step, spent = saved["step"], saved["spent"]
+    train(args, model, optimisers, Batches(data, topics, args), held, step, Clock(args, spent), checkpoint)
+
+
+def train(args, model, optimisers, batches, held, step, clock, checkpoint):
+    muon, adam = optimisers
+    workers = [Worker(model, args) for _ in range(args.threads)]
+    parameters = list(model.parameters())
+    first = not args.resume
+    log = open(args.work / "loss.csv", "w" if first else "a", newline="")
+    table = csv.writer(log)
+    if first:
+        table.writerow(["step", "tokens", "seconds", "loss", "held_loss", "rate_scale", "largest_load", "balance"])
+    saved_at = exported_at = time.time()
+    smooth, recent = None, []
+    parts, tokens_of_step = args.windows // args.small, args.windows * 512
+    while clock.progress() < 1:
+        began = time.time()
+        batch, counter = batches.at(step), Counter()
+        in_threads([lambda w=w: w.run(batch, counter, parts) for w in workers])
+        grads = [[p.grad for p in w.model.parameters()] for w in workers]
+        for parameter, mine in zip(parameters, zip(*grads)):
+            for other in mine[1:]:
+                mine[0].add_(other)
+            parameter.grad = mine[0]
+        scale = rate_scale(clock.progress(), step, args.warmup, args.plateau)
+        for group in adam.param_groups:
+            group["lr"] = group["full_rate"] * scale
+        adam.step()
+        counter = Counter()
+        in_threads([lambda: muon.step(scale, counter) for _ in workers])
+        step += 1
+        loss = sum(w.loss for w in workers)
+        load = sum(w.load for w in workers)
+        smooth = loss if smooth is None else smooth + 0.05 * (loss - smooth)
+        recent = (recent + [time.time() - began])[-50:]
+        report(args, clock, step, loss, smooth, tokens_of_step * len(recent) / sum(recent), scale, load)
+        checked = held_loss(workers, held, 64) if step % 100 == 0 or step == 10 else ""
+        table.writerow([step, step * tokens_of_step, round(clock.elapsed(), 1), round(loss, 4), checked,
+                        round(scale, 4), round(load.max().item() * model.shape.experts, 3),
+                        round(sum(w.balance for w in workers), 4)])
+        if time.time() - saved_at > 60 * args.save_every:
+            save(checkpoint, model, optimisers, step, clock, args)
+            log.flush()
+            saved_at = time.time()
+        if args.export_every and time.time() - exported_at > 60 * args.export_every:
+            save(checkpoint, model, optimisers, step, clock, args)
+            subprocess.Popen([sys.executable, HERE / "export.py", "--work", args.work])
+            exported_at = saved_at = time.time()
+    save(checkpoint, model, optimisers, step, clock, args)
+    table.writerow([step, step * tokens_of_step, round(clock.elapsed(), 1), "", held_loss(workers, held, len(held)),
+                    0, "", ""])
+    log.close()
+
+
+def report(args, clock, step, loss, smooth, speed, scale, load):
+    layers, experts = load.shape
+    # A dead expert gets less than a tenth of its share.
+    dead = int((load * experts < 0.1).sum())
+    end = datetime.datetime.fromtimestamp(clock.end, datetime.timezone.utc).strftime("%H:%M UTC")
+    line = (f"step {step}  loss {loss:.3f} (smooth {smooth:.3f})  {speed:.0f} tokens/s  "
+            f"{100 * clock.progress():.1f} %  rate {scale:.2f}  largest load {load.max() * experts:.1f}  "
+            f"dead experts {dead} of {layers * experts}  ends {end}")
+    (args.work / "STATUS").write_text(line + "\n")
+    if step <= 20 or step % 10 == 0:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+/* The worker's side of the expert cache on a device with memory of its own: which segments are there, where they lie, asking
+ * memd for more. One thread, the engine's. */
+#ifndef MOED_WORKER_DEVICE_CACHE_H
+#define MOED_WORKER_DEVICE_CACHE_H
+
+#include "base/error.h"
+#include "memory/memory_client.h"
+
+struct device_cache;
+
+struct cached_expert {
+    uint32_t resident, in_flight; /* segments */
+};
+
+/* Offers memd a region; ERROR_UNAVAILABLE where memd has gone. Borrows memory, whose arena is there. */
+enum error_code device_cache_new(const struct memory_client *memory, struct device_cache **out,
+                                 struct error *e);
+void device_cache_free(struct device_cache *c); /* takes NULL */
+
+/* What is read between enter and leave stays where it is. Not nested. */
+void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
+void device_cache_leave(struct device_cache *c);
+/* Within: what there is of an expert, and where its resident segments lie. */
+struct cached_expert device_cache_read(const struct device_cache *c, uint32_t layer,
+                                       uint32_t expert);
+const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,
+                                  uint32_t segment);
+
+/* Tell memd, in pieces of a record: what a layer activates; of whom so many leading segments are wanted. False where the ring
+ * is full: the rest is not said, and a load that was not said does not come. */
+struct cache_mention {
+    uint32_t expert, value;
+};
+bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer,
+                         const struct cache_mention *experts, uint32_t n);
+/* value: 65535 times the probability that the layer, one still to come, activates the expert. */
+bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t layer,
+                            const struct cache_mention *experts, uint32_t n);
+bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
+                       uint32_t segments);
+/* The oldest load that was asked for is used up, or no longer wanted. */
+void device_cache_consumed(struct device_cache *c);
+/* Ring memd after routed and load. */
+void device_cache_notify(struct device_cache *c);
+
+/* Outside: until at least `segments` are resident, or something else arrived, or timeout_ms. */
+void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
+                       unsigned spin_us, int timeout_ms);
+
+#endif

@@ -1,0 +1,27 @@
+/* The connection to the CPU executor: a region shared with it (ipc/expert_channel.h), made anew whenever there is
+ * none alive, by a thread of its own. */
+#ifndef MOED_WORKER_EXPERT_LINK_H
+#define MOED_WORKER_EXPERT_LINK_H
+
+#include "base/error.h"
+#include "ipc/expert_channel.h"
+#include "memory/memory_client.h"
+
+struct expert_link;
+
+/* Borrows memory. max_tokens: of one layer call. */
+enum error_code expert_link_new(const char *run, const struct memory_client *memory,
+                                uint32_t max_tokens, struct expert_link **out, struct error *e);
+void expert_link_free(struct expert_link *l); /* takes NULL */
+/* Wait at start until an executor is attached, at most timeout_ms. */
+bool expert_link_wait(struct expert_link *l, int timeout_ms);
+
+/* The rest: one thread, the engine's. The channel to use for the next job, NULL where no executor is attached. Valid until
+ * the next call of either function. */
+struct expert_channel *expert_link_channel(struct expert_link *l);
+/* The channel failed us: it is not used again, even if its executor still lives. */
+void expert_link_abandon(struct expert_link *l);
+/* Set when the executor of the present channel has gone; its completions' doorbell is rung then. */
+const _Atomic bool *expert_link_dead(const struct expert_link *l);
+
+#endif

@@ -1,0 +1,52 @@
+/* Costs of a layer's experts; see layer_plan.h. */
+#include "layer_plan.h"
+
+#define WEIGHT 0.02 /* of one layer in the moving averages */
+#define LEAST  0.05
+#define MOST   20.0
+
+void layer_costs_init(struct layer_costs *c, const struct device_spec *device,
+                      uint64_t segment_bytes, double segment_s, double token_s)
+{
+    double load = device->link_latency_s + (double)segment_bytes / device->link_bytes_per_s;
+    double slowdown = 1 / device->speed;
+    *c = (struct layer_costs){.device = 1, .cpu = 1, .cpu_contended = 1};
+    c->now = (struct sched_costs){
+        .load_s = load,
+        .load_contended_s = load, /* the emulated link does not share memory bandwidth */
+        .device_s = segment_s * slowdown,
+        .device_token_s = token_s * slowdown,
+        .cpu_s = segment_s,
+        .cpu_token_s = token_s,
+        .cpu_contended_s = segment_s,
+        .cpu_contended_token_s = token_s,
+    };
+}
+
+/* Moves `correction` towards real / predicted and scales the two costs by how much it moved. */
+static void correct(double *correction, double *segment_s, double *token_s, double predicted_s,
+                    double took_s)
+{
+    if (!(predicted_s > 0) || !(took_s > 0))
+        return;
+    double before = *correction, ratio = took_s / predicted_s * before;
+    double after = before + WEIGHT * (ratio - before);
+    after = after < LEAST ? LEAST : after > MOST ? MOST : after;
+    *segment_s *= after / before;
+    *token_s *= after / before;
+    *correction = after;
+}
+
+void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s)
+{
+    correct(&c->device, &c->now.device_s, &c->now.device_token_s, predicted_s, took_s);
+}
+
+void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool contended)
+{
+    if (contended)
+        correct(&c->cpu_contended, &c->now.cpu_contended_s, &c->now.cpu_contended_token_s,
+                predicted_s, took_s);
+    else
+        correct(&c->cpu, &c->now.cpu_s, &c->now.cpu_token_s, predicted_s, took_s);
+}

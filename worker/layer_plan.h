@@ -1,0 +1,24 @@
+/* The plan of a layer: which segments of the activated experts the device computes from what is there, which it waits for, which
+ * the CPU executor computes; from measured costs, by an assigner of lib/sched. One thread, the engine's. */
+#ifndef MOED_WORKER_LAYER_PLAN_H
+#define MOED_WORKER_LAYER_PLAN_H
+
+#include "device/device.h"
+#include "model/pool_map.h"
+#include "sched/assign.h"
+
+/* What an expert's segment costs, corrected by what layers really took. */
+struct layer_costs {
+    struct sched_costs now;
+    /* corrections of the first figures, moving averages of real / predicted */
+    double device, cpu, cpu_contended;
+};
+
+/* device_s and cpu_s: a segment for one token, and each further token, measured at start on these threads. */
+void layer_costs_init(struct layer_costs *c, const struct device_spec *device, uint64_t segment_bytes,
+                      double segment_s, double token_s);
+/* What a side predicted and took for a layer; ignored where either is 0. */
+void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s);
+void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool contended);
+
+#endif
