@@ -148,7 +148,7 @@ static void bench_type(struct bench *b, enum tensor_type type)
         double decode, read;
 
         bench_decode(b, type, rows, cols, count, &decode, &read);
-        printf("%-5s %4u x %4u  %7.2f  %7.2f  %5.1f %%  %9.1f  %9.1f\n",
+        printf("%-6s %4u x %4u  %7.2f  %7.2f  %5.1f %%  %9.1f  %9.1f\n",
                tensor_type_info(type)->name, rows, cols, decode * 1e-9, read * 1e-9,
                100 * decode / read, bench_batch(b, type, rows, cols, 8) * 1e-9,
                bench_batch(b, type, rows, cols, 64) * 1e-9);
@@ -158,8 +158,10 @@ static void bench_type(struct bench *b, enum tensor_type type)
 
 int main(int argc, char **argv)
 {
-    static const enum tensor_type types[] = {TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q8_0,
-                                             TENSOR_Q4_0, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K, TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q2_K, TENSOR_Q3_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4};
+    static const enum tensor_type types[] = {
+        TENSOR_F32,  TENSOR_F16,  TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0, TENSOR_Q4_1,
+        TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_IQ4_NL, TENSOR_MXFP4, TENSOR_Q2_K, TENSOR_Q3_K,
+        TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,   TENSOR_IQ4_XS};
     struct bench b = {.weight_bytes = (size_t)1024 << 20};
     int only = -1;
 
@@ -189,8 +191,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < MAX_TOKENS * MAX_COLS; i++)
         b.x[i] = (float)(rand() % 2001 - 1000) * 1e-3f;
     printf("kernels: %s, one thread, %zu MiB\n"
-           "              shape  GB/s      GB/s     decode   GFLOP/s    GFLOP/s\n"
-           "type   rows   cols   decode    read     / read   8 tokens   64 tokens\n",
+           "               shape  GB/s      GB/s     decode   GFLOP/s    GFLOP/s\n"
+           "type    rows   cols   decode    read     / read   8 tokens   64 tokens\n",
            kernels_get()->name, b.weight_bytes >> 20);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         if (only < 0 || (int)types[t] == only)

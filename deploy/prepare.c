@@ -44,16 +44,16 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--device", o->device);
         add_argument(&p[WORKER], "--device", o->device);
     }
-    if (o->policy) {
+    if (o->policy)
         add_argument(&p[MEMD], "--policy", o->policy);
-        add_argument(&p[WORKER], "--policy", o->policy);
-    }
     if (o->assign)
-        add_argument(&p[WORKER], "--assign", o->assign);
+        add_argument(&p[MEMD], "--assign", o->assign);
     if (o->cache)
         add_argument(&p[MEMD], "--cache", o->cache);
     if (o->segment_bytes)
         add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
+    if (o->calibrate)
+        add_argument(&p[WORKER], "--calibrate", NULL);
     if (o->ctx)
         add_argument(&p[WORKER], "--ctx", s->numbers[1]);
     if (o->parallel)

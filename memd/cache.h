@@ -24,7 +24,9 @@ struct cache;
 struct cache_counters {               /* NULL members are not counted */
     struct counter *demanded_bytes;   /* copied because a worker waits for them */
     struct counter *prefetched_bytes; /* copied on a prediction or by the policy */
-    struct counter *wasted_bytes;     /* copied and given up without having been used */
+    struct counter *predicted_bytes,
+        *predicted_used_bytes;    /* on a prediction; of those, used since */
+    struct counter *wasted_bytes; /* copied and given up without having been used */
     struct counter *merged,
         *dropped; /* loads that were under way already; predictions that came too late */
     struct counter *evictions;

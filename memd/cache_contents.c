@@ -10,9 +10,25 @@
  */
 #include "cache_internal.h"
 
+#include "base/clock.h"
+
+/* How long a load waits for others to be consumed before it takes what the policy keeps. */
+#define SPARE_NS 2000000u
+
 void cache_tell_policy(struct cache *c, uint32_t layer, uint32_t expert)
 {
     sched_cache_resident(c->policy, layer, expert, cache_expert_at(c, layer, expert)->resident);
+}
+
+void cache_mark_used(struct cache *c, uint32_t layer, uint32_t expert, uint32_t segments)
+{
+    struct cache_expert *x = cache_expert_at(c, layer, expert);
+    uint32_t bits = x->predicted & ((1u << segments) - 1);
+    x->predicted &= (uint16_t)~bits;
+    cache_count(c->counters.predicted_used_bytes,
+                (uint64_t)__builtin_popcount(bits) * cache_slabs(c, layer)->segment_bytes);
+    if (x->used < segments)
+        x->used = (uint8_t)segments;
 }
 
 static void ring_arrivals(struct cache *c)
@@ -29,6 +45,7 @@ void cache_evict(struct cache *c, uint32_t layer, uint32_t expert)
     uint32_t slot = atomic_load(residency_slot(&c->table, layer, expert, segment));
     residency_write(&c->table, layer, expert, x->resident, 0);
     cache_slots_retire(&c->slots, slot);
+    x->predicted &= (uint16_t) ~(1u << segment);
     if (x->transient)
         x->transient--;
     if (x->used > segment)
@@ -103,18 +120,30 @@ static uint32_t free_soon(const struct cache *c)
     return c->slots.counts[SLOT_FREE] + c->slots.counts[SLOT_RETIRED];
 }
 
+/* Where the policy does not keep loads, they take turns in the slots that they give back, and what it does keep is
+ * spared for them. Not for long: a worker may want them all before it consumes the first. */
+static bool should_wait(struct cache *c, uint32_t layer, uint32_t expert)
+{
+    if (c->keeps_loads || !room_will_return(c, layer, expert))
+        return false;
+    uint64_t now = clock_ns();
+    if (!c->sparing_since_ns)
+        c->sparing_since_ns = now;
+    return now - c->sparing_since_ns < SPARE_NS;
+}
+
 /* A slot that was retired earlier is free no later than one that is retired now, so nothing more is evicted while one
- * is on its way. A policy that does not keep loads has its loads take turns in the slots that they give back: what
- * it does keep goes only when none comes back. */
+ * is on its way. */
 bool cache_room_for_demand(struct cache *c, uint32_t layer, uint32_t expert, uint32_t *slot)
 {
     if (free_slots(c) == 0)
         cache_slots_reclaim(&c->slots);
-    if (free_soon(c) == 0 && (c->keeps_loads || !room_will_return(c, layer, expert)) &&
+    if (free_soon(c) == 0 && !should_wait(c, layer, expert) &&
         (evict_for(c, layer, expert, true, true) || evict_for(c, layer, expert, true, false)))
         cache_slots_reclaim(&c->slots);
     if (!cache_slots_take(&c->slots, slot))
         return false;
+    c->sparing_since_ns = 0;
     /* The next load's room is made now: the grace of what goes runs while this one is copied. */
     while (c->keeps_loads && free_soon(c) < c->reserve && evict_for(c, layer, expert, true, true))
         ;
@@ -140,6 +169,14 @@ void cache_begin_copy(struct cache *c, const struct cache_job *job)
 void cache_end_copy(struct cache *c, const struct cache_job *job)
 {
     struct cache_expert *x = cache_expert_at(c, job->layer, job->expert);
+    uint64_t bytes = cache_slabs(c, job->layer)->segment_bytes;
+    cache_count(job->reason == COPY_DEMANDED ? c->counters.demanded_bytes
+                                             : c->counters.prefetched_bytes,
+                bytes);
+    if (job->reason == COPY_PREDICTED) {
+        cache_count(c->counters.predicted_bytes, bytes);
+        x->predicted |= (uint16_t)(1u << job->segment);
+    }
     cache_slots_filled(&c->slots, job->slot);
     /* Release: the bytes are there for whoever acquires the number, even with an older word. */
     atomic_store_explicit(residency_slot(&c->table, job->layer, job->expert, job->segment),
@@ -152,9 +189,5 @@ void cache_end_copy(struct cache *c, const struct cache_job *job)
         x->transient = 0; /* it is the policy's own now */
     else if (!c->keeps_loads)
         x->transient++;
-    uint64_t bytes = cache_slabs(c, job->layer)->segment_bytes;
-    cache_count(job->reason == COPY_DEMANDED ? c->counters.demanded_bytes
-                                             : c->counters.prefetched_bytes,
-                bytes);
     cache_tell_policy(c, job->layer, job->expert);
 }

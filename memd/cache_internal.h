@@ -36,12 +36,13 @@ struct cache_worker {
 };
 
 struct cache_expert {
-    uint8_t resident;  /* leading segments; as in the residency table */
-    uint8_t used;      /* leading segments that have served since they were copied */
-    uint8_t transient; /* last resident segments, which are given up after their use */
-    bool filling;      /* the segment after the resident ones is being copied */
-    uint32_t pins;     /* loads served and not consumed, and the one being served */
-    uint32_t queued;   /* loads not served */
+    uint8_t resident;   /* leading segments; as in the residency table */
+    uint8_t used;       /* leading segments that have served since they were copied */
+    uint8_t transient;  /* last resident segments, which are given up after their use */
+    uint16_t predicted; /* a bit a segment: copied on a prediction and not used since */
+    bool filling;       /* the segment after the resident ones is being copied */
+    uint32_t pins;      /* loads served and not consumed, and the one being served */
+    uint32_t queued;    /* loads not served */
 };
 
 enum cache_reason { COPY_DEMANDED, COPY_WANTED, COPY_PREDICTED };
@@ -69,7 +70,9 @@ struct cache {
 
     struct cache_worker workers[CACHE_MAX_WORKERS];
     struct cache_worker *serving; /* whose next load is being served, and is pinned; NULL: none */
-    bool wishing;                 /* the policy wants the next segment of this expert */
+    uint64_t
+        sparing_since_ns; /* the load being served has waited for others' room; 0: it has not */
+    bool wishing;         /* the policy wants the next segment of this expert */
     uint32_t wish_layer, wish_expert;
 
     pthread_t thread;
@@ -94,7 +97,12 @@ static inline void cache_count(struct counter *counter, uint64_t n)
         counter_add(counter, n);
 }
 
+_Static_assert(POOL_MAX_SEGMENTS <= 16, "bits of cache_expert.predicted");
+
 /* cache_contents.c */
+
+/* The leading segments have served. */
+void cache_mark_used(struct cache *c, uint32_t layer, uint32_t expert, uint32_t segments);
 
 /* Tell the policy how much is resident. */
 void cache_tell_policy(struct cache *c, uint32_t layer, uint32_t expert);

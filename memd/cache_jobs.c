@@ -49,6 +49,7 @@ static bool demand_job(struct cache *c, struct cache_job *job, bool *blocked)
                 return false;
             const struct cache_load *l = cache_queue_next(c->serving->queue);
             cache_expert_at(c, l->layer, l->expert)->pins++;
+            c->sparing_since_ns = 0;
         }
         struct cache_queue *q = c->serving->queue;
         struct cache_load *l = cache_queue_next(q);

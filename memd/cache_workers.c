@@ -66,33 +66,25 @@ void cache_remove_worker(struct cache *c, uint64_t key)
     doorbell_ring(&c->bell);
 }
 
-static void unpin(struct cache *c, const struct cache_load *l)
-{
-    struct cache_expert *x = cache_expert_at(c, l->layer, l->expert);
-    x->pins--;
-    cache_settle(c, l->layer, l->expert);
-}
-
-/* The worker is done with its oldest load, served or not. */
+/* The worker is done with its oldest load: it has used it, perhaps before it was noticed here that all of it is there,
+ * or has given it up. */
 static void forget_oldest(struct cache *c, struct cache_worker *w)
 {
     struct cache_queue *q = w->queue;
     const struct cache_load *l = cache_queue_load(q, ++q->consumed);
     struct cache_expert *x = cache_expert_at(c, l->layer, l->expert);
-    if (q->consumed <= q->served) {
-        if (x->used < l->prefix && l->prefix <= x->resident)
-            x->used = l->prefix;
-        unpin(c, l);
-        return;
+    if (l->prefix <= x->resident)
+        cache_mark_used(c, l->layer, l->expert, l->prefix);
+    bool pinned = true;
+    if (q->consumed > q->served) {
+        q->served = q->consumed;
+        x->queued--;
+        pinned = c->serving == w;
+        if (pinned)
+            c->serving = NULL;
     }
-    q->served = q->consumed; /* it was given up before it was served */
-    x->queued--;
-    if (c->serving == w) {
-        c->serving = NULL;
-        unpin(c, l);
-    } else {
-        cache_settle(c, l->layer, l->expert);
-    }
+    x->pins -= pinned;
+    cache_settle(c, l->layer, l->expert);
 }
 
 static void forget_requests(struct cache *c, struct cache_worker *w)
@@ -155,8 +147,8 @@ static void take_routed(struct cache *c, struct cache_worker *w, const struct ca
     for (uint32_t i = 0; i < r->n_entries; i++) {
         experts[i] = r->entries[i].expert;
         workloads[i] = r->entries[i].value;
-        struct cache_expert *x = cache_expert_at(c, r->layer, experts[i]);
-        x->used = x->resident;
+        cache_mark_used(c, r->layer, experts[i],
+                        cache_expert_at(c, r->layer, experts[i])->resident);
     }
     /* Workers count their own steps; the policy sees one count, of all. */
     if (r->step != w->step) {

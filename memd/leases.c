@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MAX_LEASES 256
@@ -246,6 +247,15 @@ enum error_code leases_detach(struct leases *l, uint64_t lease, struct error *e)
             error_set(e, ERROR_NOT_FOUND, "lease %llu is not granted", (unsigned long long)lease);
     pthread_mutex_unlock(&l->lock);
     return code;
+}
+
+void leases_end(struct leases *l, uint64_t lease)
+{
+    pthread_mutex_lock(&l->lock);
+    struct lease_entry *entry = find_by_number(l, lease);
+    if (entry)
+        shutdown(entry->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&l->lock);
 }
 
 uint32_t leases_count(struct leases *l)

@@ -28,6 +28,8 @@ void leases_close(struct leases *l); /* takes NULL */
 enum error_code leases_attach(struct leases *l, uint64_t lease, const char *role, struct error *e);
 /* The holder no longer uses the pool; the lease itself ends with its socket. */
 enum error_code leases_detach(struct leases *l, uint64_t lease, struct error *e);
+/* Its holder misbehaves: the connection is shut, and the lease ends as if the holder had gone. Any thread. */
+void leases_end(struct leases *l, uint64_t lease);
 uint32_t leases_count(struct leases *l);
 uint64_t leases_freed(struct leases *l); /* of processes that died or left, since start */
 

@@ -80,11 +80,12 @@ static void add_dense(struct loader *l, const struct pool_plan *plan, uint32_t i
     bool vector = t->form == POOL_VECTOR;
     uint32_t file_cols = vector ? t->rows * t->cols : from->transposed ? t->rows : t->cols;
     uint64_t row_bytes = quant_row_bytes(from->tensor->type, file_cols);
+    uint64_t first =
+        from->first_row * (vector ? quant_row_bytes(from->tensor->type, 1) : row_bytes);
     for (uint32_t plane = 0; plane < t->planes; plane++)
         l->items[l->n_items++] = (struct load_item){
             .tensor = from->tensor,
-            .source = from->tensor->offset +
-                      (from->first_row + (uint64_t)plane * from->plane_rows) * row_bytes,
+            .source = from->tensor->offset + first + (uint64_t)plane * from->plane_rows * row_bytes,
             .row_bytes = row_bytes,
             .rows = vector             ? 1
                     : from->transposed ? t->cols

@@ -2,6 +2,7 @@
  * to workers and CPU executors, and knows at once when one of them has died. It computes nothing and parses
  * nothing but the model file, and that before anyone is attached. */
 #include "cache.h"
+#include "cache_metrics.h"
 #include "leases.h"
 #include "load.h"
 
@@ -11,6 +12,7 @@
 #include "device/device.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
+#include "metrics/recent.h"
 #include "model/memory_need.h"
 
 #include <inttypes.h>
@@ -21,9 +23,10 @@
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device, *policy, *cache_kind;
+    const char *model, *device, *policy, *cache_kind, *assign;
     uint64_t threads, segment_bytes;
     struct cache_options cache_options;
+    enum sched_assigner assigner; /* of workers */
     /* what it owns */
     struct gguf *gguf;
     struct pool_plan plan;
@@ -33,6 +36,9 @@ struct memd {
     struct cache *cache; /* NULL: the device has no memory of its own */
     struct leases *leases;
     struct counter *loaded_bytes;
+    /* of the cache */
+    struct counter *wasted_bytes;
+    struct recent *recent;
 };
 
 static void show_progress(void *arg, uint64_t done, uint64_t total)
@@ -82,32 +88,40 @@ static enum error_code make_residency(struct memd *m, struct error *e)
     return shm_seal_writes(&m->residency, e); /* this mapping stays writable, no other can be */
 }
 
+/* For the shares of the last seconds. */
+enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES };
+
+static void sample_cache(void *arg, uint64_t values[RECENT_MOST])
+{
+    struct memd *m = arg;
+    struct cache_state s;
+    cache_state(m->cache, &s);
+    values[RECENT_LINK_BYTES] = s.link_bytes;
+    values[RECENT_LINK_BUSY_NS] = s.link_busy_ns;
+    values[RECENT_WASTED_BYTES] = counter_read(m->wasted_bytes);
+}
+
+/* A worker that breaks its cache channel loses its lease. */
+static void worker_broken(void *arg, uint64_t lease)
+{
+    struct memd *m = arg;
+    leases_end(m->leases, lease);
+}
+
 /* The device's memory, and the residency table that says what is in it. */
 static enum error_code make_cache(struct memd *m, struct error *e)
 {
-    struct metrics *r = m->daemon.metrics;
-    const char *bytes = "Bytes copied to the device, by why.";
-    struct cache_counters counters = {
-        .demanded_bytes =
-            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"demanded\"", 1, bytes),
-        .prefetched_bytes =
-            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"prefetched\"", 1, bytes),
-        .wasted_bytes = metrics_counter(r, "moed_memd_wasted_bytes_total", NULL, 1,
-                                        "Bytes copied to the device and given up unused."),
-        .merged = metrics_counter(r, "moed_memd_loads_merged_total", NULL, 1,
-                                  "Loads of what was resident or under way already."),
-        .dropped = metrics_counter(r, "moed_memd_predictions_dropped_total", NULL, 1,
-                                   "Predictions whose layer had passed."),
-        .evictions = metrics_counter(r, "moed_memd_evictions_total", NULL, 1, "Segments evicted."),
-        .queue_seconds =
-            metrics_histogram(r, "moed_memd_load_queue_seconds", NULL, histogram_seconds_bounds,
-                              histogram_seconds_count, "From asked for to its copy's start."),
-        .copy_seconds =
-            metrics_histogram(r, "moed_memd_copy_seconds", NULL, histogram_seconds_bounds,
-                              histogram_seconds_count, "A copy over the link."),
-    };
+    struct cache_counters counters = cache_metrics_counters(m->daemon.metrics);
+    m->wasted_bytes = counters.wasted_bytes;
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
-    return code ? code : cache_new(&m->map, &m->cache_options, &counters, &m->cache, e);
+    m->cache_options.worker_broken = worker_broken;
+    m->cache_options.worker_broken_arg = m;
+    if (!code)
+        code = cache_new(&m->map, &m->cache_options, &counters, &m->cache, e);
+    if (code)
+        return code;
+    cache_metrics_state(m->daemon.metrics, m->cache);
+    return recent_new("memd/recent", sample_cache, m, &m->recent, e);
 }
 
 static enum error_code choose_policy(struct memd *m, struct error *e)
@@ -121,6 +135,9 @@ static enum error_code choose_policy(struct memd *m, struct error *e)
     if (m->cache_kind && !sched_cache_find(m->cache_kind, &o->cache))
         return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help",
                          m->cache_kind);
+    m->assigner = o->policy->assigner;
+    if (m->assign && !sched_assigner_find(m->assign, &m->assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", m->assign);
     return device_parse(m->device, &o->device, e);
 }
 
@@ -211,20 +228,24 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
     return ERROR_OK;
 }
 
-static enum error_code change_cache(struct memd *m, const Moed__V1__PolicyRequest *request,
-                                    struct error *e)
+static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
+                                     struct error *e)
 {
     const struct sched_policy *policy = m->cache_options.policy;
     enum sched_cache_kind kind = m->cache_options.cache;
+    enum sched_assigner assigner = m->assigner;
     if (request->policy[0]) {
         policy = sched_policy_find(request->policy);
         if (!policy)
             return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s",
                              request->policy, sched_policy_names());
         kind = policy->cache;
+        assigner = policy->assigner;
     }
     if (request->cache[0] && !sched_cache_find(request->cache, &kind))
         return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known", request->cache);
+    if (request->assigner[0] && !sched_assigner_find(request->assigner, &assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known", request->assigner);
     if (!m->cache)
         return error_set(e, ERROR_UNSUPPORTED,
                          "device %s has no memory of its own: no expert cache", m->device);
@@ -233,7 +254,9 @@ static enum error_code change_cache(struct memd *m, const Moed__V1__PolicyReques
         return code;
     m->cache_options.policy = policy;
     m->cache_options.cache = kind;
-    log_info("cache policy %s", sched_cache_name(kind));
+    m->assigner = assigner;
+    log_info("policy %s: cache %s, assigner %s", policy->name, sched_cache_name(kind),
+             sched_assigner_name(assigner));
     return ERROR_OK;
 }
 
@@ -241,13 +264,15 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    if (request->policy[0] || request->cache[0]) {
-        enum error_code code = change_cache(m, request, e);
+    if (request->policy[0] || request->cache[0] || request->assigner[0]) {
+        enum error_code code = change_policy(m, request, e);
         if (code)
             return code;
     }
     moed__v1__policy_reply__init(&policy);
     policy.device = (char *)m->device;
+    policy.assigner = (char *)sched_assigner_name(m->assigner);
+    policy.predicts = m->cache_options.policy->predicts;
     if (m->cache) {
         struct cache_state s;
         cache_state(m->cache, &s);
@@ -291,6 +316,20 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     struct memd *m = arg;
     health->model = m->plan.header.params.name;
     health->clients = leases_count(m->leases);
+    if (!m->recent)
+        return;
+    static Moed__V1__CacheHealth cache;
+    uint64_t growth[RECENT_MOST];
+    struct cache_state now;
+    cache_state(m->cache, &now);
+    moed__v1__cache_health__init(&cache);
+    cache.window_ns = recent_read(m->recent, growth);
+    cache.slots = now.slots;
+    cache.resident = now.resident;
+    cache.link_bytes = growth[RECENT_LINK_BYTES];
+    cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
+    cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
+    health->cache = &cache;
 }
 
 static double read_clients(void *arg)
@@ -362,13 +401,20 @@ static int exit_code_for(enum error_code code)
 
 int main(int argc, char **argv)
 {
-    static struct memd m = {.device = "host", .policy = "moed", .segment_bytes = POOL_SEGMENT_BYTES, .pool.fd = -1, .residency.fd = -1};
+    static struct memd m = {.device = "host",
+                            .policy = "moed",
+                            .segment_bytes = POOL_SEGMENT_BYTES,
+                            .pool.fd = -1,
+                            .residency.fd = -1};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
          "where experts are cached: host, or "
          "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"policy", OPTION_STRING, &m.policy, 0, 0, "NAME", "which experts are cached (moed)"},
+        {"assign", OPTION_STRING, &m.assign, 0, 0, "NAME",
+         "another assigner than the policy's: load-all, threshold, qstar, greedy, layerwise, "
+         "balance"},
         {"cache", OPTION_STRING, &m.cache_kind, 0, 0, "NAME",
          "another cache than the policy's: none, static, lru, lru-layer, lfu, workload, layerwise, "
          "value"},
@@ -399,6 +445,7 @@ int main(int argc, char **argv)
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
+    recent_free(m.recent);
     cache_free(m.cache);
     return exit_code;
 }

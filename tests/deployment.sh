@@ -5,6 +5,7 @@ set -eu
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/moed-test-XXXXXX")
 RUN=$WORK/run
 export MOED_RUN=$RUN
+export XDG_CACHE_HOME=$WORK/cache # calibrations
 
 end() {
     status=$?

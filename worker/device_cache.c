@@ -85,7 +85,8 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
 {
     const struct residency_header *h = c->memory->residency.header;
     uint64_t slot = atomic_load_explicit(
-        residency_slot(&c->memory->residency, layer, expert, segment), memory_order_relaxed);
+        residency_slot(&c->memory->residency, layer, expert, segment),
+        memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
     return (const uint8_t *)c->memory->arena.base + slot * h->slot_bytes;
 }
 
@@ -130,6 +131,7 @@ bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, ui
 void device_cache_consumed(struct device_cache *c)
 {
     atomic_fetch_add(&c->channel.header->consumed, 1);
+    ring_notify(&c->channel.requests); /* another load may wait for the room */
 }
 
 void device_cache_notify(struct device_cache *c)

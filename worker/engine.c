@@ -187,12 +187,12 @@ static void register_counters(struct engine *g)
     }
     k->prompt_tokens = metrics_counter(m, "moed_worker_prompt_tokens_total", NULL, 1,
                                        "Tokens of prompts computed.");
-    k->generated_tokens = metrics_counter(m, "moed_worker_generated_tokens_total", NULL, 1,
-                                          "Tokens generated.");
+    k->generated_tokens =
+        metrics_counter(m, "moed_worker_generated_tokens_total", NULL, 1, "Tokens generated.");
     k->prefill_ns = metrics_counter(m, "moed_worker_prefill_seconds_total", NULL, 1e-9,
                                     "Time in prefill steps.");
-    k->decode_ns = metrics_counter(m, "moed_worker_decode_seconds_total", NULL, 1e-9,
-                                   "Time in decode steps.");
+    k->decode_ns =
+        metrics_counter(m, "moed_worker_decode_seconds_total", NULL, 1e-9, "Time in decode steps.");
     k->decode_steps =
         metrics_counter(m, "moed_worker_decode_steps_total", NULL, 1, "Decode steps.");
     k->decode_paused = metrics_counter(m, "moed_worker_paused_total", NULL, 1,
@@ -203,13 +203,12 @@ static void register_counters(struct engine *g)
     k->first_token = metrics_histogram(m, "moed_worker_time_to_first_token_seconds", NULL,
                                        histogram_seconds_bounds, histogram_seconds_count,
                                        "Submitted to first token.");
-    k->token = metrics_histogram(m, "moed_worker_inter_token_seconds", NULL,
-                                 histogram_seconds_bounds, histogram_seconds_count,
-                                 "From one token of a request to its next.");
+    k->token =
+        metrics_histogram(m, "moed_worker_inter_token_seconds", NULL, histogram_seconds_bounds,
+                          histogram_seconds_count, "From one token of a request to its next.");
 }
 
-enum error_code engine_new(const struct engine_config *config, struct engine **out,
-                           struct error *e)
+enum error_code engine_new(const struct engine_config *config, struct engine **out, struct error *e)
 {
     struct engine *g = calloc(1, sizeof *g);
     if (!g)

@@ -7,6 +7,7 @@
  */
 #include "experts.h"
 
+#include "calibration.h"
 #include "device_cache.h"
 #include "expert_link.h"
 #include "layer_plan.h"
@@ -30,7 +31,6 @@ struct activated {
     uint32_t first_row, n_rows; /* of indices and rows */
     uint32_t device, load, cpu; /* segments, in this order */
     uint32_t first_out;         /* of the CPU's rows, in the channel */
-    double cpu_s;               /* predicted */
 };
 
 struct experts {
@@ -42,8 +42,11 @@ struct experts {
     struct experts_counters counters;
     uint32_t n_used, n_experts, n_segments, d_model;
     struct expert_link *link;
-    struct device_cache *cache; /* NULL: the device has no memory of its own */
+    struct device_cache *cache;     /* NULL: the device has no memory of its own */
+    struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
+    _Atomic double device_correction, cpu_correction,
+        cpu_contended_correction; /* for others to read */
     uint64_t step;
     uint64_t *last_use; /* [n_layers][n_experts]: step */
     struct prediction *prediction;
@@ -54,6 +57,8 @@ struct experts {
     bool one_request;
     uint32_t layer, n_tokens, n_activated, n_cpu;
     const float *values;
+    uint64_t begun_ns;
+    double predicted_s;          /* of this layer */
     struct activated *activated; /* [n_experts] */
     struct sched_expert *plan;   /* [n_experts] */
     struct expert_task *tasks;   /* [n_experts] */
@@ -92,44 +97,6 @@ static bool allocate(struct experts *x)
            x->row_of && x->first_row && x->rows && x->row_at && x->prediction;
 }
 
-/* Seconds of one segment for n tokens on our threads, the quickest of a few. */
-static double time_segment(struct experts *x, uint32_t layer, uint32_t n_tokens)
-{
-    const struct pool_map *map = &x->memory->map;
-    struct expert_task task = {.n_segments = map->slabs[layer].n_segments,
-                               .n_tokens = n_tokens,
-                               .tokens = x->indices,
-                               .out = x->rows};
-    for (uint32_t i = 0; i < n_tokens; i++)
-        x->indices[i] = i;
-    double best = INFINITY;
-    for (int i = 0; i < 5; i++) {
-        task.expert = (uint32_t)i % x->n_experts;
-        uint64_t started = clock_ns();
-        const struct activations *a =
-            exec_prepare(x->own, 1, x->rows, x->d_model, n_tokens, x->d_model, true);
-        exec_experts(x->own, map, layer, a, &task, 1);
-        best = fmin(best, (double)(clock_ns() - started) * 1e-9);
-    }
-    return best / task.n_segments;
-}
-
-static void measure_costs(struct experts *x)
-{
-    const struct pool_map *map = &x->memory->map;
-    uint32_t layer = map->params.n_dense;
-    uint32_t many = x->options.max_tokens < 8 ? x->options.max_tokens : 8;
-    double one_s = time_segment(x, layer, 1), many_s = time_segment(x, layer, many);
-    double token_s = many > 1 ? fmax(0, (many_s - one_s) / (many - 1)) : 0;
-    layer_costs_init(&x->costs, &x->options.device, map->slabs[layer].segment_bytes,
-                     fmax(1e-9, one_s - token_s), token_s);
-    log_info(
-        "a segment of %.2f MB: %.3f ms on the device, %.3f ms on the CPU, %.3f ms over the link",
-        (double)map->slabs[layer].segment_bytes * 1e-6,
-        (x->costs.now.device_s + x->costs.now.device_token_s) * 1e3,
-        (x->costs.now.cpu_s + x->costs.now.cpu_token_s) * 1e3, x->costs.now.load_s * 1e3);
-}
-
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
                             const struct experts_options *options,
                             const struct experts_counters *counters, struct experts **out,
@@ -152,11 +119,8 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     enum error_code code = ERROR_OK;
     if (!allocate(x))
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
-    if (!code && memory->arena.base) {
+    if (!code && memory->arena.base)
         code = device_cache_new(memory, &x->cache, e);
-        if (!code)
-            measure_costs(x);
-    }
     if (!code)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {
@@ -192,6 +156,54 @@ bool experts_wait(struct experts *x, int timeout_ms)
     return expert_link_wait(x->link, timeout_ms);
 }
 
+static void publish_corrections(struct experts *x)
+{
+    atomic_store_explicit(&x->device_correction, x->costs.device, memory_order_relaxed);
+    atomic_store_explicit(&x->cpu_correction, x->costs.cpu, memory_order_relaxed);
+    atomic_store_explicit(&x->cpu_contended_correction, x->costs.cpu_contended,
+                          memory_order_relaxed);
+}
+
+enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
+                                  struct error *e)
+{
+    if (!x->cache)
+        return ERROR_OK;
+    struct calibration_parts parts = {.memory = x->memory,
+                                      .own = x->own,
+                                      .cache = x->cache,
+                                      .link = x->link,
+                                      .device = &x->options.device,
+                                      .device_text = device_text,
+                                      .max_tokens = x->options.max_tokens,
+                                      .anew = anew};
+    enum error_code code = calibrate(&parts, &x->calibration, e);
+    if (code)
+        return code;
+    struct sched_costs first = calibration_costs(&x->calibration, &x->options.device);
+    layer_costs_init(&x->costs, &first);
+    publish_corrections(x);
+    log_info("a segment of %.2f MB for one token: %.3f ms on the device, %.3f ms on the CPU, "
+             "%.3f ms over the link",
+             (double)x->calibration.segment_bytes * 1e-6,
+             (first.device_s + first.device_token_s) * 1e3, (first.cpu_s + first.cpu_token_s) * 1e3,
+             first.load_s * 1e3);
+    return ERROR_OK;
+}
+
+const struct calibration *experts_calibration(const struct experts *x)
+{
+    return x->cache ? &x->calibration : NULL;
+}
+
+struct experts_corrections experts_corrections(const struct experts *x)
+{
+    return (struct experts_corrections){
+        atomic_load_explicit(&x->device_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->cpu_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->cpu_contended_correction, memory_order_relaxed)};
+}
+
 void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
 {
     atomic_store(&x->assigner, (int)assigner);
@@ -207,18 +219,22 @@ void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guesse
 {
     struct cache_mention mentions[16];
     uint32_t n = 0;
+    bool missing = false;
     prediction_make(x->prediction, layer, guessed, x->n_tokens);
     for (uint32_t expert = 0; expert < x->n_experts; expert++) {
         double p = prediction_of(x->prediction, expert);
-        if (p > 0)
+        if (p > 0 && device_cache_read(x->cache, layer, expert).resident <
+                         x->memory->map.slabs[layer].n_segments)
             mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
         if (n && (n == 16 || expert + 1 == x->n_experts)) {
             if (!device_cache_predicted(x->cache, x->step, layer, mentions, n))
                 break;
+            missing = true;
             n = 0;
         }
     }
-    device_cache_notify(x->cache);
+    if (missing)
+        device_cache_notify(x->cache);
 }
 
 /* How the guess for this layer has turned out. */
@@ -253,9 +269,10 @@ static void gather(struct experts *x, const uint32_t *selected)
     }
 }
 
-/* What the device has goes into the plan. */
-static void read_residency(struct experts *x)
+/* What the device has goes into the plan. True: something of it is in flight. */
+static bool read_residency(struct experts *x)
 {
+    bool in_flight = false;
     uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
     for (uint32_t i = 0; i < x->n_activated; i++) {
         uint32_t expert = x->activated[i].expert;
@@ -266,13 +283,15 @@ static void read_residency(struct experts *x)
                                            .in_flight = there.in_flight,
                                            .last_use = last_use[expert]};
         last_use[expert] = x->step;
+        in_flight |= there.in_flight > 0;
     }
+    return in_flight;
 }
 
 /* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
 static void ask_memd(struct experts *x)
 {
-    bool said = true;
+    bool said = true, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
     for (uint32_t i = 0; i < x->n_activated && said; i += 16) {
         struct cache_mention mentions[16];
         uint32_t n = x->n_activated - i < 16 ? x->n_activated - i : 16;
@@ -287,8 +306,28 @@ static void ask_memd(struct experts *x)
             a->cpu += a->load;
             a->load = 0;
         }
+        urgent |= a->load > 0;
     }
-    device_cache_notify(x->cache);
+    if (urgent) /* what was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan */
+        device_cache_notify(x->cache);
+}
+
+/* Segments that may be loaded for a layer at once. DALI loads into slots beside its cache. */
+static uint32_t spare_slots(const struct experts *x)
+{
+    const struct residency_header *h = x->memory->residency.header;
+    bool beside = atomic_load(&x->assigner) == ASSIGN_GREEDY && h->n_spare;
+    return (uint32_t)(beside ? h->n_spare : h->n_slots / 2);
+}
+
+/* What a device with less room than one expert can hold of it. */
+static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool whole)
+{
+    uint32_t n_slots = (uint32_t)x->memory->residency.header->n_slots;
+    if (s->device + s->load <= n_slots)
+        return;
+    s->device = whole ? 0 : s->device < n_slots ? s->device : n_slots;
+    s->load = whole ? 0 : n_slots - s->device;
 }
 
 static void plan_for_device(struct experts *x)
@@ -298,25 +337,29 @@ static void plan_for_device(struct experts *x)
     struct sched_costs costs = x->costs.now;
     struct sched_layer layer = {
         .n_segments = n_segments,
-        .spare_slots = (uint32_t)x->memory->residency.header->n_slots / 2,
+        .spare_slots = spare_slots(x),
         /* rows apart need room in the channel: one for each segment */
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
+        /* before anything is computed or has come: to the executor and back, to memd and back */
+        .cpu_busy_s = x->calibration.job_overhead_s + x->calibration.cpu_call_s,
+        .link_busy_s = x->calibration.link_latency_s,
     };
     if (!x->channel)
         costs.cpu_s = costs.cpu_contended_s = INFINITY;
     device_cache_enter(x->cache, x->step, x->layer);
-    read_residency(x);
-    sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer, x->plan,
-                 x->n_activated);
+    if (read_residency(x)) /* it is half way, on average */
+        layer.link_busy_s += costs.load_s / 2;
+    x->predicted_s = sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
+                                  x->plan, x->n_activated);
     for (uint32_t i = 0; i < x->n_activated; i++) {
         struct activated *a = &x->activated[i];
+        limit_to_slots(x, &x->plan[i], layer.whole);
         a->device = x->plan[i].device;
         a->load = x->plan[i].load;
         a->cpu = n_segments - a->device - a->load;
-        a->cpu_s = a->cpu * (x->costs.now.cpu_s + a->n_rows * x->costs.now.cpu_token_s);
     }
     ask_memd(x);
-    counter_add(x->counters.plan_ns, clock_ns() - started);
+    histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
 }
 
 /* The CPU's parts, to the executor. */
@@ -367,6 +410,7 @@ static void abandon_channel(struct experts *x)
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request)
 {
+    x->begun_ns = clock_ns();
     if (layer <= x->layer || x->step == 0)
         x->step++;
     x->layer = layer;
@@ -410,7 +454,7 @@ static struct expert_task task_of(struct experts *x, const struct activated *a, 
 static void compute_on_device(struct experts *x, const struct activations *in, uint32_t n_tasks)
 {
     uint64_t started = clock_ns();
-    double predicted = 0;
+    double predicted = x->calibration.device_call_s;
     for (uint32_t i = 0; i < n_tasks; i++)
         predicted += x->tasks[i].n_segments *
                      (x->costs.now.device_s + x->tasks[i].n_tokens * x->costs.now.device_token_s);
@@ -422,6 +466,7 @@ static void compute_on_device(struct experts *x, const struct activations *in, u
         nanosleep(&t, NULL);
     }
     layer_costs_device(&x->costs, predicted, slow);
+    counter_add(x->counters.device_ns, (uint64_t)(slow * 1e9));
 }
 
 /* Where segments [first, first + n) lie on the device; within the epoch. */
@@ -558,19 +603,25 @@ static void take_cpu_rows(struct experts *x)
 
 static void correct_cpu_costs(struct experts *x, const struct expert_completion *done)
 {
-    double predicted = 0;
+    const struct sched_costs *now = &x->costs.now;
+    double alone_s = x->calibration.cpu_call_s, contended_s = alone_s;
     bool contended = false;
     uint64_t segments = 0;
     for (uint32_t i = 0; i < x->n_activated; i++) {
-        predicted += x->activated[i].cpu_s;
-        contended |= x->activated[i].load > 0;
-        segments += x->activated[i].cpu;
+        const struct activated *a = &x->activated[i];
+        alone_s += a->cpu * (now->cpu_s + a->n_rows * now->cpu_token_s);
+        contended_s += a->cpu * (now->cpu_contended_s + a->n_rows * now->cpu_contended_token_s);
+        contended |= a->load > 0;
+        segments += a->cpu;
     }
-    layer_costs_cpu(&x->costs, predicted, (double)done->compute_ns * 1e-9, contended);
+    layer_costs_cpu(&x->costs, contended ? contended_s : alone_s, (double)done->compute_ns * 1e-9,
+                    contended);
     counter_add(x->counters.on_cpu, segments);
+    counter_add(x->counters.cpu_ns, done->compute_ns);
 }
 
-void experts_finish(struct experts *x)
+/* False: it went otherwise than was planned. */
+static bool finish_layer(struct experts *x)
 {
     uint32_t n_rows = x->n_tokens * x->n_used;
     for (uint32_t row = 0; row < n_rows; row++)
@@ -578,7 +629,7 @@ void experts_finish(struct experts *x)
     if (x->cache)
         compute_device_share(x);
     if (x->channel && !x->n_cpu)
-        return;
+        return true;
     struct expert_completion done;
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
@@ -587,12 +638,28 @@ void experts_finish(struct experts *x)
         if (x->channel)
             abandon_channel(x);
         compute_cpu_share(x);
-        return;
+        return false;
     }
     take_cpu_rows(x);
     counter_add(x->counters.sent, x->n_cpu);
     if (x->cache)
         correct_cpu_costs(x, &done);
+    return true;
+}
+
+void experts_finish(struct experts *x)
+{
+    bool as_planned = finish_layer(x);
+    if (!x->cache)
+        return;
+    publish_corrections(x);
+    if (!as_planned || !isfinite(x->predicted_s))
+        return;
+    double took_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
+    counter_add(x->counters.layers, 1);
+    counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));
+    counter_add(x->counters.predicted_ns, (uint64_t)(x->predicted_s * 1e9));
+    counter_add(x->counters.wrong_ns, (uint64_t)(fabs(took_s - x->predicted_s) * 1e9));
 }
 
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank)

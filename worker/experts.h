@@ -5,6 +5,7 @@
 #define MOED_WORKER_EXPERTS_H
 
 #include "base/error.h"
+#include "calibration/calibration.h"
 #include "device/device.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
@@ -17,8 +18,12 @@ struct experts_counters {
     struct counter *sent, *local, *taken_back, *wait_ns;
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; time to plan. */
-    struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *plan_ns, *load_wait_ns;
+    struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns;
     struct counter *guesses, *guesses_right;
+    struct histogram *plan_seconds;
+    struct counter *device_ns, *cpu_ns; /* computing on either side */
+    /* Layers whose time was predicted: what they took, the prediction, and by how much it was wrong. */
+    struct counter *layers, *layer_ns, *predicted_ns, *wrong_ns;
 };
 
 struct experts_options {
@@ -38,6 +43,18 @@ void experts_free(struct experts *x); /* takes NULL */
 
 /* Wait at start until an executor is attached, at most timeout_ms. Going on without is allowed. */
 bool experts_wait(struct experts *x, int timeout_ms);
+
+/* Where the device has memory of its own: what things cost, measured anew where `anew` or nothing was measured before
+ * (calibration.h). Needed before the first layer, and before the engine's thread. */
+enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
+                                  struct error *e);
+/* NULL where the device has none. Any thread. */
+const struct calibration *experts_calibration(const struct experts *x);
+/* By how much layers have corrected the calibration since: real by measured, moving averages. Any thread. */
+struct experts_corrections {
+    double device, cpu, cpu_contended;
+};
+struct experts_corrections experts_corrections(const struct experts *x);
 
 /* Another assigner, from the next layer on. Any thread. */
 void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict);

@@ -41,7 +41,7 @@ static bool allocate(struct forward *f)
     f->ffn_gate = floats(n * width);
     f->ffn_up = floats(n * width);
     f->shared_out = floats(n * p->d_model);
-    f->shared_scale = floats(n * TILE_ROWS);
+    f->shared_scale = floats(n);
     return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
            f->rope_frequency && f->router && f->selected && f->guessed && f->weights_of &&
            f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
@@ -202,7 +202,8 @@ static void run_experts(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
-                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
+                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
+                    (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_next */
     const struct activations *a =
         exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
     route(f, w, a);

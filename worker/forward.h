@@ -16,8 +16,9 @@
 /* One row of a batch. */
 struct batch_token {
     uint32_t token;
-    uint32_t slot;     /* of the KV cache */
-    uint32_t position; /* 0-based; all earlier positions of the slot are filled, or in this batch before */
+    uint32_t slot; /* of the KV cache */
+    uint32_t
+        position; /* 0-based; all earlier positions of the slot are filled, or in this batch before */
 };
 
 struct forward;
@@ -29,8 +30,8 @@ enum error_code forward_new(const struct pool_map *map, const struct model_weigh
 void forward_free(struct forward *f); /* takes NULL */
 
 /* Run n rows; fills the KV cache. one_request: all rows are one request's, so that products through BLAS, whose
- * rounding depends on the number of rows, depend on nobody else. Returns the last layer's output after the final norm, [n][d_model], valid
- * until the next run: what forward_logits takes. */
+ * rounding depends on the number of rows, depend on nobody else. Returns the last layer's output after the final norm,
+ * [n][d_model], valid until the next run: what forward_logits takes. */
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
                          bool one_request);
 

@@ -135,8 +135,8 @@ static void answer_tokenize(struct frontend *f, uint64_t id, const Moed__V1__Tok
     struct error e;
     unsigned flags = (q->add_special ? TOKENIZE_ADD_SPECIAL : 0u) |
                      (q->parse_special ? TOKENIZE_PARSE_SPECIAL : 0u);
-    enum error_code code = tokenizer_encode(f->sessions->model.tokenizer, (const char *)q->text.data,
-                                            q->text.len, flags, &list, &e);
+    enum error_code code = tokenizer_encode(
+        f->sessions->model.tokenizer, (const char *)q->text.data, q->text.len, flags, &list, &e);
     if (code) {
         refuse(f, id, code, &e);
     } else {
@@ -152,8 +152,7 @@ static void answer_tokenize(struct frontend *f, uint64_t id, const Moed__V1__Tok
     token_list_fini(&list);
 }
 
-static void answer_detokenize(struct frontend *f, uint64_t id,
-                              const Moed__V1__DetokenizeRequest *q)
+static void answer_detokenize(struct frontend *f, uint64_t id, const Moed__V1__DetokenizeRequest *q)
 {
     struct strbuf text;
     struct error e;
@@ -203,8 +202,8 @@ static void answer_model(struct frontend *f, uint64_t id)
     send_message(f, &m);
 }
 
-static enum error_code check_tokens(const struct session_model *model, const struct token_list *list,
-                                    bool answers, struct error *e)
+static enum error_code check_tokens(const struct session_model *model,
+                                    const struct token_list *list, bool answers, struct error *e)
 {
     for (size_t i = 0; i < list->count; i++)
         if (list->ids[i] >= model->map->params.vocab)
@@ -303,8 +302,9 @@ static enum error_code build_logits(struct frontend *f, struct request *r,
     r->stepwise = q->stepwise;
     uint64_t row_bytes = f->sessions->model.map->params.vocab * (uint64_t)sizeof(float);
     if (row_bytes + 64 > RPC_MESSAGE_BYTES)
-        return error_set(e, ERROR_LIMIT, "a row of logits has %" PRIu64 " bytes, a message at most %u",
-                         row_bytes, RPC_MESSAGE_BYTES);
+        return error_set(e, ERROR_LIMIT,
+                         "a row of logits has %" PRIu64 " bytes, a message at most %u", row_bytes,
+                         RPC_MESSAGE_BYTES);
     enum error_code code = copy_tokens(r, q->tokens, q->n_tokens, e);
     return code ? code : check_tokens(&f->sessions->model, &r->tokens, false, e);
 }
@@ -317,10 +317,11 @@ static enum error_code build_logprobs(struct frontend *f, struct request *r,
     if (!code)
         code = check_tokens(&f->sessions->model, &r->tokens, false, e);
     if (!code && first >= r->tokens.count)
-        code = error_set(e, ERROR_USAGE,
-                         "logprobs are asked for from token %" PRIu32 " on, of %zu tokens: expected "
-                         "at least one with another before it",
-                         first, r->tokens.count);
+        code =
+            error_set(e, ERROR_USAGE,
+                      "logprobs are asked for from token %" PRIu32 " on, of %zu tokens: expected "
+                      "at least one with another before it",
+                      first, r->tokens.count);
     r->next_row = first - 1;
     return code;
 }
@@ -343,8 +344,8 @@ static void submit(struct frontend *f, const Moed__V1__ToWorker *m, enum request
 {
     struct error e;
     struct request *r = request_new(f->sessions->model.tokenizer, f, m->id, kind);
-    enum error_code code = r ? build(f, r, m, &e)
-                             : error_set(&e, ERROR_MEMORY, "no memory for the request");
+    enum error_code code =
+        r ? build(f, r, m, &e) : error_set(&e, ERROR_MEMORY, "no memory for the request");
     if (code) {
         refuse(f, m->id, code, &e);
         request_free(r);

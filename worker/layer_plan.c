@@ -1,26 +1,14 @@
 /* Costs of a layer's experts; see layer_plan.h. */
 #include "layer_plan.h"
 
-#define WEIGHT 0.02 /* of one layer in the moving averages */
-#define LEAST  0.05
-#define MOST   20.0
+#define WEIGHT   0.02 /* of one layer in the moving averages */
+#define LEAST    0.05
+#define MOST     20.0
+#define OFF_MOST 2.0 /* a layer's weight in the average, at most */
 
-void layer_costs_init(struct layer_costs *c, const struct device_spec *device,
-                      uint64_t segment_bytes, double segment_s, double token_s)
+void layer_costs_init(struct layer_costs *c, const struct sched_costs *first)
 {
-    double load = device->link_latency_s + (double)segment_bytes / device->link_bytes_per_s;
-    double slowdown = 1 / device->speed;
-    *c = (struct layer_costs){.device = 1, .cpu = 1, .cpu_contended = 1};
-    c->now = (struct sched_costs){
-        .load_s = load,
-        .load_contended_s = load, /* the emulated link does not share memory bandwidth */
-        .device_s = segment_s * slowdown,
-        .device_token_s = token_s * slowdown,
-        .cpu_s = segment_s,
-        .cpu_token_s = token_s,
-        .cpu_contended_s = segment_s,
-        .cpu_contended_token_s = token_s,
-    };
+    *c = (struct layer_costs){.now = *first, .device = 1, .cpu = 1, .cpu_contended = 1};
 }
 
 /* Moves `correction` towards real / predicted and scales the two costs by how much it moved. */
@@ -29,7 +17,10 @@ static void correct(double *correction, double *segment_s, double *token_s, doub
 {
     if (!(predicted_s > 0) || !(took_s > 0))
         return;
-    double before = *correction, ratio = took_s / predicted_s * before;
+    double before = *correction, off = took_s / predicted_s;
+    /* One that was interrupted says little about the others. */
+    off = off < 1 / OFF_MOST ? 1 / OFF_MOST : off > OFF_MOST ? OFF_MOST : off;
+    double ratio = off * before;
     double after = before + WEIGHT * (ratio - before);
     after = after < LEAST ? LEAST : after > MOST ? MOST : after;
     *segment_s *= after / before;

@@ -3,9 +3,9 @@
 #ifndef MOED_WORKER_LAYER_PLAN_H
 #define MOED_WORKER_LAYER_PLAN_H
 
-#include "device/device.h"
-#include "model/pool_map.h"
 #include "sched/assign.h"
+
+#include <stdbool.h>
 
 /* What an expert's segment costs, corrected by what layers really took. */
 struct layer_costs {
@@ -14,10 +14,10 @@ struct layer_costs {
     double device, cpu, cpu_contended;
 };
 
-/* device_s and cpu_s: a segment for one token, and each further token, measured at start on these threads. */
-void layer_costs_init(struct layer_costs *c, const struct device_spec *device, uint64_t segment_bytes,
-                      double segment_s, double token_s);
-/* What a side predicted and took for a layer; ignored where either is 0. */
+/* first: as measured at start. */
+void layer_costs_init(struct layer_costs *c, const struct sched_costs *first);
+/* What a side was predicted, by the costs of now, and took for a layer; ignored where either is 0. contended: the link copied
+ * meanwhile, and the prediction is by the contended costs. */
 void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s);
 void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool contended);
 

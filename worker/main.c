@@ -6,10 +6,12 @@
 #include "session.h"
 
 #include "base/log.h"
+#include "daemon/control.h"
 #include "daemon/daemon.h"
 #include "device/device.h"
 #include "ipc/lease.h"
 #include "memory/memory_client.h"
+#include "metrics/recent.h"
 #include "model/memory_need.h"
 #include "sched/policy.h"
 
@@ -22,9 +24,9 @@
 struct worker {
     struct daemon daemon;
     /* options */
-    const char *device, *policy, *assign, *kernels;
+    const char *device, *kernels;
     uint64_t threads, context, parallel, spin_us;
-    bool reproducible, pin;
+    bool reproducible, pin, calibrate;
     struct device_spec device_spec;
     enum sched_assigner assigner;
     bool predict;
@@ -39,6 +41,8 @@ struct worker {
     struct kv_cache kv;
     struct experts_counters counters;
     struct experts *experts;
+    struct strbuf calibration; /* in words, where the device has memory of its own */
+    struct recent *recent;     /* likewise */
     struct forward *forward;
     struct engine *engine;
     struct sessions *sessions;
@@ -124,10 +128,76 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
                                  "Experts predicted for the next layer, checked.");
     k->guesses_right =
         metrics_counter(m, "moed_worker_predictions_right_total", NULL, 1, "Of those, activated.");
-    k->plan_ns =
-        metrics_counter(m, "moed_worker_plan_seconds_total", NULL, 1e-9, "Time to plan layers.");
+    static const double plan_bounds[] = {2e-6,   5e-6,   10e-6, 20e-6, 50e-6, 100e-6,
+                                         200e-6, 500e-6, 1e-3,  2e-3,  5e-3,  10e-3};
+    k->plan_seconds =
+        metrics_histogram(m, "moed_worker_plan_seconds", NULL, plan_bounds,
+                          sizeof plan_bounds / sizeof *plan_bounds, "Time to plan a layer.");
     k->load_wait_ns = metrics_counter(m, "moed_worker_load_wait_seconds_total", NULL, 1e-9,
                                       "Time waited for loads.");
+}
+
+static double read_device_correction(void *arg)
+{
+    return experts_corrections(((struct worker *)arg)->experts).device;
+}
+
+static double read_cpu_correction(void *arg)
+{
+    return experts_corrections(((struct worker *)arg)->experts).cpu;
+}
+
+static double read_contended_correction(void *arg)
+{
+    return experts_corrections(((struct worker *)arg)->experts).cpu_contended;
+}
+
+static void register_cost_metrics(struct worker *w, struct experts_counters *k)
+{
+    struct metrics *m = w->daemon.metrics;
+    k->device_ns = metrics_counter(m, "moed_worker_device_busy_seconds_total", NULL, 1e-9,
+                                   "Time that the device computed experts.");
+    k->cpu_ns = metrics_counter(m, "moed_worker_cpu_busy_seconds_total", NULL, 1e-9,
+                                "Time that cpuexec computed this worker's experts.");
+    k->layers = metrics_counter(m, "moed_worker_layers_total", NULL, 1,
+                                "Layers of experts whose time was predicted.");
+    k->layer_ns =
+        metrics_counter(m, "moed_worker_layer_seconds_total", NULL, 1e-9, "Time that they took.");
+    k->predicted_ns = metrics_counter(m, "moed_worker_layer_predicted_seconds_total", NULL, 1e-9,
+                                      "Time that was predicted for them.");
+    k->wrong_ns = metrics_counter(m, "moed_worker_layer_error_seconds_total", NULL, 1e-9,
+                                  "How far the predictions were off, either way.");
+    const char *name = "moed_worker_cost_correction";
+    const char *help = "Real by calibrated cost of a segment, a moving average over layers.";
+    metrics_gauge_function(m, name, "side=\"device\"", read_device_correction, w, help);
+    metrics_gauge_function(m, name, "side=\"cpu\"", read_cpu_correction, w, help);
+    metrics_gauge_function(m, name, "side=\"cpu-contended\"", read_contended_correction, w, help);
+}
+
+/* For the shares of the last seconds. */
+enum { RECENT_SEGMENTS, RECENT_RESIDENT, RECENT_GUESSES, RECENT_RIGHT };
+
+static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
+{
+    const struct experts_counters *k = &((struct worker *)arg)->counters;
+    values[RECENT_RESIDENT] = counter_read(k->resident);
+    values[RECENT_SEGMENTS] =
+        values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
+    values[RECENT_RIGHT] = counter_read(k->guesses_right);
+    values[RECENT_GUESSES] = counter_read(k->guesses);
+}
+
+/* What experts cost here, before the first of them is computed: with cpuexec, which takes a moment to come. */
+static enum error_code calibrate_experts(struct worker *w, struct error *e)
+{
+    experts_wait(w->experts, 1000);
+    enum error_code code = experts_calibrate(w->experts, w->device, w->calibrate, e);
+    const struct calibration *c = experts_calibration(w->experts);
+    strbuf_init(&w->calibration);
+    if (code || !c)
+        return code;
+    calibration_write(c, &w->calibration);
+    return recent_new("worker/recent", sample_experts, w, &w->recent, e);
 }
 
 static enum error_code make_engine(struct worker *w, struct error *e)
@@ -143,8 +213,10 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
                                    "Time waited for cpuexec."),
     };
-    if (w->memory.arena.base)
+    if (w->memory.arena.base) {
         register_cache_metrics(m, &w->counters);
+        register_cost_metrics(w, &w->counters);
+    }
     struct experts_options options = {.max_tokens = batch_tokens(w),
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
@@ -180,28 +252,35 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
     return code;
 }
 
-static enum error_code choose_policy(struct worker *w, struct error *e)
+/* memd keeps the policy, so that it outlives a worker. */
+static enum error_code ask_policy(struct worker *w, struct error *e)
 {
-    const struct sched_policy *policy = sched_policy_find(w->policy);
-    if (!policy)
-        return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", w->policy,
-                         sched_policy_names());
-    w->assigner = policy->assigner;
-    w->predict = policy->predicts;
-    if (w->assign && !sched_assigner_find(w->assign, &w->assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", w->assign);
-    return ERROR_OK;
+    Moed__V1__PolicyRequest policy = MOED__V1__POLICY_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    Moed__V1__Reply *reply;
+    request.body_case = MOED__V1__REQUEST__BODY_POLICY;
+    request.policy = &policy;
+    enum error_code code = control_call(w->daemon.run, "memd", &request,
+                                        MOED__V1__REPLY__BODY_POLICY, 5000, &reply, e);
+    if (code)
+        return code;
+    w->predict = reply->policy->predicts;
+    if (!sched_assigner_find(reply->policy->assigner, &w->assigner))
+        code = error_set(e, ERROR_PROTOCOL, "memd names an assigner '%.40s' that is not known",
+                         reply->policy->assigner);
+    moed__v1__reply__free_unpacked(reply, NULL);
+    return code;
 }
 
 static enum error_code start(struct worker *w, struct error *e)
 {
     enum error_code code = device_parse(w->device, &w->device_spec, e);
-    if (!code)
-        code = choose_policy(w, e);
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
+    if (!code && w->memory.arena.base)
+        code = ask_policy(w, e);
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
@@ -221,6 +300,8 @@ static enum error_code start(struct worker *w, struct error *e)
         code = watch_new("worker/memd", &w->watch, e);
     if (!code)
         code = watch_add(w->watch, w->memory.lease_fd, memd_gone, w, e);
+    if (!code)
+        code = calibrate_experts(w, e);
     return code ? code : engine_start(w->engine, e);
 }
 
@@ -262,6 +343,12 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.segments_resident = counter_read(w->counters.resident);
         policy.segments_loaded = counter_read(w->counters.loaded);
         policy.segments_cpu = counter_read(w->counters.on_cpu);
+        struct experts_corrections now = experts_corrections(w->experts);
+        if (!w->calibration.failed)
+            policy.calibration = w->calibration.data;
+        policy.device_correction = now.device;
+        policy.cpu_correction = now.cpu;
+        policy.cpu_contended_correction = now.cpu_contended;
     }
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;
@@ -301,6 +388,17 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     health->tokens_per_s = s.tokens_per_s;
     health->tokens_total = s.tokens_total;
     health->clients = sessions_count(w->sessions);
+    if (!w->recent)
+        return;
+    static Moed__V1__CacheHealth cache;
+    uint64_t growth[RECENT_MOST];
+    moed__v1__cache_health__init(&cache);
+    cache.window_ns = recent_read(w->recent, growth);
+    cache.segments = growth[RECENT_SEGMENTS];
+    cache.segments_resident = growth[RECENT_RESIDENT];
+    cache.predictions = growth[RECENT_GUESSES];
+    cache.predictions_right = growth[RECENT_RIGHT];
+    health->cache = &cache;
 }
 
 static double read_rate(void *arg)
@@ -319,6 +417,8 @@ static void stop(struct worker *w)
     engine_stop(w->engine);
     sessions_free(w->sessions);
     engine_free(w->engine);
+    recent_free(w->recent);
+    strbuf_fini(&w->calibration);
     forward_free(w->forward);
     experts_free(w->experts);
     kv_cache_free(&w->kv);
@@ -333,19 +433,11 @@ static void stop(struct worker *w)
 
 int main(int argc, char **argv)
 {
-    static struct worker w = {.device = "host",
-                              .policy = "moed",
-                              .kernels = "auto",
-                              .parallel = 4,
-                              .spin_us = 20,
-                              .pin = true};
+    static struct worker w = {
+        .device = "host", .kernels = "auto", .parallel = 4, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
          "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
-        {"policy", OPTION_STRING, &w.policy, 0, 0, "NAME", "which expert is computed where (moed)"},
-        {"assign", OPTION_STRING, &w.assign, 0, 0, "NAME",
-         "another assigner than the policy's: load-all, threshold, qstar, greedy, layerwise, "
-         "balance"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N", "compute threads; 0: one a core"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
@@ -354,6 +446,8 @@ int main(int argc, char **argv)
          "no BLAS for many tokens: the same bits in every batch"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "pin compute threads to cores"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+        {"calibrate", OPTION_BOOL, &w.calibrate, 0, 0, NULL,
+         "measure what experts cost here anew, whatever is stored"},
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
         {0},
     };
@@ -366,7 +460,6 @@ int main(int argc, char **argv)
                                &w, "Tokens generated a second, over the last 10 s.");
         metrics_gauge_function(w.daemon.metrics, "moed_worker_frontends", NULL, read_frontends, &w,
                                "Frontends attached.");
-        experts_wait(w.experts, 1000);
         code = daemon_serve(&w.daemon, &handlers, &w, &e);
     }
     if (code)

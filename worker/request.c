@@ -36,7 +36,8 @@ static bool find_stop(const struct request *r, size_t *at)
     bool found = false;
     for (uint32_t i = 0; i < r->n_stops; i++) {
         const struct strbuf *stop = &r->stops[i];
-        const char *p = r->text.len ? memmem(r->text.data, r->text.len, stop->data, stop->len) : NULL;
+        const char *p =
+            r->text.len ? memmem(r->text.data, r->text.len, stop->data, stop->len) : NULL;
         if (p && (!found || (size_t)(p - r->text.data) < *at)) {
             *at = (size_t)(p - r->text.data);
             found = true;

@@ -17,10 +17,10 @@ enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
 /* How a Generate ended; the values of Moed__V1__Done__Reason. */
 enum finish_reason {
     FINISH_NONE,
-    FINISH_END,       /* an end-of-generation token */
-    FINISH_STOP,      /* a stop string */
-    FINISH_LENGTH,    /* max_tokens */
-    FINISH_CONTEXT,   /* the context is full */
+    FINISH_END,     /* an end-of-generation token */
+    FINISH_STOP,    /* a stop string */
+    FINISH_LENGTH,  /* max_tokens */
+    FINISH_CONTEXT, /* the context is full */
     FINISH_CANCELLED,
 };
 
@@ -39,7 +39,7 @@ struct request {
     struct strbuf stops[REQUEST_MAX_STOPS];
     uint32_t n_stops;
     uint32_t n_prompt;
-    uint32_t n_prefill;        /* positions of the prompt that are computed, from 0 on */
+    uint32_t n_prefill; /* positions of the prompt that are computed, from 0 on */
 
     /* progress; the engine's */
     bool cancelled;

@@ -21,8 +21,7 @@
 #define PEER_TIMEOUT_MS 10000
 #define MAX_FRONTENDS   256
 
-enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t len,
-                               struct error *e)
+enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t len, struct error *e)
 {
     pthread_mutex_lock(&f->lock);
     enum error_code code = f->channel ? channel_send(f->channel, data, len, e)
@@ -189,8 +188,7 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
     snprintf(file, sizeof file, "session-%" PRIu32 ".sock", number);
     run_dir_url(s->run, file, own_url);
     pthread_mutex_lock(&f->lock); /* a reply to a quick peer waits for f->channel */
-    enum error_code code =
-        channel_listen(own_url, PEER_TIMEOUT_MS, on_channel, f, &f->channel, e);
+    enum error_code code = channel_listen(own_url, PEER_TIMEOUT_MS, on_channel, f, &f->channel, e);
     pthread_mutex_unlock(&f->lock);
     if (code) {
         frontend_close(f);

@@ -1,9 +1,11 @@
-/* moed inspect MODEL: what a model file is, and what it would need. No deployment is needed. */
+/* moed inspect MODEL: what a model file is, and what it would need; no deployment is needed. Or what the machine was measured
+ * to take for it (inspect_calibration.c). */
 #include "client/cli/inspect.h"
 
 #include "base/machine_memory.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/deployment.h"
 #include "client/cli/model_file.h"
 #include "model/memory_need.h"
 
@@ -58,17 +60,27 @@ int inspect_main(int argc, char **argv)
 {
     struct inspect x = {0};
     char path[PATH_MAX];
+    bool calibration = false;
     const struct option_spec options[] = {
         {"tensors", OPTION_BOOL, &x.tensors, 0, 0, NULL, "list every tensor"},
+        {"calibration", OPTION_BOOL, &calibration, 0, 0, NULL,
+         "what this machine was measured to take for its experts, by the workers that served it"},
         {"json", OPTION_BOOL, &x.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
-    int exit_code;
-    if (!ask_arguments(options, "inspect", "MODEL",
-                       "Shows what a model is and what it would need; no deployment is needed.\n"
-                       "MODEL is a GGUF file, or `demo`: the model that comes with moed.",
-                       argc, argv, 1, &exit_code))
+    int n, exit_code;
+    if (!deployment_arguments(
+            options, "inspect", "MODEL | --calibration [MODEL | DEPLOYMENT]",
+            "Shows what a model is and what it would need; no deployment is needed.\n"
+            "MODEL is a GGUF file, or `demo`: the model that comes with moed.",
+            argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
+    if (calibration)
+        return inspect_calibration(n ? argv[1] : NULL, x.json);
+    if (n == 0) {
+        ask_complain("inspect: an argument is missing; usage: moed inspect MODEL");
+        return CLI_USAGE;
+    }
     if (!model_file_find(argv[1], path))
         return CLI_FAILURE;
     struct error e;

@@ -44,4 +44,8 @@ void inspect_print_bytes(uint64_t bytes);
 void inspect_print_model(const struct inspect *x);
 void inspect_print_json(const struct inspect *x);
 
+/* moed inspect --calibration [MODEL or deployment]: of the running deployment, of a model's file, or (NULL) of the default
+ * deployment where it runs, else all that are stored. Returns the exit code. */
+int inspect_calibration(const char *argument, bool json);
+
 #endif

@@ -146,6 +146,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     add_number(a, 3, "--segment-bytes", l->segment_bytes);
     if (l->reproducible)
         add(a, "--reproducible", NULL);
+    if (l->calibrate)
+        add(a, "--calibrate", NULL);
 }
 
 static int start_supervisor(struct launch *l)

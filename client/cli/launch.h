@@ -10,7 +10,7 @@ struct launch {
     const char *name, *device, *policy, *assign, *cache, *log_level;
     const char *model; /* as model_file_find gives it */
     uint64_t segment_bytes, threads, ctx, parallel;
-    bool reproducible;
+    bool reproducible, calibrate;
     bool bound; /* it ends with this process */
     /* filled in */
     char run[RUN_DIR_BYTES];

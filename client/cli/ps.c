@@ -21,6 +21,9 @@ struct listing {
     bool json;
     unsigned rows;
     struct strbuf out, notes;
+    /* of the deployment under way, where its device has memory of its own */
+    bool has_memd_cache, has_worker_cache;
+    Moed__V1__CacheHealth memd_cache, worker_cache;
 };
 
 static const char *file_name(const char *path)
@@ -36,6 +39,28 @@ static void text_or_null(struct strbuf *b, const char *key, const char *value)
         strbuf_json_string(b, value, strlen(value));
     else
         strbuf_printf(b, "null");
+}
+
+/* "KEY": part / whole, where there is a whole. */
+static void share_json(struct strbuf *b, const char *key, uint64_t part, uint64_t whole)
+{
+    if (whole)
+        strbuf_printf(b, ", \"%s\": %.4f", key, (double)part / (double)whole);
+}
+
+static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
+{
+    strbuf_printf(b, ", \"cache\": {\"window_s\": %.3f", (double)c->window_ns * 1e-9);
+    if (c->slots) { /* memd */
+        strbuf_printf(b, ", \"slots\": %llu, \"resident\": %llu", (unsigned long long)c->slots,
+                      (unsigned long long)c->resident);
+        share_json(b, "link_gb_per_s", c->link_bytes, c->window_ns);
+        share_json(b, "link_busy_share", c->link_busy_ns, c->window_ns);
+        share_json(b, "wasted_share", c->wasted_bytes, c->link_bytes);
+    }
+    share_json(b, "hit_rate", c->segments_resident, c->segments);
+    share_json(b, "prediction_precision", c->predictions_right, c->predictions);
+    strbuf_printf(b, "}");
 }
 
 static void row_json(struct listing *l, const struct row *r)
@@ -64,6 +89,8 @@ static void row_json(struct listing *l, const struct row *r)
                       h->requests_running, h->requests_waiting, h->tokens_per_s,
                       (unsigned long long)h->tokens_total, (unsigned long long)h->experts_total,
                       h->clients);
+    if (h && h->cache)
+        cache_json(b, h->cache);
     strbuf_printf(b, "}");
 }
 
@@ -90,6 +117,46 @@ static void row_text(struct listing *l, const struct row *r)
     snprintf(model, sizeof model, "%.20s", r->model[0] ? r->model : "-");
     strbuf_printf(&l->out, ROW_FORMAT, r->deployment, r->process, pid, r->state, uptime, restarts,
                   memory, model, requests, speed);
+}
+
+static void share_text(struct strbuf *b, const char *before, uint64_t part, uint64_t whole,
+                       const char *after)
+{
+    if (whole)
+        strbuf_printf(b, "%s%.1f %%%s", before, 100.0 * (double)part / (double)whole, after);
+}
+
+/* One line for the expert cache; what was not measured in the last seconds is not in it. */
+static void cache_text(struct listing *l, const char *name)
+{
+    const Moed__V1__CacheHealth *m = &l->memd_cache, *w = &l->worker_cache;
+    struct strbuf *b = &l->out;
+    if (!l->has_memd_cache)
+        return;
+    strbuf_printf(b, "%-10s cache: ", name);
+    if (l->has_worker_cache)
+        share_text(b, "hit rate ", w->segments_resident, w->segments, ", ");
+    share_text(b, "", m->resident, m->slots, " of it filled");
+    if (m->window_ns)
+        strbuf_printf(b, ", link %.2f GB/s", (double)m->link_bytes / (double)m->window_ns);
+    share_text(b, ", busy ", m->link_busy_ns, m->window_ns, "");
+    if (l->has_worker_cache)
+        share_text(b, ", predictions ", w->predictions_right, w->predictions, " right");
+    share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of what was copied unused");
+    strbuf_printf(b, "\n");
+}
+
+/* The reply is freed before the line is written. */
+static void keep_cache(struct listing *l, const struct row *r)
+{
+    const Moed__V1__CacheHealth *cache = r->health ? r->health->cache : NULL;
+    if (cache && strcmp(r->process, "memd") == 0) {
+        l->has_memd_cache = true;
+        l->memd_cache = *cache;
+    } else if (cache && strcmp(r->process, "worker") == 0) {
+        l->has_worker_cache = true;
+        l->worker_cache = *cache;
+    }
 }
 
 static void add_row(struct listing *l, struct row *r)
@@ -119,6 +186,7 @@ static void add_process(struct listing *l, struct row *r)
         if (!r->reason || !*r->reason)
             r->reason = e.text;
     }
+    keep_cache(l, r);
     add_row(l, r);
     if (reply)
         moed__v1__reply__free_unpacked(reply, NULL);
@@ -191,10 +259,13 @@ static void visit(void *arg, const char *name, const char *run)
     static struct deployment_status status; /* large */
     if (l->only && strcmp(l->only, name) != 0)
         return;
+    l->has_memd_cache = l->has_worker_cache = false;
     if (deployment_status(run, &status, NULL) == ERROR_OK)
         list_supervised(l, name, run, &status);
     else
         list_unsupervised(l, name, run);
+    if (!l->json)
+        cache_text(l, name);
 }
 
 static int print_listing(struct listing *l)
@@ -229,7 +300,8 @@ int ps_main(int argc, char **argv)
     if (!deployment_arguments(table, "ps", "[--json] [--name N]",
                               "Lists the processes of your deployments. REQUESTS: running+waiting. "
                               "MEMORY is resident,\nwith what is shared: memd's model counts in "
-                              "every process that has read it.",
+                              "every process that has read it. The line\n\"cache\" is of the last "
+                              "seconds.",
                               argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];

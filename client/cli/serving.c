@@ -104,18 +104,23 @@ int serving_attach(const struct serving *s, const char *model, struct moed_sessi
 {
     int exit_code;
     struct moed_error error;
-    if (!ask_attach(s->deployment, session, &exit_code))
+    struct moed_session *attached;
+    struct moed_model *served;
+    if (!ask_attach(s->deployment, &attached, &exit_code))
         return exit_code;
-    if (moed_model_get(*session, facts, &error)) {
-        moed_detach(*session);
+    if (moed_model_get(attached, &served, &error)) {
+        moed_detach(attached);
         return ask_failed(&error);
     }
-    if (model_file_same((*facts)->path, model))
-        return CLI_OK;
-    ask_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name N` "
-                 "starts one",
-                 s->deployment ? s->deployment : "default", (*facts)->path, model);
-    moed_model_free(*facts);
-    moed_detach(*session);
-    return CLI_FAILURE;
+    if (!model_file_same(served->path, model)) {
+        ask_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name "
+                     "N` starts one",
+                     s->deployment ? s->deployment : "default", served->path, model);
+        moed_model_free(served);
+        moed_detach(attached);
+        return CLI_FAILURE;
+    }
+    *session = attached;
+    *facts = served;
+    return CLI_OK;
 }

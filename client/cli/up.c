@@ -52,6 +52,8 @@ int up_main(int argc, char **argv)
          "requests at once; 0: the worker's choice"},
         {"reproducible", OPTION_BOOL, &l.reproducible, 0, 0, NULL,
          "the same bits wherever an expert is computed, prefill too"},
+        {"calibrate", OPTION_BOOL, &l.calibrate, 0, 0, NULL,
+         "measure what experts cost on this machine anew"},
         {"foreground", OPTION_BOOL, &l.bound, 0, 0, NULL, "stay; Ctrl-C stops it"},
         {"log-level", OPTION_STRING, &l.log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {0},

@@ -7,7 +7,8 @@
 
 #define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"
 
-/* Slots are of the largest segment's size, so all experts of a model whose segments differ take more than 100 %. */
+/* Slots are of the largest segment's size, so all experts of a model whose segments differ take
+ * more than 100 %. */
 #define VRAM_SHARE_MAX 10.0
 #define LATENCY_MAX_S  1.0
 #define RATE_MIN       1e3 /* bytes a second: below, a segment takes hours */

@@ -1,12 +1,15 @@
-/* The emulated link: copies that take as long as a bus of the given rate would, in wall-clock; see device.h.
+/* The emulated link: copies that take as long as a bus of the given rate would, in wall-clock; see
+ * device.h.
  *
- * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the bytes, moved by memcpy, will
- * just be there at the due time, moves them, and sleeps for what is left. A thread never wakes exactly when asked
- * to; what it is late by would add up over many copies and make the link slower than it says. So a copy that follows
- * the last one at once starts when that one was due, not when it returned: a queue on a real bus does not wait for
- * whoever observes it either. A caller that was doing something else in between starts a new queue, at its call.
+ * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the
+ * bytes, moved by memcpy, will just be there at the due time, moves them, and sleeps for what is
+ * left. A thread never wakes exactly when asked to; what it is late by would add up over many copies
+ * and make the link slower than it says. So a copy that follows the last one at once starts when
+ * that one was due, not when it returned: a queue on a real bus does not wait for whoever observes
+ * it either. A caller that was doing something else in between starts a new queue, at its call.
  *
- * Invariants: due never lies before the due time of the copy before; a copy never returns before its due time.
+ * Invariants: due never lies before the due time of the copy before; a copy never returns before its
+ * due time.
  */
 #include "base/clock.h"
 #include "device/device.h"
@@ -17,10 +20,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* From one copy's return to the next call: what a thread needs to find its next copy, with some room. */
+/* From one copy's return to the next call: what a thread needs to find its next copy, with some
+ * room. */
 #define TURNAROUND_NS 100000u
-/* The lateness that is made up for at most: memcpy slower than the link, or a machine that was stopped, must not
- * lead to copies without end that take no time. */
+/* The lateness that is made up for at most: memcpy slower than the link, or a machine that was
+ * stopped, must not lead to copies without end that take no time. */
 #define LATE_MAX_NS 50000000u
 
 struct device_link {

@@ -45,7 +45,8 @@ static bool allocate_all(struct exec *x)
         return true;
     size_t gather = (size_t)l->max_tokens * l->max_cols;
     for (unsigned t = 0; t < n_threads; t++) {
-        x->scratch[t].weights = allocate((size_t)EXEC_CHUNK_ROWS * l->max_cols * sizeof(float));
+        x->scratch[t].weights =
+            allocate((size_t)BLAS_TILES * TILE_ROWS * l->max_cols * sizeof(float));
         x->scratch[t].inputs = allocate(gather * sizeof(float));
         if (!x->scratch[t].weights || !x->scratch[t].inputs)
             return false;
@@ -138,9 +139,6 @@ const struct activations *exec_prepare(struct exec *x, unsigned slot, const floa
     return a;
 }
 
-/* Tile rows of one product through BLAS. */
-#define BLAS_TILES 4
-
 /* y[i][16 * tile_first + ...] by BLAS: the weights of a few tile rows as float32, times the gathered
  * inputs. */
 static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *m,
@@ -204,13 +202,14 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t chunk)
                        j->y_stride, j->accumulate);
 }
 
-/* Chunks large enough to pay for taking them, small enough for the threads to finish together. Whole pieces
+/* Chunks large enough to pay for taking them, small enough for the threads to finish together. A product for one token
+ * reads four tile rows side by side, the farther apart the quicker: whole fours, many of them. Whole pieces
  * for BLAS, so that what is one product does not depend on the number of threads. */
 uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles)
 {
-    uint32_t n = n_tiles / (pool_thread_count(x->pool) * 4);
-    uint32_t most = EXEC_CHUNK_ROWS / TILE_ROWS;
-    n = n < 1 ? 1 : n > most ? most : n;
+    uint32_t n = n_tiles / (pool_thread_count(x->pool) * 2);
+    n = n < 1 ? 1 : n > EXEC_CHUNK_TILES ? EXEC_CHUNK_TILES : n;
+    n -= n > 4 ? n % 4 : 0;
     return x->blas_allowed ? (uint32_t)round_up(n, BLAS_TILES) : n;
 }
 

@@ -24,9 +24,9 @@ struct exec;
  * tasks of one exec_experts call together. */
 struct exec_limits {
     uint32_t max_tokens;
-    uint32_t max_cols;       /* of any matrix */
+    uint32_t max_cols; /* of any matrix */
     uint32_t max_task_rows;
-    uint32_t max_width;      /* d_expert */
+    uint32_t max_width; /* d_expert */
 };
 /* Borrows pool. */
 enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bool blas,
@@ -51,8 +51,8 @@ bool exec_quantizes(enum tensor_type type);
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate);
 
-/* One expert's segments [first_segment, first_segment + n_segments) for some tokens. Segment s gives token tokens[i] the row
- * down_s(act(gate_s x, up_s x)); out gets their sum in order of the segments, or each apart:
+/* One expert's segments [first_segment, first_segment + n_segments) for some tokens. Segment s gives token tokens[i]
+ * the row down_s(act(gate_s x, up_s x)); out gets their sum in order of the segments, or each apart:
  *   SUM       out[i] = (row_first + row_first+1) + ...
  *   CONTINUE  out[i] = ((out[i] + row_first) + row_first+1) + ..., the sum of the segments before being there
  *   APART     out[s * n_tokens + i] = row_first+s

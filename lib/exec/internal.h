@@ -4,15 +4,17 @@
 
 #include "exec/exec.h"
 
-/* Rows of one chunk of work at most (a multiple of TILE_ROWS). */
-#define EXEC_CHUNK_ROWS 128
+/* Tile rows of one product through BLAS. */
+#define BLAS_TILES 4
+/* Tile rows of one chunk of work at most. */
+#define EXEC_CHUNK_TILES 16
 /* Parts (an expert's segment for its tokens) and chunks of one exec_experts pass; more run in several
  * passes. */
 #define EXEC_MAX_PARTS  1024
 #define EXEC_MAX_CHUNKS 16384
 
 struct exec_scratch {
-    float *weights; /* [EXEC_CHUNK_ROWS][max_cols] */
+    float *weights; /* [BLAS_TILES * TILE_ROWS][max_cols] */
     float *inputs;  /* [max_tokens][max_cols] */
 };
 

@@ -4,7 +4,8 @@
  * `epoch` protects what the worker reads in the device's arena. The worker makes it odd before it reads the residency
  * table, and even when it has done with every slot that it found there. memd, after it has taken a segment out of the
  * table, looks at the epoch of every worker: a slot is used again when each was even, or has changed since, or its
- * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent.
+ * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent. A worker
+ * never waits for an arrival with an odd epoch: the room for it may be what the epoch holds back.
  *
  * `requests` is a ring from worker to memd. Nothing in it is answered; a load's arrival is seen in the residency table, and
  * memd rings `arrivals` after each. A load that was asked for stays on the device until the worker has counted it in

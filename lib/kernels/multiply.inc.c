@@ -5,9 +5,9 @@
  * tokens. The order of the float operations is that of the definition (portable.c); integers are exact in
  * any order.
  *
- * R is more than 1 for one token and the types whose arithmetic is quicker than memory (Q8_0 and the
- * float types): as many streams keep the hardware's prefetchers busier than one, by half again. The other
- * types need the time for unpacking, and lose by the longer code.
+ * One token is a matter of reading: R tile rows are read side by side, as far apart as the work allows,
+ * for several streams keep the hardware's prefetchers busier than one (by a third to a half). R is 4, or 2
+ * for the types of 256 columns a tile, whose code is too long for more.
  */
 #include "kernels/builds.h"
 #include "quant/quant.h"
@@ -144,32 +144,25 @@ LANES void rows_of_floats(enum tensor_type type, const uint8_t *p, size_t row_by
         name##_1_1, name##_1_2, name##_1_4                                                         \
     }
 #endif
-#define BY_ROWS(kind, name, a, b) kind(name, a, b, 2, 1) kind(name, a, b, 4, 1)
-#define ROWS_TABLE(name)                                                                           \
-    {                                                                                              \
-        name##_1_1, name##_2_1, name##_4_1                                                         \
-    }
+#define BY_ROWS_2(kind, name, a, b) BY_TOKENS(kind, name, a, b) kind(name, a, b, 2, 1)
+#define BY_ROWS_4(kind, name, a, b) BY_ROWS_2(kind, name, a, b) kind(name, a, b, 4, 1)
 
-BY_TOKENS(TILE_INSTANCE, q8_0, Q8_0_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, q4_0, Q4_0_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, q4_1, Q4_1_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, q5_0, Q5_0_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, q5_1, Q5_1_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, iq4_nl, Q4_0_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, mxfp4, MXFP4_TILE, 32)
-BY_TOKENS(TILE_INSTANCE, q2_k, Q2_K_TILE, 256)
-BY_TOKENS(TILE_INSTANCE, q3_k, Q3_K_TILE, 256)
-BY_TOKENS(TILE_INSTANCE, q4_k, Q4_K_TILE, 256)
-BY_TOKENS(TILE_INSTANCE, q5_k, Q5_K_TILE, 256)
-BY_TOKENS(TILE_INSTANCE, q6_k, Q6_K_TILE, 256)
-BY_TOKENS(TILE_INSTANCE, iq4_xs, IQ4_XS_TILE, 256)
-BY_TOKENS(FLOAT_INSTANCE, f32, TENSOR_F32, 1)
-BY_TOKENS(FLOAT_INSTANCE, f16, TENSOR_F16, 1)
-BY_TOKENS(FLOAT_INSTANCE, bf16, TENSOR_BF16, 1)
-BY_ROWS(TILE_INSTANCE, q8_0, Q8_0_TILE, 32)
-BY_ROWS(FLOAT_INSTANCE, f32, TENSOR_F32, 1)
-BY_ROWS(FLOAT_INSTANCE, f16, TENSOR_F16, 1)
-BY_ROWS(FLOAT_INSTANCE, bf16, TENSOR_BF16, 1)
+BY_ROWS_4(TILE_INSTANCE, q8_0, Q8_0_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, q4_0, Q4_0_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, q4_1, Q4_1_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, q5_0, Q5_0_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, q5_1, Q5_1_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, iq4_nl, Q4_0_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, mxfp4, MXFP4_TILE, 32)
+BY_ROWS_4(FLOAT_INSTANCE, f32, TENSOR_F32, 1)
+BY_ROWS_4(FLOAT_INSTANCE, f16, TENSOR_F16, 1)
+BY_ROWS_4(FLOAT_INSTANCE, bf16, TENSOR_BF16, 1)
+BY_ROWS_2(TILE_INSTANCE, q2_k, Q2_K_TILE, 256)
+BY_ROWS_2(TILE_INSTANCE, q3_k, Q3_K_TILE, 256)
+BY_ROWS_2(TILE_INSTANCE, q4_k, Q4_K_TILE, 256)
+BY_ROWS_2(TILE_INSTANCE, q5_k, Q5_K_TILE, 256)
+BY_ROWS_2(TILE_INSTANCE, q6_k, Q6_K_TILE, 256)
+BY_ROWS_2(TILE_INSTANCE, iq4_xs, IQ4_XS_TILE, 256)
 
 /* [type][log2 T], one tile row. */
 static rows_function *const by_tokens[][4] = {
@@ -183,13 +176,17 @@ static rows_function *const by_tokens[][4] = {
     [TENSOR_IQ4_XS] = TOKENS_TABLE(iq4_xs), [TENSOR_MXFP4] = TOKENS_TABLE(mxfp4),
 };
 
-/* [type][log2 R], one token: the types that gain by it. */
-enum { ROWS_LOG2_MAX = 2, N_TYPES = sizeof by_tokens / sizeof by_tokens[0] };
-static rows_function *const by_rows[N_TYPES][ROWS_LOG2_MAX + 1] = {
-    [TENSOR_F32] = ROWS_TABLE(f32),
-    [TENSOR_F16] = ROWS_TABLE(f16),
-    [TENSOR_BF16] = ROWS_TABLE(bf16),
-    [TENSOR_Q8_0] = ROWS_TABLE(q8_0),
+/* [type][log2 R - 1], one token; those of 256 columns a tile have no 4. */
+enum { N_TYPES = sizeof by_tokens / sizeof by_tokens[0] };
+static rows_function *const by_rows[N_TYPES][2] = {
+    [TENSOR_F32] = {f32_2_1, f32_4_1},          [TENSOR_F16] = {f16_2_1, f16_4_1},
+    [TENSOR_BF16] = {bf16_2_1, bf16_4_1},       [TENSOR_Q8_0] = {q8_0_2_1, q8_0_4_1},
+    [TENSOR_Q4_0] = {q4_0_2_1, q4_0_4_1},       [TENSOR_Q4_1] = {q4_1_2_1, q4_1_4_1},
+    [TENSOR_Q5_0] = {q5_0_2_1, q5_0_4_1},       [TENSOR_Q5_1] = {q5_1_2_1, q5_1_4_1},
+    [TENSOR_IQ4_NL] = {iq4_nl_2_1, iq4_nl_4_1}, [TENSOR_MXFP4] = {mxfp4_2_1, mxfp4_4_1},
+    [TENSOR_Q2_K] = {q2_k_2_1, NULL},           [TENSOR_Q3_K] = {q3_k_2_1, NULL},
+    [TENSOR_Q4_K] = {q4_k_2_1, NULL},           [TENSOR_Q5_K] = {q5_k_2_1, NULL},
+    [TENSOR_Q6_K] = {q6_k_2_1, NULL},           [TENSOR_IQ4_XS] = {iq4_xs_2_1, NULL},
 };
 
 static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
@@ -227,26 +224,40 @@ static uint32_t rows_in(const struct matrix *m, uint32_t tile)
     return m->rows - tile * TILE_ROWS < TILE_ROWS ? m->rows - tile * TILE_ROWS : TILE_ROWS;
 }
 
-/* One token, tile rows [tile, end) of a type of by_rows. */
-static void multiply_rows(const struct matrix *m, uint32_t tile, uint32_t end,
-                          const struct activations *a, const uint32_t *tokens, float *y,
-                          bool accumulate)
+/* One token: tile rows from `tile` on in R streams of `count` tile rows, one after the other. Returns the
+ * first tile row after them. */
+static uint32_t multiply_streams(rows_function *multiply_rows, const struct matrix *m,
+                                 uint32_t tile, uint32_t R, uint32_t count, const struct views *v,
+                                 float *y, bool accumulate)
 {
     size_t row_bytes = tile_row_bytes(m->type, m->cols);
-    int log2 = ROWS_LOG2_MAX;
+
+    for (uint32_t i = tile; i < tile + count; i++) {
+        vf sums[4];
+
+        multiply_rows((const uint8_t *)m->tiles + i * row_bytes, count * row_bytes, m->cols, v,
+                      sums);
+        for (uint32_t r = 0; r < R; r++) {
+            uint32_t row = i + r * count;
+            store_rows(y + (size_t)row * TILE_ROWS, rows_in(m, row), sums[r], accumulate);
+        }
+    }
+    return tile + R * count;
+}
+
+/* One token: as many tile rows as there are in 4 streams, the remaining ones in 2 and alone. */
+static void multiply_one(const struct matrix *m, uint32_t tile, uint32_t end,
+                         const struct activations *a, const uint32_t *tokens, float *y,
+                         bool accumulate)
+{
+    rows_function *const *rows = by_rows[m->type];
     struct views v;
 
     views_of(a, tokens, 0, 1, &v);
-    while (tile < end) {
-        const uint8_t *tile_row = (const uint8_t *)m->tiles + tile * row_bytes;
-        vf sums[1 << ROWS_LOG2_MAX];
-
-        while (1u << log2 > end - tile)
-            log2--;
-        by_rows[m->type][log2](tile_row, row_bytes, m->cols, &v, sums);
-        for (int r = 0; r < 1 << log2; r++, tile++)
-            store_rows(y + (size_t)tile * TILE_ROWS, rows_in(m, tile), sums[r], accumulate);
-    }
+    if (rows[1] != NULL)
+        tile = multiply_streams(rows[1], m, tile, 4, (end - tile) / 4, &v, y, accumulate);
+    tile = multiply_streams(rows[0], m, tile, 2, (end - tile) / 2, &v, y, accumulate);
+    multiply_streams(by_tokens[m->type][0], m, tile, 1, end - tile, &v, y, accumulate);
 }
 
 static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
@@ -255,8 +266,8 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
 {
     size_t row_bytes = tile_row_bytes(m->type, m->cols);
 
-    if (n_tokens == 1 && by_rows[m->type][0] != NULL) {
-        multiply_rows(m, tile_first, tile_first + tile_count, a, tokens, y, accumulate);
+    if (n_tokens == 1) {
+        multiply_one(m, tile_first, tile_first + tile_count, a, tokens, y, accumulate);
         return;
     }
     for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile++) {

@@ -131,16 +131,16 @@ static void quantize(struct activations *a, uint32_t first, uint32_t count)
     }
 }
 
+static inline vf vf_negate(vf x)
+{
+    return vf_sub(vf_set1(-0.0f), x);
+}
+
 static inline vf vf_silu(vf x)
 {
     vf one = vf_set1(1.0f);
 
-    return vf_div(x, vf_add(one, vf_exp(vf_sub(vf_set1(-0.0f), x))));
-}
-
-static inline vf vf_negate(vf x)
-{
-    return vf_sub(vf_set1(-0.0f), x);
+    return vf_div(x, vf_add(one, vf_exp(vf_negate(x))));
 }
 
 static inline vf vf_swiglu_clamped(vf gate, vf up)

@@ -5,10 +5,10 @@
  * definition, in its order (portable.c).
  */
 
-/* One token reads every weight once, from memory, and here in one stream. The hardware's prefetchers
- * stop at page borders, so each vector asks for the one this far ahead; past the end of the matrix that
- * is harmless. */
-enum { PREFETCH_AHEAD = 2048 };
+/* One token reads every weight once, from memory. The hardware's prefetchers stop at page borders, so
+ * each vector asks for the one this far ahead, where there is arithmetic enough to hide it; past the end
+ * of the matrix that is harmless. */
+enum { PREFETCH_AHEAD = 1024 };
 
 LANES vi load_quants(const uint8_t *p, const int T)
 {

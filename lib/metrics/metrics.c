@@ -169,12 +169,24 @@ struct histogram *metrics_histogram(struct metrics *m, const char *name, const c
     return &s->histogram;
 }
 
+static void add_function(struct metrics *m, const char *name, const char *labels, const char *type,
+                         double (*read)(void *arg), void *arg, const char *help)
+{
+    struct sample *s = add(m, name, labels, type, KIND_FUNCTION, help);
+    s->read = read;
+    s->arg = arg;
+}
+
 void metrics_gauge_function(struct metrics *m, const char *name, const char *labels,
                             double (*read)(void *arg), void *arg, const char *help)
 {
-    struct sample *s = add(m, name, labels, "gauge", KIND_FUNCTION, help);
-    s->read = read;
-    s->arg = arg;
+    add_function(m, name, labels, "gauge", read, arg, help);
+}
+
+void metrics_counter_function(struct metrics *m, const char *name, const char *labels,
+                              double (*read)(void *arg), void *arg, const char *help)
+{
+    add_function(m, name, labels, "counter", read, arg, help);
 }
 
 void histogram_observe(struct histogram *h, double value)
@@ -197,6 +209,10 @@ static void print_double(struct strbuf *out, double v)
 {
     if (isnan(v) || isinf(v)) {
         strbuf_printf(out, "%s", isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    if (v == floor(v) && fabs(v) < 1e15) { /* 60, not 6e+01 */
+        strbuf_printf(out, "%.0f", v);
         return;
     }
     char text[40];

@@ -44,6 +44,10 @@ struct histogram *metrics_histogram(struct metrics *m, const char *name, const c
 void metrics_gauge_function(struct metrics *m, const char *name, const char *labels,
                             double (*read)(void *arg), void *arg, const char *help);
 
+/* A counter kept elsewhere, read when asked for; it never falls. */
+void metrics_counter_function(struct metrics *m, const char *name, const char *labels,
+                              double (*read)(void *arg), void *arg, const char *help);
+
 static inline void counter_add(struct counter *c, uint64_t n)
 {
     atomic_fetch_add_explicit(&c->value, n, memory_order_relaxed);

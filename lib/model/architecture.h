@@ -46,23 +46,20 @@ struct architecture {
     bool rope_neox;     /* rotate pairs (i, i + n/2); else (2i, 2i + 1) */
     bool qk_norm;       /* RMS norm of each head of q and k before rope */
     bool qk_norm_whole; /* RMS norm of all of q, all of k, before rope */
-    bool
-        renormalise; /* selected gate probabilities are divided by their sum, where the file does not say */
-    bool
-        router_keys; /* the file says: expert_gating_func, expert_weights_norm, expert_group_count */
+    bool renormalise;   /* selected probabilities are divided by their sum */
+    /* The file says: expert_gating_func, expert_weights_norm, expert_group_count; it may have exp_probs_b. */
+    bool router_keys;
     bool shared_expert;      /* ffn_*_shexp, added to the routed experts' sum */
     bool shared_expert_gate; /* times sigmoid(ffn_gate_inp_shexp . x) */
     bool leading_dense;      /* the first leading_dense_block_count layers have a plain FFN */
     bool tied_output;        /* output.weight may be absent: token_embd.weight serves */
-    bool
-        attention_sinks; /* attn_sinks: a logit a head that takes a share of the softmax and gives nothing */
-    unsigned
-        window_period; /* of every so many layers all but the last attend to a sliding window; 0: none */
+    bool attention_sinks;    /* attn_sinks: a logit a head in the softmax that has no value */
+    unsigned window_period;  /* of so many layers all but the last have a sliding window; 0: none */
     float rope_magnitude; /* of a longrope model's cosines, instead of the file's; 0: the file's */
     const char *ffn_norm; /* the tensor of the norm before the FFN; NULL: ffn_norm */
-    const char *expert_width_key; /* after "ARCH."; feed_forward_length where NULL */
-    const char *
-        shared_count_key; /* shared experts of the routed ones' width; NULL: a width of their own */
+    /* After "ARCH.": an expert's width, feed_forward_length where NULL; the number of shared experts of that width,
+     * NULL: a width of their own. */
+    const char *expert_width_key, *shared_count_key;
 };
 
 /* NULL for a name that the table does not have. */

@@ -88,6 +88,30 @@ static void read_latent_attention(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
 }
 
+static void refuse_value(struct key_reader *r, const char *suffix, double value, const char *what)
+{
+    if (!r->failed)
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: key '%s.%s' is %.10g, %s, which moed does not compute for "
+                              "architecture %s",
+                              gguf_path(r->g, 0), r->arch, suffix, value, what, r->arch);
+}
+
+/* A window as long as the context is none. */
+static void read_window(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "attention.sliding_window";
+    uint32_t window = 0;
+    char key[KEY_BYTES];
+    key_name(r, suffix, key);
+    if (p->arch->window_period)
+        p->window = key_u32(r, suffix, MAX_CONTEXT);
+    else
+        r->failed = gguf_get_u32_or(r->g, key, 0, &window, r->e);
+    if (window > 0 && window < p->context_trained)
+        refuse_value(r, suffix, window, "less than the context: a window");
+}
+
 static void read_attention(struct key_reader *r, struct model_params *p)
 {
     p->n_heads = key_u32(r, "attention.head_count", MAX_HEADS);
@@ -105,8 +129,13 @@ static void read_attention(struct key_reader *r, struct model_params *p)
     if (r->failed)
         return;
     p->attention_scale = 1.0f / sqrtf((float)p->q_dim);
-    if (p->arch->window_period && key_exists(r, "attention.sliding_window"))
-        p->window = key_u32(r, "attention.sliding_window", MAX_CONTEXT);
+    read_window(r, p);
+}
+
+static const char *linear_factor_key(const struct key_reader *r)
+{
+    static const char early[] = "rope.scale_linear"; /* files of 2023 */
+    return key_exists(r, early) ? early : "rope.scaling.factor";
 }
 
 static enum rope_scaling scaling_of_name(struct key_reader *r)
@@ -117,6 +146,8 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
                                         [ROPE_SCALING_LONG] = "longrope"};
     struct gguf_string type = {"none", 4};
     char key[KEY_BYTES];
+    if (key_exists(r, linear_factor_key(r)))
+        type = (struct gguf_string){"linear", 6}; /* where the file does not say */
     key_name(r, "rope.scaling.type", key);
     if (gguf_find(r->g, key) && (r->failed = gguf_get_string(r->g, key, &type, r->e)))
         return ROPE_SCALING_NONE;
@@ -147,7 +178,8 @@ static void read_yarn(struct key_reader *r, struct model_params *p)
 
 static void read_rope(struct key_reader *r, struct model_params *p)
 {
-    p->rope.base = key_f32_or(r, "rope.freq_base", 10000.0f, 1.0f, 1e12f);
+    /* yarn divides by its logarithm */
+    p->rope.base = key_f32_or(r, "rope.freq_base", 10000.0f, 1.001f, 1e12f);
     p->rope.factor = p->rope.magnitude = 1.0f;
     if (r->failed)
         return;
@@ -157,7 +189,7 @@ static void read_rope(struct key_reader *r, struct model_params *p)
     p->rope.original_context =
         key_u32_or(r, "rope.scaling.original_context_length", p->context_trained, MAX_CONTEXT);
     if (p->rope.scaling == ROPE_SCALING_LINEAR)
-        p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1e-3f, 1e6f);
+        p->rope.factor = key_f32_or(r, linear_factor_key(r), 1.0f, 1e-3f, 1e6f);
     else if (p->rope.scaling == ROPE_SCALING_YARN)
         read_yarn(r, p);
     else if (p->rope.scaling == ROPE_SCALING_LONG)
@@ -188,7 +220,9 @@ static void read_experts(struct key_reader *r, struct model_params *p)
     if (key_exists(r, width))
         p->d_expert = key_u32(r, width, MAX_WIDTH);
     else /* older qwen2moe files give the width of all activated experts together */
-        p->d_expert = key_u32(r, "feed_forward_length", MAX_WIDTH) / router->n_used;
+        p->d_expert =
+            key_check(r, "feed_forward_length",
+                      key_u32(r, "feed_forward_length", MAX_WIDTH) / router->n_used, MAX_WIDTH);
     if (p->arch->shared_count_key) {
         uint32_t n_shared = key_u32(r, p->arch->shared_count_key, ROUTER_MAX_EXPERTS);
         p->d_shared = key_check(r, p->arch->shared_count_key, n_shared * p->d_expert, MAX_WIDTH);
@@ -200,21 +234,11 @@ static void read_experts(struct key_reader *r, struct model_params *p)
         router->scale = 1.0f;
 }
 
-static void refuse_router(struct key_reader *r, const char *suffix, uint32_t value,
-                          const char *what)
-{
-    if (!r->failed)
-        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
-                              "%s: key '%s.%s' is %" PRIu32
-                              ", %s, which moed does not compute for architecture %s",
-                              gguf_path(r->g, 0), r->arch, suffix, value, what, r->arch);
-}
-
 static void read_groups(struct key_reader *r, struct router_params *router, bool allowed)
 {
     router->n_groups = key_u32(r, "expert_group_count", ROUTER_MAX_GROUPS);
     if (router->n_groups > 1 && !allowed)
-        refuse_router(r, "expert_group_count", router->n_groups, "groups of experts");
+        refuse_value(r, "expert_group_count", router->n_groups, "groups of experts");
     router->n_groups_used =
         key_u32_or(r, "expert_group_used_count", router->n_groups, ROUTER_MAX_GROUPS);
     if (r->failed)
@@ -244,7 +268,7 @@ static void read_router(struct key_reader *r, struct model_params *p)
     router->kind = p->arch->router;
     router->renormalise = key_bool_or(r, "expert_weights_norm", p->arch->renormalise);
     if (!p->arch->router_keys && router->renormalise != p->arch->renormalise)
-        refuse_router(r, "expert_weights_norm", router->renormalise, "another normalisation");
+        refuse_value(r, "expert_weights_norm", router->renormalise, "another normalisation");
     if (!r->failed && key_exists(r, "expert_gating_func")) {
         uint32_t id = key_u32(r, "expert_gating_func", UINT32_MAX), i = 0;
         while (i < 3 && gates[i].id != id)
@@ -252,10 +276,33 @@ static void read_router(struct key_reader *r, struct model_params *p)
         if (i < 3 && (p->arch->router_keys || gates[i].kind == p->arch->router))
             router->kind = gates[i].kind;
         else
-            refuse_router(r, "expert_gating_func", id, "another gate");
+            refuse_value(r, "expert_gating_func", id, "another gate");
     }
     if (!r->failed && key_exists(r, "expert_group_count"))
         read_groups(r, router, p->arch->router_keys);
+}
+
+/* Features of other architectures that a file of any may ask for; at 0 or the neutral value it does not. */
+static void refuse_features(struct key_reader *r, const struct model_params *p)
+{
+    static const struct {
+        const char *suffix;
+        float neutral;
+        bool longrope; /* computed there */
+    } features[] = {
+        {"attention.clamp_kqv", 0, false},     {"attention.max_alibi_bias", 0, false},
+        {"attention.scale", 0, false},         {"attn_logit_softcapping", 0, false},
+        {"final_logit_softcapping", 0, false}, {"logit_scale", 1, false},
+        {"embedding_scale", 1, false},         {"residual_scale", 1, false},
+        {"expert_group_scale", 1, false},      {"rope.scaling.attn_factor", 1, true},
+    };
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        if (features[i].longrope && p->rope.scaling == ROPE_SCALING_LONG)
+            continue;
+        float value = key_f32_or(r, features[i].suffix, 0, -INFINITY, INFINITY);
+        if (value != 0 && value != features[i].neutral)
+            refuse_value(r, features[i].suffix, (double)value, "a feature");
+    }
 }
 
 static void read_leading_dense(struct key_reader *r, struct model_params *p)
@@ -331,6 +378,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_experts(&r, &p);
     read_router(&r, &p);
     read_leading_dense(&r, &p);
+    refuse_features(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)
         return r.failed;
@@ -351,5 +399,5 @@ uint32_t params_cache_row(const struct model_params *p)
 
 uint32_t params_cache_rows(const struct model_params *p)
 {
-    return p->arch->attention == ATTENTION_LATENT ? 1 : 2;
+    return p->kv_rank ? 1 : 2; /* not by arch, which is NULL in shared memory */
 }

@@ -17,8 +17,8 @@ struct rope_params {
     float base;
     float factor;              /* linear, yarn: the context is this many times the original one */
     uint32_t original_context; /* yarn, long */
-    float beta_fast,
-        beta_slow;   /* yarn: rotations over the original context where the ramp ends and begins */
+    /* yarn: rotations over the original context where the ramp begins (fast) and ends (slow) */
+    float beta_fast, beta_slow;
     float magnitude; /* cosines and sines are multiplied by it */
 };
 
@@ -26,10 +26,10 @@ struct rope_params {
 struct router_params {
     enum router_kind kind;
     uint32_t n_experts, n_used; /* a layer; activated a token */
-    uint32_t n_groups,
-        n_groups_used; /* experts are chosen from this many groups of equal size; 0: no groups */
-    bool renormalise;  /* weights are divided by their sum */
-    float scale;       /* then multiplied */
+    uint32_t n_groups;          /* of equal size; 0: no groups */
+    uint32_t n_groups_used;     /* a token's experts are chosen from the best so many */
+    bool renormalise;           /* weights are divided by their sum */
+    float scale;                /* then multiplied */
 };
 
 struct model_params {
@@ -39,8 +39,8 @@ struct model_params {
     uint32_t d_model;
     uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
     /* Of a head: what q and k are before they meet and what v is after (the projections' widths), and what
-     * the KV cache holds. The same but for latent attention, where the cached row is the compressed one (kv_rank values,
-     * which are the values too) and the rotated part of the key. */
+     * the KV cache holds. The same but for latent attention, where the cached row is the compressed one (kv_rank
+     * values, which are the values too) and the rotated part of the key. */
     uint32_t q_dim, o_dim;
     uint32_t k_dim, v_dim;
     uint32_t q_rank;       /* latent: q is compressed to it first; 0: not */
@@ -64,8 +64,8 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
 
 /* The positions that `layer` attends to at most, its own included; 0: all. */
 uint32_t params_window(const struct model_params *p, uint32_t layer);
-/* What a position takes in the KV cache of a layer: rows of so many values. Two, keys and values; one with latent attention,
- * whose values are the first part of the key. */
+/* What a position takes in the KV cache of a layer: rows of so many values. Two, keys and values; one with latent
+ * attention, whose values are the first part of the key. */
 uint32_t params_cache_row(const struct model_params *p);
 uint32_t params_cache_rows(const struct model_params *p);
 

@@ -4,7 +4,6 @@
 #include "base/checked.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 /* A name of the layer under way: "blk.7." and what the format gives. */
@@ -46,7 +45,7 @@ static void add_norm(struct planner *p, uint32_t layer, const char *part, uint32
         planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1, false);
 }
 
-/* q, k and v lie in tensors of their own or, one after the other, in one. */
+/* q, k and v lie in tensors of their own or, one after the other, in one; so do their biases. */
 static void plan_projections(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
@@ -56,19 +55,27 @@ static void plan_projections(struct planner *p, uint32_t layer)
     } parts[] = {{"attn_q", m->n_heads * m->k_dim},
                  {"attn_k", m->n_kv_heads * m->k_dim},
                  {"attn_v", m->n_kv_heads * m->v_dim}};
-    struct pool_source fused = {NULL, 0, 0, false};
-    if (planner_has(p, layer_tensor(layer, "attn_qkv", "weight").text))
-        fused.tensor =
-            planner_require(p, layer_tensor(layer, "attn_qkv", "weight").text,
-                            parts[0].rows + parts[1].rows + parts[2].rows, m->d_model, 1);
+    uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
+    struct tensor_name whole = layer_tensor(layer, "attn_qkv", "weight");
+    struct tensor_name whole_bias = layer_tensor(layer, "attn_qkv", "bias");
+    struct pool_source fused = {NULL, 0, 0, false}, fused_bias = fused;
+    if (planner_has(p, whole.text))
+        fused.tensor = planner_require(p, whole.text, rows, m->d_model, 1);
+    if (planner_has(p, whole_bias.text))
+        fused_bias.tensor = planner_require_vectors(p, whole_bias.text, rows, 1);
     for (int i = 0; i < 3 && !p->failed; i++) {
         if (fused.tensor)
             planner_add_part(p, layer_tensor(layer, parts[i].part, "weight").text, &fused,
                              parts[i].rows, m->d_model, 1);
         else
             add_matrix(p, layer, parts[i].part, parts[i].rows, m->d_model);
-        add_bias(p, layer, parts[i].part, parts[i].rows, BIAS_QKV);
+        if (fused_bias.tensor)
+            planner_add_vector_part(p, layer_tensor(layer, parts[i].part, "bias").text, &fused_bias,
+                                    parts[i].rows);
+        else
+            add_bias(p, layer, parts[i].part, parts[i].rows, BIAS_QKV);
         fused.first_row += parts[i].rows;
+        fused_bias.first_row = fused.first_row;
     }
     if (m->arch->qk_norm || m->arch->qk_norm_whole) {
         add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : m->k_dim);
@@ -231,7 +238,8 @@ static void plan_experts(struct planner *p, uint32_t layer)
     const struct model_params *m = p->params;
     add_matrix(p, layer, "ffn_gate_inp", m->router.n_experts, m->d_model);
     add_bias(p, layer, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
-    add_bias(p, layer, "exp_probs_b", m->router.n_experts, 0);
+    if (m->arch->router_keys)
+        add_bias(p, layer, "exp_probs_b", m->router.n_experts, 0);
     find_expert_sources(p, layer);
     if (!p->failed)
         lay_out_segments(p, layer);

@@ -40,6 +40,7 @@ const struct gguf_tensor *planner_require(struct planner *p, const char *name, u
                               gguf_path(p->g, t->file), name, type->name);
         return NULL;
     }
+    p->used[t - gguf_tensor_at(p->g, 0)] = true;
     return t;
 }
 
@@ -102,6 +103,15 @@ const struct gguf_tensor *planner_require_vectors(struct planner *p, const char 
                           "%s: tensor '%s' has type %s: expected F32, F16 or BF16 for a vector",
                           gguf_path(p->g, t->file), name, tensor_type_info(t->type)->name);
     return NULL;
+}
+
+void planner_add_vector_part(struct planner *p, const char *name, const struct pool_source *source,
+                             uint32_t values)
+{
+    struct pool_tensor shape = {
+        .form = POOL_VECTOR, .type = TENSOR_F32, .rows = 1, .cols = values, .planes = 1};
+    if (!p->failed && source->tensor)
+        add(p, name, source, &shape);
 }
 
 void planner_add_vectors(struct planner *p, const char *name, uint32_t values, uint32_t vectors,
@@ -189,11 +199,15 @@ enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
     struct planner p = {
         .g = g, .params = &params, .plan = &plan, .e = e, .segment_bytes = segment_bytes};
     p.capacity = 8 + 32 * params.n_layers; /* more than any architecture's dense tensors */
-    if (!allocate(&plan, p.capacity, params.n_layers)) {
+    p.used = calloc(gguf_tensor_count(g) + 1, sizeof *p.used);
+    if (!p.used || !allocate(&plan, p.capacity, params.n_layers)) {
+        free(p.used);
         pool_plan_free(&plan);
         return error_set(e, ERROR_MEMORY, "no memory for the plan of %u layers", params.n_layers);
     }
     plan_model(&p);
+    plan_check_unused(&p);
+    free(p.used);
     if (p.failed) {
         pool_plan_free(&plan);
         return p.failed;

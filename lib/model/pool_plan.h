@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* Where a dense tensor's plane, or an expert's matrix, comes from: rows of a tensor of the file, those of plane (expert)
- * i beginning at row first_row + i * plane_rows. */
+/* Where a dense tensor's plane, or an expert's matrix, comes from: rows of a tensor of the file, those of plane
+ * (expert) i beginning at row first_row + i * plane_rows. A vector begins at value first_row. */
 struct pool_source {
     const struct gguf_tensor *tensor;
     uint32_t first_row, plane_rows;
@@ -30,7 +30,7 @@ struct pool_plan {
 };
 
 /* Every tensor that the architecture needs must be there in the right shape and a type that moed computes
- * with (an error names it); others in the file are ignored. g must outlive the plan. */
+ * with, and no other that would change the answers: an error names it. g must outlive the plan. */
 enum error_code pool_plan_new(const struct gguf *g, struct pool_plan *out, struct error *e);
 /* An expert is cut so that a segment has at most segment_bytes, where its width allows (pool_plan_new:
  * POOL_SEGMENT_BYTES). */

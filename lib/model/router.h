@@ -13,9 +13,9 @@ enum { ROUTER_MAX_EXPERTS = 4096, ROUTER_MAX_GROUPS = 256 };
  *   2. groups (of neighbours): a group's score is its largest selection value under softmax, the sum of its two
  *      largest under sigmoid; experts of the groups that are not among the n_groups_used best are out.
  *   3. the n_used largest selection values.
- *   4. weights: their probabilities; SOFTMAX_SELECTED: softmax over the selected logits; SPARSE_MIXER: for each rank the
- *      softmax, over the logits not chosen before and within 2 % of the rank's (relative to the larger of
- *      the two magnitudes), of the chosen one.
+ *   4. weights: their probabilities; SOFTMAX_SELECTED: softmax over the selected logits; SPARSE_MIXER: for each
+ *      rank the softmax, over the logits not chosen before and within 2 % of the rank's (relative to the larger
+ *      of the two magnitudes), of the chosen one.
  *   5. renormalise: divided by their sum (at least half precision's smallest normal number), then times scale. */
 void router_select(const struct router_params *p, float *logits, const float *selection_bias,
                    uint32_t *selected, float *weights);

@@ -1,4 +1,5 @@
-/* Assigning a layer's experts: the way in, what the assigners share, and the two that have nothing to decide. */
+/* Assigning a layer's experts: the way in, what the assigners share, and the two that have nothing
+ * to decide. */
 #include "sched/assign_internal.h"
 
 #include <math.h>
@@ -32,8 +33,8 @@ static bool before(const struct assign_rank *x, const struct assign_rank *y)
     return x->expert != y->expert ? x->expert < y->expert : x->index < y->index;
 }
 
-/* Shell's, with Ciura's gaps: no memory, and quick at the few hundred that there are. (The C library's qsort may
- * allocate.) */
+/* Shell's, with Ciura's gaps: no memory, and quick at the few hundred that there are. (The C
+ * library's qsort may allocate.) */
 void assign_sort(struct assign_rank *ranks, uint32_t n)
 {
     static const uint32_t gaps[] = {1750, 701, 301, 132, 57, 23, 10, 4, 1};
@@ -81,7 +82,8 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
     }
 }
 
-/* Two that slow each other down until the first is done: when `mine` is, of so many seconds alone and contended. */
+/* Two that slow each other down until the first is done: when `mine` is, of so many seconds alone
+ * and contended. */
 static double contended_end(double mine_s, double mine_contended_s, double other_contended_s)
 {
     if (mine_contended_s <= other_contended_s)
@@ -109,7 +111,8 @@ double assign_finish(const struct assignment *a, const struct assign_work *w)
     if (w->in_flight_s > 0)
         end = later(end, layer->link_busy_s + w->in_flight_s + w->loaded_s);
     if (w->loads) {
-        /* Arrivals are evenly spaced and the longest are computed first, so the device waits at the first or at the last. */
+        /* Arrivals are evenly spaced and the longest are computed first, so the device waits at the
+         * first or at the last. */
         double link_end = contended_end(link_s, link_contended_s, cpu_contended_s);
         double first = layer->link_busy_s + (link_end - layer->link_busy_s) / w->loads;
         end = later(end, later(first + w->loaded_s, link_end + w->last_loaded_s));
@@ -138,8 +141,8 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
 {
     static void (*const assigners[])(const struct assignment *) = {
-        [ASSIGN_LOAD_ALL] = assign_load_all, [ASSIGN_THRESHOLD] = assign_threshold,
-        [ASSIGN_QSTAR] = assign_qstar,       [ASSIGN_GREEDY] = assign_greedy,
+        [ASSIGN_LOAD_ALL] = assign_load_all,   [ASSIGN_THRESHOLD] = assign_threshold,
+        [ASSIGN_QSTAR] = assign_qstar,         [ASSIGN_GREEDY] = assign_greedy,
         [ASSIGN_LAYERWISE] = assign_layerwise, [ASSIGN_BALANCE] = assign_balance,
     };
     struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS};

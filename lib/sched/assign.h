@@ -47,14 +47,16 @@ struct sched_layer {
     uint32_t spare_slots; /* segments that may be loaded for this layer at once */
     bool whole;
     double cpu_busy_s;    /* what the CPU side still has to do before this layer's experts */
-    double link_busy_s;   /* likewise: the rest of the copy under way */
+    double link_busy_s;   /* likewise: the rest of the copy under way. What is in flight is there when it is over, and
+                             costs the link nothing more */
 };
 
 /* The largest n that sched_assign takes. */
 enum { SCHED_MAX_EXPERTS = 4096 };
 
 /* Fills device and load of experts[0..n), whose order is not changed. Returns the predicted seconds of the layer's routed
- * experts (the later of device, link and CPU). Deterministic; ties by the lower expert number. The CPU may be missing
+ * experts (the later of device, link and CPU). It reckons with loads in the order of falling
+ * workload. Deterministic; ties by the lower expert number. The CPU may be missing
  * (cpu_s infinite): then everything is loaded, whatever the assigner. More loads than spare_slots are allowed for assigners
  * that load all (the layer runs in waves); the others keep within it as long as the CPU can take the rest. */
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,

@@ -1,17 +1,22 @@
-/* moed's assigner: segments of missing experts are taken off the CPU and onto the link until both sides finish together.
+/* moed's assigner: segments of missing experts are taken off the CPU and onto the link until both
+ * sides finish together.
  *
- * A loaded segment saves the CPU its seconds and costs the link one load, so segments come in the order of CPU seconds saved per
- * link second: the experts with the most tokens first. (Where the device would compute some for longer than the link
- * takes to bring them, the order by device seconds is tried too, and the better one taken.) Taken in this order, each next segment helps less than the one
- * before, and the finish, as assign_finish() reckons it, falls and then rises. So it is enough to look at each
- * expert's end, and then, around the best of these, at each segment. With `whole` an expert is taken at once, and its
- * saving is that of all its segments over the load of the missing ones.
+ * A loaded segment saves the CPU its seconds and costs the link one load, so segments come in the
+ * order of CPU seconds saved per link second: the experts with the most tokens first. Taken in this
+ * order, each next segment helps less than the one before, and the finish, as assign_finish()
+ * reckons it, falls and then rises. So it is enough to look at each expert's end, and then, around
+ * the best of these, at each segment. With `whole` an expert is taken at once, and its saving is
+ * that of all its segments over the load of the missing ones.
  *
- * Where the device is the last to finish all the same (its share of a large batch, or a slow one), the same walk takes resident
- * segments off it and onto the CPU, in the order of device seconds saved per CPU second. */
+ * Where the device computes some for longer than the link takes to bring them, the order by CPU
+ * seconds saved per second of link and device together is tried too, and the better one taken.
+ * Where the device is the last to finish all the same (its share of a large batch, or a slow one),
+ * the same walk takes resident segments off it and onto the CPU, in the order of device seconds
+ * saved per CPU second. */
 #include "sched/assign_internal.h"
 
-/* A way to move segments of an expert, the `units` that can be moved of it, from one side to the other. */
+/* A way to move segments of an expert, the `units` that can be moved of it, from one side to the
+ * other. */
 struct direction {
     uint32_t (*units)(const struct sched_layer *l, const struct sched_expert *e);
     void (*move)(const struct sched_layer *l, struct sched_expert *e, uint32_t units);
@@ -31,7 +36,8 @@ static void load(const struct sched_layer *l, struct sched_expert *e, uint32_t u
         e->load += units;
 }
 
-/* What is computed by the CPU must stand after all that is on the device: not before a segment that is being loaded. */
+/* What is computed by the CPU must stand after all that is on the device: not before a segment that
+ * is being loaded. */
 static uint32_t removable(const struct sched_layer *l, const struct sched_expert *e)
 {
     return e->load ? 0 : e->device;
@@ -138,7 +144,7 @@ static void move_units(const struct queue *q, uint32_t left)
 /* *w: the work with nothing loaded; becomes that of the plan. */
 static void load_best(const struct assignment *a, struct assign_work *w)
 {
-    struct assign_rank by_link[SCHED_MAX_EXPERTS], by_device[SCHED_MAX_EXPERTS];
+    struct assign_rank by_link[SCHED_MAX_EXPERTS], by_both[SCHED_MAX_EXPERTS];
     struct queue q = {a, &onto_link, by_link, 0, a->layer->spare_slots};
     bool device_holds_up = false;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -151,16 +157,15 @@ static void load_best(const struct assignment *a, struct assign_work *w)
         double device_s = open * assign_device_s(a->costs, e->workload);
         device_holds_up |= device_s > load_s;
         by_link[q.n] = (struct assign_rank){saved_s / load_s, e->expert, i};
-        by_device[q.n++] = (struct assign_rank){
-            saved_s / (device_s > load_s ? device_s : load_s), e->expert, i};
+        by_both[q.n++] = (struct assign_rank){saved_s / (load_s + device_s), e->expert, i};
     }
     struct assign_work none = *w;
     assign_sort(by_link, q.n);
     uint32_t units = best_units(&q, w);
     if (device_holds_up) {
         struct queue other = q;
-        other.ranks = by_device;
-        assign_sort(by_device, q.n);
+        other.ranks = by_both;
+        assign_sort(by_both, q.n);
         uint32_t other_units = best_units(&other, &none);
         if (assign_finish(a, &none) < assign_finish(a, w)) {
             *w = none;
@@ -178,9 +183,9 @@ static void relieve_device(const struct assignment *a, struct assign_work *w)
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];
         if (removable(a->layer, e))
-            ranks[q.n++] = (struct assign_rank){
-                assign_device_s(a->costs, e->workload) / assign_cpu_s(a->costs, e->workload),
-                e->expert, i};
+            ranks[q.n++] = (struct assign_rank){assign_device_s(a->costs, e->workload) /
+                                                    assign_cpu_s(a->costs, e->workload),
+                                                e->expert, i};
     }
     assign_sort(ranks, q.n);
     move_units(&q, best_units(&q, w));

@@ -1,10 +1,12 @@
-/* DALI's greedy assigner. For each activated expert cpu = t_cpu(w) and gpu = max(T, t_gpu(w)), T its load time, 0 if it is
- * cached; in the order of falling |gpu - cpu| each goes to the side whose accumulated time would be the smaller, to
- * the device where they are equal; loads must fit the spare slots. Its costs are those of each side alone. So a
- * cached expert may be computed by the CPU, where the device is the busier.
+/* DALI's greedy assigner. For each activated expert cpu = t_cpu(w) and gpu = max(T, t_gpu(w)), T
+ * its load time, 0 if it is cached; in the order of falling |gpu - cpu| each goes to the side whose
+ * accumulated time would be the smaller, to the device where they are equal; loads must fit the
+ * spare slots. Its costs are those of each side alone. So a cached expert may be computed by the
+ * CPU, where the device is the busier.
  *
- * By this accounting the result is never later than all on the device, nor than all on the CPU. Where an expert may be split, one
- * that is partly on the device is decided on for its missing segments. */
+ * By this accounting the result is never later than all on the device, nor than all on the CPU.
+ * Where an expert may be split, one that is partly on the device is decided on for its missing
+ * segments. */
 #include "sched/assign_internal.h"
 
 #include <math.h>
@@ -18,9 +20,9 @@ static struct sides side_costs(const struct assignment *a, const struct sched_ex
 {
     uint32_t missing = assign_missing(a->layer, e);
     uint32_t part = missing ? assign_open(a->layer, e) : a->layer->n_segments;
-    return (struct sides){part * assign_cpu_s(a->costs, e->workload),
-                          fmax(missing * a->costs->load_s,
-                               part * assign_device_s(a->costs, e->workload))};
+    return (struct sides){
+        part * assign_cpu_s(a->costs, e->workload),
+        fmax(missing * a->costs->load_s, part * assign_device_s(a->costs, e->workload))};
 }
 
 void assign_greedy(const struct assignment *a)
@@ -34,8 +36,7 @@ void assign_greedy(const struct assignment *a)
         ranks[i] = (struct assign_rank){fabs(s.device - s.cpu), e->expert, i};
         uint32_t missing = assign_missing(layer, e);
         if (missing && !layer->whole)
-            total.device +=
-                (layer->n_segments - missing) * assign_device_s(a->costs, e->workload);
+            total.device += (layer->n_segments - missing) * assign_device_s(a->costs, e->workload);
     }
     assign_sort(ranks, a->n);
     uint32_t left = layer->spare_slots;

@@ -28,7 +28,8 @@ static inline double assign_device_s(const struct sched_costs *c, uint32_t workl
     return c->device_s + workload * c->device_token_s;
 }
 
-/* Segments that are on the device, and those that are neither there nor on their way: what a load costs. */
+/* Segments that are on the device, and those that are neither there nor on their way: what a load
+ * costs. */
 static inline uint32_t assign_resident(const struct sched_layer *l, const struct sched_expert *e)
 {
     return e->resident < l->n_segments ? e->resident : l->n_segments;
@@ -40,8 +41,8 @@ static inline uint32_t assign_missing(const struct sched_layer *l, const struct 
     return there < l->n_segments ? l->n_segments - (uint32_t)there : 0;
 }
 
-/* Segments of a missing expert that either side may have: where an expert may be split, the device computes what it
- * has in any case. */
+/* Segments of a missing expert that either side may have: where an expert may be split, the device
+ * computes what it has in any case. */
 static inline uint32_t assign_open(const struct sched_layer *l, const struct sched_expert *e)
 {
     return l->whole ? l->n_segments : assign_missing(l, e);
@@ -62,24 +63,26 @@ struct assign_rank {
 /* By falling value, then rising expert number. */
 void assign_sort(struct assign_rank *ranks, uint32_t n);
 
-/* Experts in order to the device while their missing segments fit the spare slots, else to the CPU. */
+/* Experts in order to the device while their missing segments fit the spare slots, else to the
+ * CPU. */
 void assign_load_in_order(const struct assignment *a, const struct assign_rank *ranks, uint32_t n);
 
 /* A plan's work, added up. */
 struct assign_work {
     double cpu_s, cpu_contended_s;
     double resident_s, in_flight_s, loaded_s; /* on the device, by when the segment is there */
-    double last_loaded_s;                     /* the shortest loaded segment's: the one that comes last */
-    uint32_t loads, cpu_segments;             /* over the link, on the CPU */
+    double last_loaded_s;         /* the shortest loaded segment's: the one that comes last */
+    uint32_t loads, cpu_segments; /* over the link, on the CPU */
 };
 
 /* The parts of one expert under a plan, added to w. */
 void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w);
 /* When it is all done.
  *
- * CPU and link work side by side at their contended pace until the first of them has finished, the other goes on at its
- * own. The loaded segments arrive evenly spaced, those of most tokens first; the device computes what is resident,
- * then what is in flight (there when link_busy_s is over), then each as it arrives. */
+ * CPU and link work side by side at their contended pace until the first of them has finished, the
+ * other goes on at its own. The loaded segments arrive evenly spaced, those of most tokens first;
+ * the device computes what is resident, then what is in flight (there when link_busy_s is over),
+ * then each as it arrives. */
 double assign_finish(const struct assignment *a, const struct assign_work *w);
 
 /* assign_*.c, one each. */

@@ -1,6 +1,6 @@
-/* FreeToken's q*: of m missing experts F are loaded and m - F computed by the CPU, F the floor or the ceiling of m f that
- * minimises max(F (1 - f), (m - F) f), f = link / (link + cpu), both bandwidths measured while both run; the most
- * recently active are loaded.
+/* FreeToken's q*: of m missing experts F are loaded and m - F computed by the CPU, F the floor or
+ * the ceiling of m f that minimises max(F (1 - f), (m - F) f), f = link / (link + cpu), both
+ * bandwidths measured while both run; the most recently active are loaded.
  *
  * The rule knows bandwidths and no workloads: the CPU's is taken at one token. */
 #include "sched/assign_internal.h"

@@ -1,7 +1,9 @@
-/* Fiddler's assigner: each missing expert by itself, on the CPU when t_cpu(w) < T_load + t_device(w), else loaded. Its costs
- * are those of each side alone. What is resident is the device's.
+/* Fiddler's assigner: each missing expert by itself, on the CPU when t_cpu(w) < T_load +
+ * t_device(w), else loaded. Its costs are those of each side alone. What is resident is the
+ * device's.
  *
- * The rule knows no bound on loads; where they do not fit the spare slots, those with the most tokens are loaded. */
+ * The rule knows no bound on loads; where they do not fit the spare slots, those with the most
+ * tokens are loaded. */
 #include "sched/assign_internal.h"
 
 void assign_threshold(const struct assignment *a)

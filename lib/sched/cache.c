@@ -1,13 +1,18 @@
-/* Cache policies: the way in, and the state that all have in common. A policy is a file of its own, cache_*.c. */
+/* Cache policies: the way in, and the state that all have in common. A policy is a file of its own,
+ * cache_*.c. */
 #include "sched/cache_internal.h"
 
 #include <stdlib.h>
 
 static const struct cache_policy *const policies[] = {
-    [CACHE_NONE] = &cache_policy_none,       [CACHE_STATIC] = &cache_policy_static,
-    [CACHE_LRU] = &cache_policy_lru,         [CACHE_LRU_LAYER] = &cache_policy_lru_layer,
-    [CACHE_LFU] = &cache_policy_lfu,         [CACHE_DALI] = &cache_policy_dali,
-    [CACHE_LAYERWISE] = &cache_policy_layerwise, [CACHE_VALUE] = &cache_policy_value,
+    [CACHE_NONE] = &cache_policy_none,
+    [CACHE_STATIC] = &cache_policy_static,
+    [CACHE_LRU] = &cache_policy_lru,
+    [CACHE_LRU_LAYER] = &cache_policy_lru_layer,
+    [CACHE_LFU] = &cache_policy_lfu,
+    [CACHE_DALI] = &cache_policy_dali,
+    [CACHE_LAYERWISE] = &cache_policy_layerwise,
+    [CACHE_VALUE] = &cache_policy_value,
 };
 
 static bool make_common(struct sched_cache *c, const struct sched_cache_shape *shape)
@@ -25,8 +30,8 @@ static bool make_common(struct sched_cache *c, const struct sched_cache_shape *s
     if (!c->resident || !c->limit || !c->last_use || !c->layer_resident)
         return false;
     for (uint32_t layer = shape->first_layer; layer < shape->n_layers; layer++)
-        c->limit[layer] = shape->layer_segments ? shape->layer_segments[layer]
-                                                : (uint8_t)shape->n_segments;
+        c->limit[layer] =
+            shape->layer_segments ? shape->layer_segments[layer] : (uint8_t)shape->n_segments;
     return true;
 }
 
@@ -94,7 +99,8 @@ void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert
         segments = c->limit[layer];
     if (segments == before)
         return;
-    if (before == 0) /* an arrival counts as a use, or what was copied ahead would be the first to go */
+    if (before ==
+        0) /* an arrival counts as a use, or what was copied ahead would be the first to go */
         c->last_use[slab] = ++c->clock;
     c->resident[slab] = (uint8_t)segments;
     c->layer_resident[layer] += segments - before;

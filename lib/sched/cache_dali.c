@@ -1,10 +1,12 @@
-/* DALI's workload-aware cache. Each layer caches the same number of whole experts, at first random ones. Scores add up the
- * tokens of each step; every w_size steps the u_size highest-scored uncached experts take the place of the u_size
- * lowest-scored cached ones, and the scores start again at 0. Loads on demand do not enter.
+/* DALI's workload-aware cache. Each layer caches the same number of whole experts, at first random
+ * ones. Scores add up the tokens of each step; every w_size steps the u_size highest-scored
+ * uncached experts take the place of the u_size lowest-scored cached ones, and the scores start
+ * again at 0. Loads on demand do not enter.
  *
- * As the policy's page in the paper has it, but for its misprints: the lowest go out (it prints TopK for them), and a swap comes
- * after each w_size steps, not at the first (`i mod w == 0` taken for i + 1). It swaps even where what comes in scores
- * less; with dali_guard only where it scores more. Equal scores: the lower number. */
+ * As the policy's page in the paper has it, but for its misprints: the lowest go out (it prints
+ * TopK for them), and a swap comes after each w_size steps, not at the first (`i mod w == 0` taken
+ * for i + 1). It swaps even where what comes in scores less; with dali_guard only where it scores
+ * more. Equal scores: the lower number. */
 #include "sched/cache_target.h"
 
 #include <stdlib.h>
@@ -82,7 +84,8 @@ static void dali_activated(struct sched_cache *c, uint32_t slab, uint32_t worklo
     w->scores[slab] += workload;
 }
 
-/* Up to u_size of a layer's cached experts, the lowest scores first, or of its uncached ones, the highest first. */
+/* Up to u_size of a layer's cached experts, the lowest scores first, or of its uncached ones, the
+ * highest first. */
 static uint32_t select_experts(const struct sched_cache *c, const struct workload_cache *w,
                                uint32_t layer, bool cached, uint32_t *out)
 {

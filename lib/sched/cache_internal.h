@@ -1,9 +1,12 @@
-/* What the cache policies share: the state of every expert, and the table of functions that a policy is.
+/* What the cache policies share: the state of every expert, and the table of functions that a
+ * policy is.
  *
  * Invariants, whatever the policy:
  * 1. layer_resident[l] is the sum of resident[] over the layer's experts.
- * 2. last_use[] is 0 or unlike any other's: each activation and each arrival takes the next number of the clock.
- * 3. step_over() follows the last activated() of a layer in a step, and comes before anything of the next layer.
+ * 2. last_use[] is 0 or unlike any other's: each activation and each arrival takes the next number
+ *    of the clock.
+ * 3. step_over() follows the last activated() of a layer in a step, and comes before anything of
+ *    the next layer.
  */
 #ifndef MOED_SCHED_CACHE_INTERNAL_H
 #define MOED_SCHED_CACHE_INTERNAL_H
@@ -25,10 +28,10 @@ struct sched_cache {
     uint64_t *last_use;       /* [layer][expert]; 0: never */
     uint32_t *layer_resident; /* [layer] segments */
     uint64_t clock;
-    uint64_t step;            /* of the activations that were told last */
+    uint64_t step; /* of the activations that were told last */
     uint32_t layer;
-    bool told;                /* some were */
-    void *state;              /* the policy's own */
+    bool told;   /* some were */
+    void *state; /* the policy's own */
 };
 
 /* Whom a victim is sought for. */
@@ -65,7 +68,8 @@ static inline uint32_t cache_layer_of(const struct sched_cache *c, uint32_t slab
     return slab / c->shape.n_experts;
 }
 
-/* May the last segment of this expert go? Not where nothing is there, nor for the sake of the same expert. */
+/* May the last segment of this expert go? Not where nothing is there, nor for the sake of the same
+ * expert. */
 static inline bool cache_evictable(const struct sched_cache *c, const struct cache_search *s,
                                    uint32_t slab)
 {
@@ -77,8 +81,9 @@ static inline bool cache_evictable(const struct sched_cache *c, const struct cac
 /* The evictable expert of a layer that was used the longest ago. */
 bool cache_oldest_of_layer(const struct sched_cache *c, const struct cache_search *s,
                            uint32_t layer, uint32_t *slab);
-/* Any evictable expert, for a load that must get room: the oldest of the search's own layer, else of the layer whose turn is
- * the farthest away, which is the one just before, and so on backwards. */
+/* Any evictable expert, for a load that must get room: the oldest of the search's own layer, else
+ * of the layer whose turn is the farthest away, which is the one just before, and so on
+ * backwards. */
 bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_search *s,
                            uint32_t *slab);
 

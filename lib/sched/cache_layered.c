@@ -1,9 +1,10 @@
-/* Least recently and least frequently used of a layer, each layer with an equal share of the device (the caches of
- * Mixtral-offloading and MoE-Infinity).
+/* Least recently and least frequently used of a layer, each layer with an equal share of the device
+ * (the caches of Mixtral-offloading and MoE-Infinity).
  *
- * A layer that has its share evicts its own; one that has less takes from the layer that is the farthest above its
- * share (what an earlier policy left, or the remainder of the division). Frequency counts tokens since the start; of
- * equal ones the least recently used goes. A layer is scanned: it has at most a few hundred experts. */
+ * A layer that has its share evicts its own; one that has less takes from the layer that is the
+ * farthest above its share (what an earlier policy left, or the remainder of the division).
+ * Frequency counts tokens since the start; of equal ones the least recently used goes. A layer is
+ * scanned: it has at most a few hundred experts. */
 #include "sched/cache_internal.h"
 
 #include <stdlib.h>
@@ -27,8 +28,7 @@ static uint32_t layer_to_shrink(const struct sched_cache *c, const struct cache_
         return s->layer;
     uint32_t most = s->layer;
     for (uint32_t i = 0; i < c->shape.n_layers; i++)
-        if (c->layer_resident[i] > c->layer_share &&
-            c->layer_resident[i] > c->layer_resident[most])
+        if (c->layer_resident[i] > c->layer_share && c->layer_resident[i] > c->layer_resident[most])
             most = i;
     return most;
 }

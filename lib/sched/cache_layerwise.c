@@ -1,5 +1,5 @@
-/* Whole layers' experts on the device, the first ones, as many as it holds; the rest stays where it is (llama.cpp,
- * KTransformers). */
+/* Whole layers' experts on the device, the first ones, as many as it holds; the rest stays where it
+ * is (llama.cpp, KTransformers). */
 #include "sched/cache_target.h"
 
 #include <stdlib.h>

@@ -1,7 +1,9 @@
-/* Least recently used over all layers, and `none`, which keeps nothing: what it still has goes in the same order.
+/* Least recently used over all layers, and `none`, which keeps nothing: what it still has goes in
+ * the same order.
  *
- * A doubly linked list of the experts that have a resident segment, the most recent one at the head; activation and arrival
- * move an expert to the head, so a victim is at the tail but for those that are blocked. */
+ * A doubly linked list of the experts that have a resident segment, the most recent one at the
+ * head; activation and arrival move an expert to the head, so a victim is at the tail but for those
+ * that are blocked. */
 #include "sched/cache_internal.h"
 
 #include <stdlib.h>

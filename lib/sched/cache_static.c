@@ -1,5 +1,6 @@
-/* The experts most activated in a profile, fixed, each layer with an equal share (PreScope's hot experts without the
- * rest). Without a profile, a layer's first STEPS_SEEN steps are one, and until then nothing is kept.
+/* The experts most activated in a profile, fixed, each layer with an equal share (PreScope's hot
+ * experts without the rest). Without a profile, a layer's first STEPS_SEEN steps are one, and until
+ * then nothing is kept.
  *
  * A share that is not a whole number of experts ends with the first segments of the next one. */
 #include "sched/cache_target.h"

@@ -57,8 +57,8 @@ static bool surplus_of_layer(const struct sched_cache *c, const struct cache_tar
     uint32_t first = cache_slab(c, layer, 0);
     bool found = false;
     for (uint32_t i = first; i < first + c->shape.n_experts; i++)
-        if (c->resident[i] > t->segments[i] &&
-            (!found || c->last_use[i] < c->last_use[*slab]) && cache_evictable(c, s, i)) {
+        if (c->resident[i] > t->segments[i] && (!found || c->last_use[i] < c->last_use[*slab]) &&
+            cache_evictable(c, s, i)) {
             *slab = i;
             found = true;
         }

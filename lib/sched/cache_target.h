@@ -1,12 +1,13 @@
-/* A set of experts that should be on the device, pursued: what lacks is wanted, what is there beyond it goes. The policies that
- * decide on a set instead of reacting to each load (static, layerwise, dali) differ in who chooses the set. */
+/* A set of experts that should be on the device, pursued: what lacks is wanted, what is there
+ * beyond it goes. The policies that decide on a set instead of reacting to each load (static,
+ * layerwise, dali) differ in who chooses the set. */
 #ifndef MOED_SCHED_CACHE_TARGET_H
 #define MOED_SCHED_CACHE_TARGET_H
 
 #include "sched/cache_internal.h"
 
-/* Invariant: missing[l] is the sum over the layer of what its experts have less than their target, surplus[l] of what
- * they have more. */
+/* Invariant: missing[l] is the sum over the layer of what its experts have less than their target,
+ * surplus[l] of what they have more. */
 struct cache_target {
     uint8_t *segments;           /* [layer][expert] */
     uint32_t *missing, *surplus; /* [layer] segments */

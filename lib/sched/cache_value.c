@@ -1,14 +1,16 @@
-/* moed's cache: what a segment is worth is how often its expert is activated, older activations counting less (half as much
- * after the half-life), over all layers at once. The least valuable resident segment goes, the most valuable absent one
- * comes where there is room. All segments are of one size and a prefix of an expert's is what is kept, so an
- * expert's value is that of each of its segments, and shares between layers and splits of experts follow from it.
+/* moed's cache: what a segment is worth is how often its expert is activated, older activations
+ * counting less (half as much after the half-life), over all layers at once. The least valuable
+ * resident segment goes, the most valuable absent one comes where there is room. All segments are
+ * of one size and a prefix of an expert's is what is kept, so an expert's value is that of each of
+ * its segments, and shares between layers and splits of experts follow from it.
  *
- * Nothing is decayed: instead each step's activations count more than those of the step before, by 2^(1 / half-life), which
- * leaves the order as it would be and touches only what is activated. Long before the numbers end they are all made
- * smaller by the same power of two. An activation counts once a step, whatever its tokens: a copy saves one load.
+ * Nothing is decayed: instead each step's activations count more than those of the step before, by
+ * 2^(1 / half-life), which leaves the order as it would be and touches only what is activated. Long
+ * before the numbers end they are all made smaller by the same power of two. An activation counts
+ * once a step, whatever its tokens: a copy saves one load.
  *
- * Two heaps hold the order: of what has resident segments, the least valuable first; of what lacks some and has been
- * activated, the most valuable first. */
+ * Two heaps hold the order: of what has resident segments, the least valuable first; of what lacks
+ * some and has been activated, the most valuable first. */
 #include "sched/cache_internal.h"
 #include "sched/heap.h"
 
@@ -21,8 +23,8 @@
 struct value_cache {
     double *values; /* [layer][expert] */
     struct heap resident, lacking;
-    double now;    /* what an activation counts now */
-    double growth; /* from one step to the next */
+    double now;           /* what an activation counts now */
+    double growth;        /* from one step to the next */
     uint32_t layers_over; /* of the current step */
 };
 
@@ -89,7 +91,8 @@ static void shrink(struct sched_cache *c)
     heap_rebuild(&v->lacking);
 }
 
-/* A step is over when as many layers are as have experts, also where several workers' steps are mixed. */
+/* A step is over when as many layers are as have experts, also where several workers' steps are
+ * mixed. */
 static void value_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct value_cache *v = c->state;

@@ -1,5 +1,6 @@
-/* A binary heap of numbered items by a value that each has in an array beside it, of which any item can be found, moved and taken
- * out. Equal values are ordered by number, so what comes first never depends on how the heap came about. */
+/* A binary heap of numbered items by a value that each has in an array beside it, of which any item
+ * can be found, moved and taken out. Equal values are ordered by number, so what comes first never
+ * depends on how the heap came about. */
 #ifndef MOED_SCHED_HEAP_H
 #define MOED_SCHED_HEAP_H
 
@@ -31,7 +32,8 @@ void heap_moved(struct heap *h, uint32_t item);
 /* Many have. */
 void heap_rebuild(struct heap *h);
 
-/* The first item that `accept` takes: asked of no more than those that come before it and their children. */
+/* The first item that `accept` takes: asked of no more than those that come before it and their
+ * children. */
 typedef bool heap_accept(const void *arg, uint32_t item);
 bool heap_first(const struct heap *h, heap_accept *accept, const void *arg, uint32_t *item);
 

@@ -7,15 +7,19 @@
 static const struct sched_policy policies[] = {
     {"ondemand", "load every missing expert, keep none (DeepSpeed's offloading)", ASSIGN_LOAD_ALL,
      CACHE_NONE, false},
-    {"static", "the experts most activated at first stay, all others are loaded (PreScope's hot experts alone)",
+    {"static",
+     "the experts most activated at first stay, all others are loaded (PreScope's hot experts "
+     "alone)",
      ASSIGN_LOAD_ALL, CACHE_STATIC, false},
     {"lru", "least recently used of each layer, misses are loaded (Mixtral-offloading)",
      ASSIGN_LOAD_ALL, CACHE_LRU_LAYER, false},
     {"lfu", "least frequently used of each layer, misses are loaded (MoE-Infinity's cache)",
      ASSIGN_LOAD_ALL, CACHE_LFU, false},
-    {"threshold", "a missing expert is computed by the CPU where that is sooner than loading it (Fiddler)",
+    {"threshold",
+     "a missing expert is computed by the CPU where that is sooner than loading it (Fiddler)",
      ASSIGN_THRESHOLD, CACHE_STATIC, false},
-    {"qstar", "misses shared by the bandwidths of link and CPU, one LRU over all layers (FreeToken)",
+    {"qstar",
+     "misses shared by the bandwidths of link and CPU, one LRU over all layers (FreeToken)",
      ASSIGN_QSTAR, CACHE_LRU, false},
     {"layerwise", "whole layers on the device, the others on the CPU (llama.cpp, KTransformers)",
      ASSIGN_LAYERWISE, CACHE_LAYERWISE, false},
@@ -27,14 +31,13 @@ static const struct sched_policy policies[] = {
 enum { N_POLICIES = sizeof policies / sizeof *policies };
 
 static const char *const assigner_names[] = {
-    [ASSIGN_LOAD_ALL] = "load-all", [ASSIGN_THRESHOLD] = "threshold",
-    [ASSIGN_QSTAR] = "qstar",       [ASSIGN_GREEDY] = "greedy",
-    [ASSIGN_LAYERWISE] = "layerwise", [ASSIGN_BALANCE] = "balance",
+    [ASSIGN_LOAD_ALL] = "load-all", [ASSIGN_THRESHOLD] = "threshold", [ASSIGN_QSTAR] = "qstar",
+    [ASSIGN_GREEDY] = "greedy",     [ASSIGN_LAYERWISE] = "layerwise", [ASSIGN_BALANCE] = "balance",
 };
 
 static const char *const cache_names[] = {
-    [CACHE_NONE] = "none", [CACHE_STATIC] = "static",     [CACHE_LRU] = "lru",
-    [CACHE_LRU_LAYER] = "lru-layer", [CACHE_LFU] = "lfu", [CACHE_DALI] = "workload",
+    [CACHE_NONE] = "none",           [CACHE_STATIC] = "static", [CACHE_LRU] = "lru",
+    [CACHE_LRU_LAYER] = "lru-layer", [CACHE_LFU] = "lfu",       [CACHE_DALI] = "workload",
     [CACHE_LAYERWISE] = "layerwise", [CACHE_VALUE] = "value",
 };
 

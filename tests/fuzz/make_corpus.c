@@ -1,19 +1,23 @@
-/* Writes the seeds of tests/fuzz/corpus/gguf: `make_corpus DIRECTORY`. The seeds are kept in the
- * repository; run it again when the writer or this list changes. */
+/* Writes the seeds of tests/fuzz/corpus: `make_corpus DIRECTORY` fills DIRECTORY/gguf and DIRECTORY/plan, which
+ * exist. The seeds are kept in the repository; run it again when the writer or this list changes. */
 #include "gguf/gguf_write.h"
+
+#include "plan_seeds.h"
+
+#include <inttypes.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *directory;
+static const char *root, *directory;
 
 static struct gguf_writer *begin(const char *name)
 {
     struct gguf_writer *w;
     struct error e;
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof path, "%s/%s/%s", root, directory, name);
     if (gguf_writer_open(path, &w, &e) != ERROR_OK) {
         fprintf(stderr, "%s\n", e.text);
         exit(1);
@@ -77,16 +81,49 @@ static void nothing(void)
     end(begin("empty.gguf"), 0);
 }
 
+/* "NAME TYPE N [N...]" a line: type u, f, s and b are keys, others those of a tensor with its shape. */
+static void plan_seed(const struct plan_seed *seed)
+{
+    struct gguf_writer *w = begin(seed->name);
+    size_t data_bytes = 0;
+    for (const char *const *line = seed->lines; *line; line++) {
+        char name[64], type[16], value[16];
+        uint64_t ne[4] = {1, 1, 1, 1};
+        int n =
+            sscanf(*line, "%63s %15s %15s %" SCNu64 " %" SCNu64, name, type, value, &ne[1], &ne[2]);
+        int id = tensor_type_from_name(type);
+        ne[0] = strtoull(value, NULL, 10);
+        if (strcmp(type, "u") == 0)
+            gguf_writer_u32(w, name, (uint32_t)ne[0]);
+        else if (strcmp(type, "f") == 0)
+            gguf_writer_f32(w, name, strtof(value, NULL));
+        else if (strcmp(type, "b") == 0)
+            gguf_writer_bool(w, name, ne[0] != 0);
+        else if (strcmp(type, "s") == 0)
+            gguf_writer_string(w, name, value, strlen(value));
+        else {
+            const struct tensor_type_info *info = tensor_type_info((uint32_t)id);
+            gguf_writer_tensor(w, name, (enum tensor_type)id, (uint32_t)n - 2, ne);
+            data_bytes += ne[0] * ne[1] * ne[2] / info->block_values * info->block_bytes;
+        }
+    }
+    end(w, data_bytes);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
         fprintf(stderr, "usage: make_corpus DIRECTORY\n");
         return 2;
     }
-    directory = argv[1];
+    root = argv[1];
+    directory = "gguf";
     keys_of_all_types();
     tensors_of_several_types();
     one_part_of_two();
     nothing();
+    directory = "plan";
+    for (size_t i = 0; i < sizeof plan_seeds / sizeof *plan_seeds; i++)
+        plan_seed(&plan_seeds[i]);
     return 0;
 }

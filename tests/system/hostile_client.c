@@ -168,6 +168,14 @@ static void attack_channels(void)
     }
 }
 
+static int heard_messages(struct heard *h)
+{
+    pthread_mutex_lock(&h->lock);
+    int messages = h->messages;
+    pthread_mutex_unlock(&h->lock);
+    return messages;
+}
+
 /* Ask and never acknowledge: the window must hold the worker back. */
 static void never_acknowledge(Moed__V1__ToWorker *m)
 {
@@ -178,10 +186,13 @@ static void never_acknowledge(Moed__V1__ToWorker *m)
     m->id = 1;
     require(moed__v1__to_worker__get_packed_size(m) <= sizeof data, "too long a message");
     channel_send(c, data, moed__v1__to_worker__pack(m, data), NULL);
+    int messages = 0;
+    for (int i = 0; i < 60 && !messages; i++) { /* a first event may take a slow build long */
+        sleep(1);
+        messages = heard_messages(&h);
+    }
     sleep(3);
-    pthread_mutex_lock(&h.lock);
-    int messages = h.messages;
-    pthread_mutex_unlock(&h.lock);
+    messages = heard_messages(&h);
     require(messages > 0 && messages <= 64, "the window was not kept");
     channel_close(c, 0); /* with a request running and events unread */
     pthread_mutex_destroy(&h.lock);

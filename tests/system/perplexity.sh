@@ -6,7 +6,7 @@ MOED=$1 MODEL=$2
 
 # figure NAME FILE: one number of the JSON object.
 figure() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$2"; }
-head -c 8000 "$0" "$(dirname "$0")"/*.c > "$WORK/text"
+cat "$0" "$(dirname "$0")"/*.c | head -c 7000 > "$WORK/text"
 measure() { "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --json "$@"; }
 
 # A deployment of its own: started and stopped for it, here in $MOED_RUN.
@@ -27,42 +27,43 @@ busy() { [ "$(metric worker moed_worker_requests_running)" = 1 ]; }
 measure --chunks 4 > "$WORK/lent" 2> "$WORK/err"
 ! grep -v "perplexity: .*%" "$WORK/err" || fail "something on standard error: $(cat "$WORK/err")"
 [ "$(figure nll "$WORK/own")" = "$(figure nll "$WORK/lent")" ] || fail "own: $(cat "$WORK/own") lent: $(cat "$WORK/lent")"
-# Random weights know nothing, but they are near the uniform distribution: exp of the mean is about the vocabulary.
-awk -v p="$(figure perplexity "$WORK/lent")" 'BEGIN { exit !(p > 200 && p < 200000) }' || fail "perplexity: $(cat "$WORK/lent")"
+awk -v p="$(figure perplexity "$WORK/lent")" 'BEGIN { exit !(p > 1 && p < 100000) }' || fail "perplexity: $(cat "$WORK/lent")"
 
 # The whole text, and the worker is killed on the way: it goes on, to the same figures.
 measure > "$WORK/whole"
-[ "$(figure error_over "$WORK/whole")" = '"windows"' ] && [ "$(figure windows "$WORK/whole")" -ge 10 ] ||
-    fail "the whole text: $(cat "$WORK/whole")"
+[ "$(figure error_over "$WORK/whole")" = '"windows"' ] || fail "the whole text has too few windows: $(cat "$WORK/whole")"
 measure > "$WORK/killed" 2> "$WORK/err" &
 measuring=$!
-wait_until 10 busy || fail "no request of the measuring"
+wait_until 20 busy || fail "no request of the measuring"
 kill -9 "$(pid_of worker)"
 wait $measuring || fail "with a worker that was killed: $(cat "$WORK/err")"
 [ "$(figure nll "$WORK/killed")" = "$(figure nll "$WORK/whole")" ] || fail "with a worker that was killed: $(cat "$WORK/killed"), else $(cat "$WORK/whole")"
 
-# Another request is answered meanwhile, with the same tokens as ever, and makes no difference to the figures.
-"$MOED" run -n 8 --ignore-end "Once upon a time" > "$WORK/alone"
-measure > "$WORK/beside" &
-measuring=$!
-wait_until 10 busy || fail "no request of the measuring"
-timeout 60 "$MOED" run -n 8 --ignore-end "Once upon a time" > "$WORK/among" || fail "no answer while a text is measured"
-kill -0 $measuring 2> /dev/null || fail "the answer waited for the end of the measuring"
-wait $measuring || fail "perplexity beside another request"
-cmp -s "$WORK/alone" "$WORK/among" || fail "another answer while a text is measured"
+# Another request makes no difference to the figures.
+answer() { "$MOED" run -n "$1" --ignore-end "Once upon a time"; }
+answer 100 > /dev/null &
+measure > "$WORK/beside"
+wait $! || fail "an answer while a text is measured"
 [ "$(figure nll "$WORK/beside")" = "$(figure nll "$WORK/whole")" ] || fail "another figure beside a request: $(cat "$WORK/beside")"
+
+# A long one (every window moves on by 2 tokens) delays no answer until its end, and changes none.
+answer 8 > "$WORK/alone"
+"$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --stride 2 --json > "$WORK/part" 2> "$WORK/err" &
+measuring=$!
+wait_until 20 busy || fail "no request of the measuring"
+answer 8 > "$WORK/among" || fail "no answer while a text is measured"
+kill -0 $measuring 2> /dev/null || fail "the answer waited for the end of the measuring"
+cmp -s "$WORK/alone" "$WORK/among" || fail "another answer while a text is measured"
 
 # Ctrl-C: what is known so far, and the request is gone.
 before=$(metric worker moed_worker_prompt_tokens_total)
-ahead() { [ "$(metric worker moed_worker_prompt_tokens_total)" -gt $((before + 600)) ]; }
-"$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --json > "$WORK/part" 2> "$WORK/err" &
-measuring=$!
-wait_until 20 ahead || fail "no windows are computed"
+ahead() { [ "$(metric worker moed_worker_prompt_tokens_total)" -gt $((before + 1000)) ]; }
+wait_until 60 ahead || fail "no windows are computed"
 kill -INT $measuring
 set +e; wait $measuring; code=$?; set -e
 [ $code -eq 130 ] || fail "Ctrl-C: exit code $code, expected 130"
 grep -q interrupted "$WORK/err" || fail "Ctrl-C says: $(cat "$WORK/err")"
-[ "$(figure tokens_scored "$WORK/part")" -lt "$(figure tokens_scored "$WORK/whole")" ] || fail "Ctrl-C: $(cat "$WORK/part")"
+[ "$(figure tokens_scored "$WORK/part")" -lt "$(figure tokens "$WORK/part")" ] || fail "Ctrl-C: $(cat "$WORK/part")"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
 wait_until 5 idle || fail "the interrupted request still runs"
 

@@ -252,8 +252,8 @@ static void *copy_slowly(void *arg)
     return NULL;
 }
 
-/* Half-way the destination still has its poison, all of it. Watched through a second mapping, so that
- * ThreadSanitizer, which cannot know that this race is wanted, sees none. */
+/* Half-way the destination still has its poison, all of it. Watched through a second mapping, so
+ * that ThreadSanitizer, which cannot know that this race is wanted, sees none. */
 static void test_not_early(void **state)
 {
     struct slow_copy c = {new_link("emu:vram=1G,link=5M"), .bytes = 1 << 20};

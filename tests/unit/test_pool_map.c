@@ -3,6 +3,7 @@
 #include "gguf/gguf_write.h"
 #include "quant/quant.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -254,7 +255,14 @@ static void test_split_files(void **state)
     }
 }
 
-static const char *extra_key; /* of value 2; NULL: none */
+/* Beside what plan_of's file has; reset by extra = (struct extra){0}. */
+static struct extra {
+    const char *key; /* NULL: none */
+    float f32;       /* the key's value, or, where it is 0: */
+    uint32_t u32;
+    const char *tensor; /* a vector of 16; NULL: none */
+} extra;
+static struct model_params planned; /* by the last plan_of that succeeded */
 
 /* A file with the keys of a small qwen3moe, of which one can be left out or changed. */
 static enum error_code plan_of(const char *without, const char *change, uint32_t value,
@@ -292,8 +300,10 @@ static enum error_code plan_of(const char *without, const char *change, uint32_t
         if (!without || strcmp(without, keys[i].key) != 0)
             gguf_writer_u32(w, keys[i].key,
                             change && strcmp(change, keys[i].key) == 0 ? value : keys[i].value);
-    if (extra_key)
-        gguf_writer_u32(w, extra_key, 2);
+    if (extra.key && extra.f32 != 0)
+        gguf_writer_f32(w, extra.key, extra.f32);
+    else if (extra.key)
+        gguf_writer_u32(w, extra.key, extra.u32);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
             if (without && strcmp(without, tensors[i].name) == 0)
@@ -305,14 +315,22 @@ static enum error_code plan_of(const char *without, const char *change, uint32_t
                 gguf_writer_tensor(w, tensors[i].name, TENSOR_F32, 3, ne);
             else
                 must(gguf_writer_data(w, zeros, ne[0] * ne[1] * ne[2] * 4, e), e);
+            if (!extra.tensor || i + 1 < sizeof tensors / sizeof *tensors)
+                continue;
+            if (pass == 0)
+                gguf_writer_tensor(w, extra.tensor, TENSOR_F32, 1, (uint64_t[]){16});
+            else
+                must(gguf_writer_data(w, zeros, 16 * 4, e), e);
         }
     must(gguf_writer_close(w, e), e);
     struct gguf *g;
     struct pool_plan plan;
     must(gguf_open(path, &g, e), e);
     enum error_code code = pool_plan_new(g, &plan, e);
-    if (!code)
+    if (!code) {
+        planned = plan.header.params;
         pool_plan_free(&plan);
+    }
     gguf_close(g);
     unlink(path);
     return code;
@@ -345,17 +363,195 @@ static void test_plan_refuses(void **state)
         assert_int_equal(plan_of(NULL, wrong[i].what, wrong[i].value, &e), ERROR_FORMAT);
         assert_non_null(strstr(e.text, wrong[i].what));
     }
-    /* routers of other models: refused by name */
-    extra_key = "qwen3moe.expert_gating_func";
-    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
-    assert_non_null(strstr(e.text, extra_key));
-    extra_key = "qwen3moe.expert_group_count";
-    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
-    assert_non_null(strstr(e.text, extra_key));
-    extra_key = NULL;
+    /* routers and masks of other models: refused by name */
+    static const char *const others[] = {"qwen3moe.expert_gating_func",
+                                         "qwen3moe.expert_group_count",
+                                         "qwen3moe.attention.sliding_window"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        extra = (struct extra){.key = others[i], .u32 = 2};
+        assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
+        assert_non_null(strstr(e.text, others[i]));
+    }
+    extra = (struct extra){.key = others[2], .u32 = 64}; /* as long as the context */
+    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_OK);
+    extra = (struct extra){0};
     /* more layers than there are tensors for */
     assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 2, &e), ERROR_NOT_FOUND);
     assert_non_null(strstr(e.text, "blk.1."));
+}
+
+/* What asks for features that the row does not have, or for a rotation that cannot be computed. */
+static void test_plan_refuses_features(void **state)
+{
+    static const struct {
+        const char *key;
+        float value;
+        enum error_code code;
+    } keys[] = {{"qwen3moe.logit_scale", 0.5f, ERROR_UNSUPPORTED},
+                {"qwen3moe.logit_scale", 1, ERROR_OK},
+                {"qwen3moe.attn_logit_softcapping", 50, ERROR_UNSUPPORTED},
+                {"qwen3moe.attention.scale", 0.1f, ERROR_UNSUPPORTED},
+                {"qwen3moe.rope.scaling.attn_factor", 2, ERROR_UNSUPPORTED},
+                {"qwen3moe.rope.freq_base", 1, ERROR_FORMAT},
+                {"qwen3moe.rope.freq_base", INFINITY, ERROR_FORMAT},
+                {"qwen3moe.rope.freq_base", NAN, ERROR_FORMAT},
+                {"qwen3moe.rope.scaling.factor", INFINITY, ERROR_FORMAT},
+                {"qwen3moe.expert_weights_scale", NAN, ERROR_FORMAT},
+                {"qwen3moe.attention.layer_norm_rms_epsilon", NAN, ERROR_FORMAT}};
+    struct error e;
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        extra = (struct extra){.key = keys[i].key, .f32 = keys[i].value};
+        assert_int_equal(plan_of(NULL, NULL, 0, &e), keys[i].code);
+        assert_true(!keys[i].code || strstr(e.text, keys[i].key));
+    }
+    /* the width of all activated experts together, less than one each */
+    extra = (struct extra){.key = "qwen3moe.feed_forward_length", .u32 = 1};
+    assert_int_equal(
+        plan_of("qwen3moe.expert_feed_forward_length", "qwen3moe.expert_used_count", 2, &e),
+        ERROR_FORMAT);
+    assert_non_null(strstr(e.text, extra.key));
+    extra = (struct extra){0};
+}
+
+/* A factor without a type of scaling is a linear one. */
+static void test_linear_scaling(void **state)
+{
+    static const char *const keys[] = {"qwen3moe.rope.scaling.factor",
+                                       "qwen3moe.rope.scale_linear"};
+    struct error e;
+    (void)state;
+    must(plan_of(NULL, NULL, 0, &e), &e);
+    assert_int_equal(planned.rope.scaling, ROPE_SCALING_NONE);
+    for (int i = 0; i < 2; i++) {
+        extra = (struct extra){.key = keys[i], .f32 = 4};
+        must(plan_of(NULL, NULL, 0, &e), &e);
+        assert_int_equal(planned.rope.scaling, ROPE_SCALING_LINEAR);
+        assert_true(planned.rope.factor == 4);
+    }
+    extra = (struct extra){0};
+}
+
+/* A tensor that the plan does not use would change the answers, unless it is known not to. */
+static void test_plan_refuses_unused(void **state)
+{
+    static const char *const refused[] = {
+        "blk.0.attn_qkv.scale",       "blk.0.attn_norm.bias",      "blk.0.exp_probs_b.bias",
+        "blk.0.ffn_gate_exps.bias",   "blk.0.attn_sinks.weight",   "blk.0.post_ffw_norm.weight",
+        "blk.0.attn_sub_norm.weight", "blk.0.attn_kv_b.weight",    "blk.1.attn_norm.weight",
+        "token_embd_norm.weight",     "rope_factors_short.weight", "blk.0.ffn_up_shexp.weight"};
+    struct error e;
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        extra.tensor = refused[i];
+        assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_UNSUPPORTED);
+        assert_non_null(strstr(e.text, refused[i]));
+    }
+    extra.tensor = "blk.0.attn_rot_embd.weight";
+    assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_OK);
+    /* three layers, of which the last two predict further tokens: not run */
+    extra = (struct extra){.key = "qwen3moe.nextn_predict_layers", .u32 = 2};
+    extra.tensor = "blk.2.nextn.enorm.weight";
+    assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 3, &e), ERROR_OK);
+    extra.tensor = "blk.3.nextn.enorm.weight";
+    assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 3, &e), ERROR_UNSUPPORTED);
+    extra = (struct extra){0};
+}
+
+/* The file of a llama whose q, k and v, their biases, and gate and up lie in one tensor each: value i of the model is
+ * i. */
+static void write_fused(const char *path)
+{
+    static const struct {
+        const char *name;
+        uint64_t ne[3];
+    } tensors[] = {{"blk.0.attn_qkv.weight", {8, 16, 1}},
+                   {"blk.0.attn_qkv.bias", {16, 1, 1}},
+                   {"blk.0.ffn_gate_up_exps.weight", {8, 8, 2}},
+                   {"blk.0.ffn_down_exps.weight", {4, 8, 2}},
+                   {"blk.0.ffn_gate_inp.weight", {8, 2, 1}},
+                   {"blk.0.attn_output.weight", {8, 8, 1}},
+                   {"blk.0.attn_norm.weight", {8, 1, 1}},
+                   {"blk.0.ffn_norm.weight", {8, 1, 1}},
+                   {"output_norm.weight", {8, 1, 1}},
+                   {"token_embd.weight", {8, 5, 1}}};
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } keys[] = {{"llama.block_count", 1},
+                {"llama.context_length", 64},
+                {"llama.embedding_length", 8},
+                {"llama.attention.head_count", 2},
+                {"llama.attention.head_count_kv", 1},
+                {"llama.expert_count", 2},
+                {"llama.expert_used_count", 1},
+                {"llama.feed_forward_length", 4}};
+    struct gguf_writer *w;
+    struct error e;
+    float value = 0;
+    must(gguf_writer_open(path, &w, &e), &e);
+    gguf_writer_string(w, "general.architecture", "llama", 5);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        gguf_writer_u32(w, keys[i].key, keys[i].value);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        gguf_writer_tensor(w, tensors[i].name, TENSOR_F32, 3, tensors[i].ne);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        for (uint64_t n = tensors[i].ne[0] * tensors[i].ne[1] * tensors[i].ne[2]; n > 0; n--) {
+            must(gguf_writer_data(w, &value, sizeof value, &e), &e);
+            value++;
+        }
+    must(gguf_writer_close(w, &e), &e);
+}
+
+static void expect_rows(const struct matrix *m, uint32_t rows, float first)
+{
+    float row[8];
+    assert_int_equal(m->rows, rows);
+    assert_int_equal(m->cols, 8);
+    for (uint32_t r = 0; r < rows; r++) {
+        tile_unpack_row(m, r, row);
+        for (int c = 0; c < 8; c++)
+            assert_true(row[c] == first + (float)(r * 8) + (float)c);
+    }
+}
+
+/* Heads of 4: q has rows 0-7 of the fused tensor, k 8-11, v 12-15. */
+static void test_fused(void **state)
+{
+    static const struct {
+        const char *part;
+        uint32_t rows;
+        float weight, bias;
+    } parts[] = {{"attn_q", 8, 0, 128}, {"attn_k", 4, 64, 136}, {"attn_v", 4, 96, 140}};
+    struct loaded_model m;
+    char path[64], name[64];
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/moed-test-fused-%d.gguf", (int)getpid());
+    write_fused(path);
+    load_file(&m, path);
+    memcpy(m.made, path, sizeof path);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "blk.0.%s.weight", parts[i].part);
+        const struct pool_tensor *t = pool_map_find(&m.map, name);
+        assert_non_null(t);
+        struct matrix weight = {(enum tensor_type)t->type, t->rows, t->cols,
+                                m.map.base + t->offset};
+        expect_rows(&weight, parts[i].rows, parts[i].weight);
+        snprintf(name, sizeof name, "blk.0.%s.bias", parts[i].part);
+        t = pool_map_find(&m.map, name);
+        assert_non_null(t);
+        assert_int_equal(t->cols, parts[i].rows);
+        const float *bias = (const float *)(m.map.base + t->offset);
+        for (uint32_t r = 0; r < t->cols; r++)
+            assert_true(bias[r] == parts[i].bias + (float)r);
+    }
+    for (uint32_t expert = 0; expert < 2; expert++) { /* 4 rows of gate, then 4 of up */
+        struct expert_segment s =
+            pool_segment_at(m.map.slabs, pool_map_segment_place(&m.map, 0, expert, 0));
+        expect_rows(&s.gate, 4, 144 + (float)expert * 64);
+        expect_rows(&s.up, 4, 144 + (float)expert * 64 + 32);
+    }
+    unload_model(&m);
 }
 
 /* Every byte of header and tables flipped: attaching refuses or gives a map that lies in the pool. */
@@ -388,9 +584,11 @@ static void test_attach_broken(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_weight),   cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_golden_weights), cmocka_unit_test(test_split_files),
-        cmocka_unit_test(test_plan_refuses),   cmocka_unit_test(test_attach_broken),
+        cmocka_unit_test(test_every_weight),          cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_golden_weights),        cmocka_unit_test(test_split_files),
+        cmocka_unit_test(test_plan_refuses),          cmocka_unit_test(test_attach_broken),
+        cmocka_unit_test(test_plan_refuses_features), cmocka_unit_test(test_plan_refuses_unused),
+        cmocka_unit_test(test_linear_scaling),        cmocka_unit_test(test_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* lib/sched's assigners: cases worked out by hand from each paper's rule, and random instances held against what the rule
- * promises, with the time of a plan reckoned here by a simulation of link, device and CPU. */
+/* lib/sched's assigners: cases worked out by hand from each paper's rule, and random instances held
+ * against what the rule promises, with the time of a plan reckoned here by a simulation of link,
+ * device and CPU. */
 #include "sched/policy.h"
 
 #include "base/clock.h"
@@ -55,7 +56,8 @@ static void expect_seconds(double got, double expected)
         fail_msg("%.12g seconds, not %.12g", got, expected);
 }
 
-/* "ondemand: every activated expert is loaded when the gate has spoken." Arrivals at 10, 20, 30, each computed in 2. */
+/* "ondemand: every activated expert is loaded when the gate has spoken." Arrivals at 10, 20, 30,
+ * each computed in 2. */
 static void test_load_all(void **state)
 {
     struct sched_costs c = costs(10, 1, 1, 5, 0);
@@ -69,8 +71,9 @@ static void test_load_all(void **state)
     expect_plan(&e[2], 2, 0);
 }
 
-/* "threshold (Fiddler): an uncached expert is computed on the CPU when t_cpu(w) < T_load + t_gpu(w), else loaded."
- * One segment: t_cpu = 2 + 3 w, T_load + t_gpu = 10 + 1 + w: w = 4: 14 < 15, the CPU; w = 5: 17 >= 16, loaded. */
+/* "threshold (Fiddler): an uncached expert is computed on the CPU when t_cpu(w) < T_load +
+ * t_gpu(w), else loaded." One segment: t_cpu = 2 + 3 w, T_load + t_gpu = 10 + 1 + w: w = 4: 14 <
+ * 15, the CPU; w = 5: 17 >= 16, loaded. */
 static void test_threshold(void **state)
 {
     struct sched_costs c = costs(10, 1, 1, 2, 3);
@@ -94,10 +97,11 @@ static void test_threshold(void **state)
     expect_plan(&e[3], 0, 1);
 }
 
-/* "m misses in a layer: fetch F, compute m - F on the CPU, F the floor or ceiling of m f that minimises
- * max(F (1 - f), (m - F) f), f = link / (link + cpu)". A load of 6 and a CPU of 4: f = 0.4. m = 8, m f = 3.2:
- * F = 3: max(1.8, 2.0); F = 4: max(2.4, 1.6): 3 are fetched. A load of 11 and a CPU of 9: f = 0.45, m f = 3.6:
- * F = 3: max(1.65, 2.25); F = 4: max(2.2, 1.8): 4. "Fetch the most recently active first". */
+/* "m misses in a layer: fetch F, compute m - F on the CPU, F the floor or ceiling of m f that
+ * minimises max(F (1 - f), (m - F) f), f = link / (link + cpu)". A load of 6 and a CPU of 4: f =
+ * 0.4. m = 8, m f = 3.2: F = 3: max(1.8, 2.0); F = 4: max(2.4, 1.6): 3 are fetched. A load of 11
+ * and a CPU of 9: f = 0.45, m f = 3.6: F = 3: max(1.65, 2.25); F = 4: max(2.2, 1.8): 4. "Fetch the
+ * most recently active first". */
 static void test_qstar(void **state)
 {
     static const struct {
@@ -122,16 +126,16 @@ static void test_qstar(void **state)
     }
 }
 
-/* DALI's greedy: "cpu = t_cpu(w); gpu = max(T, t_gpu(w)), T = 0 if cached, else T_load. Sort by |gpu - cpu| descending;
- * GPU if T_gpu + gpu <= T_cpu + cpu." T_load 10, t_gpu = w, t_cpu = 4 w:
+/* DALI's greedy: "cpu = t_cpu(w); gpu = max(T, t_gpu(w)), T = 0 if cached, else T_load. Sort by
+ * |gpu - cpu| descending; GPU if T_gpu + gpu <= T_cpu + cpu." T_load 10, t_gpu = w, t_cpu = 4 w:
  *   expert  w  cached  cpu  gpu  |gpu - cpu|
  *   0       1  no        4   10   6
  *   1       5  no       20   10  10
  *   2       3  yes      12    3   9
  *   3       4  no       16   10   6
  *   4       2  no        8   10   2
- * 1: 10 <= 20 GPU (10, 0). 2: 13 <= 12 no: CPU (10, 12), although cached. 0 (before 3: tie): 20 <= 16 no: CPU (10, 16).
- * 3: 20 <= 32 GPU (20, 16). 4: 30 <= 24 no: CPU (20, 24). */
+ * 1: 10 <= 20 GPU (10, 0). 2: 13 <= 12 no: CPU (10, 12), although cached. 0 (before 3: tie): 20 <=
+ * 16 no: CPU (10, 16). 3: 20 <= 32 GPU (20, 16). 4: 30 <= 24 no: CPU (20, 24). */
 static void test_greedy(void **state)
 {
     struct sched_costs c = costs(10, 0, 1, 0, 4);
@@ -148,7 +152,8 @@ static void test_greedy(void **state)
     expect_plan(&e[2], 0, 0);
     expect_plan(&e[3], 0, 1);
     expect_plan(&e[4], 0, 0);
-    /* "the loaded experts must fit the spare slots": 1 alone; 3 goes to the CPU: (10, 32); 4 too. */
+    /* "the loaded experts must fit the spare slots": 1 alone; 3 goes to the CPU: (10, 32); 4
+     * too. */
     layer.spare_slots = 1;
     sched_assign(ASSIGN_GREEDY, &c, &layer, e, 5);
     expect_plan(&e[1], 0, 1);
@@ -170,10 +175,11 @@ static void test_layerwise(void **state)
     expect_plan(&e[2], 0, 0);
 }
 
-/* "segments of missing experts are taken off the CPU and onto the link in order of CPU seconds saved per link second until
- * link and CPU finish together". Four segments an expert, 3 seconds a load; on the CPU 1 + w a segment: expert 0
- * (w = 1) 2 each, expert 1 (w = 5, one resident) 6 each, expert 2 (w = 2) 3 each; the device takes no time.
- * All on the CPU: 8 + 18 + 12 = 38. Off it: 6, 6, 6 (of 1), 3, 3, 3, 3 (of 2), 2 ...
+/* "segments of missing experts are taken off the CPU and onto the link in order of CPU seconds
+ * saved per link second until link and CPU finish together". Four segments an expert, 3 seconds a
+ * load; on the CPU 1 + w a segment: expert 0 (w = 1) 2 each, expert 1 (w = 5, one resident) 6 each,
+ * expert 2 (w = 2) 3 each; the device takes no time. All on the CPU: 8 + 18 + 12 = 38. Off it: 6,
+ * 6, 6 (of 1), 3, 3, 3, 3 (of 2), 2 ...
  *   loads   0   1   2   3   4   5   6
  *   link    0   3   6   9  12  15  18
  *   CPU    38  32  26  20  17  14  11
@@ -195,15 +201,16 @@ static void test_balance(void **state)
     expect_plan(&e[1], 1, 2);
     expect_plan(&e[2], 0, 0);
 
-    /* The link has 9 to do before, the CPU nothing: 9 + 3 n against the CPU's: 3 loads, 18 and 20; 4: 21 and 17. */
+    /* The link has 9 to do before, the CPU nothing: 9 + 3 n against the CPU's: 3 loads, 18 and 20;
+     * 4: 21 and 17. */
     layer.spare_slots = 12;
     layer.link_busy_s = 9;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 20);
     expect_plan(&e[1], 1, 3);
     expect_plan(&e[2], 0, 0);
 
-    /* Whole experts; saved per link second: 0: 8 / 12, 1: 24 / 9, 2: 12 / 12. All on the CPU 44; 1 loaded: 9 and
-     * 20; 1 and 2: 21 and 8. */
+    /* Whole experts; saved per link second: 0: 8 / 12, 1: 24 / 9, 2: 12 / 12. All on the CPU 44; 1
+     * loaded: 9 and 20; 1 and 2: 21 and 8. */
     layer.link_busy_s = 0;
     layer.whole = true;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 20);
@@ -212,8 +219,44 @@ static void test_balance(void **state)
     expect_plan(&e[2], 0, 0);
 }
 
-/* Both slow each other to half: a load of 2 alone takes 4, a CPU segment of 1 takes 2. Eight segments on the CPU alone: 8. One
- * load: the CPU's 7 take 4 contended seconds (2 done), then 5: 9, later than without. So none is loaded. */
+/* Where all is resident and the device is slow, 3 seconds a segment to the CPU's 1: of four, three
+ * go to the CPU: 3 and 3. */
+static void test_balance_slow_device(void **state)
+{
+    struct sched_costs c = costs(50, 3, 0, 1, 0);
+    struct sched_layer layer = {.n_segments = 1, .spare_slots = 4};
+    struct sched_expert e[4];
+    for (uint32_t i = 0; i < 4; i++)
+        e[i] = (struct sched_expert){.expert = 4 - i, .workload = 1, .resident = 1};
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 4), 3);
+    for (uint32_t i = 0; i < 4; i++)
+        expect_plan(&e[i], i == 0, 0);
+    /* Segments of one expert: the tail is the CPU's. */
+    layer.n_segments = 4;
+    e[0].resident = 4;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 3);
+    expect_plan(&e[0], 1, 0);
+}
+
+/* "ties by the lower expert number", wherever it stands; and DALI's tie between the sides is the
+ * device's. */
+static void test_ties(void **state)
+{
+    static const enum sched_assigner kinds[] = {ASSIGN_THRESHOLD, ASSIGN_QSTAR, ASSIGN_GREEDY,
+                                                ASSIGN_BALANCE};
+    struct sched_costs c = costs(4, 0, 0, 4, 0);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct sched_layer layer = {.n_segments = 1, .spare_slots = 1, .whole = k % 2};
+        struct sched_expert e[] = {{.expert = 7, .workload = 2}, {.expert = 3, .workload = 2}};
+        expect_seconds(sched_assign(kinds[k], &c, &layer, e, 2), 4);
+        expect_plan(&e[0], 0, 0);
+        expect_plan(&e[1], 0, 1);
+    }
+}
+
+/* Both slow each other to half: a load of 2 alone takes 4, a CPU segment of 1 takes 2. Eight
+ * segments on the CPU alone: 8. One load: the CPU's 7 take 4 contended seconds (2 done), then 5: 9,
+ * later than without. So none is loaded. */
 static void test_contention(void **state)
 {
     struct sched_costs c = {.load_s = 2, .load_contended_s = 4, .cpu_s = 1, .cpu_contended_s = 2};
@@ -221,15 +264,17 @@ static void test_contention(void **state)
     struct sched_expert e = {.expert = 0, .workload = 1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 8);
     expect_plan(&e, 0, 0);
-    /* Only the CPU is slowed, by a tenth: n loads take 2 n, the CPU does 2 n / 1.1 of its 8 - n meanwhile and the
-     * rest alone. n = 2: 4 and 4 + (6 - 4 / 1.1) = 6.36; n = 3: 6 and, as 5 * 1.1 <= 6, 5.5. */
+    /* Only the CPU is slowed, by a tenth: n loads take 2 n, the CPU does 2 n / 1.1 of its 8 - n
+     * meanwhile and the rest alone. n = 2: 4 and 4 + (6 - 4 / 1.1) = 6.36; n = 3: 6 and, as 5 * 1.1
+     * <= 6, 5.5. */
     c = (struct sched_costs){
         .load_s = 2, .load_contended_s = 2, .cpu_s = 1, .cpu_contended_s = 1.1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 6);
     expect_plan(&e, 0, 3);
 }
 
-/* "The CPU may be missing: then everything is loaded, whatever the assigner", in as many waves as it takes. */
+/* "The CPU may be missing: then everything is loaded, whatever the assigner", in as many waves as
+ * it takes. */
 static void test_no_cpu(void **state)
 {
     struct sched_costs c = costs(3, 1, 0, INFINITY, INFINITY);
@@ -261,8 +306,10 @@ static struct instance random_instance(uint32_t most)
         x.layer.cpu_busy_s = uniform(0, 5);
         x.layer.link_busy_s = uniform(0, 5);
     }
-    x.costs = costs(uniform(0.5, 8), uniform(0, 0.1), uniform(0, 0.02), uniform(0.1, 6),
-                    uniform(0, 2));
+    /* one after the other: the order of a call's arguments is the compiler's */
+    double load = uniform(0.5, 8), device = uniform(0, 0.1), device_token = uniform(0, 0.02);
+    double cpu = uniform(0.1, 6), cpu_token = uniform(0, 2);
+    x.costs = costs(load, device, device_token, cpu, cpu_token);
     uint32_t deepest = below(4) ? 4 : 200;
     for (uint32_t i = 0; i < x.n; i++) {
         struct sched_expert *e = &x.experts[i];
@@ -317,8 +364,9 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
         assert_int_equal(loads, 0);
 }
 
-/* When a plan is done, where nothing slows anything else: every segment is followed. Loads come in the order of falling
- * workload, and the device computes what is there first, then in the order of arrival. */
+/* When a plan is done, where nothing slows anything else: every segment is followed. Loads come in
+ * the order of falling workload, and the device computes what is there first, then in the order of
+ * arrival. */
 static double simulate(const struct instance *x)
 {
     double device = 0, cpu = 0, link = x->layer.link_busy_s;
@@ -359,8 +407,8 @@ static void test_plans(void **state)
             slow_down(&x);
         for (int kind = 0; kind < N_ASSIGNERS; kind++) {
             struct instance y = x, z = x;
-            double seconds = sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts,
-                                          y.n);
+            double seconds =
+                sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts, y.n);
             check_valid(&y, (enum sched_assigner)kind);
             if (!contended)
                 expect_seconds(seconds, simulate(&y));
@@ -407,9 +455,8 @@ static void test_greedy_bound(void **state)
             const struct sched_expert *e = &x.experts[i];
             double s = x.layer.n_segments;
             double on_cpu = s * (x.costs.cpu_s + e->workload * x.costs.cpu_token_s);
-            double on_device =
-                fmax(missing(&x, e) * x.costs.load_s,
-                     s * (x.costs.device_s + e->workload * x.costs.device_token_s));
+            double on_device = fmax(missing(&x, e) * x.costs.load_s,
+                                    s * (x.costs.device_s + e->workload * x.costs.device_token_s));
             all_cpu += on_cpu;
             all_device += on_device;
             if (e->device + e->load)
@@ -422,8 +469,8 @@ static void test_greedy_bound(void **state)
     }
 }
 
-/* Segments that can be cut as fine as one likes, the most saving first, a device that takes no time: where the link's and the
- * CPU's lines cross. By bisection over the seconds of link. */
+/* Segments that can be cut as fine as one likes, the most saving first, a device that takes no
+ * time: where the link's and the CPU's lines cross. By bisection over the seconds of link. */
 static double continuous_optimum(const struct instance *x, double *segment_s)
 {
     double low = 0, high = 0;
@@ -476,13 +523,15 @@ static void test_balance_continuous(void **state)
             loads += new_loads(&x, &x.experts[i]);
         if (loads && got > optimum + segment_s + 1e-9)
             fail_msg("%g seconds, the optimum is %g, a segment %g", got, optimum, segment_s);
-        /* Never better than without cutting; a link that is busy for longer than all else does not count. */
+        /* Never better than without cutting; a link that is busy for longer than all else does not
+         * count. */
         if (x.layer.link_busy_s == 0)
             assert_true(got >= optimum - 1e-6 || loads == 0);
     }
 }
 
-/* Every plan of a few experts, by simulation: balance is within one segment of the best, segment by segment and whole. */
+/* Every plan of a few experts, by simulation: balance is within one segment of the best, segment by
+ * segment and whole. */
 static void enumerate(struct instance *x, uint32_t i, double *best)
 {
     if (i == x->n) {
@@ -531,8 +580,8 @@ static void test_balance_best(void **state)
     }
 }
 
-/* As assign_finish() tells, with contention: no other assigner is better by more than a segment, and neither
- * extreme at all. */
+/* As assign_finish() tells, with contention: no other assigner is better by more than a segment,
+ * and neither extreme at all. */
 static void test_balance_others(void **state)
 {
     random_state = 6;
@@ -561,8 +610,8 @@ static void test_balance_others(void **state)
             assert_true(balance <= got[ASSIGN_LOAD_ALL] + 1e-9);
         struct sched_layer no_slots = x.layer;
         no_slots.spare_slots = 0;
-        assert_true(balance <= 1e-9 + sched_assign(ASSIGN_BALANCE, &x.costs, &no_slots, x.experts,
-                                                   x.n));
+        assert_true(balance <=
+                    1e-9 + sched_assign(ASSIGN_BALANCE, &x.costs, &no_slots, x.experts, x.n));
     }
 }
 
@@ -606,10 +655,10 @@ static void test_names(void **state)
         enum sched_assigner assigner;
         enum sched_cache_kind cache;
     } presets[] = {
-        {"ondemand", ASSIGN_LOAD_ALL, CACHE_NONE},    {"static", ASSIGN_LOAD_ALL, CACHE_STATIC},
-        {"lru", ASSIGN_LOAD_ALL, CACHE_LRU_LAYER},    {"lfu", ASSIGN_LOAD_ALL, CACHE_LFU},
-        {"qstar", ASSIGN_QSTAR, CACHE_LRU},           {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE},
-        {"dali", ASSIGN_GREEDY, CACHE_DALI},          {"moed", ASSIGN_BALANCE, CACHE_VALUE},
+        {"ondemand", ASSIGN_LOAD_ALL, CACHE_NONE}, {"static", ASSIGN_LOAD_ALL, CACHE_STATIC},
+        {"lru", ASSIGN_LOAD_ALL, CACHE_LRU_LAYER}, {"lfu", ASSIGN_LOAD_ALL, CACHE_LFU},
+        {"qstar", ASSIGN_QSTAR, CACHE_LRU},        {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE},
+        {"dali", ASSIGN_GREEDY, CACHE_DALI},       {"moed", ASSIGN_BALANCE, CACHE_VALUE},
     };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         const struct sched_policy *p = sched_policy_find(presets[i].name);
@@ -651,14 +700,24 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load_all),       cmocka_unit_test(test_threshold),
-        cmocka_unit_test(test_qstar),          cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_layerwise),      cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_contention),     cmocka_unit_test(test_no_cpu),
-        cmocka_unit_test(test_plans),          cmocka_unit_test(test_threshold_rule),
-        cmocka_unit_test(test_greedy_bound),   cmocka_unit_test(test_balance_continuous),
-        cmocka_unit_test(test_balance_best),   cmocka_unit_test(test_balance_others),
-        cmocka_unit_test(test_speed),          cmocka_unit_test(test_names),
+        cmocka_unit_test(test_load_all),
+        cmocka_unit_test(test_threshold),
+        cmocka_unit_test(test_qstar),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_layerwise),
+        cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_balance_slow_device),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_contention),
+        cmocka_unit_test(test_no_cpu),
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_threshold_rule),
+        cmocka_unit_test(test_greedy_bound),
+        cmocka_unit_test(test_balance_continuous),
+        cmocka_unit_test(test_balance_best),
+        cmocka_unit_test(test_balance_others),
+        cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

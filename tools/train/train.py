@@ -29,12 +29,13 @@ if __name__ == "__main__" and any(os.environ.get(k) != v for k, v in SETTINGS.it
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **SETTINGS})
 
 import numpy as np
+import tokenizers
 import torch
 import torch.nn.functional as F
 
 import model as demo
 import optimiser
-from tokens import TOPICS
+from tokens import CONTEXT, CONTROL, TOPICS
 
 HERE = pathlib.Path(__file__).parent
 
@@ -78,6 +79,20 @@ class Worker:
             mine.grad = torch.zeros_like(shared)
         self.args = args
 
+    def weights(self, tokens):
+        """How much each predicted token counts: what a user says in a chat has nothing to
+        learn for the answers, and is random in most places."""
+        if self.args.question_weight == 1:
+            return torch.ones(tokens.shape[0], tokens.shape[1] - 1)
+        start, end, answers = self.args.marks
+        place = torch.arange(tokens.shape[1]).expand_as(tokens)
+        never = torch.full_like(place, -1)
+        message = torch.where(tokens == start, place, never).cummax(1).values
+        document = torch.where(tokens == end, place, never).cummax(1).values
+        role = tokens.gather(1, (message + 1).clamp(0, tokens.shape[1] - 1))
+        question = (message > document) & (role != answers)
+        return torch.where(question[:, 1:], self.args.question_weight, 1.0)
+
     def run(self, batch, counter, parts):
         """Takes small batches until the counter is through; adds up gradients."""
         torch.set_num_threads(1)
@@ -92,8 +107,11 @@ class Worker:
             tokens = torch.from_numpy(batch[part * size:(part + 1) * size].astype(np.int64))
             hidden, balance, z, load = self.model.hidden(tokens[:, :-1])
             logits = F.linear(hidden.flatten(0, 1), self.model.embedding)
-            loss = F.cross_entropy(logits, tokens[:, 1:].flatten())
-            total = loss + self.args.balance * balance.sum() + self.args.z * z.sum()
+            losses = F.cross_entropy(logits, tokens[:, 1:].flatten(), reduction="none")
+            loss = losses.detach().mean()
+            weight = self.weights(tokens).flatten()
+            total = (losses * weight).sum() / weight.sum()
+            total = total + self.args.balance * balance.sum() + self.args.z * z.sum()
             (total / parts).backward()
             self.loss += loss.item() / parts
             self.load = self.load + load / parts
@@ -156,11 +174,12 @@ class Batches:
                        for topic in TOPICS]
         self.epoch, self.order = 0, epoch_order(topics, self.shares, self.seed, 0)
 
-    def at(self, step):
-        epoch, place = divmod(step, len(self.order) // self.size)
+    def after(self, seen):
+        """The next windows after so many were seen."""
+        epoch, place = divmod(seen, len(self.order) - len(self.order) % self.size)
         if epoch != self.epoch:
             self.epoch, self.order = epoch, epoch_order(self.topics, self.shares, self.seed, epoch)
-        return self.data[np.sort(self.order[place * self.size:(place + 1) * self.size])]
+        return self.data[np.sort(self.order[place:place + self.size])]
 
 
 @torch.no_grad()
@@ -182,9 +201,9 @@ def held_loss(workers, held, windows):
     return sum(losses) / len(losses)
 
 
-def save(path, model, optimisers, step, clock, args):
+def save(path, model, optimisers, step, seen, clock, args):
     partial = path.with_suffix(".part")
-    torch.save({"model": model.state_dict(), "shape": vars(model.shape), "step": step,
+    torch.save({"model": model.state_dict(), "shape": vars(model.shape), "step": step, "windows": seen,
                 "spent": clock.elapsed(), "args": vars(args),
                 "optimisers": [o.state_dict() for o in optimisers]}, partial)
     partial.replace(path)
@@ -213,6 +232,7 @@ def parse_arguments():
     parser.add_argument("--small", type=int, default=3, help="windows of a small batch")
     parser.add_argument("--chat-share", type=float, default=1.6, help="how often an epoch has the chat windows")
     parser.add_argument("--stories-share", type=float, default=1.3, help="how often an epoch has the stories")
+    parser.add_argument("--question-weight", type=float, default=1.0, help="of the users' words in chats")
     parser.add_argument("--matrix-rate", type=float, default=0.02)
     parser.add_argument("--vector-rate", type=float, default=0.003)
     parser.add_argument("--embedding-rate", type=float, default=0.003)
@@ -232,9 +252,13 @@ def main():
     torch.set_flush_denormal(True)
     data, held = (np.load(args.work / f"{part}.npy", mmap_mode="r") for part in ("train", "held"))
     topics = np.load(args.work / "train-topic.npy")
+    tokenizer = tokenizers.Tokenizer.from_file(str(args.work / "tokenizer.json"))
+    # What begins a message, what ends a document, and the first token of an answer's message.
+    args.marks = (tokenizer.token_to_id(CONTROL[1]), tokenizer.token_to_id(CONTROL[0]),
+                  tokenizer.encode("assistant\n").ids[0])
     model = demo.Model(demo.Shape(), args.seed)
     optimisers = optimiser.build(model, args.matrix_rate, args.vector_rate, args.embedding_rate, args.decay)
-    step, spent = 0, 0.0
+    step, seen, spent = 0, 0, 0.0
     checkpoint = args.work / "checkpoint.pt"
     if args.init_from:
         start_weights(model, args.init_from)
@@ -243,11 +267,13 @@ def main():
         model.load_state_dict(saved["model"])
         for mine, state in zip(optimisers, saved["optimisers"]):
             mine.load_state_dict(state)
-        step, spent = saved["step"], saved["spent"]
-    train(args, model, optimisers, Batches(data, topics, args), held, step, Clock(args, spent), checkpoint)
+        for group, rate in zip(optimisers[1].param_groups, (args.embedding_rate, args.vector_rate)):
+            group["full_rate"] = rate  # the arguments' rates, not the saved ones
+        step, seen, spent = saved["step"], saved.get("windows", saved["step"] * 12), saved["spent"]
+    train(args, model, optimisers, Batches(data, topics, args), held, step, seen, Clock(args, spent), checkpoint)
 
 
-def train(args, model, optimisers, batches, held, step, clock, checkpoint):
+def train(args, model, optimisers, batches, held, step, seen, clock, checkpoint):
     muon, adam = optimisers
     workers = [Worker(model, args) for _ in range(args.threads)]
     parameters = list(model.parameters())
@@ -258,10 +284,10 @@ def train(args, model, optimisers, batches, held, step, clock, checkpoint):
         table.writerow(["step", "tokens", "seconds", "loss", "held_loss", "rate_scale", "largest_load", "balance"])
     saved_at = exported_at = time.time()
     smooth, recent = None, []
-    parts, tokens_of_step = args.windows // args.small, args.windows * 512
+    parts, tokens_of_step = args.windows // args.small, args.windows * CONTEXT
     while clock.progress() < 1:
         began = time.time()
-        batch, counter = batches.at(step), Counter()
+        batch, counter = batches.after(seen), Counter()
         in_threads([lambda w=w: w.run(batch, counter, parts) for w in workers])
         grads = [[p.grad for p in w.model.parameters()] for w in workers]
         for parameter, mine in zip(parameters, zip(*grads)):
@@ -274,26 +300,26 @@ def train(args, model, optimisers, batches, held, step, clock, checkpoint):
         adam.step()
         counter = Counter()
         in_threads([lambda: muon.step(scale, counter) for _ in workers])
-        step += 1
+        step, seen = step + 1, seen + args.windows
         loss = sum(w.loss for w in workers)
         load = sum(w.load for w in workers)
         smooth = loss if smooth is None else smooth + 0.05 * (loss - smooth)
         recent = (recent + [time.time() - began])[-50:]
         report(args, clock, step, loss, smooth, tokens_of_step * len(recent) / sum(recent), scale, load)
         checked = held_loss(workers, held, 64) if step % 100 == 0 or step == 10 else ""
-        table.writerow([step, step * tokens_of_step, round(clock.elapsed(), 1), round(loss, 4), checked,
+        table.writerow([step, seen * CONTEXT, round(clock.elapsed(), 1), round(loss, 4), checked,
                         round(scale, 4), round(load.max().item() * model.shape.experts, 3),
                         round(sum(w.balance for w in workers), 4)])
         if time.time() - saved_at > 60 * args.save_every:
-            save(checkpoint, model, optimisers, step, clock, args)
+            save(checkpoint, model, optimisers, step, seen, clock, args)
             log.flush()
             saved_at = time.time()
         if args.export_every and time.time() - exported_at > 60 * args.export_every:
-            save(checkpoint, model, optimisers, step, clock, args)
+            save(checkpoint, model, optimisers, step, seen, clock, args)
             subprocess.Popen([sys.executable, HERE / "export.py", "--work", args.work])
             exported_at = saved_at = time.time()
-    save(checkpoint, model, optimisers, step, clock, args)
-    table.writerow([step, step * tokens_of_step, round(clock.elapsed(), 1), "", held_loss(workers, held, len(held)),
+    save(checkpoint, model, optimisers, step, seen, clock, args)
+    table.writerow([step, seen * CONTEXT, round(clock.elapsed(), 1), "", held_loss(workers, held, len(held)),
                     0, "", ""])
     log.close()
 

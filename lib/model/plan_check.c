@@ -1,0 +1,57 @@
+/* What the plan leaves of a file: tensors that change nothing, or the file is refused; see planner.h. */
+#include "model/planner.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What follows "blk.N." in a tensor's name; NULL in one that belongs to no layer. */
+static const char *layer_part(const char *name, uint64_t *layer)
+{
+    if (strncmp(name, "blk.", 4) != 0 || !isdigit((unsigned char)name[4]))
+        return NULL;
+    char *end;
+    *layer = strtoull(name + 4, &end, 10);
+    return *end == '.' ? end + 1 : NULL;
+}
+
+/* Layers that predict further tokens stand after the trunk, within block_count. */
+static bool after_trunk(const struct planner *p, uint64_t layer)
+{
+    char key[64];
+    uint32_t in_file = 0;
+    snprintf(key, sizeof key, "%s.block_count", p->params->arch->name);
+    return layer >= p->params->n_layers &&
+           gguf_get_u32_or(p->g, key, 0, &in_file, NULL) == ERROR_OK && layer < in_file;
+}
+
+static bool changes_nothing(const struct planner *p, const char *name)
+{
+    uint64_t layer;
+    const char *part = layer_part(name, &layer);
+    if (!part)
+        return false;
+    if (after_trunk(p, layer))
+        return true;
+    if (strncmp(part, "attn_rot_embd", 13) ==
+        0) /* early files: the frequencies of rope.freq_base */
+        return true;
+    /* Some files have it beside its two parts, which are taken: plan_latent_expansion. */
+    return p->params->arch->attention == ATTENTION_LATENT &&
+           strcmp(part, "attn_kv_b.weight") == 0 && layer < p->params->n_layers;
+}
+
+void plan_check_unused(struct planner *p)
+{
+    for (uint64_t i = 0; i < gguf_tensor_count(p->g) && !p->failed; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(p->g, i);
+        if (!p->used[i] && !changes_nothing(p, t->name))
+            p->failed =
+                error_set(p->e, ERROR_UNSUPPORTED,
+                          "%s: tensor '%s' is no part of architecture %s as moed computes it: the "
+                          "answers would not be the model's",
+                          gguf_path(p->g, t->file), t->name, p->params->arch->name);
+    }
+}

@@ -1,0 +1,80 @@
+/* The expert cache's metrics; see cache_metrics.h. */
+#include "cache_metrics.h"
+
+struct cache_counters cache_metrics_counters(struct metrics *r)
+{
+    const char *bytes = "Bytes copied to the device, by why.";
+    return (struct cache_counters){
+        .demanded_bytes =
+            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"demanded\"", 1, bytes),
+        .prefetched_bytes =
+            metrics_counter(r, "moed_memd_copied_bytes_total", "why=\"prefetched\"", 1, bytes),
+        .predicted_bytes = metrics_counter(r, "moed_memd_predicted_bytes_total", NULL, 1,
+                                           "Bytes copied to the device on a prediction."),
+        .predicted_used_bytes = metrics_counter(r, "moed_memd_predicted_used_bytes_total", NULL, 1,
+                                                "Of those, used before they were given up."),
+        .wasted_bytes = metrics_counter(r, "moed_memd_wasted_bytes_total", NULL, 1,
+                                        "Bytes copied to the device and given up unused."),
+        .merged = metrics_counter(r, "moed_memd_loads_merged_total", NULL, 1,
+                                  "Loads of what was resident or under way already."),
+        .dropped = metrics_counter(r, "moed_memd_predictions_dropped_total", NULL, 1,
+                                   "Predictions whose layer had passed."),
+        .evictions = metrics_counter(r, "moed_memd_evictions_total", NULL, 1, "Segments evicted."),
+        .queue_seconds =
+            metrics_histogram(r, "moed_memd_load_queue_seconds", NULL, histogram_seconds_bounds,
+                              histogram_seconds_count, "From asked for to its copy's start."),
+        .copy_seconds =
+            metrics_histogram(r, "moed_memd_copy_seconds", NULL, histogram_seconds_bounds,
+                              histogram_seconds_count, "A copy over the link."),
+    };
+}
+
+static struct cache_state read_cache(void *arg)
+{
+    struct cache_state s;
+    cache_state(arg, &s);
+    return s;
+}
+
+static double read_free(void *arg)
+{
+    return (double)read_cache(arg).free;
+}
+
+static double read_resident(void *arg)
+{
+    return (double)read_cache(arg).resident;
+}
+
+static double read_filling(void *arg)
+{
+    return (double)read_cache(arg).filling;
+}
+
+static double read_retired(void *arg)
+{
+    return (double)read_cache(arg).retired;
+}
+
+static double read_link_bytes(void *arg)
+{
+    return (double)read_cache(arg).link_bytes;
+}
+
+static double read_link_busy(void *arg)
+{
+    return (double)read_cache(arg).link_busy_ns / 1e9;
+}
+
+void cache_metrics_state(struct metrics *r, struct cache *c)
+{
+    const char *slots = "Slots of the device's memory, by what is in them.";
+    metrics_gauge_function(r, "moed_memd_slots", "state=\"free\"", read_free, c, slots);
+    metrics_gauge_function(r, "moed_memd_slots", "state=\"resident\"", read_resident, c, slots);
+    metrics_gauge_function(r, "moed_memd_slots", "state=\"filling\"", read_filling, c, slots);
+    metrics_gauge_function(r, "moed_memd_slots", "state=\"retired\"", read_retired, c, slots);
+    metrics_counter_function(r, "moed_memd_link_bytes_total", NULL, read_link_bytes, c,
+                             "Bytes moved over the link to the device.");
+    metrics_counter_function(r, "moed_memd_link_busy_seconds_total", NULL, read_link_busy, c,
+                             "Time that the link was moving them.");
+}

@@ -1,0 +1,12 @@
+/* What of the expert cache is shown by `moed metrics`. */
+#ifndef MOED_MEMD_CACHE_METRICS_H
+#define MOED_MEMD_CACHE_METRICS_H
+
+#include "cache.h"
+
+/* What the cache counts; before cache_new. */
+struct cache_counters cache_metrics_counters(struct metrics *r);
+/* What is read of it when asked for: slots, link. */
+void cache_metrics_state(struct metrics *r, struct cache *c);
+
+#endif

@@ -1,0 +1,338 @@
+/* A real cache (memd/cache.h) over a made-up pool whose every byte is known, and workers of it in this process, for
+ * test_cache.c and test_cache_stress.c. The workers use memd's own mappings, so that ThreadSanitizer sees both sides at one
+ * address. */
+#ifndef MOED_TESTS_CACHE_BENCH_H
+#define MOED_TESTS_CACHE_BENCH_H
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "memd/cache_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+/* Layers of the made-up pool: the first has no experts, the others differ in segments and their size. */
+enum { LAYERS = 4, EXPERTS = 8, MOST_SEGMENTS = 3, SLOT_BYTES = 4096 };
+static const uint32_t bench_segments[LAYERS] = {0, 2, 3, 1};
+static const uint32_t bench_segment_bytes[LAYERS] = {0, 4096, 1920, 4032};
+enum { ALL_SEGMENTS = EXPERTS * (2 + 3 + 1), BENCH_GENERATION = 77 };
+
+struct bench {
+    struct pool_header header;
+    struct pool_slabs slabs[LAYERS];
+    uint8_t *pool;
+    struct cache *cache;
+    struct residency_table table;
+    struct counter demanded, prefetched, predicted, predicted_used, wasted, merged, dropped,
+        evictions;
+    struct histogram queue, copy;
+    _Atomic uint64_t broken; /* key of the last worker that was reported */
+    _Atomic uint32_t n_broken;
+};
+
+struct bench_worker {
+    struct cache *cache;
+    struct residency_table table;
+    struct shm region;
+    struct cache_channel channel;
+    uint64_t key, asked, consumed;
+};
+
+/* Word i of a segment: unlike any other segment's, and never poison. */
+static inline uint64_t bench_word(uint32_t layer, uint32_t expert, uint32_t segment, uint32_t i)
+{
+    return ((uint64_t)layer << 48 | (uint64_t)expert << 40 | (uint64_t)segment << 32) + i + 1;
+}
+
+/* Is this segment's content whole at `at`? */
+static inline bool bench_is_segment(const uint8_t *at, uint32_t layer, uint32_t expert,
+                                    uint32_t segment)
+{
+    const uint64_t *words = (const uint64_t *)at;
+    for (uint32_t i = 0; i < bench_segment_bytes[layer] / 8; i++)
+        if (words[i] != bench_word(layer, expert, segment, i))
+            return false;
+    return true;
+}
+
+static inline bool bench_is_poison(const uint8_t *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] != 0xff)
+            return false;
+    return true;
+}
+
+static inline void bench_worker_broken(void *arg, uint64_t key)
+{
+    struct bench *b = arg;
+    b->broken = key;
+    b->n_broken++;
+}
+
+static inline void bench_make_pool(struct bench *b)
+{
+    uint64_t bytes = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct pool_slabs *s = &b->slabs[layer];
+        s->offset = bytes;
+        s->n_segments = bench_segments[layer];
+        s->n_experts = s->n_segments ? EXPERTS : 0;
+        s->segment_bytes = bench_segment_bytes[layer];
+        s->slab_bytes = s->segment_bytes * s->n_segments;
+        bytes += s->slab_bytes * s->n_experts;
+    }
+    b->header = (struct pool_header){
+        .generation = BENCH_GENERATION, .n_layers = LAYERS, .expert_bytes = bytes};
+    b->pool = aligned_alloc(64, round_up(bytes, 64));
+    uint64_t *word = (uint64_t *)b->pool;
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t expert = 0; expert < b->slabs[layer].n_experts; expert++)
+            for (uint32_t segment = 0; segment < bench_segments[layer]; segment++)
+                for (uint32_t i = 0; i < bench_segment_bytes[layer] / 8; i++)
+                    *word++ = bench_word(layer, expert, segment, i);
+}
+
+static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind kind, uint64_t vram,
+                                        double latency_s, struct error *e)
+{
+    memset(b, 0, sizeof *b);
+    bench_make_pool(b);
+    struct pool_map map = {.base = b->pool, .header = &b->header, .slabs = b->slabs};
+    map.params.router.n_experts = EXPERTS;
+    map.params.router.n_used = 2;
+    map.params.n_layers = LAYERS;
+    struct cache_options options = {
+        .device = {DEVICE_EMU, vram, 0, 50e9, latency_s, 1},
+        .cache = kind,
+        .worker_broken = bench_worker_broken,
+        .worker_broken_arg = b,
+    };
+    b->queue.bounds = b->copy.bounds = histogram_seconds_bounds;
+    b->queue.n_bounds = b->copy.n_bounds = histogram_seconds_count;
+    struct cache_counters counters = {
+        .demanded_bytes = &b->demanded,
+        .prefetched_bytes = &b->prefetched,
+        .predicted_bytes = &b->predicted,
+        .predicted_used_bytes = &b->predicted_used,
+        .wasted_bytes = &b->wasted,
+        .merged = &b->merged,
+        .dropped = &b->dropped,
+        .evictions = &b->evictions,
+        .queue_seconds = &b->queue,
+        .copy_seconds = &b->copy,
+    };
+    return cache_new(&map, &options, &counters, &b->cache, e);
+}
+
+static inline void bench_open(struct bench *b, enum sched_cache_kind kind, uint32_t slots,
+                              double latency_s)
+{
+    struct error e;
+    if (bench_try(b, kind, (uint64_t)slots * SLOT_BYTES, latency_s, &e))
+        fail_msg("%s", e.text);
+    const struct shm *s = cache_residency(b->cache);
+    if (residency_attach(&b->table, s->base, s->bytes, &e))
+        fail_msg("%s", e.text);
+}
+
+static inline void bench_close(struct bench *b)
+{
+    cache_free(b->cache);
+    free(b->pool);
+}
+
+/* What is wrong with the slots, the table or the arena at this moment; NULL: nothing. */
+static inline const char *bench_check_locked(const struct bench *b)
+{
+    const struct cache_slots *s = &b->cache->slots;
+    static uint8_t named[1024];
+    if (!cache_slots_add_up(s))
+        return "the slots do not add up";
+    memset(named, 0, sizeof named);
+    uint32_t resident = 0, filling = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t expert = 0; expert < b->slabs[layer].n_experts; expert++) {
+            struct residency r = residency_read(&b->table, layer, expert);
+            filling += r.in_flight;
+            for (uint32_t i = 0; i < r.resident; i++, resident++) {
+                uint32_t slot = atomic_load(residency_slot(&b->table, layer, expert, i));
+                if (slot >= s->n || named[slot]++ || s->states[slot] != SLOT_RESIDENT)
+                    return "a resident segment has no slot of its own";
+                const uint8_t *at = s->memory + (size_t)slot * SLOT_BYTES;
+                if (!bench_is_segment(at, layer, expert, i))
+                    return "a resident segment is not the pool's";
+                if (!bench_is_poison(at + bench_segment_bytes[layer],
+                                     SLOT_BYTES - bench_segment_bytes[layer]))
+                    return "what a segment leaves of its slot is not poison";
+            }
+        }
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->states[i] == SLOT_FREE &&
+            !bench_is_poison(s->memory + (size_t)i * SLOT_BYTES, SLOT_BYTES))
+            return "a free slot is not poison";
+    if (resident != s->counts[SLOT_RESIDENT] || filling != s->counts[SLOT_FILLING])
+        return "the table and the slots count differently";
+    return NULL;
+}
+
+static inline void bench_check(struct bench *b)
+{
+    pthread_mutex_lock(&b->cache->lock);
+    const char *wrong = bench_check_locked(b);
+    pthread_mutex_unlock(&b->cache->lock);
+    if (wrong)
+        fail_msg("%s", wrong);
+    struct cache_state s;
+    cache_state(b->cache, &s);
+    assert_int_equal(s.slots, s.free + s.resident + s.filling + s.retired);
+}
+
+/* Poll until it is true; false after ten seconds. */
+#define BENCH_UNTIL(condition)                                                                     \
+    do {                                                                                           \
+        uint64_t bench_end = clock_ns() + 10000000000u;                                            \
+        while (!(condition)) {                                                                     \
+            if (clock_ns() > bench_end)                                                            \
+                fail_msg("waited in vain until " #condition);                                      \
+            bench_nap(200000);                                                                     \
+        }                                                                                          \
+    } while (0)
+
+/* Loads of the worker in this place (the first that attached: 0) that were served and consumed so far. */
+static inline uint64_t bench_queue(struct bench *b, int place, bool served)
+{
+    pthread_mutex_lock(&b->cache->lock);
+    const struct cache_worker *w = &b->cache->workers[place];
+    uint64_t n = !w->present ? 0 : served ? w->queue->served : w->queue->consumed;
+    pthread_mutex_unlock(&b->cache->lock);
+    return n;
+}
+
+static inline uint64_t bench_served(struct bench *b, int place)
+{
+    return bench_queue(b, place, true);
+}
+
+static inline uint64_t bench_consumed(struct bench *b, int place)
+{
+    return bench_queue(b, place, false);
+}
+
+static inline bool bench_present(struct bench *b)
+{
+    bool present = false;
+    pthread_mutex_lock(&b->cache->lock);
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        present |= b->cache->workers[i].present;
+    pthread_mutex_unlock(&b->cache->lock);
+    return present;
+}
+
+static inline void bench_nap(long ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+static inline struct cache_state bench_state(struct bench *b)
+{
+    struct cache_state s;
+    cache_state(b->cache, &s);
+    return s;
+}
+
+static inline uint32_t bench_resident(const struct bench *b, uint32_t layer, uint32_t expert)
+{
+    return residency_read(&b->table, layer, expert).resident;
+}
+
+/* ---- workers ---- */
+
+static inline void bench_make_region(struct bench_worker *w, struct bench *b, uint64_t key)
+{
+    struct error e;
+    *w = (struct bench_worker){.cache = b->cache, .table = b->table, .key = key};
+    if (shm_create("moed-test-cache", cache_channel_bytes(), &w->region, &e))
+        fail_msg("%s", e.text);
+    cache_channel_init(w->region.base, BENCH_GENERATION);
+    if (cache_channel_attach(&w->channel, w->region.base, w->region.bytes, &e))
+        fail_msg("%s", e.text);
+}
+
+static inline void bench_attach(struct bench_worker *w, struct bench *b, uint64_t key)
+{
+    struct error e;
+    bench_make_region(w, b, key);
+    if (cache_add_worker(b->cache, key, &w->region, &e))
+        fail_msg("%s", e.text);
+}
+
+static inline void bench_push(struct bench_worker *w, enum cache_record_kind kind, uint64_t step,
+                              uint32_t layer, uint32_t expert, uint32_t value)
+{
+    struct cache_record r = {.kind = kind, .layer = (uint16_t)layer, .n_entries = 1, .step = step};
+    r.entries[0] = (struct cache_entry){(uint16_t)expert, (uint16_t)value};
+    while (ring_push(&w->channel.requests, &r) != 1)
+        bench_nap(100000);
+    ring_notify(&w->channel.requests);
+    w->asked += kind == CACHE_LOAD;
+}
+
+static inline void bench_load(struct bench_worker *w, uint32_t layer, uint32_t expert,
+                              uint32_t prefix)
+{
+    bench_push(w, CACHE_LOAD, 1, layer, expert, prefix);
+}
+
+static inline void bench_consume(struct bench_worker *w, uint64_t n)
+{
+    w->consumed += n;
+    atomic_store(&w->channel.header->consumed, w->consumed);
+}
+
+static inline void bench_epoch(struct bench_worker *w)
+{
+    atomic_fetch_add(&w->channel.header->epoch, 1);
+}
+
+struct bench_awaited {
+    struct bench_worker *worker;
+    uint32_t layer, expert, prefix;
+};
+
+static inline bool bench_arrived(void *arg)
+{
+    const struct bench_awaited *a = arg;
+    return residency_read(&a->worker->table, a->layer, a->expert).resident >= a->prefix;
+}
+
+/* As a worker waits: by the doorbell. False after ten seconds. */
+static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t expert,
+                               uint32_t prefix)
+{
+    struct bench_awaited a = {w, layer, expert, prefix};
+    return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, 0, 10000);
+}
+
+/* Within an odd epoch: the resident segments of an expert as the table has them; -1: one is not whole. */
+static inline int bench_read(const struct bench_worker *w, uint32_t layer, uint32_t expert)
+{
+    const uint8_t *arena = cache_arena(w->cache)->base;
+    struct residency r = residency_read(&w->table, layer, expert);
+    for (uint32_t i = 0; i < r.resident; i++) {
+        uint32_t slot =
+            atomic_load_explicit(residency_slot(&w->table, layer, expert, i), memory_order_acquire);
+        if (!bench_is_segment(arena + (size_t)slot * SLOT_BYTES, layer, expert, i))
+            return -1;
+    }
+    return r.resident;
+}
+
+#endif

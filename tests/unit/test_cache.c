@@ -1,0 +1,387 @@
+/* memd's expert cache: loads in order, room, eviction, predictions, workers that leave, another policy. The
+ * truth: a made-up pool whose every byte is known, compared with what lies in the arena's slots; order and counts worked out by
+ * hand from cache.h. */
+#include "cache_bench.h"
+#include "loaded_model.h"
+
+#define FAST 0.0
+#define SLOW 0.005
+
+/* ---- loads ---- */
+
+/* An arena for everything: each load is there after all before it, whatever the records, and stays. */
+static void test_in_order(void **state)
+{
+    static const uint8_t asked[][3] = {{3, 5, 1}, {1, 0, 2}, {2, 7, 3}, {2, 1, 1},
+                                       {1, 0, 1}, {3, 5, 1}, {2, 1, 2}, {1, 7, 2}};
+    enum { N = sizeof asked / sizeof asked[0] };
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_LRU, ALL_SEGMENTS, 0.001);
+    bench_attach(&w, &b, 1);
+    struct cache_record r[3] = {{.kind = CACHE_LOAD, .layer = 2}};
+    for (int i = 0; i < N; i++)
+        bench_load(&w, asked[i][0], asked[i][1], asked[i][2]);
+    bool all = false;
+    for (uint64_t end = clock_ns() + 10000000000u; !all && clock_ns() < end;) {
+        uint32_t there = 0; /* bit i: load i is; the last is looked at first */
+        for (int i = N; i-- > 0;)
+            if (bench_resident(&b, asked[i][0], asked[i][1]) >= asked[i][2])
+                there |= 1u << i;
+        /* 1 covers 4, 0 is 5, so of the loads that need a copy of their own these must be a prefix */
+        static const int own[] = {0, 1, 2, 3, 6, 7};
+        for (int i = 1; i < 6; i++)
+            assert_true(!(there >> own[i] & 1) || (there >> own[i - 1] & 1));
+        all = there == (1u << N) - 1;
+        bench_check(&b);
+    }
+    assert_true(all);
+    assert_int_equal(counter_read(&b.demanded), 4032 + 2 * 4096 + 3 * 1920 + 2 * 1920 + 2 * 4096);
+    assert_int_equal(counter_read(&b.prefetched) + counter_read(&b.evictions), 0);
+    assert_int_equal(bench_state(&b).resident, 1 + 2 + 3 + 2 + 2);
+    assert_int_equal(bench_resident(&b, 2, 1), 2); /* as much as was asked for */
+    /* One record of many entries, of which two of the same expert. */
+    r[0].n_entries = 3;
+    r[0].entries[0] = (struct cache_entry){4, 3};
+    r[0].entries[1] = (struct cache_entry){6, 1};
+    r[0].entries[2] = (struct cache_entry){4, 2};
+    assert_int_equal(ring_push(&w.channel.requests, &r[0]), 1);
+    ring_notify(&w.channel.requests);
+    assert_true(bench_await(&w, 2, 6, 1) && bench_resident(&b, 2, 4) == 3);
+    BENCH_UNTIL(bench_served(&b, 0) == N + 3);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* A real model in the pool, the arena mapped read-only by its descriptor as a worker has it. */
+static void test_real_model(void **state)
+{
+    static struct loaded_model m;
+    struct mkmodel_options o;
+    mkmodel_defaults(&o);
+    o.layers = 2;
+    o.hidden = 256;
+    o.experts = 8;
+    o.expert_width = 256;
+    o.type = "Q4_K_M"; /* layers of different sizes */
+    o.threads = 2;
+    load_model(&m, &o);
+    struct cache_options options = {.cache = CACHE_LRU};
+    struct cache_counters none = {0};
+    struct error e;
+    struct bench b = {0};
+    must(device_parse("emu:vram=50%,link=10G", &options.device, &e), &e);
+    must(cache_new(&m.map, &options, &none, &b.cache, &e), &e);
+    const struct shm *table = cache_residency(b.cache);
+    must(residency_attach(&b.table, table->base, table->bytes, &e), &e);
+    struct bench_worker w;
+    bench_make_region(&w, &b, 1);
+    cache_channel_init(w.region.base, m.map.header->generation);
+    must(cache_add_worker(b.cache, 1, &w.region, &e), &e);
+    struct shm arena;
+    assert_int_equal(shm_map(dup(cache_arena(b.cache)->fd), true, 1, &arena, NULL), ERROR_PROTOCOL);
+    must(shm_map(dup(cache_arena(b.cache)->fd), false, cache_arena(b.cache)->bytes, &arena, &e),
+         &e);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (uint32_t expert = 0; expert < 8; expert++) {
+            const struct pool_slabs *s = &m.map.slabs[layer];
+            bench_load(&w, layer, expert, s->n_segments);
+            assert_true(bench_await(&w, layer, expert, s->n_segments));
+            for (uint32_t i = 0; i < s->n_segments; i++) {
+                const uint8_t *at =
+                    (const uint8_t *)arena.base +
+                    *residency_slot(&b.table, layer, expert, i) * b.table.header->slot_bytes;
+                assert_memory_equal(at, pool_map_segment_place(&m.map, layer, expert, i),
+                                    s->segment_bytes);
+            }
+            bench_consume(&w, 1);
+        }
+    shm_close(&arena);
+    cache_free(b.cache);
+    unload_model(&m);
+}
+
+/* Under each policy, far more loads than slots: each comes, stays until it is consumed, and the slots add up. */
+static void test_policies(void **state)
+{
+    for (int kind = CACHE_NONE; kind <= CACHE_VALUE; kind++) {
+        struct bench b;
+        struct bench_worker w;
+        bench_open(&b, (enum sched_cache_kind)kind, 16, FAST);
+        bench_attach(&w, &b, 1);
+        uint32_t seed = 1;
+        for (uint64_t step = 1; step <= 60; step++)
+            for (uint32_t layer = 1; layer < LAYERS; layer++) {
+                uint32_t first = (seed = seed * 1664525 + 1013904223) >> 24;
+                uint32_t x[2] = {first % EXPERTS, (first + 3) % EXPERTS};
+                for (int i = 0; i < 2; i++)
+                    bench_push(&w, CACHE_ROUTED, step, layer, x[i], 1);
+                for (int i = 0; i < 2; i++)
+                    bench_load(&w, layer, x[i], bench_segments[layer]);
+                for (int i = 0; i < 2; i++)
+                    assert_true(bench_await(&w, layer, x[i], bench_segments[layer]));
+                bench_check(&b);
+                for (int i = 0; i < 2; i++)
+                    assert_int_equal(bench_resident(&b, layer, x[i]), bench_segments[layer]);
+                bench_consume(&w, 2);
+            }
+        assert_true(counter_read(&b.evictions) > 0);
+        if (kind == CACHE_NONE)
+            BENCH_UNTIL(bench_state(&b).free == 16);
+        else if (kind == CACHE_LRU)
+            assert_true(bench_state(&b).resident >= 14); /* all but the reserve */
+        /* Nobody asks for anything: what the policy wants by itself comes to an end. */
+        uint64_t bytes = 0, end = clock_ns() + 10000000000u;
+        while (bytes != bench_state(&b).link_bytes && clock_ns() < end) {
+            bytes = bench_state(&b).link_bytes;
+            bench_nap(30000000);
+        }
+        assert_int_equal(bytes, bench_state(&b).link_bytes);
+        bench_check(&b);
+        bench_close(&b);
+    }
+}
+
+/* More loads of a layer than slots: in waves, as they are consumed. One slot; and two, of experts of two segments. */
+static void test_waves(void **state)
+{
+    static const struct {
+        enum sched_cache_kind kind;
+        uint32_t slots, layer;
+    } cases[] = {{CACHE_NONE, 1, 3}, {CACHE_LRU, 1, 3},    {CACHE_NONE, 2, 1},
+                 {CACHE_LRU, 2, 1},  {CACHE_STATIC, 3, 1}, {CACHE_VALUE, 3, 2}};
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        struct bench b;
+        struct bench_worker w;
+        uint32_t segments = bench_segments[cases[n].layer];
+        bench_open(&b, cases[n].kind, cases[n].slots, FAST);
+        bench_attach(&w, &b, 1);
+        for (uint32_t round = 0; round < 3; round++) {
+            for (uint32_t i = 0; i < EXPERTS; i++)
+                bench_load(&w, cases[n].layer, i, segments);
+            for (uint32_t i = 0; i < EXPERTS; i++) {
+                assert_true(bench_await(&w, cases[n].layer, i, segments));
+                bench_epoch(&w);
+                assert_int_equal(bench_read(&w, cases[n].layer, i), segments);
+                bench_check(&b);
+                bench_epoch(&w);
+                bench_consume(&w, 1);
+            }
+        }
+        bench_close(&b);
+    }
+}
+
+/* More segments than there are slots: as many as fit, and memd goes on. */
+static void test_larger_than_the_arena(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    struct error e;
+    bench_open(&b, CACHE_LRU, 2, FAST);
+    bench_attach(&w, &b, 1);
+    bench_load(&w, 2, 0, 3);
+    bench_load(&w, 1, 1, 1);
+    assert_true(bench_await(&w, 2, 0, 2));
+    bench_consume(&w, 1);
+    assert_true(bench_await(&w, 1, 1, 1));
+    bench_close(&b);
+    assert_int_equal(bench_try(&b, CACHE_LRU, SLOT_BYTES - 1, 0, &e), ERROR_USAGE);
+    free(b.pool);
+}
+
+/* Two workers want the same: one copy, and it stays until both have consumed it. */
+static void test_merged(void **state)
+{
+    struct bench b;
+    struct bench_worker w[2];
+    bench_open(&b, CACHE_NONE, 4, SLOW);
+    bench_attach(&w[0], &b, 1);
+    bench_attach(&w[1], &b, 2);
+    bench_load(&w[0], 1, 3, 2);
+    bench_load(&w[1], 1, 3, 2);
+    assert_true(bench_await(&w[0], 1, 3, 2) && bench_await(&w[1], 1, 3, 2));
+    assert_int_equal(counter_read(&b.demanded), 2 * 4096);
+    BENCH_UNTIL(bench_served(&b, 0) == 1 && bench_served(&b, 1) == 1);
+    assert_int_equal(counter_read(&b.merged), 1);
+    bench_consume(&w[0], 1);
+    BENCH_UNTIL(bench_consumed(&b, 0) == 1);
+    bench_nap(10000000);
+    assert_int_equal(bench_resident(&b, 1, 3), 2);
+    bench_consume(&w[1], 1);
+    BENCH_UNTIL(bench_state(&b).free == 4);
+    assert_int_equal(counter_read(&b.wasted), 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* A load that its worker counts as consumed before it is served is not waited for, and holds nothing. */
+static void test_taken_back(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_NONE, 2, SLOW);
+    bench_attach(&w, &b, 1);
+    bench_load(&w, 1, 0, 2);
+    for (uint32_t i = 1; i < EXPERTS; i++)
+        bench_load(&w, 1, i, 2);
+    assert_true(bench_await(&w, 1, 0, 2));
+    bench_consume(&w, EXPERTS - 1); /* all but the last */
+    assert_true(bench_await(&w, 1, EXPERTS - 1, 2));
+    bench_consume(&w, 100); /* more than were asked for: those to come are void as well */
+    BENCH_UNTIL(bench_state(&b).free == 2);
+    assert_true(counter_read(&b.demanded) <= 5 * 4096); /* one more had begun at most */
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* ---- epochs and leaving ---- */
+
+static void test_epoch_holds(void **state)
+{
+    struct bench b;
+    struct bench_worker w[2];
+    bench_open(&b, CACHE_LRU, 1, FAST);
+    bench_attach(&w[0], &b, 1);
+    bench_attach(&w[1], &b, 2);
+    bench_load(&w[0], 3, 0, 1);
+    assert_true(bench_await(&w[0], 3, 0, 1));
+    bench_epoch(&w[0]);
+    bench_consume(&w[0], 1);
+    bench_load(&w[1], 3, 1, 1);
+    BENCH_UNTIL(bench_resident(&b, 3, 0) == 0); /* taken out of the table */
+    bench_nap(20000000);
+    assert_int_equal(bench_state(&b).retired, 1);
+    assert_true(
+        bench_is_segment(cache_arena(b.cache)->base, 3, 0, 0)); /* and its bytes are there still */
+    assert_int_equal(bench_resident(&b, 3, 1), 0);
+    bench_epoch(&w[0]);
+    assert_true(bench_await(&w[1], 3, 1, 1));
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* A worker dies with pins, with an odd epoch, with loads waiting. */
+static void test_worker_leaves(void **state)
+{
+    struct bench b;
+    struct bench_worker w[2];
+    bench_open(&b, CACHE_LRU, 2, FAST);
+    bench_attach(&w[0], &b, 1);
+    bench_attach(&w[1], &b, 2);
+    bench_load(&w[0], 1, 0, 2);
+    assert_true(bench_await(&w[0], 1, 0, 2));
+    bench_load(&w[0], 1, 5, 2); /* waits for the room of its own pins */
+    bench_epoch(&w[0]);
+    bench_nap(5000000);
+    bench_load(&w[1], 2, 3, 2);
+    bench_nap(20000000);
+    assert_int_equal(bench_resident(&b, 2, 3), 0);
+    assert_int_equal(bench_resident(&b, 1, 0), 2);
+    cache_remove_worker(b.cache, 1);
+    assert_true(bench_await(&w[1], 2, 3, 2));
+    assert_int_equal(bench_resident(&b, 1, 5), 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* ---- predictions ---- */
+
+static void test_predictions(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_LRU, 16, SLOW);
+    bench_attach(&w, &b, 1);
+    atomic_store(&w.channel.header->place, 5 << 16 | 2);
+    bench_push(&w, CACHE_PREDICTED, 5, 1, 0, 60000); /* passed */
+    bench_push(&w, CACHE_PREDICTED, 4, 3, 0, 60000); /* passed a step ago */
+    bench_push(&w, CACHE_PREDICTED, 5, 3, 1, 100);
+    BENCH_UNTIL(bench_resident(&b, 3, 1) == 1);
+    assert_int_equal(counter_read(&b.dropped), 2);
+    assert_int_equal(counter_read(&b.prefetched), 4032);
+    /* The most probable goes first; a load goes before them all, after one segment at most. */
+    for (uint32_t i = 0; i < 4; i++)
+        bench_push(&w, CACHE_PREDICTED, 6, 2, i, 1000 * (i + 1));
+    BENCH_UNTIL(bench_resident(&b, 2, 3) + residency_read(&b.table, 2, 3).in_flight > 0);
+    uint64_t before = counter_read(&b.prefetched);
+    bench_load(&w, 1, 6, 1);
+    assert_true(bench_await(&w, 1, 6, 1));
+    assert_true(counter_read(&b.prefetched) <= before + 2 * 1920);
+    assert_int_equal(bench_resident(&b, 2, 0), 0);
+    atomic_store(&w.channel.header->place, 7 << 16); /* the rest has lost its point */
+    ring_notify(&w.channel.requests);
+    BENCH_UNTIL(counter_read(&b.dropped) > 2);
+    bench_nap(20000000);
+    assert_int_equal(bench_resident(&b, 2, 0), 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* What is copied and goes without having served is wasted; what served is not. */
+static void test_wasted(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_LRU, 2, FAST);
+    bench_attach(&w, &b, 1);
+    bench_push(&w, CACHE_PREDICTED, 1, 3, 0, 100);
+    bench_push(&w, CACHE_PREDICTED, 1, 3, 1, 100);
+    BENCH_UNTIL(bench_state(&b).resident == 2);
+    bench_push(&w, CACHE_ROUTED, 1, 3, 1, 1);
+    bench_load(&w, 1, 0, 2); /* evicts both */
+    assert_true(bench_await(&w, 1, 0, 2));
+    assert_int_equal(counter_read(&b.wasted), 4032);
+    bench_consume(&w, 1);
+    bench_load(&w, 1, 1, 2);
+    assert_true(bench_await(&w, 1, 1, 2));
+    assert_int_equal(counter_read(&b.wasted), 4032);
+    assert_int_equal(counter_read(&b.evictions), 4);
+    assert_int_equal(counter_read(&b.predicted), 2 * 4032);
+    assert_int_equal(counter_read(&b.predicted_used), 4032);
+    bench_close(&b);
+}
+
+/* ---- changes while serving ---- */
+
+static void test_set_policy(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    struct error e;
+    bench_open(&b, CACHE_LRU, 24, FAST);
+    bench_attach(&w, &b, 1);
+    bench_load(&w, 2, 0, 3);
+    assert_true(bench_await(&w, 2, 0, 3));
+    bench_consume(&w, 1);
+    assert_int_equal(cache_set_policy(b.cache, CACHE_NONE, &e), ERROR_OK);
+    bench_load(&w, 2, 1, 3);
+    assert_true(bench_await(&w, 2, 1, 3));
+    bench_consume(&w, 1);
+    BENCH_UNTIL(bench_resident(&b, 2, 1) == 0);    /* the new one keeps nothing */
+    assert_int_equal(bench_resident(&b, 2, 0), 3); /* what was there stays */
+    assert_int_equal(cache_set_policy(b.cache, CACHE_LAYERWISE, &e), ERROR_OK);
+    BENCH_UNTIL(bench_resident(&b, 1, 5) == 2); /* which fills by itself, from the first layer */
+    assert_true(counter_read(&b.prefetched) > 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_in_order),
+        cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_larger_than_the_arena),
+        cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_taken_back),
+        cmocka_unit_test(test_epoch_holds),
+        cmocka_unit_test(test_worker_leaves),
+        cmocka_unit_test(test_predictions),
+        cmocka_unit_test(test_wasted),
+        cmocka_unit_test(test_set_policy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

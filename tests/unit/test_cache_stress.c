@@ -1,0 +1,153 @@
+/* The expert cache under workers that read the arena all the time while memd evicts all the time: what is found in the table
+ * is whole for as long as the epoch lasts. Run under ThreadSanitizer too, which sees workers and engine at one address: it is
+ * the judge of the orders that tests/model/slots.pml takes for granted. */
+#include "cache_bench.h"
+
+enum { WORKERS = 4, SLOTS = 10, SECONDS_EACH = 1 };
+
+struct stress {
+    struct bench bench;
+    _Atomic bool stop;
+    _Atomic uint64_t reads, loads, lives, wrong;
+};
+
+struct stress_worker {
+    struct stress *stress;
+    uint64_t key;
+    uint32_t seed;
+};
+
+static uint32_t draw(uint32_t *seed, uint32_t n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)*seed * n >> 32);
+}
+
+/* Everything that a look at the table finds, in one epoch. */
+static void read_some(struct stress *s, struct bench_worker *w, uint32_t *seed)
+{
+    bench_epoch(w);
+    for (int i = 0; i < 6; i++) {
+        int n = bench_read(w, 1 + draw(seed, LAYERS - 1), draw(seed, EXPERTS));
+        if (n < 0)
+            s->wrong++;
+        else
+            s->reads += (uint64_t)n;
+    }
+    bench_epoch(w);
+}
+
+/* Wait for the oldest load and use it. What others loaded may be gone again until this load is served: then it is
+ * copied once more, and stays. */
+static void use_load(struct stress *s, struct bench_worker *w, uint32_t layer, uint32_t expert)
+{
+    uint64_t end = clock_ns() + 10000000000u;
+    int n = 0;
+    while (n < (int)bench_segments[layer] && clock_ns() < end) {
+        bench_await(w, layer, expert, bench_segments[layer]);
+        bench_epoch(w);
+        n = bench_read(w, layer, expert);
+        bench_epoch(w);
+        if (n < 0)
+            break;
+    }
+    if (n != (int)bench_segments[layer])
+        s->wrong++;
+}
+
+/* A layer as a worker does it: routing, loads, each used when it is there. */
+static void run_layer(struct stress *s, struct bench_worker *w, uint64_t step, uint32_t *seed)
+{
+    uint32_t layer = 1 + draw(seed, LAYERS - 1), n = 1 + draw(seed, 3), experts[3];
+    atomic_store(&w->channel.header->place, step << 16 | layer);
+    for (uint32_t i = 0; i < n; i++) {
+        experts[i] = draw(seed, EXPERTS);
+        bench_push(w, CACHE_ROUTED, step, layer, experts[i], 1);
+        bench_push(w, CACHE_PREDICTED, step + draw(seed, 2), 1 + draw(seed, LAYERS - 1),
+                   draw(seed, EXPERTS), draw(seed, 65536));
+    }
+    for (uint32_t i = 0; i < n; i++)
+        bench_load(w, layer, experts[i], bench_segments[layer]);
+    read_some(s, w, seed);
+    for (uint32_t i = 0; i < n; i++) {
+        use_load(s, w, layer, experts[i]);
+        bench_consume(w, 1);
+        s->loads++;
+    }
+}
+
+/* Lives of a worker, each ended as a kill would: in the middle of things, with an odd epoch and loads outstanding. */
+static void *worker(void *arg)
+{
+    struct stress_worker *self = arg;
+    struct stress *s = self->stress;
+    while (!s->stop) {
+        struct bench_worker w;
+        self->key += WORKERS;
+        bench_attach(&w, &s->bench, self->key);
+        uint64_t steps = 20 + draw(&self->seed, 100);
+        for (uint64_t step = 1; step < steps && !s->stop; step++)
+            run_layer(s, &w, step, &self->seed);
+        for (uint32_t i = 0; i < 3; i++)
+            bench_load(&w, 1, draw(&self->seed, EXPERTS), 2);
+        bench_epoch(&w);
+        cache_remove_worker(s->bench.cache, self->key); /* unmaps the region: no step after this */
+        s->lives++;
+    }
+    return NULL;
+}
+
+static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
+{
+    static struct stress s;
+    memset(&s, 0, sizeof s);
+    bench_open(&s.bench, kind, SLOTS, 0);
+    pthread_t threads[WORKERS];
+    struct stress_worker workers[WORKERS];
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        workers[i] = (struct stress_worker){&s, i + 1, i * 77 + 1};
+        assert_int_equal(pthread_create(&threads[i], NULL, worker, &workers[i]), 0);
+    }
+    uint64_t end = clock_ns() + SECONDS_EACH * 1000000000ull;
+    for (int i = 0; clock_ns() < end; i++) {
+        bench_nap(10000000);
+        bench_check(&s.bench);
+        if (i % 10 == 9) /* another policy while serving */
+            assert_int_equal(cache_set_policy(s.bench.cache, i % 20 == 9 ? other : kind, NULL), 0);
+    }
+    s.stop = true;
+    for (uint32_t i = 0; i < WORKERS; i++)
+        pthread_join(threads[i], NULL);
+    BENCH_UNTIL(!bench_present(&s.bench));
+    BENCH_UNTIL(bench_state(&s.bench).filling == 0 && bench_state(&s.bench).retired == 0);
+    bench_check(&s.bench);
+    for (size_t i = 0; i < LAYERS * EXPERTS; i++)
+        assert_true(s.bench.cache->experts[i].pins == 0 && s.bench.cache->experts[i].queued == 0);
+    print_message("%s and %s: %lu lives, %lu loads, %lu segments read, %lu evictions\n",
+                  sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives,
+                  (unsigned long)s.loads, (unsigned long)s.reads,
+                  (unsigned long)counter_read(&s.bench.evictions));
+    assert_int_equal(s.wrong, 0);
+    assert_int_equal(s.bench.n_broken, 0);
+    assert_true(s.loads > 100 && s.reads > 100 && counter_read(&s.bench.evictions) > 100);
+    bench_close(&s.bench);
+}
+
+static void test_stress_keeping(void **state)
+{
+    run_policy(CACHE_LRU, CACHE_VALUE);
+}
+
+static void test_stress_giving_up(void **state)
+{
+    run_policy(CACHE_NONE, CACHE_DALI);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stress_keeping),
+        cmocka_unit_test(test_stress_giving_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

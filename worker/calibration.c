@@ -1,0 +1,107 @@
+/* What a calibration is of, where it comes from, and what the assigners make of it; see calibration.h. The measuring is in
+ * calibration_measure.c. */
+#include "calibration.h"
+
+#include "calibration_measure.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void cpu_name(char *out, size_t size)
+{
+    char line[256];
+    snprintf(out, size, "an unnamed CPU");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon) {
+            colon[strcspn(colon, "\n")] = '\0';
+            snprintf(out, size, "%.*s", (int)size - 1, colon + 1 + strspn(colon + 1, " "));
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+/* What stands in a line of a file is one line. */
+static void plain(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
+static void identify(const struct calibration_parts *p, struct calibration *c)
+{
+    const struct model_params *m = &p->memory->map.params;
+    const struct pool_slabs *s = &p->memory->map.slabs[m->n_dense];
+    char cpu[96];
+    cpu_name(cpu, sizeof cpu);
+    snprintf(c->machine, sizeof c->machine, "%s, %ld cores, %u threads, %s kernels", cpu,
+             sysconf(_SC_NPROCESSORS_ONLN), pool_thread_count(exec_pool(p->own)),
+             kernels_get()->name);
+    snprintf(c->device, sizeof c->device, "%s", p->device_text);
+    snprintf(c->model, sizeof c->model, "%.95s", m->name);
+    snprintf(c->shapes, sizeof c->shapes,
+             "%" PRIu32 " layers of %" PRIu32 " experts, %" PRIu32 " by %" PRIu32 ", %" PRIu32
+             " segments of %" PRIu64 " bytes, %s",
+             m->n_layers - m->n_dense, s->n_experts, m->d_model, m->d_expert, s->n_segments,
+             s->segment_bytes, tensor_type_info((enum tensor_type)s->gate_type)->name);
+    plain(c->machine);
+    plain(c->device);
+    plain(c->model);
+    c->segment_bytes = s->segment_bytes;
+}
+
+enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
+                          struct error *e)
+{
+    struct error why;
+    struct calibration c = {0};
+    identify(p, &c);
+    enum error_code code = calibration_load(&c, out, &why);
+    if (code == ERROR_FORMAT || code == ERROR_IO)
+        log_warn("calibration ignored: %s", why.text);
+    /* a pool's generation is the time of its load */
+    if (!code && !(p->anew && out->measured_at < (int64_t)(p->memory->generation / 1000000000u))) {
+        log_info("calibration of an earlier start is used");
+        return ERROR_OK;
+    }
+    uint64_t started = clock_ns();
+    bool whole;
+    code = calibration_measure(p, &c, &whole, e);
+    if (code)
+        return code;
+    log_info("calibrated in %.2f s%s", (double)(clock_ns() - started) * 1e-9,
+             whole ? "" : ", without cpuexec: not kept");
+    if (whole && calibration_store(&c, &why))
+        log_warn("the calibration is not kept: %s", why.text);
+    *out = c;
+    return ERROR_OK;
+}
+
+struct sched_costs calibration_costs(const struct calibration *c, const struct device_spec *device)
+{
+    struct calibration_line on_device = calibration_fit(&c->device_side),
+                            on_cpu = calibration_fit(&c->cpu_side);
+    double load_s = c->link_segment_s > 0 ? c->link_segment_s
+                                          : device->link_latency_s +
+                                                (double)c->segment_bytes / device->link_bytes_per_s;
+    double cpu_slower = c->cpu_slowdown > 0 ? c->cpu_slowdown : 1;
+    return (struct sched_costs){
+        .load_s = load_s,
+        .load_contended_s = load_s * (c->link_slowdown > 0 ? c->link_slowdown : 1),
+        .device_s = on_device.base_s,
+        .device_token_s = on_device.token_s,
+        .cpu_s = on_cpu.base_s,
+        .cpu_token_s = on_cpu.token_s,
+        .cpu_contended_s = on_cpu.base_s * cpu_slower,
+        .cpu_contended_token_s = on_cpu.token_s * cpu_slower,
+    };
+}

@@ -1,0 +1,34 @@
+/* Measuring what things cost on this machine, before the first request: a segment on the device and on the CPU executor
+ * against the number of tokens, the link, and link and CPU both at once. What was measured is kept for the next start
+ * (calibration/calibration.h). One thread, before the engine's starts. */
+#ifndef MOED_WORKER_CALIBRATION_H
+#define MOED_WORKER_CALIBRATION_H
+
+#include "calibration/calibration.h"
+#include "device/device.h"
+#include "exec/exec.h"
+#include "memory/memory_client.h"
+#include "sched/assign.h"
+
+struct device_cache;
+struct expert_link;
+
+struct calibration_parts {
+    const struct memory_client *memory;
+    struct exec *own;           /* computes the emulated device's share */
+    struct device_cache *cache; /* asks memd for loads */
+    struct expert_link *link;   /* to the CPU executor */
+    const struct device_spec *device;
+    const char *device_text;
+    uint32_t max_tokens;
+    bool anew; /* what was measured before memd loaded this model does not count */
+};
+
+/* From the file, or measured and stored. Without an executor the CPU's figures are the device's, and nothing is stored.
+ * ERROR_MEMORY is its only error. */
+enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
+                          struct error *e);
+/* What the assigners need of it. */
+struct sched_costs calibration_costs(const struct calibration *c, const struct device_spec *device);
+
+#endif

@@ -1,0 +1,476 @@
+/* Measuring costs; see calibration_measure.h.
+ *
+ * Weights are computed with as in a token's step: a few experts at once, other ones each time, so that they come from memory;
+ * and each has been touched before it is timed, since a page's first use costs more than reading it. The lower quartile of
+ * several counts: the machine may be doing something else, which layers will show.
+ */
+#include "calibration_measure.h"
+
+#include "device_cache.h"
+#include "expert_link.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "ipc/expert_channel.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOB_BYTES     (16u << 20) /* of weights, about: what a layer's experts of one token are */
+#define SET_BYTES     (64u << 20) /* that jobs take turns in */
+#define MOST_EXPERTS  8
+#define MOST_TURNS    8
+#define POINT_S       0.05 /* a point is measured again until so much has gone */
+#define LEAST_REPEATS 5
+#define MOST_REPEATS  25
+#define SIDE_S        0.4  /* after which a side's larger numbers of tokens are left out */
+#define AGAIN_S       0.2  /* for what is measured again */
+#define LINK_S        0.05 /* of copies at once, about */
+#define LINK_ALONE_S  0.15 /* after which the link is not measured again */
+#define LINK_BOTH_S   0.1
+#define LINK_REPEATS  5
+#define SHORT_S       100e-6 /* a segment on the link; noticing that it has come takes up to so much */
+#define MOST_LOADED   16     /* segments at once */
+#define LOAD_STALL_MS 1000
+/* Not the numbers that the engine's jobs have. */
+#define FIRST_SEQUENCE (1ull << 63)
+
+static const uint32_t token_counts[] = {1, 2, 4, 8, 16, 32};
+#define N_COUNTS    (sizeof token_counts / sizeof *token_counts)
+#define MOST_TOKENS 32
+
+/* A piece of work that is timed: `experts` experts' first `segments` segments, each for some tokens. */
+struct bench {
+    const struct calibration_parts *parts;
+    uint32_t n_experts, n_segments, n_turns;
+    uint32_t max_tokens;
+    uint32_t indices[MOST_EXPERTS * MOST_TOKENS];
+    float *values;                  /* [MOST_TOKENS][d_model] */
+    float *out;                     /* [MOST_EXPERTS * MOST_TOKENS][d_model] */
+    struct expert_channel *channel; /* NULL: no executor */
+    uint64_t sequence;
+    uint32_t looked; /* how far the search for experts that are not resident has come */
+};
+
+struct timing {
+    double compute_s, trip_s;
+};
+
+static const struct pool_slabs *slabs_of(const struct bench *b, uint32_t layer)
+{
+    return &b->parts->memory->map.slabs[layer];
+}
+
+static int ascending(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+static double lower_quartile(double *values, uint32_t n)
+{
+    qsort(values, n, sizeof *values, ascending);
+    return values[n / 4];
+}
+
+static bool bench_init(struct bench *b, const struct calibration_parts *p)
+{
+    const struct model_params *params = &p->memory->map.params;
+    const struct pool_slabs *s = &p->memory->map.slabs[params->n_dense];
+    uint64_t most = JOB_BYTES / s->segment_bytes;
+    uint32_t experts = params->router.n_used < s->n_experts ? params->router.n_used : s->n_experts;
+    experts = experts < MOST_EXPERTS ? experts : MOST_EXPERTS;
+    most = most < 2 ? 2 : most;
+    experts = experts < most ? experts : (uint32_t)most;
+    uint64_t each = most / experts;
+    uint32_t segments = each < s->n_segments ? (uint32_t)each : s->n_segments;
+    uint64_t turns = SET_BYTES / (s->segment_bytes * experts * segments);
+    *b = (struct bench){.parts = p,
+                        .n_experts = experts,
+                        .n_segments = segments,
+                        .n_turns = turns < 2            ? 2
+                                   : turns < MOST_TURNS ? (uint32_t)turns
+                                                        : MOST_TURNS,
+                        .max_tokens = p->max_tokens < MOST_TOKENS ? p->max_tokens : MOST_TOKENS,
+                        .sequence = FIRST_SEQUENCE};
+    b->values = calloc((size_t)MOST_TOKENS * params->d_model, sizeof *b->values);
+    b->out = calloc((size_t)MOST_EXPERTS * MOST_TOKENS * params->d_model, sizeof *b->out);
+    for (size_t i = 0; b->values && i < (size_t)MOST_TOKENS * params->d_model; i++)
+        b->values[i] = (float)((int)(i * 37 % 17) - 8) / 8;
+    return b->values && b->out;
+}
+
+static void bench_fini(struct bench *b)
+{
+    free(b->values);
+    free(b->out);
+}
+
+/* Which weights the turn uses. */
+static uint32_t layer_of(const struct bench *b, uint32_t turn)
+{
+    const struct model_params *p = &b->parts->memory->map.params;
+    return p->n_dense + turn % (p->n_layers - p->n_dense);
+}
+
+static uint32_t expert_of(const struct bench *b, uint32_t turn, uint32_t i)
+{
+    return (turn * b->n_experts + i) % slabs_of(b, layer_of(b, turn))->n_experts;
+}
+
+static uint32_t segments_of(const struct bench *b, uint32_t turn)
+{
+    uint32_t there = slabs_of(b, layer_of(b, turn))->n_segments;
+    return b->n_segments < there ? b->n_segments : there;
+}
+
+static bool quantizes(const struct pool_slabs *s)
+{
+    return exec_quantizes((enum tensor_type)s->gate_type) ||
+           exec_quantizes((enum tensor_type)s->up_type);
+}
+
+/* -- computing -- */
+
+static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    const struct calibration_parts *p = b->parts;
+    uint32_t layer = layer_of(b, turn), d_model = p->memory->map.params.d_model;
+    struct expert_task tasks[MOST_EXPERTS];
+    for (uint32_t i = 0; i < b->n_experts; i++)
+        tasks[i] = (struct expert_task){.expert = expert_of(b, turn, i),
+                                        .n_segments = segments_of(b, turn),
+                                        .n_tokens = n_tokens,
+                                        .tokens = b->indices,
+                                        .out = b->out + (size_t)i * n_tokens * d_model};
+    for (uint32_t i = 0; i < n_tokens; i++)
+        b->indices[i] = i;
+    const struct activations *a = exec_prepare(p->own, 1, b->values, d_model, n_tokens, d_model,
+                                               quantizes(slabs_of(b, layer)));
+    uint64_t started = clock_ns();
+    exec_experts(p->own, &p->memory->map, layer, a, tasks, b->n_experts);
+    took->compute_s = took->trip_s = (double)(clock_ns() - started) * 1e-9;
+    return true;
+}
+
+static bool push_job(struct bench *b, uint32_t turn, uint32_t n_tokens)
+{
+    struct expert_channel *ch = b->channel;
+    for (uint32_t i = 0; i < b->n_experts; i++) {
+        ch->tasks[i] = (struct expert_task_record){.expert = expert_of(b, turn, i),
+                                                   .n_segments = segments_of(b, turn),
+                                                   .first_row = i * n_tokens,
+                                                   .n_rows = n_tokens,
+                                                   .first_out = i * n_tokens};
+        for (uint32_t t = 0; t < n_tokens; t++)
+            ch->indices[i * n_tokens + t] = t;
+    }
+    memcpy(ch->x, b->values, (size_t)n_tokens * ch->d_model * sizeof *ch->x);
+    struct expert_job job = {.sequence = ++b->sequence,
+                             .layer = layer_of(b, turn),
+                             .n_tokens = n_tokens,
+                             .n_tasks = b->n_experts};
+    if (ring_push(&ch->jobs, &job) != 1)
+        return false;
+    ring_notify(&ch->jobs);
+    return true;
+}
+
+/* A job to the executor and back. Without its answer the channel is of no more use. */
+static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    struct expert_channel *ch = b->channel;
+    struct expert_completion done;
+    uint64_t started = clock_ns();
+    bool ok = push_job(b, turn, n_tokens) &&
+              ring_wait(&ch->completions, expert_link_dead(b->parts->link), 20, EXPERT_STALL_MS) &&
+              ring_pop(&ch->completions, &done) == 1 && done.sequence == b->sequence &&
+              done.status == ERROR_OK;
+    if (!ok) {
+        log_warn("calibration: cpuexec does not answer");
+        expert_link_abandon(b->parts->link);
+        b->channel = NULL;
+        return false;
+    }
+    took->trip_s = (double)(clock_ns() - started) * 1e-9;
+    took->compute_s = (double)done.compute_ns * 1e-9;
+    return true;
+}
+
+typedef bool compute_fn(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took);
+
+/* Seconds of a segment; the overhead of a job in *overhead_s. False: it failed. */
+static bool measure_point(struct bench *b, compute_fn *compute, uint32_t n_tokens,
+                          double *segment_s, double *overhead_s)
+{
+    double took[MOST_REPEATS], overhead[MOST_REPEATS], spent = 0;
+    uint32_t n = 0;
+    for (; n < MOST_REPEATS && (n < LEAST_REPEATS || spent < POINT_S); n++) {
+        uint32_t turn = n % b->n_turns;
+        struct timing t;
+        if (!compute(b, turn, n_tokens, &t))
+            return false;
+        took[n] = t.compute_s / (b->n_experts * segments_of(b, turn));
+        overhead[n] = t.trip_s - t.compute_s;
+        spent += t.trip_s;
+    }
+    *segment_s = fmax(lower_quartile(took, n), 1e-9);
+    *overhead_s = fmax(lower_quartile(overhead, n), 0);
+    return true;
+}
+
+/* More tokens cannot take less time: where they seem to, the fewer ones were disturbed and are measured again. */
+static bool measure_again(struct bench *b, compute_fn *compute, struct calibration_side *side,
+                          double *overhead_s)
+{
+    uint64_t started = clock_ns();
+    for (uint32_t i = side->n_points - 1; i-- > 0;) {
+        struct calibration_point *p = &side->points[i];
+        double seconds, overhead;
+        if (p->seconds <= p[1].seconds || (double)(clock_ns() - started) * 1e-9 > AGAIN_S)
+            continue;
+        if (!measure_point(b, compute, p->tokens, &seconds, &overhead))
+            return false;
+        p->seconds = fmin(p->seconds, seconds);
+        if (i == 0)
+            *overhead_s = fmin(*overhead_s, overhead);
+    }
+    return true;
+}
+
+/* What a call takes beside its segments: a single one's time, less what it is among others. */
+static bool measure_call(struct bench *b, compute_fn *compute, double segment_s, double *call_s)
+{
+    uint32_t experts = b->n_experts, segments = b->n_segments;
+    double single_s, overhead;
+    b->n_experts = b->n_segments = 1;
+    bool ok = measure_point(b, compute, 1, &single_s, &overhead);
+    b->n_experts = experts;
+    b->n_segments = segments;
+    *call_s = ok ? fmax(0, single_s - segment_s) : 0;
+    return ok;
+}
+
+static bool measure_side(struct bench *b, compute_fn *compute, struct calibration_side *side,
+                         double *call_s, double *overhead_s)
+{
+    uint64_t started = clock_ns();
+    struct timing unused;
+    for (uint32_t turn = 0; turn < b->n_turns; turn++) /* to touch the weights */
+        if (!compute(b, turn, 1, &unused))
+            return false;
+    for (size_t i = 0; i < N_COUNTS && token_counts[i] <= b->max_tokens; i++) {
+        if (side->n_points >= 3 && (double)(clock_ns() - started) * 1e-9 > SIDE_S)
+            break;
+        struct calibration_point point = {.tokens = token_counts[i]};
+        double overhead;
+        if (!measure_point(b, compute, point.tokens, &point.seconds, &overhead))
+            return false;
+        if (i == 0)
+            *overhead_s = overhead;
+        side->points[side->n_points++] = point;
+    }
+    return measure_again(b, compute, side, overhead_s) &&
+           measure_call(b, compute, side->points[0].seconds, call_s);
+}
+
+/* -- the link -- */
+
+/* The next expert of which nothing is on the device, on from where the search stopped; of segments of the first's size. From
+ * the last one on: a policy that fills the device by itself begins with the first. */
+static bool next_absent(struct bench *b, uint32_t *layer, uint32_t *expert)
+{
+    const struct memory_client *m = b->parts->memory;
+    const struct model_params *p = &m->map.params;
+    uint32_t n_all = (p->n_layers - p->n_dense) * p->router.n_experts;
+    for (uint32_t looked = 0; looked < n_all; looked++) {
+        uint32_t at = n_all - 1 - b->looked++ % n_all;
+        *layer = p->n_dense + at / p->router.n_experts;
+        *expert = at % p->router.n_experts;
+        struct residency r = residency_read(&m->residency, *layer, *expert);
+        if (*expert < slabs_of(b, *layer)->n_experts && r.resident == 0 && r.in_flight == 0 &&
+            slabs_of(b, *layer)->segment_bytes == slabs_of(b, p->n_dense)->segment_bytes)
+            return true;
+    }
+    return false;
+}
+
+static bool await_segments(struct bench *b, uint32_t layer, uint32_t expert, uint32_t segments)
+{
+    uint64_t since = clock_ns();
+    while (device_cache_read(b->parts->cache, layer, expert).resident < segments) {
+        if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
+            return false;
+        device_cache_wait(b->parts->cache, layer, expert, segments, 20, LOAD_STALL_MS / 4);
+    }
+    return true;
+}
+
+/* Seconds until the first and all of so many segments are there, asked for at once as a layer does. */
+struct arrivals {
+    double first_s, all_s;
+};
+
+/* False: there are no more to ask for, or they do not come. */
+static bool time_loads(struct bench *b, uint32_t n_segments, struct arrivals *out)
+{
+    struct device_cache *cache = b->parts->cache;
+    struct {
+        uint32_t layer, expert, segments;
+    } loads[MOST_LOADED];
+    uint32_t n = 0, total = 0, pushed = 0;
+    while (total < n_segments) {
+        uint32_t rest = n_segments - total;
+        if (!next_absent(b, &loads[n].layer, &loads[n].expert))
+            return false;
+        uint32_t there = slabs_of(b, loads[n].layer)->n_segments;
+        loads[n].segments = there < rest ? there : rest;
+        total += loads[n++].segments;
+    }
+    uint64_t asked = clock_ns();
+    while (pushed < n && device_cache_load(cache, 0, loads[pushed].layer, loads[pushed].expert,
+                                           loads[pushed].segments))
+        pushed++;
+    device_cache_notify(cache);
+    bool ok = pushed == n && await_segments(b, loads[0].layer, loads[0].expert, 1);
+    out->first_s = (double)(clock_ns() - asked) * 1e-9;
+    for (uint32_t i = 0; i < n && ok; i++)
+        ok = await_segments(b, loads[i].layer, loads[i].expert, loads[i].segments);
+    out->all_s = (double)(clock_ns() - asked) * 1e-9;
+    for (uint32_t i = 0; i < pushed; i++)
+        device_cache_consumed(cache);
+    return ok;
+}
+
+/* Segments that may be asked for at once, and take about LINK_S. */
+static uint32_t loads_at_once(const struct bench *b)
+{
+    const struct device_spec *d = b->parts->device;
+    uint64_t bytes = slabs_of(b, b->parts->memory->map.params.n_dense)->segment_bytes;
+    double one_s = d->link_latency_s + (double)bytes / d->link_bytes_per_s;
+    uint64_t room = b->parts->memory->residency.header->n_slots / 2;
+    uint32_t n = one_s * MOST_LOADED < LINK_S ? MOST_LOADED : (uint32_t)(LINK_S / one_s);
+    n = n < 3 ? 3 : n;
+    return n < room ? n : (uint32_t)room;
+}
+
+/* -- both at once -- */
+
+enum { MOST_JOBS = 1024 };
+
+struct feeder {
+    struct bench *bench;
+    _Atomic bool stop;
+    uint32_t n; /* jobs that were computed while the link copied */
+    double took[MOST_JOBS];
+};
+
+/* Jobs one after the other while the main thread waits for loads. The channel is this thread's meanwhile. */
+static void *feed(void *arg)
+{
+    struct feeder *f = arg;
+    struct timing t;
+    for (uint32_t turn = 0; !atomic_load(&f->stop); turn++) {
+        if (!compute_there(f->bench, turn % f->bench->n_turns, 1, &t))
+            break;
+        if (f->n < MOST_JOBS && !atomic_load(&f->stop))
+            f->took[f->n++] = t.compute_s / (f->bench->n_experts *
+                                             segments_of(f->bench, turn % f->bench->n_turns));
+    }
+    return NULL;
+}
+
+static void measure_both(struct bench *b, uint32_t n_loads, struct calibration *c)
+{
+    struct feeder *f = calloc(1, sizeof *f);
+    pthread_t thread;
+    if (!f)
+        return;
+    f->bench = b;
+    if (pthread_create(&thread, NULL, feed, f) == 0) {
+        struct arrivals took;
+        double best_s = INFINITY, spent_s = 0;
+        for (int i = 0; i < LINK_REPEATS && spent_s < LINK_BOTH_S; i++) {
+            if (!time_loads(b, n_loads, &took))
+                break;
+            best_s = fmin(best_s, took.all_s);
+            spent_s += took.all_s;
+        }
+        atomic_store(&f->stop, true);
+        pthread_join(thread, NULL);
+        if (isfinite(best_s) && f->n >= 2) { /* the first one began before the link did */
+            double cpu_s = lower_quartile(f->took + 1, f->n - 1);
+            c->cpu_slowdown = fmax(1, cpu_s / c->cpu_side.points[0].seconds);
+            c->link_slowdown = fmax(1, best_s / (c->link_latency_s + n_loads * c->link_segment_s));
+        }
+    }
+    free(f);
+}
+
+/* One segment, and many. From the first of many to the last the link is ours alone, whatever it copied when they were asked
+ * for; only short segments are rather told by the difference of many and one, since noticing the first takes a while. */
+static void measure_link(struct bench *b, struct calibration *c)
+{
+    uint32_t n = loads_at_once(b), repeats = 0;
+    double one_s = INFINITY, many_s = INFINITY, spent_s = 0, between[LINK_REPEATS];
+    while (repeats < LINK_REPEATS && (repeats < 2 || spent_s < LINK_ALONE_S)) {
+        struct arrivals one, many;
+        if (!time_loads(b, 1, &one) || !time_loads(b, n, &many))
+            return;
+        one_s = fmin(one_s, one.all_s);
+        many_s = fmin(many_s, many.all_s);
+        spent_s += one.all_s + many.all_s;
+        between[repeats++] = n > 1 ? (many.all_s - many.first_s) / (n - 1) : many.all_s;
+    }
+    qsort(between, repeats, sizeof *between, ascending);
+    double segment_s = between[repeats / 2];
+    if (n > 1 && segment_s < SHORT_S)
+        segment_s = (many_s - one_s) / (n - 1);
+    if (!(segment_s > 0))
+        return;
+    c->link_segment_s = segment_s;
+    c->link_latency_s = fmax(0, one_s - segment_s);
+    if (b->channel)
+        measure_both(b, n, c);
+}
+
+/* -- all of it -- */
+
+static void scale(struct calibration_side *side, double by)
+{
+    for (uint32_t i = 0; i < side->n_points; i++)
+        side->points[i].seconds *= by;
+}
+
+enum error_code calibration_measure(const struct calibration_parts *p, struct calibration *c,
+                                    bool *whole, struct error *e)
+{
+    struct bench b;
+    double none;
+    if (!bench_init(&b, p)) {
+        bench_fini(&b);
+        return error_set(e, ERROR_MEMORY, "no memory for the calibration");
+    }
+    b.channel = expert_link_channel(p->link);
+    exec_allow_blas(p->own, false);
+    measure_side(&b, compute_here, &c->device_side, &c->device_call_s, &none);
+    *whole = b.channel &&
+             measure_side(&b, compute_there, &c->cpu_side, &c->cpu_call_s, &c->job_overhead_s);
+    if (!*whole) {
+        c->cpu_side = c->device_side;
+        c->cpu_call_s = c->device_call_s;
+        c->job_overhead_s = 0;
+    }
+    scale(&c->device_side, 1 / p->device->speed);
+    c->device_call_s /= p->device->speed;
+    measure_link(&b, c);
+    bench_fini(&b);
+    c->measured_at = (int64_t)time(NULL);
+    return ERROR_OK;
+}
