@@ -88,7 +88,7 @@ def predictions(model, chosen, inputs, outputs):
     """Recall and cosine similarity for each layer but the first.  The first half of
     the tokens calibrates what is learnt, the second half is predicted."""
     half = inputs.shape[1] // 2
-    layers, used, width = len(model.layers), chosen.shape[-1], model.shape.experts
+    layers, width = len(model.layers), model.shape.experts
     flat = chosen.transpose(0, 1).flatten(1, 2)
     rows = []
     for n in range(1, layers):

@@ -233,9 +233,9 @@ def parse_arguments():
     parser.add_argument("--chat-share", type=float, default=1.6, help="how often an epoch has the chat windows")
     parser.add_argument("--stories-share", type=float, default=1.3, help="how often an epoch has the stories")
     parser.add_argument("--question-weight", type=float, default=1.0, help="of the users' words in chats")
-    parser.add_argument("--matrix-rate", type=float, default=0.02)
-    parser.add_argument("--vector-rate", type=float, default=0.003)
-    parser.add_argument("--embedding-rate", type=float, default=0.003)
+    parser.add_argument("--matrix-rate", type=float, default=0.01, help="of Muon")
+    parser.add_argument("--vector-rate", type=float, default=0.002, help="of AdamW for norms and gates")
+    parser.add_argument("--embedding-rate", type=float, default=0.002)
     parser.add_argument("--decay", type=float, default=0.01)
     parser.add_argument("--balance", type=float, default=0.01, help="of the load of the experts, each layer")
     parser.add_argument("--z", type=float, default=1e-4, help="of the size of the gate's logits")
@@ -269,55 +269,59 @@ def main():
             mine.load_state_dict(state)
         for group, rate in zip(optimisers[1].param_groups, (args.embedding_rate, args.vector_rate)):
             group["full_rate"] = rate  # the arguments' rates, not the saved ones
-        step, seen, spent = saved["step"], saved.get("windows", saved["step"] * 12), saved["spent"]
+        step, seen, spent = saved["step"], saved["windows"], saved["spent"]
     train(args, model, optimisers, Batches(data, topics, args), held, step, seen, Clock(args, spent), checkpoint)
 
 
-def train(args, model, optimisers, batches, held, step, seen, clock, checkpoint):
+def make_step(workers, parameters, optimisers, batch, parts, scale):
+    """Gradients of the batch in all threads, then one step of both optimisers."""
     muon, adam = optimisers
+    counter = Counter()
+    in_threads([lambda w=w: w.run(batch, counter, parts) for w in workers])
+    for parameter, grads in zip(parameters, zip(*([p.grad for p in w.model.parameters()] for w in workers))):
+        for other in grads[1:]:
+            grads[0].add_(other)
+        parameter.grad = grads[0]
+    for group in adam.param_groups:
+        group["lr"] = group["full_rate"] * scale
+    adam.step()
+    counter = Counter()
+    in_threads([lambda: muon.step(scale, counter) for _ in workers])
+
+
+COLUMNS = ["step", "tokens", "seconds", "loss", "held_loss", "rate_scale", "largest_load", "balance"]
+
+
+def train(args, model, optimisers, batches, held, step, seen, clock, checkpoint):
     workers = [Worker(model, args) for _ in range(args.threads)]
     parameters = list(model.parameters())
-    first = not args.resume
-    log = open(args.work / "loss.csv", "w" if first else "a", newline="")
+    log = open(args.work / "loss.csv", "a" if args.resume else "w", newline="")
     table = csv.writer(log)
-    if first:
-        table.writerow(["step", "tokens", "seconds", "loss", "held_loss", "rate_scale", "largest_load", "balance"])
+    if not args.resume:
+        table.writerow(COLUMNS)
     saved_at = exported_at = time.time()
     smooth, recent = None, []
-    parts, tokens_of_step = args.windows // args.small, args.windows * CONTEXT
     while clock.progress() < 1:
         began = time.time()
-        batch, counter = batches.after(seen), Counter()
-        in_threads([lambda w=w: w.run(batch, counter, parts) for w in workers])
-        grads = [[p.grad for p in w.model.parameters()] for w in workers]
-        for parameter, mine in zip(parameters, zip(*grads)):
-            for other in mine[1:]:
-                mine[0].add_(other)
-            parameter.grad = mine[0]
         scale = rate_scale(clock.progress(), step, args.warmup, args.plateau)
-        for group in adam.param_groups:
-            group["lr"] = group["full_rate"] * scale
-        adam.step()
-        counter = Counter()
-        in_threads([lambda: muon.step(scale, counter) for _ in workers])
+        make_step(workers, parameters, optimisers, batches.after(seen), args.windows // args.small, scale)
         step, seen = step + 1, seen + args.windows
-        loss = sum(w.loss for w in workers)
-        load = sum(w.load for w in workers)
+        loss, load = sum(w.loss for w in workers), sum(w.load for w in workers)
         smooth = loss if smooth is None else smooth + 0.05 * (loss - smooth)
         recent = (recent + [time.time() - began])[-50:]
-        report(args, clock, step, loss, smooth, tokens_of_step * len(recent) / sum(recent), scale, load)
+        report(args, clock, step, loss, smooth, args.windows * CONTEXT * len(recent) / sum(recent), scale, load)
         checked = held_loss(workers, held, 64) if step % 100 == 0 or step == 10 else ""
         table.writerow([step, seen * CONTEXT, round(clock.elapsed(), 1), round(loss, 4), checked,
                         round(scale, 4), round(load.max().item() * model.shape.experts, 3),
                         round(sum(w.balance for w in workers), 4)])
-        if time.time() - saved_at > 60 * args.save_every:
+        export = args.export_every and time.time() - exported_at > 60 * args.export_every
+        if export or time.time() - saved_at > 60 * args.save_every:
             save(checkpoint, model, optimisers, step, seen, clock, args)
             log.flush()
             saved_at = time.time()
-        if args.export_every and time.time() - exported_at > 60 * args.export_every:
-            save(checkpoint, model, optimisers, step, seen, clock, args)
+        if export:
             subprocess.Popen([sys.executable, HERE / "export.py", "--work", args.work])
-            exported_at = saved_at = time.time()
+            exported_at = time.time()
     save(checkpoint, model, optimisers, step, seen, clock, args)
     table.writerow([step, seen * CONTEXT, round(clock.elapsed(), 1), "", held_loss(workers, held, len(held)),
                     0, "", ""])
