@@ -1,0 +1,122 @@
+/* The device's share of a layer's experts; see experts_internal.h. The emulated device's arithmetic is that of this process's
+ * threads, out of the device's memory. */
+#include "experts_internal.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <time.h>
+
+#define LOAD_STALL_MS 1000
+
+const struct activations *experts_input(struct experts *x)
+{
+    const struct pool_slabs *slabs = &x->memory->map.slabs[x->layer];
+    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
+                    exec_quantizes((enum tensor_type)slabs->up_type);
+    return exec_prepare(x->own, 1, x->values, x->d_model, x->n_tokens, x->d_model, quantize);
+}
+
+/* Segments [first, first + n) of an activated expert, onto its running sum. */
+struct expert_task experts_task(struct experts *x, const struct activated *a, uint32_t first,
+                                uint32_t n)
+{
+    return (struct expert_task){.expert = a->expert,
+                                .first_segment = first,
+                                .n_segments = n,
+                                .n_tokens = a->n_rows,
+                                .tokens = x->indices + a->first_row,
+                                .out = x->rows + (size_t)a->first_row * x->d_model,
+                                .output = first ? EXPERT_CONTINUE : EXPERT_SUM};
+}
+
+/* The device's arithmetic: our threads, then the rest of the time that a slower device would take. */
+static void compute_on_device(struct experts *x, const struct activations *in, uint32_t n_tasks)
+{
+    uint64_t started = clock_ns();
+    double predicted = x->calibration.device_call_s;
+    for (uint32_t i = 0; i < n_tasks; i++)
+        predicted += x->tasks[i].n_segments *
+                     (x->costs.now.device_s + x->tasks[i].n_tokens * x->costs.now.device_token_s);
+    exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, n_tasks);
+    double took = (double)(clock_ns() - started) * 1e-9, slow = took / x->options.device.speed;
+    if (slow - took > 1e-6) {
+        double rest = slow - took;
+        struct timespec t = {(time_t)rest, (long)((rest - floor(rest)) * 1e9)};
+        nanosleep(&t, NULL);
+    }
+    layer_costs_device(&x->costs, predicted, slow);
+    counter_add(x->counters.device_ns, (uint64_t)(slow * 1e9));
+}
+
+/* Where segments [first, first + n) lie on the device; within the epoch. */
+static const uint8_t *const *find_places(struct experts *x, uint32_t at, uint32_t expert,
+                                         uint32_t first, uint32_t n)
+{
+    const uint8_t **places = x->places + (size_t)at * x->n_segments;
+    for (uint32_t s = 0; s < n; s++)
+        places[s] = device_cache_place(x->cache, x->layer, expert, first + s);
+    return places;
+}
+
+static void compute_resident(struct experts *x, const struct activations *in)
+{
+    uint32_t n = 0;
+    uint64_t segments = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *a = &x->activated[i];
+        if (!a->device)
+            continue;
+        x->tasks[n] = experts_task(x, a, 0, a->device);
+        x->tasks[n++].places = find_places(x, i, a->expert, 0, a->device);
+        segments += a->device;
+    }
+    if (n)
+        compute_on_device(x, in, n);
+    counter_add(x->counters.resident, segments);
+}
+
+/* An expert whose missing segments were asked for: computed as they arrive. */
+static void compute_load(struct experts *x, uint32_t at, const struct activations *in)
+{
+    const struct activated *a = &x->activated[at];
+    uint32_t done = a->device, target = a->device + a->load;
+    uint64_t since = clock_ns();
+    while (done < target) {
+        device_cache_enter(x->cache, x->step, x->layer);
+        uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
+        there = there < target ? there : target;
+        if (there > done) {
+            x->tasks[0] = experts_task(x, a, done, there - done);
+            x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
+            compute_on_device(x, in, 1);
+            counter_add(x->counters.loaded, there - done);
+            done = there;
+            since = clock_ns();
+        }
+        device_cache_leave(x->cache);
+        if (done == target)
+            break;
+        if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
+            x->tasks[0] = experts_task(x, a, done, target - done);
+            exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, 1);
+            counter_add(x->counters.loads_taken_back, target - done);
+            break;
+        }
+        uint64_t waited = clock_ns();
+        device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
+                          LOAD_STALL_MS / 4);
+        counter_add(x->counters.load_wait_ns, clock_ns() - waited);
+    }
+    device_cache_consumed(x->cache);
+}
+
+void experts_compute_device(struct experts *x)
+{
+    const struct activations *in = experts_input(x);
+    compute_resident(x, in);
+    device_cache_leave(x->cache);
+    for (uint32_t i = 0; i < x->n_activated; i++)
+        if (x->activated[i].load)
+            compute_load(x, i, in);
+}

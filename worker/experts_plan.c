@@ -1,0 +1,167 @@
+/* The plan of a layer: who computes which segments of the activated experts, and what memd is told; see
+ * experts_internal.h. */
+#include "experts_internal.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
+{
+    atomic_store(&x->assigner, (int)assigner);
+    atomic_store(&x->predict, predict);
+}
+
+bool experts_predict(const struct experts *x, uint32_t n_tokens)
+{
+    return x->cache && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
+}
+
+void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
+{
+    struct cache_mention mentions[16];
+    uint32_t n = 0;
+    bool missing = false;
+    prediction_make(x->prediction, layer, guessed, x->n_tokens);
+    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
+        double p = prediction_of(x->prediction, expert);
+        if (p > 0 && device_cache_read(x->cache, layer, expert).resident <
+                         x->memory->map.slabs[layer].n_segments)
+            mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
+        if (n && (n == 16 || expert + 1 == x->n_experts)) {
+            if (!device_cache_predicted(x->cache, x->step, layer, mentions, n))
+                break;
+            missing = true;
+            n = 0;
+        }
+    }
+    if (missing)
+        device_cache_notify(x->cache);
+}
+
+/* How the guess for this layer has turned out. */
+static void check_prediction(struct experts *x, const uint32_t *selected)
+{
+    uint64_t guesses = prediction_guesses(x->prediction), hits = prediction_hits(x->prediction);
+    prediction_check(x->prediction, x->layer, selected, x->n_tokens);
+    counter_add(x->counters.guesses, prediction_guesses(x->prediction) - guesses);
+    counter_add(x->counters.guesses_right, prediction_hits(x->prediction) - hits);
+}
+
+/* The activated experts, ascending, each with its tokens, ascending. */
+void experts_gather(struct experts *x, const uint32_t *selected)
+{
+    uint32_t *next = x->first_row, n_rows = x->n_tokens * x->n_used;
+    memset(next, 0, (x->n_experts + 1u) * sizeof *next);
+    for (uint32_t i = 0; i < n_rows; i++)
+        next[selected[i] + 1]++;
+    for (uint32_t expert = 0; expert < x->n_experts; expert++)
+        next[expert + 1] += next[expert];
+    x->n_activated = 0;
+    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
+        uint32_t first = next[expert], n = next[expert + 1] - first;
+        if (n)
+            x->activated[x->n_activated++] =
+                (struct activated){.expert = expert, .first_row = first, .n_rows = n};
+    }
+    for (uint32_t i = 0; i < n_rows; i++) {
+        uint32_t row = next[selected[i]]++;
+        x->indices[row] = i / x->n_used;
+        x->row_of[i] = row;
+    }
+}
+
+/* What the device has goes into the plan. True: something of it is in flight. */
+static bool read_residency(struct experts *x)
+{
+    bool in_flight = false;
+    uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        uint32_t expert = x->activated[i].expert;
+        struct cached_expert there = device_cache_read(x->cache, x->layer, expert);
+        x->plan[i] = (struct sched_expert){.expert = expert,
+                                           .workload = x->activated[i].n_rows,
+                                           .resident = there.resident,
+                                           .in_flight = there.in_flight,
+                                           .last_use = last_use[expert]};
+        last_use[expert] = x->step;
+        in_flight |= there.in_flight > 0;
+    }
+    return in_flight;
+}
+
+/* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
+static void ask_memd(struct experts *x)
+{
+    bool said = true, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+    for (uint32_t i = 0; i < x->n_activated && said; i += 16) {
+        struct cache_mention mentions[16];
+        uint32_t n = x->n_activated - i < 16 ? x->n_activated - i : 16;
+        for (uint32_t j = 0; j < n; j++)
+            mentions[j] = (struct cache_mention){x->plan[i + j].expert, x->plan[i + j].workload};
+        said = device_cache_routed(x->cache, x->step, x->layer, mentions, n);
+    }
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        struct activated *a = &x->activated[i];
+        if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,
+                                                          a->device + a->load))) {
+            a->cpu += a->load;
+            a->load = 0;
+        }
+        urgent |= a->load > 0;
+    }
+    if (urgent) /* what was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan */
+        device_cache_notify(x->cache);
+}
+
+/* Segments that may be loaded for a layer at once. DALI loads into slots beside its cache. */
+static uint32_t spare_slots(const struct experts *x)
+{
+    const struct residency_header *h = x->memory->residency.header;
+    bool beside = atomic_load(&x->assigner) == ASSIGN_GREEDY && h->n_spare;
+    return (uint32_t)(beside ? h->n_spare : h->n_slots / 2);
+}
+
+/* What a device with less room than one expert can hold of it. */
+static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool whole)
+{
+    uint32_t n_slots = (uint32_t)x->memory->residency.header->n_slots;
+    if (s->device + s->load <= n_slots)
+        return;
+    s->device = whole ? 0 : s->device < n_slots ? s->device : n_slots;
+    s->load = whole ? 0 : n_slots - s->device;
+}
+
+void experts_plan(struct experts *x, const uint32_t *selected)
+{
+    check_prediction(x, selected);
+    uint64_t started = clock_ns();
+    uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
+    struct sched_costs costs = x->costs.now;
+    struct sched_layer layer = {
+        .n_segments = n_segments,
+        .spare_slots = spare_slots(x),
+        /* rows apart need room in the channel: one for each segment */
+        .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
+        /* before anything is computed or has come: to the executor and back, to memd and back */
+        .cpu_busy_s = x->calibration.job_overhead_s + x->calibration.cpu_call_s,
+        .link_busy_s = x->calibration.link_latency_s,
+    };
+    if (!x->channel)
+        costs.cpu_s = costs.cpu_contended_s = INFINITY;
+    device_cache_enter(x->cache, x->step, x->layer);
+    if (read_residency(x)) /* it is half way, on average */
+        layer.link_busy_s += costs.load_s / 2;
+    x->predicted_s = sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
+                                  x->plan, x->n_activated);
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        struct activated *a = &x->activated[i];
+        limit_to_slots(x, &x->plan[i], layer.whole);
+        a->device = x->plan[i].device;
+        a->load = x->plan[i].load;
+        a->cpu = n_segments - a->device - a->load;
+    }
+    ask_memd(x);
+    histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
+}
