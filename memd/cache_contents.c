@@ -80,12 +80,12 @@ static bool blocked(void *arg, uint32_t layer, uint32_t expert)
 }
 
 static bool evict_for(struct cache *c, uint32_t layer, uint32_t expert, bool demanded,
-                      bool spare_queued)
+                      double probability, bool spare_queued)
 {
     struct blocked_by b = {c, spare_queued, layer, expert};
     uint32_t victim_layer, victim_expert;
-    if (!sched_cache_victim(c->policy, layer, expert, demanded, blocked, &b, &victim_layer,
-                            &victim_expert))
+    if (!sched_cache_victim(c->policy, layer, expert, demanded, probability, blocked, &b,
+                            &victim_layer, &victim_expert))
         return false;
     /* A policy's mistake must not take down what it advises. */
     if (victim_layer >= c->table.n_layers || victim_expert >= c->table.n_experts ||
@@ -139,22 +139,24 @@ bool cache_room_for_demand(struct cache *c, uint32_t layer, uint32_t expert, uin
     if (free_slots(c) == 0)
         cache_slots_reclaim(&c->slots);
     if (free_soon(c) == 0 && !should_wait(c, layer, expert) &&
-        (evict_for(c, layer, expert, true, true) || evict_for(c, layer, expert, true, false)))
+        (evict_for(c, layer, expert, true, 0, true) || evict_for(c, layer, expert, true, 0, false)))
         cache_slots_reclaim(&c->slots);
     if (!cache_slots_take(&c->slots, slot))
         return false;
     c->sparing_since_ns = 0;
     /* The next load's room is made now: the grace of what goes runs while this one is copied. */
-    while (c->keeps_loads && free_soon(c) < c->reserve && evict_for(c, layer, expert, true, true))
+    while (c->keeps_loads && free_soon(c) < c->reserve &&
+           evict_for(c, layer, expert, true, 0, true))
         ;
     return true;
 }
 
-bool cache_room_for_prefetch(struct cache *c, uint32_t layer, uint32_t expert, uint32_t *slot)
+bool cache_room_for_prefetch(struct cache *c, uint32_t layer, uint32_t expert, double probability,
+                             uint32_t *slot)
 {
     if (free_slots(c) <= c->reserve)
         cache_slots_reclaim(&c->slots);
-    if (free_soon(c) <= c->reserve && evict_for(c, layer, expert, false, true))
+    if (free_soon(c) <= c->reserve && evict_for(c, layer, expert, false, probability, true))
         cache_slots_reclaim(&c->slots);
     return free_slots(c) > c->reserve && cache_slots_take(&c->slots, slot);
 }

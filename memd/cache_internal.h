@@ -111,7 +111,8 @@ void cache_evict(struct cache *c, uint32_t layer, uint32_t expert); /* the last 
 void cache_settle(struct cache *c, uint32_t layer, uint32_t expert);
 /* A slot for the next segment of this expert, evicting where that is right. False: not now. */
 bool cache_room_for_demand(struct cache *c, uint32_t layer, uint32_t expert, uint32_t *slot);
-bool cache_room_for_prefetch(struct cache *c, uint32_t layer, uint32_t expert, uint32_t *slot);
+bool cache_room_for_prefetch(struct cache *c, uint32_t layer, uint32_t expert, double probability,
+                             uint32_t *slot);
 /* Before and after the copy of job. */
 void cache_begin_copy(struct cache *c, const struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);

@@ -73,12 +73,13 @@ static bool is_whole(struct cache *c, uint32_t layer, uint32_t expert)
     return cache_expert_at(c, layer, expert)->resident >= cache_slabs(c, layer)->n_segments;
 }
 
-static bool prefetch(struct cache *c, uint32_t layer, uint32_t expert, enum cache_reason reason,
-                     struct cache_job *job)
+/* probability: as predicted, 0 where it is the policy's own wish. */
+static bool prefetch(struct cache *c, uint32_t layer, uint32_t expert, double probability,
+                     enum cache_reason reason, struct cache_job *job)
 {
     *job =
         (struct cache_job){layer, expert, cache_expert_at(c, layer, expert)->resident, 0, reason};
-    return cache_room_for_prefetch(c, layer, expert, &job->slot);
+    return cache_room_for_prefetch(c, layer, expert, probability, &job->slot);
 }
 
 /* What the policy wants by itself. A wish is kept while room is being made for it, and while loads go before it. */
@@ -97,7 +98,7 @@ static bool wanted_job(struct cache *c, struct cache_job *job)
         c->wish_layer = layer;
         c->wish_expert = expert;
     }
-    bool found = prefetch(c, c->wish_layer, c->wish_expert, COPY_WANTED, job);
+    bool found = prefetch(c, c->wish_layer, c->wish_expert, 0, COPY_WANTED, job);
     /* No room, and none on its way: the policy may think of something else. */
     c->wishing = !found && c->slots.counts[SLOT_RETIRED] > 0;
     return found;
@@ -123,7 +124,8 @@ static bool predicted_job(struct cache *c, struct cache_job *job)
             }
         }
     }
-    return found && prefetch(c, best.layer, best.expert, COPY_PREDICTED, job);
+    return found &&
+           prefetch(c, best.layer, best.expert, best.probability / 65535.0, COPY_PREDICTED, job);
 }
 
 static bool loads_outstanding(const struct cache *c)

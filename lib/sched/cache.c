@@ -121,10 +121,10 @@ bool sched_cache_keeps_loads(const struct sched_cache *c)
 }
 
 bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
-                        sched_blocked *blocked, void *arg, uint32_t *victim_layer,
-                        uint32_t *victim_expert)
+                        double probability, sched_blocked *blocked, void *arg,
+                        uint32_t *victim_layer, uint32_t *victim_expert)
 {
-    struct cache_search s = {layer, expert, demanded, blocked, arg};
+    struct cache_search s = {layer, expert, demanded, probability, blocked, arg};
     uint32_t slab;
     if (!has_experts(c, layer) || expert >= c->shape.n_experts || !c->policy->victim(c, &s, &slab))
         return false;

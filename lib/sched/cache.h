@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 enum sched_cache_kind {
-    CACHE_NONE,     /* ondemand: a loaded segment is given up after its use */
-    CACHE_STATIC,   /* the most activated in a profile, fixed; without a profile, of the first steps seen */
-    CACHE_LRU,      /* least recently used, over all layers */
-    CACHE_LRU_LAYER,/* least recently used of the same layer, each layer with an equal share */
-    CACHE_LFU,      /* least frequently used of the same layer */
-    CACHE_DALI,     /* workload-aware: every w_size steps the u_size most loaded uncached experts of a layer for the u_size
+    CACHE_NONE, /* ondemand: a loaded segment is given up after its use */
+    CACHE_STATIC, /* the most activated in a profile, fixed; without a profile, of the first steps seen */
+    CACHE_LRU,       /* least recently used, over all layers */
+    CACHE_LRU_LAYER, /* least recently used of the same layer, each layer with an equal share */
+    CACHE_LFU,       /* least frequently used of the same layer */
+    CACHE_DALI, /* workload-aware: every w_size steps the u_size most loaded uncached experts of a layer for the u_size
                        least loaded cached ones; on-demand loads do not enter (policies.md) */
-    CACHE_LAYERWISE,/* whole layers, the first ones, fixed */
-    CACHE_VALUE,    /* moed: exponentially decayed activation frequency, over all layers, segment by segment */
+    CACHE_LAYERWISE, /* whole layers, the first ones, fixed */
+    CACHE_VALUE, /* moed: exponentially decayed activation frequency, over all layers, segment by segment */
 };
 
 struct sched_cache_shape {
@@ -26,22 +26,26 @@ struct sched_cache_shape {
     uint32_t first_layer;         /* the first that has experts */
     uint32_t n_used;              /* experts a token activates */
     uint64_t capacity;            /* segments that the device holds */
-    const uint8_t *layer_segments; /* [n_layers], where layers differ in the segments of an expert; NULL: n_segments
+    const uint8_t *
+        layer_segments; /* [n_layers], where layers differ in the segments of an expert; NULL: n_segments
                                       everywhere. Borrowed in _new */
 };
 
 struct sched_cache_options {
-    uint32_t dali_w_size, dali_u_size; /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8)
+    uint32_t dali_w_size,
+        dali_u_size; /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8)
                                           for more */
-    bool dali_guard;                   /* swap only if what comes in scores more */
-    double value_half_life;            /* steps; 0: 64 */
-    const uint32_t *profile;           /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
+    bool dali_guard;        /* swap only if what comes in scores more */
+    double value_half_life; /* steps; 0: 64 */
+    const uint32_t
+        *profile; /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
 };
 
 struct sched_cache;
 
 /* NULL: no memory. */
-struct sched_cache *sched_cache_new(enum sched_cache_kind kind, const struct sched_cache_shape *shape,
+struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
+                                    const struct sched_cache_shape *shape,
                                     const struct sched_cache_options *options);
 void sched_cache_free(struct sched_cache *c); /* takes NULL */
 
@@ -51,7 +55,8 @@ void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
                         const uint16_t *experts, const uint16_t *workloads, uint32_t n);
 
 /* Segments of this expert that are resident now; the owner tells after each load and each eviction. */
-void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert, uint32_t segments);
+void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert,
+                          uint32_t segments);
 uint32_t sched_cache_segments(const struct sched_cache *c, uint32_t layer, uint32_t expert);
 
 /* True where a segment that was loaded on demand stays after its use. */
@@ -60,14 +65,14 @@ bool sched_cache_keeps_loads(const struct sched_cache *c);
 /* Whose last segment goes first, to make room for one of (layer, expert). blocked(arg, layer, expert) tells which may not be
  * touched now (being copied, or pinned). False: nothing may go (all blocked, or the policy thinks all resident
  * ones worth more than the new one and `demanded` is false). `demanded`: an on-demand load; it must get room if anything is
- * evictable at all. */
+ * evictable at all. `probability`: that the coming layer activates the expert, where that was predicted; else 0. */
 typedef bool sched_blocked(void *arg, uint32_t layer, uint32_t expert);
 bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
-                        sched_blocked *blocked, void *arg, uint32_t *victim_layer,
-                        uint32_t *victim_expert);
+                        double probability, sched_blocked *blocked, void *arg,
+                        uint32_t *victim_layer, uint32_t *victim_expert);
 
 /* The next segment that the policy wants on the device by itself (static's and layerwise's filling, dali's swaps, value's
- * filling of free room): the segment after the resident prefix of the expert given back. free_segments: room there is
+ * filling of free room and swaps): the segment after the resident prefix of the expert given back. free_segments: room there is
  * without evicting. False: nothing. */
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *layer,
                         uint32_t *expert);

@@ -38,6 +38,7 @@ struct sched_cache {
 struct cache_search {
     uint32_t layer, expert;
     bool demanded;
+    double probability;
     sched_blocked *blocked;
     void *arg;
 };

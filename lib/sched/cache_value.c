@@ -2,7 +2,8 @@
  * counting less (half as much after the half-life), over all layers at once. The least valuable
  * resident segment goes, the most valuable absent one comes where there is room. All segments are
  * of one size and a prefix of an expert's is what is kept, so an expert's value is that of each of
- * its segments, and shares between layers and splits of experts follow from it.
+ * its segments, and shares between layers and splits of experts follow from it. What is predicted for the coming
+ * layer is worth at least its probability, as if it were activated so often.
  *
  * Nothing is decayed: instead each step's activations count more than those of the step before, by
  * 2^(1 / half-life), which leaves the order as it would be and touches only what is activated. Long
@@ -19,6 +20,8 @@
 
 #define HALF_LIFE_STEPS 64
 #define LARGEST         0x1p500
+/* What comes in by itself is worth so much more than what goes: else two of like worth would take turns. */
+#define SWAP_GAIN 1.25
 
 struct value_cache {
     double *values; /* [layer][expert] */
@@ -115,6 +118,13 @@ static bool may_go(const void *arg, uint32_t slab)
     return cache_evictable(s->cache, s->search, slab);
 }
 
+/* The value, before this step's activation, of an expert that every step activates: what a probability is a share
+ * of. */
+static double value_of_always(const struct value_cache *v)
+{
+    return v->now / (v->growth - 1);
+}
+
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
@@ -122,7 +132,9 @@ static bool value_victim(const struct sched_cache *c, const struct cache_search 
     uint32_t least;
     if (!heap_first(&v->resident, may_go, &in, &least))
         return false;
-    if (!s->demanded && v->values[least] >= v->values[cache_slab(c, s->layer, s->expert)])
+    double worth =
+        fmax(v->values[cache_slab(c, s->layer, s->expert)], s->probability * value_of_always(v));
+    if (!s->demanded && v->values[least] >= worth)
         return false;
     *slab = least;
     return true;
@@ -131,9 +143,13 @@ static bool value_victim(const struct sched_cache *c, const struct cache_search 
 static bool value_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
-    if (!free_segments || !v->lacking.n)
+    if (!v->lacking.n)
         return false;
-    *slab = v->lacking.items[0];
+    uint32_t best = v->lacking.items[0];
+    if (!free_segments &&
+        (!v->resident.n || v->values[best] <= SWAP_GAIN * v->values[v->resident.items[0]]))
+        return false;
+    *slab = best;
     return true;
 }
 
