@@ -99,19 +99,31 @@ class Windows(unittest.TestCase):
             self.assertEqual(len(window), 513)
             self.assertTrue((window[:100] == window[0]).all() and window[100] == 0)
 
-    def test_order_is_a_permutation_with_mixed_topics(self):
+    def batches(self, shares):
         topics = np.array([0] * 600 + [1] * 200 + [2] * 200)
-        order = train.epoch_order(topics, [1, 1, 1], 1, 0)
-        self.assertEqual(sorted(order), list(range(1000)))
-        for start in range(0, 1000, 100):
-            part = np.bincount(topics[order[start:start + 100]], minlength=3)
-            self.assertTrue(abs(part - [60, 20, 20]).max() <= 2, part)
+        return topics, train.Batches(np.arange(1000), topics, shares, 8, 1)
 
-    def test_a_share_repeats_windows(self):
-        topics = np.array([0] * 600 + [1] * 200)
-        times = np.bincount(train.epoch_order(topics, [1, 2.5], 1, 0), minlength=800)
-        self.assertTrue((times[:600] == 1).all())
-        self.assertEqual(sorted(times[600:]), [2] * 100 + [3] * 100)
+    def test_every_stretch_has_the_topics_in_proportion(self):
+        topics, batches = self.batches([1, 2, 1])
+        for _ in range(20):
+            part = np.bincount(topics[np.concatenate([batches.next() for _ in range(6)])], minlength=3)
+            self.assertTrue(abs(part - [24, 16, 8]).max() <= 2, part)
+
+    def test_no_window_comes_again_before_all_have_come(self):
+        _, batches = self.batches([1, 1, 1])
+        first = np.concatenate([batches.next() for _ in range(125)])
+        second = np.concatenate([batches.next() for _ in range(125)])
+        self.assertEqual(sorted(first), list(range(1000)))
+        self.assertEqual(sorted(second), list(range(1000)))
+        self.assertFalse((first[:600] == second[:600]).all())
+
+    def test_other_shares_after_a_resume_repeat_nothing(self):
+        topics, batches = self.batches([1, 1, 1])
+        before = np.concatenate([batches.next() for _ in range(60)])
+        _, resumed = self.batches([1, 4, 1])
+        resumed.state = batches.state
+        after = np.concatenate([resumed.next() for _ in range(15)])
+        self.assertFalse(set(before) & set(after))
 
     def test_rate(self):
         self.assertLess(train.rate_scale(0.0, 0, 40, 0.4), 0.1)

@@ -150,36 +150,41 @@ class Counter:
             return next(self.numbers)
 
 
-def epoch_order(topics, shares, seed, epoch):
-    """A new order of the windows, in which every stretch has the topics in the
-    proportion of the whole: batches of a few windows differ less.  `shares` says how
-    many times an epoch has each topic's windows: 1.5 is all once and half of them twice."""
-    picked, place = [], []
-    for topic in np.unique(topics):
-        random = np.random.default_rng([seed, epoch, topic])
-        mine = np.flatnonzero(topics == topic)
-        count = round(len(mine) * shares[topic])
-        rounds = [random.permutation(mine) for _ in range(-(-count // len(mine)))]
-        picked.append(np.concatenate(rounds)[:count])
-        place.append((np.arange(count) + random.random()) / count)
-    return np.concatenate(picked)[np.argsort(np.concatenate(place), kind="stable")]
-
-
 class Batches:
-    """The windows of each step, the same for the same seed."""
+    """Windows of the topics in the proportion of the corpus times their shares.
 
-    def __init__(self, data, topics, args):
-        self.data, self.topics, self.size, self.seed = data, topics, args.windows, args.seed
-        self.shares = [args.chat_share if topic == "chat" else args.stories_share if topic == "stories" else 1.0
-                       for topic in TOPICS]
-        self.epoch, self.order = 0, epoch_order(topics, self.shares, self.seed, 0)
+    Every stretch has the topics in proportion, so that batches of a few windows
+    differ less.  Each topic goes through its windows in an order of its own and
+    starts anew, in a new order, only when all were used: also across a resume
+    with other shares, because the state counts what each topic has given."""
 
-    def after(self, seen):
-        """The next windows after so many were seen."""
-        epoch, place = divmod(seen, len(self.order) - len(self.order) % self.size)
-        if epoch != self.epoch:
-            self.epoch, self.order = epoch, epoch_order(self.topics, self.shares, self.seed, epoch)
-        return self.data[np.sort(self.order[place:place + self.size])]
+    def __init__(self, data, topics, shares, size, seed):
+        self.data, self.size, self.seed = data, size, seed
+        self.windows = [np.flatnonzero(topics == t) for t in range(len(shares))]
+        weight = np.array([len(w) * share for w, share in zip(self.windows, shares)], float)
+        self.weight = weight / weight.sum()
+        self.orders = {}
+        self.state = {"taken": [0] * len(shares), "due": [0.0] * len(shares)}
+
+    def window_of(self, topic):
+        """The next window of a topic."""
+        turn, place = divmod(self.state["taken"][topic], len(self.windows[topic]))
+        self.state["taken"][topic] += 1
+        if self.orders.get(topic, (None,))[0] != turn:
+            random = np.random.default_rng([self.seed, turn, topic])
+            self.orders[topic] = (turn, random.permutation(self.windows[topic]))
+        return self.orders[topic][1][place]
+
+    def next(self):
+        """Gives each window to the topic that is owed most."""
+        picked = []
+        for _ in range(self.size):
+            due = np.array(self.state["due"]) + self.weight
+            topic = int(due.argmax())
+            due[topic] -= 1
+            self.state["due"] = due.tolist()
+            picked.append(self.window_of(topic))
+        return self.data[np.sort(picked)]
 
 
 @torch.no_grad()
@@ -201,9 +206,10 @@ def held_loss(workers, held, windows):
     return sum(losses) / len(losses)
 
 
-def save(path, model, optimisers, step, seen, clock, args):
+def save(path, model, optimisers, step, seen, batches, clock, args):
     partial = path.with_suffix(".part")
     torch.save({"model": model.state_dict(), "shape": vars(model.shape), "step": step, "windows": seen,
+                "batches": batches.state,
                 "spent": clock.elapsed(), "args": vars(args),
                 "optimisers": [o.state_dict() for o in optimisers]}, partial)
     partial.replace(path)
@@ -230,8 +236,8 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--windows", type=int, default=12, help="windows of 512 tokens a step")
     parser.add_argument("--small", type=int, default=3, help="windows of a small batch")
-    parser.add_argument("--chat-share", type=float, default=1.6, help="how often an epoch has the chat windows")
-    parser.add_argument("--stories-share", type=float, default=1.3, help="how often an epoch has the stories")
+    parser.add_argument("--chat-share", type=float, default=1.6, help="how much more chat than the corpus has")
+    parser.add_argument("--stories-share", type=float, default=1.3, help="the same for stories")
     parser.add_argument("--question-weight", type=float, default=1.0, help="of the users' words in chats")
     parser.add_argument("--matrix-rate", type=float, default=0.01, help="of Muon")
     parser.add_argument("--vector-rate", type=float, default=0.002, help="of AdamW for norms and gates")
@@ -258,6 +264,8 @@ def main():
                   tokenizer.encode("assistant\n").ids[0])
     model = demo.Model(demo.Shape(), args.seed)
     optimisers = optimiser.build(model, args.matrix_rate, args.vector_rate, args.embedding_rate, args.decay)
+    shares = [{"chat": args.chat_share, "stories": args.stories_share}.get(topic, 1.0) for topic in TOPICS]
+    batches = Batches(data, topics, shares, args.windows, args.seed)
     step, seen, spent = 0, 0, 0.0
     checkpoint = args.work / "checkpoint.pt"
     if args.init_from:
@@ -269,8 +277,8 @@ def main():
             mine.load_state_dict(state)
         for group, rate in zip(optimisers[1].param_groups, (args.embedding_rate, args.vector_rate)):
             group["full_rate"] = rate  # the arguments' rates, not the saved ones
-        step, seen, spent = saved["step"], saved["windows"], saved["spent"]
-    train(args, model, optimisers, Batches(data, topics, args), held, step, seen, Clock(args, spent), checkpoint)
+        step, seen, spent, batches.state = (saved[k] for k in ("step", "windows", "spent", "batches"))
+    train(args, model, optimisers, batches, held, step, seen, Clock(args, spent), checkpoint)
 
 
 def make_step(workers, parameters, optimisers, batch, parts, scale):
@@ -304,7 +312,7 @@ def train(args, model, optimisers, batches, held, step, seen, clock, checkpoint)
     while clock.progress() < 1:
         began = time.time()
         scale = rate_scale(clock.progress(), step, args.warmup, args.plateau)
-        make_step(workers, parameters, optimisers, batches.after(seen), args.windows // args.small, scale)
+        make_step(workers, parameters, optimisers, batches.next(), args.windows // args.small, scale)
         step, seen = step + 1, seen + args.windows
         loss, load = sum(w.loss for w in workers), sum(w.load for w in workers)
         smooth = loss if smooth is None else smooth + 0.05 * (loss - smooth)
@@ -316,13 +324,13 @@ def train(args, model, optimisers, batches, held, step, seen, clock, checkpoint)
                         round(sum(w.balance for w in workers), 4)])
         export = args.export_every and time.time() - exported_at > 60 * args.export_every
         if export or time.time() - saved_at > 60 * args.save_every:
-            save(checkpoint, model, optimisers, step, seen, clock, args)
+            save(checkpoint, model, optimisers, step, seen, batches, clock, args)
             log.flush()
             saved_at = time.time()
         if export:
             subprocess.Popen([sys.executable, HERE / "export.py", "--work", args.work])
             exported_at = time.time()
-    save(checkpoint, model, optimisers, step, seen, clock, args)
+    save(checkpoint, model, optimisers, step, seen, batches, clock, args)
     table.writerow([step, seen * CONTEXT, round(clock.elapsed(), 1), "", held_loss(workers, held, len(held)),
                     0, "", ""])
     log.close()
