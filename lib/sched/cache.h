@@ -72,7 +72,7 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
                         uint32_t *victim_layer, uint32_t *victim_expert);
 
 /* The next segment that the policy wants on the device by itself (static's and layerwise's filling, dali's swaps, value's
- * filling of free room and swaps): the segment after the resident prefix of the expert given back. free_segments: room there is
+ * filling of free room): the segment after the resident prefix of the expert given back. free_segments: room there is
  * without evicting. False: nothing. */
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *layer,
                         uint32_t *expert);

@@ -20,8 +20,6 @@
 
 #define HALF_LIFE_STEPS 64
 #define LARGEST         0x1p500
-/* What comes in by itself is worth so much more than what goes: else two of like worth would take turns. */
-#define SWAP_GAIN 1.25
 
 struct value_cache {
     double *values; /* [layer][expert] */
@@ -143,13 +141,9 @@ static bool value_victim(const struct sched_cache *c, const struct cache_search 
 static bool value_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
-    if (!v->lacking.n)
+    if (!free_segments || !v->lacking.n)
         return false;
-    uint32_t best = v->lacking.items[0];
-    if (!free_segments &&
-        (!v->resident.n || v->values[best] <= SWAP_GAIN * v->values[v->resident.items[0]]))
-        return false;
-    *slab = best;
+    *slab = v->lacking.items[0];
     return true;
 }
 
