@@ -35,8 +35,7 @@ struct cache_counters {               /* NULL members are not counted */
 
 struct cache_options {
     struct device_spec device;
-    const struct sched_policy *policy;
-    enum sched_cache_kind cache; /* the policy's, or another in its place */
+    enum sched_cache_kind cache;
     /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
      * vain for its loads until its lease ends. */
     void (*worker_broken)(void *arg, uint64_t key);

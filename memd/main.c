@@ -20,13 +20,20 @@
 #include <string.h>
 #include <time.h>
 
+/* Which experts the device keeps, and who computes what. */
+struct policy_choice {
+    const struct sched_policy *policy;
+    enum sched_cache_kind cache;  /* the policy's, or another in its place */
+    enum sched_assigner assigner; /* likewise; of workers */
+};
+
 struct memd {
     struct daemon daemon;
     /* options */
     const char *model, *device, *policy, *cache_kind, *assign;
     uint64_t threads, segment_bytes;
-    struct cache_options cache_options;
-    enum sched_assigner assigner; /* of workers */
+    struct device_spec device_spec;
+    struct policy_choice choice;
     /* what it owns */
     struct gguf *gguf;
     struct pool_plan plan;
@@ -114,31 +121,37 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     struct cache_counters counters = cache_metrics_counters(m->daemon.metrics);
     m->wasted_bytes = counters.wasted_bytes;
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
-    m->cache_options.worker_broken = worker_broken;
-    m->cache_options.worker_broken_arg = m;
+    struct cache_options options = {.device = m->device_spec,
+                                    .cache = m->choice.cache,
+                                    .worker_broken = worker_broken,
+                                    .worker_broken_arg = m};
     if (!code)
-        code = cache_new(&m->map, &m->cache_options, &counters, &m->cache, e);
+        code = cache_new(&m->map, &options, &counters, &m->cache, e);
     if (code)
         return code;
     cache_metrics_state(m->daemon.metrics, m->cache);
     return recent_new("memd/recent", sample_cache, m, &m->recent, e);
 }
 
-static enum error_code choose_policy(struct memd *m, struct error *e)
+/* A name that is empty leaves what there is; a policy brings its own assigner and cache. */
+static enum error_code choose(struct policy_choice *c, const char *policy, const char *assigner,
+                              const char *cache, struct error *e)
 {
-    struct cache_options *o = &m->cache_options;
-    o->policy = sched_policy_find(m->policy);
-    if (!o->policy)
-        return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", m->policy,
-                         sched_policy_names());
-    o->cache = o->policy->cache;
-    if (m->cache_kind && !sched_cache_find(m->cache_kind, &o->cache))
-        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help",
-                         m->cache_kind);
-    m->assigner = o->policy->assigner;
-    if (m->assign && !sched_assigner_find(m->assign, &m->assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", m->assign);
-    return device_parse(m->device, &o->device, e);
+    struct policy_choice new = *c;
+    if (policy[0]) {
+        new.policy = sched_policy_find(policy);
+        if (!new.policy)
+            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", policy,
+                             sched_policy_names());
+        new.cache = new.policy->cache;
+        new.assigner = new.policy->assigner;
+    }
+    if (cache[0] && !sched_cache_find(cache, &new.cache))
+        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help", cache);
+    if (assigner[0] && !sched_assigner_find(assigner, &new.assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", assigner);
+    *c = new;
+    return ERROR_OK;
 }
 
 static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
@@ -231,32 +244,18 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
 static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
                                      struct error *e)
 {
-    const struct sched_policy *policy = m->cache_options.policy;
-    enum sched_cache_kind kind = m->cache_options.cache;
-    enum sched_assigner assigner = m->assigner;
-    if (request->policy[0]) {
-        policy = sched_policy_find(request->policy);
-        if (!policy)
-            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s",
-                             request->policy, sched_policy_names());
-        kind = policy->cache;
-        assigner = policy->assigner;
-    }
-    if (request->cache[0] && !sched_cache_find(request->cache, &kind))
-        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known", request->cache);
-    if (request->assigner[0] && !sched_assigner_find(request->assigner, &assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known", request->assigner);
-    if (!m->cache)
-        return error_set(e, ERROR_UNSUPPORTED,
+    struct policy_choice c = m->choice;
+    enum error_code code = choose(&c, request->policy, request->assigner, request->cache, e);
+    if (!code && !m->cache)
+        code = error_set(e, ERROR_UNSUPPORTED,
                          "device %s has no memory of its own: no expert cache", m->device);
-    enum error_code code = cache_set_policy(m->cache, kind, e);
+    if (!code)
+        code = cache_set_policy(m->cache, c.cache, e);
     if (code)
         return code;
-    m->cache_options.policy = policy;
-    m->cache_options.cache = kind;
-    m->assigner = assigner;
-    log_info("policy %s: cache %s, assigner %s", policy->name, sched_cache_name(kind),
-             sched_assigner_name(assigner));
+    m->choice = c;
+    log_info("policy %s: cache %s, assigner %s", c.policy->name, sched_cache_name(c.cache),
+             sched_assigner_name(c.assigner));
     return ERROR_OK;
 }
 
@@ -271,13 +270,13 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
     }
     moed__v1__policy_reply__init(&policy);
     policy.device = (char *)m->device;
-    policy.assigner = (char *)sched_assigner_name(m->assigner);
-    policy.predicts = m->cache_options.policy->predicts;
+    policy.assigner = (char *)sched_assigner_name(m->choice.assigner);
+    policy.predicts = m->choice.policy->predicts;
     if (m->cache) {
         struct cache_state s;
         cache_state(m->cache, &s);
         policy.has_cache = true;
-        policy.part = (char *)sched_cache_name(m->cache_options.cache);
+        policy.part = (char *)sched_cache_name(m->choice.cache);
         policy.slots = s.slots;
         policy.free = s.free;
         policy.resident = s.resident;
@@ -364,7 +363,10 @@ static void register_metrics(struct memd *m)
 
 static enum error_code start(struct memd *m, struct error *e)
 {
-    enum error_code code = choose_policy(m, e);
+    enum error_code code = choose(&m->choice, m->policy, m->assign ? m->assign : "",
+                                  m->cache_kind ? m->cache_kind : "", e);
+    if (!code)
+        code = device_parse(m->device, &m->device_spec, e);
     if (!code)
         code = gguf_open(m->model, &m->gguf, e);
     if (!code)
@@ -380,7 +382,7 @@ static enum error_code start(struct memd *m, struct error *e)
         code = load_model(m, e);
     if (code)
         return code;
-    bool has_memory = device_arena_bytes(&m->cache_options.device, m->plan.header.expert_bytes) > 0;
+    bool has_memory = device_arena_bytes(&m->device_spec, m->plan.header.expert_bytes) > 0;
     return has_memory ? make_cache(m, e) : make_residency(m, e);
 }
 

@@ -37,5 +37,13 @@ wait_until() {
     done
 }
 
+# policy_field NAME: of `moed policy --json`.
+policy_field() { "$MOED" policy --json | tr '{,}' '\n' | sed -n "s/^ *\"$1\": *//p"; }
+# Free, resident, filling and retired slots are all slots.
+slots_add_up() {
+    "$MOED" policy --json | tr '{,}' '\n' | awk -F': ' '{ gsub(/[ "]/, "", $1); v[$1] = $2 }
+        END { exit !(v["slots"] > 0 && v["slots"] == v["free"] + v["resident"] + v["filling"] + v["retired"]) }'
+}
+
 # metric PROCESS NAME: the value of one metric line.
 metric() { "$MOED" metrics "$1" | awk -v name="$2" '$1 == name { print $2; exit }'; }

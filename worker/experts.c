@@ -34,11 +34,12 @@ static bool allocate(struct experts *x)
     x->indices = calloc(rows, sizeof *x->indices);
     x->row_of = calloc(rows, sizeof *x->row_of);
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
+    x->mentions = calloc(x->n_experts, sizeof *x->mentions);
     x->prediction = prediction_new(x->n_experts, x->n_used, PREDICT_MAX_TOKENS);
     x->rows = calloc(rows * x->d_model, sizeof *x->rows);
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
-           x->row_of && x->first_row && x->rows && x->row_at && x->prediction;
+           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->prediction;
 }
 
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
@@ -82,6 +83,7 @@ void experts_free(struct experts *x)
     expert_link_free(x->link);
     device_cache_free(x->cache);
     prediction_free(x->prediction);
+    free(x->mentions);
     free(x->activated);
     free(x->plan);
     free(x->tasks);
@@ -282,8 +284,8 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     uint64_t segments = 0;
     for (uint32_t i = 0; i < x->n_activated; i++) {
         const struct activated *a = &x->activated[i];
-        alone_s += a->cpu * (now->cpu_s + a->n_rows * now->cpu_token_s);
-        contended_s += a->cpu * (now->cpu_contended_s + a->n_rows * now->cpu_contended_token_s);
+        alone_s += a->cpu * sched_cpu_s(now, a->n_rows);
+        contended_s += a->cpu * sched_cpu_contended_s(now, a->n_rows);
         contended |= a->load > 0;
         segments += a->cpu;
     }

@@ -36,8 +36,7 @@ static void compute_on_device(struct experts *x, const struct activations *in, u
     uint64_t started = clock_ns();
     double predicted = x->calibration.device_call_s;
     for (uint32_t i = 0; i < n_tasks; i++)
-        predicted += x->tasks[i].n_segments *
-                     (x->costs.now.device_s + x->tasks[i].n_tokens * x->costs.now.device_token_s);
+        predicted += x->tasks[i].n_segments * sched_device_s(&x->costs.now, x->tasks[i].n_tokens);
     exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, n_tasks);
     double took = (double)(clock_ns() - started) * 1e-9, slow = took / x->options.device.speed;
     if (slow - took > 1e-6) {

@@ -6,7 +6,7 @@
 #include "device_cache.h"
 #include "expert_link.h"
 #include "experts.h"
-#include "layer_plan.h"
+#include "layer_costs.h"
 #include "prediction.h"
 
 /* Larger batches activate most of a layer: guessing is of no use. */
@@ -37,6 +37,7 @@ struct experts {
     uint64_t step;
     uint64_t *last_use; /* [n_layers][n_experts]: step */
     struct prediction *prediction;
+    struct cache_mention *mentions; /* [n_experts]: what memd is told */
 
     /* the job under way */
     struct expert_channel *channel; /* NULL: not sent */

@@ -20,33 +20,26 @@ bool experts_predict(const struct experts *x, uint32_t n_tokens)
 
 void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
 {
-    struct cache_mention mentions[16];
-    uint32_t n = 0;
-    bool missing = false;
+    uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0;
     prediction_make(x->prediction, layer, guessed, x->n_tokens);
     for (uint32_t expert = 0; expert < x->n_experts; expert++) {
         double p = prediction_of(x->prediction, expert);
-        if (p > 0 && device_cache_read(x->cache, layer, expert).resident <
-                         x->memory->map.slabs[layer].n_segments)
-            mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
-        if (n && (n == 16 || expert + 1 == x->n_experts)) {
-            if (!device_cache_predicted(x->cache, x->step, layer, mentions, n))
-                break;
-            missing = true;
-            n = 0;
-        }
+        if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments)
+            x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
     }
-    if (missing)
-        device_cache_notify(x->cache);
+    if (!n)
+        return;
+    device_cache_predicted(x->cache, x->step, layer, x->mentions, n);
+    device_cache_notify(x->cache);
 }
 
 /* How the guess for this layer has turned out. */
 static void check_prediction(struct experts *x, const uint32_t *selected)
 {
-    uint64_t guesses = prediction_guesses(x->prediction), hits = prediction_hits(x->prediction);
-    prediction_check(x->prediction, x->layer, selected, x->n_tokens);
-    counter_add(x->counters.guesses, prediction_guesses(x->prediction) - guesses);
-    counter_add(x->counters.guesses_right, prediction_hits(x->prediction) - hits);
+    uint32_t right,
+        guesses = prediction_check(x->prediction, x->layer, selected, x->n_tokens, &right);
+    counter_add(x->counters.guesses, guesses);
+    counter_add(x->counters.guesses_right, right);
 }
 
 /* The activated experts, ascending, each with its tokens, ascending. */
@@ -94,14 +87,10 @@ static bool read_residency(struct experts *x)
 /* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
 static void ask_memd(struct experts *x)
 {
-    bool said = true, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
-    for (uint32_t i = 0; i < x->n_activated && said; i += 16) {
-        struct cache_mention mentions[16];
-        uint32_t n = x->n_activated - i < 16 ? x->n_activated - i : 16;
-        for (uint32_t j = 0; j < n; j++)
-            mentions[j] = (struct cache_mention){x->plan[i + j].expert, x->plan[i + j].workload};
-        said = device_cache_routed(x->cache, x->step, x->layer, mentions, n);
-    }
+    bool said, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+    for (uint32_t i = 0; i < x->n_activated; i++)
+        x->mentions[i] = (struct cache_mention){x->plan[i].expert, x->plan[i].workload};
+    said = device_cache_routed(x->cache, x->step, x->layer, x->mentions, x->n_activated);
     for (uint32_t i = 0; i < x->n_activated; i++) {
         struct activated *a = &x->activated[i];
         if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,

@@ -37,14 +37,15 @@ static bool allocate(struct forward *f)
     f->selected = calloc(n * p->router.n_used, sizeof *f->selected);
     f->guessed = calloc(n * p->router.n_used, sizeof *f->guessed);
     f->weights_of = floats(n * p->router.n_used);
+    f->guessed_weights = floats(n * p->router.n_used);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
     f->ffn_gate = floats(n * width);
     f->ffn_up = floats(n * width);
     f->shared_out = floats(n * p->d_model);
     f->shared_scale = floats(n);
     return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
-           f->rope_frequency && f->router && f->selected && f->guessed && f->weights_of &&
-           f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
+           f->rope_frequency && f->router && f->selected && f->guessed && f->guessed_weights &&
+           f->weights_of && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
            (!p->kv_rank || latent_allocate(f));
 }
 
@@ -85,6 +86,7 @@ void forward_free(struct forward *f)
         free(all[i]);
     free(f->selected);
     free(f->guessed);
+    free(f->guessed_weights);
     free(f->rope_frequency);
     latent_free(f);
     free(f);
@@ -102,14 +104,16 @@ static void norm_rows(struct forward *f, const struct norm_weights *w)
             f->kernels->rms_norm(f->x + t * d, w->weight, eps, d, f->h + t * d);
 }
 
-static void route(struct forward *f, const struct layer_weights *w, const struct activations *a)
+/* What a layer's gate makes of a: each token's experts, and their weights. */
+static void route(struct forward *f, const struct layer_weights *w, const struct activations *a,
+                  uint32_t *selected, float *weights)
 {
     const struct router_params *r = &f->params->router;
     exec_multiply(f->exec, &w->router, a, f->router, r->n_experts, false);
     forward_add_bias(f, f->router, w->router_bias, r->n_experts);
     for (uint32_t t = 0; t < f->n; t++)
         router_select(r, f->router + (size_t)t * r->n_experts, w->selection_bias,
-                      f->selected + (size_t)t * r->n_used, f->weights_of + (size_t)t * r->n_used);
+                      selected + (size_t)t * r->n_used, weights + (size_t)t * r->n_used);
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
@@ -183,16 +187,9 @@ static void combine_token(void *arg, unsigned thread, uint32_t t)
 /* What the next layer would activate if its gate's input were this layer's: of use to whoever copies experts ahead. */
 static void guess_next(struct forward *f, uint32_t layer, const struct activations *a)
 {
-    const struct router_params *r = &f->params->router;
     if (layer + 1 >= f->params->n_layers || !experts_predict(f->experts, f->n))
         return;
-    const struct layer_weights *next = &f->weights->layers[layer + 1];
-    float unused[ROUTER_MAX_EXPERTS];
-    exec_multiply(f->exec, &next->router, a, f->router, r->n_experts, false);
-    forward_add_bias(f, f->router, next->router_bias, r->n_experts);
-    for (uint32_t t = 0; t < f->n; t++)
-        router_select(r, f->router + (size_t)t * r->n_experts, next->selection_bias,
-                      f->guessed + (size_t)t * r->n_used, unused);
+    route(f, &f->weights->layers[layer + 1], a, f->guessed, f->guessed_weights);
     experts_predicted(f->experts, layer + 1, f->guessed);
 }
 
@@ -206,7 +203,7 @@ static void run_experts(struct forward *f, uint32_t layer)
                     (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_next */
     const struct activations *a =
         exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
-    route(f, w, a);
+    route(f, w, a, f->selected, f->weights_of);
     experts_begin(f->experts, layer, f->h, f->n, f->selected, f->one_request);
     guess_next(f, layer, a);
     if (p->d_shared)

@@ -29,6 +29,7 @@ struct forward {
     float *router;            /* [n][n_experts] */
     uint32_t *selected;       /* [n][n_used] */
     uint32_t *guessed;        /* [n][n_used]: of the next layer */
+    float *guessed_weights;   /* [n][n_used]: nobody asks for them */
     float *weights_of;        /* [n][n_used] */
     float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */
     float *shared_out;        /* [n][d_model] */

@@ -305,25 +305,14 @@ static enum error_code start(struct worker *w, struct error *e)
     return code ? code : engine_start(w->engine, e);
 }
 
-static enum error_code change_assigner(struct worker *w, const Moed__V1__PolicyRequest *request,
-                                       struct error *e)
+/* memd knows the new policy already. */
+static enum error_code follow_policy(struct worker *w, struct error *e)
 {
-    enum sched_assigner assigner = w->assigner;
-    bool predict = w->predict;
-    if (request->policy[0]) {
-        const struct sched_policy *policy = sched_policy_find(request->policy);
-        if (!policy)
-            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s",
-                             request->policy, sched_policy_names());
-        assigner = policy->assigner;
-        predict = policy->predicts;
-    }
-    if (request->assigner[0] && !sched_assigner_find(request->assigner, &assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known", request->assigner);
-    w->assigner = assigner;
-    w->predict = predict;
-    experts_set_assigner(w->experts, assigner, predict);
-    log_info("assigner %s", sched_assigner_name(assigner));
+    enum error_code code = ask_policy(w, e);
+    if (code)
+        return code;
+    experts_set_assigner(w->experts, w->assigner, w->predict);
+    log_info("assigner %s", sched_assigner_name(w->assigner));
     return ERROR_OK;
 }
 
@@ -331,8 +320,8 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    enum error_code code =
-        request->policy[0] || request->assigner[0] ? change_assigner(w, request, e) : ERROR_OK;
+    bool changed = request->policy[0] || request->assigner[0];
+    enum error_code code = changed ? follow_policy(w, e) : ERROR_OK;
     if (code)
         return code;
     moed__v1__policy_reply__init(&policy);

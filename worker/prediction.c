@@ -8,12 +8,11 @@
 #define SHARE_WEIGHT (1.0 / 512)
 
 struct prediction {
-    uint32_t n_experts, n_used, max_tokens;
+    uint32_t n_experts, n_used;
     uint32_t layer, n_tokens; /* of the guess; n_tokens 0: none */
-    uint32_t *guessed;        /* [max_tokens][n_used] */
+    uint32_t *guessed;        /* [n_tokens][n_used] */
     double *miss;             /* [n_experts]: the probability that no token activates it */
     double *share;            /* [n_used] */
-    uint64_t guesses, hits;
 };
 
 struct prediction *prediction_new(uint32_t n_experts, uint32_t n_used, uint32_t max_tokens)
@@ -23,7 +22,6 @@ struct prediction *prediction_new(uint32_t n_experts, uint32_t n_used, uint32_t 
         return NULL;
     p->n_experts = n_experts;
     p->n_used = n_used;
-    p->max_tokens = max_tokens;
     p->guessed = calloc((size_t)max_tokens * n_used, sizeof *p->guessed);
     p->miss = calloc(n_experts, sizeof *p->miss);
     p->share = calloc(n_used, sizeof *p->share);
@@ -63,11 +61,12 @@ double prediction_of(const struct prediction *p, uint32_t expert)
     return p->n_tokens ? 1 - p->miss[expert] : 0;
 }
 
-void prediction_check(struct prediction *p, uint32_t layer, const uint32_t *selected,
-                      uint32_t n_tokens)
+uint32_t prediction_check(struct prediction *p, uint32_t layer, const uint32_t *selected,
+                          uint32_t n_tokens, uint32_t *right)
 {
+    *right = 0;
     if (!p->n_tokens || layer != p->layer || n_tokens != p->n_tokens)
-        return;
+        return 0;
     for (uint32_t i = 0; i < n_tokens * p->n_used; i++) {
         const uint32_t *chosen = selected + i / p->n_used * p->n_used;
         bool hit = false;
@@ -75,18 +74,8 @@ void prediction_check(struct prediction *p, uint32_t layer, const uint32_t *sele
             hit = chosen[k] == p->guessed[i];
         double *share = &p->share[i % p->n_used];
         *share += SHARE_WEIGHT * (hit - *share);
-        p->hits += hit;
+        *right += hit;
     }
-    p->guesses += n_tokens * p->n_used;
     p->n_tokens = 0;
-}
-
-uint64_t prediction_guesses(const struct prediction *p)
-{
-    return p->guesses;
-}
-
-uint64_t prediction_hits(const struct prediction *p)
-{
-    return p->hits;
+    return n_tokens * p->n_used;
 }

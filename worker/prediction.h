@@ -18,11 +18,9 @@ void prediction_make(struct prediction *p, uint32_t layer, const uint32_t *guess
 /* The probability that the guessed layer activates the expert for at least one token; 0 where no token guessed it. */
 double prediction_of(const struct prediction *p, uint32_t expert);
 
-/* What a layer really activated: corrects the shares if it is the guessed one. */
-void prediction_check(struct prediction *p, uint32_t layer, const uint32_t *selected,
-                      uint32_t n_tokens);
-/* Guesses checked since the start, and those that came true. */
-uint64_t prediction_guesses(const struct prediction *p);
-uint64_t prediction_hits(const struct prediction *p);
+/* What a layer really activated: corrects the shares if it is the guessed one. Returns the guesses checked, 0 if it is
+ * another layer; *right: those that came true. */
+uint32_t prediction_check(struct prediction *p, uint32_t layer, const uint32_t *selected,
+                          uint32_t n_tokens, uint32_t *right);
 
 #endif

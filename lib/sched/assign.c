@@ -65,7 +65,7 @@ void assign_load_in_order(const struct assignment *a, const struct assign_rank *
 
 void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w)
 {
-    double device_s = assign_device_s(a->costs, e->workload);
+    double device_s = sched_device_s(a->costs, e->workload);
     uint32_t on_device = e->device + e->load, cpu = a->layer->n_segments - on_device;
     uint32_t missing = assign_missing(a->layer, e), awaited = a->layer->n_segments - missing;
     uint32_t loads = on_device > awaited ? on_device - awaited : 0;
@@ -77,8 +77,8 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
     w->loads += loads;
     w->cpu_segments += cpu;
     if (cpu) { /* its costs may be infinite where there is none */
-        w->cpu_s += cpu * assign_cpu_s(a->costs, e->workload);
-        w->cpu_contended_s += cpu * assign_cpu_contended_s(a->costs, e->workload);
+        w->cpu_s += cpu * sched_cpu_s(a->costs, e->workload);
+        w->cpu_contended_s += cpu * sched_cpu_contended_s(a->costs, e->workload);
     }
 }
 

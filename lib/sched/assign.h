@@ -21,6 +21,22 @@ struct sched_costs {
     double cpu_contended_s, cpu_contended_token_s; /* while the link copies */
 };
 
+/* Seconds of one segment of an expert with so many tokens. */
+static inline double sched_cpu_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->cpu_s + workload * c->cpu_token_s;
+}
+
+static inline double sched_cpu_contended_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->cpu_contended_s + workload * c->cpu_contended_token_s;
+}
+
+static inline double sched_device_s(const struct sched_costs *c, uint32_t workload)
+{
+    return c->device_s + workload * c->device_token_s;
+}
+
 enum sched_assigner {
     ASSIGN_LOAD_ALL,   /* ondemand, static, lru, lfu: every missing segment is loaded */
     ASSIGN_THRESHOLD,  /* Fiddler: CPU when t_cpu(w) < T_load + t_device(w), each expert by itself */

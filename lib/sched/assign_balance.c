@@ -152,9 +152,9 @@ static void load_best(const struct assignment *a, struct assign_work *w)
         uint32_t missing = assign_missing(a->layer, e), open = assign_open(a->layer, e);
         if (!missing)
             continue;
-        double saved_s = open * assign_cpu_contended_s(a->costs, e->workload);
+        double saved_s = open * sched_cpu_contended_s(a->costs, e->workload);
         double load_s = missing * a->costs->load_contended_s;
-        double device_s = open * assign_device_s(a->costs, e->workload);
+        double device_s = open * sched_device_s(a->costs, e->workload);
         device_holds_up |= device_s > load_s;
         by_link[q.n] = (struct assign_rank){saved_s / load_s, e->expert, i};
         by_both[q.n++] = (struct assign_rank){saved_s / (load_s + device_s), e->expert, i};
@@ -183,8 +183,8 @@ static void relieve_device(const struct assignment *a, struct assign_work *w)
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];
         if (removable(a->layer, e))
-            ranks[q.n++] = (struct assign_rank){assign_device_s(a->costs, e->workload) /
-                                                    assign_cpu_s(a->costs, e->workload),
+            ranks[q.n++] = (struct assign_rank){sched_device_s(a->costs, e->workload) /
+                                                    sched_cpu_s(a->costs, e->workload),
                                                 e->expert, i};
     }
     assign_sort(ranks, q.n);

@@ -21,8 +21,8 @@ static struct sides side_costs(const struct assignment *a, const struct sched_ex
     uint32_t missing = assign_missing(a->layer, e);
     uint32_t part = missing ? assign_open(a->layer, e) : a->layer->n_segments;
     return (struct sides){
-        part * assign_cpu_s(a->costs, e->workload),
-        fmax(missing * a->costs->load_s, part * assign_device_s(a->costs, e->workload))};
+        part * sched_cpu_s(a->costs, e->workload),
+        fmax(missing * a->costs->load_s, part * sched_device_s(a->costs, e->workload))};
 }
 
 void assign_greedy(const struct assignment *a)
@@ -36,7 +36,7 @@ void assign_greedy(const struct assignment *a)
         ranks[i] = (struct assign_rank){fabs(s.device - s.cpu), e->expert, i};
         uint32_t missing = assign_missing(layer, e);
         if (missing && !layer->whole)
-            total.device += (layer->n_segments - missing) * assign_device_s(a->costs, e->workload);
+            total.device += (layer->n_segments - missing) * sched_device_s(a->costs, e->workload);
     }
     assign_sort(ranks, a->n);
     uint32_t left = layer->spare_slots;

@@ -12,22 +12,6 @@ struct assignment {
     uint32_t n;
 };
 
-/* Seconds of one segment of an expert with so many tokens. */
-static inline double assign_cpu_s(const struct sched_costs *c, uint32_t workload)
-{
-    return c->cpu_s + workload * c->cpu_token_s;
-}
-
-static inline double assign_cpu_contended_s(const struct sched_costs *c, uint32_t workload)
-{
-    return c->cpu_contended_s + workload * c->cpu_contended_token_s;
-}
-
-static inline double assign_device_s(const struct sched_costs *c, uint32_t workload)
-{
-    return c->device_s + workload * c->device_token_s;
-}
-
 /* Segments that are on the device, and those that are neither there nor on their way: what a load
  * costs. */
 static inline uint32_t assign_resident(const struct sched_layer *l, const struct sched_expert *e)

@@ -9,7 +9,7 @@
 
 static uint32_t experts_to_load(const struct sched_costs *c, uint32_t m)
 {
-    double link = 1 / c->load_contended_s, cpu = 1 / assign_cpu_contended_s(c, 1);
+    double link = 1 / c->load_contended_s, cpu = 1 / sched_cpu_contended_s(c, 1);
     double f = link / (link + cpu);
     uint32_t low = (uint32_t)(m * f), high = low < m ? low + 1 : m;
     double low_cost = fmax(low * (1 - f), (m - low) * f);

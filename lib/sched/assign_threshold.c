@@ -13,9 +13,8 @@ void assign_threshold(const struct assignment *a)
     for (uint32_t i = 0; i < a->n; i++) {
         struct sched_expert *e = &a->experts[i];
         uint32_t missing = assign_missing(a->layer, e), open = assign_open(a->layer, e);
-        double cpu_s = open * assign_cpu_s(a->costs, e->workload);
-        double device_s =
-            missing * a->costs->load_s + open * assign_device_s(a->costs, e->workload);
+        double cpu_s = open * sched_cpu_s(a->costs, e->workload);
+        double device_s = missing * a->costs->load_s + open * sched_device_s(a->costs, e->workload);
         if (missing == 0)
             assign_to_device(a->layer, e);
         else if (cpu_s < device_s)

@@ -22,10 +22,6 @@ check() { # check WHAT
     ask got
     cmp -s "$WORK/want" "$WORK/got" || { diff "$WORK/want" "$WORK/got" >&2; fail "$1: other tokens than on the host"; }
 }
-slots_add_up() {
-    "$MOED" policy --json | tr '{,}' '\n' | awk -F': ' '{ gsub(/[ "]/, "", $1); v[$1] = $2 }
-        END { exit !(v["slots"] > 0 && v["slots"] == v["free"] + v["resident"] + v["filling"] + v["retired"]) }'
-}
 
 for model in "$@"; do
     say "$(basename "$model")"

@@ -14,13 +14,8 @@ for i in "${!prompts[@]}"; do
 done
 "$MOED" down >/dev/null 2>&1
 
-field() { "$MOED" policy --json | tr '{,}' '\n' | sed -n "s/^ *\"$1\": *//p"; }
-slots_add_up() {
-    "$MOED" policy --json | tr '{,}' '\n' | awk -F': ' '{ gsub(/[ "]/, "", $1); v[$1] = $2 }
-        END { exit !(v["slots"] > 0 && v["slots"] == v["free"] + v["resident"] + v["filling"] + v["retired"]) }'
-}
 # Nothing is in use: all slots are free or resident.
-settled() { [ "$(field filling)" = 0 ] && [ "$(field retired)" = 0 ] && slots_add_up; }
+settled() { [ "$(policy_field filling)" = 0 ] && [ "$(policy_field retired)" = 0 ] && slots_add_up; }
 answers() { wait_until 30 "$MOED" run -n 1 "x"; }
 
 # An answer that was cut short by the worker's death must be the beginning of the right one; one that ended, all of it.

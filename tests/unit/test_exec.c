@@ -44,13 +44,13 @@ static void options(struct mkmodel_options *o, const char *type)
     o->vocab = 300;
 }
 
-static struct exec *new_exec(struct pool **pool, unsigned threads, bool blas)
+static struct exec *new_exec(struct pool **pool, unsigned threads, const struct exec_limits *limits,
+                             bool blas)
 {
     struct error e;
     struct exec *x;
-    struct exec_limits limits = {TOKENS, WIDTH, TOKENS * EXPERTS, WIDTH};
     must(pool_new("test", threads, false, 0, pool, &e), &e);
-    must(exec_new(*pool, &limits, blas, &x, &e), &e);
+    must(exec_new(*pool, limits, blas, &x, &e), &e);
     return x;
 }
 
@@ -136,8 +136,10 @@ static void check_type(const char *type, double tolerance)
     size_t values = (size_t)EXPERTS * TOKENS * HIDDEN;
     float *whole = malloc(values * sizeof *whole), *other = malloc(values * sizeof *other);
     struct pool *pool1, *pool3, *pool_blas;
-    struct exec *x1 = new_exec(&pool1, 1, false), *x3 = new_exec(&pool3, 3, false);
-    struct exec *x_blas = new_exec(&pool_blas, 2, true);
+    struct exec_limits limits = {TOKENS, WIDTH, TOKENS * EXPERTS, WIDTH};
+    struct exec *x1 = new_exec(&pool1, 1, &limits, false);
+    struct exec *x3 = new_exec(&pool3, 3, &limits, false);
+    struct exec *x_blas = new_exec(&pool_blas, 2, &limits, true);
 
     run(x1, &m, all, TOKENS, 0, n, whole);
     for (uint32_t expert = 0; expert < EXPERTS; expert++)
@@ -213,7 +215,6 @@ static void test_narrow_segments(void **state)
     enum { N = 256, WIDE = 3584, EXPERT_WIDTH = 2560 };
     struct mkmodel_options o;
     struct loaded_model m;
-    struct error e;
     (void)state;
     options(&o, "Q8_0");
     o.hidden = WIDE;
@@ -223,9 +224,7 @@ static void test_narrow_segments(void **state)
     assert_int_equal(m.map.slabs[0].n_segments, 16);
     struct exec_limits limits = {N, WIDE, 2 * N, EXPERT_WIDTH};
     struct pool *pool;
-    struct exec *x;
-    must(pool_new("test", 2, false, 0, &pool, &e), &e);
-    must(exec_new(pool, &limits, true, &x, &e), &e);
+    struct exec *x = new_exec(&pool, 2, &limits, true);
     float *in = malloc((size_t)N * WIDE * sizeof *in), *out = malloc(2ull * N * WIDE * sizeof *out);
     float *one = malloc(WIDE * sizeof *one);
     uint32_t all[N];
@@ -264,7 +263,6 @@ static void test_cut_sums(void **state)
     enum { WIDE = 1024, EXPERT_WIDTH = 2048, SEGMENTS = 4, N = 3 };
     struct mkmodel_options o;
     struct loaded_model m;
-    struct error e;
     (void)state;
     options(&o, "Q8_0");
     o.hidden = WIDE;
@@ -275,9 +273,7 @@ static void test_cut_sums(void **state)
     assert_int_equal(s->n_segments, SEGMENTS);
     struct exec_limits limits = {N, EXPERT_WIDTH, 2 * N, EXPERT_WIDTH};
     struct pool *pool;
-    struct exec *x;
-    must(pool_new("test", 2, false, 0, &pool, &e), &e);
-    must(exec_new(pool, &limits, false, &x, &e), &e);
+    struct exec *x = new_exec(&pool, 2, &limits, false);
     static float in[N * WIDE], whole[N * WIDE], cut[N * WIDE], apart[SEGMENTS * N * WIDE];
     uint32_t all[N] = {0, 1, 2};
     const uint8_t *copies[SEGMENTS];

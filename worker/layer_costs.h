@@ -1,13 +1,12 @@
-/* The plan of a layer: which segments of the activated experts the device computes from what is there, which it waits for, which
- * the CPU executor computes; from measured costs, by an assigner of lib/sched. One thread, the engine's. */
-#ifndef MOED_WORKER_LAYER_PLAN_H
-#define MOED_WORKER_LAYER_PLAN_H
+/* What experts cost, for the plan of a layer: the costs measured at start, corrected by what layers really took. One
+ * thread, the engine's. */
+#ifndef MOED_WORKER_LAYER_COSTS_H
+#define MOED_WORKER_LAYER_COSTS_H
 
 #include "sched/assign.h"
 
 #include <stdbool.h>
 
-/* What an expert's segment costs, corrected by what layers really took. */
 struct layer_costs {
     struct sched_costs now;
     /* corrections of the first figures, moving averages of real / predicted */

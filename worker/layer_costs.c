@@ -1,5 +1,5 @@
-/* Costs of a layer's experts; see layer_plan.h. */
-#include "layer_plan.h"
+/* Corrected costs; see layer_costs.h. */
+#include "layer_costs.h"
 
 #define WEIGHT   0.02 /* of one layer in the moving averages */
 #define LEAST    0.05
