@@ -54,7 +54,8 @@ SECTION_CHARS = 9000  # a long document is cut near paragraphs at this size
 def fetch(work):
     """Downloads and unpacks what is not there yet."""
     debs, root = work / "debs", work / "root"
-    debs.mkdir(parents=True, exist_ok=True)
+    for folder in (debs, root):
+        folder.mkdir(parents=True, exist_ok=True)
     packages = TOOLS + [p for _, sources in TOPICS.values() for p, _ in sources]
     for package in packages:
         if (root / package).is_dir():
