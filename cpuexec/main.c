@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "daemon/daemon.h"
+#include "device/device.h"
 #include "ipc/lease.h"
 #include "kernels/kernels.h"
 
@@ -13,7 +14,7 @@ struct cpuexec {
     /* options */
     uint64_t threads, spin_us;
     bool pin, reproducible;
-    const char *kernels;
+    const char *device, *kernels;
     /* what it owns */
     struct memory_client memory;
     struct pool *pool;
@@ -61,13 +62,25 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     health->experts_total = counter_read(c->counters.experts);
 }
 
+/* Threads of the device's computing are not ours. The kernel places both where cores are shared out. */
+static enum error_code make_pool(struct cpuexec *c, struct error *e)
+{
+    struct device_spec device;
+    enum error_code code = device_parse(c->device, &device, e);
+    if (code)
+        return code;
+    unsigned cores = pool_usable_cores(), taken = device_cores(&device, cores);
+    unsigned threads = c->threads ? (unsigned)c->threads : cores > taken ? cores - taken : 1;
+    return pool_new("cpuexec", threads, c->pin && !taken, (unsigned)c->spin_us, &c->pool, e);
+}
+
 static enum error_code start(struct cpuexec *c, struct error *e)
 {
     if (!kernels_select(c->kernels))
         return error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", c->kernels);
     enum error_code code = memory_client_attach(c->daemon.run, "cpuexec", 10000, &c->memory, e);
     if (!code)
-        code = pool_new("cpuexec", (unsigned)c->threads, c->pin, (unsigned)c->spin_us, &c->pool, e);
+        code = make_pool(c, e);
     if (!code)
         code = watch_new("cpuexec/memd", &c->watch, e);
     if (!code)
@@ -81,9 +94,13 @@ static enum error_code start(struct cpuexec *c, struct error *e)
 
 int main(int argc, char **argv)
 {
-    static struct cpuexec c = {.pin = true, .spin_us = 20, .kernels = "auto"};
+    static struct cpuexec c = {
+        .device = "host", .pin = true, .spin_us = 20, .kernels = "auto"};
     const struct option_spec options[] = {
-        {"threads", OPTION_UINT, &c.threads, 0, 1024, "N", "compute threads; 0: one a core"},
+        {"device", OPTION_STRING, &c.device, 0, 0, "D",
+         "the worker's: an emulated one computes on half of the cores"},
+        {"threads", OPTION_UINT, &c.threads, 0, 1024, "N",
+         "compute threads; 0: one a core that the device leaves"},
         {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores"},
         {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US", "spin so long before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,

@@ -42,6 +42,7 @@ static void build_arguments(struct supervisor *s)
     add_argument(&p[MEMD], "--model", s->model);
     if (o->device) {
         add_argument(&p[MEMD], "--device", o->device);
+        add_argument(&p[CPUEXEC], "--device", o->device);
         add_argument(&p[WORKER], "--device", o->device);
     }
     if (o->policy)

@@ -50,11 +50,15 @@ static void run_job(struct cache *c, const struct cache_job *job)
     const struct pool_slabs *s = cache_slabs(c, job->layer);
     const uint8_t *from =
         c->map.base + s->offset + job->expert * s->slab_bytes + job->segment * s->segment_bytes;
+    struct residency_header *shown = c->residency.base;
     cache_begin_copy(c, job);
     pthread_mutex_unlock(&c->lock);
     uint64_t start = clock_ns();
+    atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
     device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, from,
                      s->segment_bytes);
+    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
     if (c->counters.copy_seconds)
         histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
     pthread_mutex_lock(&c->lock);

@@ -1,6 +1,8 @@
 /* The worker's side of the expert cache; see device_cache.h. */
 #include "device_cache.h"
 
+#include "base/clock.h"
+
 #include "ipc/cache_channel.h"
 #include "ipc/lease.h"
 
@@ -12,6 +14,7 @@ struct device_cache {
     const struct memory_client *memory;
     struct shm region;
     struct cache_channel channel;
+    bool holds_all;
 };
 
 static enum error_code offer(struct device_cache *c, struct error *e)
@@ -29,6 +32,16 @@ static enum error_code offer(struct device_cache *c, struct error *e)
     return code;
 }
 
+static bool holds_all(const struct memory_client *memory)
+{
+    uint64_t segments = 0;
+    for (uint32_t layer = 0; layer < memory->map.params.n_layers; layer++) {
+        const struct pool_slabs *s = &memory->map.slabs[layer];
+        segments += (uint64_t)s->n_experts * s->n_segments;
+    }
+    return memory->residency.header->n_slots >= segments;
+}
+
 enum error_code device_cache_new(const struct memory_client *memory, struct device_cache **out,
                                  struct error *e)
 {
@@ -36,6 +49,7 @@ enum error_code device_cache_new(const struct memory_client *memory, struct devi
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the cache channel");
     c->memory = memory;
+    c->holds_all = holds_all(memory);
     c->region.fd = -1;
     enum error_code code = shm_create("moed-cache", cache_channel_bytes(), &c->region, e);
     if (!code) {
@@ -88,6 +102,24 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
         residency_slot(&c->memory->residency, layer, expert, segment),
         memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
     return (const uint8_t *)c->memory->arena.base + slot * h->slot_bytes;
+}
+
+bool device_cache_holds_all(const struct device_cache *c)
+{
+    return c->holds_all;
+}
+
+uint64_t device_cache_copies(const struct device_cache *c)
+{
+    return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_relaxed);
+}
+
+double device_cache_copying_s(const struct device_cache *c)
+{
+    const struct residency_header *h = c->memory->residency.header;
+    uint64_t began = atomic_load_explicit(&h->copy_began_ns, memory_order_relaxed),
+             now = clock_ns();
+    return now > began ? (double)(now - began) * 1e-9 : 0;
 }
 
 static bool mention(struct device_cache *c, uint32_t kind, uint64_t step, uint32_t layer,

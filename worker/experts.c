@@ -106,8 +106,8 @@ static void publish_corrections(struct experts *x)
 {
     atomic_store_explicit(&x->device_correction, x->costs.device, memory_order_relaxed);
     atomic_store_explicit(&x->cpu_correction, x->costs.cpu, memory_order_relaxed);
-    atomic_store_explicit(&x->cpu_contended_correction, x->costs.cpu_contended,
-                          memory_order_relaxed);
+    atomic_store_explicit(&x->slowdown_correction, x->costs.slowdown, memory_order_relaxed);
+    atomic_store_explicit(&x->link_correction, x->costs.link, memory_order_relaxed);
 }
 
 enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
@@ -147,7 +147,8 @@ struct experts_corrections experts_corrections(const struct experts *x)
     return (struct experts_corrections){
         atomic_load_explicit(&x->device_correction, memory_order_relaxed),
         atomic_load_explicit(&x->cpu_correction, memory_order_relaxed),
-        atomic_load_explicit(&x->cpu_contended_correction, memory_order_relaxed)};
+        atomic_load_explicit(&x->slowdown_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->link_correction, memory_order_relaxed)};
 }
 
 /* The CPU's parts, to the executor. */
@@ -207,9 +208,10 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     x->values = values;
     experts_gather(x, selected);
     x->channel = expert_link_channel(x->link);
-    if (x->cache)
+    if (x->cache) {
+        x->copies = device_cache_copies(x->cache);
         experts_plan(x, selected);
-    else
+    } else
         for (uint32_t i = 0; i < x->n_activated; i++)
             x->activated[i].cpu = x->memory->map.slabs[layer].n_segments;
     if (x->channel && !send_job(x))
@@ -279,18 +281,15 @@ static void take_cpu_rows(struct experts *x)
 static void correct_cpu_costs(struct experts *x, const struct expert_completion *done)
 {
     const struct sched_costs *now = &x->costs.now;
-    double alone_s = x->calibration.cpu_call_s, contended_s = alone_s;
-    bool contended = false;
+    double alone_s = x->calibration.cpu_call_s;
+    bool copying = x->copies % 2 || device_cache_copies(x->cache) != x->copies;
     uint64_t segments = 0;
     for (uint32_t i = 0; i < x->n_activated; i++) {
         const struct activated *a = &x->activated[i];
         alone_s += a->cpu * sched_cpu_s(now, a->n_rows);
-        contended_s += a->cpu * sched_cpu_contended_s(now, a->n_rows);
-        contended |= a->load > 0;
         segments += a->cpu;
     }
-    layer_costs_cpu(&x->costs, contended ? contended_s : alone_s, (double)done->compute_ns * 1e-9,
-                    contended);
+    layer_costs_cpu(&x->costs, alone_s, (double)done->compute_ns * 1e-9, copying);
     counter_add(x->counters.on_cpu, segments);
     counter_add(x->counters.cpu_ns, done->compute_ns);
 }

@@ -19,7 +19,7 @@ struct experts_counters {
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns;
-    struct counter *guesses, *guesses_right;
+    struct counter *guesses, *guesses_right, *declined;
     struct histogram *plan_seconds;
     struct counter *device_ns, *cpu_ns; /* computing on either side */
     /* Layers whose time was predicted: what they took, the prediction, and by how much it was wrong. */
@@ -52,7 +52,7 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
 const struct calibration *experts_calibration(const struct experts *x);
 /* By how much layers have corrected the calibration since: real by measured, moving averages. Any thread. */
 struct experts_corrections {
-    double device, cpu, cpu_contended;
+    double device, cpu, slowdown, link;
 };
 struct experts_corrections experts_corrections(const struct experts *x);
 

@@ -75,16 +75,27 @@ static void compute_resident(struct experts *x, const struct activations *in)
     counter_add(x->counters.resident, segments);
 }
 
+/* What was waited for says how long a load takes; what was there already, only that it is no longer than that. */
+static void correct_load_costs(struct experts *x, const struct activated *a, bool waited)
+{
+    double came_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
+    if (waited || came_s < a->due_s)
+        layer_costs_link(&x->costs, x->copying_s + a->due_s, x->copying_s + came_s);
+}
+
 /* An expert whose missing segments were asked for: computed as they arrive. */
 static void compute_load(struct experts *x, uint32_t at, const struct activations *in)
 {
     const struct activated *a = &x->activated[at];
     uint32_t done = a->device, target = a->device + a->load;
     uint64_t since = clock_ns();
+    bool waited = false;
     while (done < target) {
         device_cache_enter(x->cache, x->step, x->layer);
         uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
         there = there < target ? there : target;
+        if (there == target)
+            correct_load_costs(x, a, waited);
         if (there > done) {
             x->tasks[0] = experts_task(x, a, done, there - done);
             x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
@@ -102,10 +113,11 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
             counter_add(x->counters.loads_taken_back, target - done);
             break;
         }
-        uint64_t waited = clock_ns();
+        waited = true;
+        uint64_t before = clock_ns();
         device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
                           LOAD_STALL_MS / 4);
-        counter_add(x->counters.load_wait_ns, clock_ns() - waited);
+        counter_add(x->counters.load_wait_ns, clock_ns() - before);
     }
     device_cache_consumed(x->cache);
 }

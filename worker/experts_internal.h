@@ -18,6 +18,7 @@ struct activated {
     uint32_t first_row, n_rows; /* of indices and rows */
     uint32_t device, load, cpu; /* segments, in this order */
     uint32_t first_out;         /* of the CPU's rows, in the channel */
+    double due_s;               /* since the layer began: when its loads should be there */
 };
 
 struct experts {
@@ -32,8 +33,8 @@ struct experts {
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
-    _Atomic double device_correction, cpu_correction,
-        cpu_contended_correction; /* for others to read */
+    _Atomic double device_correction, cpu_correction, slowdown_correction,
+        link_correction; /* for others to read */
     uint64_t step;
     uint64_t *last_use; /* [n_layers][n_experts]: step */
     struct prediction *prediction;
@@ -46,7 +47,9 @@ struct experts {
     uint32_t layer, n_tokens, n_activated, n_cpu;
     const float *values;
     uint64_t begun_ns;
+    uint64_t copies;             /* to the device, when it began: device_cache_copies */
     double predicted_s;          /* of this layer */
+    double copying_s;            /* for so long a copy was under way already */
     struct activated *activated; /* [n_experts] */
     struct sched_expert *plan;   /* [n_experts] */
     struct expert_task *tasks;   /* [n_experts] */

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#define EXPLORE_STEPS 32
+
 void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
 {
     atomic_store(&x->assigner, (int)assigner);
@@ -15,16 +17,41 @@ void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool 
 
 bool experts_predict(const struct experts *x, uint32_t n_tokens)
 {
-    return x->cache && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
+    return x->cache && !device_cache_holds_all(x->cache) && n_tokens <= PREDICT_MAX_TOKENS &&
+           atomic_load(&x->predict);
+}
+
+static struct sched_costs current_costs(const struct experts *x)
+{
+    struct sched_costs costs = x->costs.now;
+    if (!x->channel)
+        costs.cpu_s = costs.cpu_contended_s = INFINITY;
+    return costs;
+}
+
+/* moed's currency: a guess is worth what copying it ahead saves. One step in EXPLORE_STEPS copies nothing ahead and one
+ * copies all that is guessed, so that it stays known how much copies slow the CPU down. The papers' policies copy all
+ * that they predict. */
+static bool worth_copying(struct experts *x, const struct sched_costs *costs, double p)
+{
+    uint64_t turn = x->step % EXPLORE_STEPS;
+    if (atomic_load(&x->assigner) != ASSIGN_BALANCE || turn == EXPLORE_STEPS / 2)
+        return true;
+    if (turn && sched_prefetch_gain(costs, p) > 0)
+        return true;
+    counter_add(x->counters.declined, 1);
+    return false;
 }
 
 void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
 {
     uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0;
+    struct sched_costs costs = current_costs(x);
     prediction_make(x->prediction, layer, guessed, x->n_tokens);
     for (uint32_t expert = 0; expert < x->n_experts; expert++) {
         double p = prediction_of(x->prediction, expert);
-        if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments)
+        if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments &&
+            worth_copying(x, &costs, p))
             x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
     }
     if (!n)
@@ -65,10 +92,9 @@ void experts_gather(struct experts *x, const uint32_t *selected)
     }
 }
 
-/* What the device has goes into the plan. True: something of it is in flight. */
-static bool read_residency(struct experts *x)
+/* What the device has goes into the plan. */
+static void read_residency(struct experts *x)
 {
-    bool in_flight = false;
     uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
     for (uint32_t i = 0; i < x->n_activated; i++) {
         uint32_t expert = x->activated[i].expert;
@@ -79,9 +105,27 @@ static bool read_residency(struct experts *x)
                                            .in_flight = there.in_flight,
                                            .last_use = last_use[expert]};
         last_use[expert] = x->step;
-        in_flight |= there.in_flight > 0;
     }
-    return in_flight;
+}
+
+/* When what is to be loaded should be there: one segment after the other, in the order in which it is asked for. */
+static void expect_loads(struct experts *x, const struct sched_costs *costs,
+                         const struct sched_layer *layer)
+{
+    double due_s = layer->link_busy_s;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        uint32_t in_flight = x->plan[i].in_flight, load = x->activated[i].load;
+        due_s += (load > in_flight ? load - in_flight : 0) * costs->load_contended_s;
+        x->activated[i].due_s = due_s;
+    }
+}
+
+/* The rest of the copy under way. */
+static double link_busy_s(struct experts *x, const struct sched_costs *costs)
+{
+    x->copying_s = x->copies % 2 ? device_cache_copying_s(x->cache) : 0;
+    double rest_s = x->copies % 2 ? costs->load_s - x->copying_s : 0;
+    return x->calibration.link_latency_s + (rest_s > 0 ? rest_s : 0);
 }
 
 /* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
@@ -127,7 +171,7 @@ void experts_plan(struct experts *x, const uint32_t *selected)
     check_prediction(x, selected);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
-    struct sched_costs costs = x->costs.now;
+    struct sched_costs costs = current_costs(x);
     struct sched_layer layer = {
         .n_segments = n_segments,
         .spare_slots = spare_slots(x),
@@ -135,13 +179,10 @@ void experts_plan(struct experts *x, const uint32_t *selected)
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
         /* before anything is computed or has come: to the executor and back, to memd and back */
         .cpu_busy_s = x->calibration.job_overhead_s + x->calibration.cpu_call_s,
-        .link_busy_s = x->calibration.link_latency_s,
+        .link_busy_s = link_busy_s(x, &costs),
     };
-    if (!x->channel)
-        costs.cpu_s = costs.cpu_contended_s = INFINITY;
     device_cache_enter(x->cache, x->step, x->layer);
-    if (read_residency(x)) /* it is half way, on average */
-        layer.link_busy_s += costs.load_s / 2;
+    read_residency(x);
     x->predicted_s = sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
                                   x->plan, x->n_activated);
     for (uint32_t i = 0; i < x->n_activated; i++) {
@@ -152,5 +193,6 @@ void experts_plan(struct experts *x, const uint32_t *selected)
         a->cpu = n_segments - a->device - a->load;
     }
     ask_memd(x);
+    expect_loads(x, &costs, &layer);
     histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
 }

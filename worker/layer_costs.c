@@ -1,43 +1,81 @@
 /* Corrected costs; see layer_costs.h. */
 #include "layer_costs.h"
 
-#define WEIGHT   0.02 /* of one layer in the moving averages */
-#define LEAST    0.05
-#define MOST     20.0
-#define OFF_MOST 2.0 /* a layer's weight in the average, at most */
+#define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
+#define CPU_WEIGHT   (1.0 / 2048) /* in the CPU's: both of its means need layers */
+#define PRIOR_WEIGHT 16           /* layers that the calibrated slow-down counts as */
+#define LEAST        0.05
+#define MOST         20.0
+#define OFF_MOST     2.0 /* one that was interrupted says little about the others */
+
+static double clamp(double value, double least, double most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+static double first_slowdown(const struct layer_costs *c)
+{
+    double alone_s = sched_cpu_s(&c->first, 1);
+    return alone_s > 0 ? clamp(sched_cpu_contended_s(&c->first, 1) / alone_s, 1, MOST) : 1;
+}
 
 void layer_costs_init(struct layer_costs *c, const struct sched_costs *first)
 {
-    *c = (struct layer_costs){.now = *first, .device = 1, .cpu = 1, .cpu_contended = 1};
+    *c = (struct layer_costs){
+        .now = *first, .first = *first, .device = 1, .cpu = 1, .slowdown = 1, .link = 1};
 }
 
-/* Moves `correction` towards real / predicted and scales the two costs by how much it moved. */
-static void correct(double *correction, double *segment_s, double *token_s, double predicted_s,
-                    double took_s)
+/* A moving average of real / predicted; false: nothing to be learnt. */
+static bool correct(double *correction, double predicted_s, double took_s)
 {
     if (!(predicted_s > 0) || !(took_s > 0))
+        return false;
+    double off = clamp(took_s / predicted_s, 1 / OFF_MOST, OFF_MOST);
+    *correction = clamp(*correction * (1 + LAYER_WEIGHT * (off - 1)), LEAST, MOST);
+    return true;
+}
+
+void layer_costs_link(struct layer_costs *c, double predicted_s, double took_s)
+{
+    if (!correct(&c->link, predicted_s, took_s))
         return;
-    double before = *correction, off = took_s / predicted_s;
-    /* One that was interrupted says little about the others. */
-    off = off < 1 / OFF_MOST ? 1 / OFF_MOST : off > OFF_MOST ? OFF_MOST : off;
-    double ratio = off * before;
-    double after = before + WEIGHT * (ratio - before);
-    after = after < LEAST ? LEAST : after > MOST ? MOST : after;
-    *segment_s *= after / before;
-    *token_s *= after / before;
-    *correction = after;
+    c->now.load_s = c->first.load_s * c->link;
+    c->now.load_contended_s = c->first.load_contended_s * c->link;
 }
 
 void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s)
 {
-    correct(&c->device, &c->now.device_s, &c->now.device_token_s, predicted_s, took_s);
+    if (!correct(&c->device, predicted_s, took_s))
+        return;
+    c->now.device_s = c->first.device_s * c->device;
+    c->now.device_token_s = c->first.device_token_s * c->device;
 }
 
-void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool contended)
+void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool copying)
 {
-    if (contended)
-        correct(&c->cpu_contended, &c->now.cpu_contended_s, &c->now.cpu_contended_token_s,
-                predicted_s, took_s);
-    else
-        correct(&c->cpu, &c->now.cpu_s, &c->now.cpu_token_s, predicted_s, took_s);
+    if (!(predicted_s > 0) || !(took_s > 0))
+        return;
+    double prior = first_slowdown(c), slower = prior * c->slowdown;
+    double expected = copying ? slower : 1;
+    double off = expected * clamp(took_s / predicted_s / expected, 1 / OFF_MOST, OFF_MOST);
+    for (int i = 0; i < 2; i++) {
+        c->weight[i] *= 1 - CPU_WEIGHT;
+        c->sum[i] *= 1 - CPU_WEIGHT;
+    }
+    c->weight[copying] += 1;
+    c->sum[copying] += c->cpu * off;
+
+    double layers = c->weight[0] < c->weight[1] ? c->weight[0] : c->weight[1];
+    slower = prior;
+    if (layers > 0)
+        slower = (PRIOR_WEIGHT * prior +
+                  layers * (c->sum[1] / c->weight[1]) / (c->sum[0] / c->weight[0])) /
+                 (PRIOR_WEIGHT + layers);
+    slower = clamp(slower, 1, MOST); /* a copy makes nothing quicker */
+    c->slowdown = slower / prior;
+    c->cpu = clamp((c->sum[0] + c->sum[1] / slower) / (c->weight[0] + c->weight[1]), LEAST, MOST);
+    c->now.cpu_s = c->first.cpu_s * c->cpu;
+    c->now.cpu_token_s = c->first.cpu_token_s * c->cpu;
+    c->now.cpu_contended_s = c->now.cpu_s * slower;
+    c->now.cpu_contended_token_s = c->now.cpu_token_s * slower;
 }

@@ -1,5 +1,10 @@
 /* What experts cost, for the plan of a layer: the costs measured at start, corrected by what layers really took. One
- * thread, the engine's. */
+ * thread, the engine's.
+ *
+ * How much a copy over the link slows the CPU down decides what is worth copying, and a machine's pace drifts by more than
+ * that: so both means, of layers with a copy under way and of those without, are of the same last layers, and what they
+ * differ by starts from what the calibration measured.
+ */
 #ifndef MOED_WORKER_LAYER_COSTS_H
 #define MOED_WORKER_LAYER_COSTS_H
 
@@ -9,15 +14,21 @@
 
 struct layer_costs {
     struct sched_costs now;
-    /* corrections of the first figures, moving averages of real / predicted */
-    double device, cpu, cpu_contended;
+    /* Corrections of the first figures, moving averages of real / predicted: segments on the device, on the CPU, and
+     * how many times longer the CPU takes beside a copy, loads. */
+    double device, cpu, slowdown, link;
+
+    struct sched_costs first;
+    double weight[2],
+        sum[2]; /* of the CPU's real / first figure, without and with a copy; decaying */
 };
 
 /* first: as measured at start. */
 void layer_costs_init(struct layer_costs *c, const struct sched_costs *first);
-/* What a side was predicted, by the costs of now, and took for a layer; ignored where either is 0. contended: the link copied
- * meanwhile, and the prediction is by the contended costs. */
+/* What a side took for a layer, and what it was predicted: device and link by the costs of now, the CPU by its costs of now
+ * without a copy. copying: one was under way meanwhile. Ignored where either is 0. */
 void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s);
-void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool contended);
+void layer_costs_link(struct layer_costs *c, double predicted_s, double took_s);
+void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool copying);
 
 #endif

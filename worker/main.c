@@ -97,6 +97,14 @@ static uint32_t batch_tokens(const struct worker *w)
     return w->parallel > PREFILL_TOKENS ? (uint32_t)w->parallel : PREFILL_TOKENS;
 }
 
+/* See device_cores: cpuexec has the others. */
+static enum error_code make_pool(struct worker *w, struct error *e)
+{
+    unsigned own = device_cores(&w->device_spec, pool_usable_cores());
+    unsigned threads = w->threads ? (unsigned)w->threads : own;
+    return pool_new("worker", threads, w->pin && !own, (unsigned)w->spin_us, &w->pool, e);
+}
+
 static enum error_code make_compute(struct worker *w, struct error *e)
 {
     const struct model_params *p = &w->memory.map.params;
@@ -106,7 +114,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                  .max_width = p->d_expert};
     enum error_code code = weights_bind(&w->memory.map, &w->weights, e);
     if (!code)
-        code = pool_new("worker", (unsigned)w->threads, w->pin, (unsigned)w->spin_us, &w->pool, e);
+        code = make_pool(w, e);
     if (!code)
         code = exec_new(w->pool, &limits, !w->reproducible, &w->exec, e);
     if (!code)
@@ -128,6 +136,9 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
                                  "Experts predicted for the next layer, checked.");
     k->guesses_right =
         metrics_counter(m, "moed_worker_predictions_right_total", NULL, 1, "Of those, activated.");
+    k->declined =
+        metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
+                        "Predicted experts whose copy would have cost more than it saves.");
     static const double plan_bounds[] = {2e-6,   5e-6,   10e-6, 20e-6, 50e-6, 100e-6,
                                          200e-6, 500e-6, 1e-3,  2e-3,  5e-3,  10e-3};
     k->plan_seconds =
@@ -147,9 +158,14 @@ static double read_cpu_correction(void *arg)
     return experts_corrections(((struct worker *)arg)->experts).cpu;
 }
 
-static double read_contended_correction(void *arg)
+static double read_slowdown_correction(void *arg)
 {
-    return experts_corrections(((struct worker *)arg)->experts).cpu_contended;
+    return experts_corrections(((struct worker *)arg)->experts).slowdown;
+}
+
+static double read_link_correction(void *arg)
+{
+    return experts_corrections(((struct worker *)arg)->experts).link;
 }
 
 static void register_cost_metrics(struct worker *w, struct experts_counters *k)
@@ -171,7 +187,9 @@ static void register_cost_metrics(struct worker *w, struct experts_counters *k)
     const char *help = "Real by calibrated cost of a segment, a moving average over layers.";
     metrics_gauge_function(m, name, "side=\"device\"", read_device_correction, w, help);
     metrics_gauge_function(m, name, "side=\"cpu\"", read_cpu_correction, w, help);
-    metrics_gauge_function(m, name, "side=\"cpu-contended\"", read_contended_correction, w, help);
+    metrics_gauge_function(m, name, "side=\"cpu-beside-copies\"", read_slowdown_correction, w,
+                           help);
+    metrics_gauge_function(m, name, "side=\"link\"", read_link_correction, w, help);
 }
 
 /* For the shares of the last seconds. */
@@ -337,7 +355,8 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
             policy.calibration = w->calibration.data;
         policy.device_correction = now.device;
         policy.cpu_correction = now.cpu;
-        policy.cpu_contended_correction = now.cpu_contended;
+        policy.slowdown_correction = now.slowdown;
+        policy.link_correction = now.link;
     }
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;

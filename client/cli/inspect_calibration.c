@@ -20,7 +20,7 @@
 
 /* What layers corrected it by since; only a running worker knows. */
 struct corrections {
-    double device, cpu, cpu_contended;
+    double device, cpu, slowdown, link;
 };
 
 struct output {
@@ -63,18 +63,21 @@ static void print_line(const char *name, const struct calibration_side *side, do
 static void print_link(const struct calibration *c, const struct corrections *now)
 {
     if (c->link_segment_s > 0)
-        printf("link      %.4f ms a segment, %.2f GB/s; %.3f ms until a load begins\n",
+        printf("link      %.4f ms a segment, %.2f GB/s; %.3f ms until a load begins",
                c->link_segment_s * 1e3, (double)c->segment_bytes * 1e-9 / c->link_segment_s,
                c->link_latency_s * 1e3);
     else
         printf("link      not measured: everything was on the device; the device's own figures are "
-               "used\n");
+               "used");
+    if (now)
+        printf("; loads since took %.2f times that", now->link);
+    printf("\n");
     if (c->cpu_slowdown > 0) {
         printf("both      the CPU takes %.2f times as long while the link copies, the link %.2f "
                "times",
                c->cpu_slowdown, c->link_slowdown);
         if (now)
-            printf("; layers since: the CPU %.2f times that", now->cpu_contended);
+            printf("; layers since: the CPU %.2f times that", now->slowdown);
         printf("\n");
     }
 }
@@ -139,9 +142,9 @@ static void print_json(const struct calibration *c, const struct corrections *no
                   c->cpu_call_s);
     if (now)
         strbuf_printf(&b,
-                      "\"corrections\": {\"device\": %.4f, \"cpu\": %.4f, \"cpu_contended\": "
-                      "%.4f}, ",
-                      now->device, now->cpu, now->cpu_contended);
+                      "\"corrections\": {\"device\": %.4f, \"cpu\": %.4f, \"cpu_slowdown\": "
+                      "%.4f, \"link\": %.4f}, ",
+                      now->device, now->cpu, now->slowdown, now->link);
     strbuf_printf(&b, "\"job_overhead_s\": %.9g}", c->job_overhead_s);
     printf("%s", b.failed ? "null" : b.data);
     strbuf_fini(&b);
@@ -177,7 +180,8 @@ static int of_deployment(struct output *out, const char *run)
         return CLI_FAILURE;
     }
     const Moed__V1__PolicyReply *p = reply->policy;
-    struct corrections now = {p->device_correction, p->cpu_correction, p->cpu_contended_correction};
+    struct corrections now = {p->device_correction, p->cpu_correction, p->slowdown_correction,
+                              p->link_correction};
     struct calibration c;
     if (!p->has_cache)
         code = error_set(&e, ERROR_UNSUPPORTED,

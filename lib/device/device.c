@@ -170,6 +170,13 @@ uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes)
     return bytes < 0x1p63 ? (uint64_t)llround(bytes) : UINT64_MAX;
 }
 
+unsigned device_cores(const struct device_spec *s, unsigned cores)
+{
+    if (s->kind != DEVICE_EMU)
+        return 0;
+    return cores > 1 ? cores / 2 : 1;
+}
+
 void device_poison(void *memory, size_t bytes)
 {
     memset(memory, 0xff, bytes);

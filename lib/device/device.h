@@ -37,6 +37,10 @@ enum error_code device_parse(const char *text, struct device_spec *out, struct e
 /* The bytes of the arena for a model with so many bytes of routed experts. 0: the device has no memory of its own. */
 uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes);
 
+/* Of so many cores, those that do the device's computing. An emulated one has half of them, at least one: the worker runs on
+ * these and the CPU executor on the rest, so that device and CPU work side by side as on a machine that has a real one. */
+unsigned device_cores(const struct device_spec *s, unsigned cores);
+
 /* What device memory holds before it is filled and after it is given up: every quantised or float type reads it as
  * NaN (scales 0xffff), so a wrong residency bit breaks the result. */
 void device_poison(void *memory, size_t bytes);

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 2u
+#define RESIDENCY_LAYOUT_VERSION 3u
 
 struct residency_header {
     uint64_t magic;
@@ -33,8 +33,13 @@ struct residency_header {
     uint64_t n_slots;
     uint64_t n_spare; /* of them, kept free for loads: so many segments can be loaded without waiting */
     uint8_t pad[8];
+    /* Copies to the device: bumped when one begins and when it ends, so odd while one is under way; and when the last one
+     * began (clock_ns). */
+    _Alignas(64) _Atomic uint64_t copies;
+    _Atomic uint64_t copy_began_ns;
+    uint8_t pad2[48];
 };
-_Static_assert(sizeof(struct residency_header) == 64, "shared layout");
+_Static_assert(sizeof(struct residency_header) == 128, "shared layout");
 
 struct residency_table {
     const struct residency_header *header;

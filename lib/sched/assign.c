@@ -3,6 +3,7 @@
 #include "sched/assign_internal.h"
 
 #include <math.h>
+#include <stddef.h>
 
 void assign_to_device(const struct sched_layer *l, struct sched_expert *e)
 {
@@ -145,7 +146,8 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
         [ASSIGN_QSTAR] = assign_qstar,         [ASSIGN_GREEDY] = assign_greedy,
         [ASSIGN_LAYERWISE] = assign_layerwise, [ASSIGN_BALANCE] = assign_balance,
     };
-    struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS};
+    struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,
+                           NULL};
     bool has_cpu = isfinite(costs->cpu_s) && isfinite(costs->cpu_contended_s);
     (has_cpu ? assigners[kind] : assign_load_all)(&a);
     struct assign_work work = {0};

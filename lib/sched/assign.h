@@ -9,6 +9,7 @@
 #ifndef MOED_SCHED_ASSIGN_H
 #define MOED_SCHED_ASSIGN_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,17 @@ static inline double sched_cpu_contended_s(const struct sched_costs *c, uint32_t
 static inline double sched_device_s(const struct sched_costs *c, uint32_t workload)
 {
     return c->device_s + workload * c->device_token_s;
+}
+
+/* Seconds that copying a segment ahead of its layer is expected to save: what computing it there would take off the CPU, if it
+ * is activated (probability p), less what the CPU loses to the copy meanwhile, if it computes all the while. Where there is
+ * no CPU (cpu_s infinite) it saves the wait for the load. */
+static inline double sched_prefetch_gain(const struct sched_costs *c, double p)
+{
+    double cpu_s = sched_cpu_s(c, 1), contended_s = sched_cpu_contended_s(c, 1);
+    if (isinf(cpu_s))
+        return p * c->load_s;
+    return p * cpu_s - (contended_s > cpu_s ? c->load_s * (1 - cpu_s / contended_s) : 0);
 }
 
 enum sched_assigner {

@@ -18,13 +18,13 @@
 /* A way to move segments of an expert, the `units` that can be moved of it, from one side to the
  * other. */
 struct direction {
-    uint32_t (*units)(const struct sched_layer *l, const struct sched_expert *e);
+    uint32_t (*units)(const struct assignment *a, const struct sched_expert *e);
     void (*move)(const struct sched_layer *l, struct sched_expert *e, uint32_t units);
 };
 
-static uint32_t loadable(const struct sched_layer *l, const struct sched_expert *e)
+static uint32_t loadable(const struct assignment *a, const struct sched_expert *e)
 {
-    return assign_missing(l, e);
+    return e == a->not_awaited ? 0 : assign_missing(a->layer, e);
 }
 
 /* From the plan of assign_to_cpu(). */
@@ -38,8 +38,9 @@ static void load(const struct sched_layer *l, struct sched_expert *e, uint32_t u
 
 /* What is computed by the CPU must stand after all that is on the device: not before a segment that
  * is being loaded. */
-static uint32_t removable(const struct sched_layer *l, const struct sched_expert *e)
+static uint32_t removable(const struct assignment *a, const struct sched_expert *e)
 {
+    (void)a;
     return e->load ? 0 : e->device;
 }
 
@@ -59,22 +60,30 @@ struct queue {
     uint32_t n, limit;
 };
 
+/* Takes out what assign_add has put in, but for last_loaded_s. */
+static void assign_subtract(const struct assignment *a, const struct sched_expert *e,
+                            struct assign_work *w)
+{
+    struct assign_work minus = {0};
+    assign_add(a, e, &minus);
+    w->cpu_s -= minus.cpu_s;
+    w->cpu_contended_s -= minus.cpu_contended_s;
+    w->resident_s -= minus.resident_s;
+    w->in_flight_s -= minus.in_flight_s;
+    w->loaded_s -= minus.loaded_s;
+    w->loads -= minus.loads;
+    w->cpu_segments -= minus.cpu_segments;
+}
+
 /* The work when so many units of e are moved. */
 static struct assign_work work_moved(const struct queue *q, const struct assign_work *w,
                                      const struct sched_expert *e, uint32_t units)
 {
     struct sched_expert moved = *e;
-    struct assign_work minus = {0}, sum = *w;
+    struct assign_work sum = *w;
     q->direction->move(q->a->layer, &moved, units);
-    assign_add(q->a, e, &minus);
     assign_add(q->a, &moved, &sum);
-    sum.cpu_s -= minus.cpu_s;
-    sum.cpu_contended_s -= minus.cpu_contended_s;
-    sum.resident_s -= minus.resident_s;
-    sum.in_flight_s -= minus.in_flight_s;
-    sum.loaded_s -= minus.loaded_s;
-    sum.loads -= minus.loads;
-    sum.cpu_segments -= minus.cpu_segments;
+    assign_subtract(q->a, e, &sum);
     return sum;
 }
 
@@ -86,7 +95,7 @@ static uint32_t best_units(const struct queue *q, struct assign_work *w)
     uint32_t moved = 0, best_moved = 0, best_expert = 0, moved_before = 0;
     for (uint32_t i = 0; i < q->n && moved < q->limit; i++) {
         const struct sched_expert *e = &q->a->experts[q->ranks[i].index];
-        uint32_t units = q->direction->units(q->a->layer, e);
+        uint32_t units = q->direction->units(q->a, e);
         if (units > q->limit - moved) {
             if (q->a->layer->whole)
                 break;
@@ -112,7 +121,7 @@ static uint32_t best_units(const struct queue *q, struct assign_work *w)
     moved = moved_before;
     for (uint32_t i = best_expert; i < q->n && i < best_expert + 2; i++) {
         const struct sched_expert *e = &q->a->experts[q->ranks[i].index];
-        uint32_t units = q->direction->units(q->a->layer, e);
+        uint32_t units = q->direction->units(q->a, e);
         struct assign_work next = so_far;
         for (uint32_t k = 1; k <= units && moved + k <= q->limit; k++) {
             next = work_moved(q, &so_far, e, k);
@@ -133,7 +142,7 @@ static void move_units(const struct queue *q, uint32_t left)
 {
     for (uint32_t i = 0; i < q->n && left; i++) {
         struct sched_expert *e = &q->a->experts[q->ranks[i].index];
-        uint32_t units = q->direction->units(q->a->layer, e);
+        uint32_t units = q->direction->units(q->a, e);
         if (units > left)
             units = left;
         q->direction->move(q->a->layer, e, units);
@@ -150,7 +159,7 @@ static void load_best(const struct assignment *a, struct assign_work *w)
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];
         uint32_t missing = assign_missing(a->layer, e), open = assign_open(a->layer, e);
-        if (!missing)
+        if (!missing || e == a->not_awaited)
             continue;
         double saved_s = open * sched_cpu_contended_s(a->costs, e->workload);
         double load_s = missing * a->costs->load_contended_s;
@@ -182,7 +191,7 @@ static void relieve_device(const struct assignment *a, struct assign_work *w)
     struct queue q = {a, &onto_cpu, ranks, 0, UINT32_MAX};
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];
-        if (removable(a->layer, e))
+        if (removable(a, e))
             ranks[q.n++] = (struct assign_rank){sched_device_s(a->costs, e->workload) /
                                                     sched_cpu_s(a->costs, e->workload),
                                                 e->expert, i};
@@ -191,8 +200,34 @@ static void relieve_device(const struct assignment *a, struct assign_work *w)
     move_units(&q, best_units(&q, w));
 }
 
-void assign_balance(const struct assignment *a)
+/* What is in flight would be waited for, and everything else done by then: the CPU takes it, and what comes after it of
+ * the expert. It arrives all the same, for later. One expert at most has a segment in flight: the link is one. */
+static void take_from_flight(struct assignment *a, struct assign_work *w)
 {
+    for (uint32_t i = 0; i < a->n; i++) {
+        struct sched_expert *e = &a->experts[i];
+        if (!e->in_flight || !e->load)
+            continue;
+        struct sched_expert awaited = *e;
+        struct assign_work without = *w;
+        assign_subtract(a, e, &without);
+        if (a->layer->whole)
+            e->device = 0;
+        e->load = 0;
+        assign_add(a, e, &without);
+        if (assign_finish(a, &without) < assign_finish(a, w)) {
+            *w = without;
+            a->not_awaited = e;
+        } else {
+            *e = awaited;
+        }
+        return;
+    }
+}
+
+void assign_balance(const struct assignment *given)
+{
+    struct assignment assignment = *given, *a = &assignment;
     struct assign_work w = {0};
     for (uint32_t i = 0; i < a->n; i++) {
         struct sched_expert *e = &a->experts[i];
@@ -202,6 +237,7 @@ void assign_balance(const struct assignment *a)
             assign_to_device(a->layer, e);
         assign_add(a, e, &w);
     }
+    take_from_flight(a, &w);
     load_best(a, &w);
     if (w.resident_s + w.in_flight_s + w.loaded_s > a->layer->cpu_busy_s + w.cpu_s)
         relieve_device(a, &w);

@@ -10,6 +10,7 @@ struct assignment {
     const struct sched_layer *layer;
     struct sched_expert *experts;
     uint32_t n;
+    const struct sched_expert *not_awaited; /* what is in flight of it is computed elsewhere; NULL: of none */
 };
 
 /* Segments that are on the device, and those that are neither there nor on their way: what a load

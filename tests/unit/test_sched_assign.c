@@ -273,6 +273,33 @@ static void test_contention(void **state)
     expect_plan(&e, 0, 3);
 }
 
+/* A segment in flight is awaited where that is sooner than computing it again: the copy's rest of 3 and 1 on the device
+ * against the CPU's 2 for each of the expert's two segments. With another 3 for the CPU to do, 7 against 4. */
+static void test_in_flight(void **state)
+{
+    struct sched_costs c = costs(10, 1, 0, 2, 0);
+    struct sched_layer layer = {.n_segments = 1, .spare_slots = 4, .link_busy_s = 3};
+    struct sched_expert e = {.workload = 1, .in_flight = 1};
+    (void)state;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 2);
+    expect_plan(&e, 0, 0);
+    layer.cpu_busy_s = 3;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
+    expect_plan(&e, 0, 1);
+    /* Of three segments one is there, one in flight: the CPU's 2 for the last and the device's 4, or the CPU's 4 for
+     * both and 1. */
+    layer = (struct sched_layer){.n_segments = 3, .spare_slots = 4, .link_busy_s = 3};
+    e = (struct sched_expert){.workload = 1, .resident = 1, .in_flight = 1};
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
+    expect_plan(&e, 1, 1);
+    layer.link_busy_s = 4; /* 5 against 4 */
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
+    expect_plan(&e, 1, 0);
+    layer.whole = true; /* all three by the CPU, 6; the rest over the link, 4 + 10 + 1 */
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 6);
+    expect_plan(&e, 0, 0);
+}
+
 /* "The CPU may be missing: then everything is loaded, whatever the assigner", in as many waves as
  * it takes. */
 static void test_no_cpu(void **state)
@@ -709,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_balance_slow_device),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_contention),
+        cmocka_unit_test(test_in_flight),
         cmocka_unit_test(test_no_cpu),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_threshold_rule),

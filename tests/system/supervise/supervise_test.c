@@ -77,7 +77,8 @@ static void hands_each_process_its_options(void **state)
     snprintf(expected, sizeof expected,
              "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n", f->run, f->base);
     assert_string_equal(fixture_file(f, "arguments.memd"), expected);
-    snprintf(expected, sizeof expected, "--run\n%s\n--threads\n3\n--reproducible\n", f->run);
+    snprintf(expected, sizeof expected,
+             "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n", f->run);
     assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
     snprintf(expected, sizeof expected,
              "--run\n%s\n--threads\n3\n--device\nhost\n--ctx\n4096\n--parallel\n5\n"

@@ -1,0 +1,146 @@
+/* The worker's costs, corrected by what layers take: against a machine whose pace and whose slow-down by copies are
+ * known. */
+#include "worker/layer_costs.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* A segment for one token: 2 s on the device, 3 s on the CPU, 4.5 s there beside a copy, as calibrated. */
+static const struct sched_costs first = {.load_s = 10,
+                                         .load_contended_s = 10,
+                                         .device_s = 1,
+                                         .device_token_s = 1,
+                                         .cpu_s = 2,
+                                         .cpu_token_s = 1,
+                                         .cpu_contended_s = 3,
+                                         .cpu_contended_token_s = 1.5};
+
+static void near(double got, double expected, double share)
+{
+    if (fabs(got - expected) > share * fabs(expected))
+        fail_msg("%.6g, not %.6g", got, expected);
+}
+
+/* Layers of n segments for one token each, of which every `period`th has a copy beside it, at a pace that is `slow` times the
+ * calibrated one and `beside` times that beside a copy. */
+static void run(struct layer_costs *c, uint32_t layers, uint32_t period, double slow, double beside)
+{
+    for (uint32_t i = 0; i < layers; i++) {
+        bool copying = i % period == 0;
+        uint32_t n = 1 + i % 5;
+        layer_costs_cpu(c, n * sched_cpu_s(&c->now, 1), n * 3 * slow * (copying ? beside : 1),
+                        copying);
+    }
+}
+
+static void test_nothing_seen(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    layer_costs_cpu(&c, 0, 1, false);
+    layer_costs_cpu(&c, 1, 0, true);
+    layer_costs_device(&c, 0, 1);
+    near(sched_cpu_s(&c.now, 1), 3, 1e-12);
+    near(sched_cpu_contended_s(&c.now, 1), 4.5, 1e-12);
+    near(sched_device_s(&c.now, 1), 2, 1e-12);
+    near(c.cpu * c.device * c.slowdown, 1, 1e-12);
+}
+
+static void test_learns(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    run(&c, 20000, 7, 1.3, 2.5);
+    near(c.cpu, 1.3, 0.02);
+    near(c.slowdown * 1.5, 2.5, 0.05); /* calibrated 1.5 counts as 16 layers of some 290 */
+    near(sched_cpu_contended_s(&c.now, 1), 3 * 1.3 * 2.5, 0.05);
+    near(sched_cpu_s(&c.now, 4), 6 * 1.3, 0.02);
+}
+
+/* The pace of the whole machine drifts: what a copy costs stays. */
+static void test_drift(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    for (int i = 0; i < 40; i++) {
+        run(&c, 500, 8, i % 2 ? 1.6 : 0.8, 2.0);
+        near(c.slowdown * 1.5, 2.0, 0.26); /* from 1.5 on */
+    }
+    near(c.slowdown * 1.5, 2.0, 0.06);
+}
+
+/* Only layers with copies: what they cost beside one is not known, and stays as calibrated; their pace is known. */
+static void test_copies_alone(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    run(&c, 20000, 1, 1.2, 1.5);
+    near(c.slowdown, 1, 1e-9);
+    near(c.cpu, 1.2, 0.02);
+    near(sched_cpu_contended_s(&c.now, 1), 3 * 1.2 * 1.5, 0.02);
+}
+
+/* A copy cannot make the CPU quicker, whatever the noise says. */
+static void test_never_quicker(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    run(&c, 20000, 2, 1, 0.7);
+    near(sched_cpu_contended_s(&c.now, 1), sched_cpu_s(&c.now, 1), 1e-9);
+}
+
+/* One layer in a hundred takes a thousand times as long. */
+static void test_interrupted(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    for (uint32_t i = 0; i < 20000; i++)
+        layer_costs_cpu(&c, sched_cpu_s(&c.now, 1), i % 100 ? 3 : 3000, false);
+    near(c.cpu, 1, 0.03);
+}
+
+static void test_device(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first);
+    for (uint32_t i = 0; i < 2000; i++)
+        layer_costs_device(&c, sched_device_s(&c.now, 3), 4 * 0.7);
+    near(c.device, 0.7, 0.01);
+    near(sched_device_s(&c.now, 1), 2 * 0.7, 0.01);
+}
+
+/* p of 3 s, less the share 1 - 1/1.5 of the CPU's time while the link copies for 10 s. */
+static void test_prefetch_gain(void **state)
+{
+    struct sched_costs c = first;
+    (void)state;
+    near(sched_prefetch_gain(&c, 1), 3 - 10.0 / 3, 1e-12);
+    c.load_s = 1;
+    near(sched_prefetch_gain(&c, 0.5), 1.5 - 1.0 / 3, 1e-12);
+    c.cpu_contended_s = c.cpu_s;
+    c.cpu_contended_token_s = c.cpu_token_s; /* copies cost nobody anything */
+    near(sched_prefetch_gain(&c, 0.01), 0.03, 1e-12);
+    c.cpu_s = c.cpu_contended_s = INFINITY; /* no CPU: the wait for the load */
+    near(sched_prefetch_gain(&c, 0.5), 0.5, 1e-12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_seen),  cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_drift),         cmocka_unit_test(test_copies_alone),
+        cmocka_unit_test(test_never_quicker), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_device),        cmocka_unit_test(test_prefetch_gain)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
