@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Where the rows go. A file is written beside its place and renamed once it is whole. */
 struct sink {
     const char *path; /* NULL: standard output */
-    char *unfinished; /* PATH.tmp, owned */
+    char *
+        unfinished; /* PATH.tmp, owned; NULL: PATH is a device or a pipe, which a rename would replace */
     int fd;
     int failure; /* errno of a write */
 };
@@ -24,6 +26,13 @@ static bool sink_open(struct sink *s, const char *path)
     if (strcmp(path, "-") == 0)
         return true;
     s->path = path;
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+        s->fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (s->fd < 0)
+            ask_complain("cannot open %s: %s", path, strerror(errno));
+        return s->fd >= 0;
+    }
     if (asprintf(&s->unfinished, "%s.tmp", path) < 0) {
         s->unfinished = NULL;
         ask_complain("no memory for a file name");
@@ -37,15 +46,22 @@ static bool sink_open(struct sink *s, const char *path)
     return false;
 }
 
+static const char *sink_name(const struct sink *s)
+{
+    return s->unfinished ? s->unfinished : s->path ? s->path : "standard output";
+}
+
 /* Keep it where ok, else remove what there is. */
 static bool sink_close(struct sink *s, bool ok)
 {
     if (!s->path)
         return ok;
     if (close(s->fd) && ok) {
-        ask_complain("cannot write %s: %s", s->unfinished, strerror(errno));
+        ask_complain("cannot write %s: %s", sink_name(s), strerror(errno));
         ok = false;
     }
+    if (!s->unfinished)
+        return ok;
     if (ok && rename(s->unfinished, s->path)) {
         ask_complain("cannot rename %s to %s: %s", s->unfinished, s->path, strerror(errno));
         ok = false;
@@ -70,8 +86,7 @@ static bool write_rows(struct moed_session *session, const uint32_t *ids, size_t
     struct moed_error error;
     enum moed_code code = moed_logits(session, ids, count, stepwise, write_row, s, &error);
     if (s->failure)
-        ask_complain("cannot write %s: %s", s->path ? s->unfinished : "standard output",
-                     strerror(s->failure));
+        ask_complain("cannot write %s: %s", sink_name(s), strerror(s->failure));
     else if (code)
         ask_failed(&error);
     return !code && !s->failure;

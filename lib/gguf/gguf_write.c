@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ALIGNMENT         32
@@ -79,6 +80,9 @@ static void free_writer(struct gguf_writer *w)
 
 enum error_code gguf_writer_open(const char *path, struct gguf_writer **out, struct error *e)
 {
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* the rename would replace it */
+        return error_set(e, ERROR_IO, "%s: is there and is not a regular file", path);
     struct gguf_writer *w = calloc(1, sizeof *w);
     if (!w)
         return error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);

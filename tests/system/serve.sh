@@ -46,6 +46,11 @@ ids=$("$MOED" tokenize --json "$text" | tr -d '[] ')
 n=$(printf %s "$ids" | tr , '\n' | grep -c .)
 vocab=$("$MOED" inspect --json "$MODEL" | sed -n 's/.*"vocab": *\([0-9]*\).*/\1/p')
 [ "$(stat -c %s "$WORK/logits")" -eq $((n * vocab * 4)) ] || fail "logits file has the wrong size"
+mkfifo "$WORK/pipe" # written, not replaced
+cat "$WORK/pipe" > "$WORK/from-pipe" &
+"$MOED" logits --tokens "$ids" -o "$WORK/pipe"
+wait $!
+[ -p "$WORK/pipe" ] && cmp -s "$WORK/logits" "$WORK/from-pipe" || fail "logits replaced a pipe, or wrote others into it"
 
 # Ctrl-C cancels the answer and not the deployment.
 "$MOED" run --ignore-end "Go on for ever" > "$WORK/c" &

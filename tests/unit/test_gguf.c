@@ -449,6 +449,8 @@ static void test_writer_failures(void **state)
     struct error e;
     uint64_t ne[2] = {33, 2};
     uint8_t byte = 0;
+    assert_int_equal(gguf_writer_open("/dev/null", &w, &e),
+                     ERROR_IO); /* which a rename would replace */
     assert_int_equal(gguf_writer_open("/no/such/directory/x.gguf", &w, &e), ERROR_IO);
     assert_non_null(strstr(e.text, "/no/such/directory/x.gguf"));
 
