@@ -7,39 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner)
 {
     atomic_store(&x->assigner, (int)assigner);
-    atomic_store(&x->predict, predict);
-}
-
-bool experts_predict(const struct experts *x, uint32_t n_tokens)
-{
-    return x->cache && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
-}
-
-void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
-{
-    uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0;
-    prediction_make(x->prediction, layer, guessed, x->n_tokens);
-    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
-        double p = prediction_of(x->prediction, expert);
-        if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments)
-            x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
-    }
-    if (!n)
-        return;
-    device_cache_predicted(x->cache, x->step, layer, x->mentions, n);
-    device_cache_notify(x->cache);
-}
-
-/* How the guess for this layer has turned out. */
-static void check_prediction(struct experts *x, const uint32_t *selected)
-{
-    uint32_t right,
-        guesses = prediction_check(x->prediction, x->layer, selected, x->n_tokens, &right);
-    counter_add(x->counters.guesses, guesses);
-    counter_add(x->counters.guesses_right, right);
 }
 
 /* The activated experts, ascending, each with its tokens, ascending. */
@@ -124,7 +94,9 @@ static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool
 
 void experts_plan(struct experts *x, const uint32_t *selected)
 {
-    check_prediction(x, selected);
+    struct predict_seen seen = {
+        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
+    prediction_begin(x->prediction, &seen);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     struct sched_costs costs = x->costs.now;
