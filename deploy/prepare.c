@@ -51,6 +51,10 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--assign", o->assign);
     if (o->cache)
         add_argument(&p[MEMD], "--cache", o->cache);
+    if (o->predictor)
+        add_argument(&p[MEMD], "--predictor", o->predictor);
+    if (o->budget)
+        add_argument(&p[MEMD], "--budget", o->budget);
     if (o->segment_bytes)
         add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
     if (o->calibrate)

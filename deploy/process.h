@@ -21,7 +21,7 @@ enum process_state {
 };
 const char *process_state_name(enum process_state state);
 
-#define PROCESS_MAX_ARGUMENTS 24
+#define PROCESS_MAX_ARGUMENTS 40
 
 struct process {
     const char *name; /* "memd" */

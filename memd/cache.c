@@ -142,7 +142,8 @@ static uint32_t reserve_of(const struct pool_map *map, const struct cache_shape 
     return layer < most ? layer : most;
 }
 
-static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind)
+static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind,
+                                      enum sched_budget budget)
 {
     uint8_t *layer_segments = calloc(c->table.n_layers, 1);
     if (!layer_segments)
@@ -162,7 +163,7 @@ static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kin
         .n_used = c->map.params.router.n_used,
         .capacity = c->slots.n - c->reserve,
     };
-    struct sched_cache_options options = {0};
+    struct sched_cache_options options = {.budget = budget};
     struct sched_cache *policy = sched_cache_new(kind, &shape, &options);
     free(layer_segments);
     return policy;
@@ -182,9 +183,10 @@ static void use_policy(struct cache *c, struct sched_cache *policy)
         }
 }
 
-enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind, struct error *e)
+enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
+                                 enum sched_budget budget, struct error *e)
 {
-    struct sched_cache *policy = new_policy(c, kind); /* reads what never changes */
+    struct sched_cache *policy = new_policy(c, kind, budget); /* reads what never changes */
     if (!policy)
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
                          sched_cache_name(kind));
@@ -239,7 +241,7 @@ static enum error_code make(struct cache *c, struct error *e)
         code = make_table(c, &shape, e);
     if (code)
         return code;
-    struct sched_cache *policy = new_policy(c, c->options.cache);
+    struct sched_cache *policy = new_policy(c, c->options.cache, c->options.budget);
     if (!policy)
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy");
     use_policy(c, policy);

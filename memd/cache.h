@@ -36,6 +36,7 @@ struct cache_counters {               /* NULL members are not counted */
 struct cache_options {
     struct device_spec device;
     enum sched_cache_kind cache;
+    enum sched_budget budget; /* one that the cache takes */
     /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
      * vain for its loads until its lease ends. */
     void (*worker_broken)(void *arg, uint64_t key);
@@ -62,7 +63,8 @@ enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm
 void cache_remove_worker(struct cache *c, uint64_t key);
 
 /* Another cache policy while serving: what is resident stays and is judged by the new one. */
-enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind, struct error *e);
+enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
+                                 enum sched_budget budget, struct error *e);
 
 struct cache_state {
     uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */

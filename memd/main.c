@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "daemon/daemon.h"
 #include "device/device.h"
 #include "ipc/residency.h"
@@ -24,13 +25,21 @@
 struct policy_choice {
     const struct sched_policy *policy;
     enum sched_cache_kind cache;  /* the policy's, or another in its place */
+    enum sched_budget budget;     /* likewise; one that the cache takes */
     enum sched_assigner assigner; /* likewise; of workers */
+    enum sched_predictor predictor;
+};
+
+/* What was asked for by name; a name that is empty leaves what there is. */
+struct policy_names {
+    const char *policy, *assigner, *cache, *budget, *predictor;
 };
 
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device, *policy, *cache_kind, *assign;
+    const char *model, *device;
+    struct policy_names names;
     uint64_t threads, segment_bytes;
     struct device_spec device_spec;
     struct policy_choice choice;
@@ -123,6 +132,7 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
     struct cache_options options = {.device = m->device_spec,
                                     .cache = m->choice.cache,
+                                    .budget = m->choice.budget,
                                     .worker_broken = worker_broken,
                                     .worker_broken_arg = m};
     if (!code)
@@ -133,25 +143,58 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     return recent_new("memd/recent", sample_cache, m, &m->recent, e);
 }
 
-/* A name that is empty leaves what there is; a policy brings its own assigner and cache. */
-static enum error_code choose(struct policy_choice *c, const char *policy, const char *assigner,
-                              const char *cache, struct error *e)
+static enum error_code unknown_name(const char *what, const char *name, const char *names,
+                                    struct error *e)
+{
+    return error_set(e, ERROR_USAGE, "%s '%.40s' is not known; there are %s", what, name, names);
+}
+
+/* The cache and its budget go together: where only one of them is named, the other follows if it must. */
+static enum error_code choose_budget(struct policy_choice *c, const char *budget, struct error *e)
+{
+    if (budget[0] && !sched_budget_find(budget, &c->budget))
+        return unknown_name("budget", budget, sched_budget_names(), e);
+    if (sched_cache_takes(c->cache, c->budget))
+        return ERROR_OK;
+    if (!budget[0]) {
+        c->budget = c->budget == BUDGET_GLOBAL ? BUDGET_UNIFORM : BUDGET_GLOBAL;
+        return ERROR_OK;
+    }
+    struct strbuf takers;
+    const char *name;
+    strbuf_init(&takers);
+    for (int k = 0; (name = sched_cache_name((enum sched_cache_kind)k)); k++)
+        if (sched_cache_takes((enum sched_cache_kind)k, c->budget))
+            strbuf_printf(&takers, "%s%s", takers.len ? ", " : "", name);
+    error_set(e, ERROR_USAGE, "cache %s does not take budget %s; those that do are %s",
+              sched_cache_name(c->cache), budget, takers.failed ? "not listed" : takers.data);
+    strbuf_fini(&takers);
+    return ERROR_USAGE;
+}
+
+/* A policy brings its own parts, those that are named take their place. */
+static enum error_code choose(struct policy_choice *c, const struct policy_names *names,
+                              struct error *e)
 {
     struct policy_choice new = *c;
-    if (policy[0]) {
-        new.policy = sched_policy_find(policy);
-        if (!new.policy)
-            return error_set(e, ERROR_USAGE, "policy '%.40s' is not known; there are %s", policy,
-                             sched_policy_names());
-        new.cache = new.policy->cache;
-        new.assigner = new.policy->assigner;
+    if (names->policy[0]) {
+        const struct sched_policy *p = sched_policy_find(names->policy);
+        if (!p)
+            return unknown_name("policy", names->policy, sched_policy_names(), e);
+        new = (struct policy_choice){p, p->cache, p->budget, p->assigner, p->predictor};
     }
-    if (cache[0] && !sched_cache_find(cache, &new.cache))
-        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help", cache);
-    if (assigner[0] && !sched_assigner_find(assigner, &new.assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help", assigner);
-    *c = new;
-    return ERROR_OK;
+    if (names->cache[0] && !sched_cache_find(names->cache, &new.cache))
+        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help",
+                         names->cache);
+    if (names->assigner[0] && !sched_assigner_find(names->assigner, &new.assigner))
+        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help",
+                         names->assigner);
+    if (names->predictor[0] && !sched_predictor_find(names->predictor, &new.predictor))
+        return unknown_name("predictor", names->predictor, sched_predictor_names(), e);
+    enum error_code code = choose_budget(&new, names->budget, e);
+    if (!code)
+        *c = new;
+    return code;
 }
 
 static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
@@ -245,17 +288,20 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
                                      struct error *e)
 {
     struct policy_choice c = m->choice;
-    enum error_code code = choose(&c, request->policy, request->assigner, request->cache, e);
+    struct policy_names names = {request->policy, request->assigner, request->cache,
+                                 request->budget, request->predictor};
+    enum error_code code = choose(&c, &names, e);
     if (!code && !m->cache)
         code = error_set(e, ERROR_UNSUPPORTED,
                          "device %s has no memory of its own: no expert cache", m->device);
     if (!code)
-        code = cache_set_policy(m->cache, c.cache, e);
+        code = cache_set_policy(m->cache, c.cache, c.budget, e);
     if (code)
         return code;
     m->choice = c;
-    log_info("policy %s: cache %s, assigner %s", c.policy->name, sched_cache_name(c.cache),
-             sched_assigner_name(c.assigner));
+    log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s", c.policy->name,
+             sched_cache_name(c.cache), sched_budget_name(c.budget),
+             sched_assigner_name(c.assigner), sched_predictor_name(c.predictor));
     return ERROR_OK;
 }
 
@@ -263,7 +309,8 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    if (request->policy[0] || request->cache[0] || request->assigner[0]) {
+    if (request->policy[0] || request->cache[0] || request->assigner[0] || request->budget[0] ||
+        request->predictor[0]) {
         enum error_code code = change_policy(m, request, e);
         if (code)
             return code;
@@ -271,12 +318,13 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
     moed__v1__policy_reply__init(&policy);
     policy.device = (char *)m->device;
     policy.assigner = (char *)sched_assigner_name(m->choice.assigner);
-    policy.predicts = m->choice.policy->predicts;
+    policy.predictor = (char *)sched_predictor_name(m->choice.predictor);
     if (m->cache) {
         struct cache_state s;
         cache_state(m->cache, &s);
         policy.has_cache = true;
         policy.part = (char *)sched_cache_name(m->choice.cache);
+        policy.budget = (char *)sched_budget_name(m->choice.budget);
         policy.slots = s.slots;
         policy.free = s.free;
         policy.resident = s.resident;
@@ -363,8 +411,7 @@ static void register_metrics(struct memd *m)
 
 static enum error_code start(struct memd *m, struct error *e)
 {
-    enum error_code code = choose(&m->choice, m->policy, m->assign ? m->assign : "",
-                                  m->cache_kind ? m->cache_kind : "", e);
+    enum error_code code = choose(&m->choice, &m->names, e);
     if (!code)
         code = device_parse(m->device, &m->device_spec, e);
     if (!code)
@@ -404,7 +451,7 @@ static int exit_code_for(enum error_code code)
 int main(int argc, char **argv)
 {
     static struct memd m = {.device = "host",
-                            .policy = "moed",
+                            .names = {"moed", "", "", "", ""},
                             .segment_bytes = POOL_SEGMENT_BYTES,
                             .pool.fd = -1,
                             .residency.fd = -1};
@@ -413,13 +460,16 @@ int main(int argc, char **argv)
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
          "where experts are cached: host, or "
          "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
-        {"policy", OPTION_STRING, &m.policy, 0, 0, "NAME", "which experts are cached (moed)"},
-        {"assign", OPTION_STRING, &m.assign, 0, 0, "NAME",
+        {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", "which experts are cached (moed)"},
+        {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME",
          "another assigner than the policy's: load-all, threshold, qstar, greedy, layerwise, "
          "balance"},
-        {"cache", OPTION_STRING, &m.cache_kind, 0, 0, "NAME",
-         "another cache than the policy's: none, static, lru, lru-layer, lfu, workload, layerwise, "
-         "value"},
+        {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME",
+         "another cache than the policy's: none, static, lru, lfu, workload, layerwise, value"},
+        {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME",
+         "another predictor than the policy's: none, next-gate, residual, frequency"},
+        {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME",
+         "how layers share the device, where the cache takes it: global, uniform"},
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
          "cut experts into segments of at most so many bytes, where their width allows"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},

@@ -146,6 +146,7 @@ static void admit(struct engine *g)
         g->waiting = r->next;
         g->slot_used[slot] = true;
         r->slot = slot;
+        r->serial = ++g->n_admitted;
         r->started_ns = clock_ns();
         append(&g->running, r);
     }

@@ -43,6 +43,7 @@ struct engine {
     /* the engine thread's */
     struct request *waiting, *running; /* in order of arrival */
     bool *slot_used;                   /* [parallel] */
+    uint64_t n_admitted;               /* requests that were given a slot */
     struct batch_token *batch;
     struct request **batch_requests;   /* [parallel]: of the decode batch */
     float *logits;                     /* [max(parallel, LOGPROBS_ROWS)][vocab] */

@@ -35,11 +35,10 @@ static bool allocate(struct experts *x)
     x->row_of = calloc(rows, sizeof *x->row_of);
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
-    x->prediction = prediction_new(x->n_experts, x->n_used, PREDICT_MAX_TOKENS);
     x->rows = calloc(rows * x->d_model, sizeof *x->rows);
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
-           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->prediction;
+           x->row_of && x->first_row && x->rows && x->row_at && x->mentions;
 }
 
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
@@ -55,7 +54,6 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->own = own;
     x->options = *options;
     atomic_init(&x->assigner, (int)options->assigner);
-    atomic_init(&x->predict, options->predict);
     x->counters = *counters;
     x->n_used = p->router.n_used;
     x->n_experts = p->router.n_experts;
@@ -66,6 +64,9 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
     if (!code && memory->arena.base)
         code = device_cache_new(memory, &x->cache, e);
+    if (!code && x->cache &&
+        !device_cache_holds_all(x->cache)) /* else there is nothing to copy ahead */
+        code = experts_predict_init(x, e);
     if (!code)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {

@@ -10,7 +10,11 @@
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 #include "metrics/metrics.h"
+#include "prediction.h"
 #include "sched/assign.h"
+
+/* Larger batches activate most of a layer: predicting is of no use. */
+#define PREDICT_MAX_TOKENS 32
 
 struct experts;
 
@@ -19,7 +23,7 @@ struct experts_counters {
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns;
-    struct counter *guesses, *guesses_right, *declined;
+    struct counter *declined; /* predicted, not asked for: not worth the copy */
     struct histogram *plan_seconds;
     struct counter *device_ns, *cpu_ns; /* computing on either side */
     /* Layers whose time was predicted: what they took, the prediction, and by how much it was wrong. */
@@ -31,7 +35,8 @@ struct experts_options {
     unsigned spin_us;
     struct device_spec device;
     enum sched_assigner assigner;
-    bool predict;
+    enum sched_predictor predictor;
+    struct prediction_counters prediction_counters; /* where the device has memory of its own */
 };
 
 /* Borrows all. own: computes the device's share, and where no executor does. */
@@ -57,12 +62,19 @@ struct experts_corrections {
 struct experts_corrections experts_corrections(const struct experts *x);
 
 /* Another assigner, from the next layer on. Any thread. */
-void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict);
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner);
 
-/* True where a guess of what the next layer activates is of use: memd copies ahead. */
-bool experts_predict(const struct experts *x, uint32_t n_tokens);
-/* The guess for a layer still to come, after begin: guessed as selected there. */
-void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed);
+/* Another predictor, from the next layer on. One thread at a time, any. */
+enum error_code experts_set_predictor(struct experts *x, enum sched_predictor predictor,
+                                      struct error *e);
+const struct prediction *experts_prediction(const struct experts *x); /* NULL: nothing to copy */
+
+/* As prediction.h says, after begin; show also before a step's first layer. seen.step is not needed. */
+void experts_show(struct experts *x, struct predict_seen seen);
+bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
+                          struct predict_target *target, const float **input);
+void experts_predict_guess(struct experts *x, struct predict_seen seen,
+                           const struct predict_target *target, const uint32_t *guessed);
 
 /* Start layer's experts for n_tokens rows of x [n_tokens][d_model]; selected[t * n_used + rank] is an expert
  * of token t. Then finish: waits; then the row of token t and rank k is experts_row(x, t, k), [d_model], valid until the

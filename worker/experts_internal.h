@@ -7,10 +7,6 @@
 #include "expert_link.h"
 #include "experts.h"
 #include "layer_costs.h"
-#include "prediction.h"
-
-/* Larger batches activate most of a layer: guessing is of no use. */
-#define PREDICT_MAX_TOKENS 32
 
 /* One activated expert of the layer under way. */
 struct activated {
@@ -26,7 +22,6 @@ struct experts {
     struct exec *own;
     struct experts_options options;
     _Atomic int assigner;
-    _Atomic bool predict;
     struct experts_counters counters;
     uint32_t n_used, n_experts, n_segments, d_model;
     struct expert_link *link;
@@ -36,8 +31,8 @@ struct experts {
     _Atomic double device_correction, cpu_correction, slowdown_correction,
         link_correction; /* for others to read */
     uint64_t step;
-    uint64_t *last_use; /* [n_layers][n_experts]: step */
-    struct prediction *prediction;
+    uint64_t *last_use;             /* [n_layers][n_experts]: step */
+    struct prediction *prediction;  /* where there is a cache with room for a part */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
 
     /* the job under way */
@@ -65,6 +60,11 @@ struct experts {
  * prediction being told. The device's epoch is odd afterwards. */
 void experts_gather(struct experts *x, const uint32_t *selected);
 void experts_plan(struct experts *x, const uint32_t *selected);
+/* What things cost now; the CPU infinitely much where cpuexec is not there. */
+struct sched_costs experts_costs(const struct experts *x);
+
+/* experts_predict.c: makes x->prediction. */
+enum error_code experts_predict_init(struct experts *x, struct error *e);
 
 /* experts_device.c: the device's share, after which its epoch is even. */
 void experts_compute_device(struct experts *x);

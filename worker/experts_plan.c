@@ -7,21 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define EXPLORE_STEPS 32
-
-void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool predict)
-{
-    atomic_store(&x->assigner, (int)assigner);
-    atomic_store(&x->predict, predict);
-}
-
-bool experts_predict(const struct experts *x, uint32_t n_tokens)
-{
-    return x->cache && !device_cache_holds_all(x->cache) && n_tokens <= PREDICT_MAX_TOKENS &&
-           atomic_load(&x->predict);
-}
-
-static struct sched_costs current_costs(const struct experts *x)
+struct sched_costs experts_costs(const struct experts *x)
 {
     struct sched_costs costs = x->costs.now;
     if (!x->channel)
@@ -29,44 +15,9 @@ static struct sched_costs current_costs(const struct experts *x)
     return costs;
 }
 
-/* moed's currency: a guess is worth what copying it ahead saves. One step in EXPLORE_STEPS copies nothing ahead and one
- * copies all that is guessed, so that it stays known how much copies slow the CPU down. The papers' policies copy all
- * that they predict. */
-static bool worth_copying(struct experts *x, const struct sched_costs *costs, double p)
+void experts_set_assigner(struct experts *x, enum sched_assigner assigner)
 {
-    uint64_t turn = x->step % EXPLORE_STEPS;
-    if (atomic_load(&x->assigner) != ASSIGN_BALANCE || turn == EXPLORE_STEPS / 2)
-        return true;
-    if (turn && sched_prefetch_gain(costs, p) > 0)
-        return true;
-    counter_add(x->counters.declined, 1);
-    return false;
-}
-
-void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
-{
-    uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0;
-    struct sched_costs costs = current_costs(x);
-    prediction_make(x->prediction, layer, guessed, x->n_tokens);
-    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
-        double p = prediction_of(x->prediction, expert);
-        if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments &&
-            worth_copying(x, &costs, p))
-            x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
-    }
-    if (!n)
-        return;
-    device_cache_predicted(x->cache, x->step, layer, x->mentions, n);
-    device_cache_notify(x->cache);
-}
-
-/* How the guess for this layer has turned out. */
-static void check_prediction(struct experts *x, const uint32_t *selected)
-{
-    uint32_t right,
-        guesses = prediction_check(x->prediction, x->layer, selected, x->n_tokens, &right);
-    counter_add(x->counters.guesses, guesses);
-    counter_add(x->counters.guesses_right, right);
+    atomic_store(&x->assigner, (int)assigner);
 }
 
 /* The activated experts, ascending, each with its tokens, ascending. */
@@ -168,10 +119,13 @@ static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool
 
 void experts_plan(struct experts *x, const uint32_t *selected)
 {
-    check_prediction(x, selected);
+    struct predict_seen seen = {
+        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
+    if (x->prediction)
+        prediction_begin(x->prediction, &seen);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
-    struct sched_costs costs = current_costs(x);
+    struct sched_costs costs = experts_costs(x);
     struct sched_layer layer = {
         .n_segments = n_segments,
         .spare_slots = spare_slots(x),

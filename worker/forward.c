@@ -184,13 +184,23 @@ static void combine_token(void *arg, unsigned thread, uint32_t t)
     f->kernels->add(sum, f->x + t * d, d);
 }
 
-/* What the next layer would activate if its gate's input were this layer's: of use to whoever copies experts ahead. */
-static void guess_next(struct forward *f, uint32_t layer, const struct activations *a)
+/* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead.
+ * a: seen->hidden, prepared for the next layer's gate too. */
+static void guess_ahead(struct forward *f, const struct predict_seen *seen,
+                        const struct activations *a)
 {
-    if (layer + 1 >= f->params->n_layers || !experts_predict(f->experts, f->n))
-        return;
-    route(f, &f->weights->layers[layer + 1], a, f->guessed, f->guessed_weights);
-    experts_predicted(f->experts, layer + 1, f->guessed);
+    struct predict_target target;
+    const float *input;
+    for (uint32_t i = 0; experts_predict_gate(f->experts, *seen, i, &target, &input); i++) {
+        const struct layer_weights *w = &f->weights->layers[target.layer];
+        size_t d = f->params->d_model;
+        const struct activations *in = a;
+        if (input != seen->hidden || target.layer != seen->layer + 1)
+            in =
+                exec_prepare(f->exec, 1, input, d, f->n, (uint32_t)d, weights_quantize(&w->router));
+        route(f, w, in, f->guessed, f->guessed_weights);
+        experts_predict_guess(f->experts, *seen, &target, f->guessed);
+    }
 }
 
 static void run_experts(struct forward *f, uint32_t layer)
@@ -200,12 +210,19 @@ static void run_experts(struct forward *f, uint32_t layer)
     norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
                     weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
-                    (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_next */
+                    (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_ahead */
     const struct activations *a =
         exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
     route(f, w, a, f->selected, f->weights_of);
     experts_begin(f->experts, layer, f->h, f->n, f->selected, f->one_request);
-    guess_next(f, layer, a);
+    struct predict_seen seen = {.layer = layer,
+                                .n_tokens = f->n,
+                                .tokens = f->shown,
+                                .hidden = f->h,
+                                .gate = f->router,
+                                .selected = f->selected};
+    experts_show(f->experts, seen);
+    guess_ahead(f, &seen, a); /* overwrites the gate's probabilities */
     if (p->d_shared)
         shared_expert(f, w, a);
     experts_finish(f->experts);
@@ -240,6 +257,12 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
     f->n = n;
     for (uint32_t t = 0; t < n; t++)
         tile_unpack_row(&f->weights->embedding, batch[t].token, f->x + (size_t)t * p->d_model);
+    for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
+        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
+    experts_show(f->experts, (struct predict_seen){.layer = PREDICT_EMBEDDING,
+                                                   .n_tokens = n,
+                                                   .tokens = f->shown,
+                                                   .hidden = f->x});
     prepare_rope(f);
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
         norm_rows(f, &f->weights->layers[layer].attn_norm);

@@ -16,7 +16,8 @@
 /* One row of a batch. */
 struct batch_token {
     uint32_t token;
-    uint32_t slot; /* of the KV cache */
+    uint32_t slot;    /* of the KV cache */
+    uint64_t request; /* numbered since the engine's start: for who predicts */
     uint32_t
         position; /* 0-based; all earlier positions of the slot are filled, or in this batch before */
 };

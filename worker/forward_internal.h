@@ -18,6 +18,7 @@ struct forward {
     const struct batch_token *batch;
     uint32_t n;
     bool one_request;
+    struct predict_token shown[PREDICT_MAX_TOKENS]; /* whose rows they are */
     /* scratch, rows are tokens of the batch */
     float *x;                 /* [n][d_model]: the residual stream */
     float *h;                 /* [n][d_model]: normed */
@@ -28,7 +29,7 @@ struct forward {
     float *rope;              /* [n][rope dims / 2][2] */
     float *router;            /* [n][n_experts] */
     uint32_t *selected;       /* [n][n_used] */
-    uint32_t *guessed;        /* [n][n_used]: of the next layer */
+    uint32_t *guessed;        /* [n][n_used]: of a layer to come */
     float *guessed_weights;   /* [n][n_used]: nobody asks for them */
     float *weights_of;        /* [n][n_used] */
     float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */

@@ -3,6 +3,7 @@
 #include "engine.h"
 #include "experts.h"
 #include "forward.h"
+#include "prediction_metrics.h"
 #include "session.h"
 
 #include "base/log.h"
@@ -29,7 +30,7 @@ struct worker {
     bool reproducible, pin, calibrate;
     struct device_spec device_spec;
     enum sched_assigner assigner;
-    bool predict;
+    enum sched_predictor predictor;
     /* what it owns, in the order in which it is made */
     struct memory_client memory;
     struct watch *watch;
@@ -40,6 +41,7 @@ struct worker {
     struct exec *exec;
     struct kv_cache kv;
     struct experts_counters counters;
+    struct prediction_counters prediction; /* where the device has memory of its own */
     struct experts *experts;
     struct strbuf calibration; /* in words, where the device has memory of its own */
     struct recent *recent;     /* likewise */
@@ -132,10 +134,6 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
     k->loads_taken_back =
         metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
-    k->guesses = metrics_counter(m, "moed_worker_predictions_total", NULL, 1,
-                                 "Experts predicted for the next layer, checked.");
-    k->guesses_right =
-        metrics_counter(m, "moed_worker_predictions_right_total", NULL, 1, "Of those, activated.");
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
                         "Predicted experts whose copy would have cost more than it saves.");
@@ -197,12 +195,13 @@ enum { RECENT_SEGMENTS, RECENT_RESIDENT, RECENT_GUESSES, RECENT_RIGHT };
 
 static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
 {
-    const struct experts_counters *k = &((struct worker *)arg)->counters;
+    const struct worker *w = arg;
+    const struct experts_counters *k = &w->counters;
     values[RECENT_RESIDENT] = counter_read(k->resident);
     values[RECENT_SEGMENTS] =
         values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
-    values[RECENT_RIGHT] = counter_read(k->guesses_right);
-    values[RECENT_GUESSES] = counter_read(k->guesses);
+    values[RECENT_RIGHT] = prediction_metrics_right(&w->prediction);
+    values[RECENT_GUESSES] = prediction_metrics_guesses(&w->prediction);
 }
 
 /* What experts cost here, before the first of them is computed: with cpuexec, which takes a moment to come. */
@@ -234,12 +233,14 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     if (w->memory.arena.base) {
         register_cache_metrics(m, &w->counters);
         register_cost_metrics(w, &w->counters);
+        w->prediction = prediction_metrics_counters(m);
     }
     struct experts_options options = {.max_tokens = batch_tokens(w),
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
                                       .assigner = w->assigner,
-                                      .predict = w->predict};
+                                      .predictor = w->predictor,
+                                      .prediction_counters = w->prediction};
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
     if (!code)
@@ -282,7 +283,9 @@ static enum error_code ask_policy(struct worker *w, struct error *e)
                                         MOED__V1__REPLY__BODY_POLICY, 5000, &reply, e);
     if (code)
         return code;
-    w->predict = reply->policy->predicts;
+    if (!sched_predictor_find(reply->policy->predictor, &w->predictor))
+        code = error_set(e, ERROR_PROTOCOL, "memd names a predictor '%.40s' that is not known",
+                         reply->policy->predictor);
     if (!sched_assigner_find(reply->policy->assigner, &w->assigner))
         code = error_set(e, ERROR_PROTOCOL, "memd names an assigner '%.40s' that is not known",
                          reply->policy->assigner);
@@ -329,16 +332,40 @@ static enum error_code follow_policy(struct worker *w, struct error *e)
     enum error_code code = ask_policy(w, e);
     if (code)
         return code;
-    experts_set_assigner(w->experts, w->assigner, w->predict);
-    log_info("assigner %s", sched_assigner_name(w->assigner));
+    experts_set_assigner(w->experts, w->assigner);
+    code = experts_set_predictor(w->experts, w->predictor, e);
+    if (code)
+        return code;
+    log_info("assigner %s, predictor %s", sched_assigner_name(w->assigner),
+             sched_predictor_name(w->predictor));
     return ERROR_OK;
+}
+
+/* Layer by layer, since it was chosen; nothing where nothing is predicted. */
+static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *policy)
+{
+    enum { MOST = 1024 };
+    static uint64_t guesses[MOST], right[MOST];
+    uint32_t n_layers = w->memory.map.params.n_layers;
+    if (w->predictor == PREDICT_NONE || !experts_prediction(w->experts))
+        return;
+    n_layers = n_layers < MOST ? n_layers : MOST;
+    for (uint32_t i = 0; i < n_layers; i++)
+        prediction_score(experts_prediction(w->experts), i, &guesses[i], &right[i]);
+    policy->n_predictions = policy->n_predictions_right = n_layers;
+    policy->predictions = guesses;
+    policy->predictions_right = right;
+    policy->predict_published = counter_read(w->prediction.published);
+    policy->predict_dropped = counter_read(w->prediction.dropped);
+    policy->predict_used = counter_read(w->prediction.used);
+    policy->predict_late = counter_read(w->prediction.late);
 }
 
 static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    bool changed = request->policy[0] || request->assigner[0];
+    bool changed = request->policy[0] || request->assigner[0] || request->predictor[0];
     enum error_code code = changed ? follow_policy(w, e) : ERROR_OK;
     if (code)
         return code;
@@ -357,6 +384,7 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
+        fill_predictions(w, &policy);
     }
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;
@@ -406,6 +434,7 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     cache.segments_resident = growth[RECENT_RESIDENT];
     cache.predictions = growth[RECENT_GUESSES];
     cache.predictions_right = growth[RECENT_RIGHT];
+    cache.predictor = (char *)sched_predictor_name(w->predictor);
     health->cache = &cache;
 }
 

@@ -1,26 +1,60 @@
-/* What the next layer will activate, guessed from this layer's gate input through the next layer's gate, and how good
- * such guesses are: for each rank the share of guesses that came true, which makes a guess a probability. */
+/* What layers still to come will activate: the predictor that is chosen, asked in line and shown things beside inference
+ * (predict_aside.h), what it predicted, and how that turned out. */
 #ifndef MOED_WORKER_PREDICTION_H
 #define MOED_WORKER_PREDICTION_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/error.h"
+#include "metrics/metrics.h"
+#include "predict_aside.h"
 
 struct prediction;
 
-/* NULL: no memory. */
-struct prediction *prediction_new(uint32_t n_experts, uint32_t n_used, uint32_t max_tokens);
+struct prediction_counters {
+    /* experts predicted and checked; of those, activated */
+    struct counter *guesses[PREDICT_KINDS], *right[PREDICT_KINDS];
+    /* beside inference: layers shown, not shown (busy); answers in time and too late */
+    struct counter *published, *dropped, *used, *late;
+};
+
+/* A prediction was made, for a layer still to come. */
+typedef void prediction_tell(void *arg, const struct predict_target *target,
+                             const struct predicted *experts, uint32_t n);
+
+struct prediction_options {
+    struct predict_shape shape;
+    enum sched_predictor predictor;
+    bool gate_is_logits; /* as predict_aside_options */
+    prediction_tell *tell;
+    void *tell_arg;
+    struct prediction_counters counters;
+};
+
+enum error_code prediction_new(const struct prediction_options *options, struct prediction **out,
+                               struct error *e);
 void prediction_free(struct prediction *p); /* takes NULL */
 
-/* The guess for a layer: guessed[t * n_used + rank] is an expert of token t. */
-void prediction_make(struct prediction *p, uint32_t layer, const uint32_t *guessed,
-                     uint32_t n_tokens);
-/* The probability that the guessed layer activates the expert for at least one token; 0 where no token guessed it. */
-double prediction_of(const struct prediction *p, uint32_t expert);
+/* Another predictor, from the next layer on. One thread at a time, any. */
+enum error_code prediction_choose(struct prediction *p, enum sched_predictor predictor,
+                                  struct error *e);
+/* The same of a set that the caller made; taken. */
+void prediction_choose_set(struct prediction *p, struct predict_set *set);
+/* Of a layer, since the predictor was chosen. Any thread. */
+void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *guesses,
+                      uint64_t *right);
 
-/* What a layer really activated: corrects the shares if it is the guessed one. Returns the guesses checked, 0 if it is
- * another layer; *right: those that came true. */
-uint32_t prediction_check(struct prediction *p, uint32_t layer, const uint32_t *selected,
-                          uint32_t n_tokens, uint32_t *right);
+/* The rest is the engine's, in this order for each layer; seen->tokens, hidden and gate may be NULL in begin. With more than
+ * shape.max_tokens nothing is predicted. */
+
+/* The layer was routed: takes what came from beside, checks what was predicted for it. */
+void prediction_begin(struct prediction *p, const struct predict_seen *seen);
+/* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */
+void prediction_show(struct prediction *p, const struct predict_seen *seen);
+/* The i-th layer that is to be predicted from here through its gate, and the input of that gate, [n_tokens][d_model], valid
+ * until the next call. False: no more. */
+bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint32_t i,
+                     struct predict_target *target, const float **input);
+/* What that gate chose, [n_tokens][n_used]. */
+void prediction_guess(struct prediction *p, const struct predict_seen *seen,
+                      const struct predict_target *target, const uint32_t *guessed);
 
 #endif

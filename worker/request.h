@@ -44,6 +44,7 @@ struct request {
     /* progress; the engine's */
     bool cancelled;
     int64_t slot;             /* of the KV cache; -1: waiting */
+    uint64_t serial;          /* of those that were given a slot; unlike id, the engine's own */
     struct token_list tokens; /* prompt, then answer */
     uint32_t n_past;          /* positions in the cache */
     uint64_t random_state;

@@ -230,8 +230,8 @@ static void run_prefill(struct engine *g, struct request *r)
     if (n > most)
         n = most;
     for (uint32_t i = 0; i < n; i++)
-        g->batch[i] =
-            (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot, r->n_past + i};
+        g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
+                                           r->serial, r->n_past + i};
     const float *hidden = forward_run(g->config.forward, g->batch, n, true);
     r->n_past += n;
     counter_add(g->counters.prompt_tokens, n);
@@ -260,7 +260,8 @@ static uint32_t gather_decode(struct engine *g)
             counter_add(g->counters.decode_paused, 1);
             continue;
         }
-        g->batch[n] = (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->n_past};
+        g->batch[n] =
+            (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->serial, r->n_past};
         g->batch_requests[n++] = r;
     }
     return n;

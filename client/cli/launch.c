@@ -99,7 +99,7 @@ static int check_not_running(const struct launch *l)
 
 /* -- the supervisor -- */
 
-#define MAX_ARGUMENTS 32
+#define MAX_ARGUMENTS 48
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -138,6 +138,10 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         add(a, "--assign", l->assign);
     if (l->cache)
         add(a, "--cache", l->cache);
+    if (l->predictor)
+        add(a, "--predictor", l->predictor);
+    if (l->budget)
+        add(a, "--budget", l->budget);
     if (l->log_level)
         add(a, "--log-level", l->log_level);
     add_number(a, 0, "--threads", l->threads);

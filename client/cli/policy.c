@@ -26,6 +26,30 @@ static double share(uint64_t part, uint64_t all)
     return all ? 100.0 * (double)part / (double)all : 0;
 }
 
+static uint64_t sum(const uint64_t *values, size_t n)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += values[i];
+    return total;
+}
+
+static void print_predictor(const char *name, const Moed__V1__PolicyReply *worker)
+{
+    uint64_t guesses = sum(worker->predictions, worker->n_predictions);
+    printf("predictor %s", name);
+    if (guesses)
+        printf(": %.1f %% of %" PRIu64 " predicted experts were right",
+               share(sum(worker->predictions_right, worker->n_predictions_right), guesses),
+               guesses);
+    printf("\n");
+    if (worker->predict_published || worker->predict_dropped)
+        printf("          beside inference: %" PRIu64 " layers shown, %" PRIu64
+               " not (busy); %" PRIu64 " answers used, %" PRIu64 " late\n",
+               worker->predict_published, worker->predict_dropped, worker->predict_used,
+               worker->predict_late);
+}
+
 static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
@@ -34,9 +58,10 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
         printf("cache     none: the device has no memory of its own\n");
         return;
     }
-    printf("cache     %s, %.1f MB in %" PRIu64 " segments of %.2f MB: %" PRIu64
+    print_predictor(memd->predictor, worker);
+    printf("cache     %s, budget %s, %.1f MB in %" PRIu64 " segments of %.2f MB: %" PRIu64
            " resident, %" PRIu64 " free\n",
-           memd->part, (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
+           memd->part, memd->budget, (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
            (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
     if (segments)
         printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
@@ -47,6 +72,29 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
         printf("link      %.2f GB copied, busy %.1f %% of the time, %.2f GB/s while busy\n",
                (double)memd->link_bytes * 1e-9, share(memd->link_busy_ns, memd->since_ns),
                (double)memd->link_bytes / (double)memd->link_busy_ns);
+}
+
+static void print_numbers(const char *key, const uint64_t *values, size_t n)
+{
+    printf(", \"%s\": [", key);
+    for (size_t i = 0; i < n; i++)
+        printf("%s%" PRIu64, i ? ", " : "", values[i]);
+    printf("]");
+}
+
+/* The two rows of numbers are of the layers, in order. */
+static void print_predictor_json(const Moed__V1__PolicyReply *memd,
+                                 const Moed__V1__PolicyReply *worker)
+{
+    printf(", \"predictor\": \"%s\", \"budget\": \"%s\"", memd->predictor, memd->budget);
+    if (!worker->n_predictions)
+        return;
+    print_numbers("predictions", worker->predictions, worker->n_predictions);
+    print_numbers("predictions_right", worker->predictions_right, worker->n_predictions_right);
+    printf(", \"predict_published\": %" PRIu64 ", \"predict_dropped\": %" PRIu64
+           ", \"predict_used\": %" PRIu64 ", \"predict_late\": %" PRIu64,
+           worker->predict_published, worker->predict_dropped, worker->predict_used,
+           worker->predict_late);
 }
 
 static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
@@ -61,6 +109,8 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
                memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
                memd->retired, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
                worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
+    if (memd->has_cache)
+        print_predictor_json(memd, worker);
     printf("}\n");
 }
 
@@ -69,18 +119,28 @@ static void print_policies(void)
     printf("\npolicies\n");
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at(i)); i++)
-        printf("  %-10s %s (--assign %s --cache %s)\n", p->name, p->what,
-               sched_assigner_name(p->assigner), sched_cache_name(p->cache));
+        printf("  %-10s %s (--assign %s --cache %s --budget %s --predictor %s)\n", p->name, p->what,
+               sched_assigner_name(p->assigner), sched_cache_name(p->cache),
+               sched_budget_name(p->budget), sched_predictor_name(p->predictor));
+    const char *name;
+    printf("\npredictors\n");
+    for (int i = 0; (name = sched_predictor_name((enum sched_predictor)i)); i++)
+        printf("  %-10s %s\n", name, sched_predictor_what((enum sched_predictor)i));
+    printf("\nbudgets\n");
+    for (int i = 0; (name = sched_budget_name((enum sched_budget)i)); i++)
+        printf("  %-10s %s\n", name, sched_budget_what((enum sched_budget)i));
 }
 
 int policy_main(int argc, char **argv)
 {
-    const char *name = NULL, *assign = "", *cache = "";
+    const char *name = NULL, *assign = "", *cache = "", *predictor = "", *budget = "";
     bool json = false;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
         {"assign", OPTION_STRING, &assign, 0, 0, "A", "another assigner than the policy's"},
         {"cache", OPTION_STRING, &cache, 0, 0, "C", "another cache than the policy's"},
+        {"predictor", OPTION_STRING, &predictor, 0, 0, "P", "another predictor than the policy's"},
+        {"budget", OPTION_STRING, &budget, 0, 0, "B", "how layers share the device"},
         {"json", OPTION_BOOL, &json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
@@ -100,6 +160,8 @@ int policy_main(int argc, char **argv)
     request.policy = n > 0 ? argv[1] : "";
     request.assigner = (char *)assign;
     request.cache = (char *)cache;
+    request.predictor = (char *)predictor;
+    request.budget = (char *)budget;
     struct error e = {0};
     Moed__V1__Reply *memd = NULL, *worker = NULL;
     enum error_code code = call(run, "memd", &request, &memd, &e);
@@ -111,7 +173,7 @@ int policy_main(int argc, char **argv)
         print_json(memd->policy, worker->policy);
     else
         print_state(memd->policy, worker->policy);
-    if (!code && !json && n == 0 && !assign[0] && !cache[0])
+    if (!code && !json && n == 0 && !assign[0] && !cache[0] && !predictor[0] && !budget[0])
         print_policies();
     if (memd)
         moed__v1__reply__free_unpacked(memd, NULL);

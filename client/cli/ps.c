@@ -23,7 +23,8 @@ struct listing {
     struct strbuf out, notes;
     /* of the deployment under way, where its device has memory of its own */
     bool has_memd_cache, has_worker_cache;
-    Moed__V1__CacheHealth memd_cache, worker_cache;
+    Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are gone */
+    char predictor[32];
 };
 
 static const char *file_name(const char *path)
@@ -59,6 +60,8 @@ static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
         share_json(b, "wasted_share", c->wasted_bytes, c->link_bytes);
     }
     share_json(b, "hit_rate", c->segments_resident, c->segments);
+    if (c->predictor && c->predictor[0])
+        strbuf_printf(b, ", \"predictor\": \"%s\"", c->predictor);
     share_json(b, "prediction_precision", c->predictions_right, c->predictions);
     strbuf_printf(b, "}");
 }
@@ -133,6 +136,8 @@ static void cache_text(struct listing *l, const char *name)
     struct strbuf *b = &l->out;
     if (!l->has_memd_cache)
         return;
+    char predictions[64];
+    snprintf(predictions, sizeof predictions, ", predictions (%s) ", l->predictor);
     strbuf_printf(b, "%-10s cache: ", name);
     if (l->has_worker_cache)
         share_text(b, "hit rate ", w->segments_resident, w->segments, ", ");
@@ -141,7 +146,7 @@ static void cache_text(struct listing *l, const char *name)
         strbuf_printf(b, ", link %.2f GB/s", (double)m->link_bytes / (double)m->window_ns);
     share_text(b, ", busy ", m->link_busy_ns, m->window_ns, "");
     if (l->has_worker_cache)
-        share_text(b, ", predictions ", w->predictions_right, w->predictions, " right");
+        share_text(b, predictions, w->predictions_right, w->predictions, " right");
     share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of what was copied unused");
     strbuf_printf(b, "\n");
 }
@@ -156,6 +161,7 @@ static void keep_cache(struct listing *l, const struct row *r)
     } else if (cache && strcmp(r->process, "worker") == 0) {
         l->has_worker_cache = true;
         l->worker_cache = *cache;
+        snprintf(l->predictor, sizeof l->predictor, "%s", cache->predictor);
     }
 }
 

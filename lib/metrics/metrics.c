@@ -21,8 +21,9 @@ struct sample {
     struct sample *next;
     char *labels; /* "" for none */
     enum kind kind;
-    double unit_scale;         /* counter */
-    double (*read)(void *arg); /* function */
+    double unit_scale;           /* counter */
+    const struct counter *after; /* absent until it has counted; NULL: always there */
+    double (*read)(void *arg);   /* function */
     void *arg;
     union {
         struct counter counter;
@@ -151,6 +152,15 @@ struct counter *metrics_counter(struct metrics *m, const char *name, const char 
     return &s->counter;
 }
 
+struct counter *metrics_counter_after(struct metrics *m, const struct counter *measured,
+                                      const char *name, const char *labels, const char *help)
+{
+    struct sample *s = add(m, name, labels, "counter", KIND_COUNTER, help);
+    s->unit_scale = 1;
+    s->after = measured ? measured : &s->counter;
+    return &s->counter;
+}
+
 struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *labels,
                             const char *help)
 {
@@ -276,12 +286,22 @@ static void print_sample(struct strbuf *out, const char *name, const struct samp
     strbuf_append(out, "\n", 1);
 }
 
+static void print_family(struct strbuf *out, const struct family *f)
+{
+    bool headed = false;
+    for (const struct sample *s = f->samples; s != NULL; s = s->next) {
+        if (s->after && !counter_read(s->after))
+            continue;
+        if (!headed)
+            strbuf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name, f->type);
+        headed = true;
+        print_sample(out, f->name, s);
+    }
+}
+
 void metrics_render(const struct metrics *m, struct strbuf *out)
 {
-    for (const struct family *f = m->families; f != NULL; f = f->next) {
-        strbuf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", f->name, f->help, f->name, f->type);
-        for (const struct sample *s = f->samples; s != NULL; s = s->next)
-            print_sample(out, f->name, s);
-    }
+    for (const struct family *f = m->families; f != NULL; f = f->next)
+        print_family(out, f);
     process_render(out);
 }

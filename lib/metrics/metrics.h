@@ -36,6 +36,9 @@ void metrics_free(struct metrics *m);
  * for nanoseconds behind a _seconds_total name). Never NULL: aborts on out of memory, at start. */
 struct counter *metrics_counter(struct metrics *m, const char *name, const char *labels,
                                 double unit_scale, const char *help);
+/* A counter of what may not be measured here at all: absent until `measured` (NULL: itself) has counted. */
+struct counter *metrics_counter_after(struct metrics *m, const struct counter *measured,
+                                      const char *name, const char *labels, const char *help);
 struct gauge *metrics_gauge(struct metrics *m, const char *name, const char *labels,
                             const char *help);
 struct histogram *metrics_histogram(struct metrics *m, const char *name, const char *labels,

@@ -5,15 +5,25 @@
 #include <stdlib.h>
 
 static const struct cache_policy *const policies[] = {
-    [CACHE_NONE] = &cache_policy_none,
-    [CACHE_STATIC] = &cache_policy_static,
-    [CACHE_LRU] = &cache_policy_lru,
-    [CACHE_LRU_LAYER] = &cache_policy_lru_layer,
-    [CACHE_LFU] = &cache_policy_lfu,
-    [CACHE_DALI] = &cache_policy_dali,
-    [CACHE_LAYERWISE] = &cache_policy_layerwise,
+    [CACHE_NONE] = &cache_policy_none,   [CACHE_STATIC] = &cache_policy_static,
+    [CACHE_LRU] = &cache_policy_lru,     [CACHE_LFU] = &cache_policy_lfu,
+    [CACHE_DALI] = &cache_policy_dali,   [CACHE_LAYERWISE] = &cache_policy_layerwise,
     [CACHE_VALUE] = &cache_policy_value,
 };
+
+bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
+{
+    switch (kind) {
+    case CACHE_NONE: /* keeps nothing: nothing is shared */
+    case CACHE_LRU:
+        return true;
+    case CACHE_LAYERWISE:
+    case CACHE_VALUE:
+        return budget == BUDGET_GLOBAL;
+    default:
+        return budget == BUDGET_UNIFORM;
+    }
+}
 
 static bool make_common(struct sched_cache *c, const struct sched_cache_shape *shape)
 {
@@ -43,7 +53,8 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
     if (!c)
         return NULL;
     if (make_common(c, shape)) {
-        c->policy = policies[kind];
+        bool uniform = options && options->budget == BUDGET_UNIFORM;
+        c->policy = kind == CACHE_LRU && uniform ? &cache_policy_lru_layer : policies[kind];
         if (!c->policy->init || c->policy->init(c, options))
             return c;
     }

@@ -11,13 +11,18 @@
 enum sched_cache_kind {
     CACHE_NONE, /* ondemand: a loaded segment is given up after its use */
     CACHE_STATIC, /* the most activated in a profile, fixed; without a profile, of the first steps seen */
-    CACHE_LRU,       /* least recently used, over all layers */
-    CACHE_LRU_LAYER, /* least recently used of the same layer, each layer with an equal share */
-    CACHE_LFU,       /* least frequently used of the same layer */
+    CACHE_LRU,  /* least recently used, of the same layer or over all layers */
+    CACHE_LFU,  /* least frequently used of the same layer */
     CACHE_DALI, /* workload-aware: every w_size steps the u_size most loaded uncached experts of a layer for the u_size
                        least loaded cached ones; on-demand loads do not enter (policies.md) */
     CACHE_LAYERWISE, /* whole layers, the first ones, fixed */
     CACHE_VALUE, /* moed: exponentially decayed activation frequency, over all layers, segment by segment */
+};
+
+/* How many of the device's slots a layer may hold. */
+enum sched_budget {
+    BUDGET_GLOBAL,  /* layers compete for all of them */
+    BUDGET_UNIFORM, /* every layer with experts the same share */
 };
 
 struct sched_cache_shape {
@@ -32,6 +37,7 @@ struct sched_cache_shape {
 };
 
 struct sched_cache_options {
+    enum sched_budget budget; /* one that the kind takes */
     uint32_t dali_w_size,
         dali_u_size; /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8)
                                           for more */
@@ -42,6 +48,9 @@ struct sched_cache_options {
 };
 
 struct sched_cache;
+
+/* Most caches share the device in one way alone; lru in either. */
+bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget);
 
 /* NULL: no memory. */
 struct sched_cache *sched_cache_new(enum sched_cache_kind kind,

@@ -1,16 +1,16 @@
 #!/bin/bash
-# Where an expert was computed never shows: the same tokens on the host and on an emulated device, for every policy, several
-# sizes of its memory and of segments, alone and among others, and while the policy is changed.
+# Where an expert was computed never shows: the same tokens on the host and on an emulated device, for every policy, predictor and
+# budget, several sizes of its memory and of segments, alone and among others, and while the policy is changed.
 #   expert_cache.sh MOED MODEL...     each model by itself
 MOED=$1
 shift
 . "$(dirname "$0")/../deployment.sh"
 
 prompts=("Once upon a time" "$(seq -s ' ' 1 60)" "int main(void) {" "0 1 2 3")
-ask() { # ask FILE: all prompts at once, one line of tokens each
+ask() { # ask FILE [TOKENS]: all prompts at once, one line of tokens each
     local pids=() i
     for i in "${!prompts[@]}"; do
-        "$MOED" run -n 12 --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
+        "$MOED" run -n "${2:-12}" --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
     done
     for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "request $i of $1"; done
     for i in "${!prompts[@]}"; do
@@ -23,25 +23,70 @@ check() { # check WHAT
     cmp -s "$WORK/want" "$WORK/got" || { diff "$WORK/want" "$WORK/got" >&2; fail "$1: other tokens than on the host"; }
 }
 
+refused() { # refused LINE ARGUMENT...: of `moed policy`
+    local line=$1
+    shift
+    "$MOED" policy "$@" >/dev/null 2>"$WORK/refused" && fail "policy $* is taken"
+    grep -qF "$line" "$WORK/refused" || { cat "$WORK/refused" >&2; fail "policy $*: not told why"; }
+}
+
+# Chosen at the start, and kept by memd for a worker that starts later.
+"$MOED" up "$1" --device emu:vram=50%,link=1G --cache lru --budget uniform --predictor frequency >/dev/null 2>&1 || fail "up with a predictor"
+"$MOED" restart worker >/dev/null || fail "restart"
+chosen=$("$MOED" policy --json)
+for part in '"cache": "lru"' '"budget": "uniform"' '"predictor": "frequency"'; do
+    case $chosen in *"$part"*) ;; *) fail "$part is not in $chosen" ;; esac
+done
+"$MOED" run -n 40 --ignore-end --temp 0 "Once upon a time" >/dev/null
+[ "$(metric worker 'moed_worker_predict_shown_total')" -gt 0 ] || fail "nothing was shown to the predictor"
+[ -z "$(metric worker 'moed_worker_predictions_total{predictor="residual"}')" ] || fail "a predictor that was not used has metrics"
+"$MOED" down >/dev/null 2>&1
+"$MOED" up "$1" --device emu:vram=50%,link=1G --budget uniform >/dev/null 2>"$WORK/refused" && fail "up with a budget that the cache does not take"
+grep -qF "cache value does not take budget uniform" "$WORK/refused" || fail "up: not told why"
+
 for model in "$@"; do
     say "$(basename "$model")"
+    # a share that holds one expert of the smallest models
+    LEAST=15
+    [ "$(stat -c %s "$model")" -gt 1000000 ] || LEAST=34
     # the cut into segments is part of the sum's definition: the same on every device
     "$MOED" up "$model" --reproducible --segment-bytes 32768 >/dev/null 2>&1
     ask want
+    ask want-long 80
     "$MOED" down >/dev/null 2>&1
-    for device in emu:vram=100%,link=2G emu:vram=40%,link=500M emu:vram=15%,link=100M,speed=0.5; do
+    for device in emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5"; do
         "$MOED" up "$model" --reproducible --device "$device" --policy moed --segment-bytes 32768 >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "$device"; }
         for policy in moed ondemand static lru lfu threshold qstar layerwise dali; do
             "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
             check "$device, $policy"
         done
+        for predictor in none next-gate residual frequency; do
+            "$MOED" policy moed --predictor $predictor >/dev/null || fail "predictor $predictor"
+            [ "$(policy_field predictor)" = "\"$predictor\"" ] || fail "not $predictor"
+            check "$device, predictor $predictor"
+        done
+        for budget in global uniform; do
+            "$MOED" policy qstar --budget $budget --predictor residual >/dev/null || fail "budget $budget"
+            [ "$(policy_field budget)" = "\"$budget\"" ] || fail "not $budget"
+            check "$device, budget $budget"
+        done
         # while an answer is under way
-        ask got & asking=$!
-        for policy in lru dali ondemand moed; do sleep 0.1; "$MOED" policy "$policy" >/dev/null; done
+        ask got-long 80 & asking=$!
+        for change in lru "lru --budget global --predictor next-gate" "dali --predictor none" dali "--predictor frequency" \
+            "--cache lru --budget uniform" ondemand moed "--predictor next-gate" "--predictor residual"; do
+            sleep 0.05
+            # shellcheck disable=SC2086 # words
+            "$MOED" policy $change >/dev/null || fail "policy $change"
+        done
         wait $asking || fail "answers while the policy changes"
-        cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens while the policy changes"
+        cmp -s "$WORK/want-long" "$WORK/got-long" || fail "$device: other tokens while the policy changes"
         slots_add_up || fail "$device: slots do not add up"
         "$MOED" policy | sed -n 's/^computed */  /p'
+        refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload" --budget uniform
+        refused "cache lfu does not take budget global; those that do are none, lru, layerwise, value" lfu --budget global
+        refused "there are none, next-gate, residual, frequency" --predictor oracle
+        refused "there are global, uniform" --budget fair
+        [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
         "$MOED" down >/dev/null 2>&1
         say "  ok: $device"
     done

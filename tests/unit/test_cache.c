@@ -354,13 +354,13 @@ static void test_set_policy(void **state)
     bench_load(&w, 2, 0, 3);
     assert_true(bench_await(&w, 2, 0, 3));
     bench_consume(&w, 1);
-    assert_int_equal(cache_set_policy(b.cache, CACHE_NONE, &e), ERROR_OK);
+    assert_int_equal(cache_set_policy(b.cache, CACHE_NONE, BUDGET_GLOBAL, &e), ERROR_OK);
     bench_load(&w, 2, 1, 3);
     assert_true(bench_await(&w, 2, 1, 3));
     bench_consume(&w, 1);
     BENCH_UNTIL(bench_resident(&b, 2, 1) == 0);    /* the new one keeps nothing */
     assert_int_equal(bench_resident(&b, 2, 0), 3); /* what was there stays */
-    assert_int_equal(cache_set_policy(b.cache, CACHE_LAYERWISE, &e), ERROR_OK);
+    assert_int_equal(cache_set_policy(b.cache, CACHE_LAYERWISE, BUDGET_GLOBAL, &e), ERROR_OK);
     BENCH_UNTIL(bench_resident(&b, 1, 5) == 2); /* which fills by itself, from the first layer */
     assert_true(counter_read(&b.prefetched) > 0);
     bench_check(&b);

@@ -113,7 +113,9 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
         bench_nap(10000000);
         bench_check(&s.bench);
         if (i % 10 == 9) /* another policy while serving */
-            assert_int_equal(cache_set_policy(s.bench.cache, i % 20 == 9 ? other : kind, NULL), 0);
+            assert_int_equal(cache_set_policy(s.bench.cache, i % 20 == 9 ? other : kind,
+                                              i % 40 < 20 ? BUDGET_GLOBAL : BUDGET_UNIFORM, NULL),
+                             0);
     }
     s.stop = true;
     for (uint32_t i = 0; i < WORKERS; i++)

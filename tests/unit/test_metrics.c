@@ -102,6 +102,28 @@ static void test_histogram_without_labels(void **state)
     metrics_free(m);
 }
 
+/* What was never measured is absent: a counter with its family, one of a family's, one that waits for another. */
+static void test_absent(void **state)
+{
+    struct metrics *m = metrics_new();
+    struct counter *a = metrics_counter_after(m, NULL, "moed_a_total", "x=\"1\"", "A.");
+    metrics_counter_after(m, NULL, "moed_a_total", "x=\"2\"", "A.");
+    metrics_counter_after(m, a, "moed_b_total", NULL, "B.");
+    char *text = own_part(m);
+    assert_string_equal(text, "");
+    free(text);
+    counter_add(a, 3);
+    text = own_part(m);
+    assert_string_equal(text, "# HELP moed_a_total A.\n"
+                              "# TYPE moed_a_total counter\n"
+                              "moed_a_total{x=\"1\"} 3\n"
+                              "# HELP moed_b_total B.\n"
+                              "# TYPE moed_b_total counter\n"
+                              "moed_b_total 0\n");
+    free(text);
+    metrics_free(m);
+}
+
 static void test_default_bounds(void **state)
 {
     assert_true(histogram_seconds_count <= HISTOGRAM_MAX_BUCKETS);
@@ -214,7 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_text),         cmocka_unit_test(test_histogram_without_labels),
         cmocka_unit_test(test_default_bounds),     cmocka_unit_test(test_process),
-        cmocka_unit_test(test_concurrent_updates),
+        cmocka_unit_test(test_concurrent_updates), cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -681,19 +681,28 @@ static void test_names(void **state)
         const char *name;
         enum sched_assigner assigner;
         enum sched_cache_kind cache;
+        enum sched_budget budget;
+        bool predicts;
     } presets[] = {
-        {"ondemand", ASSIGN_LOAD_ALL, CACHE_NONE}, {"static", ASSIGN_LOAD_ALL, CACHE_STATIC},
-        {"lru", ASSIGN_LOAD_ALL, CACHE_LRU_LAYER}, {"lfu", ASSIGN_LOAD_ALL, CACHE_LFU},
-        {"qstar", ASSIGN_QSTAR, CACHE_LRU},        {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE},
-        {"dali", ASSIGN_GREEDY, CACHE_DALI},       {"moed", ASSIGN_BALANCE, CACHE_VALUE},
+        {"ondemand", ASSIGN_LOAD_ALL, CACHE_NONE, BUDGET_GLOBAL, false},
+        {"static", ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_UNIFORM, false},
+        {"lru", ASSIGN_LOAD_ALL, CACHE_LRU, BUDGET_UNIFORM, false},
+        {"lfu", ASSIGN_LOAD_ALL, CACHE_LFU, BUDGET_UNIFORM, false},
+        {"qstar", ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, false},
+        {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
+        {"dali", ASSIGN_GREEDY, CACHE_DALI, BUDGET_UNIFORM, true},
+        {"moed", ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, true},
     };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         const struct sched_policy *p = sched_policy_find(presets[i].name);
         assert_non_null(p);
         assert_int_equal(p->assigner, presets[i].assigner);
         assert_int_equal(p->cache, presets[i].cache);
+        assert_int_equal(p->budget, presets[i].budget);
+        assert_int_equal(p->predictor != PREDICT_NONE, presets[i].predicts);
     }
     assert_int_equal(sched_policy_find("threshold")->assigner, ASSIGN_THRESHOLD);
+    assert_int_equal(sched_policy_find("dali")->predictor, PREDICT_RESIDUAL);
     assert_null(sched_policy_find("moe"));
     assert_null(sched_policy_find(""));
     uint32_t n = 0;
@@ -702,6 +711,7 @@ static void test_names(void **state)
         assert_ptr_equal(sched_policy_find(p->name), p);
         assert_non_null(strstr(sched_policy_names(), p->name));
         assert_true(strlen(p->what) > 10);
+        assert_true(sched_cache_takes(p->cache, p->budget));
     }
     assert_int_equal(n, 9);
     assert_string_equal(sched_policy_names(),
@@ -722,6 +732,29 @@ static void test_names(void **state)
     enum sched_cache_kind c;
     assert_true(sched_cache_find("workload", &c) && c == CACHE_DALI);
     assert_false(sched_cache_find("dali", &c));
+    assert_null(sched_assigner_name((enum sched_assigner)N_ASSIGNERS));
+    assert_null(sched_cache_name((enum sched_cache_kind)(CACHE_VALUE + 1)));
+    for (int kind = 0; kind < PREDICT_KINDS; kind++) {
+        enum sched_predictor found = PREDICT_NONE;
+        const char *name = sched_predictor_name((enum sched_predictor)kind);
+        assert_true(sched_predictor_find(name, &found));
+        assert_int_equal(found, kind);
+        assert_true(strlen(sched_predictor_what(found)) > 10);
+        assert_non_null(strstr(sched_predictor_names(), name));
+    }
+    assert_null(sched_predictor_name((enum sched_predictor)PREDICT_KINDS));
+    for (int kind = BUDGET_GLOBAL; kind <= BUDGET_UNIFORM; kind++) {
+        enum sched_budget found = BUDGET_GLOBAL;
+        const char *name = sched_budget_name((enum sched_budget)kind);
+        assert_true(sched_budget_find(name, &found));
+        assert_int_equal(found, kind);
+        assert_true(strlen(sched_budget_what(found)) > 10);
+        assert_non_null(strstr(sched_budget_names(), name));
+    }
+    assert_null(sched_budget_name((enum sched_budget)(BUDGET_UNIFORM + 1)));
+    enum sched_predictor p = PREDICT_RESIDUAL;
+    assert_false(sched_predictor_find("", &p));
+    assert_int_equal(p, PREDICT_RESIDUAL);
 }
 
 int main(void)

@@ -12,7 +12,21 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { N_KINDS = CACHE_VALUE + 1, MOST_LAYERS = 6, MOST_EXPERTS = 24 };
+/* Each kind with its budget, and lru with the other one after them. */
+enum {
+    N_KINDS = CACHE_VALUE + 1,
+    LRU_UNIFORM = N_KINDS,
+    N_VARIANTS,
+    MOST_LAYERS = 6,
+    MOST_EXPERTS = 24
+};
+
+static const struct sched_cache_options uniform = {.budget = BUDGET_UNIFORM};
+
+static enum sched_cache_kind kind_of(int variant)
+{
+    return variant == LRU_UNIFORM ? CACHE_LRU : (enum sched_cache_kind)variant;
+}
 
 static uint64_t random_state;
 
@@ -34,6 +48,7 @@ static uint32_t below(uint32_t n)
 struct owner {
     struct sched_cache *cache;
     enum sched_cache_kind kind;
+    enum sched_budget budget;
     struct sched_cache_shape shape;
     uint32_t resident[MOST_LAYERS][MOST_EXPERTS], layer_resident[MOST_LAYERS];
     uint64_t last[MOST_LAYERS][MOST_EXPERTS]; /* activation or arrival, in order */
@@ -48,6 +63,7 @@ static struct owner new_owner(enum sched_cache_kind kind, struct sched_cache_sha
                               const struct sched_cache_options *options)
 {
     struct owner o = {.kind = kind, .shape = shape};
+    o.budget = options ? options->budget : BUDGET_GLOBAL;
     o.cache = sched_cache_new(kind, &shape, options);
     assert_non_null(o.cache);
     return o;
@@ -186,11 +202,30 @@ static void test_lru(void **state)
     sched_cache_free(o.cache);
 }
 
+/* Which budgets a cache takes: the rule of each says how it shares, lru's both. */
+static void test_budgets(void **state)
+{
+    static const bool takes[N_KINDS][2] = {
+        [CACHE_NONE] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
+        [CACHE_LRU] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
+        [CACHE_STATIC] = {[BUDGET_UNIFORM] = true},
+        [CACHE_LFU] = {[BUDGET_UNIFORM] = true},
+        [CACHE_DALI] = {[BUDGET_UNIFORM] = true},
+        [CACHE_LAYERWISE] = {[BUDGET_GLOBAL] = true},
+        [CACHE_VALUE] = {[BUDGET_GLOBAL] = true},
+    };
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (int budget = 0; budget < 2; budget++)
+            assert_int_equal(
+                sched_cache_takes((enum sched_cache_kind)kind, (enum sched_budget)budget),
+                takes[kind][budget]);
+}
+
 /* "lru, lfu per layer". Two layers, 4 segments each: layer 1 has its share and evicts its own,
  * although layer 0's are older. */
 static void test_layered(void **state)
 {
-    struct owner o = new_owner(CACHE_LRU_LAYER, shape(2, 4, 2, 8), NULL);
+    struct owner o = new_owner(CACHE_LRU, shape(2, 4, 2, 8), &uniform);
     tell(&o, 0, 0, 2);
     tell(&o, 0, 1, 1);
     tell(&o, 1, 0, 2);
@@ -440,7 +475,7 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
 {
     const struct sched_cache_shape *s = &o->shape;
     uint32_t from = 0, to = s->n_layers;
-    bool layered = o->kind == CACHE_LRU_LAYER || o->kind == CACHE_LFU;
+    bool layered = (o->kind == CACHE_LRU && o->budget == BUDGET_UNIFORM) || o->kind == CACHE_LFU;
     if (layered) {
         uint64_t share = s->capacity / (s->n_layers - s->first_layer);
         from = layer;
@@ -517,8 +552,8 @@ static bool load(struct owner *o, uint32_t layer, uint32_t expert, bool demanded
             assert_true(evictable(o, layer, expert, l, e)); /* never a blocked one */
         if (demanded)
             assert_true(found == anything_evictable(o, layer, expert));
-        if (o->kind == CACHE_LRU || o->kind == CACHE_NONE || o->kind == CACHE_LRU_LAYER ||
-            o->kind == CACHE_LFU || o->kind == CACHE_VALUE)
+        if (o->kind == CACHE_LRU || o->kind == CACHE_NONE || o->kind == CACHE_LFU ||
+            o->kind == CACHE_VALUE)
             check_against_model(o, layer, expert, demanded, found, l, e);
         if (!found)
             return false;
@@ -579,7 +614,7 @@ static void step_through(struct owner *o, double half_life)
     }
 }
 
-static uint64_t random_run(enum sched_cache_kind kind, uint64_t seed, unsigned steps)
+static uint64_t random_run(int variant, uint64_t seed, unsigned steps)
 {
     static const double half_lives[] = {0.5, 4, 20};
     random_state = seed;
@@ -587,9 +622,11 @@ static uint64_t random_run(enum sched_cache_kind kind, uint64_t seed, unsigned s
         shape(1 + below(MOST_LAYERS), 1 + below(MOST_EXPERTS), 1 + below(4), 0);
     s.first_layer = below(s.n_layers);
     s.capacity = 1 + below(s.n_layers * s.n_experts * s.n_segments);
-    struct sched_cache_options options = {.value_half_life = half_lives[seed % 3],
+    struct sched_cache_options options = {.budget = variant == LRU_UNIFORM ? BUDGET_UNIFORM
+                                                                           : BUDGET_GLOBAL,
+                                          .value_half_life = half_lives[seed % 3],
                                           .dali_u_size = below(4)};
-    struct owner o = new_owner(kind, s, &options);
+    struct owner o = new_owner(kind_of(variant), s, &options);
     for (unsigned i = 0; i < steps; i++)
         step_through(&o, options.value_half_life);
     sched_cache_free(o.cache);
@@ -598,9 +635,9 @@ static uint64_t random_run(enum sched_cache_kind kind, uint64_t seed, unsigned s
 
 static void test_random(void **state)
 {
-    for (int kind = 0; kind < N_KINDS; kind++)
+    for (int variant = 0; variant < N_VARIANTS; variant++)
         for (uint64_t seed = 1; seed <= 60; seed++)
-            random_run((enum sched_cache_kind)kind, seed, 150);
+            random_run(variant, seed, 150);
     /* Long enough for the values to be made smaller, many times. */
     for (uint64_t seed = 1; seed <= 10; seed++)
         random_run(CACHE_VALUE, seed, 5000);
@@ -608,10 +645,10 @@ static void test_random(void **state)
 
 static void test_deterministic(void **state)
 {
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        uint64_t first = random_run((enum sched_cache_kind)kind, 99, 200);
-        assert_true(random_run((enum sched_cache_kind)kind, 99, 200) == first);
-        assert_true(random_run((enum sched_cache_kind)kind, 98, 200) != first);
+    for (int variant = 0; variant < N_VARIANTS; variant++) {
+        uint64_t first = random_run(variant, 99, 200);
+        assert_true(random_run(variant, 99, 200) == first);
+        assert_true(random_run(variant, 98, 200) != first);
     }
 }
 
@@ -678,8 +715,9 @@ static void test_shapes(void **state)
     }
     sched_cache_free(o.cache);
     s.layer_segments = NULL;
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        struct sched_cache *c = sched_cache_new((enum sched_cache_kind)kind, &s, NULL);
+    for (int variant = 0; variant < N_VARIANTS; variant++) {
+        struct sched_cache *c =
+            sched_cache_new(kind_of(variant), &s, variant == LRU_UNIFORM ? &uniform : NULL);
         uint16_t experts[] = {3, 4, 65535}, workloads[] = {1, 1, 1};
         sched_cache_routed(c, 1, 1, experts, workloads, 3);
         sched_cache_routed(c, 1, 0, experts, workloads, 3);
@@ -710,8 +748,9 @@ static void test_speed(void **state)
 {
     enum { L = 60, N = 512, S = 4, USED = 8, STEPS = 300 };
     struct sched_cache_shape s = shape(L, N, S, (uint64_t)L * N * S / 4);
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        struct sched_cache *c = sched_cache_new((enum sched_cache_kind)kind, &s, NULL);
+    for (int variant = 0; variant < N_VARIANTS; variant++) {
+        struct sched_cache *c =
+            sched_cache_new(kind_of(variant), &s, variant == LRU_UNIFORM ? &uniform : NULL);
         double routed = 0, victim = 0, wanted = 0;
         uint64_t total = 0, victims = 0, wants = 0;
         uint32_t l, e, call = 0;
@@ -756,8 +795,9 @@ static void test_speed(void **state)
                 sched_cache_resident(c, layer_to, expert_to, segments);
                 total++;
             }
-        print_message("%-9s routed %.2f, wanted %.2f, victim %.2f microseconds (%llu)\n",
-                      sched_cache_name((enum sched_cache_kind)kind), routed * 1e6 / (STEPS * L),
+        print_message("%-9s%s routed %.2f, wanted %.2f, victim %.2f microseconds (%llu)\n",
+                      sched_cache_name(kind_of(variant)),
+                      variant == LRU_UNIFORM ? " (uniform)" : "", routed * 1e6 / (STEPS * L),
                       wanted * 1e6 / (double)wants, victims ? victim * 1e6 / (double)victims : 0,
                       (unsigned long long)victims);
         sched_cache_free(c);
@@ -767,13 +807,14 @@ static void test_speed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),          cmocka_unit_test(test_lru),
-        cmocka_unit_test(test_layered),       cmocka_unit_test(test_layerwise),
-        cmocka_unit_test(test_static),        cmocka_unit_test(test_dali),
-        cmocka_unit_test(test_dali_defaults), cmocka_unit_test(test_dali_random),
-        cmocka_unit_test(test_value),         cmocka_unit_test(test_random),
-        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_dali_model),
-        cmocka_unit_test(test_shapes),        cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_none),        cmocka_unit_test(test_lru),
+        cmocka_unit_test(test_layered),     cmocka_unit_test(test_layerwise),
+        cmocka_unit_test(test_budgets),     cmocka_unit_test(test_static),
+        cmocka_unit_test(test_dali),        cmocka_unit_test(test_dali_defaults),
+        cmocka_unit_test(test_dali_random), cmocka_unit_test(test_value),
+        cmocka_unit_test(test_random),      cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_dali_model),  cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_speed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

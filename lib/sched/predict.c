@@ -1,0 +1,116 @@
+/* Predictors: the way in, and what all have in common. A predictor is a file of its own, predict_*.c. */
+#include "sched/predict_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct predictor_kind none;
+
+static const struct predictor_kind *const kinds[] = {
+    [PREDICT_NONE] = &none,
+    [PREDICT_NEXT_GATE] = &predictor_next_gate,
+    [PREDICT_RESIDUAL] = &predictor_residual,
+    [PREDICT_FREQUENCY] = &predictor_frequency,
+};
+
+const struct predict_traits *sched_predictor_traits(enum sched_predictor kind)
+{
+    return &kinds[kind]->traits;
+}
+
+bool predict_target(const struct predict_traits *traits, const struct predict_shape *shape,
+                    uint64_t step, uint32_t layer, uint32_t i, struct predict_target *out)
+{
+    uint32_t expert_layers = shape->n_layers - shape->first_layer;
+    if (!traits->ahead_first || i > traits->ahead_last - traits->ahead_first || !expert_layers)
+        return false;
+    /* among the layers with experts; the embedding stands before the first */
+    uint64_t place = (uint64_t)traits->ahead_first + i;
+    place += layer == PREDICT_EMBEDDING ? 0 : layer - shape->first_layer + 1;
+    if (place > expert_layers && !traits->wraps)
+        return false;
+    *out = (struct predict_target){step + (place - 1) / expert_layers,
+                                   shape->first_layer + (uint32_t)((place - 1) % expert_layers)};
+    return true;
+}
+
+struct predictor *predictor_new_of(const struct predictor_rule *rule,
+                                   const struct predict_shape *shape)
+{
+    struct predictor *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->rule = rule;
+    p->shape = *shape;
+    if (rule->init && !rule->init(p)) {
+        predictor_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+struct predictor *predictor_new(enum sched_predictor kind, enum predict_half half,
+                                const struct predict_shape *shape)
+{
+    return predictor_new_of(half == PREDICT_ASIDE ? kinds[kind]->aside : kinds[kind]->in_line,
+                            shape);
+}
+
+void predictor_free(struct predictor *p)
+{
+    if (!p)
+        return;
+    if (p->rule->fini && p->state)
+        p->rule->fini(p);
+    free(p->state);
+    free(p);
+}
+
+void predictor_observe(struct predictor *p, const struct predict_seen *seen)
+{
+    if (p->rule->observe)
+        p->rule->observe(p, seen);
+}
+
+const float *predictor_gate_input(struct predictor *p, const struct predict_seen *seen, float *out)
+{
+    return p->rule->gate_input ? p->rule->gate_input(p, seen, out) : seen->hidden;
+}
+
+void predictor_predict(struct predictor *p, const struct predict_seen *seen,
+                       const struct predict_target *target, const uint32_t *guessed,
+                       double *probability)
+{
+    p->rule->predict(p, seen, target, guessed, probability);
+}
+
+uint32_t predictor_lesson_floats(enum sched_predictor kind, const struct predict_shape *shape)
+{
+    return kinds[kind]->lesson_floats ? kinds[kind]->lesson_floats(shape) : 0;
+}
+
+bool predictor_teach(struct predictor *p, uint32_t *layer, float *lesson)
+{
+    return p->rule->teach && p->rule->teach(p, layer, lesson);
+}
+
+void predictor_learn(struct predictor *p, uint32_t layer, const float *lesson)
+{
+    p->rule->learn(p, layer, lesson);
+}
+
+uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,
+                      struct predicted *out)
+{
+    uint32_t n = 0;
+    for (uint32_t expert = 0; expert < n_experts; expert++) {
+        float p = (float)probability[expert];
+        if (!(p > 0) || (n == most && (most == 0 || !(p > out[n - 1].probability))))
+            continue;
+        uint32_t place = n < most ? n++ : n - 1;
+        for (; place > 0 && out[place - 1].probability < p; place--)
+            out[place] = out[place - 1];
+        out[place] = (struct predicted){expert, p};
+    }
+    return n;
+}

@@ -1,0 +1,119 @@
+/* Predictors: which experts a layer still to come will activate. Pure: no clock, no I/O, no threads; memory is allocated by
+ * predictor_new alone. A predictor's rule and its source stand in its file, predict_*.c.
+ *
+ * A predictor has one half or two. They are objects that share nothing, so each may belong to a thread of its own:
+ *   in line  asked at each layer between its gate and its experts, so it is cheap. It predicts through the gate of the
+ *            layer still to come: it supplies that gate's input, the owner multiplies and routes, and it turns the
+ *            experts that came out into probabilities.
+ *   aside    told what layers show, beside inference. It may be late, and what it says then is worth nothing. It predicts by
+ *            itself, or teaches the in-line half what it has learnt: lessons, a row of numbers for a layer, that
+ *            the owner carries over.
+ */
+#ifndef MOED_SCHED_PREDICT_H
+#define MOED_SCHED_PREDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sched_predictor {
+    PREDICT_NONE,
+    PREDICT_NEXT_GATE, /* the next layer's gate on this layer's gate input */
+    PREDICT_RESIDUAL, /* the same on that input plus the mean step from one layer's to the next's (DALI) */
+    PREDICT_FREQUENCY, /* how often a layer's experts were activated lately */
+};
+enum { PREDICT_KINDS = PREDICT_FREQUENCY + 1 };
+
+struct predict_shape {
+    uint32_t n_layers, first_layer; /* those before first_layer have no experts */
+    uint32_t n_experts, n_used;     /* n_used: that a token activates */
+    uint32_t d_model;
+    uint32_t max_tokens; /* of a batch */
+};
+
+/* What is shown to an aside half of each layer; bits of predict_traits.reads. */
+enum {
+    PREDICT_READS_HIDDEN = 1,
+    PREDICT_READS_GATE = 2,
+    PREDICT_READS_SELECTED = 4,
+    PREDICT_READS_EMBEDDING = 8, /* a record of its own before the first layer's */
+};
+
+struct predict_token {
+    uint64_t request; /* which one, numbered since the worker's start */
+    uint32_t position;
+};
+
+/* As predict_seen.layer: before the first layer of a step. hidden is the embedding layer's output then, gate and selected
+ * are NULL. */
+#define PREDICT_EMBEDDING UINT32_MAX
+
+/* What a layer shows of a batch. What was not asked for is NULL. */
+struct predict_seen {
+    uint64_t step; /* forward passes, from 1 */
+    uint32_t layer, n_tokens;
+    const struct predict_token *tokens; /* [n_tokens] */
+    const float *hidden;                /* [n_tokens][d_model]: the input of the layer's gate */
+    const float *gate;                  /* [n_tokens][n_experts]: its probabilities */
+    const uint32_t *selected;           /* [n_tokens][n_used], the first choice first */
+};
+
+/* The layer that is predicted. */
+struct predict_target {
+    uint64_t step;
+    uint32_t layer;
+};
+
+struct predict_traits {
+    bool in_line;   /* it has an in-line half */
+    bool answers;   /* its aside half predicts by itself */
+    uint32_t reads; /* what its aside half is shown; 0: it has none */
+    /* From layer l are predicted l + ahead_first to l + ahead_last, of layers with experts. wraps: after the last layer
+     * come the first ones of the next step, as if its batch were this one. */
+    uint32_t ahead_first, ahead_last;
+    bool wraps;
+};
+const struct predict_traits *sched_predictor_traits(enum sched_predictor kind);
+
+/* The i-th target from a layer; false after the last. */
+bool predict_target(const struct predict_traits *traits, const struct predict_shape *shape,
+                    uint64_t step, uint32_t layer, uint32_t i, struct predict_target *out);
+
+enum predict_half { PREDICT_IN_LINE, PREDICT_ASIDE };
+
+struct predictor;
+
+/* A half that the kind has. NULL: no memory. */
+struct predictor *predictor_new(enum sched_predictor kind, enum predict_half half,
+                                const struct predict_shape *shape);
+void predictor_free(struct predictor *p); /* takes NULL */
+
+/* What a layer was like. In line: tokens, hidden and gate may be NULL. Layers come in order within a step; some may be
+ * missing. */
+void predictor_observe(struct predictor *p, const struct predict_seen *seen);
+
+/* In line: the input of the target layer's gate, [n_tokens][d_model]: seen->hidden itself, or out, filled. */
+const float *predictor_gate_input(struct predictor *p, const struct predict_seen *seen, float *out);
+
+/* For each expert the probability that the target layer activates it for at least one token of a batch like this one.
+ * probability: [n_experts]. guessed: in line, what the target's gate chose on predictor_gate_input, [n_tokens][n_used]; aside
+ * NULL. */
+void predictor_predict(struct predictor *p, const struct predict_seen *seen,
+                       const struct predict_target *target, const uint32_t *guessed,
+                       double *probability);
+
+/* Aside: true where it has something new to teach about a layer; lesson is filled, predictor_lesson_floats numbers. In line:
+ * takes it. */
+uint32_t predictor_lesson_floats(enum sched_predictor kind, const struct predict_shape *shape);
+bool predictor_teach(struct predictor *p, uint32_t *layer, float *lesson);
+void predictor_learn(struct predictor *p, uint32_t layer, const float *lesson);
+
+struct predicted {
+    uint32_t expert;
+    float probability;
+};
+/* The experts whose probability is not 0, the most probable first, of equal ones the lower number, at most `most`. Returns how
+ * many. */
+uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,
+                      struct predicted *out);
+
+#endif

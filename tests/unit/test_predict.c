@@ -1,0 +1,352 @@
+/* lib/sched's predictors: cases worked out by hand from each rule, and random runs held against the rule's plain definition. */
+#include "sched/predict_internal.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MOST_EXPERTS = 64, MOST_TOKENS = 8, MOST_D = 16 };
+
+static uint64_t random_state;
+
+/* splitmix64 */
+static uint64_t random_u64(void)
+{
+    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint32_t below(uint32_t n)
+{
+    return (uint32_t)(random_u64() % n);
+}
+
+static float uniform(void)
+{
+    return (float)(random_u64() >> 40) * 0x1p-24f;
+}
+
+static void random_selected(uint32_t n_tokens, const struct predict_shape *s, uint32_t *selected)
+{
+    for (uint32_t t = 0; t < n_tokens; t++)
+        for (uint32_t k = 0; k < s->n_used;) {
+            uint32_t expert = below(s->n_experts);
+            bool taken = false;
+            for (uint32_t j = 0; j < k; j++)
+                taken |= selected[t * s->n_used + j] == expert;
+            if (!taken)
+                selected[t * s->n_used + k++] = expert;
+        }
+}
+
+static void assert_near(double got, double want)
+{
+    if (!(fabs(got - want) < 1e-6))
+        fail_msg("%.9g instead of %.9g", got, want);
+}
+
+/* Five layers, the first without experts: 1 to 4 have some. One ahead: from 1 to 2, from 4 to none. Two ahead and around: from 2
+ * to 4; from 3 to the first of the next step; the embedding stands before layer 1, so two ahead of it is layer 2. */
+static void test_targets(void **state)
+{
+    const struct predict_shape s = {.n_layers = 5, .first_layer = 1};
+    const struct predict_traits *one = sched_predictor_traits(PREDICT_RESIDUAL);
+    const struct predict_traits *two = sched_predictor_traits(PREDICT_FREQUENCY);
+    struct predict_target t;
+    assert_true(predict_target(one, &s, 7, 1, 0, &t) && t.step == 7 && t.layer == 2);
+    assert_false(predict_target(one, &s, 7, 1, 1, &t));
+    assert_false(predict_target(one, &s, 7, 4, 0, &t));
+    assert_true(predict_target(two, &s, 7, 2, 0, &t) && t.step == 7 && t.layer == 4);
+    assert_true(predict_target(two, &s, 7, 3, 0, &t) && t.step == 8 && t.layer == 1);
+    assert_true(predict_target(two, &s, 7, 4, 0, &t) && t.step == 8 && t.layer == 2);
+    assert_true(predict_target(two, &s, 7, PREDICT_EMBEDDING, 0, &t) && t.step == 7);
+    assert_int_equal(t.layer, 2);
+    assert_false(predict_target(sched_predictor_traits(PREDICT_NONE), &s, 7, 1, 0, &t));
+    /* a stride of several: 1 to 3 ahead, not around */
+    const struct predict_traits more = {.ahead_first = 1, .ahead_last = 3};
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(predict_target(&more, &s, 7, 1, i, &t) && t.layer == 2 + i);
+    assert_false(predict_target(&more, &s, 7, 2, 2, &t));
+}
+
+/* The most probable first, of equal ones the lower number; what is 0, or no number, is not predicted. */
+static void test_best(void **state)
+{
+    const double p[6] = {0.25, 0, 0.5, NAN, 0.25, 0.125};
+    struct predicted best[6];
+    assert_int_equal(predict_best(p, 6, 6, best), 4);
+    assert_true(best[0].expert == 2 && best[1].expert == 0 && best[2].expert == 4);
+    assert_true(best[3].expert == 5 && best[3].probability == 0.125f);
+    assert_int_equal(predict_best(p, 6, 2, best), 2);
+    assert_true(best[0].expert == 2 && best[1].expert == 0);
+    assert_int_equal(predict_best(p, 6, 0, best), 0);
+}
+
+/* Two experts a token. Both shares of a layer begin at 1/2, as if of 8 guesses. One token guesses 3, then 5: 1/2 each.
+ * The layer activates 3 and 0: the first share becomes 1/2 + (1 - 1/2) / 9 = 5/9, the second 1/2 - 1/2 / 9 = 4/9. Then two
+ * tokens guess (3, 5) and (5, 3): either expert is missed with (1 - 5/9) (1 - 4/9) = 20/81. Another layer has learnt nothing. */
+static void test_next_gate(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 4, .n_experts = 6, .n_used = 2, .d_model = 2, .max_tokens = 2};
+    struct predictor *p = predictor_new(PREDICT_NEXT_GATE, PREDICT_IN_LINE, &s);
+    const float hidden[4] = {1, 2, 3, 4};
+    float out[4];
+    const uint32_t guess[2] = {3, 5}, chosen[2] = {3, 0}, guesses[4] = {3, 5, 5, 3};
+    double got[6];
+    struct predict_seen seen = {.step = 1, .layer = 0, .n_tokens = 1, .hidden = hidden};
+    assert_ptr_equal(predictor_gate_input(p, &seen, out), hidden);
+    predictor_predict(p, &seen, &(struct predict_target){1, 1}, guess, got);
+    assert_near(got[3], 0.5);
+    assert_near(got[5], 0.5);
+    assert_true(got[0] == 0 && got[1] == 0 && got[2] == 0 && got[4] == 0);
+
+    struct predict_seen other = {.step = 1, .layer = 2, .n_tokens = 1, .selected = guess};
+    predictor_observe(p, &other); /* not what was guessed: nothing is learnt */
+    seen = (struct predict_seen){.step = 1, .layer = 1, .n_tokens = 1, .selected = chosen};
+    predictor_observe(p, &seen);
+    predictor_observe(p, &seen); /* checked already */
+    predictor_predict(p, &seen, &(struct predict_target){2, 1}, guess, got);
+    assert_near(got[3], 5.0 / 9);
+    assert_near(got[5], 4.0 / 9);
+    seen.n_tokens = 2;
+    predictor_predict(p, &seen, &(struct predict_target){2, 1}, guesses, got);
+    assert_near(got[3], 61.0 / 81);
+    assert_near(got[5], 61.0 / 81);
+    predictor_predict(p, &seen, &(struct predict_target){2, 2}, guesses, got);
+    assert_near(got[3], 0.75);
+    predictor_free(p);
+    predictor_free(NULL);
+}
+
+/* A share is in the end what it should be: of guesses of which three in four come true, three quarters. */
+static void test_share(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 2, .n_experts = 2, .n_used = 1, .d_model = 1, .max_tokens = 1};
+    struct predict_ranks *r = predict_ranks_new(&s);
+    double got[2];
+    for (uint32_t step = 1; step <= 4000; step++) {
+        const struct predict_target target = {step, 1};
+        const uint32_t guess = 0, chosen = step % 4 == 0;
+        predict_ranks_guess(r, &target, &guess, 1, got);
+        predict_ranks_check(r, &(struct predict_seen){
+                                   .step = step, .layer = 1, .n_tokens = 1, .selected = &chosen});
+    }
+    assert_true(fabs(got[0] - 0.75) < 0.01 && got[1] == 0);
+    predict_ranks_free(r);
+}
+
+/* h(0) = (t, 1) and h(1) = (t + 1 + (-1)^t, 3) of 64 tokens: the mean step from layer 0 is (1, 2). It is taught after the 64th,
+ * not before, and what was not followed by its next layer teaches nothing: layer 2 is shown in other steps alone. */
+static void test_residual(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 3, .n_experts = 4, .n_used = 1, .d_model = 2, .max_tokens = 2};
+    struct predictor *aside = predictor_new(PREDICT_RESIDUAL, PREDICT_ASIDE, &s);
+    struct predictor *line = predictor_new(PREDICT_RESIDUAL, PREDICT_IN_LINE, &s);
+    assert_int_equal(predictor_lesson_floats(PREDICT_RESIDUAL, &s), 2);
+    float lesson[2], out[4];
+    uint32_t layer = 9;
+    for (uint32_t t = 0; t < 64; t++) {
+        assert_false(predictor_teach(aside, &layer, lesson));
+        const float from[2] = {(float)t, 1}, to[2] = {(float)t + 1 + (t % 2 ? -1 : 1), 3};
+        predictor_observe(aside, &(struct predict_seen){
+                                     .step = 2 * t, .layer = 0, .n_tokens = 1, .hidden = from});
+        predictor_observe(
+            aside, &(struct predict_seen){.step = 2 * t, .layer = 1, .n_tokens = 1, .hidden = to});
+        predictor_observe(aside, &(struct predict_seen){
+                                     .step = 2 * t + 1, .layer = 2, .n_tokens = 1, .hidden = from});
+    }
+    assert_true(predictor_teach(aside, &layer, lesson));
+    assert_int_equal(layer, 0);
+    assert_near(lesson[0], 1);
+    assert_near(lesson[1], 2);
+    assert_false(predictor_teach(aside, &layer, lesson));
+
+    const float hidden[4] = {10, 20, 30, 40};
+    struct predict_seen seen = {.step = 1, .layer = 0, .n_tokens = 2, .hidden = hidden};
+    assert_ptr_equal(predictor_gate_input(line, &seen, out), hidden); /* it knows nothing yet */
+    predictor_learn(line, 0, lesson);
+    assert_ptr_equal(predictor_gate_input(line, &seen, out), out);
+    const float want[4] = {11, 22, 31, 42};
+    for (int i = 0; i < 4; i++)
+        assert_near(out[i], want[i]);
+    seen.layer = 1;
+    assert_ptr_equal(predictor_gate_input(line, &seen, out), hidden);
+    predictor_free(aside);
+    predictor_free(line);
+}
+
+/* res(l) is the mean of h(l+1) - h(l) over the tokens of which both were shown, whatever the batches and whatever is missing. */
+static void test_residual_is_the_mean(void **state)
+{
+    enum { LAYERS = 4, D = 5 };
+    const struct predict_shape s = {
+        .n_layers = LAYERS, .n_experts = 4, .n_used = 1, .d_model = D, .max_tokens = MOST_TOKENS};
+    random_state = 5;
+    struct predictor *aside = predictor_new(PREDICT_RESIDUAL, PREDICT_ASIDE, &s);
+    static double sum[LAYERS][D];
+    static uint64_t count[LAYERS], taught[LAYERS];
+    uint32_t lessons = 0;
+    for (uint64_t step = 1; step <= 600; step++) {
+        float hidden[LAYERS][MOST_TOKENS * D];
+        bool shown_before = false;
+        uint32_t n = 1 + below(MOST_TOKENS);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            bool shown = below(5) > 0;
+            for (uint32_t i = 0; i < n * D; i++)
+                hidden[layer][i] = uniform() * 2 - 1 + (float)layer * (float)(i % D);
+            for (uint32_t i = 0; shown && shown_before && i < n * D; i++)
+                sum[layer - 1][i % D] += (double)hidden[layer][i] - (double)hidden[layer - 1][i];
+            if (shown && shown_before)
+                count[layer - 1] += n;
+            if (shown)
+                predictor_observe(aside, &(struct predict_seen){.step = step,
+                                                                .layer = layer,
+                                                                .n_tokens = n,
+                                                                .hidden = hidden[layer]});
+            shown_before = shown;
+            float lesson[D];
+            uint32_t about;
+            while (predictor_teach(aside, &about, lesson)) {
+                for (int i = 0; i < D; i++)
+                    if (fabs(lesson[i] - sum[about][i] / (double)count[about]) > 1e-4)
+                        fail_msg("layer %u: %g instead of %g", about, (double)lesson[i],
+                                 sum[about][i] / (double)count[about]);
+                assert_true(count[about] >= 64 && about < LAYERS - 1);
+                assert_true(count[about] >=
+                            (taught[about] < 1024 ? 2 * taught[about] : taught[about] + 1024));
+                taught[about] = count[about];
+                lessons++;
+            }
+        }
+    }
+    assert_true(lessons >= 3 * 5);
+    predictor_free(aside);
+}
+
+/* Four experts, one a token. After one token that chose 2: f(2) = (1 + 1/4) / (1 + 1) = 5/8, the others 1/8. A batch of two later
+ * that chose 2 and 3, the first token counts q = 2^(-2/32): f(2) = (q + 1 + 1/4) / (q + 2 + 1), and of a batch of two
+ * at least one chooses it with 1 - (1 - f)^2. Nothing is said of a layer that was never seen. */
+static void test_frequency(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 2, .n_experts = 4, .n_used = 1, .d_model = 1, .max_tokens = 2};
+    struct predictor *p = predictor_new(PREDICT_FREQUENCY, PREDICT_ASIDE, &s);
+    const uint32_t two = 2, both[2] = {2, 3};
+    double got[4];
+    struct predict_seen seen = {.step = 1, .layer = 0, .n_tokens = 1, .selected = &two};
+    predictor_observe(p, &seen);
+    predictor_predict(p, &seen, &(struct predict_target){2, 0}, NULL, got);
+    assert_near(got[2], 0.625);
+    assert_near(got[0], 0.125);
+    seen = (struct predict_seen){.step = 2, .layer = 0, .n_tokens = 2, .selected = both};
+    predictor_observe(p, &seen);
+    predictor_predict(p, &seen, &(struct predict_target){3, 0}, NULL, got);
+    double q = exp2(-2.0 / 32), f = (q + 1.25) / (q + 3);
+    assert_near(got[2], 1 - (1 - f) * (1 - f));
+    f = (1 + 0.25) / (q + 3);
+    assert_near(got[3], 1 - (1 - f) * (1 - f));
+    predictor_predict(p, &seen, &(struct predict_target){3, 1}, NULL, got);
+    for (int i = 0; i < 4; i++)
+        assert_true(got[i] == 0);
+    predictor_free(p);
+}
+
+/* The sums over all tokens ever seen, each with its age, from scratch. */
+static void test_frequency_is_the_definition(void **state)
+{
+    enum { N = 12, USED = 3, STEPS = 150 };
+    const struct predict_shape s = {
+        .n_layers = 1, .n_experts = N, .n_used = USED, .d_model = 1, .max_tokens = MOST_TOKENS};
+    struct predictor *p = predictor_new(PREDICT_FREQUENCY, PREDICT_ASIDE, &s);
+    static uint32_t all[STEPS][MOST_TOKENS * USED], n[STEPS];
+    random_state = 11;
+    for (uint32_t step = 0; step < STEPS; step++) {
+        n[step] = 1 + below(MOST_TOKENS);
+        random_selected(n[step], &s, all[step]);
+        struct predict_seen seen = {
+            .step = step, .layer = 0, .n_tokens = n[step], .selected = all[step]};
+        predictor_observe(p, &seen);
+        double got[N];
+        predictor_predict(p, &seen, &(struct predict_target){step + 1, 0}, NULL, got);
+        for (uint32_t expert = 0; expert < N; expert++) {
+            double above = (double)USED / N, below_ = 1;
+            uint32_t age = 0;
+            for (uint32_t i = step + 1; i-- > 0; age += n[i]) {
+                double weight = exp2(-(double)age / 32);
+                below_ += n[i] * weight;
+                for (uint32_t k = 0; k < n[i] * USED; k++)
+                    above += all[i][k] == expert ? weight : 0;
+            }
+            assert_near(got[expert], 1 - pow(1 - above / below_, n[step]));
+        }
+    }
+    predictor_free(p);
+}
+
+/* Whatever is shown, what comes out are probabilities, and what was not guessed has none. */
+static void test_probabilities(void **state)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        random_state = seed;
+        struct predict_shape s = {.n_layers = 1 + below(4),
+                                  .n_experts = 2 + below(MOST_EXPERTS - 2),
+                                  .d_model = 1 + below(MOST_D),
+                                  .max_tokens = MOST_TOKENS};
+        s.n_used = 1 + below(s.n_experts < 8 ? s.n_experts : 8);
+        for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++) {
+            const struct predict_traits *traits =
+                sched_predictor_traits((enum sched_predictor)kind);
+            struct predictor *p = predictor_new(
+                (enum sched_predictor)kind, traits->in_line ? PREDICT_IN_LINE : PREDICT_ASIDE, &s);
+            assert_true(traits->in_line || traits->answers);
+            for (uint64_t step = 1; step <= 50; step++)
+                for (uint32_t layer = 0; layer < s.n_layers; layer++) {
+                    uint32_t n = 1 + below(MOST_TOKENS);
+                    uint32_t selected[MOST_TOKENS * 8], guessed[MOST_TOKENS * 8];
+                    random_selected(n, &s, selected);
+                    random_selected(n, &s, guessed);
+                    struct predict_seen seen = {
+                        .step = step, .layer = layer, .n_tokens = n, .selected = selected};
+                    predictor_observe(p, &seen);
+                    struct predict_target target;
+                    double got[MOST_EXPERTS], total = 0;
+                    if (!predict_target(traits, &s, step, layer, 0, &target))
+                        continue;
+                    predictor_predict(p, &seen, &target, traits->in_line ? guessed : NULL, got);
+                    for (uint32_t i = 0; i < s.n_experts; i++) {
+                        assert_true(got[i] >= 0 && got[i] <= 1);
+                        total += got[i];
+                        bool was_guessed = false;
+                        for (uint32_t k = 0; k < n * s.n_used; k++)
+                            was_guessed |= guessed[k] == i;
+                        if (traits->in_line)
+                            assert_int_equal(got[i] > 0, was_guessed);
+                    }
+                    assert_true(total > 0 || step == 1); /* nothing known only at first */
+                }
+            predictor_free(p);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_targets),       cmocka_unit_test(test_best),
+        cmocka_unit_test(test_next_gate),     cmocka_unit_test(test_share),
+        cmocka_unit_test(test_residual),      cmocka_unit_test(test_residual_is_the_mean),
+        cmocka_unit_test(test_frequency),     cmocka_unit_test(test_frequency_is_the_definition),
+        cmocka_unit_test(test_probabilities),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,518 @@
+/* The worker's predictors beside inference: what is shown arrives as it was, nothing waits for a slow predictor, what it is too late
+ * for is counted and dropped, lessons reach the in-line half, and another predictor may be chosen at any time. Predictors of
+ * the test's own tell what they saw. */
+#include "worker/prediction.h"
+#include "worker/prediction_metrics.h"
+
+#include "base/clock.h"
+#include "sched/predict_internal.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+enum { LAYERS = 6, FIRST = 1, EXPERTS = 16, USED = 2, D = 8, TOKENS = 4 };
+
+static const struct predict_shape shape = {.n_layers = LAYERS,
+                                           .first_layer = FIRST,
+                                           .n_experts = EXPERTS,
+                                           .n_used = USED,
+                                           .d_model = D,
+                                           .max_tokens = TOKENS};
+
+static void nap_ms(unsigned ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* Until the condition holds, 20 s at most. */
+#define UNTIL(condition)                                                                           \
+    do {                                                                                           \
+        for (int i_ = 0; !(condition) && i_ < 20000; i_++)                                         \
+            nap_ms(1);                                                                             \
+        assert_true(condition);                                                                    \
+    } while (0)
+
+/* ---- predictors of the test's own ---- */
+
+static _Atomic unsigned slow_ms;
+static _Atomic uint64_t n_seen, n_wrong;
+
+/* What a layer shows: numbers that say where they belong. */
+struct layer_shown {
+    struct predict_token tokens[TOKENS];
+    float hidden[TOKENS * D], gate[TOKENS * EXPERTS];
+    uint32_t selected[TOKENS * USED];
+    struct predict_seen seen;
+};
+
+static void fill(struct layer_shown *l, uint64_t step, uint32_t layer, uint32_t n)
+{
+    for (uint32_t t = 0; t < n; t++) {
+        l->tokens[t] = (struct predict_token){step * 10 + t, layer + t};
+        for (uint32_t i = 0; i < D; i++)
+            l->hidden[t * D + i] =
+                (float)(step % 1000) + (float)layer * 0.125f + (float)(t * D + i);
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            l->gate[t * EXPERTS + i] = (float)((step + layer + t + i) % 7);
+        for (uint32_t i = 0; i < USED; i++)
+            l->selected[t * USED + i] = (uint32_t)((step + layer + t * 3 + i) % EXPERTS);
+    }
+    l->seen = (struct predict_seen){step, layer, n, l->tokens, l->hidden, l->gate, l->selected};
+}
+
+static void watching_observe(struct predictor *p, const struct predict_seen *seen)
+{
+    struct layer_shown want;
+    uint32_t n = seen->n_tokens;
+    bool embedding = seen->layer == PREDICT_EMBEDDING;
+    fill(&want, seen->step, seen->layer, n);
+    bool same = memcmp(seen->hidden, want.hidden, n * D * sizeof(float)) == 0;
+    for (uint32_t t = 0; t < n; t++)
+        same = same && seen->tokens[t].request == want.tokens[t].request &&
+               seen->tokens[t].position == want.tokens[t].position;
+    if (embedding)
+        same = same && !seen->gate && !seen->selected;
+    else
+        same = same && memcmp(seen->gate, want.gate, n * EXPERTS * sizeof(float)) == 0 &&
+               memcmp(seen->selected, want.selected, n * USED * sizeof(uint32_t)) == 0;
+    n_wrong += !same;
+    n_seen++;
+    if (slow_ms)
+        nap_ms(slow_ms);
+}
+
+/* Expert number `layer` of the target for certain, the one after it half as likely. */
+static void watching_predict(struct predictor *p, const struct predict_seen *seen,
+                             const struct predict_target *target, const uint32_t *guessed,
+                             double *probability)
+{
+    n_wrong += guessed != NULL;
+    for (uint32_t i = 0; i < EXPERTS; i++)
+        probability[i] = 0;
+    probability[target->layer] = 1;
+    probability[target->layer + 1] = 0.5;
+}
+
+static const struct predictor_rule watching = {.observe = watching_observe,
+                                               .predict = watching_predict};
+
+/* It reads everything and predicts the layer after the next. */
+static struct predict_set *watching_set(void)
+{
+    struct predict_set *s = calloc(1, sizeof *s);
+    s->kind = PREDICT_FREQUENCY; /* in its counters */
+    s->traits = (struct predict_traits){.answers = true,
+                                        .reads = PREDICT_READS_HIDDEN | PREDICT_READS_GATE |
+                                                 PREDICT_READS_SELECTED | PREDICT_READS_EMBEDDING,
+                                        .ahead_first = 2,
+                                        .ahead_last = 2};
+    s->aside = predictor_new_of(&watching, &shape);
+    return s;
+}
+
+/* ---- the engine's part ---- */
+
+static struct {
+    uint64_t n;
+    struct predict_target target;
+    struct predicted experts[EXPERTS];
+    uint32_t n_experts;
+} told; /* the last */
+
+static void tell(void *arg, const struct predict_target *target, const struct predicted *experts,
+                 uint32_t n)
+{
+    told.n++;
+    told.target = *target;
+    told.n_experts = n;
+    memcpy(told.experts, experts, n * sizeof *experts);
+}
+
+struct bench {
+    struct metrics *metrics;
+    struct prediction_counters counters;
+    struct prediction *prediction;
+    struct layer_shown layer;
+};
+
+static struct bench open_bench(enum sched_predictor kind)
+{
+    struct bench b = {.metrics = metrics_new()};
+    b.counters = prediction_metrics_counters(b.metrics);
+    struct prediction_options options = {
+        .shape = shape, .predictor = kind, .tell = tell, .counters = b.counters};
+    assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
+    memset(&told, 0, sizeof told);
+    n_seen = n_wrong = 0;
+    slow_ms = 0;
+    return b;
+}
+
+static void close_bench(struct bench *b)
+{
+    slow_ms = 0;
+    prediction_free(b->prediction);
+    metrics_free(b->metrics);
+}
+
+static void run_layer(struct bench *b, uint64_t step, uint32_t layer, uint32_t n)
+{
+    struct predict_target target;
+    const float *input;
+    fill(&b->layer, step, layer, n);
+    if (layer != PREDICT_EMBEDDING)
+        prediction_begin(b->prediction, &b->layer.seen);
+    prediction_show(b->prediction, &b->layer.seen);
+    for (uint32_t i = 0; layer != PREDICT_EMBEDDING &&
+                         prediction_gate(b->prediction, &b->layer.seen, i, &target, &input);
+         i++)
+        prediction_guess(b->prediction, &b->layer.seen, &target, b->layer.selected);
+}
+
+static void run_step(struct bench *b, uint64_t step, uint32_t n)
+{
+    run_layer(b, step, PREDICT_EMBEDDING, n);
+    for (uint32_t layer = FIRST; layer < LAYERS; layer++)
+        run_layer(b, step, layer, n);
+}
+
+static uint64_t shown(const struct bench *b)
+{
+    return counter_read(b->counters.published);
+}
+
+/* ---- tests ---- */
+
+/* With time for each answer: what is shown arrives bit by bit, in order, and the answers are used. Layers 1 to 5 with experts; two
+ * ahead of the embedding is layer 2, of layer 1 layer 3, ..., of layer 3 layer 5, of 4 and 5 none; so four answers. The
+ * predictor says experts `layer` and `layer` + 1, fill() selects step + layer modulo 16 and the next: in step 15 one of the
+ * two is right, in 16 both, in 17 one. */
+static void test_in_time(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_choose_set(b.prediction, watching_set());
+    run_layer(&b, 1, 1, 1); /* takes the choice; before it nothing is shown */
+    UNTIL(n_seen == shown(&b));
+    nap_ms(20);
+    uint64_t before = shown(&b), guesses = 0, right = 0;
+    for (uint64_t step = 15; step < 18; step++)
+        for (uint32_t layer = FIRST - 1; layer < LAYERS; layer++) {
+            run_layer(&b, step, layer < FIRST ? PREDICT_EMBEDDING : layer, 1);
+            UNTIL(n_seen == shown(&b));
+            nap_ms(20); /* from seen to answered */
+            if (layer >= FIRST && layer + 1 < LAYERS) {
+                assert_int_equal(told.target.step, step);
+                assert_int_equal(told.target.layer, layer + 1);
+                assert_int_equal(told.n_experts, 2);
+                assert_int_equal(told.experts[0].expert, layer + 1);
+                assert_true(told.experts[0].probability == 1 &&
+                            told.experts[1].expert == layer + 2 &&
+                            told.experts[1].probability == 0.5f);
+            }
+            if (layer > FIRST) { /* what step + layer + i selects, and what was predicted */
+                guesses += 2;
+                right += step == 16 ? 2 : 1;
+            }
+        }
+    assert_int_equal(shown(&b) - before, 3 * 6);
+    assert_int_equal(n_wrong, 0);
+    assert_int_equal(counter_read(b.counters.dropped), 0);
+    assert_int_equal(counter_read(b.counters.late), 1); /* step 1 ended before its layer 3 */
+    assert_int_equal(counter_read(b.counters.used), 3 * 4);
+    assert_int_equal(counter_read(b.counters.guesses[PREDICT_FREQUENCY]), guesses);
+    assert_int_equal(counter_read(b.counters.right[PREDICT_FREQUENCY]), right);
+    assert_int_equal(right, 4 * (1 + 2 + 1));
+    uint64_t layer_guesses, layer_right;
+    prediction_score(b.prediction, 2, &layer_guesses, &layer_right);
+    assert_int_equal(layer_guesses, 3 * 2);
+    prediction_score(b.prediction, 1, &layer_guesses, &layer_right);
+    assert_int_equal(layer_guesses, 0);
+    close_bench(&b);
+}
+
+/* A predictor that takes 20 ms: 600 layers would be 12 s. Those for which there is no buffer are dropped, its answers are late, and
+ * the layers do not wait. Afterwards it is used again. */
+static void test_slow(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_choose_set(b.prediction, watching_set());
+    run_layer(&b, 1, 1, 1);
+    slow_ms = 20;
+    uint64_t started = clock_ns();
+    for (uint64_t step = 2; step <= 101; step++)
+        run_step(&b, step, 1 + step % TOKENS);
+    double took_s = (double)(clock_ns() - started) * 1e-9;
+    assert_true(took_s < 2);
+    uint64_t n = shown(&b), dropped = counter_read(b.counters.dropped);
+    assert_int_equal(n + dropped, 600 + 1);
+    assert_true(n >= 16 && dropped > 300);
+    slow_ms = 0;
+    UNTIL(n_seen == n);
+    run_step(&b, 102, 1); /* finds the answers for steps that are over */
+    assert_true(counter_read(b.counters.late) > 0);
+    assert_int_equal(n_wrong, 0);
+    told.n = 0;
+    for (uint64_t step = 103; !told.n; step++) {
+        assert_true(step < 2000);
+        run_step(&b, step, 1);
+        nap_ms(5);
+        run_layer(&b, step, LAYERS - 2, 1); /* the last is still to come */
+    }
+    print_message("slow: %llu layers in %.3f s, %llu dropped, %llu answers late\n", 600ull, took_s,
+                  (unsigned long long)dropped, (unsigned long long)counter_read(b.counters.late));
+    close_bench(&b);
+}
+
+/* Whoever does not look at the answers for long loses those for which there is no room, and no more. */
+static void test_unread(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_choose_set(b.prediction, watching_set());
+    run_layer(&b, 1, 1, 1);
+    for (uint32_t i = 0; i < 40; i++) {
+        fill(&b.layer, 2, 1 + i % 3, 1); /* each has an answer */
+        prediction_show(b.prediction, &b.layer.seen);
+        UNTIL(n_seen == shown(&b));
+    }
+    UNTIL(counter_read(b.counters.late) >= 40 - 16 - 1);
+    assert_true(counter_read(b.counters.late) <= 40 - 16 + 1);
+    assert_int_equal(counter_read(b.counters.dropped), 0);
+    assert_int_equal(n_wrong, 0);
+    close_bench(&b);
+}
+
+/* Batches larger than the shape's are neither shown nor predicted. */
+static void test_large_batches(void **state)
+{
+    struct bench b = open_bench(PREDICT_NEXT_GATE);
+    static uint32_t selected[100 * USED];
+    struct predict_seen seen = {.step = 1, .layer = 1, .n_tokens = 100, .selected = selected};
+    struct predict_target target;
+    const float *input;
+    prediction_begin(b.prediction, &seen);
+    prediction_show(b.prediction, &seen);
+    assert_false(prediction_gate(b.prediction, &seen, 0, &target, &input));
+    assert_int_equal(shown(&b), 0);
+    run_layer(&b, 2, 1, TOKENS);
+    assert_int_equal(told.target.layer, 2);
+    assert_int_equal(shown(&b), 0); /* it has nothing beside inference */
+    close_bench(&b);
+}
+
+/* Every layer's gate input is the one before plus 1/8 (fill), so the residual is 1/8 in each number, once it has been taught: 64
+ * tokens and more. */
+static void test_residual(void **state)
+{
+    struct bench b = open_bench(PREDICT_RESIDUAL);
+    struct predict_target target;
+    const float *input = NULL;
+    uint64_t step = 1;
+    bool taught = false;
+    for (; !taught && step < 5000; step += 2) {
+        nap_ms(1); /* so that little is dropped */
+        run_step(&b, step, TOKENS);
+        run_layer(&b, step + 1, FIRST, TOKENS);
+        assert_true(prediction_gate(b.prediction, &b.layer.seen, 0, &target, &input));
+        assert_true(target.step == step + 1 && target.layer == FIRST + 1);
+        taught = input != b.layer.hidden;
+    }
+    assert_true(taught && step >= 2 * 64 / TOKENS);
+    for (uint32_t i = 0; i < TOKENS * D; i++)
+        assert_true(fabsf(input[i] - b.layer.hidden[i] - 0.125f) < 1e-4f);
+    assert_true(counter_read(b.counters.guesses[PREDICT_RESIDUAL]) > 0);
+    assert_int_equal(counter_read(b.counters.used), 0);
+    close_bench(&b);
+}
+
+/* Where a gate's values are logits the predictor is shown their softmax. */
+static _Atomic uint64_t n_sums_to_one;
+static void summing_observe(struct predictor *p, const struct predict_seen *seen)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < EXPERTS; i++)
+        sum += seen->gate[i];
+    n_sums_to_one += fabsf(sum - 1) < 1e-5f;
+}
+static void test_logits(void **state)
+{
+    static const struct predictor_rule summing = {.observe = summing_observe};
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_free(b.prediction);
+    struct prediction_options options = {
+        .shape = shape, .gate_is_logits = true, .tell = tell, .counters = b.counters};
+    assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
+    struct predict_set *s = watching_set();
+    predictor_free(s->aside);
+    s->aside = predictor_new_of(&summing, &shape);
+    s->traits.reads = PREDICT_READS_GATE;
+    prediction_choose_set(b.prediction, s);
+    n_sums_to_one = 0;
+    run_layer(&b, 1, LAYERS - 1, 1); /* two ahead of it there is none: nothing is to be predicted */
+    UNTIL(n_sums_to_one == 1);
+    close_bench(&b);
+}
+
+/* Another predictor every moment, while layers go by; the counters are those of the one in use. */
+static struct {
+    struct prediction *prediction;
+    _Atomic bool stop;
+    _Atomic uint64_t choices, failures;
+} chooser;
+
+static void *choose(void *arg)
+{
+    for (unsigned i = 0; !chooser.stop; i++) {
+        if (i % 5 == 4)
+            prediction_choose_set(chooser.prediction, watching_set());
+        else
+            chooser.failures += prediction_choose(chooser.prediction,
+                                                  (enum sched_predictor)(i % PREDICT_KINDS), NULL);
+        chooser.choices++;
+        nap_ms(i % 3);
+    }
+    return NULL;
+}
+
+static bool all_predicted(const struct bench *b)
+{
+    bool all = n_seen > 20;
+    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
+        all = all && counter_read(b->counters.guesses[kind]) > 0;
+    return all;
+}
+
+static void test_choices(void **state)
+{
+    struct bench b = open_bench(PREDICT_RESIDUAL);
+    chooser.prediction = b.prediction;
+    chooser.stop = false;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, choose, NULL), 0);
+    uint64_t step = 1, start = clock_ns(), took = 0;
+    /* on a busy machine it takes longer until each had its turn */
+    for (; took < 1000000000 || (took < 30000000000 && !all_predicted(&b)); step++) {
+        run_step(&b, step, 1 + step % TOKENS);
+        if (step % 16 == 0)
+            nap_ms(1);
+        took = clock_ns() - start;
+    }
+    chooser.stop = true;
+    pthread_join(thread, NULL);
+    assert_true(all_predicted(&b));
+    assert_int_equal(n_wrong, 0);
+    assert_int_equal(chooser.failures, 0);
+    assert_true(chooser.choices > 20);
+    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
+        assert_true(counter_read(b.counters.right[kind]) <= counter_read(b.counters.guesses[kind]));
+    assert_int_equal(counter_read(b.counters.guesses[PREDICT_NONE]), 0);
+    print_message("%llu choices, %llu steps, %llu seen, %llu dropped\n",
+                  (unsigned long long)chooser.choices, (unsigned long long)step,
+                  (unsigned long long)n_seen, (unsigned long long)counter_read(b.counters.dropped));
+    close_bench(&b);
+}
+
+/* Metrics of a predictor that was not used are absent, not 0. */
+static void test_absent(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    struct strbuf text;
+    strbuf_init(&text);
+    run_step(&b, 1, 1);
+    run_step(&b, 2, 1);
+    metrics_render(b.metrics, &text);
+    assert_null(strstr(text.data, "moed_worker_predict"));
+    assert_int_equal(prediction_choose(b.prediction, PREDICT_NEXT_GATE, NULL), ERROR_OK);
+    run_step(&b, 3, 1);
+    run_step(&b, 4, 1);
+    strbuf_clear(&text);
+    metrics_render(b.metrics, &text);
+    assert_non_null(strstr(text.data, "moed_worker_predictions_total{predictor=\"next-gate\"} "));
+    assert_non_null(
+        strstr(text.data, "moed_worker_predictions_right_total{predictor=\"next-gate\"} "));
+    assert_null(strstr(text.data, "residual"));
+    assert_null(strstr(text.data, "moed_worker_predict_"));
+    assert_int_equal(prediction_metrics_guesses(&b.counters), 2 * 4 * USED);
+    strbuf_fini(&text);
+    close_bench(&b);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum { COST_ROUNDS = 2000 };
+
+/* Layers of one token, 100 microseconds each: what showing them takes the engine. */
+static void measure_cost(const struct predict_shape *of, enum sched_predictor kind,
+                         uint64_t took_ns[COST_ROUNDS])
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_free(b.prediction);
+    struct prediction_options options = {
+        .shape = *of, .predictor = kind, .tell = tell, .counters = b.counters};
+    assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
+    float *hidden = calloc(of->d_model, sizeof *hidden),
+          *gate = calloc(of->n_experts, sizeof *gate);
+    uint32_t selected[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct predict_token token = {1, 1};
+    for (uint32_t i = 0; i < COST_ROUNDS; i++) {
+        struct predict_seen seen = {1 + i / 8, i % 8, 1, &token, hidden, gate, selected};
+        prediction_begin(b.prediction, &seen);
+        uint64_t start = clock_ns();
+        prediction_show(b.prediction, &seen);
+        took_ns[i] = clock_ns() - start;
+        while (clock_ns() < start + 100000)
+            ;
+    }
+    free(hidden);
+    free(gate);
+    close_bench(&b);
+    qsort(took_ns, COST_ROUNDS, sizeof *took_ns, by_size);
+}
+
+/* For the reader of the log. */
+static void test_cost(void **state)
+{
+    static const struct {
+        const char *name;
+        struct predict_shape shape;
+    } models[] = {{"demo", {8, 0, 32, 4, 256, 32}},
+                  {"Qwen3-30B-A3B", {8, 0, 128, 8, 2048, 32}},
+                  {"DeepSeek-V3", {8, 0, 256, 8, 7168, 32}}};
+    static const struct {
+        const char *name;
+        enum sched_predictor kind;
+    } kinds[] = {
+        {"off", PREDICT_NONE}, {"residual", PREDICT_RESIDUAL}, {"frequency", PREDICT_FREQUENCY}};
+    static uint64_t took_ns[COST_ROUNDS];
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            measure_cost(&models[m].shape, kinds[k].kind, took_ns);
+            print_message("%s, %s: a layer is shown in %llu ns (median), %llu (nine in ten)\n",
+                          models[m].name, kinds[k].name,
+                          (unsigned long long)took_ns[COST_ROUNDS / 2],
+                          (unsigned long long)took_ns[COST_ROUNDS * 9 / 10]);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_in_time),  cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_unread),   cmocka_unit_test(test_large_batches),
+        cmocka_unit_test(test_residual), cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

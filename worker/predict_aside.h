@@ -1,0 +1,66 @@
+/* Predictors beside inference: a thread of their own, to which the engine shows what layers did, and which answers when it
+ * can. Neither waits for the other.
+ *
+ *     engine --- shown: a bounded ring of buffers, filled in place ---> thread
+ *     engine <-- answers: a bounded ring: experts predicted, lessons --- thread
+ *
+ * Each ring has one producer and one consumer. With all buffers busy the engine's record is dropped and counted; an answer for
+ * which there is no room, because the engine has not looked for so long, is late and counted. The thread sleeps on a doorbell
+ * (ipc/doorbell.h): the engine pays for a wake-up only where it sleeps, and where nothing but lessons comes of what
+ * it is shown it is not woken before half of the buffers are full. It runs at a lower priority than
+ * inference. */
+#ifndef MOED_WORKER_PREDICT_ASIDE_H
+#define MOED_WORKER_PREDICT_ASIDE_H
+
+#include "base/error.h"
+#include "metrics/metrics.h"
+#include "sched/predict.h"
+
+/* A predictor that was chosen: both its halves. */
+struct predict_set {
+    uint64_t number; /* of the choice, unlike all others'; who chooses gives it */
+    enum sched_predictor kind;
+    struct predict_traits traits;
+    struct predictor *in_line, *aside; /* NULL: it has no such half */
+};
+/* NULL: no memory. */
+struct predict_set *predict_set_new(enum sched_predictor kind, const struct predict_shape *shape);
+void predict_set_free(struct predict_set *s); /* takes NULL */
+
+struct predict_aside;
+
+struct predict_aside_options {
+    struct predict_shape shape;
+    uint32_t lesson_floats; /* the most */
+    uint32_t n_buffers;
+    bool gate_is_logits; /* what is shown as gate needs a softmax to be probabilities */
+    struct counter *published, *dropped, *late;
+};
+
+enum error_code predict_aside_new(const struct predict_aside_options *options,
+                                  struct predict_aside **out, struct error *e);
+/* Stops the thread; the set in use is freed too. Takes NULL. */
+void predict_aside_free(struct predict_aside *a);
+
+/* The rest is the engine's. */
+
+/* From now on the aside half of `set` is the thread's, and so is the one before it, both halves, which it frees. False: all
+ * buffers are busy, nothing has changed. */
+bool predict_aside_use(struct predict_aside *a, struct predict_set *set);
+
+/* Copies what the set in use reads of it. False: dropped. */
+bool predict_aside_show(struct predict_aside *a, const struct predict_seen *seen);
+
+/* The oldest answer; NULL: none. It stays until it is taken. */
+struct predict_answer {
+    uint64_t set;                 /* its number */
+    struct predict_target target; /* of experts */
+    uint32_t lesson_layer;        /* where n_experts is 0: a lesson about this layer */
+    uint32_t n_experts;
+    struct predicted *experts; /* the most probable first */
+    float *lesson;
+};
+const struct predict_answer *predict_aside_answer(struct predict_aside *a);
+void predict_aside_taken(struct predict_aside *a);
+
+#endif

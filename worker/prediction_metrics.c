@@ -1,0 +1,48 @@
+/* The metrics of predictors; see prediction_metrics.h. */
+#include "prediction_metrics.h"
+
+#include "sched/policy.h"
+
+#include <stdio.h>
+
+struct prediction_counters prediction_metrics_counters(struct metrics *m)
+{
+    struct prediction_counters k = {0};
+    for (int i = 0; i < PREDICT_KINDS; i++) {
+        char labels[64];
+        snprintf(labels, sizeof labels, "predictor=\"%s\"",
+                 sched_predictor_name((enum sched_predictor)i));
+        k.guesses[i] = metrics_counter_after(m, NULL, "moed_worker_predictions_total", labels,
+                                             "Experts predicted for a layer, checked.");
+        k.right[i] = metrics_counter_after(m, k.guesses[i], "moed_worker_predictions_right_total",
+                                           labels, "Of those, activated.");
+    }
+    k.published = metrics_counter_after(m, NULL, "moed_worker_predict_shown_total", NULL,
+                                        "Layers shown to the predictor beside inference.");
+    k.dropped = metrics_counter_after(m, k.published, "moed_worker_predict_dropped_total", NULL,
+                                      "Layers that were not: all buffers were busy.");
+    const char *answers = "Answers of the predictor beside inference.";
+    k.used = metrics_counter_after(m, k.published, "moed_worker_predict_answers_total",
+                                   "when=\"ahead\"", answers);
+    k.late = metrics_counter_after(m, k.published, "moed_worker_predict_answers_total",
+                                   "when=\"late\"", answers);
+    return k;
+}
+
+static uint64_t sum(struct counter *const counters[PREDICT_KINDS])
+{
+    uint64_t total = 0;
+    for (int i = 0; i < PREDICT_KINDS; i++)
+        total += counter_read(counters[i]);
+    return total;
+}
+
+uint64_t prediction_metrics_guesses(const struct prediction_counters *counters)
+{
+    return sum(counters->guesses);
+}
+
+uint64_t prediction_metrics_right(const struct prediction_counters *counters)
+{
+    return sum(counters->right);
+}
