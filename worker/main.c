@@ -361,6 +361,18 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
     policy->predict_late = counter_read(w->prediction.late);
 }
 
+static void fill_layers(const struct worker *w, Moed__V1__PolicyReply *policy)
+{
+    const struct experts_counters *k = &w->counters;
+    policy->layers = counter_read(k->layers);
+    policy->layer_ns = counter_read(k->layer_ns);
+    policy->layer_predicted_ns = counter_read(k->predicted_ns);
+    policy->layer_wrong_ns = counter_read(k->wrong_ns);
+    policy->plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9);
+    policy->device_busy_ns = counter_read(k->device_ns);
+    policy->cpu_busy_ns = counter_read(k->cpu_ns);
+}
+
 static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
@@ -385,6 +397,7 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
         fill_predictions(w, &policy);
+        fill_layers(w, &policy);
     }
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;

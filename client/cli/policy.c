@@ -50,6 +50,20 @@ static void print_predictor(const char *name, const Moed__V1__PolicyReply *worke
                worker->predict_late);
 }
 
+static void print_layers(const Moed__V1__PolicyReply *worker)
+{
+    double n = (double)worker->layers * 1e6; /* ms */
+    if (!worker->layers || !worker->layer_ns)
+        return;
+    printf(
+        "layers    %.3f ms each, predicted %.3f ms, off by %.0f %%; %.3f ms of it the plan; device "
+        "busy %.0f %% of it, CPU %.0f %%\n",
+        (double)worker->layer_ns / n, (double)worker->layer_predicted_ns / n,
+        share(worker->layer_wrong_ns, worker->layer_ns), (double)worker->plan_ns / n,
+        share(worker->device_busy_ns, worker->layer_ns),
+        share(worker->cpu_busy_ns, worker->layer_ns));
+}
+
 static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
@@ -68,6 +82,7 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
                " segments\n",
                share(worker->segments_resident, segments), share(worker->segments_loaded, segments),
                share(worker->segments_cpu, segments), segments);
+    print_layers(worker);
     if (memd->link_busy_ns)
         printf("link      %.2f GB copied, busy %.1f %% of the time, %.2f GB/s while busy\n",
                (double)memd->link_bytes * 1e-9, share(memd->link_busy_ns, memd->since_ns),
@@ -111,6 +126,14 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
                worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
     if (memd->has_cache)
         print_predictor_json(memd, worker);
+    if (worker->layers)
+        printf(", \"layers\": %" PRIu64 ", \"layer_s\": %.6f, \"layer_predicted_s\": %.6f"
+               ", \"layer_wrong_s\": %.6f, \"plan_s\": %.6f, \"device_busy_s\": %.6f"
+               ", \"cpu_busy_s\": %.6f",
+               worker->layers, (double)worker->layer_ns * 1e-9,
+               (double)worker->layer_predicted_ns * 1e-9, (double)worker->layer_wrong_ns * 1e-9,
+               (double)worker->plan_ns * 1e-9, (double)worker->device_busy_ns * 1e-9,
+               (double)worker->cpu_busy_ns * 1e-9);
     printf("}\n");
 }
 

@@ -241,6 +241,11 @@ static double scaled(uint64_t n, double scale)
     return 1.0 / inverse == scale ? (double)n / inverse : (double)n * scale;
 }
 
+double histogram_sum(const struct histogram *h)
+{
+    return scaled(atomic_load_explicit(&h->sum_nano, memory_order_relaxed), 1e-9);
+}
+
 static void print_name(struct strbuf *out, const char *name, const char *suffix, const char *labels)
 {
     strbuf_printf(out, "%s%s", name, suffix);
@@ -261,7 +266,7 @@ static void print_histogram(struct strbuf *out, const char *name, const struct s
         strbuf_printf(out, "\"} %" PRIu64 "\n", total);
     }
     print_name(out, name, "_sum", s->labels);
-    print_double(out, scaled(atomic_load_explicit(&h->sum_nano, memory_order_relaxed), 1e-9));
+    print_double(out, histogram_sum(h));
     strbuf_append(out, "\n", 1);
     /* not a further counter: _count and the last bucket must agree */
     print_name(out, name, "_count", s->labels);
