@@ -58,7 +58,8 @@ figures() {
             device = d["resident"] * (c["device_s"] + w * c["device_token_s"]) / passes
             cpu = d["cpu"] * (c["cpu_s"] + w * c["cpu_token_s"]) / passes
             link = d["loaded"] * c["link_s"] / passes
-            printf "%.3f %.4f %.4f", d["generated_tokens_total"] / d["decode_seconds_total"], step * 1e3, (other + device + (cpu > link ? cpu : link)) * 1e3
+            # a request's first token comes from its prompt's pass, which is not in the time
+            printf "%.3f %.4f %.4f", (d["generated_tokens_total"] - batch) / d["decode_seconds_total"], step * 1e3, (other + device + (cpu > link ? cpu : link)) * 1e3
             if (s) printf " %.0f %.0f %.0f", 100 * d["resident"] / s, 100 * d["loaded"] / s, 100 * d["cpu"] / s
             printf "\n"
         }' layers="$layers" activated="$activated" -
@@ -96,8 +97,8 @@ for share in host $SHARES; do
                 all "$batch"
                 snapshot >"$WORK/after"
                 if [ "$share" = host ]; then
-                    join <(sort "$WORK/before") <(sort "$WORK/after") | awk '{ d[$1] = $3 - $2 } END {
-                        printf "%.3f %.4f\n", d["generated_tokens_total"] / d["decode_seconds_total"],
+                    join <(sort "$WORK/before") <(sort "$WORK/after") | awk -v batch="$batch" '{ d[$1] = $3 - $2 } END {
+                        printf "%.3f %.4f\n", (d["generated_tokens_total"] - batch) / d["decode_seconds_total"],
                             1e3 * d["decode_seconds_total"] / d["decode_steps_total"] }'
                 else
                     figures "$WORK/before" "$WORK/after" "$WORK/costs" "$batch"

@@ -55,7 +55,7 @@ static void run_job(struct cache *c, const struct cache_job *job)
     pthread_mutex_unlock(&c->lock);
     uint64_t start = clock_ns();
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
-    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
     device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, from,
                      s->segment_bytes);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);

@@ -294,7 +294,8 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
     if (!code && !m->cache)
         code = error_set(e, ERROR_UNSUPPORTED,
                          "device %s has no memory of its own: no expert cache", m->device);
-    if (!code)
+    bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
+    if (!code && other) /* the same one keeps what it knows */
         code = cache_set_policy(m->cache, c.cache, c.budget, e);
     if (code)
         return code;

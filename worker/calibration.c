@@ -43,9 +43,8 @@ static void identify(const struct calibration_parts *p, struct calibration *c)
     const struct pool_slabs *s = &p->memory->map.slabs[m->n_dense];
     char cpu[96];
     cpu_name(cpu, sizeof cpu);
-    snprintf(c->machine, sizeof c->machine, "%s, %ld cores, %u threads, %s kernels", cpu,
-             sysconf(_SC_NPROCESSORS_ONLN), pool_thread_count(exec_pool(p->own)),
-             kernels_get()->name);
+    snprintf(c->machine, sizeof c->machine, "%s, %u cores, %u threads, %s kernels", cpu,
+             pool_usable_cores(), pool_thread_count(exec_pool(p->own)), kernels_get()->name);
     snprintf(c->device, sizeof c->device, "%s", p->device_text);
     snprintf(c->model, sizeof c->model, "%.95s", m->name);
     snprintf(c->shapes, sizeof c->shapes,

@@ -111,7 +111,8 @@ bool device_cache_holds_all(const struct device_cache *c)
 
 uint64_t device_cache_copies(const struct device_cache *c)
 {
-    return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_relaxed);
+    /* acquire: who sees it odd sees when that copy began */
+    return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_acquire);
 }
 
 double device_cache_copying_s(const struct device_cache *c)

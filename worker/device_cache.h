@@ -20,7 +20,7 @@ void device_cache_free(struct device_cache *c); /* takes NULL */
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
 void device_cache_leave(struct device_cache *c);
-/* The device has room for every segment: guessing what comes next is of no use. */
+/* The device has room for every segment. */
 bool device_cache_holds_all(const struct device_cache *c);
 /* Changes when a copy to the device begins or ends, and is odd while one is under way. */
 uint64_t device_cache_copies(const struct device_cache *c);

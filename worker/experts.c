@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Waiting for so long is waiting, not looking. */
+#define WAITED_NS 2000u
+
 static uint32_t most_segments(const struct pool_map *map)
 {
     uint32_t most = 1;
@@ -64,8 +67,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
     if (!code && memory->arena.base)
         code = device_cache_new(memory, &x->cache, e);
-    if (!code && x->cache &&
-        !device_cache_holds_all(x->cache)) /* else there is nothing to copy ahead */
+    if (!code && x->cache)
         code = experts_predict_init(x, e);
     if (!code)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
@@ -128,7 +130,7 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
     if (code)
         return code;
     struct sched_costs first = calibration_costs(&x->calibration, &x->options.device);
-    layer_costs_init(&x->costs, &first);
+    layer_costs_init(&x->costs, &first, x->calibration.job_overhead_s);
     publish_corrections(x);
     log_info("a segment of %.2f MB for one token: %.3f ms on the device, %.3f ms on the CPU, "
              "%.3f ms over the link",
@@ -279,8 +281,13 @@ static void take_cpu_rows(struct experts *x)
     }
 }
 
-static void correct_cpu_costs(struct experts *x, const struct expert_completion *done)
+static void correct_cpu_costs(struct experts *x, const struct expert_completion *done,
+                              uint64_t waited_since_ns)
 {
+    uint64_t now_ns = clock_ns();
+    if (now_ns - waited_since_ns > WAITED_NS) /* else it may have been done for long */
+        layer_costs_job(&x->costs, (double)(now_ns - x->begun_ns - done->compute_ns) * 1e-9);
+
     const struct sched_costs *now = &x->costs.now;
     double alone_s = x->calibration.cpu_call_s;
     bool copying = x->copies % 2 || device_cache_copies(x->cache) != x->copies;
@@ -295,8 +302,7 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     counter_add(x->counters.cpu_ns, done->compute_ns);
 }
 
-/* False: it went otherwise than was planned. */
-static bool finish_layer(struct experts *x)
+static void finish_layer(struct experts *x)
 {
     uint32_t n_rows = x->n_tokens * x->n_used;
     for (uint32_t row = 0; row < n_rows; row++)
@@ -304,7 +310,7 @@ static bool finish_layer(struct experts *x)
     if (x->cache)
         experts_compute_device(x);
     if (x->channel && !x->n_cpu)
-        return true;
+        return;
     struct expert_completion done;
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
@@ -313,23 +319,20 @@ static bool finish_layer(struct experts *x)
         if (x->channel)
             abandon_channel(x);
         compute_cpu_share(x);
-        return false;
+        return;
     }
     take_cpu_rows(x);
     counter_add(x->counters.sent, x->n_cpu);
     if (x->cache)
-        correct_cpu_costs(x, &done);
-    return true;
+        correct_cpu_costs(x, &done, started);
 }
 
 void experts_finish(struct experts *x)
 {
-    bool as_planned = finish_layer(x);
+    finish_layer(x);
     if (!x->cache)
         return;
     publish_corrections(x);
-    if (!as_planned || !isfinite(x->predicted_s))
-        return;
     double took_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));

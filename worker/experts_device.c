@@ -103,6 +103,7 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
             counter_add(x->counters.loaded, there - done);
             done = there;
             since = clock_ns();
+            waited = false; /* the next may have come meanwhile */
         }
         device_cache_leave(x->cache);
         if (done == target)
@@ -113,7 +114,7 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
             counter_add(x->counters.loads_taken_back, target - done);
             break;
         }
-        waited = true;
+        waited = device_cache_read(x->cache, x->layer, a->expert).resident <= done;
         uint64_t before = clock_ns();
         device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
                           LOAD_STALL_MS / 4);

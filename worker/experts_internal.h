@@ -32,7 +32,7 @@ struct experts {
         link_correction; /* for others to read */
     uint64_t step;
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
-    struct prediction *prediction;  /* where there is a cache with room for a part */
+    struct prediction *prediction;  /* where there is a cache */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
 
     /* the job under way */
@@ -43,6 +43,7 @@ struct experts {
     const float *values;
     uint64_t begun_ns;
     uint64_t copies;             /* to the device, when it began: device_cache_copies */
+    bool all_there;              /* all that is activated is on the device, as everything may be */
     double predicted_s;          /* of this layer */
     double copying_s;            /* for so long a copy was under way already */
     struct activated *activated; /* [n_experts] */

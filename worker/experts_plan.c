@@ -46,7 +46,9 @@ void experts_gather(struct experts *x, const uint32_t *selected)
 /* What the device has goes into the plan. */
 static void read_residency(struct experts *x)
 {
+    uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
+    x->all_there = device_cache_holds_all(x->cache);
     for (uint32_t i = 0; i < x->n_activated; i++) {
         uint32_t expert = x->activated[i].expert;
         struct cached_expert there = device_cache_read(x->cache, x->layer, expert);
@@ -56,6 +58,7 @@ static void read_residency(struct experts *x)
                                            .in_flight = there.in_flight,
                                            .last_use = last_use[expert]};
         last_use[expert] = x->step;
+        x->all_there &= there.resident == n_segments;
     }
 }
 
@@ -121,8 +124,7 @@ void experts_plan(struct experts *x, const uint32_t *selected)
 {
     struct predict_seen seen = {
         .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
-    if (x->prediction)
-        prediction_begin(x->prediction, &seen);
+    prediction_begin(x->prediction, &seen);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     struct sched_costs costs = experts_costs(x);
@@ -132,7 +134,7 @@ void experts_plan(struct experts *x, const uint32_t *selected)
         /* rows apart need room in the channel: one for each segment */
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
         /* before anything is computed or has come: to the executor and back, to memd and back */
-        .cpu_busy_s = x->calibration.job_overhead_s + x->calibration.cpu_call_s,
+        .cpu_busy_s = x->costs.job_s + x->calibration.cpu_call_s,
         .link_busy_s = link_busy_s(x, &costs),
     };
     device_cache_enter(x->cache, x->step, x->layer);

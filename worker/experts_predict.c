@@ -11,7 +11,9 @@ static bool worth_copying(struct experts *x, const struct sched_costs *costs, do
     uint64_t turn = x->step % EXPLORE_STEPS;
     if (atomic_load(&x->assigner) != ASSIGN_BALANCE || turn == EXPLORE_STEPS / 2)
         return true;
-    if (turn && sched_prefetch_gain(costs, p) > 0)
+    if (turn == 0)
+        return false;
+    if (sched_prefetch_gain(costs, p) > 0)
         return true;
     counter_add(x->counters.declined, 1);
     return false;
@@ -67,7 +69,7 @@ const struct prediction *experts_prediction(const struct experts *x)
 
 void experts_show(struct experts *x, struct predict_seen seen)
 {
-    if (!x->prediction)
+    if (!x->prediction || x->all_there)
         return;
     seen.step = x->step + (seen.layer == PREDICT_EMBEDDING); /* begin has not counted it yet */
     prediction_show(x->prediction, &seen);
@@ -77,7 +79,8 @@ bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t 
                           struct predict_target *target, const float **input)
 {
     seen.step = x->step;
-    return x->prediction && prediction_gate(x->prediction, &seen, i, target, input);
+    return x->prediction && !x->all_there && /* else nothing is left to copy ahead */
+           prediction_gate(x->prediction, &seen, i, target, input);
 }
 
 void experts_predict_guess(struct experts *x, struct predict_seen seen,

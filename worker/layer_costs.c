@@ -3,7 +3,8 @@
 
 #define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
 #define CPU_WEIGHT   (1.0 / 2048) /* in the CPU's: both of its means need layers */
-#define PRIOR_WEIGHT 16           /* layers that the calibrated slow-down counts as */
+#define JOB_MOST_S   1e-3
+#define PRIOR_WEIGHT 16 /* layers that the calibrated slow-down counts as */
 #define LEAST        0.05
 #define MOST         20.0
 #define OFF_MOST     2.0 /* one that was interrupted says little about the others */
@@ -19,10 +20,20 @@ static double first_slowdown(const struct layer_costs *c)
     return alone_s > 0 ? clamp(sched_cpu_contended_s(&c->first, 1) / alone_s, 1, MOST) : 1;
 }
 
-void layer_costs_init(struct layer_costs *c, const struct sched_costs *first)
+void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s)
 {
-    *c = (struct layer_costs){
-        .now = *first, .first = *first, .device = 1, .cpu = 1, .slowdown = 1, .link = 1};
+    *c = (struct layer_costs){.now = *first,
+                              .first = *first,
+                              .device = 1,
+                              .cpu = 1,
+                              .slowdown = 1,
+                              .link = 1,
+                              .job_s = job_s};
+}
+
+void layer_costs_job(struct layer_costs *c, double took_s)
+{
+    c->job_s += LAYER_WEIGHT * (clamp(took_s, 0, JOB_MOST_S) - c->job_s);
 }
 
 /* A moving average of real / predicted; false: nothing to be learnt. */

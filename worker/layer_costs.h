@@ -18,13 +18,17 @@ struct layer_costs {
      * how many times longer the CPU takes beside a copy, loads. */
     double device, cpu, slowdown, link;
 
+    double job_s; /* from the plan to the executor's answer, beside computing: a moving average */
+
     struct sched_costs first;
     double weight[2],
         sum[2]; /* of the CPU's real / first figure, without and with a copy; decaying */
 };
 
-/* first: as measured at start. */
-void layer_costs_init(struct layer_costs *c, const struct sched_costs *first);
+/* first, job_s: as measured at start. */
+void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s);
+/* A layer's job took so long beside computing. */
+void layer_costs_job(struct layer_costs *c, double took_s);
 /* What a side took for a layer, and what it was predicted: device and link by the costs of now, the CPU by its costs of now
  * without a copy. copying: one was under way meanwhile. Ignored where either is 0. */
 void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s);

@@ -272,7 +272,8 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
 }
 
 /* memd keeps the policy, so that it outlives a worker. */
-static enum error_code ask_policy(struct worker *w, struct error *e)
+static enum error_code ask_policy(struct worker *w, enum sched_assigner *assigner,
+                                  enum sched_predictor *predictor, struct error *e)
 {
     Moed__V1__PolicyRequest policy = MOED__V1__POLICY_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
@@ -283,10 +284,10 @@ static enum error_code ask_policy(struct worker *w, struct error *e)
                                         MOED__V1__REPLY__BODY_POLICY, 5000, &reply, e);
     if (code)
         return code;
-    if (!sched_predictor_find(reply->policy->predictor, &w->predictor))
+    if (!sched_predictor_find(reply->policy->predictor, predictor))
         code = error_set(e, ERROR_PROTOCOL, "memd names a predictor '%.40s' that is not known",
                          reply->policy->predictor);
-    if (!sched_assigner_find(reply->policy->assigner, &w->assigner))
+    if (!sched_assigner_find(reply->policy->assigner, assigner))
         code = error_set(e, ERROR_PROTOCOL, "memd names an assigner '%.40s' that is not known",
                          reply->policy->assigner);
     moed__v1__reply__free_unpacked(reply, NULL);
@@ -301,7 +302,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
     if (!code && w->memory.arena.base)
-        code = ask_policy(w, e);
+        code = ask_policy(w, &w->assigner, &w->predictor, e);
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
@@ -329,13 +330,16 @@ static enum error_code start(struct worker *w, struct error *e)
 /* memd knows the new policy already. */
 static enum error_code follow_policy(struct worker *w, struct error *e)
 {
-    enum error_code code = ask_policy(w, e);
+    enum sched_assigner assigner;
+    enum sched_predictor predictor;
+    enum error_code code = ask_policy(w, &assigner, &predictor, e);
+    if (!code && predictor != w->predictor) /* the same one keeps what it has learnt */
+        code = experts_set_predictor(w->experts, predictor, e);
     if (code)
         return code;
-    experts_set_assigner(w->experts, w->assigner);
-    code = experts_set_predictor(w->experts, w->predictor, e);
-    if (code)
-        return code;
+    experts_set_assigner(w->experts, assigner);
+    w->assigner = assigner;
+    w->predictor = predictor;
     log_info("assigner %s, predictor %s", sched_assigner_name(w->assigner),
              sched_predictor_name(w->predictor));
     return ERROR_OK;
@@ -347,7 +351,7 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
     enum { MOST = 1024 };
     static uint64_t guesses[MOST], right[MOST];
     uint32_t n_layers = w->memory.map.params.n_layers;
-    if (w->predictor == PREDICT_NONE || !experts_prediction(w->experts))
+    if (w->predictor == PREDICT_NONE)
         return;
     n_layers = n_layers < MOST ? n_layers : MOST;
     for (uint32_t i = 0; i < n_layers; i++)

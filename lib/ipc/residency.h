@@ -33,10 +33,9 @@ struct residency_header {
     uint64_t n_slots;
     uint64_t n_spare; /* of them, kept free for loads: so many segments can be loaded without waiting */
     uint8_t pad[8];
-    /* Copies to the device: bumped when one begins and when it ends, so odd while one is under way; and when the last one
-     * began (clock_ns). */
+    /* Of memd's copy thread. Bumped when a copy to the device begins and when it ends: odd while one is under way. */
     _Alignas(64) _Atomic uint64_t copies;
-    _Atomic uint64_t copy_began_ns;
+    _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
     uint8_t pad2[48];
 };
 _Static_assert(sizeof(struct residency_header) == 128, "shared layout");

@@ -361,10 +361,34 @@ static void test_pool(void **state)
     assert_true(pool_usable_cores() >= 1);
 }
 
+/* More threads than cores and jobs of a few chunks, one after the other: helpers come late, and find the gate closed or a
+ * later job. The pool goes right after the last. */
+static void test_late_helpers(void **state)
+{
+    static struct tally t;
+    (void)state;
+    for (unsigned spin = 0; spin <= 20; spin += 20) {
+        struct pool *p;
+        struct error e;
+        must(pool_new("test", 4 * pool_usable_cores() + 3, false, spin, &p, &e), &e);
+        memset(&t, 0, sizeof t);
+        for (uint32_t round = 1; round <= 3000; round++) {
+            uint32_t n = 2 + round % 5;
+            pool_run(p, count_chunk, &t, n);
+            assert_int_equal(t.plain[n - 1], n);
+            t.plain[n - 1] = 0;
+        }
+        assert_int_equal(t.done[0], 3000);
+        assert_int_equal(t.done[5], 600); /* rounds of 6 chunks */
+        pool_free(p);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pool), cmocka_unit_test(test_experts),
-                                       cmocka_unit_test(test_narrow_segments),
-                                       cmocka_unit_test(test_cut_sums)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pool), cmocka_unit_test(test_late_helpers),
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_narrow_segments),
+        cmocka_unit_test(test_cut_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void test_nothing_seen(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     layer_costs_cpu(&c, 0, 1, false);
     layer_costs_cpu(&c, 1, 0, true);
     layer_costs_device(&c, 0, 1);
@@ -55,7 +55,7 @@ static void test_learns(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     run(&c, 20000, 7, 1.3, 2.5);
     near(c.cpu, 1.3, 0.02);
     near(c.slowdown * 1.5, 2.5, 0.05); /* calibrated 1.5 counts as 16 layers of some 290 */
@@ -68,7 +68,7 @@ static void test_drift(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     for (int i = 0; i < 40; i++) {
         run(&c, 500, 8, i % 2 ? 1.6 : 0.8, 2.0);
         near(c.slowdown * 1.5, 2.0, 0.26); /* from 1.5 on */
@@ -81,7 +81,7 @@ static void test_copies_alone(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     run(&c, 20000, 1, 1.2, 1.5);
     near(c.slowdown, 1, 1e-9);
     near(c.cpu, 1.2, 0.02);
@@ -93,7 +93,7 @@ static void test_never_quicker(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     run(&c, 20000, 2, 1, 0.7);
     near(sched_cpu_contended_s(&c.now, 1), sched_cpu_s(&c.now, 1), 1e-9);
 }
@@ -103,7 +103,7 @@ static void test_interrupted(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     for (uint32_t i = 0; i < 20000; i++)
         layer_costs_cpu(&c, sched_cpu_s(&c.now, 1), i % 100 ? 3 : 3000, false);
     near(c.cpu, 1, 0.03);
@@ -113,11 +113,25 @@ static void test_device(void **state)
 {
     struct layer_costs c;
     (void)state;
-    layer_costs_init(&c, &first);
+    layer_costs_init(&c, &first, 1e-4);
     for (uint32_t i = 0; i < 2000; i++)
         layer_costs_device(&c, sched_device_s(&c.now, 3), 4 * 0.7);
     near(c.device, 0.7, 0.01);
     near(sched_device_s(&c.now, 1), 2 * 0.7, 0.01);
+}
+
+static void test_link_and_job(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first, 1e-4);
+    for (uint32_t i = 0; i < 2000; i++) {
+        layer_costs_link(&c, 3 * c.now.load_contended_s, 3 * 10 * 1.8);
+        layer_costs_job(&c, i % 100 ? 3e-4 : 5); /* now and then the machine is somebody else's */
+    }
+    near(c.link, 1.8, 0.01);
+    near(c.now.load_s, 18, 0.01);
+    near(c.job_s, 3e-4, 0.1);
 }
 
 /* p of 3 s, less the share 1 - 1/1.5 of the CPU's time while the link copies for 10 s. */
@@ -141,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_nothing_seen),  cmocka_unit_test(test_learns),
         cmocka_unit_test(test_drift),         cmocka_unit_test(test_copies_alone),
         cmocka_unit_test(test_never_quicker), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_device),        cmocka_unit_test(test_prefetch_gain)};
+        cmocka_unit_test(test_device),        cmocka_unit_test(test_link_and_job),
+        cmocka_unit_test(test_prefetch_gain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
