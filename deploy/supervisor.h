@@ -16,7 +16,7 @@
 enum { MEMD, CPUEXEC, WORKER };
 
 struct settings {
-    const char *run, *name, *model, *bindir, *device, *policy, *assign, *cache, *log_level;
+    const char *run, *name, *model, *bindir, *device, *ram, *policy, *assign, *cache, *log_level;
     uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
     bool reproducible, calibrate;
     double stop_timeout_s, stable_s;

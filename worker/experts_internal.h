@@ -1,4 +1,8 @@
-/* What experts.c, experts_plan.c and experts_device.c share: the layer under way. */
+/* What experts.c, experts_plan.c, experts_device.c and experts_rounds.c share: the layer under way.
+ *
+ * Where all experts are in host memory a layer is one round. Where they are not, a round computes those of its experts that
+ * are in memory, or whole on the device; the next one those that have been read from the file meanwhile, until none is left.
+ * A round's experts stand in activated[n_done, n_done + n_round). */
 #ifndef MOED_WORKER_EXPERTS_INTERNAL_H
 #define MOED_WORKER_EXPERTS_INTERNAL_H
 
@@ -6,6 +10,7 @@
 #include "device_cache.h"
 #include "expert_link.h"
 #include "experts.h"
+#include "host_experts.h"
 #include "layer_costs.h"
 #include "prediction.h"
 
@@ -18,6 +23,11 @@ struct activated {
     uint32_t first_row, n_rows; /* of indices and rows */
     uint32_t device, load, cpu; /* segments, in this order */
     uint32_t first_out;         /* of the CPU's rows, in the channel */
+    struct cached_expert there; /* on the device, as the round found it */
+    uint32_t slot;              /* of the host tier */
+    const uint8_t *slab; /* where it lies in the host tier; NULL: in the pool, or not in memory */
+    uint32_t fetch;      /* asked for as the layer's fetch of this number; 0: not */
+    uint32_t failures;   /* of reading it, when that was asked for */
 };
 
 struct experts {
@@ -26,10 +36,13 @@ struct experts {
     struct experts_options options;
     _Atomic int assigner;
     _Atomic bool predict;
+    _Atomic bool stopping; /* nothing more is read for us */
     struct experts_counters counters;
     uint32_t n_used, n_experts, n_segments, d_model;
     struct expert_link *link;
+    struct cache_link cache_link;   /* where there is either of the next two */
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
+    struct host_experts *host;      /* NULL: all experts are in the pool */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
     _Atomic double device_correction, cpu_correction,
@@ -44,6 +57,11 @@ struct experts {
     uint64_t sequence;
     bool one_request;
     uint32_t layer, n_tokens, n_activated, n_cpu;
+    uint32_t n_done, n_round;
+    struct activated *round;       /* &activated[n_done] */
+    bool inputs_sent;              /* they lie in the channel */
+    uint32_t n_fetches, n_fetched; /* asked for in this layer; the first of them that are used */
+    bool *fetch_used;              /* [n_experts]: fetch i + 1 */
     const float *values;
     uint64_t begun_ns;
     double predicted_s;          /* of this layer */
@@ -58,10 +76,18 @@ struct experts {
     const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
-/* experts_plan.c: the activated experts, ascending, each with its tokens; who computes what of them, memd and the
- * prediction being told. The device's epoch is odd afterwards. */
+/* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who
+ * computes what of a round, within the epochs. */
 void experts_gather(struct experts *x, const uint32_t *selected);
-void experts_plan(struct experts *x, const uint32_t *selected);
+void experts_tell(struct experts *x, const uint32_t *selected);
+void experts_plan(struct experts *x);
+
+/* experts_rounds.c: the layer's first round, and the next one when some of what is missing has come; the epochs are odd
+ * afterwards. An error: the rest cannot be had, the layer has failed. */
+void experts_first_round(struct experts *x);
+enum error_code experts_next_round(struct experts *x, struct error *e);
+/* The round is computed: what it used of the host tier is given back. */
+void experts_end_round(struct experts *x);
 
 /* experts_device.c: the device's share, after which its epoch is even. */
 void experts_compute_device(struct experts *x);

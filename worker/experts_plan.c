@@ -15,14 +15,32 @@ void experts_set_assigner(struct experts *x, enum sched_assigner assigner, bool 
 
 bool experts_predict(const struct experts *x, uint32_t n_tokens)
 {
-    return x->cache && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
+    return (x->cache || x->host) && n_tokens <= PREDICT_MAX_TOKENS && atomic_load(&x->predict);
+}
+
+/* To the host tier: what is neither in memory nor whole on the device. */
+static void predict_fetches(struct experts *x, uint32_t layer)
+{
+    uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0, slot;
+    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
+        double p = prediction_of(x->prediction, expert);
+        if (p > 0 && !host_experts_find(x->host, layer, expert, &slot) &&
+            !(x->cache && device_cache_read(x->cache, layer, expert).resident == n_segments))
+            x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
+    }
+    if (!n)
+        return;
+    host_experts_predicted(x->host, x->step, layer, x->mentions, n);
+    host_experts_notify(x->host);
 }
 
 void experts_predicted(struct experts *x, uint32_t layer, const uint32_t *guessed)
 {
     uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0;
     prediction_make(x->prediction, layer, guessed, x->n_tokens);
-    for (uint32_t expert = 0; expert < x->n_experts; expert++) {
+    if (x->host)
+        predict_fetches(x, layer);
+    for (uint32_t expert = 0; expert < x->n_experts && x->cache; expert++) {
         double p = prediction_of(x->prediction, expert);
         if (p > 0 && device_cache_read(x->cache, layer, expert).resident < n_segments)
             x->mentions[n++] = (struct cache_mention){expert, (uint32_t)(p * UINT16_MAX)};
@@ -66,33 +84,52 @@ void experts_gather(struct experts *x, const uint32_t *selected)
 }
 
 /* What the device has goes into the plan. True: something of it is in flight. */
-static bool read_residency(struct experts *x)
+static bool plan_from_residency(struct experts *x)
 {
     bool in_flight = false;
     uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        uint32_t expert = x->activated[i].expert;
-        struct cached_expert there = device_cache_read(x->cache, x->layer, expert);
-        x->plan[i] = (struct sched_expert){.expert = expert,
-                                           .workload = x->activated[i].n_rows,
-                                           .resident = there.resident,
-                                           .in_flight = there.in_flight,
-                                           .last_use = last_use[expert]};
-        last_use[expert] = x->step;
-        in_flight |= there.in_flight > 0;
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
+        x->plan[i] = (struct sched_expert){.expert = a->expert,
+                                           .workload = a->n_rows,
+                                           .resident = a->there.resident,
+                                           .in_flight = a->there.in_flight,
+                                           .last_use = last_use[a->expert]};
+        last_use[a->expert] = x->step;
+        in_flight |= a->there.in_flight > 0;
     }
     return in_flight;
 }
 
-/* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
-static void ask_memd(struct experts *x)
+/* What was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan. */
+static bool is_time_to_wake(const struct experts *x)
 {
-    bool said, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+    return x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+}
+
+void experts_tell(struct experts *x, const uint32_t *selected)
+{
+    if (!x->cache && !x->host)
+        return;
+    check_prediction(x, selected);
     for (uint32_t i = 0; i < x->n_activated; i++)
-        x->mentions[i] = (struct cache_mention){x->plan[i].expert, x->plan[i].workload};
-    said = device_cache_routed(x->cache, x->step, x->layer, x->mentions, x->n_activated);
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        struct activated *a = &x->activated[i];
+        x->mentions[i] = (struct cache_mention){x->activated[i].expert, x->activated[i].n_rows};
+    if (x->cache)
+        device_cache_routed(x->cache, x->step, x->layer, x->mentions, x->n_activated);
+    if (x->cache && is_time_to_wake(x))
+        device_cache_notify(x->cache);
+    if (x->host)
+        host_experts_routed(x->host, x->step, x->layer, x->mentions, x->n_activated);
+    if (x->host && is_time_to_wake(x))
+        host_experts_notify(x->host);
+}
+
+/* Tell memd what is to be loaded. What cannot be said is the CPU's. */
+static void ask_for_loads(struct experts *x)
+{
+    bool said = true, urgent = false;
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
         if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,
                                                           a->device + a->load))) {
             a->cpu += a->load;
@@ -100,7 +137,7 @@ static void ask_memd(struct experts *x)
         }
         urgent |= a->load > 0;
     }
-    if (urgent) /* what was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan */
+    if (urgent)
         device_cache_notify(x->cache);
 }
 
@@ -122,9 +159,8 @@ static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool
     s->load = whole ? 0 : n_slots - s->device;
 }
 
-void experts_plan(struct experts *x, const uint32_t *selected)
+void experts_plan(struct experts *x)
 {
-    check_prediction(x, selected);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     struct sched_costs costs = x->costs.now;
@@ -139,18 +175,18 @@ void experts_plan(struct experts *x, const uint32_t *selected)
     };
     if (!x->channel)
         costs.cpu_s = costs.cpu_contended_s = INFINITY;
-    device_cache_enter(x->cache, x->step, x->layer);
-    if (read_residency(x)) /* it is half way, on average */
+    if (plan_from_residency(x)) /* it is half way, on average */
         layer.link_busy_s += costs.load_s / 2;
     x->predicted_s = sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
-                                  x->plan, x->n_activated);
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        struct activated *a = &x->activated[i];
+                                  x->plan, x->n_round);
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
         limit_to_slots(x, &x->plan[i], layer.whole);
-        a->device = x->plan[i].device;
-        a->load = x->plan[i].load;
+        bool nowhere_else = x->host && !a->slab; /* it is whole on the device */
+        a->device = nowhere_else ? n_segments : x->plan[i].device;
+        a->load = nowhere_else ? 0 : x->plan[i].load;
         a->cpu = n_segments - a->device - a->load;
     }
-    ask_memd(x);
+    ask_for_loads(x);
     histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
 }

@@ -193,7 +193,7 @@ static void guess_next(struct forward *f, uint32_t layer, const struct activatio
     experts_predicted(f->experts, layer + 1, f->guessed);
 }
 
-static void run_experts(struct forward *f, uint32_t layer)
+static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[layer];
@@ -208,13 +208,16 @@ static void run_experts(struct forward *f, uint32_t layer)
     guess_next(f, layer, a);
     if (p->d_shared)
         shared_expert(f, w, a);
-    experts_finish(f->experts);
+    enum error_code code = experts_finish(f->experts, e);
+    if (code)
+        return code;
     struct combine_job job = {f, w};
     if (f->n < 4)
         for (uint32_t t = 0; t < f->n; t++)
             combine_token(&job, 0, t);
     else
         exec_each(f->exec, combine_token, &job, f->n);
+    return ERROR_OK;
 }
 
 /* Row t's cosines and sines of position * frequency. */
@@ -231,7 +234,7 @@ static void prepare_rope(struct forward *f)
 }
 
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
-                         bool one_request)
+                         bool one_request, struct error *e)
 {
     const struct model_params *p = f->params;
     exec_allow_blas(f->exec, one_request);
@@ -246,8 +249,8 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         forward_attention(f, layer);
         if (layer < p->n_dense)
             run_dense_ffn(f, &f->weights->layers[layer]);
-        else
-            run_experts(f, layer);
+        else if (run_experts(f, layer, e))
+            return NULL;
     }
     norm_rows(f, &f->weights->output_norm);
     return f->h;
