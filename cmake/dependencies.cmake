@@ -5,6 +5,7 @@ find_package(Threads REQUIRED)
 pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-dev
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 find_package(nng CONFIG REQUIRED) # package libnng-dev
 find_program(PROTOC_C protoc-c) # package protobuf-c-compiler

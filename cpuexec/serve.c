@@ -114,6 +114,7 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
                                   struct error *e)
 {
     const struct pool_map *map = &c->serve->memory->map;
+    const struct host_tier *tier = &c->serve->memory->tier;
     const struct expert_channel *ch = &c->channel;
     if (job->layer >= map->params.n_layers || job->n_tokens == 0 ||
         job->n_tokens > ch->max_tokens || job->n_tasks > ch->max_tasks)
@@ -127,7 +128,7 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
             r.first_segment >= slabs->n_segments ||
             r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > job->n_tokens ||
             r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total ||
-            r.apart > 1)
+            r.apart > 1 || (tier->slots && r.slot >= tier->n_slots))
             return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
                              job->sequence, i);
         uint64_t n_out = (uint64_t)r.n_rows * (r.apart ? r.n_segments : 1);
@@ -137,13 +138,15 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
                              job->sequence, i);
         rows_total += r.n_rows;
         out_total += (uint32_t)n_out;
-        c->tasks[i] = (struct expert_task){.expert = r.expert,
-                                           .first_segment = r.first_segment,
-                                           .n_segments = r.n_segments,
-                                           .n_tokens = r.n_rows,
-                                           .tokens = c->indices + r.first_row,
-                                           .out = ch->out + (size_t)r.first_out * ch->d_model,
-                                           .output = r.apart ? EXPERT_APART : EXPERT_SUM};
+        c->tasks[i] =
+            (struct expert_task){.expert = r.expert,
+                                 .first_segment = r.first_segment,
+                                 .n_segments = r.n_segments,
+                                 .n_tokens = r.n_rows,
+                                 .tokens = c->indices + r.first_row,
+                                 .out = ch->out + (size_t)r.first_out * ch->d_model,
+                                 .output = r.apart ? EXPERT_APART : EXPERT_SUM,
+                                 .slab = tier->slots ? host_tier_slot(tier, r.slot) : NULL};
         for (uint32_t row = r.first_row; row < r.first_row + r.n_rows; row++) {
             c->indices[row] = ch->indices[row];
             if (c->indices[row] >= job->n_tokens)

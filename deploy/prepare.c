@@ -45,6 +45,8 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[CPUEXEC], "--device", o->device);
         add_argument(&p[WORKER], "--device", o->device);
     }
+    if (o->ram)
+        add_argument(&p[MEMD], "--ram", o->ram);
     if (o->policy)
         add_argument(&p[MEMD], "--policy", o->policy);
     if (o->assign)

@@ -328,6 +328,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "the GGUF file (required)"},
         {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR", "look here first for moed-memd etc."},
         {"device", OPTION_STRING, &o->device, 0, 0, "D", "for memd and worker"},
+        {"ram", OPTION_STRING, &o->ram, 0, 0, "SIZE", "for memd: host memory for weights"},
         {"policy", OPTION_STRING, &o->policy, 0, 0, "P", "for memd"},
         {"assign", OPTION_STRING, &o->assign, 0, 0, "A", "for memd"},
         {"cache", OPTION_STRING, &o->cache, 0, 0, "C", "for memd"},

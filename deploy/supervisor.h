@@ -16,8 +16,8 @@
 enum { MEMD, CPUEXEC, WORKER };
 
 struct settings {
-    const char *run, *name, *model, *bindir, *device, *policy, *assign, *cache, *predictor, *budget;
-    const char *log_level;
+    const char *run, *name, *model, *bindir, *device, *ram, *log_level;
+    const char *policy, *assign, *cache, *predictor, *budget;
     uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
     bool reproducible, calibrate;
     double stop_timeout_s, stable_s;

@@ -20,14 +20,9 @@
 /* A broken worker is made known once, without the lock: whoever hears it may call back in. */
 static void report_broken(struct cache *c)
 {
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
-        struct cache_worker *w = &c->workers[i];
-        if (!w->present || !w->broken || w->reported)
-            continue;
-        w->reported = true;
+    const struct cache_worker *w;
+    while ((w = cache_workers_newly_broken(c->workers)) && c->options.worker_broken) {
         uint64_t key = w->key;
-        if (!c->options.worker_broken)
-            continue;
         pthread_mutex_unlock(&c->lock);
         c->options.worker_broken(c->options.worker_broken_arg, key);
         pthread_mutex_lock(&c->lock);
@@ -48,20 +43,19 @@ static void watch_doorbells(struct cache *c)
 static void run_job(struct cache *c, const struct cache_job *job)
 {
     const struct pool_slabs *s = cache_slabs(c, job->layer);
-    const uint8_t *from =
-        c->map.base + s->offset + job->expert * s->slab_bytes + job->segment * s->segment_bytes;
     struct residency_header *shown = c->residency.base;
     cache_begin_copy(c, job);
     pthread_mutex_unlock(&c->lock);
     uint64_t start = clock_ns();
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
-    device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, from,
+    device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, job->from,
                      s->segment_bytes);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
     if (c->counters.copy_seconds)
         histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
     pthread_mutex_lock(&c->lock);
+    cache_release_source(c, job, true);
     cache_end_copy(c, job);
 }
 

@@ -4,7 +4,8 @@
  * (ipc/cache_channel.h), tells them to the cache policy (sched/cache.h), and copies one segment at a time over the
  * link: the oldest on-demand load first, else what the policy wants, else the most probable prediction. So a load that
  * is asked for waits for one segment at most. Loads of the same segment are one copy. A prediction of a layer that its
- * worker has passed is dropped.
+ * worker has passed is dropped. Where not all experts are in host memory (tier.h), one that is not is wished for there and
+ * tried again later; a worker asks for loads of what it has seen in memory.
  *
  * A slot is free, or holds a resident segment, or is being filled, or is retired: taken out of the table and waiting until
  * no worker can still read it (cache_slots.h). Free, resident, filling and retired slots are all slots, always.
@@ -18,6 +19,7 @@
 #include "metrics/metrics.h"
 #include "model/pool_map.h"
 #include "sched/policy.h"
+#include "tier.h"
 
 struct cache;
 
@@ -37,6 +39,7 @@ struct cache_options {
     struct device_spec device;
     enum sched_cache_kind cache;
     enum sched_budget budget; /* one that the cache takes */
+    struct tier *tier; /* where slabs come from; NULL: from the pool. Borrowed */
     /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
      * vain for its loads until its lease ends. */
     void (*worker_broken)(void *arg, uint64_t key);

@@ -15,25 +15,10 @@
 #include "cache_queue.h"
 #include "cache_slots.h"
 #include "cache_wait.h"
+#include "cache_worker.h"
 #include "ipc/cache_channel.h"
 
 #include <pthread.h>
-
-/* A worker is a reader of the slots as long as the kernel does not say that it has gone. */
-enum { CACHE_MAX_WORKERS = CACHE_MAX_READERS };
-
-struct cache_worker {
-    bool present;
-    bool leaving;  /* removed; the engine thread forgets it when it comes by */
-    bool broken;   /* it wrote nonsense: its ring is not read any more */
-    bool reported; /* that it is broken */
-    uint64_t key;
-    struct shm region;
-    struct cache_channel channel;
-    int reader;
-    uint64_t step; /* of its last routing record */
-    struct cache_queue *queue;
-};
 
 struct cache_expert {
     uint8_t resident;   /* leading segments; as in the residency table */
@@ -50,6 +35,7 @@ enum cache_reason { COPY_DEMANDED, COPY_WANTED, COPY_PREDICTED };
 struct cache_job {
     uint32_t layer, expert, segment, slot;
     enum cache_reason reason;
+    const uint8_t *from;
 };
 
 struct cache {
@@ -119,8 +105,10 @@ void cache_end_copy(struct cache *c, const struct cache_job *job);
 
 /* cache_jobs.c */
 
-/* True: job is to be copied, its slot is taken. False: nothing now; look again after *timeout_ns at the latest. */
+/* True: job is to be copied, its slot is taken, and its slab pinned where it lies in the host tier (cache_release_source).
+ * False: nothing now; look again after *timeout_ns at the latest. */
 bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns);
+void cache_release_source(struct cache *c, const struct cache_job *job, bool copied);
 
 /* cache_workers.c; the engine thread's */
 

@@ -15,6 +15,22 @@
 #define TIDY_NS 2000000u
 #define IDLE_NS 1000000000u
 
+/* Where the job's segment lies in host memory, which is held. False: it is not there. */
+static bool take_source(struct cache *c, struct cache_job *job)
+{
+    const struct pool_slabs *s = cache_slabs(c, job->layer);
+    const uint8_t *slab = c->options.tier ? tier_pin(c->options.tier, job->layer, job->expert)
+                                          : c->map.base + s->offset + job->expert * s->slab_bytes;
+    job->from = slab ? slab + job->segment * s->segment_bytes : NULL;
+    return slab != NULL;
+}
+
+void cache_release_source(struct cache *c, const struct cache_job *job, bool copied)
+{
+    if (c->options.tier)
+        tier_unpin(c->options.tier, job->layer, job->expert, copied);
+}
+
 /* The worker with the oldest load that is not served; NULL: none. */
 static struct cache_worker *oldest_demand(struct cache *c)
 {
@@ -60,9 +76,16 @@ static bool demand_job(struct cache *c, struct cache_job *job, bool *blocked)
             c->serving = NULL;
             continue;
         }
-        *job = (struct cache_job){l->layer, l->expert, x->resident, 0, COPY_DEMANDED};
+        *job = (struct cache_job){l->layer, l->expert, x->resident, 0, COPY_DEMANDED, NULL};
+        *blocked = true;
+        if (!take_source(c, job)) {
+            tier_wish(c->options.tier, l->layer, l->expert, 1, true);
+            return false;
+        }
         *blocked = !cache_room_for_demand(c, l->layer, l->expert, &job->slot);
-        if (!*blocked)
+        if (*blocked)
+            cache_release_source(c, job, false);
+        else
             count_wait(c, l);
         return !*blocked;
     }
@@ -77,9 +100,16 @@ static bool is_whole(struct cache *c, uint32_t layer, uint32_t expert)
 static bool prefetch(struct cache *c, uint32_t layer, uint32_t expert, double probability,
                      enum cache_reason reason, struct cache_job *job)
 {
-    *job =
-        (struct cache_job){layer, expert, cache_expert_at(c, layer, expert)->resident, 0, reason};
-    return cache_room_for_prefetch(c, layer, expert, probability, &job->slot);
+    *job = (struct cache_job){layer, expert, cache_expert_at(c, layer, expert)->resident,
+                              0,     reason, NULL};
+    if (!take_source(c, job)) {
+        tier_wish(c->options.tier, layer, expert, probability, false);
+        return false;
+    }
+    bool room = cache_room_for_prefetch(c, layer, expert, probability, &job->slot);
+    if (!room)
+        cache_release_source(c, job, false);
+    return room;
 }
 
 /* What the policy wants by itself. A wish is kept while room is being made for it, and while loads go before it. */

@@ -42,7 +42,8 @@ enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t s
     for (uint32_t i = 0; i < n; i++)
         slots.free[i] = n - 1 - i; /* the lowest goes first */
     slots.counts[SLOT_FREE] = n;
-    device_poison(memory, n * slot_bytes);
+    if (memory)
+        device_poison(memory, n * slot_bytes);
     *s = slots;
     return ERROR_OK;
 }
@@ -112,6 +113,16 @@ void cache_slots_retire(struct cache_slots *s, uint32_t slot)
     move(s, slot, SLOT_RESIDENT, SLOT_RETIRED);
 }
 
+void cache_slots_restore(struct cache_slots *s, uint32_t slot)
+{
+    uint32_t i = 0;
+    while (s->retired[i] != slot)
+        i++;
+    s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
+    s->waiting[slot] = 0;
+    move(s, slot, SLOT_RETIRED, SLOT_RESIDENT);
+}
+
 /* M3, once: no reader is left that may read the slot. */
 static bool grace_is_over(struct cache_slots *s, uint32_t slot)
 {
@@ -134,7 +145,8 @@ uint32_t cache_slots_reclaim(struct cache_slots *s)
         s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
         s->free[s->counts[SLOT_FREE]] = slot;
         move(s, slot, SLOT_RETIRED, SLOT_FREE);
-        device_poison(s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
+        if (s->memory)
+            device_poison(s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
         n++;
     }
     return n;

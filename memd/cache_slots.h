@@ -1,7 +1,8 @@
-/* The slots of the device's arena: which are free, being filled, resident or retired, and when a retired one may be
+/* The slots of the device's arena, or of the host tier: which are free, being filled, resident or retired, and when a retired one may be
  * used again. Knows nothing of experts. One thread at a time (the cache's lock).
  *
  *     free --take--> filling --filled--> resident --retire--> retired --reclaim--> free
+ *                                        resident <--restore-- retired
  *
  * A reader is an attached worker, known by its epoch (ipc/cache_channel.h). A free slot holds poison, and so does one
  * that is being filled until the copy is made.
@@ -19,7 +20,7 @@ enum { CACHE_MAX_READERS = 32 };
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_RESIDENT, SLOT_RETIRED, SLOT_STATES };
 
 struct cache_slots {
-    uint8_t *memory; /* borrowed */
+    uint8_t *memory; /* borrowed; NULL: nothing is poisoned */
     uint64_t slot_bytes;
     uint32_t n;
     uint32_t counts[SLOT_STATES];
@@ -31,7 +32,7 @@ struct cache_slots {
     _Atomic uint64_t *epochs[CACHE_MAX_READERS]; /* borrowed; NULL: no such reader */
 };
 
-/* n slots of slot_bytes, all free: the memory is poisoned. */
+/* n slots of slot_bytes, all free: the memory is poisoned. NULL where nobody relies on that. */
 enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t slot_bytes,
                                  uint32_t n, struct error *e);
 void cache_slots_fini(struct cache_slots *s); /* takes a zeroed one */
@@ -45,6 +46,8 @@ bool cache_slots_take(struct cache_slots *s, uint32_t *slot); /* false: none is 
 void cache_slots_filled(struct cache_slots *s, uint32_t slot);
 /* Call after the residency word that took the slot out of the table is stored. */
 void cache_slots_retire(struct cache_slots *s, uint32_t slot);
+/* It is wanted again: its bytes are as they were. Before the word that puts it back into the table is stored. */
+void cache_slots_restore(struct cache_slots *s, uint32_t slot);
 /* Free (and poison) the retired slots that no reader can still read; how many. */
 uint32_t cache_slots_reclaim(struct cache_slots *s);
 

@@ -6,62 +6,37 @@
  * come: whatever they say harms nobody but the worker's own loads.
  */
 #include "cache_internal.h"
+#include "cache_record.h"
 
 #include "base/clock.h"
-#include "base/log.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
 
 /* A worker's records are taken at most so many at once: one that writes as fast as they are read stops nobody. */
 enum { RECORDS_AT_ONCE = CACHE_RING_RECORDS };
 
-static enum error_code attach(struct cache *c, struct cache_worker *w, struct error *e)
-{
-    enum error_code code = cache_channel_attach(&w->channel, w->region.base, w->region.bytes, e);
-    if (code)
-        return code;
-    if (w->channel.header->pool_generation != c->map.header->generation)
-        return error_set(e, ERROR_PROTOCOL,
-                         "cache channel: it belongs to another load of the pool");
-    w->queue = calloc(1, sizeof *w->queue);
-    if (!w->queue)
-        return error_set(e, ERROR_MEMORY, "no memory for a worker's queue of loads");
-    return ERROR_OK;
-}
-
 enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm *region,
                                  struct error *e)
 {
-    struct cache_worker new = {.present = true, .key = key, .region = *region};
-    enum error_code code = attach(c, &new, e);
+    struct cache_worker new;
+    enum error_code code = cache_worker_open(&new, key, region, c->map.header->generation, e);
     if (code)
-        goto close_region;
+        return code;
     pthread_mutex_lock(&c->lock);
     new.reader = cache_slots_add_reader(&c->slots, &new.channel.header->epoch);
-    if (new.reader < 0)
-        code = error_set(e, ERROR_LIMIT, "the cache serves %d workers already", CACHE_MAX_WORKERS);
-    else
+    if (new.reader >= 0)
         c->workers[new.reader] = new; /* as many places as readers */
     pthread_mutex_unlock(&c->lock);
-    if (code)
-        goto free_queue;
+    if (new.reader < 0) {
+        cache_worker_close(&new);
+        return error_set(e, ERROR_LIMIT, "the cache serves %d workers already", CACHE_MAX_WORKERS);
+    }
     doorbell_ring(&c->bell);
     return ERROR_OK;
-
-free_queue:
-    free(new.queue);
-close_region:
-    shm_close(&new.region);
-    return code;
 }
 
 void cache_remove_worker(struct cache *c, uint64_t key)
 {
     pthread_mutex_lock(&c->lock);
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        if (c->workers[i].present && c->workers[i].key == key)
-            c->workers[i].leaving = true;
+    cache_workers_remove(c->workers, key);
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);
 }
@@ -115,30 +90,8 @@ void cache_forget_leaving(struct cache *c)
             continue;
         forget_requests(c, w);
         cache_slots_remove_reader(&c->slots, w->reader);
-        shm_close(&w->region);
-        free(w->queue);
-        *w = (struct cache_worker){0};
+        cache_worker_close(w);
     }
-}
-
-/* NULL, or what is wrong with it. */
-static const char *check_record(const struct cache *c, const struct cache_record *r)
-{
-    if (r->kind != CACHE_ROUTED && r->kind != CACHE_LOAD && r->kind != CACHE_PREDICTED)
-        return "a record of an unknown kind";
-    if (r->n_entries > CACHE_RECORD_ENTRIES)
-        return "a record of more entries than it holds";
-    if (r->layer >= c->table.n_layers)
-        return "a layer that the model does not have";
-    const struct pool_slabs *s = cache_slabs(c, r->layer);
-    for (uint32_t i = 0; i < r->n_entries; i++) {
-        if (r->entries[i].expert >= s->n_experts)
-            return "an expert that its layer does not have";
-        if (r->kind == CACHE_LOAD &&
-            (r->entries[i].value == 0 || r->entries[i].value > s->n_segments))
-            return "a load of more segments than the expert has, or of none";
-    }
-    return NULL;
 }
 
 static void take_routed(struct cache *c, struct cache_worker *w, const struct cache_record *r)
@@ -197,8 +150,7 @@ static void take_record(struct cache *c, struct cache_worker *w, const struct ca
 
 static void give_up_on(struct cache *c, struct cache_worker *w, const char *what)
 {
-    log_warn("cache: the worker of lease %" PRIu64 " wrote %s: it is served no more", w->key, what);
-    w->broken = true;
+    cache_worker_break(w, what);
     forget_requests(c, w);
 }
 
@@ -213,9 +165,10 @@ void cache_take_records(struct cache *c)
                 break; /* the rest waits in the ring until loads are consumed */
             struct cache_record r;
             int got = ring_pop(&w->channel.requests, &r);
-            const char *what = got < 0 ? "nonsense into its ring's indices"
-                               : got   ? check_record(c, &r)
-                                       : NULL;
+            const char *what =
+                got < 0 ? "nonsense into its ring's indices"
+                : got   ? cache_record_check(&r, CACHE_LOAD, c->map.slabs, c->table.n_layers)
+                        : NULL;
             if (what)
                 give_up_on(c, w, what);
             if (what || got == 0)

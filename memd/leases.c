@@ -11,6 +11,7 @@
 #include "ipc/lease.h"
 #include "memory/memory_client.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,16 +68,41 @@ static void end_lease(struct leases *l, int fd)
     pthread_mutex_unlock(&l->lock);
     if (number && l->lent.cache)
         cache_remove_worker(l->lent.cache, number);
+    if (number && l->lent.tier)
+        tier_remove_worker(l->lent.tier, number);
     close(fd);
+}
+
+/* To the cache and the tier, where there are any, a mapping each: neither need ask when the other is done with it. The
+ * descriptor is ours. */
+static enum error_code add_worker(struct leases *l, uint64_t number, int fd, uint64_t bytes,
+                                  struct error *e)
+{
+    struct shm region;
+    enum error_code code = ERROR_OK;
+    if (l->lent.tier) {
+        int copy = l->lent.cache ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
+        code = copy < 0 ? error_set(e, ERROR_IO, "cache channel: %m")
+                        : shm_map(copy, true, bytes, &region, e);
+        if (!code)
+            code = tier_add_worker(l->lent.tier, number, &region, e);
+    }
+    if (!l->lent.cache)
+        return code;
+    if (code) {
+        close(fd);
+        return code;
+    }
+    code = shm_map(fd, true, bytes, &region, e);
+    return code ? code : cache_add_worker(l->lent.cache, number, &region, e);
 }
 
 /* The region that a worker offers. The descriptor is ours. */
 static enum error_code take_offer(struct leases *l, int fd, const struct lease_message *offer,
                                   const int *fds, unsigned n_fds, struct error *e)
 {
-    struct shm region = {.fd = -1};
     enum error_code code = ERROR_OK;
-    if (offer->kind != CACHE_OFFER || n_fds != 1 || !l->lent.cache)
+    if (offer->kind != CACHE_OFFER || n_fds != 1 || (!l->lent.cache && !l->lent.tier))
         code = error_set(e, ERROR_PROTOCOL, "expected an offer with one descriptor");
     else if (offer->value[1] != l->lent.generation)
         code = error_set(e, ERROR_VERSION, "the worker holds another load of the model");
@@ -85,14 +111,11 @@ static enum error_code take_offer(struct leases *l, int fd, const struct lease_m
             close(fds[i]);
         return code;
     }
-    code = shm_map(fds[0], true, offer->value[0], &region, e);
-    if (code)
-        return code;
     pthread_mutex_lock(&l->lock);
     const struct lease_entry *entry = find_by_fd(l, fd);
     uint64_t number = entry ? entry->number : 0;
     pthread_mutex_unlock(&l->lock);
-    return cache_add_worker(l->lent.cache, number, &region, e);
+    return add_worker(l, number, fds[0], offer->value[0], e);
 }
 
 /* A holder says nothing on the socket but the offer of a cache channel; else readable means that it has gone. */
@@ -150,8 +173,15 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     m.value[3] = l->lent.residency->bytes;
     const struct shm *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
     m.value[4] = arena ? arena->bytes : 0;
-    int fds[] = {l->lent.pool->fd, l->lent.residency->fd, arena ? arena->fd : -1};
-    enum error_code code = lease_send(fd, &m, fds, arena ? 3 : 2, e);
+    const struct shm *tier = l->lent.tier ? tier_region(l->lent.tier) : NULL;
+    m.value[5] = tier ? tier->bytes : 0;
+    int fds[LEASE_MAX_FDS] = {l->lent.pool->fd, l->lent.residency->fd};
+    unsigned n_fds = 2;
+    if (arena)
+        fds[n_fds++] = arena->fd;
+    if (tier)
+        fds[n_fds++] = tier->fd;
+    enum error_code code = lease_send(fd, &m, fds, n_fds, e);
     if (!code)
         code = watch_add(l->watch, fd, holder_speaks, l, e);
     if (code) {

@@ -5,21 +5,23 @@
 #include "base/error.h"
 #include "cache.h"
 #include "ipc/shm.h"
+#include "tier.h"
 
 #include <stdint.h>
 #include <sys/types.h>
 
 struct leases;
 
-/* What is lent, all borrowed. cache: the device's memory; NULL: it has none. */
+/* What is lent, all borrowed. cache: the device's memory; NULL: it has none. tier: NULL: all experts are in the pool. */
 struct lent {
     const struct shm *pool, *residency;
     struct cache *cache;
+    struct tier *tier;
     uint64_t generation;
 };
 
 /* Listens on RUN/memd.lease; grants what is lent to every process of this user. A holder that offers a cache channel
- * is made known to the cache, and forgotten there when it goes. */
+ * is made known to the cache and the tier, and forgotten there when it goes. */
 enum error_code leases_open(const char *run, const struct lent *lent, struct leases **out,
                             struct error *e);
 void leases_close(struct leases *l); /* takes NULL */

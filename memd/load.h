@@ -9,7 +9,8 @@
 /* Called from the loading threads, seldom more than a hundred times. */
 typedef void load_progress(void *arg, uint64_t bytes_done, uint64_t bytes_total);
 
-/* Fill pool (plan->header.bytes, zeroed, page-aligned) with every weight of the plan. Reads the file with pread in pieces of
+/* Fill pool (plan->header.bytes, zeroed, page-aligned) with every weight of the plan, of a tiered one every
+ * dense weight. Reads the file with pread in pieces of
  * at most LOAD_PIECE_BYTES a thread, so the peak memory is the pool plus these. */
 #define LOAD_PIECE_BYTES (4u << 20)
 enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,

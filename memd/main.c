@@ -5,6 +5,8 @@
 #include "cache_metrics.h"
 #include "leases.h"
 #include "load.h"
+#include "tier.h"
+#include "tier_metrics.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -38,7 +40,7 @@ struct policy_names {
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device;
+    const char *model, *device, *ram;
     struct policy_names names;
     uint64_t threads, segment_bytes;
     struct device_spec device_spec;
@@ -49,9 +51,12 @@ struct memd {
     struct shm pool, residency;
     struct pool_map map; /* for the cache */
     uint64_t generation;
+    struct tier_plan tier_plan;
+    struct tier *tier;   /* NULL: all experts are in the pool */
     struct cache *cache; /* NULL: the device has no memory of its own */
     struct leases *leases;
     struct counter *loaded_bytes;
+    struct tier_counters tier_counters; /* where there is a tier */
     /* of the cache */
     struct counter *wasted_bytes;
     struct recent *recent;
@@ -85,11 +90,12 @@ static enum error_code load_model(struct memd *m, struct error *e)
     if (code)
         return code;
     pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
-    counter_add(m->loaded_bytes, h->expert_bytes + h->dense_bytes);
+    uint64_t experts = h->tiered ? 0 : h->expert_bytes;
+    counter_add(m->loaded_bytes, experts + h->dense_bytes);
     double s = (double)(clock_ns() - started) * 1e-9;
     log_info("loaded %s: %.2f GB of experts, %.2f GB dense, in %.1f s (%.2f GB/s)", h->path,
-             (double)h->expert_bytes * 1e-9, (double)h->dense_bytes * 1e-9, s,
-             (double)(h->expert_bytes + h->dense_bytes) * 1e-9 / s);
+             (double)experts * 1e-9, (double)h->dense_bytes * 1e-9, s,
+             (double)(experts + h->dense_bytes) * 1e-9 / s);
     return shm_seal_writes(&m->pool, e);
 }
 
@@ -105,16 +111,20 @@ static enum error_code make_residency(struct memd *m, struct error *e)
 }
 
 /* For the shares of the last seconds. */
-enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES };
+enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES, RECENT_READ_BYTES };
 
-static void sample_cache(void *arg, uint64_t values[RECENT_MOST])
+static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
 {
     struct memd *m = arg;
-    struct cache_state s;
-    cache_state(m->cache, &s);
-    values[RECENT_LINK_BYTES] = s.link_bytes;
-    values[RECENT_LINK_BUSY_NS] = s.link_busy_ns;
-    values[RECENT_WASTED_BYTES] = counter_read(m->wasted_bytes);
+    if (m->cache) {
+        struct cache_state s;
+        cache_state(m->cache, &s);
+        values[RECENT_LINK_BYTES] = s.link_bytes;
+        values[RECENT_LINK_BUSY_NS] = s.link_busy_ns;
+        values[RECENT_WASTED_BYTES] = counter_read(m->wasted_bytes);
+    }
+    if (m->tier)
+        values[RECENT_READ_BYTES] = counter_read(m->tier_counters.read_bytes);
 }
 
 /* A worker that breaks its cache channel loses its lease. */
@@ -122,6 +132,22 @@ static void worker_broken(void *arg, uint64_t lease)
 {
     struct memd *m = arg;
     leases_end(m->leases, lease);
+}
+
+/* Host memory for a part of the experts, filled for the first time. */
+static enum error_code make_tier(struct memd *m, struct error *e)
+{
+    m->tier_counters = tier_metrics_counters(m->daemon.metrics);
+    struct tier_options options = {.plan = &m->tier_plan,
+                                   .generation = m->generation,
+                                   .worker_broken = worker_broken,
+                                   .worker_broken_arg = m};
+    enum error_code code = tier_new(m->gguf, &m->plan, &options, &m->tier_counters, &m->tier, e);
+    if (!code)
+        code = tier_fill(m->tier, show_progress, m, e);
+    if (!code)
+        tier_metrics_state(m->daemon.metrics, m->tier);
+    return code;
 }
 
 /* The device's memory, and the residency table that says what is in it. */
@@ -133,6 +159,7 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     struct cache_options options = {.device = m->device_spec,
                                     .cache = m->choice.cache,
                                     .budget = m->choice.budget,
+                                    .tier = m->tier,
                                     .worker_broken = worker_broken,
                                     .worker_broken_arg = m};
     if (!code)
@@ -140,7 +167,7 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     if (code)
         return code;
     cache_metrics_state(m->daemon.metrics, m->cache);
-    return recent_new("memd/recent", sample_cache, m, &m->recent, e);
+    return ERROR_OK;
 }
 
 static enum error_code unknown_name(const char *what, const char *name, const char *names,
@@ -306,6 +333,23 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
     return ERROR_OK;
 }
 
+static void describe_tier(struct memd *m, Moed__V1__PolicyReply *policy)
+{
+    struct tier_state s;
+    tier_state(m->tier, &s);
+    policy->has_tier = true;
+    policy->tier_experts = s.experts;
+    policy->tier_slots = s.slots;
+    policy->tier_free = s.free;
+    policy->tier_resident = s.resident;
+    policy->tier_filling = s.filling;
+    policy->tier_retired = s.retired;
+    policy->tier_slot_bytes = s.slot_bytes;
+    policy->disk_read_bytes = counter_read(m->tier_counters.read_bytes);
+    policy->disk_busy_ns = s.busy_ns;
+    policy->tier_since_ns = s.since_ns;
+}
+
 static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
@@ -336,6 +380,8 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
         policy.link_busy_ns = s.link_busy_ns;
         policy.since_ns = s.since_ns;
     }
+    if (m->tier)
+        describe_tier(m, &policy);
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;
     return ERROR_OK;
@@ -367,17 +413,30 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     if (!m->recent)
         return;
     static Moed__V1__CacheHealth cache;
-    uint64_t growth[RECENT_MOST];
-    struct cache_state now;
-    cache_state(m->cache, &now);
-    moed__v1__cache_health__init(&cache);
-    cache.window_ns = recent_read(m->recent, growth);
-    cache.slots = now.slots;
-    cache.resident = now.resident;
-    cache.link_bytes = growth[RECENT_LINK_BYTES];
-    cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
-    cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
-    health->cache = &cache;
+    static Moed__V1__TierHealth tier;
+    uint64_t growth[RECENT_MOST], window_ns = recent_read(m->recent, growth);
+    if (m->cache) {
+        struct cache_state now;
+        cache_state(m->cache, &now);
+        moed__v1__cache_health__init(&cache);
+        cache.window_ns = window_ns;
+        cache.slots = now.slots;
+        cache.resident = now.resident;
+        cache.link_bytes = growth[RECENT_LINK_BYTES];
+        cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
+        cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
+        health->cache = &cache;
+    }
+    if (m->tier) {
+        struct tier_state now;
+        tier_state(m->tier, &now);
+        moed__v1__tier_health__init(&tier);
+        tier.window_ns = window_ns;
+        tier.experts = now.experts;
+        tier.in_memory = now.resident;
+        tier.read_bytes = growth[RECENT_READ_BYTES];
+        health->tier = &tier;
+    }
 }
 
 static double read_clients(void *arg)
@@ -398,9 +457,10 @@ static void register_metrics(struct memd *m)
     const struct pool_header *h = &m->plan.header;
     m->loaded_bytes = metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
                                       "Bytes of weights loaded into the pool from the model file.");
-    gauge_set(metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
-                            "Bytes of weights in the host pool."),
-              (int64_t)h->expert_bytes);
+    gauge_set(
+        metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
+                      "Bytes of weights in the host pool."),
+        (int64_t)(h->tiered ? m->tier_plan.n_slots * m->tier_plan.slot_bytes : h->expert_bytes));
     gauge_set(metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"dense\"",
                             "Bytes of weights in the host pool."),
               (int64_t)h->dense_bytes);
@@ -420,7 +480,12 @@ static enum error_code start(struct memd *m, struct error *e)
     if (!code)
         code = pool_plan_new_cut(m->gguf, m->segment_bytes, &m->plan, e);
     if (!code)
-        code = memory_need_check(&m->plan, e);
+        code = tier_plan_new(&m->plan, m->ram, &m->tier_plan, e);
+    if (code)
+        return code;
+    if (m->tier_plan.n_slots)
+        pool_plan_keep_dense(&m->plan);
+    code = memory_need_check(&m->plan, m->tier_plan.bytes, e);
     if (code)
         return code;
     register_metrics(m);
@@ -428,10 +493,15 @@ static enum error_code start(struct memd *m, struct error *e)
     code = shm_create("moed-pool", m->plan.header.bytes, &m->pool, e);
     if (!code)
         code = load_model(m, e);
+    if (!code && m->tier_plan.n_slots)
+        code = make_tier(m, e);
     if (code)
         return code;
     bool has_memory = device_arena_bytes(&m->device_spec, m->plan.header.expert_bytes) > 0;
-    return has_memory ? make_cache(m, e) : make_residency(m, e);
+    code = has_memory ? make_cache(m, e) : make_residency(m, e);
+    if (!code && (m->cache || m->tier))
+        code = recent_new("memd/recent", sample_caches, m, &m->recent, e);
+    return code;
 }
 
 /* A broken file stays broken: no restart mends it. Memory may be free again in a moment. */
@@ -473,6 +543,9 @@ int main(int argc, char **argv)
          "how layers share the device, where the cache takes it: global, uniform"},
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
          "cut experts into segments of at most so many bytes, where their width allows"},
+        {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
+         "host memory for weights: bytes (K, M, G, Ki, Mi, Gi) or a share of the model, as 50%; "
+         "what does not fit is read from the file when it is needed (all)"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
         {0},
     };
@@ -486,7 +559,7 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
     static const struct daemon_handlers handlers = {fill_health, handle_request};
-    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache,
+    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache, m.tier,
                         m.generation};
     code = leases_open(m.daemon.run, &lent, &m.leases, &e);
     if (!code)
@@ -500,5 +573,6 @@ int main(int argc, char **argv)
     leases_close(m.leases);
     recent_free(m.recent);
     cache_free(m.cache);
+    tier_free(m.tier);
     return exit_code;
 }

@@ -47,3 +47,16 @@ slots_add_up() {
 
 # metric PROCESS NAME: the value of one metric line.
 metric() { "$MOED" metrics "$1" | awk -v name="$2" '$1 == name { print $2; exit }'; }
+
+# ask_all TOKENS FILE: all of the array `prompts` at once; one line of tokens each into $WORK/FILE.
+ask_all() {
+    local pids=() i
+    for i in "${!prompts[@]}"; do
+        "$MOED" run -n "$1" --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
+    done
+    for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "request $i of $2"; done
+    for i in "${!prompts[@]}"; do
+        sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$WORK/answer-$i"
+    done > "$WORK/$2"
+    [ "$(wc -l < "$WORK/$2")" -eq ${#prompts[@]} ] || fail "an answer without tokens"
+}

@@ -12,11 +12,13 @@
 
 struct device_cache;
 struct expert_link;
+struct host_experts;
 
 struct calibration_parts {
     const struct memory_client *memory;
     struct exec *own;           /* computes the emulated device's share */
     struct device_cache *cache; /* asks memd for loads */
+    struct host_experts *host;  /* NULL: all experts are in the pool */
     struct expert_link *link;   /* to the CPU executor */
     const struct device_spec *device;
     const char *device_text;

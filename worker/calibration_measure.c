@@ -8,6 +8,7 @@
 
 #include "device_cache.h"
 #include "expert_link.h"
+#include "host_experts.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -60,6 +61,14 @@ struct bench {
 
 struct timing {
     double compute_s, trip_s;
+    uint32_t segments; /* that were computed */
+};
+
+/* The weights that a turn uses. */
+struct chosen {
+    uint32_t layer, n_segments;
+    uint32_t experts[MOST_EXPERTS];
+    uint32_t slots[MOST_EXPERTS]; /* of the host tier, where there is one */
 };
 
 static const struct pool_slabs *slabs_of(const struct bench *b, uint32_t layer)
@@ -112,22 +121,58 @@ static void bench_fini(struct bench *b)
     free(b->out);
 }
 
-/* Which weights the turn uses. */
 static uint32_t layer_of(const struct bench *b, uint32_t turn)
 {
     const struct model_params *p = &b->parts->memory->map.params;
     return p->n_dense + turn % (p->n_layers - p->n_dense);
 }
 
-static uint32_t expert_of(const struct bench *b, uint32_t turn, uint32_t i)
+/* Those of the turn's experts that are in host memory, the same again where they are too few; of another layer where none of
+ * them is. Within an epoch. False: there is none at all. */
+static bool choose_in_memory(const struct bench *b, uint32_t turn, struct chosen *c)
 {
-    return (turn * b->n_experts + i) % slabs_of(b, layer_of(b, turn))->n_experts;
+    const struct model_params *p = &b->parts->memory->map.params;
+    for (uint32_t more = 0; more < p->n_layers - p->n_dense; more++) {
+        uint32_t n = 0;
+        c->layer = layer_of(b, turn + more);
+        uint32_t n_all = slabs_of(b, c->layer)->n_experts;
+        for (uint32_t i = 0; i < n_all && n < b->n_experts; i++) {
+            c->experts[n] = (turn * b->n_experts + i) % n_all;
+            n += host_experts_find(b->parts->host, c->layer, c->experts[n], &c->slots[n]);
+        }
+        for (uint32_t i = n; n && i < b->n_experts; i++) {
+            c->experts[i] = c->experts[i % n];
+            c->slots[i] = c->slots[i % n];
+        }
+        if (n)
+            return true;
+    }
+    return false;
 }
 
-static uint32_t segments_of(const struct bench *b, uint32_t turn)
+/* False: there is nothing to compute with. release is to follow, else. */
+static bool choose(const struct bench *b, uint32_t turn, struct chosen *c)
 {
-    uint32_t there = slabs_of(b, layer_of(b, turn))->n_segments;
-    return b->n_segments < there ? b->n_segments : there;
+    bool found = true;
+    *c = (struct chosen){.layer = layer_of(b, turn)};
+    if (b->parts->host) {
+        host_experts_enter(b->parts->host, 0, 0);
+        found = choose_in_memory(b, turn, c);
+        if (!found)
+            host_experts_leave(b->parts->host);
+    } else {
+        for (uint32_t i = 0; i < b->n_experts; i++)
+            c->experts[i] = (turn * b->n_experts + i) % slabs_of(b, c->layer)->n_experts;
+    }
+    uint32_t there = slabs_of(b, c->layer)->n_segments;
+    c->n_segments = b->n_segments < there ? b->n_segments : there;
+    return found;
+}
+
+static void release(const struct bench *b)
+{
+    if (b->parts->host)
+        host_experts_leave(b->parts->host);
 }
 
 static bool quantizes(const struct pool_slabs *s)
@@ -141,39 +186,47 @@ static bool quantizes(const struct pool_slabs *s)
 static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
 {
     const struct calibration_parts *p = b->parts;
-    uint32_t layer = layer_of(b, turn), d_model = p->memory->map.params.d_model;
+    uint32_t d_model = p->memory->map.params.d_model;
     struct expert_task tasks[MOST_EXPERTS];
+    struct chosen c;
+    if (!choose(b, turn, &c))
+        return false;
     for (uint32_t i = 0; i < b->n_experts; i++)
-        tasks[i] = (struct expert_task){.expert = expert_of(b, turn, i),
-                                        .n_segments = segments_of(b, turn),
-                                        .n_tokens = n_tokens,
-                                        .tokens = b->indices,
-                                        .out = b->out + (size_t)i * n_tokens * d_model};
+        tasks[i] =
+            (struct expert_task){.expert = c.experts[i],
+                                 .n_segments = c.n_segments,
+                                 .n_tokens = n_tokens,
+                                 .tokens = b->indices,
+                                 .out = b->out + (size_t)i * n_tokens * d_model,
+                                 .slab = p->host ? host_experts_slab(p->host, c.slots[i]) : NULL};
     for (uint32_t i = 0; i < n_tokens; i++)
         b->indices[i] = i;
     const struct activations *a = exec_prepare(p->own, 1, b->values, d_model, n_tokens, d_model,
-                                               quantizes(slabs_of(b, layer)));
+                                               quantizes(slabs_of(b, c.layer)));
     uint64_t started = clock_ns();
-    exec_experts(p->own, &p->memory->map, layer, a, tasks, b->n_experts);
+    exec_experts(p->own, &p->memory->map, c.layer, a, tasks, b->n_experts);
     took->compute_s = took->trip_s = (double)(clock_ns() - started) * 1e-9;
+    took->segments = b->n_experts * c.n_segments;
+    release(b);
     return true;
 }
 
-static bool push_job(struct bench *b, uint32_t turn, uint32_t n_tokens)
+static bool push_job(struct bench *b, const struct chosen *c, uint32_t n_tokens)
 {
     struct expert_channel *ch = b->channel;
     for (uint32_t i = 0; i < b->n_experts; i++) {
-        ch->tasks[i] = (struct expert_task_record){.expert = expert_of(b, turn, i),
-                                                   .n_segments = segments_of(b, turn),
+        ch->tasks[i] = (struct expert_task_record){.expert = c->experts[i],
+                                                   .n_segments = c->n_segments,
                                                    .first_row = i * n_tokens,
                                                    .n_rows = n_tokens,
-                                                   .first_out = i * n_tokens};
+                                                   .first_out = i * n_tokens,
+                                                   .slot = c->slots[i]};
         for (uint32_t t = 0; t < n_tokens; t++)
             ch->indices[i * n_tokens + t] = t;
     }
     memcpy(ch->x, b->values, (size_t)n_tokens * ch->d_model * sizeof *ch->x);
     struct expert_job job = {.sequence = ++b->sequence,
-                             .layer = layer_of(b, turn),
+                             .layer = c->layer,
                              .n_tokens = n_tokens,
                              .n_tasks = b->n_experts};
     if (ring_push(&ch->jobs, &job) != 1)
@@ -187,11 +240,15 @@ static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, str
 {
     struct expert_channel *ch = b->channel;
     struct expert_completion done;
+    struct chosen c;
+    if (!choose(b, turn, &c))
+        return false;
     uint64_t started = clock_ns();
-    bool ok = push_job(b, turn, n_tokens) &&
+    bool ok = push_job(b, &c, n_tokens) &&
               ring_wait(&ch->completions, expert_link_dead(b->parts->link), 20, EXPERT_STALL_MS) &&
               ring_pop(&ch->completions, &done) == 1 && done.sequence == b->sequence &&
               done.status == ERROR_OK;
+    release(b);
     if (!ok) {
         log_warn("calibration: cpuexec does not answer");
         expert_link_abandon(b->parts->link);
@@ -200,6 +257,7 @@ static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, str
     }
     took->trip_s = (double)(clock_ns() - started) * 1e-9;
     took->compute_s = (double)done.compute_ns * 1e-9;
+    took->segments = b->n_experts * c.n_segments;
     return true;
 }
 
@@ -216,7 +274,7 @@ static bool measure_point(struct bench *b, compute_fn *compute, uint32_t n_token
         struct timing t;
         if (!compute(b, turn, n_tokens, &t))
             return false;
-        took[n] = t.compute_s / (b->n_experts * segments_of(b, turn));
+        took[n] = t.compute_s / t.segments;
         overhead[n] = t.trip_s - t.compute_s;
         spent += t.trip_s;
     }
@@ -294,6 +352,9 @@ static bool next_absent(struct bench *b, uint32_t *layer, uint32_t *expert)
         *layer = p->n_dense + at / p->router.n_experts;
         *expert = at % p->router.n_experts;
         struct residency r = residency_read(&m->residency, *layer, *expert);
+        uint32_t slot;
+        if (b->parts->host && !host_experts_find(b->parts->host, *layer, *expert, &slot))
+            continue; /* it is not in memory to be copied from */
         if (*expert < slabs_of(b, *layer)->n_experts && r.resident == 0 && r.in_flight == 0 &&
             slabs_of(b, *layer)->segment_bytes == slabs_of(b, p->n_dense)->segment_bytes)
             return true;
@@ -380,8 +441,7 @@ static void *feed(void *arg)
         if (!compute_there(f->bench, turn % f->bench->n_turns, 1, &t))
             break;
         if (f->n < MOST_JOBS && !atomic_load(&f->stop))
-            f->took[f->n++] = t.compute_s / (f->bench->n_experts *
-                                             segments_of(f->bench, turn % f->bench->n_turns));
+            f->took[f->n++] = t.compute_s / t.segments;
     }
     return NULL;
 }

@@ -3,34 +3,13 @@
 
 #include "base/clock.h"
 
-#include "ipc/cache_channel.h"
-#include "ipc/lease.h"
-
 #include <stdlib.h>
-
-#define ACCEPT_TIMEOUT_MS 5000
 
 struct device_cache {
     const struct memory_client *memory;
-    struct shm region;
-    struct cache_channel channel;
+    struct cache_channel *channel;
     bool holds_all;
 };
-
-static enum error_code offer(struct device_cache *c, struct error *e)
-{
-    struct lease_message m = {.magic = LEASE_MAGIC, .kind = CACHE_OFFER};
-    m.value[0] = c->region.bytes;
-    m.value[1] = c->memory->generation;
-    enum error_code code = lease_send(c->memory->lease_fd, &m, &c->region.fd, 1, e);
-    if (!code)
-        code =
-            lease_receive(c->memory->lease_fd, &m, NULL, 0, &(unsigned){0}, ACCEPT_TIMEOUT_MS, e);
-    if (!code && m.kind != CACHE_ACCEPT)
-        code = error_set(e, ERROR_PROTOCOL, "memd refused the cache channel (%s)",
-                         error_meaning((enum error_code)m.value[0]));
-    return code;
-}
 
 static bool holds_all(const struct memory_client *memory)
 {
@@ -42,48 +21,29 @@ static bool holds_all(const struct memory_client *memory)
     return memory->residency.header->n_slots >= segments;
 }
 
-enum error_code device_cache_new(const struct memory_client *memory, struct device_cache **out,
-                                 struct error *e)
+struct device_cache *device_cache_new(const struct memory_client *memory, struct cache_link *link)
 {
     struct device_cache *c = calloc(1, sizeof *c);
-    if (!c)
-        return error_set(e, ERROR_MEMORY, "no memory for the cache channel");
-    c->memory = memory;
-    c->holds_all = holds_all(memory);
-    c->region.fd = -1;
-    enum error_code code = shm_create("moed-cache", cache_channel_bytes(), &c->region, e);
-    if (!code) {
-        cache_channel_init(c->region.base, memory->generation);
-        code = cache_channel_attach(&c->channel, c->region.base, c->region.bytes, e);
-    }
-    if (!code)
-        code = offer(c, e);
-    if (code) {
-        device_cache_free(c);
-        return code;
-    }
-    *out = c;
-    return ERROR_OK;
+    if (c)
+        *c = (struct device_cache){memory, &link->channel, holds_all(memory)};
+    return c;
 }
 
 void device_cache_free(struct device_cache *c)
 {
-    if (!c)
-        return;
-    shm_close(&c->region);
     free(c);
 }
 
 /* The epoch is the worker's alone; what must not move before it is the reading of the table. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer)
 {
-    atomic_store_explicit(&c->channel.header->place, step << 16 | layer, memory_order_relaxed);
-    atomic_fetch_add(&c->channel.header->epoch, 1);
+    atomic_store_explicit(&c->channel->header->place, step << 16 | layer, memory_order_relaxed);
+    atomic_fetch_add(&c->channel->header->epoch, 1);
 }
 
 void device_cache_leave(struct device_cache *c)
 {
-    atomic_fetch_add(&c->channel.header->epoch, 1);
+    atomic_fetch_add(&c->channel->header->epoch, 1);
 }
 
 struct cached_expert device_cache_read(const struct device_cache *c, uint32_t layer,
@@ -123,33 +83,16 @@ double device_cache_copying_s(const struct device_cache *c)
     return now > began ? (double)(now - began) * 1e-9 : 0;
 }
 
-static bool mention(struct device_cache *c, uint32_t kind, uint64_t step, uint32_t layer,
-                    const struct cache_mention *experts, uint32_t n)
-{
-    for (uint32_t done = 0; done < n;) {
-        struct cache_record r = {.kind = kind, .layer = (uint16_t)layer, .step = step};
-        while (r.n_entries < CACHE_RECORD_ENTRIES && done < n) {
-            uint32_t value = experts[done].value < UINT16_MAX ? experts[done].value : UINT16_MAX;
-            r.entries[r.n_entries++] =
-                (struct cache_entry){(uint16_t)experts[done].expert, (uint16_t)value};
-            done++;
-        }
-        if (ring_push(&c->channel.requests, &r) != 1)
-            return false;
-    }
-    return true;
-}
-
 bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer,
                          const struct cache_mention *experts, uint32_t n)
 {
-    return mention(c, CACHE_ROUTED, step, layer, experts, n);
+    return cache_link_mention(&c->channel->requests, CACHE_ROUTED, step, layer, experts, n) == n;
 }
 
 bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t layer,
                             const struct cache_mention *experts, uint32_t n)
 {
-    return mention(c, CACHE_PREDICTED, step, layer, experts, n);
+    return cache_link_mention(&c->channel->requests, CACHE_PREDICTED, step, layer, experts, n) == n;
 }
 
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
@@ -158,18 +101,18 @@ bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, ui
     struct cache_record r = {
         .kind = CACHE_LOAD, .layer = (uint16_t)layer, .step = step, .n_entries = 1};
     r.entries[0] = (struct cache_entry){(uint16_t)expert, (uint16_t)segments};
-    return ring_push(&c->channel.requests, &r) == 1;
+    return ring_push(&c->channel->requests, &r) == 1;
 }
 
 void device_cache_consumed(struct device_cache *c)
 {
-    atomic_fetch_add(&c->channel.header->consumed, 1);
-    ring_notify(&c->channel.requests); /* another load may wait for the room */
+    atomic_fetch_add(&c->channel->header->consumed, 1);
+    ring_notify(&c->channel->requests); /* another load may wait for the room */
 }
 
 void device_cache_notify(struct device_cache *c)
 {
-    ring_notify(&c->channel.requests);
+    ring_notify(&c->channel->requests);
 }
 
 struct awaited {
@@ -187,5 +130,5 @@ void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, 
                        unsigned spin_us, int timeout_ms)
 {
     struct awaited a = {c, layer, expert, segments};
-    doorbell_wait(&c->channel.header->arrivals, arrived, &a, spin_us, timeout_ms);
+    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
 }

@@ -3,8 +3,7 @@
 #ifndef MOED_WORKER_DEVICE_CACHE_H
 #define MOED_WORKER_DEVICE_CACHE_H
 
-#include "base/error.h"
-#include "memory/memory_client.h"
+#include "cache_link.h"
 
 struct device_cache;
 
@@ -12,9 +11,8 @@ struct cached_expert {
     uint32_t resident, in_flight; /* segments */
 };
 
-/* Offers memd a region; ERROR_UNAVAILABLE where memd has gone. Borrows memory, whose arena is there. */
-enum error_code device_cache_new(const struct memory_client *memory, struct device_cache **out,
-                                 struct error *e);
+/* Borrows both; memory has an arena. NULL: no memory. */
+struct device_cache *device_cache_new(const struct memory_client *memory, struct cache_link *link);
 void device_cache_free(struct device_cache *c); /* takes NULL */
 
 /* What is read between enter and leave stays where it is. Not nested. */
@@ -34,9 +32,6 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
 
 /* Tell memd, in pieces of a record: what a layer activates; of whom so many leading segments are wanted. False where the ring
  * is full: the rest is not said, and a load that was not said does not come. */
-struct cache_mention {
-    uint32_t expert, value;
-};
 bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer,
                          const struct cache_mention *experts, uint32_t n);
 /* value: 65535 times the probability that the layer, one still to come, activates the expert. */

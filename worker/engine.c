@@ -284,7 +284,8 @@ struct engine_status engine_status(struct engine *g)
 {
     struct engine_status s = {.running = atomic_load(&g->n_running),
                               .waiting = atomic_load(&g->n_waiting),
-                              .tokens_total = counter_read(g->counters.generated_tokens)};
+                              .tokens_total = counter_read(g->counters.generated_tokens),
+                              .decode_ns = counter_read(g->counters.decode_ns)};
     uint64_t second = clock_ns() / 1000000000u, sum = 0;
     for (uint64_t back = 1; back <= RATE_SECONDS; back++) {
         struct rate_second *r = &g->rate[(second - back) % (RATE_SECONDS + 1)];

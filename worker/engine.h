@@ -45,6 +45,7 @@ void engine_wake(struct engine *g);
 struct engine_status {
     uint32_t running, waiting;
     uint64_t tokens_total;
+    uint64_t decode_ns;  /* in decode steps, since start */
     double tokens_per_s; /* generated, over the last 10 s */
 };
 struct engine_status engine_status(struct engine *g);

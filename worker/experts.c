@@ -38,10 +38,29 @@ static bool allocate(struct experts *x)
     x->row_of = calloc(rows, sizeof *x->row_of);
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
+    x->fetch_used = calloc(x->n_experts, sizeof *x->fetch_used);
     x->rows = calloc(rows * x->d_model, sizeof *x->rows);
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
-           x->row_of && x->first_row && x->rows && x->row_at && x->mentions;
+           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->fetch_used;
+}
+
+/* What memd is told through, of what there is. */
+static enum error_code make_caches(struct experts *x, struct error *e)
+{
+    bool device = x->memory->arena.base, host = x->memory->tier.slots;
+    if (!device && !host)
+        return ERROR_OK;
+    enum error_code code = cache_link_open(x->memory, &x->cache_link, e);
+    if (code)
+        return code;
+    if (device)
+        x->cache = device_cache_new(x->memory, &x->cache_link);
+    if (host)
+        x->host = host_experts_new(x->memory, &x->cache_link);
+    if ((device && !x->cache) || (host && !x->host))
+        return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
+    return experts_predict_init(x, e);
 }
 
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
@@ -54,6 +73,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     if (!x)
         return error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
     x->memory = memory;
+    x->cache_link.region.fd = -1;
     x->own = own;
     x->options = *options;
     atomic_init(&x->assigner, (int)options->assigner);
@@ -65,10 +85,8 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     enum error_code code = ERROR_OK;
     if (!allocate(x))
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
-    if (!code && memory->arena.base)
-        code = device_cache_new(memory, &x->cache, e);
-    if (!code && x->cache)
-        code = experts_predict_init(x, e);
+    if (!code)
+        code = make_caches(x, e);
     if (!code)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {
@@ -85,6 +103,9 @@ void experts_free(struct experts *x)
         return;
     expert_link_free(x->link);
     device_cache_free(x->cache);
+    host_experts_free(x->host);
+    cache_link_close(&x->cache_link);
+    free(x->fetch_used);
     prediction_free(x->prediction);
     free(x->mentions);
     free(x->activated);
@@ -121,6 +142,7 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
     struct calibration_parts parts = {.memory = x->memory,
                                       .own = x->own,
                                       .cache = x->cache,
+                                      .host = x->host,
                                       .link = x->link,
                                       .device = &x->options.device,
                                       .device_text = device_text,
@@ -160,8 +182,8 @@ static bool send_job(struct experts *x)
     struct expert_channel *ch = x->channel;
     uint32_t first_out = 0;
     x->n_cpu = 0;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        struct activated *a = &x->activated[i];
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
         uint32_t first = a->device + a->load;
         if (!a->cpu)
             continue;
@@ -175,6 +197,7 @@ static bool send_job(struct experts *x)
             .n_rows = a->n_rows,
             .first_out = a->first_out,
             .apart = first > 0,
+            .slot = a->slot,
         };
     }
     if (!x->n_cpu)
@@ -184,8 +207,11 @@ static bool send_job(struct experts *x)
                              .n_tokens = x->n_tokens,
                              .n_tasks = x->n_cpu,
                              .flags = x->one_request ? EXPERT_JOB_ONE_REQUEST : 0};
-    memcpy(ch->indices, x->indices, (size_t)x->n_tokens * x->n_used * sizeof *ch->indices);
-    memcpy(ch->x, x->values, (size_t)x->n_tokens * x->d_model * sizeof *ch->x);
+    if (!x->inputs_sent) {
+        memcpy(ch->indices, x->indices, (size_t)x->n_tokens * x->n_used * sizeof *ch->indices);
+        memcpy(ch->x, x->values, (size_t)x->n_tokens * x->d_model * sizeof *ch->x);
+    }
+    x->inputs_sent = true;
     if (ring_push(&ch->jobs, &job) != 1)
         return false;
     ring_notify(&ch->jobs);
@@ -199,6 +225,23 @@ static void abandon_channel(struct experts *x)
     counter_add(x->counters.taken_back, 1);
 }
 
+/* Who computes what of the round; the CPU's part of it goes out. */
+static void start_round(struct experts *x)
+{
+    x->n_cpu = 0;
+    if (!x->n_round)
+        return;
+    x->round_begun_ns = clock_ns();
+    if (x->cache) {
+        x->copies = device_cache_copies(x->cache);
+        experts_plan(x);
+    } else
+        for (uint32_t i = 0; i < x->n_round; i++)
+            x->round[i].cpu = x->memory->map.slabs[x->layer].n_segments;
+    if (x->channel && !send_job(x))
+        abandon_channel(x);
+}
+
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request)
 {
@@ -209,16 +252,16 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     x->one_request = one_request;
     x->n_tokens = n_tokens;
     x->values = values;
+    x->inputs_sent = false;
+    for (uint32_t row = 0; row < n_tokens * x->n_used; row++)
+        x->row_at[row] = x->rows + (size_t)row * x->d_model;
     experts_gather(x, selected);
     x->channel = expert_link_channel(x->link);
-    if (x->cache) {
-        x->copies = device_cache_copies(x->cache);
-        experts_plan(x, selected);
-    } else
-        for (uint32_t i = 0; i < x->n_activated; i++)
-            x->activated[i].cpu = x->memory->map.slabs[layer].n_segments;
-    if (x->channel && !send_job(x))
-        abandon_channel(x);
+    x->predicted_s = 0;
+    x->all_there = false;
+    experts_tell(x, selected);
+    experts_first_round(x);
+    start_round(x);
 }
 
 /* The completion of the job under way; false when the executor died or stalled first. */
@@ -252,8 +295,8 @@ static bool await_completion(struct experts *x, struct expert_completion *done)
 static void compute_cpu_share(struct experts *x)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        const struct activated *a = &x->activated[i];
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
         if (a->cpu)
             x->tasks[n++] = experts_task(x, a, a->device + a->load, a->cpu);
     }
@@ -262,18 +305,22 @@ static void compute_cpu_share(struct experts *x)
     counter_add(x->counters.local, n);
 }
 
-/* The executor's rows: apart, added to the device's sum in order; or the sum, where it lies. */
+/* The executor's rows: apart, added to the device's sum in order; or the sum, where it lies, unless there will be another
+ * round, whose rows may take its place. */
 static void take_cpu_rows(struct experts *x)
 {
     const struct kernels *k = kernels_get();
     size_t d = x->d_model;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        const struct activated *a = &x->activated[i];
+    bool last = x->n_done + x->n_round == x->n_activated;
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
         const float *from = x->channel->out + a->first_out * d;
         bool apart = a->device + a->load > 0;
         for (uint32_t row = 0; row < a->n_rows && a->cpu; row++) {
-            if (!apart)
+            if (!apart && last)
                 x->row_at[a->first_row + row] = from + row * d;
+            else if (!apart)
+                memcpy(x->rows + (a->first_row + row) * d, from + row * d, d * sizeof *from);
             for (uint32_t s = 0; apart && s < a->cpu; s++)
                 k->add(from + ((size_t)s * a->n_rows + row) * d, x->rows + (a->first_row + row) * d,
                        d);
@@ -286,14 +333,14 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
 {
     uint64_t now_ns = clock_ns();
     if (now_ns - waited_since_ns > WAITED_NS) /* else it may have been done for long */
-        layer_costs_job(&x->costs, (double)(now_ns - x->begun_ns - done->compute_ns) * 1e-9);
+        layer_costs_job(&x->costs, (double)(now_ns - x->round_begun_ns - done->compute_ns) * 1e-9);
 
     const struct sched_costs *now = &x->costs.now;
     double alone_s = x->calibration.cpu_call_s;
     bool copying = x->copies % 2 || device_cache_copies(x->cache) != x->copies;
     uint64_t segments = 0;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        const struct activated *a = &x->activated[i];
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
         alone_s += a->cpu * sched_cpu_s(now, a->n_rows);
         segments += a->cpu;
     }
@@ -302,11 +349,8 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     counter_add(x->counters.cpu_ns, done->compute_ns);
 }
 
-static void finish_layer(struct experts *x)
+static void finish_round(struct experts *x)
 {
-    uint32_t n_rows = x->n_tokens * x->n_used;
-    for (uint32_t row = 0; row < n_rows; row++)
-        x->row_at[row] = x->rows + (size_t)row * x->d_model;
     if (x->cache)
         experts_compute_device(x);
     if (x->channel && !x->n_cpu)
@@ -327,17 +371,27 @@ static void finish_layer(struct experts *x)
         correct_cpu_costs(x, &done, started);
 }
 
-void experts_finish(struct experts *x)
+enum error_code experts_finish(struct experts *x, struct error *e)
 {
-    finish_layer(x);
+    finish_round(x);
+    experts_end_round(x);
+    while (x->n_done < x->n_activated) {
+        enum error_code code = experts_next_round(x, e);
+        if (code)
+            return code;
+        start_round(x);
+        finish_round(x);
+        experts_end_round(x);
+    }
     if (!x->cache)
-        return;
+        return ERROR_OK;
     publish_corrections(x);
     double took_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));
     counter_add(x->counters.predicted_ns, (uint64_t)(x->predicted_s * 1e9));
     counter_add(x->counters.wrong_ns, (uint64_t)(fabs(took_s - x->predicted_s) * 1e9));
+    return ERROR_OK;
 }
 
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank)

@@ -24,6 +24,9 @@ struct experts_counters {
      * on the CPU; loads that did not come in time; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns;
     struct counter *declined; /* predicted, not asked for: not worth the copy */
+    /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
+     * that had to be read; time waited for that. */
+    struct counter *found_in_memory, *found_on_disk, *disk_wait_decode_ns, *disk_wait_prefill_ns;
     struct histogram *plan_seconds;
     struct counter *device_ns, *cpu_ns; /* computing on either side */
     /* Layers whose time was predicted: what they took, the prediction, and by how much it was wrong. */
@@ -61,6 +64,9 @@ struct experts_corrections {
 };
 struct experts_corrections experts_corrections(const struct experts *x);
 
+/* memd has gone, or we end: whoever waits for experts to be read gives up. Any thread. */
+void experts_stop(struct experts *x);
+
 /* Another assigner, from the next layer on. Any thread. */
 void experts_set_assigner(struct experts *x, enum sched_assigner assigner);
 
@@ -81,7 +87,8 @@ void experts_predict_guess(struct experts *x, struct predict_seen seen,
  * next begin. values stays valid in between. one_request: as forward_run's. */
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request);
-void experts_finish(struct experts *x);
+/* ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows. */
+enum error_code experts_finish(struct experts *x, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 
 #endif

@@ -27,7 +27,8 @@ struct expert_task experts_task(struct experts *x, const struct activated *a, ui
                                 .n_tokens = a->n_rows,
                                 .tokens = x->indices + a->first_row,
                                 .out = x->rows + (size_t)a->first_row * x->d_model,
-                                .output = first ? EXPERT_CONTINUE : EXPERT_SUM};
+                                .output = first ? EXPERT_CONTINUE : EXPERT_SUM,
+                                .slab = a->slab};
 }
 
 /* The device's arithmetic: our threads, then the rest of the time that a slower device would take. */
@@ -62,8 +63,8 @@ static void compute_resident(struct experts *x, const struct activations *in)
 {
     uint32_t n = 0;
     uint64_t segments = 0;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        const struct activated *a = &x->activated[i];
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
         if (!a->device)
             continue;
         x->tasks[n] = experts_task(x, a, 0, a->device);
@@ -78,7 +79,7 @@ static void compute_resident(struct experts *x, const struct activations *in)
 /* What was waited for says how long a load takes; what was there already, only that it is no longer than that. */
 static void correct_load_costs(struct experts *x, const struct activated *a, bool waited)
 {
-    double came_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
+    double came_s = (double)(clock_ns() - x->round_begun_ns) * 1e-9;
     if (waited || came_s < a->due_s)
         layer_costs_link(&x->costs, x->copying_s + a->due_s, x->copying_s + came_s);
 }
@@ -86,7 +87,7 @@ static void correct_load_costs(struct experts *x, const struct activated *a, boo
 /* An expert whose missing segments were asked for: computed as they arrive. */
 static void compute_load(struct experts *x, uint32_t at, const struct activations *in)
 {
-    const struct activated *a = &x->activated[at];
+    const struct activated *a = &x->round[at];
     uint32_t done = a->device, target = a->device + a->load;
     uint64_t since = clock_ns();
     bool waited = false;
@@ -128,7 +129,7 @@ void experts_compute_device(struct experts *x)
     const struct activations *in = experts_input(x);
     compute_resident(x, in);
     device_cache_leave(x->cache);
-    for (uint32_t i = 0; i < x->n_activated; i++)
-        if (x->activated[i].load)
+    for (uint32_t i = 0; i < x->n_round; i++)
+        if (x->round[i].load)
             compute_load(x, i, in);
 }

@@ -1,4 +1,8 @@
-/* What experts.c, experts_plan.c and experts_device.c share: the layer under way. */
+/* What experts.c, experts_plan.c, experts_device.c and experts_rounds.c share: the layer under way.
+ *
+ * Where all experts are in host memory a layer is one round. Where they are not, a round computes those of its experts that
+ * are in memory, or whole on the device; the next one those that have been read from the file meanwhile, until none is left.
+ * A round's experts stand in activated[n_done, n_done + n_round). */
 #ifndef MOED_WORKER_EXPERTS_INTERNAL_H
 #define MOED_WORKER_EXPERTS_INTERNAL_H
 
@@ -6,6 +10,7 @@
 #include "device_cache.h"
 #include "expert_link.h"
 #include "experts.h"
+#include "host_experts.h"
 #include "layer_costs.h"
 
 /* One activated expert of the layer under way. */
@@ -14,7 +19,12 @@ struct activated {
     uint32_t first_row, n_rows; /* of indices and rows */
     uint32_t device, load, cpu; /* segments, in this order */
     uint32_t first_out;         /* of the CPU's rows, in the channel */
-    double due_s;               /* since the layer began: when its loads should be there */
+    double due_s;               /* since the round began: when its loads should be there */
+    struct cached_expert there; /* on the device, as the round found it */
+    uint32_t slot;              /* of the host tier */
+    const uint8_t *slab; /* where it lies in the host tier; NULL: in the pool, or not in memory */
+    uint32_t fetch;      /* asked for as the layer's fetch of this number; 0: not */
+    uint32_t failures;   /* of reading it, when that was asked for */
 };
 
 struct experts {
@@ -22,17 +32,20 @@ struct experts {
     struct exec *own;
     struct experts_options options;
     _Atomic int assigner;
+    _Atomic bool stopping; /* nothing more is read for us */
     struct experts_counters counters;
     uint32_t n_used, n_experts, n_segments, d_model;
     struct expert_link *link;
+    struct cache_link cache_link;   /* where there is either of the next two */
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
+    struct host_experts *host;      /* NULL: all experts are in the pool */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
     _Atomic double device_correction, cpu_correction, slowdown_correction,
         link_correction; /* for others to read */
     uint64_t step;
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
-    struct prediction *prediction;  /* where there is a cache */
+    struct prediction *prediction;  /* where there is a cache or a host tier */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
 
     /* the job under way */
@@ -40,11 +53,16 @@ struct experts {
     uint64_t sequence;
     bool one_request;
     uint32_t layer, n_tokens, n_activated, n_cpu;
+    uint32_t n_done, n_round;
+    struct activated *round;       /* &activated[n_done] */
+    bool inputs_sent;              /* they lie in the channel */
+    uint32_t n_fetches, n_fetched; /* asked for in this layer; the first of them that are used */
+    bool *fetch_used;              /* [n_experts]: fetch i + 1 */
     const float *values;
-    uint64_t begun_ns;
-    uint64_t copies;             /* to the device, when it began: device_cache_copies */
+    uint64_t begun_ns, round_begun_ns;
+    uint64_t copies;             /* to the device, when the round began: device_cache_copies */
     bool all_there;              /* all that is activated is on the device, as everything may be */
-    double predicted_s;          /* of this layer */
+    double predicted_s;          /* of this layer's rounds */
     double copying_s;            /* for so long a copy was under way already */
     struct activated *activated; /* [n_experts] */
     struct sched_expert *plan;   /* [n_experts] */
@@ -57,15 +75,23 @@ struct experts {
     const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
-/* experts_plan.c: the activated experts, ascending, each with its tokens; who computes what of them, memd and the
- * prediction being told. The device's epoch is odd afterwards. */
+/* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who
+ * computes what of a round, within the epochs. */
 void experts_gather(struct experts *x, const uint32_t *selected);
-void experts_plan(struct experts *x, const uint32_t *selected);
+void experts_tell(struct experts *x, const uint32_t *selected);
+void experts_plan(struct experts *x);
 /* What things cost now; the CPU infinitely much where cpuexec is not there. */
 struct sched_costs experts_costs(const struct experts *x);
 
 /* experts_predict.c: makes x->prediction. */
 enum error_code experts_predict_init(struct experts *x, struct error *e);
+
+/* experts_rounds.c: the layer's first round, and the next one when some of what is missing has come; the epochs are odd
+ * afterwards. An error: the rest cannot be had, the layer has failed. */
+void experts_first_round(struct experts *x);
+enum error_code experts_next_round(struct experts *x, struct error *e);
+/* The round is computed: what it used of the host tier is given back. */
+void experts_end_round(struct experts *x);
 
 /* experts_device.c: the device's share, after which its epoch is even. */
 void experts_compute_device(struct experts *x);

@@ -44,21 +44,20 @@ void experts_gather(struct experts *x, const uint32_t *selected)
 }
 
 /* What the device has goes into the plan. */
-static void read_residency(struct experts *x)
+static void plan_from_residency(struct experts *x)
 {
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     uint64_t *last_use = x->last_use + (size_t)x->layer * x->n_experts;
-    x->all_there = device_cache_holds_all(x->cache);
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        uint32_t expert = x->activated[i].expert;
-        struct cached_expert there = device_cache_read(x->cache, x->layer, expert);
-        x->plan[i] = (struct sched_expert){.expert = expert,
-                                           .workload = x->activated[i].n_rows,
-                                           .resident = there.resident,
-                                           .in_flight = there.in_flight,
-                                           .last_use = last_use[expert]};
-        last_use[expert] = x->step;
-        x->all_there &= there.resident == n_segments;
+    x->all_there = x->n_round == x->n_activated && device_cache_holds_all(x->cache);
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        const struct activated *a = &x->round[i];
+        x->plan[i] = (struct sched_expert){.expert = a->expert,
+                                           .workload = a->n_rows,
+                                           .resident = a->there.resident,
+                                           .in_flight = a->there.in_flight,
+                                           .last_use = last_use[a->expert]};
+        last_use[a->expert] = x->step;
+        x->all_there &= a->there.resident == n_segments;
     }
 }
 
@@ -67,10 +66,10 @@ static void expect_loads(struct experts *x, const struct sched_costs *costs,
                          const struct sched_layer *layer)
 {
     double due_s = layer->link_busy_s;
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        uint32_t in_flight = x->plan[i].in_flight, load = x->activated[i].load;
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        uint32_t in_flight = x->plan[i].in_flight, load = x->round[i].load;
         due_s += (load > in_flight ? load - in_flight : 0) * costs->load_contended_s;
-        x->activated[i].due_s = due_s;
+        x->round[i].due_s = due_s;
     }
 }
 
@@ -82,15 +81,37 @@ static double link_busy_s(struct experts *x, const struct sched_costs *costs)
     return x->calibration.link_latency_s + (rest_s > 0 ? rest_s : 0);
 }
 
-/* Tell memd what is activated and what is to be loaded. What cannot be said is the CPU's. */
-static void ask_memd(struct experts *x)
+/* What was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan. */
+static bool is_time_to_wake(const struct experts *x)
 {
-    bool said, urgent = x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+    return x->layer % 8 == 7 || x->layer + 1 == x->memory->map.params.n_layers;
+}
+
+void experts_tell(struct experts *x, const uint32_t *selected)
+{
+    if (!x->cache && !x->host)
+        return;
+    struct predict_seen seen = {
+        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
+    prediction_begin(x->prediction, &seen);
     for (uint32_t i = 0; i < x->n_activated; i++)
-        x->mentions[i] = (struct cache_mention){x->plan[i].expert, x->plan[i].workload};
-    said = device_cache_routed(x->cache, x->step, x->layer, x->mentions, x->n_activated);
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        struct activated *a = &x->activated[i];
+        x->mentions[i] = (struct cache_mention){x->activated[i].expert, x->activated[i].n_rows};
+    if (x->cache)
+        device_cache_routed(x->cache, x->step, x->layer, x->mentions, x->n_activated);
+    if (x->cache && is_time_to_wake(x))
+        device_cache_notify(x->cache);
+    if (x->host)
+        host_experts_routed(x->host, x->step, x->layer, x->mentions, x->n_activated);
+    if (x->host && is_time_to_wake(x))
+        host_experts_notify(x->host);
+}
+
+/* Tell memd what is to be loaded. What cannot be said is the CPU's. */
+static void ask_for_loads(struct experts *x)
+{
+    bool said = true, urgent = false;
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
         if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,
                                                           a->device + a->load))) {
             a->cpu += a->load;
@@ -98,7 +119,7 @@ static void ask_memd(struct experts *x)
         }
         urgent |= a->load > 0;
     }
-    if (urgent) /* what was only activated is read when memd wakes up anyhow: a wake-up costs more than a layer's plan */
+    if (urgent)
         device_cache_notify(x->cache);
 }
 
@@ -120,11 +141,8 @@ static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool
     s->load = whole ? 0 : n_slots - s->device;
 }
 
-void experts_plan(struct experts *x, const uint32_t *selected)
+void experts_plan(struct experts *x)
 {
-    struct predict_seen seen = {
-        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
-    prediction_begin(x->prediction, &seen);
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     struct sched_costs costs = experts_costs(x);
@@ -137,18 +155,18 @@ void experts_plan(struct experts *x, const uint32_t *selected)
         .cpu_busy_s = x->costs.job_s + x->calibration.cpu_call_s,
         .link_busy_s = link_busy_s(x, &costs),
     };
-    device_cache_enter(x->cache, x->step, x->layer);
-    read_residency(x);
-    x->predicted_s = sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
-                                  x->plan, x->n_activated);
-    for (uint32_t i = 0; i < x->n_activated; i++) {
-        struct activated *a = &x->activated[i];
+    plan_from_residency(x);
+    x->predicted_s += sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
+                                   x->plan, x->n_round);
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
         limit_to_slots(x, &x->plan[i], layer.whole);
-        a->device = x->plan[i].device;
-        a->load = x->plan[i].load;
+        bool nowhere_else = x->host && !a->slab; /* it is whole on the device */
+        a->device = nowhere_else ? n_segments : x->plan[i].device;
+        a->load = nowhere_else ? 0 : x->plan[i].load;
         a->cpu = n_segments - a->device - a->load;
     }
-    ask_memd(x);
+    ask_for_loads(x);
     expect_loads(x, &costs, &layer);
     histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
 }

@@ -19,15 +19,20 @@ static bool worth_copying(struct experts *x, const struct sched_costs *costs, do
     return false;
 }
 
-/* What memd may copy ahead: what is predicted and not on the device. */
-static void tell_memd(void *arg, const struct predict_target *target,
-                      const struct predicted *experts, uint32_t n_experts)
+static bool is_on_device(const struct experts *x, uint32_t layer, uint32_t expert)
 {
-    struct experts *x = arg;
-    uint32_t n_segments = x->memory->map.slabs[target->layer].n_segments, n = 0;
+    return x->cache && device_cache_read(x->cache, layer, expert).resident >=
+                           x->memory->map.slabs[layer].n_segments;
+}
+
+/* What memd may copy to the device: what is predicted and not there. */
+static void tell_device(struct experts *x, const struct predict_target *target,
+                        const struct predicted *experts, uint32_t n_experts)
+{
     struct sched_costs costs = experts_costs(x);
+    uint32_t n = 0;
     for (uint32_t i = 0; i < n_experts; i++)
-        if (device_cache_read(x->cache, target->layer, experts[i].expert).resident < n_segments &&
+        if (!is_on_device(x, target->layer, experts[i].expert) &&
             worth_copying(x, &costs, experts[i].probability))
             x->mentions[n++] = (struct cache_mention){
                 experts[i].expert, (uint32_t)(experts[i].probability * UINT16_MAX)};
@@ -35,6 +40,32 @@ static void tell_memd(void *arg, const struct predict_target *target,
         return;
     device_cache_predicted(x->cache, target->step, target->layer, x->mentions, n);
     device_cache_notify(x->cache);
+}
+
+/* And read into host memory: what is neither there nor whole on the device. */
+static void tell_host(struct experts *x, const struct predict_target *target,
+                      const struct predicted *experts, uint32_t n_experts)
+{
+    uint32_t n = 0, slot;
+    for (uint32_t i = 0; i < n_experts; i++)
+        if (!host_experts_find(x->host, target->layer, experts[i].expert, &slot) &&
+            !is_on_device(x, target->layer, experts[i].expert))
+            x->mentions[n++] = (struct cache_mention){
+                experts[i].expert, (uint32_t)(experts[i].probability * UINT16_MAX)};
+    if (!n)
+        return;
+    host_experts_predicted(x->host, target->step, target->layer, x->mentions, n);
+    host_experts_notify(x->host);
+}
+
+static void tell_memd(void *arg, const struct predict_target *target,
+                      const struct predicted *experts, uint32_t n_experts)
+{
+    struct experts *x = arg;
+    if (x->host)
+        tell_host(x, target, experts, n_experts);
+    if (x->cache)
+        tell_device(x, target, experts, n_experts);
 }
 
 enum error_code experts_predict_init(struct experts *x, struct error *e)

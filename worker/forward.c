@@ -203,7 +203,7 @@ static void guess_ahead(struct forward *f, const struct predict_seen *seen,
     }
 }
 
-static void run_experts(struct forward *f, uint32_t layer)
+static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[layer];
@@ -225,13 +225,16 @@ static void run_experts(struct forward *f, uint32_t layer)
     guess_ahead(f, &seen, a); /* overwrites the gate's probabilities */
     if (p->d_shared)
         shared_expert(f, w, a);
-    experts_finish(f->experts);
+    enum error_code code = experts_finish(f->experts, e);
+    if (code)
+        return code;
     struct combine_job job = {f, w};
     if (f->n < 4)
         for (uint32_t t = 0; t < f->n; t++)
             combine_token(&job, 0, t);
     else
         exec_each(f->exec, combine_token, &job, f->n);
+    return ERROR_OK;
 }
 
 /* Row t's cosines and sines of position * frequency. */
@@ -248,7 +251,7 @@ static void prepare_rope(struct forward *f)
 }
 
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
-                         bool one_request)
+                         bool one_request, struct error *e)
 {
     const struct model_params *p = f->params;
     exec_allow_blas(f->exec, one_request);
@@ -269,8 +272,8 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
         forward_attention(f, layer);
         if (layer < p->n_dense)
             run_dense_ffn(f, &f->weights->layers[layer]);
-        else
-            run_experts(f, layer);
+        else if (run_experts(f, layer, e))
+            return NULL;
     }
     norm_rows(f, &f->weights->output_norm);
     return f->h;

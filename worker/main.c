@@ -55,6 +55,7 @@ static bool memd_gone(void *arg, int fd)
     struct worker *w = arg;
     (void)fd;
     log_warn("memd has gone: ending, to be started again with it");
+    experts_stop(w->experts);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
     return false;
 }
@@ -146,6 +147,21 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
                                       "Time waited for loads.");
 }
 
+static void register_tier_metrics(struct metrics *m, struct experts_counters *k)
+{
+    const char *found = "Activated experts, by where they were: in host memory (or whole on the "
+                        "device), or in the model file.";
+    const char *waited = "Time waited for experts to be read from the model file.";
+    k->found_in_memory =
+        metrics_counter(m, "moed_worker_experts_found_total", "where=\"memory\"", 1, found);
+    k->found_on_disk =
+        metrics_counter(m, "moed_worker_experts_found_total", "where=\"disk\"", 1, found);
+    k->disk_wait_decode_ns =
+        metrics_counter(m, "moed_worker_disk_wait_seconds_total", "phase=\"decode\"", 1e-9, waited);
+    k->disk_wait_prefill_ns = metrics_counter(m, "moed_worker_disk_wait_seconds_total",
+                                              "phase=\"prefill\"", 1e-9, waited);
+}
+
 static double read_device_correction(void *arg)
 {
     return experts_corrections(((struct worker *)arg)->experts).device;
@@ -191,17 +207,35 @@ static void register_cost_metrics(struct worker *w, struct experts_counters *k)
 }
 
 /* For the shares of the last seconds. */
-enum { RECENT_SEGMENTS, RECENT_RESIDENT, RECENT_GUESSES, RECENT_RIGHT };
+enum {
+    RECENT_SEGMENTS,
+    RECENT_RESIDENT,
+    RECENT_GUESSES,
+    RECENT_RIGHT,
+    RECENT_ACTIVATED,
+    RECENT_FOUND,
+    RECENT_DECODE_NS,
+    RECENT_DECODE_WAIT_NS
+};
+_Static_assert((int)RECENT_DECODE_WAIT_NS < (int)RECENT_MOST, "they fit");
 
 static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
 {
-    const struct worker *w = arg;
+    struct worker *w = arg;
     const struct experts_counters *k = &w->counters;
-    values[RECENT_RESIDENT] = counter_read(k->resident);
-    values[RECENT_SEGMENTS] =
-        values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
     values[RECENT_RIGHT] = prediction_metrics_right(&w->prediction);
     values[RECENT_GUESSES] = prediction_metrics_guesses(&w->prediction);
+    if (w->memory.arena.base) {
+        values[RECENT_RESIDENT] = counter_read(k->resident);
+        values[RECENT_SEGMENTS] =
+            values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
+    }
+    if (w->memory.tier.slots) {
+        values[RECENT_FOUND] = counter_read(k->found_in_memory);
+        values[RECENT_ACTIVATED] = values[RECENT_FOUND] + counter_read(k->found_on_disk);
+        values[RECENT_DECODE_NS] = engine_status(w->engine).decode_ns;
+        values[RECENT_DECODE_WAIT_NS] = counter_read(k->disk_wait_decode_ns);
+    }
 }
 
 /* What experts cost here, before the first of them is computed: with cpuexec, which takes a moment to come. */
@@ -211,10 +245,11 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     enum error_code code = experts_calibrate(w->experts, w->device, w->calibrate, e);
     const struct calibration *c = experts_calibration(w->experts);
     strbuf_init(&w->calibration);
-    if (code || !c)
-        return code;
-    calibration_write(c, &w->calibration);
-    return recent_new("worker/recent", sample_experts, w, &w->recent, e);
+    if (!code && c)
+        calibration_write(c, &w->calibration);
+    if (!code && (w->memory.arena.base || w->memory.tier.slots))
+        code = recent_new("worker/recent", sample_experts, w, &w->recent, e);
+    return code;
 }
 
 static enum error_code make_engine(struct worker *w, struct error *e)
@@ -233,8 +268,11 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     if (w->memory.arena.base) {
         register_cache_metrics(m, &w->counters);
         register_cost_metrics(w, &w->counters);
-        w->prediction = prediction_metrics_counters(m);
     }
+    if (w->memory.tier.slots)
+        register_tier_metrics(m, &w->counters);
+    if (w->memory.arena.base || w->memory.tier.slots)
+        w->prediction = prediction_metrics_counters(m);
     struct experts_options options = {.max_tokens = batch_tokens(w),
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
@@ -301,7 +339,7 @@ static enum error_code start(struct worker *w, struct error *e)
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
-    if (!code && w->memory.arena.base)
+    if (!code && (w->memory.arena.base || w->memory.tier.slots))
         code = ask_policy(w, &w->assigner, &w->predictor, e);
     if (code)
         return code;
@@ -403,6 +441,13 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         fill_predictions(w, &policy);
         fill_layers(w, &policy);
     }
+    policy.has_tier = w->memory.tier.slots != NULL;
+    if (policy.has_tier) {
+        policy.experts_in_memory = counter_read(w->counters.found_in_memory);
+        policy.experts_on_disk = counter_read(w->counters.found_on_disk);
+        policy.decode_ns = engine_status(w->engine).decode_ns;
+        policy.disk_wait_decode_ns = counter_read(w->counters.disk_wait_decode_ns);
+    }
     reply->body_case = MOED__V1__REPLY__BODY_POLICY;
     reply->policy = &policy;
     return ERROR_OK;
@@ -444,15 +489,27 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     if (!w->recent)
         return;
     static Moed__V1__CacheHealth cache;
-    uint64_t growth[RECENT_MOST];
-    moed__v1__cache_health__init(&cache);
-    cache.window_ns = recent_read(w->recent, growth);
-    cache.segments = growth[RECENT_SEGMENTS];
-    cache.segments_resident = growth[RECENT_RESIDENT];
-    cache.predictions = growth[RECENT_GUESSES];
-    cache.predictions_right = growth[RECENT_RIGHT];
-    cache.predictor = (char *)sched_predictor_name(w->predictor);
-    health->cache = &cache;
+    static Moed__V1__TierHealth tier;
+    uint64_t growth[RECENT_MOST], window_ns = recent_read(w->recent, growth);
+    if (w->memory.arena.base) {
+        moed__v1__cache_health__init(&cache);
+        cache.window_ns = window_ns;
+        cache.segments = growth[RECENT_SEGMENTS];
+        cache.segments_resident = growth[RECENT_RESIDENT];
+        cache.predictions = growth[RECENT_GUESSES];
+        cache.predictions_right = growth[RECENT_RIGHT];
+        cache.predictor = (char *)sched_predictor_name(w->predictor);
+        health->cache = &cache;
+    }
+    if (w->memory.tier.slots) {
+        moed__v1__tier_health__init(&tier);
+        tier.window_ns = window_ns;
+        tier.activated = growth[RECENT_ACTIVATED];
+        tier.found = growth[RECENT_FOUND];
+        tier.decode_ns = growth[RECENT_DECODE_NS];
+        tier.decode_wait_ns = growth[RECENT_DECODE_WAIT_NS];
+        health->tier = &tier;
+    }
 }
 
 static double read_rate(void *arg)
@@ -468,6 +525,7 @@ static double read_frontends(void *arg)
 static void stop(struct worker *w)
 {
     daemon_stop(&w->daemon);
+    experts_stop(w->experts);
     engine_stop(w->engine);
     sessions_free(w->sessions);
     engine_free(w->engine);

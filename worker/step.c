@@ -222,6 +222,15 @@ static struct request *next_prefill(const struct engine *g)
     return NULL;
 }
 
+/* The step has failed: what was computed for this request is of no use. credit: one was taken for its token. */
+static void fail_request(struct engine *g, struct request *r, bool credit, const struct error *e)
+{
+    if (credit)
+        frontend_return_credit(r->frontend);
+    frontend_send_error(r->frontend, r->id, e->code, e->text);
+    drop(g, r);
+}
+
 static void run_prefill(struct engine *g, struct request *r)
 {
     uint64_t started = clock_ns();
@@ -232,7 +241,12 @@ static void run_prefill(struct engine *g, struct request *r)
     for (uint32_t i = 0; i < n; i++)
         g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
                                            r->serial, r->n_past + i};
-    const float *hidden = forward_run(g->config.forward, g->batch, n, true);
+    struct error e;
+    const float *hidden = forward_run(g->config.forward, g->batch, n, true, &e);
+    if (!hidden) {
+        fail_request(g, r, is_last_piece(r), &e);
+        return;
+    }
     r->n_past += n;
     counter_add(g->counters.prompt_tokens, n);
     if (r->kind != REQUEST_GENERATE) {
@@ -270,7 +284,12 @@ static uint32_t gather_decode(struct engine *g)
 static void run_decode(struct engine *g, uint32_t n)
 {
     uint64_t started = clock_ns();
-    const float *hidden = forward_run(g->config.forward, g->batch, n, false);
+    struct error e;
+    const float *hidden = forward_run(g->config.forward, g->batch, n, false, &e);
+    for (uint32_t i = 0; i < n && !hidden; i++)
+        fail_request(g, g->batch_requests[i], true, &e);
+    if (!hidden)
+        return;
     forward_logits(g->config.forward, hidden, n, g->logits);
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = g->batch_requests[i];

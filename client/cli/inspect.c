@@ -36,7 +36,7 @@ static void print_needs(const struct inspect *x)
     print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p), " for 1000 tokens\n");
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");
-    printf("%s\n", h->bytes + memory_margin_bytes(&x->plan) > available ? ": too little" : "");
+    printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");
     print_amount("device memory   ", h->dense_bytes, " for the dense weights, and up to ");
     print_amount("", h->expert_bytes, " for experts\n");
 }

@@ -6,7 +6,7 @@
 #include "client/cli/progress.h"
 #include "gguf/gguf.h"
 #include "model/memory_need.h"
-#include "model/pool_plan.h"
+#include "model/tier_plan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,9 +60,14 @@ static int check_model(const struct launch *l)
     struct error e = {0};
     enum error_code code = gguf_open(l->model, &g, &e);
     if (!code) {
+        struct tier_plan tier = {0};
         code = pool_plan_new(g, &plan, &e);
         if (!code)
-            code = memory_need_check(&plan, &e);
+            code = tier_plan_new(&plan, l->ram, &tier, &e);
+        if (tier.n_slots)
+            pool_plan_keep_dense(&plan);
+        if (!code)
+            code = memory_need_check(&plan, tier.bytes, &e);
         pool_plan_free(&plan);
         gguf_close(g);
     }
@@ -132,6 +137,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     add(a, "--model", l->model);
     if (l->device)
         add(a, "--device", l->device);
+    if (l->ram)
+        add(a, "--ram", l->ram);
     if (l->policy)
         add(a, "--policy", l->policy);
     if (l->assign)

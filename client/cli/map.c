@@ -11,8 +11,11 @@
 
 static void print_entry(const Moed__V1__MemoryMapEntry *entry)
 {
-    printf("%14" PRIu64 " %12" PRIu64 "  %-5s %7" PRIu32 " x %-6" PRIu32 " %s", entry->offset,
-           entry->bytes, entry->type, entry->rows, entry->cols, entry->name);
+    char offset[24] = "-"; /* experts that come and go */
+    if (entry->offset)
+        snprintf(offset, sizeof offset, "%" PRIu64, entry->offset);
+    printf("%14s %12" PRIu64 "  %-5s %7" PRIu32 " x %-6" PRIu32 " %s", offset, entry->bytes,
+           entry->type, entry->rows, entry->cols, entry->name);
     if (entry->experts)
         printf(" (%" PRIu32 " experts of %" PRIu32 " segment%s)", entry->experts, entry->segments,
                entry->segments == 1 ? "" : "s");

@@ -64,10 +64,34 @@ static void print_layers(const Moed__V1__PolicyReply *worker)
         share(worker->cpu_busy_ns, worker->layer_ns));
 }
 
+/* How much of the experts is in host memory, and what the rest costs. */
+static void print_tier(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
+{
+    uint64_t activated = worker->experts_in_memory + worker->experts_on_disk;
+    if (!memd->has_tier)
+        return;
+    printf("memory    %.1f %% of %" PRIu64 " experts: %" PRIu64 " in %" PRIu64 " slots of %.2f MB",
+           share(memd->tier_resident, memd->tier_experts), memd->tier_experts, memd->tier_resident,
+           memd->tier_slots, (double)memd->tier_slot_bytes * 1e-6);
+    if (activated)
+        printf("; %.1f %% of those activated were there",
+               share(worker->experts_in_memory, activated));
+    printf("\ndisk      %.2f GB read", (double)memd->disk_read_bytes * 1e-9);
+    if (memd->disk_busy_ns)
+        printf(", busy %.1f %% of the time, %.2f GB/s while busy",
+               share(memd->disk_busy_ns, memd->tier_since_ns),
+               (double)memd->disk_read_bytes / (double)memd->disk_busy_ns);
+    if (worker->decode_ns)
+        printf("; %.1f %% of decode time waited for it",
+               share(worker->disk_wait_decode_ns, worker->decode_ns));
+    printf("\n");
+}
+
 static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
     printf("device    %s\nassigner  %s\n", memd->device, worker->part);
+    print_tier(memd, worker);
     if (!memd->has_cache) {
         printf("cache     none: the device has no memory of its own\n");
         return;
@@ -134,6 +158,19 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
                (double)worker->layer_predicted_ns * 1e-9, (double)worker->layer_wrong_ns * 1e-9,
                (double)worker->plan_ns * 1e-9, (double)worker->device_busy_ns * 1e-9,
                (double)worker->cpu_busy_ns * 1e-9);
+    if (memd->has_tier)
+        printf(", \"memory_experts\": %" PRIu64 ", \"memory_slots\": %" PRIu64
+               ", \"memory_slot_bytes\": %" PRIu64 ", \"memory_free\": %" PRIu64
+               ", \"memory_resident\": %" PRIu64 ", \"memory_filling\": %" PRIu64
+               ", \"memory_retired\": %" PRIu64 ", \"disk_read_bytes\": %" PRIu64
+               ", \"disk_busy_s\": %.6f, \"experts_in_memory\": %" PRIu64
+               ", \"experts_on_disk\": %" PRIu64 ", \"decode_s\": %.6f"
+               ", \"decode_disk_wait_s\": %.6f",
+               memd->tier_experts, memd->tier_slots, memd->tier_slot_bytes, memd->tier_free,
+               memd->tier_resident, memd->tier_filling, memd->tier_retired, memd->disk_read_bytes,
+               (double)memd->disk_busy_ns * 1e-9, worker->experts_in_memory,
+               worker->experts_on_disk, (double)worker->decode_ns * 1e-9,
+               (double)worker->disk_wait_decode_ns * 1e-9);
     printf("}\n");
 }
 

@@ -25,6 +25,9 @@ struct listing {
     bool has_memd_cache, has_worker_cache;
     Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are gone */
     char predictor[32];
+    /* likewise, where not all experts are in host memory */
+    bool has_memd_tier, has_worker_tier;
+    Moed__V1__TierHealth memd_tier, worker_tier;
 };
 
 static const char *file_name(const char *path)
@@ -66,6 +69,19 @@ static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
     strbuf_printf(b, "}");
 }
 
+static void tier_json(struct strbuf *b, const Moed__V1__TierHealth *t)
+{
+    strbuf_printf(b, ", \"tier\": {\"window_s\": %.3f", (double)t->window_ns * 1e-9);
+    if (t->experts) { /* memd */
+        strbuf_printf(b, ", \"experts\": %llu, \"in_memory\": %llu", (unsigned long long)t->experts,
+                      (unsigned long long)t->in_memory);
+        share_json(b, "disk_gb_per_s", t->read_bytes, t->window_ns);
+    }
+    share_json(b, "hit_rate", t->found, t->activated);
+    share_json(b, "decode_disk_wait_share", t->decode_wait_ns, t->decode_ns);
+    strbuf_printf(b, "}");
+}
+
 static void row_json(struct listing *l, const struct row *r)
 {
     struct strbuf *b = &l->out;
@@ -94,6 +110,8 @@ static void row_json(struct listing *l, const struct row *r)
                       h->clients);
     if (h && h->cache)
         cache_json(b, h->cache);
+    if (h && h->tier)
+        tier_json(b, h->tier);
     strbuf_printf(b, "}");
 }
 
@@ -151,6 +169,36 @@ static void cache_text(struct listing *l, const char *name)
     strbuf_printf(b, "\n");
 }
 
+/* One line for the host tier, likewise. */
+static void tier_text(struct listing *l, const char *name)
+{
+    const Moed__V1__TierHealth *m = &l->memd_tier, *w = &l->worker_tier;
+    struct strbuf *b = &l->out;
+    if (!l->has_memd_tier)
+        return;
+    strbuf_printf(b, "%-10s memory: ", name);
+    share_text(b, "", m->in_memory, m->experts, " of the experts");
+    if (l->has_worker_tier)
+        share_text(b, ", hit rate ", w->found, w->activated, "");
+    if (m->window_ns)
+        strbuf_printf(b, ", disk %.2f GB/s", (double)m->read_bytes / (double)m->window_ns);
+    if (l->has_worker_tier)
+        share_text(b, ", ", w->decode_wait_ns, w->decode_ns, " of decode time waited for it");
+    strbuf_printf(b, "\n");
+}
+
+static void keep_tier(struct listing *l, const struct row *r)
+{
+    const Moed__V1__TierHealth *tier = r->health ? r->health->tier : NULL;
+    if (tier && strcmp(r->process, "memd") == 0) {
+        l->has_memd_tier = true;
+        l->memd_tier = *tier;
+    } else if (tier && strcmp(r->process, "worker") == 0) {
+        l->has_worker_tier = true;
+        l->worker_tier = *tier;
+    }
+}
+
 /* The reply is freed before the line is written. */
 static void keep_cache(struct listing *l, const struct row *r)
 {
@@ -193,6 +241,7 @@ static void add_process(struct listing *l, struct row *r)
             r->reason = e.text;
     }
     keep_cache(l, r);
+    keep_tier(l, r);
     add_row(l, r);
     if (reply)
         moed__v1__reply__free_unpacked(reply, NULL);
@@ -266,12 +315,15 @@ static void visit(void *arg, const char *name, const char *run)
     if (l->only && strcmp(l->only, name) != 0)
         return;
     l->has_memd_cache = l->has_worker_cache = false;
+    l->has_memd_tier = l->has_worker_tier = false;
     if (deployment_status(run, &status, NULL) == ERROR_OK)
         list_supervised(l, name, run, &status);
     else
         list_unsupervised(l, name, run);
-    if (!l->json)
-        cache_text(l, name);
+    if (l->json)
+        return;
+    cache_text(l, name);
+    tier_text(l, name);
 }
 
 static int print_listing(struct listing *l)
@@ -303,12 +355,13 @@ int ps_main(int argc, char **argv)
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "ps", "[--json] [--name N]",
-                              "Lists the processes of your deployments. REQUESTS: running+waiting. "
-                              "MEMORY is resident,\nwith what is shared: memd's model counts in "
-                              "every process that has read it. The line\n\"cache\" is of the last "
-                              "seconds.",
-                              argc, argv, 0, 0, &n, &exit_code))
+    if (!deployment_arguments(
+            table, "ps", "[--json] [--name N]",
+            "Lists the processes of your deployments. REQUESTS: running+waiting. "
+            "MEMORY is resident,\nwith what is shared: memd's model counts in "
+            "every process that has read it. The lines\n\"cache\" and \"memory\" are "
+            "of the last seconds.",
+            argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
     if (l.only && !deployment_path(l.only, run))

@@ -1,9 +1,15 @@
 /* Available memory; see machine_memory.h. */
 #include "base/machine_memory.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; older C library headers lack it */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static uint64_t meminfo_available(void)
 {
@@ -70,4 +76,14 @@ uint64_t memory_available_bytes(void)
 {
     uint64_t machine = meminfo_available(), group = cgroup_available();
     return machine < group ? machine : group;
+}
+
+enum error_code memory_populate(void *at, size_t bytes, struct error *e)
+{
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL) /* unknown there */
+        return ERROR_OK;
+    return error_set(e, ERROR_MEMORY,
+                     "no memory for %zu bytes of weights: %m; end other programs or "
+                     "take a smaller quantisation",
+                     bytes);
 }

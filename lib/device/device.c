@@ -1,6 +1,8 @@
 /* Choosing the device; see device.h. */
 #include "device/device.h"
 
+#include "base/quantity.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,42 +16,10 @@
 #define RATE_MIN       1e3 /* bytes a second: below, a segment takes hours */
 #define RATE_MAX       1e15
 
-struct unit {
-    const char *text;
-    double factor;
-};
-static const struct unit size_units[] = {
-    {"", 1},     {"K", 1e3},   {"M", 1e6},          {"G", 1e9},
-    {"T", 1e12}, {"Ki", 1024}, {"Mi", 1024 * 1024}, {"Gi", 1024.0 * 1024 * 1024},
-    {NULL, 0}};
-static const struct unit rate_units[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {NULL, 0}};
-static const struct unit time_units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
-static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
-static const struct unit percent[] = {{"%", 0.01}, {NULL, 0}};
-
-/* Digits, perhaps with a point, and one of the units. No sign, no exponent, no space. */
-static bool parse_quantity(const char *text, size_t len, const struct unit *units, double *out)
-{
-    char number[32];
-    size_t digits = strspn(text, "0123456789.");
-    if (digits > len)
-        digits = len;
-    if (digits == 0 || digits >= sizeof number || text[0] == '.')
-        return false;
-    memcpy(number, text, digits);
-    number[digits] = 0;
-    char *end;
-    double x = strtod(number, &end);
-    if (*end)
-        return false;
-    for (; units->text; units++)
-        if (strlen(units->text) == len - digits &&
-            memcmp(units->text, text + digits, len - digits) == 0) {
-            *out = x * units->factor;
-            return true;
-        }
-    return false;
-}
+static const struct quantity_unit rate_units[] = {
+    {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {NULL, 0}};
+static const struct quantity_unit time_units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
+static const struct quantity_unit no_units[] = {{"", 1}, {NULL, 0}};
 
 /* One option of emu. */
 struct value {
@@ -60,11 +30,11 @@ struct value {
 static bool set_vram(struct device_spec *s, struct value v)
 {
     double x;
-    if (parse_quantity(v.text, v.len, percent, &x)) {
+    if (quantity_parse(v.text, v.len, quantity_percent, &x)) {
         s->vram_share = x;
         return x > 0 && x <= VRAM_SHARE_MAX;
     }
-    if (!parse_quantity(v.text, v.len, size_units, &x) || x < 1 || x > 0x1p60)
+    if (!quantity_parse(v.text, v.len, quantity_sizes, &x) || x < 1 || x > 0x1p60)
         return false;
     s->vram_bytes = (uint64_t)x;
     return true;
@@ -72,19 +42,19 @@ static bool set_vram(struct device_spec *s, struct value v)
 
 static bool set_link(struct device_spec *s, struct value v)
 {
-    return parse_quantity(v.text, v.len, rate_units, &s->link_bytes_per_s) &&
+    return quantity_parse(v.text, v.len, rate_units, &s->link_bytes_per_s) &&
            s->link_bytes_per_s >= RATE_MIN && s->link_bytes_per_s <= RATE_MAX;
 }
 
 static bool set_latency(struct device_spec *s, struct value v)
 {
-    return parse_quantity(v.text, v.len, time_units, &s->link_latency_s) &&
+    return quantity_parse(v.text, v.len, time_units, &s->link_latency_s) &&
            s->link_latency_s <= LATENCY_MAX_S;
 }
 
 static bool set_speed(struct device_spec *s, struct value v)
 {
-    return parse_quantity(v.text, v.len, no_units, &s->speed) && s->speed > 0 && s->speed <= 1;
+    return quantity_parse(v.text, v.len, no_units, &s->speed) && s->speed > 0 && s->speed <= 1;
 }
 
 static const struct emu_option {

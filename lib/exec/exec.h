@@ -67,7 +67,8 @@ struct expert_task {
     const uint32_t *tokens; /* indices into the activations */
     float *out;             /* [n_tokens][d_model]; APART: [n_segments][n_tokens][d_model] */
     enum expert_output output;
-    const uint8_t *const *places; /* [n_segments]: where each lies; NULL: in the host pool */
+    const uint8_t *const *places; /* [n_segments]: where each lies; NULL: */
+    const uint8_t *slab;          /* where the whole expert lies; NULL: in the host pool */
 };
 void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
                   const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks);

@@ -80,6 +80,16 @@ static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
             (struct expert_chunk){part, first, n_tiles - first < step ? n_tiles - first : step};
 }
 
+static const uint8_t *place_of(const struct pool_map *map, uint32_t layer,
+                               const struct expert_task *t, uint32_t s)
+{
+    if (t->places)
+        return t->places[s];
+    if (t->slab)
+        return t->slab + (t->first_segment + s) * map->slabs[layer].segment_bytes;
+    return pool_map_segment_place(map, layer, t->expert, t->first_segment + s);
+}
+
 /* The parts of one task; their hidden values follow each other in the scratch. */
 static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer,
                       const struct expert_task *t, size_t *hidden, size_t *memory)
@@ -87,10 +97,7 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
     for (uint32_t s = 0; s < t->n_segments; s++) {
         struct expert_part *p = &x->parts[x->n_parts++];
         p->task = t;
-        p->segment = pool_segment_at(
-            &map->slabs[layer],
-            t->places ? t->places[s]
-                      : pool_map_segment_place(map, layer, t->expert, t->first_segment + s));
+        p->segment = pool_segment_at(&map->slabs[layer], place_of(map, layer, t, s));
         p->hidden = *hidden;
         *hidden += part_stride(p) * t->n_tokens;
         size_t bytes = exec_quantizes(p->segment.down.type)

@@ -10,9 +10,14 @@ static uint64_t requests_offset(void)
     return round_up(sizeof(struct cache_channel_header), 64);
 }
 
-size_t cache_channel_bytes(void)
+static uint64_t fetches_offset(void)
 {
     return round_up(requests_offset() + ring_bytes(CACHE_RING_RECORDS), 64);
+}
+
+size_t cache_channel_bytes(void)
+{
+    return round_up(fetches_offset() + ring_bytes(CACHE_RING_RECORDS), 64);
 }
 
 void cache_channel_init(void *memory, uint64_t pool_generation)
@@ -23,7 +28,9 @@ void cache_channel_init(void *memory, uint64_t pool_generation)
     h->pool_generation = pool_generation;
     h->bytes = cache_channel_bytes();
     h->requests_offset = requests_offset();
+    h->fetches_offset = fetches_offset();
     ring_init((uint8_t *)memory + requests_offset(), CACHE_RING_RECORDS);
+    ring_init((uint8_t *)memory + fetches_offset(), CACHE_RING_RECORDS);
 }
 
 enum error_code cache_channel_attach(struct cache_channel *c, void *memory, size_t bytes,
@@ -36,6 +43,9 @@ enum error_code cache_channel_attach(struct cache_channel *c, void *memory, size
         return error_set(e, ERROR_VERSION, "cache channel: version %" PRIu32 ", expected %u",
                          h->version, CACHE_CHANNEL_VERSION);
     c->header = h;
-    return ring_attach(&c->requests, (uint8_t *)memory + requests_offset(),
-                       bytes - requests_offset(), e);
+    enum error_code code = ring_attach(&c->requests, (uint8_t *)memory + requests_offset(),
+                                       fetches_offset() - requests_offset(), e);
+    return code ? code
+                : ring_attach(&c->fetches, (uint8_t *)memory + fetches_offset(),
+                              bytes - fetches_offset(), e);
 }

@@ -1,5 +1,5 @@
-/* What a worker tells memd about the expert cache, through shared memory: a region that the worker makes (a sealed memfd)
- * and offers over its lease socket (CACHE_OFFER with the descriptor; the answer is CACHE_ACCEPT or CACHE_REFUSE).
+/* What a worker tells memd about the expert cache and the host tier, through shared memory: a region that the worker makes (a
+ * sealed memfd), one for both, where there is either, and offers over its lease socket (CACHE_OFFER with the descriptor; the answer is CACHE_ACCEPT or CACHE_REFUSE).
  *
  * `epoch` protects what the worker reads in the device's arena. The worker makes it odd before it reads the residency
  * table, and even when it has done with every slot that it found there. memd, after it has taken a segment out of the
@@ -7,10 +7,18 @@
  * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent. A worker
  * never waits for an arrival with an odd epoch: the room for it may be what the epoch holds back.
  *
+ * `host_epoch` protects in the same way what is read in the host tier (ipc/host_tier.h), by whoever computes for the worker.
+ *
  * `requests` is a ring from worker to memd. Nothing in it is answered; a load's arrival is seen in the residency table, and
  * memd rings `arrivals` after each. A load that was asked for stays on the device until the worker has counted it in
  * `consumed`: loads are numbered in the order in which they were pushed, across records, from 1, and used up in
  * that order.
+ *
+ * `fetches` is another one, to the host tier: what was activated, what is predicted, and experts that the worker waits for
+ * because they are not in memory. These are numbered like loads; an expert that was asked for, once it is in
+ * memory, stays until the worker has counted it in `fetched`. memd asks for no more at a time than there are slots, so a
+ * worker must use and count the first ones before it waits for the last. `arrivals` is rung after each of them, too, and
+ * after a read that failed.
  *
  * What memd reads here is input: every number is checked.
  */
@@ -24,7 +32,7 @@
 #include <stdint.h>
 
 #define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
-#define CACHE_CHANNEL_VERSION 1u
+#define CACHE_CHANNEL_VERSION 2u
 #define CACHE_RING_RECORDS    1024
 
 /* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
@@ -36,23 +44,26 @@ struct cache_channel_header {
     uint32_t version, reserved;
     uint64_t pool_generation;
     uint64_t bytes;
-    uint64_t requests_offset;
+    uint64_t requests_offset, fetches_offset;
     _Alignas(64) _Atomic uint64_t epoch;    /* worker: odd while it reads the arena */
     _Alignas(64) _Atomic uint64_t consumed; /* worker: the last load it is done with */
     _Alignas(64) _Atomic uint64_t place;    /* worker: step << 16 | layer, for prefetches that have lost their point */
     struct doorbell arrivals;               /* memd rings, the worker waits */
+    _Alignas(64) _Atomic uint64_t host_epoch; /* worker: odd while it uses the host tier */
+    _Alignas(64) _Atomic uint64_t fetched;    /* worker: the last fetch it is done with */
 };
-_Static_assert(sizeof(struct cache_channel_header) == 320, "shared layout");
+_Static_assert(sizeof(struct cache_channel_header) == 448, "shared layout");
 
 enum cache_record_kind {
     CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */
     CACHE_LOAD,       /* entries: an expert, and how many leading segments are wanted of it; a load each */
     CACHE_PREDICTED,  /* entries: an expert of a later layer, and 65535 times the probability that it is activated */
+    CACHE_FETCH,      /* in `fetches`. entries: an expert that is waited for, and its tokens; a fetch each */
 };
 
 enum { CACHE_RECORD_ENTRIES = 10 };
 
-/* A record of `requests`. */
+/* A record of `requests` or `fetches`. */
 struct cache_record {
     uint32_t kind;
     uint16_t layer;
@@ -68,7 +79,7 @@ _Static_assert(sizeof(struct cache_record) == RING_RECORD_BYTES, "ring record");
 /* Either end, attached. Borrows the mapping. */
 struct cache_channel {
     struct cache_channel_header *header;
-    struct ring requests;
+    struct ring requests, fetches;
 };
 
 size_t cache_channel_bytes(void);

@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #define EXPERT_CHANNEL_MAGIC   0x4e4843584d30ull
-#define EXPERT_CHANNEL_VERSION 2u
+#define EXPERT_CHANNEL_VERSION 3u
 #define EXPERT_STALL_MS        1000
 #define EXPERT_RING_RECORDS    16
 
@@ -84,8 +84,9 @@ struct expert_task_record {
     uint32_t n_rows;
     uint32_t first_out; /* row of out: n_rows of them, or n_segments * n_rows where apart */
     uint32_t apart;     /* 1: [n_segments][n_rows] rows; 0: their sum */
+    uint32_t slot; /* of the host tier, where the worker found the expert; 0: there is no tier */
 };
-_Static_assert(sizeof(struct expert_task_record) == 28, "shared layout");
+_Static_assert(sizeof(struct expert_task_record) == 32, "shared layout");
 
 /* Either end, attached. Borrows the mapping. */
 struct expert_channel {

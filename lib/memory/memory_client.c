@@ -17,7 +17,8 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
         lease_receive(c->lease_fd, &grant, fds, LEASE_MAX_FDS, &n_fds, timeout_ms, e);
     if (code)
         return code;
-    if (grant.kind != MEMORY_GRANT || n_fds != (grant.value[4] ? 3 : 2)) {
+    unsigned expected = 2 + (grant.value[4] != 0) + (grant.value[5] != 0);
+    if (grant.kind != MEMORY_GRANT || n_fds != expected) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
         return error_set(e, grant.kind == MEMORY_REFUSED ? ERROR_LIMIT : ERROR_PROTOCOL,
@@ -25,13 +26,34 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     }
     c->lease = grant.value[0];
     c->generation = grant.value[1];
-    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena};
-    for (unsigned i = 0; i < n_fds; i++)
+    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm};
+    for (unsigned i = 0, fd = 0; i < 4; i++) {
+        if (!grant.value[2 + i] && i >= 2)
+            continue;
         if (code)
-            close(fds[i]);
+            close(fds[fd++]);
         else
-            code = shm_map(fds[i], false, grant.value[2 + i], regions[i], e);
+            code = shm_map(fds[fd++], false, grant.value[2 + i], regions[i], e);
+    }
     return code;
+}
+
+static enum error_code attach_tier(struct memory_client *c, struct error *e)
+{
+    if (!c->tier_shm.base)
+        return c->map.header->tiered ? error_set(e, ERROR_PROTOCOL,
+                                                 "memd's pool lacks the experts, which are nowhere")
+                                     : ERROR_OK;
+    enum error_code code = host_tier_attach(&c->tier, c->tier_shm.base, c->tier_shm.bytes, e);
+    if (code)
+        return code;
+    bool sane = c->map.header->tiered && c->tier.header->generation == c->generation &&
+                c->tier.n_layers == c->map.params.n_layers &&
+                c->tier.n_experts == c->map.params.router.n_experts;
+    for (uint32_t i = 0; sane && i < c->map.params.n_layers; i++)
+        sane = !c->map.slabs[i].n_experts || c->map.slabs[i].slab_bytes <= c->tier.slot_bytes;
+    return sane ? ERROR_OK
+                : error_set(e, ERROR_PROTOCOL, "memd's pool and host tier do not belong together");
 }
 
 static enum error_code attach_maps(struct memory_client *c, struct error *e)
@@ -46,7 +68,7 @@ static enum error_code attach_maps(struct memory_client *c, struct error *e)
                   c->residency.n_experts != c->map.params.router.n_experts ||
                   c->map.header->generation != c->generation))
         code = error_set(e, ERROR_PROTOCOL, "memd's pool and residency table do not belong together");
-    return code;
+    return code ? code : attach_tier(c, e);
 }
 
 static enum error_code register_lease(const struct memory_client *c, const char *run,
@@ -72,7 +94,8 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
-    struct memory_client c = {.lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1, .arena.fd = -1};
+    struct memory_client c = {
+        .lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1, .arena.fd = -1, .tier_shm.fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
         code = receive_grant(&c, timeout_ms, e);
@@ -93,6 +116,7 @@ void memory_client_detach(struct memory_client *c)
     shm_close(&c->pool);
     shm_close(&c->residency_shm);
     shm_close(&c->arena);
+    shm_close(&c->tier_shm);
     if (c->lease_fd >= 0)
         close(c->lease_fd);
     c->lease_fd = -1;

@@ -4,13 +4,14 @@
 #define MOED_MEMORY_MEMORY_CLIENT_H
 
 #include "base/error.h"
+#include "ipc/host_tier.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "model/pool_map.h"
 
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
- * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena; descriptors: pool, residency and,
- * where there is one, the arena (all read-only). REFUSED: value[0] an enum error_code. */
+ * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena, value[5] of the host tier;
+ * descriptors: pool, residency and, where there is one, the arena, and likewise the tier (all read-only). REFUSED: value[0] an enum error_code. */
 enum { MEMORY_GRANT = 1, MEMORY_REFUSED };
 
 struct memory_client {
@@ -19,8 +20,10 @@ struct memory_client {
     uint64_t generation;
     struct shm pool, residency_shm;
     struct shm arena; /* base NULL: the device has no memory of its own */
+    struct shm tier_shm; /* base NULL: all experts are in the pool */
     struct pool_map map;
     struct residency_table residency;
+    struct host_tier tier; /* slots NULL: likewise */
 };
 
 /* role: "worker", "cpuexec", "tool". Waits for memd up to timeout_ms. */

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { RECENT_SECONDS = 5, RECENT_MOST = 4 };
+enum { RECENT_SECONDS = 5, RECENT_MOST = 8 };
 
 struct recent;
 

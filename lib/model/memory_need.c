@@ -3,25 +3,28 @@
 
 #include "base/machine_memory.h"
 
-uint64_t memory_margin_bytes(const struct pool_plan *plan)
+uint64_t memory_margin_bytes(uint64_t weights_bytes)
 {
     const uint64_t least = 64ull << 20, most = 512ull << 20;
-    uint64_t margin = plan->header.bytes / 10;
+    uint64_t margin = weights_bytes / 10;
     return margin < least ? least : margin > most ? most : margin;
 }
 
-enum error_code memory_need_check(const struct pool_plan *plan, struct error *e)
+enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
+                                  struct error *e)
 {
-    uint64_t need = plan->header.bytes + memory_margin_bytes(plan);
+    uint64_t weights = plan->header.bytes + tier_bytes;
+    uint64_t need = weights + memory_margin_bytes(weights);
     uint64_t available = memory_available_bytes();
-    if (need > available)
-        return error_set(
-            e, ERROR_MEMORY,
-            "not enough memory for %s: it needs %.2f GB (%.2f GB of weights), %.2f GB are "
-            "available; end other programs or take a smaller quantisation",
-            plan->header.path, (double)need * 1e-9, (double)plan->header.bytes * 1e-9,
-            (double)available * 1e-9);
-    return ERROR_OK;
+    if (need <= available)
+        return ERROR_OK;
+    return error_set(e, ERROR_MEMORY,
+                     "not enough memory for %s: it needs %.2f GB (%.2f GB of weights), %.2f GB are "
+                     "available; end other programs, take a smaller quantisation, or %s",
+                     plan->header.path, (double)need * 1e-9, (double)weights * 1e-9,
+                     (double)available * 1e-9,
+                     tier_bytes ? "give a smaller --ram"
+                                : "leave some of its experts in the file with --ram SIZE");
 }
 
 uint64_t memory_kv_bytes_a_token(const struct model_params *p)

@@ -6,10 +6,11 @@
 
 /* What the processes need beside the pool (loading buffers, scratch, the first pages of the KV cache): a tenth
  * of it, between 64 and 512 MiB. */
-uint64_t memory_margin_bytes(const struct pool_plan *plan);
+uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
-/* ERROR_MEMORY with the numbers when the plan's pool does not fit. */
-enum error_code memory_need_check(const struct pool_plan *plan, struct error *e);
+/* ERROR_MEMORY with the numbers when the plan's pool, and tier_bytes beside it (0: no host tier), do not fit. */
+enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
+                                  struct error *e);
 
 /* Bytes of KV cache a token of context. */
 uint64_t memory_kv_bytes_a_token(const struct model_params *p);

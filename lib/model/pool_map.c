@@ -32,7 +32,7 @@ static enum error_code check_header(const struct pool_header *h, size_t bytes, s
     if (!inside(h->tensors_offset, h->n_tensors * sizeof(struct pool_tensor), h->bytes))
         return nonsense(e, "the tensor table");
     if (!inside(h->slabs_offset, h->n_layers * sizeof(struct pool_slabs), h->bytes) ||
-        h->n_layers != h->params.n_layers)
+        h->n_layers != h->params.n_layers || h->tiered > 1)
         return nonsense(e, "the slab table");
     return ERROR_OK;
 }
@@ -57,12 +57,13 @@ static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
 {
     if (layer < h->params.n_dense)
         return s->n_experts == 0 ? ERROR_OK : nonsense(e, "a dense layer's slabs");
+    uint64_t bytes = h->tiered ? 0 : s->slab_bytes * s->n_experts; /* in the pool */
     bool sane = s->n_experts == h->params.router.n_experts && s->d_model == h->params.d_model &&
                 s->n_segments >= 1 && s->n_segments <= POOL_MAX_SEGMENTS && s->segment_width >= 1 &&
                 tensor_type_info(s->gate_type) && tensor_type_info(s->up_type) &&
                 tensor_type_info(s->down_type) && s->offset % TILE_ALIGN == 0 &&
                 s->slab_bytes == s->n_segments * s->segment_bytes &&
-                inside(s->offset, s->slab_bytes * s->n_experts, h->bytes) &&
+                inside(s->offset, bytes, h->bytes) && (!h->tiered || s->offset == 0) &&
                 s->up_offset < s->segment_bytes && s->down_offset < s->segment_bytes &&
                 s->bias_offset < s->segment_bytes;
     return sane ? ERROR_OK : nonsense(e, "a layer's slabs");

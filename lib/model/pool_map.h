@@ -9,6 +9,9 @@
  * segment_width columns), and where experts have biases those of its gate and up rows as float32. The bias of
  * down is a dense vector: it belongs to the expert's sum, not to a segment. A matrix keeps the quantisation of the
  * model file.
+ *
+ * Where host memory is smaller than the model (`tiered`), slabs are no part of the pool: they come and go in slots of
+ * the host tier (ipc/host_tier.h). The slab table then describes them all the same, with offsets of 0.
  */
 #ifndef MOED_MODEL_POOL_MAP_H
 #define MOED_MODEL_POOL_MAP_H
@@ -21,7 +24,7 @@
 #include <stdint.h>
 
 #define POOL_MAGIC          0x4c4f4f504445304dull /* "M0EDPOOL" */
-#define POOL_LAYOUT_VERSION 2u
+#define POOL_LAYOUT_VERSION 3u
 #define POOL_MAX_SEGMENTS   16
 
 enum pool_tensor_form {
@@ -44,7 +47,7 @@ _Static_assert(sizeof(struct pool_tensor) == 104, "shared layout");
 
 /* The experts of one layer. A layer without experts has n_experts 0 and nothing else. */
 struct pool_slabs {
-    uint64_t offset;     /* of expert 0's slab */
+    uint64_t offset;     /* of expert 0's slab; 0 in a tiered pool */
     uint64_t slab_bytes; /* n_segments * segment_bytes */
     uint64_t segment_bytes;
     uint64_t up_offset, down_offset; /* within a segment; gate is at 0 */
@@ -73,7 +76,9 @@ struct pool_header {
     uint64_t tensors_offset;                  /* struct pool_tensor [n_tensors], sorted by name */
     uint64_t slabs_offset;                    /* struct pool_slabs [n_layers] */
     uint32_t n_tensors, n_layers;
-    uint64_t expert_bytes, dense_bytes; /* of weights, in the pool */
+    uint32_t tiered; /* 1: the slabs lie in the host tier */
+    uint32_t reserved;
+    uint64_t expert_bytes, dense_bytes; /* of weights, in the pool or (experts) beside it */
     uint64_t parameters;                /* values of weights in the file */
     uint64_t file_bytes;
     char arch[32];
@@ -95,7 +100,7 @@ enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map 
                                 struct error *e);
 /* NULL when absent. */
 const struct pool_tensor *pool_map_find(const struct pool_map *map, const char *name);
-/* In the host pool. */
+/* In the host pool, where it is not tiered. */
 const uint8_t *pool_map_segment_place(const struct pool_map *map, uint32_t layer, uint32_t expert,
                                       uint32_t segment);
 /* A segment of a layer that lies at `place`: in the pool, or a copy of it anywhere. */

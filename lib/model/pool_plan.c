@@ -227,6 +227,17 @@ void pool_plan_free(struct pool_plan *p)
     *p = (struct pool_plan){0};
 }
 
+void pool_plan_keep_dense(struct pool_plan *p)
+{
+    struct pool_header *h = &p->header;
+    if (h->tiered || h->n_layers == 0)
+        return;
+    h->tiered = 1;
+    h->bytes = p->slabs[0].offset; /* whole pages; slabs come last */
+    for (uint32_t i = 0; i < h->n_layers; i++)
+        p->slabs[i].offset = 0;
+}
+
 void pool_plan_write(const struct pool_plan *p, const struct gguf *g, uint64_t generation,
                      uint8_t *pool)
 {

@@ -39,6 +39,9 @@ enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
                                   struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
 
+/* The pool is to hold the dense weights only; slabs lie elsewhere (header.tiered). */
+void pool_plan_keep_dense(struct pool_plan *p);
+
 /* Put header, tables and metadata at the pool's start; the weights are the loader's. */
 void pool_plan_write(const struct pool_plan *p, const struct gguf *g, uint64_t generation,
                      uint8_t *pool);

@@ -57,4 +57,5 @@ check slots wrong -DFAULT_EARLY_REUSE
 check slots wrong -DFAULT_SEEN_BEFORE_WORD
 check slots wrong -DFAULT_LATE_EPOCH
 check slots wrong -DFAULT_NUMBER_BEFORE_BYTES
+check slots wrong -DFAULT_RESTORE_OTHERS
 [ "$failures" -eq 0 ]

@@ -1,5 +1,7 @@
-/* Model of the slot protocol of memd/cache_slots.c and cache_contents.c (M1 to M4) and the worker that reads under its
+/* Model of the slot protocol of memd/cache_slots.c, cache_contents.c and tier_jobs.c (M1 to M4) and the worker that reads under its
  * epoch (R1 to R4): experts of one segment, fewer slots than experts, so slots are used again all the time.
+ *
+ * An expert whose slot is retired may get it back (the host tier does that, tier_restore; the device's cache does not).
  *
  * Checked: who found a slot in the table reads that expert's bytes in it for as long as its epoch lasts, never poison and
  * never another's; also when a worker (here the first) dies in the middle and memd goes on without it, and when its old word leads it
@@ -12,6 +14,7 @@
  *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1
  *   -DFAULT_LATE_EPOCH          R2 before R1
  *   -DFAULT_NUMBER_BEFORE_BYTES the slot number is stored before the copy is made
+ *   -DFAULT_RESTORE_OTHERS      an expert gets back a retired slot that was its own once
  * must each be found. */
 
 #define WORKERS 2
@@ -67,6 +70,23 @@ inline retire(e, s)
 #define MAY_REUSE(s) (PASSED(s, 0) && PASSED(s, 1)) /* M3 */
 #endif
 
+#ifdef FAULT_RESTORE_OTHERS
+#define IS_OWN(e, s) (number[e] == s)
+#else
+#define IS_OWN(e, s) (content[s] == e + 1)
+#endif
+
+inline restore(e, s)
+{
+	d_step {
+		state[s] = RESIDENT;
+		number[e] = s;
+		seen[s * WORKERS] = 0;
+		seen[s * WORKERS + 1] = 0
+	}
+	d_step { word[e] = true; e = 0; s = 0 }
+}
+
 inline reclaim(s)
 {
 	d_step {
@@ -88,11 +108,14 @@ active proctype memd()
 		if
 		:: !word[e] && state[s] == FREE -> goto filling
 		:: word[e] && number[e] == s -> goto retiring
+		:: !word[e] && state[s] == RETIRED && IS_OWN(e, s) -> goto restoring
 		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s)
 		:: else -> e = 0; s = 0
 		fi };
 		goto next;
 filling:	fill(e, s);
+		goto next;
+restoring:	restore(e, s);
 		goto next;
 retiring:	retire(e, s);
 next:		skip

@@ -7,19 +7,8 @@ shift
 . "$(dirname "$0")/../deployment.sh"
 
 prompts=("Once upon a time" "$(seq -s ' ' 1 60)" "int main(void) {" "0 1 2 3")
-ask() { # ask FILE [TOKENS]: all prompts at once, one line of tokens each
-    local pids=() i
-    for i in "${!prompts[@]}"; do
-        "$MOED" run -n "${2:-12}" --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
-    done
-    for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "request $i of $1"; done
-    for i in "${!prompts[@]}"; do
-        sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$WORK/answer-$i"
-    done > "$WORK/$1"
-    [ "$(wc -l < "$WORK/$1")" -eq ${#prompts[@]} ] || fail "an answer without tokens"
-}
 check() { # check WHAT
-    ask got
+    ask_all 12 got
     cmp -s "$WORK/want" "$WORK/got" || { diff "$WORK/want" "$WORK/got" >&2; fail "$1: other tokens than on the host"; }
 }
 
@@ -51,8 +40,8 @@ for model in "$@"; do
     [ "$(stat -c %s "$model")" -gt 1000000 ] || LEAST=34
     # the cut into segments is part of the sum's definition: the same on every device
     "$MOED" up "$model" --reproducible --segment-bytes 32768 >/dev/null 2>&1
-    ask want
-    ask want-long 80
+    ask_all 12 want
+    ask_all 80 want-long
     "$MOED" down >/dev/null 2>&1
     for device in emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5"; do
         "$MOED" up "$model" --reproducible --device "$device" --policy moed --segment-bytes 32768 >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "$device"; }
@@ -71,7 +60,7 @@ for model in "$@"; do
             check "$device, budget $budget"
         done
         # while an answer is under way
-        ask got-long 80 & asking=$!
+        ask_all 80 got-long & asking=$!
         for change in lru "lru --budget global --predictor next-gate" "dali --predictor none" dali "--predictor frequency" \
             "--cache lru --budget uniform" ondemand moed "--predictor next-gate" "--predictor residual"; do
             sleep 0.05

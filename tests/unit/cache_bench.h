@@ -4,8 +4,9 @@
 #ifndef MOED_TESTS_CACHE_BENCH_H
 #define MOED_TESTS_CACHE_BENCH_H
 
+#include "bench_wait.h"
+
 #include "base/checked.h"
-#include "base/clock.h"
 #include "memd/cache_internal.h"
 
 #include <setjmp.h>
@@ -195,17 +196,6 @@ static inline void bench_check(struct bench *b)
     assert_int_equal(s.slots, s.free + s.resident + s.filling + s.retired);
 }
 
-/* Poll until it is true; false after ten seconds. */
-#define BENCH_UNTIL(condition)                                                                     \
-    do {                                                                                           \
-        uint64_t bench_end = clock_ns() + 10000000000u;                                            \
-        while (!(condition)) {                                                                     \
-            if (clock_ns() > bench_end)                                                            \
-                fail_msg("waited in vain until " #condition);                                      \
-            bench_nap(200000);                                                                     \
-        }                                                                                          \
-    } while (0)
-
 /* Loads of the worker in this place (the first that attached: 0) that were served and consumed so far. */
 static inline uint64_t bench_queue(struct bench *b, int place, bool served)
 {
@@ -234,11 +224,6 @@ static inline bool bench_present(struct bench *b)
         present |= b->cache->workers[i].present;
     pthread_mutex_unlock(&b->cache->lock);
     return present;
-}
-
-static inline void bench_nap(long ns)
-{
-    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
 static inline struct cache_state bench_state(struct bench *b)

@@ -17,18 +17,12 @@ struct stress_worker {
     uint32_t seed;
 };
 
-static uint32_t draw(uint32_t *seed, uint32_t n)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return (uint32_t)((uint64_t)*seed * n >> 32);
-}
-
 /* Everything that a look at the table finds, in one epoch. */
 static void read_some(struct stress *s, struct bench_worker *w, uint32_t *seed)
 {
     bench_epoch(w);
     for (int i = 0; i < 6; i++) {
-        int n = bench_read(w, 1 + draw(seed, LAYERS - 1), draw(seed, EXPERTS));
+        int n = bench_read(w, 1 + bench_draw(seed, LAYERS - 1), bench_draw(seed, EXPERTS));
         if (n < 0)
             s->wrong++;
         else
@@ -58,13 +52,13 @@ static void use_load(struct stress *s, struct bench_worker *w, uint32_t layer, u
 /* A layer as a worker does it: routing, loads, each used when it is there. */
 static void run_layer(struct stress *s, struct bench_worker *w, uint64_t step, uint32_t *seed)
 {
-    uint32_t layer = 1 + draw(seed, LAYERS - 1), n = 1 + draw(seed, 3), experts[3];
+    uint32_t layer = 1 + bench_draw(seed, LAYERS - 1), n = 1 + bench_draw(seed, 3), experts[3];
     atomic_store(&w->channel.header->place, step << 16 | layer);
     for (uint32_t i = 0; i < n; i++) {
-        experts[i] = draw(seed, EXPERTS);
+        experts[i] = bench_draw(seed, EXPERTS);
         bench_push(w, CACHE_ROUTED, step, layer, experts[i], 1);
-        bench_push(w, CACHE_PREDICTED, step + draw(seed, 2), 1 + draw(seed, LAYERS - 1),
-                   draw(seed, EXPERTS), draw(seed, 65536));
+        bench_push(w, CACHE_PREDICTED, step + bench_draw(seed, 2), 1 + bench_draw(seed, LAYERS - 1),
+                   bench_draw(seed, EXPERTS), bench_draw(seed, 65536));
     }
     for (uint32_t i = 0; i < n; i++)
         bench_load(w, layer, experts[i], bench_segments[layer]);
@@ -85,11 +79,11 @@ static void *worker(void *arg)
         struct bench_worker w;
         self->key += WORKERS;
         bench_attach(&w, &s->bench, self->key);
-        uint64_t steps = 20 + draw(&self->seed, 100);
+        uint64_t steps = 20 + bench_draw(&self->seed, 100);
         for (uint64_t step = 1; step < steps && !s->stop; step++)
             run_layer(s, &w, step, &self->seed);
         for (uint32_t i = 0; i < 3; i++)
-            bench_load(&w, 1, draw(&self->seed, EXPERTS), 2);
+            bench_load(&w, 1, bench_draw(&self->seed, EXPERTS), 2);
         bench_epoch(&w);
         cache_remove_worker(s->bench.cache, self->key); /* unmaps the region: no step after this */
         s->lives++;

@@ -1,0 +1,34 @@
+/* Numbers with a unit; see quantity.h. */
+#include "base/quantity.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct quantity_unit quantity_sizes[] = {
+    {"", 1},     {"K", 1e3},   {"M", 1e6},          {"G", 1e9},
+    {"T", 1e12}, {"Ki", 1024}, {"Mi", 1024 * 1024}, {"Gi", 1024.0 * 1024 * 1024},
+    {NULL, 0}};
+const struct quantity_unit quantity_percent[] = {{"%", 0.01}, {NULL, 0}};
+
+bool quantity_parse(const char *text, size_t len, const struct quantity_unit *units, double *out)
+{
+    char number[32];
+    size_t digits = strspn(text, "0123456789.");
+    if (digits > len)
+        digits = len;
+    if (digits == 0 || digits >= sizeof number || text[0] == '.')
+        return false;
+    memcpy(number, text, digits);
+    number[digits] = 0;
+    char *end;
+    double x = strtod(number, &end);
+    if (*end)
+        return false;
+    for (; units->text; units++)
+        if (strlen(units->text) == len - digits &&
+            memcmp(units->text, text + digits, len - digits) == 0) {
+            *out = x * units->factor;
+            return true;
+        }
+    return false;
+}

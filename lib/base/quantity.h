@@ -1,0 +1,19 @@
+/* Numbers with a unit, as a person writes them: "25%", "1.5G", "10us". */
+#ifndef MOED_BASE_QUANTITY_H
+#define MOED_BASE_QUANTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct quantity_unit {
+    const char *text;
+    double factor;
+};
+
+/* Tables end with a NULL text. Sizes: bytes, with K, M, G, T (powers of 1000) or Ki, Mi, Gi. */
+extern const struct quantity_unit quantity_sizes[], quantity_percent[];
+
+/* Digits, perhaps with a point, and one of the units. No sign, no exponent, no space. */
+bool quantity_parse(const char *text, size_t len, const struct quantity_unit *units, double *out);
+
+#endif

@@ -1,0 +1,22 @@
+/* Checking records; see cache_record.h. */
+#include "cache_record.h"
+
+const char *cache_record_check(const struct cache_record *r, enum cache_record_kind asking,
+                               const struct pool_slabs *slabs, uint32_t n_layers)
+{
+    if (r->kind != CACHE_ROUTED && r->kind != CACHE_PREDICTED && r->kind != (uint32_t)asking)
+        return "a record of an unknown kind";
+    if (r->n_entries > CACHE_RECORD_ENTRIES)
+        return "a record of more entries than it holds";
+    if (r->layer >= n_layers)
+        return "a layer that the model does not have";
+    const struct pool_slabs *s = &slabs[r->layer];
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        if (r->entries[i].expert >= s->n_experts)
+            return "an expert that its layer does not have";
+        if (r->kind == CACHE_LOAD &&
+            (r->entries[i].value == 0 || r->entries[i].value > s->n_segments))
+            return "a load of more segments than the expert has, or of none";
+    }
+    return NULL;
+}

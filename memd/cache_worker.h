@@ -1,0 +1,40 @@
+/* A worker as the expert cache and the host tier each know it: its cache channel, mapped by each for itself, and what it has
+ * asked of that one. Under the owner's lock. */
+#ifndef MOED_MEMD_CACHE_WORKER_H
+#define MOED_MEMD_CACHE_WORKER_H
+
+#include "cache_queue.h"
+#include "cache_slots.h"
+#include "ipc/cache_channel.h"
+#include "ipc/shm.h"
+
+/* A worker is a reader of the slots as long as the kernel does not say that it has gone. */
+enum { CACHE_MAX_WORKERS = CACHE_MAX_READERS };
+
+struct cache_worker {
+    bool present;
+    bool leaving;  /* removed; the owner's thread forgets it when it comes by */
+    bool broken;   /* it wrote nonsense: its ring is not read any more */
+    bool reported; /* that it is broken */
+    uint64_t key;
+    struct shm region;
+    struct cache_channel channel;
+    int reader;
+    uint64_t step; /* of its last routing record */
+    struct cache_queue *queue;
+};
+
+/* region: taken over, closed on failure. */
+enum error_code cache_worker_open(struct cache_worker *w, uint64_t key, const struct shm *region,
+                                  uint64_t pool_generation, struct error *e);
+void cache_worker_close(struct cache_worker *w); /* and make it one that is not present */
+
+/* The one with this key has gone, by the kernel's word. */
+void cache_workers_remove(struct cache_worker workers[CACHE_MAX_WORKERS], uint64_t key);
+/* A broken one that was not reported yet, which it is now; NULL: none. */
+const struct cache_worker *
+cache_workers_newly_broken(struct cache_worker workers[CACHE_MAX_WORKERS]);
+/* It writes `what`, and is served no more. */
+void cache_worker_break(struct cache_worker *w, const char *what);
+
+#endif

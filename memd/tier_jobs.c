@@ -1,0 +1,334 @@
+/* What is read next, and into which slot; see tier_internal.h.
+ *
+ * Invariants:
+ * 1. A word names a slot while that is resident and owned by the word's expert. Only the functions of this file change
+ * either.
+ * 2. In: bytes, then word. Out: word, then the slot is retired, and only after its grace are its bytes changed.
+ * 3. An expert that is pinned or being read is never evicted.
+ *
+ * Fetches are begun in the order in which they were asked for, over all workers, and each is pinned when it is begun. A
+ * worker uses whatever of them has come, and counts the first ones as soon as they are used: so whatever the number of
+ * slots, some of a live worker's fetches are always given back, and the next ones get their room.
+ */
+#include "tier_internal.h"
+
+#include "base/clock.h"
+
+/* Waiting for room: nobody rings when a worker leaves its epoch. */
+#define BLOCKED_NS 100000u
+/* Slots to be reclaimed: soon, though nobody waits. */
+#define TIDY_NS 2000000u
+#define IDLE_NS 1000000000u
+
+enum slot_state tier_where(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    if (x->slot == TIER_NO_SLOT || t->owner[x->slot] != (uint32_t)(x - t->experts))
+        return SLOT_FREE;
+    return (enum slot_state)t->slots.states[x->slot];
+}
+
+static void write_word(struct tier *t, uint32_t layer, uint32_t expert, uint32_t slot_and_one)
+{
+    struct host_expert word = {slot_and_one, tier_expert_at(t, layer, expert)->failures};
+    atomic_store(host_tier_word(&t->table, layer, expert), host_expert_pack(word));
+}
+
+bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    enum slot_state where = tier_where(t, layer, expert);
+    if (where == SLOT_RETIRED) {
+        cache_slots_restore(&t->slots, x->slot);
+        write_word(t, layer, expert, x->slot + 1);
+        sched_cache_resident(t->policy, layer, expert, 1);
+    }
+    return where == SLOT_RETIRED || where == SLOT_RESIDENT;
+}
+
+void tier_mark_used(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    if (!x->prefetched)
+        return;
+    x->prefetched = false;
+    tier_count(t->counters.prefetched_used_bytes, tier_slabs(t, layer)->slab_bytes);
+}
+
+/* -- room -- */
+
+static void evict(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    write_word(t, layer, expert, 0);
+    cache_slots_retire(&t->slots, x->slot);
+    if (x->prefetched)
+        tier_count(t->counters.prefetched_wasted_bytes, tier_slabs(t, layer)->slab_bytes);
+    x->prefetched = false;
+    tier_count(t->counters.evictions, 1);
+    sched_cache_resident(t->policy, layer, expert, 0);
+}
+
+struct blocked_by {
+    struct tier *tier;
+    bool queued; /* spare what a fetch in the queue wants, too */
+};
+
+static bool blocked(void *arg, uint32_t layer, uint32_t expert)
+{
+    const struct blocked_by *b = arg;
+    const struct tier_expert *x = tier_expert_at(b->tier, layer, expert);
+    return x->pins || (b->queued && x->queued) ||
+           tier_where(b->tier, layer, expert) != SLOT_RESIDENT;
+}
+
+static bool evict_for(struct tier *t, uint32_t layer, uint32_t expert, bool demanded,
+                      double probability, bool spare_queued)
+{
+    struct blocked_by b = {t, spare_queued};
+    uint32_t victim_layer, victim_expert;
+    if (!sched_cache_victim(t->policy, layer, expert, demanded, probability, blocked, &b,
+                            &victim_layer, &victim_expert))
+        return false;
+    /* A policy's mistake must not take down what it advises. */
+    if (victim_layer >= t->n_layers || victim_expert >= t->n_experts ||
+        blocked(&b, victim_layer, victim_expert))
+        return false;
+    evict(t, victim_layer, victim_expert);
+    return true;
+}
+
+static uint32_t free_soon(const struct tier *t)
+{
+    return t->slots.counts[SLOT_FREE] + t->slots.counts[SLOT_RETIRED];
+}
+
+/* A slot that was retired earlier is free no later than one that is retired now, so nothing more is evicted while one is on its
+ * way. The next fetch's room is made now: its grace runs while this expert is read. */
+static bool room_for_fetch(struct tier *t, uint32_t layer, uint32_t expert, uint32_t *slot)
+{
+    if (t->slots.counts[SLOT_FREE] == 0)
+        cache_slots_reclaim(&t->slots);
+    if (free_soon(t) == 0 &&
+        (evict_for(t, layer, expert, true, 0, true) || evict_for(t, layer, expert, true, 0, false)))
+        cache_slots_reclaim(&t->slots);
+    if (!cache_slots_take(&t->slots, slot))
+        return false;
+    while (free_soon(t) < t->reserve && evict_for(t, layer, expert, true, 0, true))
+        ;
+    return true;
+}
+
+static bool room_for_prefetch(struct tier *t, uint32_t layer, uint32_t expert, double probability,
+                              uint32_t *slot)
+{
+    if (t->slots.counts[SLOT_FREE] <= t->reserve)
+        cache_slots_reclaim(&t->slots);
+    if (free_soon(t) <= t->reserve && evict_for(t, layer, expert, false, probability, true))
+        cache_slots_reclaim(&t->slots);
+    return t->slots.counts[SLOT_FREE] > t->reserve && cache_slots_take(&t->slots, slot);
+}
+
+/* -- jobs -- */
+
+static bool begin(struct tier *t, uint32_t layer, uint32_t expert, uint32_t slot,
+                  struct tier_job *job)
+{
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    x->slot = slot;
+    t->owner[slot] = (uint32_t)(x - t->experts);
+    *job = (struct tier_job){layer, expert, slot};
+    return true;
+}
+
+/* The worker with the oldest fetch that has not begun; NULL: none. */
+static struct cache_worker *oldest_fetch(struct tier *t)
+{
+    struct cache_worker *oldest = NULL;
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &t->workers[i];
+        if (w->present && !w->broken && cache_queue_next(w->queue) &&
+            (!oldest ||
+             cache_queue_next(w->queue)->asked_ns < cache_queue_next(oldest->queue)->asked_ns))
+            oldest = w;
+    }
+    return oldest;
+}
+
+/* Begins fetches until one needs a read (true) or none is left. *stuck: one does, and there is no room. */
+static bool fetch_job(struct tier *t, struct tier_job *job, bool *stuck)
+{
+    struct cache_worker *w;
+    *stuck = false;
+    while ((w = oldest_fetch(t))) {
+        const struct cache_load *l = cache_queue_next(w->queue);
+        uint32_t slot = TIER_NO_SLOT;
+        bool there = tier_where(t, l->layer, l->expert) == SLOT_FILLING ||
+                     tier_restore(t, l->layer, l->expert);
+        if (!there && !room_for_fetch(t, l->layer, l->expert, &slot)) {
+            *stuck = true;
+            return false;
+        }
+        struct tier_expert *x = tier_expert_at(t, l->layer, l->expert);
+        x->pins++;
+        x->queued--;
+        w->queue->served++;
+        if (!there)
+            return begin(t, l->layer, l->expert, slot, job);
+    }
+    return false;
+}
+
+/* The first filling: expert 0 of each layer, then expert 1, ... */
+static bool fill_job(struct tier *t, struct tier_job *job)
+{
+    uint64_t last = (uint64_t)t->n_layers * t->n_experts;
+    while (t->fill_asked < t->fill_total && t->fill_next < last && !t->fill_failed) {
+        uint32_t layer = (uint32_t)(t->fill_next % t->n_layers);
+        uint32_t expert = (uint32_t)(t->fill_next++ / t->n_layers), slot;
+        if (expert >= tier_slabs(t, layer)->n_experts)
+            continue;
+        if (!cache_slots_take(&t->slots, &slot))
+            return false;
+        t->fill_asked++;
+        return begin(t, layer, expert, slot, job);
+    }
+    return false;
+}
+
+struct candidate {
+    bool found, urgent;
+    double probability;
+    uint32_t layer, expert;
+};
+
+static void consider(struct candidate *best, uint32_t layer, uint32_t expert, double probability,
+                     bool urgent)
+{
+    if (!best->found || urgent > best->urgent ||
+        (urgent == best->urgent && probability > best->probability))
+        *best = (struct candidate){true, urgent, probability, layer, expert};
+}
+
+static void consider_predictions(struct tier *t, struct candidate *best)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_worker *w = &t->workers[i];
+        if (!w->present || w->broken)
+            continue;
+        /* a layer that has been entered has asked for what it needs */
+        uint64_t place = atomic_load_explicit(&w->channel.header->place, memory_order_acquire);
+        tier_count(t->counters.dropped, cache_queue_drop_passed(w->queue, place + 1));
+        for (uint32_t p = w->queue->n_predictions; p-- > 0;) {
+            const struct cache_prediction *q = &w->queue->predictions[p];
+            if (tier_where(t, q->layer, q->expert) == SLOT_FILLING ||
+                tier_restore(t, q->layer, q->expert))
+                cache_queue_forget(w->queue, p);
+            else
+                consider(best, q->layer, q->expert, q->probability / 65535.0, false);
+        }
+    }
+}
+
+static void consider_wishes(struct tier *t, struct candidate *best)
+{
+    for (uint32_t i = t->n_wishes; i-- > 0;) {
+        const struct tier_wish *w = &t->wishes[i];
+        if (tier_where(t, w->layer, w->expert) == SLOT_FILLING ||
+            tier_restore(t, w->layer, w->expert))
+            t->wishes[i] = t->wishes[--t->n_wishes];
+        else
+            consider(best, w->layer, w->expert, w->probability, w->urgent);
+    }
+}
+
+/* It is tried once: a read that fails is not tried again until somebody waits for it. */
+static void forget_candidate(struct tier *t, const struct candidate *c)
+{
+    for (uint32_t i = t->n_wishes; i-- > 0;)
+        if (t->wishes[i].layer == c->layer && t->wishes[i].expert == c->expert)
+            t->wishes[i] = t->wishes[--t->n_wishes];
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+        struct cache_queue *q = t->workers[i].queue;
+        for (uint32_t p = q ? q->n_predictions : 0; p-- > 0;)
+            if (q->predictions[p].layer == c->layer && q->predictions[p].expert == c->expert)
+                cache_queue_forget(q, p);
+    }
+}
+
+/* Half of the lanes are left for what will be waited for. */
+static bool prefetch_job(struct tier *t, struct tier_job *job)
+{
+    struct candidate best = {0};
+    uint32_t slot;
+    consider_wishes(t, &best);
+    consider_predictions(t, &best);
+    if (!best.found || (!best.urgent && disk_reader_idle(t->reader) <= DISK_LANES / 2))
+        return false;
+    if (best.urgent ? !room_for_fetch(t, best.layer, best.expert, &slot)
+                    : !room_for_prefetch(t, best.layer, best.expert, best.probability, &slot))
+        return false;
+    forget_candidate(t, &best);
+    tier_expert_at(t, best.layer, best.expert)->prefetched = true;
+    tier_count(t->counters.prefetched_bytes, tier_slabs(t, best.layer)->slab_bytes);
+    return begin(t, best.layer, best.expert, slot, job);
+}
+
+bool tier_next_job(struct tier *t, struct tier_job *job, uint64_t *timeout_ns)
+{
+    bool stuck;
+    if (fetch_job(t, job, &stuck))
+        return true;
+    *timeout_ns = BLOCKED_NS;
+    if (stuck)
+        return false;
+    if (fill_job(t, job) || prefetch_job(t, job))
+        return true;
+    *timeout_ns = t->slots.counts[SLOT_RETIRED] > 0 ? TIDY_NS : IDLE_NS;
+    return false;
+}
+
+/* -- afterwards -- */
+
+static void ring_arrivals(struct tier *t)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        if (t->workers[i].present)
+            doorbell_ring(&t->workers[i].channel.header->arrivals);
+}
+
+/* The slot has never been in the table; it goes the way of all the others. */
+static void give_back_slot(struct tier *t, struct tier_expert *x)
+{
+    cache_slots_retire(&t->slots, x->slot);
+    t->owner[x->slot] = UINT32_MAX;
+    x->slot = TIER_NO_SLOT;
+    x->prefetched = false;
+    x->failures++;
+}
+
+void tier_finish_job(struct tier *t, const struct disk_result *result)
+{
+    uint32_t layer = result->layer, expert = result->expert;
+    struct tier_expert *x = tier_expert_at(t, layer, expert);
+    tier_count(t->counters.read_bytes, result->bytes);
+    tier_count(t->counters.reads, 1);
+    cache_slots_filled(&t->slots, x->slot);
+    if (result->code) {
+        tier_count(t->counters.failed_reads, 1);
+        give_back_slot(t, x);
+        write_word(t, layer, expert, 0);
+    } else {
+        if (t->counters.read_seconds)
+            histogram_observe(t->counters.read_seconds, (double)result->read_ns * 1e-9);
+        write_word(t, layer, expert, x->slot + 1);
+        sched_cache_resident(t->policy, layer, expert, 1);
+    }
+    if (t->fill_done < t->fill_total) {
+        t->fill_done++;
+        t->fill_failed |= result->code != ERROR_OK;
+        pthread_cond_signal(&t->filled);
+    }
+    atomic_fetch_add_explicit(&t->table.header->reads, 1, memory_order_release);
+    ring_arrivals(t);
+}
