@@ -1,4 +1,4 @@
-/* What experts.c, experts_plan.c and experts_device.c share: the layer under way. */
+/* What experts.c, experts_plan.c, experts_predict.c and experts_device.c share: the layer under way. */
 #ifndef MOED_WORKER_EXPERTS_INTERNAL_H
 #define MOED_WORKER_EXPERTS_INTERNAL_H
 
@@ -28,8 +28,8 @@ struct experts {
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
-    _Atomic double device_correction, cpu_correction, slowdown_correction,
-        link_correction; /* for others to read */
+    /* for others to read */
+    _Atomic double device_correction, cpu_correction, slowdown_correction, link_correction;
     uint64_t step;
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
     struct prediction *prediction;  /* where there is a cache with room for a part */

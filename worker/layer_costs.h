@@ -19,8 +19,8 @@ struct layer_costs {
     double device, cpu, slowdown, link;
 
     struct sched_costs first;
-    double weight[2],
-        sum[2]; /* of the CPU's real / first figure, without and with a copy; decaying */
+    /* of the CPU's real / first figure, without and with a copy; decaying */
+    double weight[2], sum[2];
 };
 
 /* first: as measured at start. */
