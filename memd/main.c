@@ -176,7 +176,8 @@ static enum error_code unknown_name(const char *what, const char *name, const ch
     return error_set(e, ERROR_USAGE, "%s '%.40s' is not known; there are %s", what, name, names);
 }
 
-/* The cache and its budget go together: where only one of them is named, the other follows if it must. */
+/* A cache that is named without a budget brings its own along where it must; a named budget that the cache does not take is
+ * refused. */
 static enum error_code choose_budget(struct policy_choice *c, const char *budget, struct error *e)
 {
     if (budget[0] && !sched_budget_find(budget, &c->budget))
@@ -184,7 +185,7 @@ static enum error_code choose_budget(struct policy_choice *c, const char *budget
     if (sched_cache_takes(c->cache, c->budget))
         return ERROR_OK;
     if (!budget[0]) {
-        c->budget = c->budget == BUDGET_GLOBAL ? BUDGET_UNIFORM : BUDGET_GLOBAL;
+        c->budget = sched_cache_budget(c->cache);
         return ERROR_OK;
     }
     struct strbuf takers;
@@ -211,11 +212,9 @@ static enum error_code choose(struct policy_choice *c, const struct policy_names
         new = (struct policy_choice){p, p->cache, p->budget, p->assigner, p->predictor};
     }
     if (names->cache[0] && !sched_cache_find(names->cache, &new.cache))
-        return error_set(e, ERROR_USAGE, "cache policy '%.40s' is not known; see --help",
-                         names->cache);
+        return unknown_name("cache", names->cache, sched_cache_names(), e);
     if (names->assigner[0] && !sched_assigner_find(names->assigner, &new.assigner))
-        return error_set(e, ERROR_USAGE, "assigner '%.40s' is not known; see --help",
-                         names->assigner);
+        return unknown_name("assigner", names->assigner, sched_assigner_names(), e);
     if (names->predictor[0] && !sched_predictor_find(names->predictor, &new.predictor))
         return unknown_name("predictor", names->predictor, sched_predictor_names(), e);
     enum error_code code = choose_budget(&new, names->budget, e);
@@ -531,16 +530,11 @@ int main(int argc, char **argv)
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
          "where experts are cached: host, or "
          "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
-        {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", "which experts are cached (moed)"},
-        {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME",
-         "another assigner than the policy's: load-all, threshold, qstar, greedy, layerwise, "
-         "balance"},
-        {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME",
-         "another cache than the policy's: none, static, lru, lfu, workload, layerwise, value"},
-        {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME",
-         "another predictor than the policy's: none, next-gate, residual, frequency"},
-        {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME",
-         "how layers share the device, where the cache takes it: global, uniform"},
+        {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
+        {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
+        {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},
+        {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME", sched_predictor_help()},
+        {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME", sched_budget_help()},
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
          "cut experts into segments of at most so many bytes, where their width allows"},
         {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",

@@ -1,4 +1,4 @@
-/* What experts.c, experts_plan.c, experts_device.c and experts_rounds.c share: the layer under way.
+/* What experts.c, experts_plan.c, experts_predict.c, experts_device.c and experts_rounds.c share: the layer under way.
  *
  * Where all experts are in host memory a layer is one round. Where they are not, a round computes those of its experts that
  * are in memory, or whole on the device; the next one those that have been read from the file meanwhile, until none is left.
@@ -41,8 +41,8 @@ struct experts {
     struct host_experts *host;      /* NULL: all experts are in the pool */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
-    _Atomic double device_correction, cpu_correction, slowdown_correction,
-        link_correction; /* for others to read */
+    /* for others to read */
+    _Atomic double device_correction, cpu_correction, slowdown_correction, link_correction;
     uint64_t step;
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
     struct prediction *prediction;  /* where there is a cache or a host tier */

@@ -21,8 +21,8 @@ struct layer_costs {
     double job_s; /* from the plan to the executor's answer, beside computing: a moving average */
 
     struct sched_costs first;
-    double weight[2],
-        sum[2]; /* of the CPU's real / first figure, without and with a copy; decaying */
+    /* of the CPU's real / first figure, without and with a copy; decaying */
+    double weight[2], sum[2];
 };
 
 /* first, job_s: as measured at start. */

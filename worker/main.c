@@ -397,9 +397,9 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
     policy->n_predictions = policy->n_predictions_right = n_layers;
     policy->predictions = guesses;
     policy->predictions_right = right;
-    policy->predict_published = counter_read(w->prediction.published);
+    policy->predict_shown = counter_read(w->prediction.shown);
     policy->predict_dropped = counter_read(w->prediction.dropped);
-    policy->predict_used = counter_read(w->prediction.used);
+    policy->predict_ahead = counter_read(w->prediction.ahead);
     policy->predict_late = counter_read(w->prediction.late);
 }
 
@@ -550,7 +550,8 @@ int main(int argc, char **argv)
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
          "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
-        {"threads", OPTION_UINT, &w.threads, 0, 1024, "N", "compute threads; 0: one a core"},
+        {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
+         "compute threads; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},

@@ -1,10 +1,10 @@
 /* Predictors beside inference; see predict_aside.h.
  *
  * Invariants:
- * 1. A ring's buffer [head, tail) is the consumer's, the others are the producer's. Only the producer stores tail, only the
- *    consumer head, both with release, and the other side loads with acquire.
+ * 1. A ring's places [head, tail) are the consumer's, the others are the producer's (struct indices, below).
  * 2. `showing` is the engine's and `thinking` the thread's. A set changes hands in a record of `shown`, so the thread never uses
- *    a half that was freed, and the engine no in-line half that it gave away. */
+ *    a half that was freed, and the engine no in-line half that it gave away. A set's buffers go with it: what was shown
+ *    in them lies before that record. */
 #include "predict_aside.h"
 
 #include "base/checked.h"
@@ -21,31 +21,58 @@
 
 enum { ANSWERS = 16, NICE = 10 };
 
+/* Of a ring with one producer and one consumer. Only the producer stores tail, only the consumer head, both with release, and
+ * the other side loads with acquire: a place and what lies in it change hands together. */
 struct indices {
     _Alignas(64) _Atomic uint64_t head;
     _Alignas(64) _Atomic uint64_t tail;
 };
 
+/* The producer's next place of n; returns how many are free, 0: not even that one. */
+static uint64_t indices_room(const struct indices *r, uint64_t n, uint64_t *place)
+{
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    *place = tail % n;
+    return n - (tail - atomic_load_explicit(&r->head, memory_order_acquire));
+}
+
+static void indices_push(struct indices *r)
+{
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    atomic_store_explicit(&r->tail, tail + 1, memory_order_release);
+}
+
+/* The consumer's next place of n; false: there is nothing in the ring. */
+static bool indices_first(const struct indices *r, uint64_t n, uint64_t *place)
+{
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    *place = head % n;
+    return head != atomic_load_explicit(&r->tail, memory_order_acquire);
+}
+
+static void indices_pop(struct indices *r)
+{
+    uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    atomic_store_explicit(&r->head, head + 1, memory_order_release);
+}
+
 /* What a layer showed, or another set to use. */
 struct shown {
     struct predict_set *set;  /* NULL: a layer */
-    struct predict_seen seen; /* of what follows */
-    struct predict_token *tokens;
-    float *hidden, *gate;
-    uint32_t *selected;
+    struct predict_seen seen; /* in the buffers of the set in use */
+    float *gate;              /* seen.gate, to be written */
 };
 
 struct predict_aside {
     struct predict_aside_options options;
     struct indices shown_at, answers_at;
-    struct shown *shown;            /* [n_buffers] */
+    struct shown shown[PREDICT_BUFFERS];
     struct predict_answer *answers; /* [ANSWERS] */
     struct doorbell bell;
     _Atomic bool stop;
     pthread_t thread;
     bool has_thread;
     struct predict_set *showing, *thinking;
-    uint32_t most;       /* experts of an answer */
     double *probability; /* [n_experts], the thread's */
 };
 
@@ -60,11 +87,26 @@ struct predict_set *predict_set_new(enum sched_predictor kind, const struct pred
         s->in_line = predictor_new(kind, PREDICT_IN_LINE, shape);
     if (s->traits.reads)
         s->aside = predictor_new(kind, PREDICT_ASIDE, shape);
-    if ((s->traits.in_line && !s->in_line) || (s->traits.reads && !s->aside)) {
+    if ((s->traits.in_line && !s->in_line) || (s->traits.reads && !s->aside) ||
+        !predict_set_allocate(s, shape)) {
         predict_set_free(s);
         return NULL;
     }
     return s;
+}
+
+bool predict_set_allocate(struct predict_set *s, const struct predict_shape *shape)
+{
+    struct predict_buffers *b = &s->buffers;
+    uint32_t reads = s->traits.reads;
+    size_t n = (size_t)PREDICT_BUFFERS * shape->max_tokens;
+    return (!reads || (b->tokens = calloc(n, sizeof *b->tokens))) &&
+           (!(reads & (PREDICT_READS_HIDDEN | PREDICT_READS_EMBEDDING)) ||
+            (b->hidden = calloc(n * shape->d_model, sizeof *b->hidden))) &&
+           (!(reads & PREDICT_READS_GATE) ||
+            (b->gate = calloc(n * shape->n_experts, sizeof *b->gate))) &&
+           (!(reads & PREDICT_READS_SELECTED) ||
+            (b->selected = calloc(n * shape->n_used, sizeof *b->selected)));
 }
 
 void predict_set_free(struct predict_set *s)
@@ -73,6 +115,10 @@ void predict_set_free(struct predict_set *s)
         return;
     predictor_free(s->in_line);
     predictor_free(s->aside);
+    free(s->buffers.tokens);
+    free(s->buffers.hidden);
+    free(s->buffers.gate);
+    free(s->buffers.selected);
     free(s);
 }
 
@@ -81,27 +127,21 @@ void predict_set_free(struct predict_set *s)
 static bool has_work(void *arg)
 {
     struct predict_aside *a = arg;
-    return atomic_load(&a->stop) ||
-           atomic_load_explicit(&a->shown_at.head, memory_order_relaxed) !=
-               atomic_load_explicit(&a->shown_at.tail, memory_order_acquire);
+    uint64_t place;
+    return atomic_load_explicit(&a->stop, memory_order_relaxed) ||
+           indices_first(&a->shown_at, PREDICT_BUFFERS, &place);
 }
 
 /* Where the next answer goes; NULL: no room. */
 static struct predict_answer *answer_begin(struct predict_aside *a)
 {
-    uint64_t tail = atomic_load_explicit(&a->answers_at.tail, memory_order_relaxed);
-    if (tail - atomic_load_explicit(&a->answers_at.head, memory_order_acquire) == ANSWERS)
+    uint64_t place;
+    if (!indices_room(&a->answers_at, ANSWERS, &place))
         return NULL;
-    struct predict_answer *answer = &a->answers[tail % ANSWERS];
+    struct predict_answer *answer = &a->answers[place];
     answer->set = a->thinking->number;
     answer->n_experts = 0;
     return answer;
-}
-
-static void answer_end(struct predict_aside *a)
-{
-    uint64_t tail = atomic_load_explicit(&a->answers_at.tail, memory_order_relaxed);
-    atomic_store_explicit(&a->answers_at.tail, tail + 1, memory_order_release);
 }
 
 static void predict(struct predict_aside *a, const struct predict_seen *seen)
@@ -109,7 +149,6 @@ static void predict(struct predict_aside *a, const struct predict_seen *seen)
     const struct predict_set *s = a->thinking;
     const struct predict_shape *shape = &a->options.shape;
     struct predict_target target;
-    uint32_t most = seen->n_tokens * shape->n_used;
     for (uint32_t i = 0; predict_target(&s->traits, shape, seen->step, seen->layer, i, &target);
          i++) {
         predictor_predict(s->aside, seen, &target, NULL, a->probability);
@@ -120,9 +159,9 @@ static void predict(struct predict_aside *a, const struct predict_seen *seen)
         }
         answer->target = target;
         answer->n_experts = predict_best(a->probability, shape->n_experts,
-                                         most < a->most ? most : a->most, answer->experts);
+                                         predict_most(shape, seen->n_tokens), answer->experts);
         if (answer->n_experts)
-            answer_end(a);
+            indices_push(&a->answers_at);
     }
 }
 
@@ -132,7 +171,7 @@ static void teach(struct predict_aside *a)
     struct predict_answer *answer;
     while ((answer = answer_begin(a)) &&
            predictor_teach(a->thinking->aside, &answer->lesson_layer, answer->lesson))
-        answer_end(a);
+        indices_push(&a->answers_at);
 }
 
 static void to_probabilities(const struct predict_aside *a, struct shown *r)
@@ -165,83 +204,83 @@ static void *aside_main(void *arg)
         log_warn("cannot lower the predictors' priority: %m");
     for (;;) {
         doorbell_wait(&a->bell, has_work, a, 0, -1);
-        if (atomic_load(&a->stop))
+        if (atomic_load_explicit(&a->stop, memory_order_relaxed))
             return NULL;
-        uint64_t head = atomic_load_explicit(&a->shown_at.head, memory_order_relaxed);
-        think(a, &a->shown[head % a->options.n_buffers]);
-        atomic_store_explicit(&a->shown_at.head, head + 1, memory_order_release);
+        uint64_t place;
+        if (indices_first(&a->shown_at, PREDICT_BUFFERS, &place)) {
+            think(a, &a->shown[place]);
+            indices_pop(&a->shown_at);
+        }
     }
 }
 
 /* ---- the engine ---- */
 
-/* The next buffer; NULL: all are busy. *n_full: how many are, with this one. */
-static struct shown *show_begin(struct predict_aside *a, uint64_t *n_full)
-{
-    uint64_t tail = atomic_load_explicit(&a->shown_at.tail, memory_order_relaxed);
-    *n_full = tail + 1 - atomic_load_explicit(&a->shown_at.head, memory_order_acquire);
-    return *n_full > a->options.n_buffers ? NULL : &a->shown[tail % a->options.n_buffers];
-}
-
 static void show_end(struct predict_aside *a, bool ring)
 {
-    uint64_t tail = atomic_load_explicit(&a->shown_at.tail, memory_order_relaxed);
-    atomic_store_explicit(&a->shown_at.tail, tail + 1, memory_order_release);
+    indices_push(&a->shown_at);
     if (ring)
         doorbell_ring(&a->bell);
 }
 
 bool predict_aside_use(struct predict_aside *a, struct predict_set *set)
 {
-    uint64_t n_full;
-    struct shown *r = show_begin(a, &n_full);
-    if (!r)
+    uint64_t place;
+    if (!indices_room(&a->shown_at, PREDICT_BUFFERS, &place))
         return false;
-    r->set = set;
+    a->shown[place].set = set;
     a->showing = set;
     show_end(a, true);
     return true;
 }
 
+/* Into a place of the ring and the buffers that belong to it. */
+static void copy_layer(struct predict_aside *a, uint64_t place, const struct predict_seen *seen)
+{
+    const struct predict_shape *s = &a->options.shape;
+    const struct predict_buffers *b = &a->showing->buffers;
+    struct shown *r = &a->shown[place];
+    size_t n = seen->n_tokens, first = place * s->max_tokens;
+    uint32_t reads = a->showing->traits.reads;
+    bool embedding = seen->layer == PREDICT_EMBEDDING;
+    *r = (struct shown){.seen = {.step = seen->step,
+                                 .layer = seen->layer,
+                                 .n_tokens = seen->n_tokens,
+                                 .tokens = b->tokens + first}};
+    memcpy(b->tokens + first, seen->tokens, n * sizeof *b->tokens);
+    if (embedding || (reads & PREDICT_READS_HIDDEN))
+        r->seen.hidden = memcpy(b->hidden + first * s->d_model, seen->hidden,
+                                n * s->d_model * sizeof *b->hidden);
+    if (!embedding && (reads & PREDICT_READS_GATE))
+        r->seen.gate = r->gate =
+            memcpy(b->gate + first * s->n_experts, seen->gate, n * s->n_experts * sizeof *b->gate);
+    if (!embedding && (reads & PREDICT_READS_SELECTED))
+        r->seen.selected = memcpy(b->selected + first * s->n_used, seen->selected,
+                                  n * s->n_used * sizeof *b->selected);
+}
+
 bool predict_aside_show(struct predict_aside *a, const struct predict_seen *seen)
 {
-    uint64_t n_full;
-    struct shown *r = show_begin(a, &n_full);
-    if (!r) {
+    uint64_t place, n_free = indices_room(&a->shown_at, PREDICT_BUFFERS, &place);
+    if (!n_free) {
         counter_add(a->options.dropped, 1);
         return false;
     }
-    const struct predict_shape *s = &a->options.shape;
-    size_t n = seen->n_tokens;
-    uint32_t reads = a->showing->traits.reads;
-    bool embedding = seen->layer == PREDICT_EMBEDDING;
-    r->set = NULL;
-    r->seen = (struct predict_seen){
-        .step = seen->step, .layer = seen->layer, .n_tokens = seen->n_tokens, .tokens = r->tokens};
-    memcpy(r->tokens, seen->tokens, n * sizeof *r->tokens);
-    if (embedding || (reads & PREDICT_READS_HIDDEN))
-        r->seen.hidden = memcpy(r->hidden, seen->hidden, n * s->d_model * sizeof *r->hidden);
-    if (!embedding && (reads & PREDICT_READS_GATE))
-        r->seen.gate = memcpy(r->gate, seen->gate, n * s->n_experts * sizeof *r->gate);
-    if (!embedding && (reads & PREDICT_READS_SELECTED))
-        r->seen.selected = memcpy(r->selected, seen->selected, n * s->n_used * sizeof *r->selected);
-    show_end(a, a->showing->traits.answers || n_full * 2 >= a->options.n_buffers);
-    counter_add(a->options.published, 1);
+    copy_layer(a, place, seen);
+    show_end(a, a->showing->traits.answers || (n_free - 1) * 2 <= PREDICT_BUFFERS);
+    counter_add(a->options.shown, 1);
     return true;
 }
 
 const struct predict_answer *predict_aside_answer(struct predict_aside *a)
 {
-    uint64_t head = atomic_load_explicit(&a->answers_at.head, memory_order_relaxed);
-    return head == atomic_load_explicit(&a->answers_at.tail, memory_order_acquire)
-               ? NULL
-               : &a->answers[head % ANSWERS];
+    uint64_t place;
+    return indices_first(&a->answers_at, ANSWERS, &place) ? &a->answers[place] : NULL;
 }
 
 void predict_aside_taken(struct predict_aside *a)
 {
-    uint64_t head = atomic_load_explicit(&a->answers_at.head, memory_order_relaxed);
-    atomic_store_explicit(&a->answers_at.head, head + 1, memory_order_release);
+    indices_pop(&a->answers_at);
 }
 
 /* ---- its life ---- */
@@ -249,19 +288,11 @@ void predict_aside_taken(struct predict_aside *a)
 static bool allocate(struct predict_aside *a)
 {
     const struct predict_shape *s = &a->options.shape;
-    size_t n = s->max_tokens;
-    bool done = (a->shown = calloc(a->options.n_buffers, sizeof *a->shown)) &&
-                (a->answers = calloc(ANSWERS, sizeof *a->answers)) &&
+    uint32_t most = predict_most(s, s->max_tokens);
+    bool done = (a->answers = calloc(ANSWERS, sizeof *a->answers)) &&
                 (a->probability = calloc(s->n_experts, sizeof *a->probability));
-    for (uint32_t i = 0; done && i < a->options.n_buffers; i++) {
-        struct shown *r = &a->shown[i];
-        done = (r->tokens = calloc(n, sizeof *r->tokens)) &&
-               (r->hidden = calloc(n * s->d_model, sizeof *r->hidden)) &&
-               (r->gate = calloc(n * s->n_experts, sizeof *r->gate)) &&
-               (r->selected = calloc(n * s->n_used, sizeof *r->selected));
-    }
     for (uint32_t i = 0; done && i < ANSWERS; i++)
-        done = (a->answers[i].experts = calloc(a->most, sizeof *a->answers[i].experts)) &&
+        done = (a->answers[i].experts = calloc(most, sizeof *a->answers[i].experts)) &&
                (a->answers[i].lesson =
                     calloc(a->options.lesson_floats + 1, sizeof *a->answers[i].lesson));
     return done;
@@ -275,8 +306,6 @@ enum error_code predict_aside_new(const struct predict_aside_options *options,
         return error_set(e, ERROR_MEMORY, "no memory for predictors beside inference");
     memset(a, 0, sizeof *a);
     a->options = *options;
-    const struct predict_shape *s = &options->shape;
-    a->most = s->max_tokens * s->n_used < s->n_experts ? s->max_tokens * s->n_used : s->n_experts;
     enum error_code code = ERROR_OK;
     int failed = 0;
     if (!allocate(a))
@@ -293,14 +322,14 @@ enum error_code predict_aside_new(const struct predict_aside_options *options,
     return ERROR_OK;
 }
 
-/* Sets that the thread has not come to. */
+/* The thread is no more: also sets that it has not come to. */
 static void free_sets(struct predict_aside *a)
 {
-    uint64_t tail = atomic_load(&a->shown_at.tail);
-    for (uint64_t i = atomic_load(&a->shown_at.head); i != tail; i++)
-        if (a->shown[i % a->options.n_buffers].set) {
+    for (uint64_t place; indices_first(&a->shown_at, PREDICT_BUFFERS, &place);
+         indices_pop(&a->shown_at))
+        if (a->shown[place].set) {
             predict_set_free(a->thinking);
-            a->thinking = a->shown[i % a->options.n_buffers].set;
+            a->thinking = a->shown[place].set;
         }
     predict_set_free(a->thinking);
 }
@@ -310,22 +339,15 @@ void predict_aside_free(struct predict_aside *a)
     if (!a)
         return;
     if (a->has_thread) {
-        atomic_store(&a->stop, true);
+        atomic_store_explicit(&a->stop, true, memory_order_relaxed); /* the bell is a release */
         doorbell_ring(&a->bell);
         pthread_join(a->thread, NULL);
         free_sets(a);
-    }
-    for (uint32_t i = 0; a->shown && i < a->options.n_buffers; i++) {
-        free(a->shown[i].tokens);
-        free(a->shown[i].hidden);
-        free(a->shown[i].gate);
-        free(a->shown[i].selected);
     }
     for (uint32_t i = 0; a->answers && i < ANSWERS; i++) {
         free(a->answers[i].experts);
         free(a->answers[i].lesson);
     }
-    free(a->shown);
     free(a->answers);
     free(a->probability);
     free(a);

@@ -8,7 +8,11 @@
  * which there is no room, because the engine has not looked for so long, is late and counted. The thread sleeps on a doorbell
  * (ipc/doorbell.h): the engine pays for a wake-up only where it sleeps, and where nothing but lessons comes of what
  * it is shown it is not woken before half of the buffers are full. It runs at a lower priority than
- * inference. */
+ * inference.
+ *
+ * Buffers are the chosen predictor's, for what it reads and nothing else. Of those of docs/policies.md `residual` reads
+ * the gate's input and `frequency` what was selected; `none` and `next-gate` are shown nothing, have no buffers, and the
+ * thread sleeps. */
 #ifndef MOED_WORKER_PREDICT_ASIDE_H
 #define MOED_WORKER_PREDICT_ASIDE_H
 
@@ -16,15 +20,29 @@
 #include "metrics/metrics.h"
 #include "sched/predict.h"
 
-/* A predictor that was chosen: both its halves. */
+/* Layers that may wait for the thread: what it needs to see of a step when it is not woken at each. */
+enum { PREDICT_BUFFERS = 32 };
+
+/* [PREDICT_BUFFERS][max_tokens]; NULL: not read. */
+struct predict_buffers {
+    struct predict_token *tokens;
+    float *hidden;      /* [][][d_model] */
+    float *gate;        /* [][][n_experts] */
+    uint32_t *selected; /* [][][n_used] */
+};
+
+/* A predictor that was chosen: both its halves, and the buffers of the one aside. */
 struct predict_set {
     uint64_t number; /* of the choice, unlike all others'; who chooses gives it */
     enum sched_predictor kind;
     struct predict_traits traits;
     struct predictor *in_line, *aside; /* NULL: it has no such half */
+    struct predict_buffers buffers;
 };
 /* NULL: no memory. */
 struct predict_set *predict_set_new(enum sched_predictor kind, const struct predict_shape *shape);
+/* For what its traits read; predict_set_new does so. False: no memory. */
+bool predict_set_allocate(struct predict_set *s, const struct predict_shape *shape);
 void predict_set_free(struct predict_set *s); /* takes NULL */
 
 struct predict_aside;
@@ -32,9 +50,8 @@ struct predict_aside;
 struct predict_aside_options {
     struct predict_shape shape;
     uint32_t lesson_floats; /* the most */
-    uint32_t n_buffers;
-    bool gate_is_logits; /* what is shown as gate needs a softmax to be probabilities */
-    struct counter *published, *dropped, *late;
+    bool gate_is_logits;    /* what is shown as gate needs a softmax to be probabilities */
+    struct counter *shown, *dropped, *late;
 };
 
 enum error_code predict_aside_new(const struct predict_aside_options *options,

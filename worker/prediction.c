@@ -1,15 +1,13 @@
 /* The predictor that is chosen; see prediction.h.
  *
  * A choice is made by another thread: it leaves a new set in `chosen`, the engine takes it at the next layer, and the aside
- * thread frees the one before (predict_aside.c), so nobody waits and nobody allocates while serving. */
+ * thread frees the one before (predict_aside.c), so nobody waits and nobody allocates while serving. The exchange that
+ * leaves a set is a release, the one that takes it an acquire: whoever has it sees it whole. */
 #include "prediction.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Layers that may wait for the aside thread: what it needs to see of a step when it is not woken at each. */
-enum { BUFFERS = 32 };
 
 /* What was predicted for a layer: the newest. */
 struct layer_prediction {
@@ -53,9 +51,8 @@ static enum error_code make_aside(struct prediction *p, struct error *e)
 {
     const struct prediction_counters *k = &p->options.counters;
     struct predict_aside_options options = {.shape = p->shape,
-                                            .n_buffers = BUFFERS,
                                             .gate_is_logits = p->options.gate_is_logits,
-                                            .published = k->published,
+                                            .shown = k->shown,
                                             .dropped = k->dropped,
                                             .late = k->late};
     for (int kind = 0; kind < PREDICT_KINDS; kind++) {
@@ -72,10 +69,9 @@ enum error_code prediction_new(const struct prediction_options *options, struct 
     struct prediction *p = calloc(1, sizeof *p);
     if (!p)
         return error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
-    const struct predict_shape *s = &options->shape;
     p->options = *options;
-    p->shape = *s;
-    p->most = s->max_tokens * s->n_used < s->n_experts ? s->max_tokens * s->n_used : s->n_experts;
+    p->shape = options->shape;
+    p->most = predict_most(&p->shape, p->shape.max_tokens);
     enum error_code code = ERROR_OK;
     if (!allocate(p))
         code = error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
@@ -95,7 +91,7 @@ void prediction_free(struct prediction *p)
 {
     if (!p)
         return;
-    predict_set_free(atomic_load(&p->chosen));
+    predict_set_free(atomic_load_explicit(&p->chosen, memory_order_acquire));
     predict_aside_free(p->aside); /* and the set in use */
     free(p->layers);
     free(p->experts);
@@ -118,14 +114,15 @@ enum error_code prediction_choose(struct prediction *p, enum sched_predictor pre
 void prediction_choose_set(struct prediction *p, struct predict_set *set)
 {
     set->number = ++p->n_choices;
-    predict_set_free(atomic_exchange(&p->chosen, set)); /* one that was never used */
+    predict_set_free(atomic_exchange_explicit(&p->chosen, set,
+                                              memory_order_acq_rel)); /* one that was never used */
 }
 
 void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *guesses,
                       uint64_t *right)
 {
     *guesses = *right = 0;
-    if (atomic_load(&p->chosen)) /* what was counted is another's */
+    if (atomic_load_explicit(&p->chosen, memory_order_relaxed)) /* what was counted is another's */
         return;
     *guesses = atomic_load_explicit(&p->layers[layer].guesses, memory_order_relaxed);
     *right = atomic_load_explicit(&p->layers[layer].right, memory_order_relaxed);
@@ -133,10 +130,11 @@ void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *gues
 
 static void take_choice(struct prediction *p)
 {
-    struct predict_set *new = atomic_exchange(&p->chosen, NULL);
+    struct predict_set *new = atomic_exchange_explicit(&p->chosen, NULL, memory_order_acquire);
     if (!predict_aside_use(p->aside, new)) { /* the thread is behind: at another layer */
         struct predict_set *none = NULL;
-        if (!atomic_compare_exchange_strong(&p->chosen, &none, new))
+        if (!atomic_compare_exchange_strong_explicit(&p->chosen, &none, new, memory_order_release,
+                                                     memory_order_relaxed))
             predict_set_free(new); /* there is a newer one */
         return;
     }
@@ -175,7 +173,7 @@ static void take_answers(struct prediction *p, const struct predict_seen *seen)
         if (a->n_experts == 0) {
             predictor_learn(p->set->in_line, a->lesson_layer, a->lesson);
         } else if (is_ahead(&a->target, seen)) {
-            counter_add(p->options.counters.used, 1);
+            counter_add(p->options.counters.ahead, 1);
             keep(p, &a->target, a->experts, a->n_experts);
         } else {
             counter_add(p->options.counters.late, 1);
@@ -209,7 +207,7 @@ static void check(struct prediction *p, const struct predict_seen *seen)
 
 void prediction_begin(struct prediction *p, const struct predict_seen *seen)
 {
-    if (atomic_load_explicit(&p->chosen, memory_order_acquire))
+    if (atomic_load_explicit(&p->chosen, memory_order_relaxed))
         take_choice(p);
     if (!p->set || p->set->kind == PREDICT_NONE)
         return;
@@ -244,9 +242,8 @@ void prediction_guess(struct prediction *p, const struct predict_seen *seen,
                       const struct predict_target *target, const uint32_t *guessed)
 {
     struct layer_prediction *l = &p->layers[target->layer];
-    uint32_t most = seen->n_tokens * p->shape.n_used;
     predictor_predict(p->set->in_line, seen, target, guessed, p->probability);
     keep(p, target, l->experts,
-         predict_best(p->probability, p->shape.n_experts, most < p->most ? most : p->most,
+         predict_best(p->probability, p->shape.n_experts, predict_most(&p->shape, seen->n_tokens),
                       l->experts));
 }

@@ -12,8 +12,8 @@ struct prediction;
 struct prediction_counters {
     /* experts predicted and checked; of those, activated */
     struct counter *guesses[PREDICT_KINDS], *right[PREDICT_KINDS];
-    /* beside inference: layers shown, not shown (busy); answers in time and too late */
-    struct counter *published, *dropped, *used, *late;
+    /* beside inference: layers shown, not shown (busy); answers for a layer still ahead and too late */
+    struct counter *shown, *dropped, *ahead, *late;
 };
 
 /* A prediction was made, for a layer still to come. */

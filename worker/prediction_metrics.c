@@ -17,15 +17,15 @@ struct prediction_counters prediction_metrics_counters(struct metrics *m)
         k.right[i] = metrics_counter_after(m, k.guesses[i], "moed_worker_predictions_right_total",
                                            labels, "Of those, activated.");
     }
-    k.published = metrics_counter_after(m, NULL, "moed_worker_predict_shown_total", NULL,
-                                        "Layers shown to the predictor beside inference.");
-    k.dropped = metrics_counter_after(m, k.published, "moed_worker_predict_dropped_total", NULL,
+    k.shown = metrics_counter_after(m, NULL, "moed_worker_predict_shown_total", NULL,
+                                    "Layers shown to the predictor beside inference.");
+    k.dropped = metrics_counter_after(m, k.shown, "moed_worker_predict_dropped_total", NULL,
                                       "Layers that were not: all buffers were busy.");
     const char *answers = "Answers of the predictor beside inference.";
-    k.used = metrics_counter_after(m, k.published, "moed_worker_predict_answers_total",
-                                   "when=\"ahead\"", answers);
-    k.late = metrics_counter_after(m, k.published, "moed_worker_predict_answers_total",
-                                   "when=\"late\"", answers);
+    k.ahead = metrics_counter_after(m, k.shown, "moed_worker_predict_answers_total",
+                                    "when=\"ahead\"", answers);
+    k.late = metrics_counter_after(m, k.shown, "moed_worker_predict_answers_total", "when=\"late\"",
+                                   answers);
     return k;
 }
 

@@ -14,8 +14,8 @@
 /* Where the rows go. A file is written beside its place and renamed once it is whole. */
 struct sink {
     const char *path; /* NULL: standard output */
-    char *
-        unfinished; /* PATH.tmp, owned; NULL: PATH is a device or a pipe, which a rename would replace */
+    /* PATH.tmp, owned; NULL: PATH is a device or a pipe, which a rename would replace */
+    char *unfinished;
     int fd;
     int failure; /* errno of a write */
 };

@@ -43,10 +43,10 @@ static void print_predictor(const char *name, const Moed__V1__PolicyReply *worke
                share(sum(worker->predictions_right, worker->n_predictions_right), guesses),
                guesses);
     printf("\n");
-    if (worker->predict_published || worker->predict_dropped)
+    if (worker->predict_shown || worker->predict_dropped)
         printf("          beside inference: %" PRIu64 " layers shown, %" PRIu64
-               " not (busy); %" PRIu64 " answers used, %" PRIu64 " late\n",
-               worker->predict_published, worker->predict_dropped, worker->predict_used,
+               " not (busy); %" PRIu64 " answers ahead, %" PRIu64 " late\n",
+               worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
                worker->predict_late);
 }
 
@@ -130,9 +130,9 @@ static void print_predictor_json(const Moed__V1__PolicyReply *memd,
         return;
     print_numbers("predictions", worker->predictions, worker->n_predictions);
     print_numbers("predictions_right", worker->predictions_right, worker->n_predictions_right);
-    printf(", \"predict_published\": %" PRIu64 ", \"predict_dropped\": %" PRIu64
-           ", \"predict_used\": %" PRIu64 ", \"predict_late\": %" PRIu64,
-           worker->predict_published, worker->predict_dropped, worker->predict_used,
+    printf(", \"predict_shown\": %" PRIu64 ", \"predict_dropped\": %" PRIu64
+           ", \"predict_ahead\": %" PRIu64 ", \"predict_late\": %" PRIu64,
+           worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
            worker->predict_late);
 }
 
@@ -183,6 +183,12 @@ static void print_policies(void)
                sched_assigner_name(p->assigner), sched_cache_name(p->cache),
                sched_budget_name(p->budget), sched_predictor_name(p->predictor));
     const char *name;
+    printf("\nassigners\n");
+    for (int i = 0; (name = sched_assigner_name((enum sched_assigner)i)); i++)
+        printf("  %-10s %s\n", name, sched_assigner_what((enum sched_assigner)i));
+    printf("\ncaches\n");
+    for (int i = 0; (name = sched_cache_name((enum sched_cache_kind)i)); i++)
+        printf("  %-10s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
     printf("\npredictors\n");
     for (int i = 0; (name = sched_predictor_name((enum sched_predictor)i)); i++)
         printf("  %-10s %s\n", name, sched_predictor_what((enum sched_predictor)i));
@@ -197,10 +203,10 @@ int policy_main(int argc, char **argv)
     bool json = false;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
-        {"assign", OPTION_STRING, &assign, 0, 0, "A", "another assigner than the policy's"},
-        {"cache", OPTION_STRING, &cache, 0, 0, "C", "another cache than the policy's"},
-        {"predictor", OPTION_STRING, &predictor, 0, 0, "P", "another predictor than the policy's"},
-        {"budget", OPTION_STRING, &budget, 0, 0, "B", "how layers share the device"},
+        {"assign", OPTION_STRING, &assign, 0, 0, "A", sched_assigner_help()},
+        {"cache", OPTION_STRING, &cache, 0, 0, "C", sched_cache_help()},
+        {"predictor", OPTION_STRING, &predictor, 0, 0, "P", sched_predictor_help()},
+        {"budget", OPTION_STRING, &budget, 0, 0, "B", sched_budget_help()},
         {"json", OPTION_BOOL, &json, 0, 0, NULL, "print one JSON object"},
         {0},
     };

@@ -4,6 +4,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/launch.h"
 #include "client/cli/model_file.h"
+#include "sched/policy.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,17 +43,15 @@ int up_main(int argc, char **argv)
          "where the model runs: host, or emu:vram=SIZE,link=RATE"},
         {"ram", OPTION_STRING, &l.ram, 0, 0, "SIZE",
          "host memory for weights, bytes or 50%; the rest is read from the file as it is needed"},
-        {"policy", OPTION_STRING, &l.policy, 0, 0, "P",
-         "which expert is cached and computed where: moed, dali, lru, ..."},
-        {"assign", OPTION_STRING, &l.assign, 0, 0, "A", "another assigner than the policy's"},
-        {"cache", OPTION_STRING, &l.cache, 0, 0, "C", "another cache than the policy's"},
-        {"predictor", OPTION_STRING, &l.predictor, 0, 0, "P",
-         "another predictor than the policy's: none, next-gate, residual, frequency"},
-        {"budget", OPTION_STRING, &l.budget, 0, 0, "B",
-         "how layers share the device: global, uniform"},
+        {"policy", OPTION_STRING, &l.policy, 0, 0, "P", sched_policy_help()},
+        {"assign", OPTION_STRING, &l.assign, 0, 0, "A", sched_assigner_help()},
+        {"cache", OPTION_STRING, &l.cache, 0, 0, "C", sched_cache_help()},
+        {"predictor", OPTION_STRING, &l.predictor, 0, 0, "P", sched_predictor_help()},
+        {"budget", OPTION_STRING, &l.budget, 0, 0, "B", sched_budget_help()},
         {"segment-bytes", OPTION_UINT, &l.segment_bytes, 0, 1u << 30, "N",
          "cut experts into segments of at most so many bytes; 0: 2 MiB"},
-        {"threads", OPTION_UINT, &l.threads, 0, 1024, "N", "threads a process; 0: all cores"},
+        {"threads", OPTION_UINT, &l.threads, 0, 1024, "N",
+         "threads of each process; 0: one a core, with an emulated device half of the cores each"},
         {"ctx", OPTION_UINT, &l.ctx, 0, 1u << 24, "N", "context in tokens; 0: the worker's choice"},
         {"parallel", OPTION_UINT, &l.parallel, 0, 256, "N",
          "requests at once; 0: the worker's choice"},

@@ -1,5 +1,5 @@
 /* Assigners: what becomes of each activated expert of a layer, from what is resident and what things cost. Pure: no
- * clock, no I/O, no allocation. Policies are in shared/policies.md's sense; sections are named there.
+ * clock, no I/O, no allocation. What a policy is, and where each comes from, says docs/policies.md.
  *
  * An expert is n_segments segments. The first `resident` lie on the device; after them `in_flight` are on their way. A plan
  * splits the expert in three: [0, device) is computed on the device from what is there, [device, device + load) on the

@@ -2,6 +2,7 @@
  * cache_*.c. */
 #include "sched/cache_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static const struct cache_policy *const policies[] = {
@@ -23,6 +24,11 @@ bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
     default:
         return budget == BUDGET_UNIFORM;
     }
+}
+
+enum sched_budget sched_cache_budget(enum sched_cache_kind kind)
+{
+    return sched_cache_takes(kind, BUDGET_GLOBAL) ? BUDGET_GLOBAL : BUDGET_UNIFORM;
 }
 
 static bool make_common(struct sched_cache *c, const struct sched_cache_shape *shape)
@@ -49,12 +55,14 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
                                     const struct sched_cache_shape *shape,
                                     const struct sched_cache_options *options)
 {
+    enum sched_budget budget = options ? options->budget : sched_cache_budget(kind);
+    assert(sched_cache_takes(kind, budget));
     struct sched_cache *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
     if (make_common(c, shape)) {
-        bool uniform = options && options->budget == BUDGET_UNIFORM;
-        c->policy = kind == CACHE_LRU && uniform ? &cache_policy_lru_layer : policies[kind];
+        c->policy = kind == CACHE_LRU && budget == BUDGET_UNIFORM ? &cache_policy_lru_layer
+                                                                  : policies[kind];
         if (!c->policy->init || c->policy->init(c, options))
             return c;
     }

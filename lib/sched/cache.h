@@ -31,28 +31,29 @@ struct sched_cache_shape {
     uint32_t first_layer;         /* the first that has experts */
     uint32_t n_used;              /* experts a token activates */
     uint64_t capacity;            /* segments that the device holds */
-    const uint8_t *
-        layer_segments; /* [n_layers], where layers differ in the segments of an expert; NULL: n_segments
-                                      everywhere. Borrowed in _new */
+    /* [n_layers], where layers differ in the segments of an expert; NULL: n_segments everywhere. Borrowed in _new */
+    const uint8_t *layer_segments;
 };
 
 struct sched_cache_options {
     enum sched_budget budget; /* one that the kind takes */
-    uint32_t dali_w_size,
-        dali_u_size; /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8)
-                                          for more */
+    /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8) for more */
+    uint32_t dali_w_size;
+    uint32_t dali_u_size;
     bool dali_guard;        /* swap only if what comes in scores more */
     double value_half_life; /* steps; 0: 64 */
-    const uint32_t
-        *profile; /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
+    /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
+    const uint32_t *profile;
 };
 
 struct sched_cache;
 
 /* Most caches share the device in one way alone; lru in either. */
 bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget);
+/* The one that it takes where none was chosen. */
+enum sched_budget sched_cache_budget(enum sched_cache_kind kind);
 
-/* NULL: no memory. */
+/* options NULL: its own budget, and everything else 0. NULL: no memory. */
 struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
                                     const struct sched_cache_shape *shape,
                                     const struct sched_cache_options *options);

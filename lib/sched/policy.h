@@ -15,28 +15,35 @@ struct sched_policy {
     enum sched_predictor predictor; /* what it predicts is copied ahead */
 };
 
-/* ondemand, static, lru, lfu, threshold, qstar, layerwise, dali, moed. NULL for another name. */
-const struct sched_policy *sched_policy_find(const char *name);
-const struct sched_policy *sched_policy_at(uint32_t i); /* NULL after the last */
-const char *sched_policy_names(void);                   /* separated by ", " */
+const struct sched_policy *sched_policy_find(const char *name); /* NULL: there is none */
+const struct sched_policy *sched_policy_at(uint32_t i);         /* NULL after the last */
+const char *sched_policy_names(void);
+const char *sched_policy_help(void);
 
-/* The parts, each by name; false for another name. A name is NULL for one past the last; `what` is a line for people, names
- * are separated by ", ".
- * Assigners: "load-all", "threshold", "qstar", "greedy", "layerwise", "balance". */
+/* The parts, each by name; false for another name. A name is NULL for one past the last. what: a line for people. names:
+ * all of them, separated by ", ". help: a line of --help for the option that chooses one, with all names. */
 bool sched_assigner_find(const char *name, enum sched_assigner *out);
 const char *sched_assigner_name(enum sched_assigner a);
-/* "none", "static", "lru", "lfu", "workload", "layerwise", "value". */
+const char *sched_assigner_what(enum sched_assigner a);
+const char *sched_assigner_names(void);
+const char *sched_assigner_help(void);
+
 bool sched_cache_find(const char *name, enum sched_cache_kind *out);
 const char *sched_cache_name(enum sched_cache_kind k);
-/* "none", "next-gate", "residual", "frequency". */
+const char *sched_cache_what(enum sched_cache_kind k);
+const char *sched_cache_names(void);
+const char *sched_cache_help(void);
+
 bool sched_predictor_find(const char *name, enum sched_predictor *out);
 const char *sched_predictor_name(enum sched_predictor p);
 const char *sched_predictor_what(enum sched_predictor p);
 const char *sched_predictor_names(void);
-/* "global", "uniform". */
+const char *sched_predictor_help(void);
+
 bool sched_budget_find(const char *name, enum sched_budget *out);
 const char *sched_budget_name(enum sched_budget b);
 const char *sched_budget_what(enum sched_budget b);
 const char *sched_budget_names(void);
+const char *sched_budget_help(void);
 
 #endif

@@ -111,6 +111,13 @@ struct predicted {
     uint32_t expert;
     float probability;
 };
+/* The most experts that so many tokens activate. */
+static inline uint32_t predict_most(const struct predict_shape *shape, uint32_t n_tokens)
+{
+    uint64_t most = (uint64_t)n_tokens * shape->n_used;
+    return most < shape->n_experts ? (uint32_t)most : shape->n_experts;
+}
+
 /* The experts whose probability is not 0, the most probable first, of equal ones the lower number, at most `most`. Returns how
  * many. */
 uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,

@@ -73,6 +73,8 @@ for model in "$@"; do
         "$MOED" policy | sed -n 's/^computed */  /p'
         refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload" --budget uniform
         refused "cache lfu does not take budget global; those that do are none, lru, layerwise, value" lfu --budget global
+        refused "there are load-all, threshold, qstar, greedy, layerwise, balance" --assign chance
+        refused "there are none, static, lru, lfu, workload, layerwise, value" --cache fifo
         refused "there are none, next-gate, residual, frequency" --predictor oracle
         refused "there are global, uniform" --budget fair
         [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"

@@ -113,6 +113,7 @@ static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind k
     struct cache_options options = {
         .device = {DEVICE_EMU, vram, 0, 50e9, latency_s, 1},
         .cache = kind,
+        .budget = sched_cache_budget(kind),
         .worker_broken = bench_worker_broken,
         .worker_broken_arg = b,
     };

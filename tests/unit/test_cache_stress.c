@@ -106,10 +106,13 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
     for (int i = 0; clock_ns() < end; i++) {
         bench_nap(10000000);
         bench_check(&s.bench);
-        if (i % 10 == 9) /* another policy while serving */
-            assert_int_equal(cache_set_policy(s.bench.cache, i % 20 == 9 ? other : kind,
-                                              i % 40 < 20 ? BUDGET_GLOBAL : BUDGET_UNIFORM, NULL),
-                             0);
+        if (i % 10 == 9) { /* another policy while serving */
+            enum sched_cache_kind next = i % 20 == 9 ? other : kind;
+            enum sched_budget budget = i % 40 < 20 ? BUDGET_GLOBAL : BUDGET_UNIFORM;
+            if (!sched_cache_takes(next, budget))
+                budget = sched_cache_budget(next);
+            assert_int_equal(cache_set_policy(s.bench.cache, next, budget, NULL), 0);
+        }
     }
     s.stop = true;
     for (uint32_t i = 0; i < WORKERS; i++)

@@ -720,12 +720,20 @@ static void test_names(void **state)
         enum sched_assigner found = ASSIGN_LOAD_ALL;
         assert_true(sched_assigner_find(sched_assigner_name((enum sched_assigner)kind), &found));
         assert_int_equal(found, kind);
+        assert_true(strlen(sched_assigner_what(found)) > 10);
     }
+    assert_string_equal(sched_assigner_names(),
+                        "load-all, threshold, qstar, greedy, layerwise, balance");
+    assert_non_null(strstr(sched_assigner_help(), sched_assigner_names()));
     for (int kind = 0; kind <= CACHE_VALUE; kind++) {
         enum sched_cache_kind found = CACHE_NONE;
         assert_true(sched_cache_find(sched_cache_name((enum sched_cache_kind)kind), &found));
         assert_int_equal(found, kind);
+        assert_true(strlen(sched_cache_what(found)) > 10);
+        assert_true(sched_cache_takes(found, sched_cache_budget(found)));
     }
+    assert_string_equal(sched_cache_names(), "none, static, lru, lfu, workload, layerwise, value");
+    assert_non_null(strstr(sched_cache_help(), sched_cache_names()));
     enum sched_assigner a = ASSIGN_QSTAR;
     assert_false(sched_assigner_find("load", &a));
     assert_int_equal(a, ASSIGN_QSTAR);

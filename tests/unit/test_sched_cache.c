@@ -28,6 +28,11 @@ static enum sched_cache_kind kind_of(int variant)
     return variant == LRU_UNIFORM ? CACHE_LRU : (enum sched_cache_kind)variant;
 }
 
+static enum sched_budget budget_of(int variant)
+{
+    return variant == LRU_UNIFORM ? BUDGET_UNIFORM : sched_cache_budget(kind_of(variant));
+}
+
 static uint64_t random_state;
 
 /* splitmix64 */
@@ -63,7 +68,7 @@ static struct owner new_owner(enum sched_cache_kind kind, struct sched_cache_sha
                               const struct sched_cache_options *options)
 {
     struct owner o = {.kind = kind, .shape = shape};
-    o.budget = options ? options->budget : BUDGET_GLOBAL;
+    o.budget = options ? options->budget : sched_cache_budget(kind);
     o.cache = sched_cache_new(kind, &shape, options);
     assert_non_null(o.cache);
     return o;
@@ -286,7 +291,7 @@ static void test_static(void **state)
 {
     static const uint32_t profile[2 * 4] = {5, 9, 0, 7, 1, 1, 1, 8};
     static const uint32_t expected[2 * 4] = {1, 2, 0, 2, 2, 1, 0, 2};
-    struct sched_cache_options options = {.profile = profile};
+    struct sched_cache_options options = {.budget = BUDGET_UNIFORM, .profile = profile};
     struct owner o = new_owner(CACHE_STATIC, shape(2, 4, 2, 10), &options);
     fill(&o);
     for (uint32_t i = 0; i < 8; i++)
@@ -319,7 +324,8 @@ static void test_static(void **state)
  * then zero the scores. Starts random." One layer, 6 experts, 3 cached; w_size 2, u_size 2. */
 static void check_dali(bool guard)
 {
-    struct sched_cache_options options = {.dali_w_size = 2, .dali_u_size = 2, .dali_guard = guard};
+    struct sched_cache_options options = {
+        .budget = BUDGET_UNIFORM, .dali_w_size = 2, .dali_u_size = 2, .dali_guard = guard};
     struct owner o = new_owner(CACHE_DALI, shape(1, 6, 1, 3), &options);
     assert_false(sched_cache_keeps_loads(o.cache));
     fill(&o);
@@ -622,8 +628,7 @@ static uint64_t random_run(int variant, uint64_t seed, unsigned steps)
         shape(1 + below(MOST_LAYERS), 1 + below(MOST_EXPERTS), 1 + below(4), 0);
     s.first_layer = below(s.n_layers);
     s.capacity = 1 + below(s.n_layers * s.n_experts * s.n_segments);
-    struct sched_cache_options options = {.budget = variant == LRU_UNIFORM ? BUDGET_UNIFORM
-                                                                           : BUDGET_GLOBAL,
+    struct sched_cache_options options = {.budget = budget_of(variant),
                                           .value_half_life = half_lives[seed % 3],
                                           .dali_u_size = below(4)};
     struct owner o = new_owner(kind_of(variant), s, &options);
@@ -656,7 +661,8 @@ static void test_deterministic(void **state)
 static void test_dali_model(void **state)
 {
     enum { N = 20, CACHED = 7, W = 3, U = 4 };
-    struct sched_cache_options options = {.dali_w_size = W, .dali_u_size = U};
+    struct sched_cache_options options = {
+        .budget = BUDGET_UNIFORM, .dali_w_size = W, .dali_u_size = U};
     struct owner o = new_owner(CACHE_DALI, shape(1, N, 2, 2 * CACHED), &options);
     random_state = 5;
     fill(&o);
