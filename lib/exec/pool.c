@@ -1,10 +1,9 @@
 /* A pool of compute threads; see pool.h.
  *
- * One job at a time. The owner fills the job, opens `gate` (release), and bumps `job`, on which the helpers wait. A
- * helper enters by counting itself in at the open gate (acquire), takes chunks from `next` until there are none, and
- * counts itself out (release). The owner takes chunks too, then closes the gate (acquire) and waits until those inside
- * have left: their results are visible, none looks at the job, and it may fill the next one. A helper that comes too late,
- * because its core was somebody else's, finds the gate closed, and nobody has waited for it.
+ * One job at a time. The owner fills the job, then publishes it by bumping `job` (release, paired with the
+ * workers' acquire). Everyone takes chunks from `next`. A worker that finds no chunk left adds itself to
+ * `finished` (release, paired with the owner's acquire): when all have, their results are visible and none
+ * still looks at the job, so the owner may fill the next one.
  */
 #include "exec/pool.h"
 
@@ -21,10 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define GATE_CLOSED 0x80000000u
-
 struct pool {
-    /* written by the owner before the gate opens */
+    /* written by the owner before `job` is bumped */
     pool_work *work;
     void *arg;
     uint32_t n_chunks;
@@ -33,10 +30,10 @@ struct pool {
     char name[12];
     struct pool_thread *threads; /* [n_threads - 1] */
 
-    _Alignas(64) _Atomic uint32_t job;  /* futex word: number of the current job */
-    _Atomic uint32_t sleepers;          /* helpers that may sleep on it */
-    _Alignas(64) _Atomic uint32_t next; /* next chunk to take */
-    _Alignas(64) _Atomic uint32_t gate; /* futex word: GATE_CLOSED | helpers inside */
+    _Alignas(64) _Atomic uint32_t job;      /* futex word: number of the current job */
+    _Atomic uint32_t sleepers;              /* workers that may sleep on it */
+    _Alignas(64) _Atomic uint32_t next;     /* next chunk to take */
+    _Alignas(64) _Atomic uint32_t finished; /* futex word: workers done with the job */
 };
 
 struct pool_thread {
@@ -96,22 +93,6 @@ static void wait_change(struct pool *p, _Atomic uint32_t *word, uint32_t seen,
         atomic_fetch_sub(sleepers, 1);
 }
 
-static bool enter(struct pool *p)
-{
-    uint32_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
-    while (!(gate & GATE_CLOSED))
-        if (atomic_compare_exchange_weak_explicit(&p->gate, &gate, gate + 1, memory_order_acquire,
-                                                  memory_order_relaxed))
-            return true;
-    return false;
-}
-
-static void leave(struct pool *p)
-{
-    if (atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release) == (GATE_CLOSED | 1))
-        futex_wake_all(&p->gate);
-}
-
 static void *thread_main(void *arg)
 {
     struct pool_thread *t = arg;
@@ -128,19 +109,19 @@ static void *thread_main(void *arg)
     for (uint32_t seen = 0;;) {
         wait_change(p, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
-        if (!enter(p))
-            continue;
-        if (p->stopping) /* the gate stays open */
+        if (p->stopping)
             return NULL;
         run_chunks(p, t->index);
-        leave(p);
+        uint32_t done = atomic_fetch_add_explicit(&p->finished, 1, memory_order_acq_rel) + 1;
+        if (done == p->n_threads - 1)
+            futex_wake_all(&p->finished);
     }
 }
 
 static void publish(struct pool *p)
 {
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->gate, 0, memory_order_release);
+    atomic_store_explicit(&p->finished, 0, memory_order_relaxed);
     atomic_fetch_add(&p->job, 1);
     if (atomic_load(&p->sleepers))
         futex_wake_all(&p->job);
@@ -158,10 +139,9 @@ void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
     p->n_chunks = n_chunks;
     publish(p);
     run_chunks(p, 0);
-    uint32_t gate =
-        atomic_fetch_or_explicit(&p->gate, GATE_CLOSED, memory_order_acquire) | GATE_CLOSED;
-    for (; gate != GATE_CLOSED; gate = atomic_load_explicit(&p->gate, memory_order_acquire))
-        wait_change(p, &p->gate, gate, NULL);
+    uint32_t want = p->n_threads - 1, done;
+    while ((done = atomic_load_explicit(&p->finished, memory_order_acquire)) != want)
+        wait_change(p, &p->finished, done, NULL);
 }
 
 /* The cgroup's CPU quota in whole cores, 0 where there is none (version 2's cpu.max). */
@@ -221,7 +201,6 @@ enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigne
         return error_set(e, ERROR_MEMORY, "no memory for a pool of %u threads", n_threads);
     }
     memset(p, 0, sizeof *p);
-    atomic_init(&p->gate, GATE_CLOSED);
     p->n_threads = n_threads;
     p->spin_us = spin_us;
     p->threads = threads;
