@@ -58,7 +58,7 @@ figures() {
             device = d["resident"] * (c["device_s"] + w * c["device_token_s"]) / passes
             cpu = d["cpu"] * (c["cpu_s"] + w * c["cpu_token_s"]) / passes
             link = d["loaded"] * c["link_s"] / passes
-            # a request's first token comes from its prompt's pass, which is not in the time
+            # the first token of a request comes from the pass over its prompt, which is not in the time
             printf "%.3f %.4f %.4f", (d["generated_tokens_total"] - batch) / d["decode_seconds_total"], step * 1e3, (other + device + (cpu > link ? cpu : link)) * 1e3
             if (s) printf " %.0f %.0f %.0f", 100 * d["resident"] / s, 100 * d["loaded"] / s, 100 * d["cpu"] / s
             printf "\n"

@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "ipc/doorbell.h"
-#include "model/pool_plan.h"
+#include "model/tier_plan.h"
 
 struct disk_reader;
 
-enum { DISK_LANES = 8 };
+enum { DISK_LANES = TIER_READERS };
 
 struct disk_result {
     uint32_t layer, expert;

@@ -484,7 +484,7 @@ static enum error_code start(struct memd *m, struct error *e)
         return code;
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
-    code = memory_need_check(&m->plan, m->tier_plan.bytes, e);
+    code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
     if (code)
         return code;
     register_metrics(m);

@@ -34,6 +34,13 @@ static void write_word(struct tier *t, uint32_t layer, uint32_t expert, uint32_t
     atomic_store(host_tier_word(&t->table, layer, expert), host_expert_pack(word));
 }
 
+static void ring_arrivals(struct tier *t)
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        if (t->workers[i].present)
+            doorbell_ring(&t->workers[i].channel.header->arrivals);
+}
+
 bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
 {
     struct tier_expert *x = tier_expert_at(t, layer, expert);
@@ -42,6 +49,7 @@ bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
         cache_slots_restore(&t->slots, x->slot);
         write_word(t, layer, expert, x->slot + 1);
         sched_cache_resident(t->policy, layer, expert, 1);
+        ring_arrivals(t);
     }
     return where == SLOT_RETIRED || where == SLOT_RESIDENT;
 }
@@ -269,8 +277,10 @@ static bool prefetch_job(struct tier *t, struct tier_job *job)
                     : !room_for_prefetch(t, best.layer, best.expert, best.probability, &slot))
         return false;
     forget_candidate(t, &best);
-    tier_expert_at(t, best.layer, best.expert)->prefetched = true;
-    tier_count(t->counters.prefetched_bytes, tier_slabs(t, best.layer)->slab_bytes);
+    if (!best.urgent) { /* nobody waits for it */
+        tier_expert_at(t, best.layer, best.expert)->prefetched = true;
+        tier_count(t->counters.prefetched_bytes, tier_slabs(t, best.layer)->slab_bytes);
+    }
     return begin(t, best.layer, best.expert, slot, job);
 }
 
@@ -289,13 +299,6 @@ bool tier_next_job(struct tier *t, struct tier_job *job, uint64_t *timeout_ns)
 }
 
 /* -- afterwards -- */
-
-static void ring_arrivals(struct tier *t)
-{
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        if (t->workers[i].present)
-            doorbell_ring(&t->workers[i].channel.header->arrivals);
-}
 
 /* The slot has never been in the table; it goes the way of all the others. */
 static void give_back_slot(struct tier *t, struct tier_expert *x)
@@ -316,6 +319,8 @@ void tier_finish_job(struct tier *t, const struct disk_result *result)
     cache_slots_filled(&t->slots, x->slot);
     if (result->code) {
         tier_count(t->counters.failed_reads, 1);
+        if (x->prefetched)
+            tier_count(t->counters.prefetched_wasted_bytes, tier_slabs(t, layer)->slab_bytes);
         give_back_slot(t, x);
         write_word(t, layer, expert, 0);
     } else {

@@ -258,6 +258,7 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     experts_gather(x, selected);
     x->channel = expert_link_channel(x->link);
     x->predicted_s = 0;
+    x->disk_wait_ns = 0;
     x->all_there = false;
     experts_tell(x, selected);
     experts_first_round(x);
@@ -386,7 +387,7 @@ enum error_code experts_finish(struct experts *x, struct error *e)
     if (!x->cache)
         return ERROR_OK;
     publish_corrections(x);
-    double took_s = (double)(clock_ns() - x->begun_ns) * 1e-9;
+    double took_s = (double)(clock_ns() - x->begun_ns - x->disk_wait_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));
     counter_add(x->counters.predicted_ns, (uint64_t)(x->predicted_s * 1e9));

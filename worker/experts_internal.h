@@ -62,6 +62,7 @@ struct experts {
     uint64_t begun_ns, round_begun_ns;
     uint64_t copies;             /* to the device, when the round began: device_cache_copies */
     bool all_there;              /* all that is activated is on the device, as everything may be */
+    uint64_t disk_wait_ns;       /* of this layer */
     double predicted_s;          /* of this layer's rounds */
     double copying_s;            /* for so long a copy was under way already */
     struct activated *activated; /* [n_experts] */

@@ -126,9 +126,11 @@ void experts_end_round(struct experts *x)
 /* Of the experts that are left one whose reading has failed since it was asked for; NULL: none. */
 static const struct activated *failed_one(const struct experts *x)
 {
+    uint32_t slot;
     for (uint32_t i = x->n_done; i < x->n_activated; i++) {
         const struct activated *a = &x->activated[i];
-        if (host_experts_failures(x->host, x->layer, a->expert) != a->failures)
+        if (host_experts_failures(x->host, x->layer, a->expert) != a->failures &&
+            !host_experts_find(x->host, x->layer, a->expert, &slot)) /* somebody else had it read */
             return a;
     }
     return NULL;
@@ -165,7 +167,7 @@ static enum error_code give_up(struct experts *x, const struct activated *failed
                          x->layer, failed->expert);
     return error_set(e, ERROR_TIMEOUT,
                      "the model file was not read for %d s (layer %" PRIu32
-                     "): the disk does not answer, or memd is stuck",
+                     "): the disk does not answer, or memd or another worker is stopped",
                      STALL_MS / 1000, x->layer);
 }
 
@@ -197,7 +199,9 @@ enum error_code experts_next_round(struct experts *x, struct error *e)
 {
     uint64_t started = clock_ns();
     enum error_code code = wait_for_round(x, e);
+    uint64_t waited_ns = clock_ns() - started;
+    x->disk_wait_ns += waited_ns;
     counter_add(x->one_request ? x->counters.disk_wait_prefill_ns : x->counters.disk_wait_decode_ns,
-                clock_ns() - started);
+                waited_ns);
     return code;
 }

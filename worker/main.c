@@ -44,7 +44,7 @@ struct worker {
     struct prediction_counters prediction; /* where the device has memory of its own */
     struct experts *experts;
     struct strbuf calibration; /* in words, where the device has memory of its own */
-    struct recent *recent;     /* likewise */
+    struct recent *recent;     /* there, or where there is a host tier */
     struct forward *forward;
     struct engine *engine;
     struct sessions *sessions;
@@ -525,6 +525,7 @@ static double read_frontends(void *arg)
 static void stop(struct worker *w)
 {
     daemon_stop(&w->daemon);
+    watch_free(w->watch); /* it looks at the experts */
     experts_stop(w->experts);
     engine_stop(w->engine);
     sessions_free(w->sessions);
@@ -539,7 +540,6 @@ static void stop(struct worker *w)
     weights_free(&w->weights);
     free(w->chat_template);
     tokenizer_free(w->tokenizer);
-    watch_free(w->watch);
     memory_client_detach(&w->memory);
 }
 

@@ -245,6 +245,7 @@ static void run_prefill(struct engine *g, struct request *r)
     const float *hidden = forward_run(g->config.forward, g->batch, n, true, &e);
     if (!hidden) {
         fail_request(g, r, is_last_piece(r), &e);
+        counter_add(g->counters.prefill_ns, clock_ns() - started);
         return;
     }
     r->n_past += n;
@@ -288,8 +289,10 @@ static void run_decode(struct engine *g, uint32_t n)
     const float *hidden = forward_run(g->config.forward, g->batch, n, false, &e);
     for (uint32_t i = 0; i < n && !hidden; i++)
         fail_request(g, g->batch_requests[i], true, &e);
-    if (!hidden)
+    if (!hidden) {
+        counter_add(g->counters.decode_ns, clock_ns() - started);
         return;
+    }
     forward_logits(g->config.forward, hidden, n, g->logits);
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = g->batch_requests[i];

@@ -67,7 +67,7 @@ static int check_model(const struct launch *l)
         if (tier.n_slots)
             pool_plan_keep_dense(&plan);
         if (!code)
-            code = memory_need_check(&plan, tier.bytes, &e);
+            code = memory_need_check(&plan, tier.bytes + tier.read_bytes, &e);
         pool_plan_free(&plan);
         gguf_close(g);
     }

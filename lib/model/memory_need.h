@@ -8,7 +8,7 @@
  * of it, between 64 and 512 MiB. */
 uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
-/* ERROR_MEMORY with the numbers when the plan's pool, and tier_bytes beside it (0: no host tier), do not fit. */
+/* ERROR_MEMORY with the numbers when the plan's pool, and tier_bytes beside it (the host tier and its readers; 0: there is none), do not fit. */
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   struct error *e);
 

@@ -82,6 +82,7 @@ enum error_code tier_plan_new(const struct pool_plan *plan, const char *ram, str
     tier.n_slots = (uint32_t)(n < total ? n : total);
     tier.bytes =
         host_tier_bytes(h->n_layers, h->params.router.n_experts, tier.slot_bytes, tier.n_slots);
+    tier.read_bytes = TIER_READERS * tier.slot_bytes;
     *out = tier;
     return ERROR_OK;
 }

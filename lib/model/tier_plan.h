@@ -5,10 +5,14 @@
 
 #include "model/pool_plan.h"
 
+/* Experts that are read at a time. */
+enum { TIER_READERS = 8 };
+
 struct tier_plan {
     uint32_t n_slots;    /* 0: everything is in the pool, there is no tier */
     uint64_t slot_bytes; /* the largest slab of any layer, in whole pages */
     uint64_t bytes;      /* of the tier's shared region (ipc/host_tier.h) */
+    uint64_t read_bytes; /* beside it: what is being read, an expert a reader */
 };
 
 /* ram: bytes with K, M, G, T, Ki, Mi, Gi, or a share of the model's weights, as 50%; NULL: all of it. Pool and

@@ -207,7 +207,8 @@ static void test_failure(void **state)
     side_close(&s);
 }
 
-/* Another worker that is stopped in the middle of a layer holds some slots for ever; ours goes on with the others. */
+/* Another worker that is stopped with fetches that it has not counted off holds their slots for ever; ours goes on with the
+ * others. */
 static void test_stopped_neighbour(void **state)
 {
     static struct side s;

@@ -252,7 +252,10 @@ static void test_copies(void **state)
     bench_open(&b, &o, 8);
     bench_attach(&w, &b, 1);
     assert_null(tier_pin(b.tier, 2, 15));
-    tier_wish(b.tier, 2, 15, 1, true);
+    tier_wish(b.tier, 1, 15, 1, true);
+    BENCH_UNTIL(bench_slot(&b, 1, 15) >= 0);
+    assert_int_equal(counter_read(&b.prefetched), 0); /* somebody waits for it */
+    tier_wish(b.tier, 2, 15, 1, false);
     BENCH_UNTIL(bench_slot(&b, 2, 15) >= 0);
     assert_int_equal(counter_read(&b.prefetched), b.plan.slabs[2].slab_bytes);
     const uint8_t *slab = tier_pin(b.tier, 2, 15);
