@@ -41,8 +41,10 @@ snapshot() {
         sed 's/segments_total{where="\([a-z]*\)"}/\1/'
 }
 costs() {
-    "$MOED" inspect --calibration --json | sed -n 's/.*"device_segment"[^]]*\]\], "base_s": \([^,]*\), "token_s": \([^,]*\),.*"cpu_segment".*\]\], "base_s": \([^,]*\), "token_s": \([^,]*\),.*/device_s \1\ndevice_token_s \2\ncpu_s \3\ncpu_token_s \4/p'
-    "$MOED" inspect --calibration --json | sed -n 's/.*"link_segment_s": \([^,]*\),.*/link_s \1/p'
+    "$MOED" inspect --calibration --json | tr ',{' '\n\n' | sed 's/[" ]//g' | awk -F: '
+        $1 == "base_s" { print (n++ ? "cpu_s" : "device_s"), $2 }
+        $1 == "token_s" { print (n > 1 ? "cpu_token_s" : "device_token_s"), $2 }
+        $1 == "link_segment_s" { print "link_s", $2 }'
 }
 # figures BEFORE AFTER COSTS BATCH: tokens a second, ms a step, its bound, % resident, loaded, CPU
 figures() {
