@@ -317,11 +317,14 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
     struct policy_names names = {request->policy, request->assigner, request->cache,
                                  request->budget, request->predictor};
     enum error_code code = choose(&c, &names, e);
-    if (!code && !m->cache)
+    bool predictor_alone = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
+                           !request->cache[0] && !request->budget[0];
+    if (!code && !m->cache && !(m->tier && predictor_alone))
         code = error_set(e, ERROR_UNSUPPORTED,
-                         "device %s has no memory of its own: no expert cache", m->device);
+                         "device %s has no memory of its own: no expert cache%s", m->device,
+                         m->tier ? "; the predictor alone can be changed" : "");
     bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
-    if (!code && other) /* the same one keeps what it knows */
+    if (!code && m->cache && other) /* the same one keeps what it knows */
         code = cache_set_policy(m->cache, c.cache, c.budget, e);
     if (code)
         return code;

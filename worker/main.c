@@ -438,10 +438,11 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
-        fill_predictions(w, &policy);
         fill_layers(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;
+    if (policy.has_cache || policy.has_tier)
+        fill_predictions(w, &policy);
     if (policy.has_tier) {
         policy.experts_in_memory = counter_read(w->counters.found_in_memory);
         policy.experts_on_disk = counter_read(w->counters.found_on_disk);

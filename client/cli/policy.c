@@ -92,11 +92,12 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
     printf("device    %s\nassigner  %s\n", memd->device, worker->part);
     print_tier(memd, worker);
+    if (memd->has_cache || memd->has_tier)
+        print_predictor(memd->predictor, worker);
     if (!memd->has_cache) {
         printf("cache     none: the device has no memory of its own\n");
         return;
     }
-    print_predictor(memd->predictor, worker);
     printf("cache     %s, budget %s, %.1f MB in %" PRIu64 " segments of %.2f MB: %" PRIu64
            " resident, %" PRIu64 " free\n",
            memd->part, memd->budget, (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
@@ -148,7 +149,7 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
                memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
                memd->retired, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
                worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
-    if (memd->has_cache)
+    if (memd->has_cache || memd->has_tier)
         print_predictor_json(memd, worker);
     if (worker->layers)
         printf(", \"layers\": %" PRIu64 ", \"layer_s\": %.6f, \"layer_predicted_s\": %.6f"

@@ -45,6 +45,7 @@ for model in "$MODEL" "$LARGE" "$WORK"/biases-00001-of-*.gguf "$WORK/dense.gguf"
         for device in host emu:vram=30%,link=1G emu:vram=10%,link=200M,speed=0.5; do
             [ "$size" != 100% ] || [ "$device" = host ] || continue
             up "$model" --ram "$size" --device "$device"
+            [ "$size" = 100% ] || "$MOED" policy --predictor frequency | grep -q '^predictor frequency' || fail "$device: no other predictor"
             check "--ram $size, $device"
             if [ "$size" != 100% ]; then
                 check "--ram $size, $device, again"
