@@ -17,18 +17,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A broken worker is made known once, without the lock: whoever hears it may call back in. */
-static void report_broken(struct cache *c)
-{
-    const struct cache_worker *w;
-    while ((w = cache_workers_newly_broken(c->workers)) && c->options.worker_broken) {
-        uint64_t key = w->key;
-        pthread_mutex_unlock(&c->lock);
-        c->options.worker_broken(c->options.worker_broken_arg, key);
-        pthread_mutex_lock(&c->lock);
-    }
-}
-
 static void watch_doorbells(struct cache *c)
 {
     cache_wait_begin(&c->wait);
@@ -70,7 +58,8 @@ static void *copy_thread(void *arg)
         cache_take_records(c);
         cache_release_consumed(c);
         cache_slots_reclaim(&c->slots);
-        report_broken(c);
+        cache_workers_report_broken(c->workers, &c->lock, c->options.worker_broken,
+                                    c->options.worker_broken_arg);
         struct cache_job job;
         uint64_t timeout_ns;
         if (cache_next_job(c, &job, &timeout_ns)) {

@@ -31,13 +31,6 @@ void cache_mark_used(struct cache *c, uint32_t layer, uint32_t expert, uint32_t 
         x->used = (uint8_t)segments;
 }
 
-static void ring_arrivals(struct cache *c)
-{
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        if (c->workers[i].present)
-            doorbell_ring(&c->workers[i].channel.header->arrivals);
-}
-
 void cache_evict(struct cache *c, uint32_t layer, uint32_t expert)
 {
     struct cache_expert *x = cache_expert_at(c, layer, expert);
@@ -186,7 +179,7 @@ void cache_end_copy(struct cache *c, const struct cache_job *job)
     x->filling = false;
     x->resident++;
     residency_write(&c->table, job->layer, job->expert, x->resident, 0);
-    ring_arrivals(c);
+    cache_workers_ring(c->workers);
     if (job->reason == COPY_WANTED)
         x->transient = 0; /* it is the policy's own now */
     else if (!c->keeps_loads)

@@ -2,6 +2,7 @@
 #include "cache_worker.h"
 
 #include "base/log.h"
+#include "cache_record.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -35,21 +36,81 @@ void cache_workers_remove(struct cache_worker workers[CACHE_MAX_WORKERS], uint64
             workers[i].leaving = true;
 }
 
-const struct cache_worker *
-cache_workers_newly_broken(struct cache_worker workers[CACHE_MAX_WORKERS])
+static struct cache_worker *newly_broken(struct cache_worker workers[CACHE_MAX_WORKERS])
 {
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
-        struct cache_worker *w = &workers[i];
-        if (!w->present || !w->broken || w->reported)
-            continue;
-        w->reported = true;
-        return w;
-    }
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        if (workers[i].present && workers[i].broken && !workers[i].reported)
+            return &workers[i];
     return NULL;
+}
+
+void cache_workers_report_broken(struct cache_worker workers[CACHE_MAX_WORKERS],
+                                 pthread_mutex_t *lock, void (*report)(void *arg, uint64_t key),
+                                 void *arg)
+{
+    struct cache_worker *w;
+    while ((w = newly_broken(workers))) {
+        uint64_t key = w->key;
+        w->reported = true;
+        if (!report)
+            continue;
+        pthread_mutex_unlock(lock);
+        report(arg, key);
+        pthread_mutex_lock(lock);
+    }
+}
+
+void cache_workers_ring(struct cache_worker workers[CACHE_MAX_WORKERS])
+{
+    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
+        if (workers[i].present)
+            doorbell_ring(&workers[i].channel.header->arrivals);
 }
 
 void cache_worker_break(struct cache_worker *w, const char *what)
 {
     log_warn("cache: the worker of lease %" PRIu64 " wrote %s: it is served no more", w->key, what);
     w->broken = true;
+}
+
+bool cache_worker_take(struct cache_worker *w, struct ring *ring, enum cache_record_kind asking,
+                       const struct pool_slabs *slabs, uint32_t n_layers, struct cache_record *r,
+                       const char **what)
+{
+    *what = NULL;
+    if (!cache_queue_has_room(w->queue, CACHE_RECORD_ENTRIES))
+        return false; /* the rest waits in the ring until something is counted off */
+    int got = ring_pop(ring, r);
+    if (got == 0)
+        return false;
+    *what = got < 0 ? "nonsense into its ring's indices"
+                    : cache_record_check(r, asking, slabs, n_layers);
+    return !*what;
+}
+
+void cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step,
+                         struct sched_cache *policy)
+{
+    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        experts[i] = r->entries[i].expert;
+        workloads[i] = r->entries[i].value;
+    }
+    if (r->step != w->step) {
+        w->step = r->step;
+        ++*step;
+    }
+    if (r->n_entries)
+        sched_cache_routed(policy, *step, r->layer, experts, workloads, r->n_entries);
+}
+
+uint32_t cache_worker_predicted(struct cache_worker *w, const struct cache_record *r)
+{
+    uint32_t dropped = 0;
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        struct cache_prediction p = {r->step << 16 | r->layer, r->layer, r->entries[i].expert,
+                                     r->entries[i].value};
+        dropped += cache_queue_predict(w->queue, &p);
+    }
+    return dropped;
 }

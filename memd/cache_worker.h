@@ -7,6 +7,10 @@
 #include "cache_slots.h"
 #include "ipc/cache_channel.h"
 #include "ipc/shm.h"
+#include "model/pool_map.h"
+#include "sched/cache.h"
+
+#include <pthread.h>
 
 /* A worker is a reader of the slots as long as the kernel does not say that it has gone. */
 enum { CACHE_MAX_WORKERS = CACHE_MAX_READERS };
@@ -31,10 +35,25 @@ void cache_worker_close(struct cache_worker *w); /* and make it one that is not 
 
 /* The one with this key has gone, by the kernel's word. */
 void cache_workers_remove(struct cache_worker workers[CACHE_MAX_WORKERS], uint64_t key);
-/* A broken one that was not reported yet, which it is now; NULL: none. */
-const struct cache_worker *
-cache_workers_newly_broken(struct cache_worker workers[CACHE_MAX_WORKERS]);
+/* Each broken one is made known once, by its key, without the lock: whoever hears it may call back in. report NULL: nobody
+ * wants to hear. */
+void cache_workers_report_broken(struct cache_worker workers[CACHE_MAX_WORKERS],
+                                 pthread_mutex_t *lock, void (*report)(void *arg, uint64_t key),
+                                 void *arg);
+/* Something has arrived that one of them may wait for. */
+void cache_workers_ring(struct cache_worker workers[CACHE_MAX_WORKERS]);
 /* It writes `what`, and is served no more. */
 void cache_worker_break(struct cache_worker *w, const char *what);
+
+/* The next record of one of its rings, of which `asking` is the kind that asks for something. False: there is none now; or it
+ * is nonsense, then *what says in what way, NULL otherwise. */
+bool cache_worker_take(struct cache_worker *w, struct ring *ring, enum cache_record_kind asking,
+                       const struct pool_slabs *slabs, uint32_t n_layers, struct cache_record *r,
+                       const char **what);
+/* A record of kind ROUTED, to the policy. Workers count their own steps; the policy sees one count, *step, of all. */
+void cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step,
+                         struct sched_cache *policy);
+/* A record of kind PREDICTED, into the queue. Returns how many predictions were dropped for that. */
+uint32_t cache_worker_predicted(struct cache_worker *w, const struct cache_record *r);
 
 #endif

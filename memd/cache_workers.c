@@ -6,7 +6,6 @@
  * come: whatever they say harms nobody but the worker's own loads.
  */
 #include "cache_internal.h"
-#include "cache_record.h"
 
 #include "base/clock.h"
 
@@ -96,20 +95,11 @@ void cache_forget_leaving(struct cache *c)
 
 static void take_routed(struct cache *c, struct cache_worker *w, const struct cache_record *r)
 {
-    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        experts[i] = r->entries[i].expert;
-        workloads[i] = r->entries[i].value;
-        cache_mark_used(c, r->layer, experts[i],
-                        cache_expert_at(c, r->layer, experts[i])->resident);
+        uint32_t expert = r->entries[i].expert;
+        cache_mark_used(c, r->layer, expert, cache_expert_at(c, r->layer, expert)->resident);
     }
-    /* Workers count their own steps; the policy sees one count, of all. */
-    if (r->step != w->step) {
-        w->step = r->step;
-        c->step++;
-    }
-    if (r->n_entries)
-        sched_cache_routed(c->policy, c->step, r->layer, experts, workloads, r->n_entries);
+    cache_worker_routed(w, r, &c->step, c->policy);
 }
 
 static void take_loads(struct cache *c, struct cache_worker *w, const struct cache_record *r)
@@ -128,16 +118,6 @@ static void take_loads(struct cache *c, struct cache_worker *w, const struct cac
     }
 }
 
-static void take_predictions(struct cache *c, struct cache_worker *w, const struct cache_record *r)
-{
-    for (uint32_t i = 0; i < r->n_entries; i++) {
-        struct cache_prediction p = {r->step << 16 | r->layer, r->layer, r->entries[i].expert,
-                                     r->entries[i].value};
-        if (cache_queue_predict(w->queue, &p))
-            cache_count(c->counters.dropped, 1);
-    }
-}
-
 static void take_record(struct cache *c, struct cache_worker *w, const struct cache_record *r)
 {
     if (r->kind == CACHE_ROUTED)
@@ -145,7 +125,7 @@ static void take_record(struct cache *c, struct cache_worker *w, const struct ca
     else if (r->kind == CACHE_LOAD)
         take_loads(c, w, r);
     else
-        take_predictions(c, w, r);
+        cache_count(c->counters.dropped, cache_worker_predicted(w, r));
 }
 
 static void give_up_on(struct cache *c, struct cache_worker *w, const char *what)
@@ -160,20 +140,14 @@ void cache_take_records(struct cache *c)
         struct cache_worker *w = &c->workers[i];
         if (!w->present || w->broken || w->leaving)
             continue;
-        for (int n = 0; n < RECORDS_AT_ONCE; n++) {
-            if (!cache_queue_has_room(w->queue, CACHE_RECORD_ENTRIES))
-                break; /* the rest waits in the ring until loads are consumed */
-            struct cache_record r;
-            int got = ring_pop(&w->channel.requests, &r);
-            const char *what =
-                got < 0 ? "nonsense into its ring's indices"
-                : got   ? cache_record_check(&r, CACHE_LOAD, c->map.slabs, c->table.n_layers)
-                        : NULL;
-            if (what)
-                give_up_on(c, w, what);
-            if (what || got == 0)
-                break;
+        struct cache_record r;
+        const char *what = NULL;
+        for (int n = 0;
+             n < RECORDS_AT_ONCE && cache_worker_take(w, &w->channel.requests, CACHE_LOAD,
+                                                      c->map.slabs, c->table.n_layers, &r, &what);
+             n++)
             take_record(c, w, &r);
-        }
+        if (what)
+            give_up_on(c, w, what);
     }
 }

@@ -19,18 +19,6 @@
 
 /* -- the thread -- */
 
-/* As the cache does (cache.c). */
-static void report_broken(struct tier *t)
-{
-    const struct cache_worker *w;
-    while ((w = cache_workers_newly_broken(t->workers)) && t->options.worker_broken) {
-        uint64_t key = w->key;
-        pthread_mutex_unlock(&t->lock);
-        t->options.worker_broken(t->options.worker_broken_arg, key);
-        pthread_mutex_lock(&t->lock);
-    }
-}
-
 static void watch_doorbells(struct tier *t)
 {
     cache_wait_begin(&t->wait);
@@ -86,10 +74,11 @@ static void *disk_thread(void *arg)
         take_results(t);
         tier_release_fetched(t); /* which makes room for records */
         tier_take_records(t);
-        tier_release_fetched(
-            t); /* what was there already may have been counted before it was taken */
+        /* again: what was there already may have been counted before it was taken */
+        tier_release_fetched(t);
         cache_slots_reclaim(&t->slots);
-        report_broken(t);
+        cache_workers_report_broken(t->workers, &t->lock, t->options.worker_broken,
+                                    t->options.worker_broken_arg);
         uint64_t timeout_ns = give_out_jobs(t);
         pthread_mutex_unlock(&t->lock);
         cache_wait_sleep(&t->wait, timeout_ns);
@@ -292,13 +281,13 @@ void tier_wish(struct tier *t, uint32_t layer, uint32_t expert, double probabili
     uint32_t at = 0;
     while (at < t->n_wishes && (t->wishes[at].layer != layer || t->wishes[at].expert != expert))
         at++;
-    bool new = at == t->n_wishes;
-    if (new &&at == TIER_WISHES)
+    bool is_new = at == t->n_wishes;
+    if (is_new && at == TIER_WISHES)
         memmove(t->wishes, t->wishes + 1, --at * sizeof *t->wishes);
     t->wishes[at] = (struct tier_wish){layer, expert, probability, urgent};
     t->n_wishes = at + 1 > t->n_wishes ? at + 1 : t->n_wishes;
     pthread_mutex_unlock(&t->lock);
-    if (new)
+    if (is_new)
         doorbell_ring(&t->bell);
 }
 

@@ -34,13 +34,6 @@ static void write_word(struct tier *t, uint32_t layer, uint32_t expert, uint32_t
     atomic_store(host_tier_word(&t->table, layer, expert), host_expert_pack(word));
 }
 
-static void ring_arrivals(struct tier *t)
-{
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        if (t->workers[i].present)
-            doorbell_ring(&t->workers[i].channel.header->arrivals);
-}
-
 bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
 {
     struct tier_expert *x = tier_expert_at(t, layer, expert);
@@ -49,7 +42,7 @@ bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
         cache_slots_restore(&t->slots, x->slot);
         write_word(t, layer, expert, x->slot + 1);
         sched_cache_resident(t->policy, layer, expert, 1);
-        ring_arrivals(t);
+        cache_workers_ring(t->workers);
     }
     return where == SLOT_RETIRED || where == SLOT_RESIDENT;
 }
@@ -335,5 +328,5 @@ void tier_finish_job(struct tier *t, const struct disk_result *result)
         pthread_cond_signal(&t->filled);
     }
     atomic_fetch_add_explicit(&t->table.header->reads, 1, memory_order_release);
-    ring_arrivals(t);
+    cache_workers_ring(t->workers);
 }

@@ -1,7 +1,6 @@
 /* The tier's workers: attaching, what they write, leaving; see tier_internal.h. As with the expert cache (cache_workers.c),
  * what a worker writes is input: one that writes nonsense is served no more, but its epoch counts until the kernel says
  * that it is gone. */
-#include "cache_record.h"
 #include "tier_internal.h"
 
 #include "base/clock.h"
@@ -84,40 +83,29 @@ void tier_forget_leaving(struct tier *t)
 
 static void take_routed(struct tier *t, struct cache_worker *w, const struct cache_record *r)
 {
-    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
+    for (uint32_t i = 0; i < r->n_entries; i++)
+        tier_mark_used(t, r->layer, r->entries[i].expert);
+    cache_worker_routed(w, r, &t->step, t->policy);
+}
+
+static void take_fetches(struct tier *t, struct cache_worker *w, const struct cache_record *r)
+{
+    uint64_t now = clock_ns();
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        experts[i] = r->entries[i].expert;
-        workloads[i] = r->entries[i].value;
-        tier_mark_used(t, r->layer, experts[i]);
+        struct cache_load l = {.layer = r->layer, .expert = r->entries[i].expert, .asked_ns = now};
+        tier_expert_at(t, l.layer, l.expert)->queued++;
+        cache_queue_push(w->queue, &l);
     }
-    /* Workers count their own steps; the policy sees one count, of all. */
-    if (r->step != w->step) {
-        w->step = r->step;
-        t->step++;
-    }
-    if (r->n_entries)
-        sched_cache_routed(t->policy, t->step, r->layer, experts, workloads, r->n_entries);
 }
 
 static void take_record(struct tier *t, struct cache_worker *w, const struct cache_record *r)
 {
-    if (r->kind == CACHE_ROUTED) {
+    if (r->kind == CACHE_ROUTED)
         take_routed(t, w, r);
-        return;
-    }
-    uint64_t now = clock_ns();
-    for (uint32_t i = 0; i < r->n_entries; i++) {
-        uint16_t expert = r->entries[i].expert;
-        if (r->kind == CACHE_FETCH) {
-            struct cache_load l = {.layer = r->layer, .expert = expert, .asked_ns = now};
-            tier_expert_at(t, r->layer, expert)->queued++;
-            cache_queue_push(w->queue, &l);
-        } else {
-            struct cache_prediction p = {r->step << 16 | r->layer, r->layer, expert,
-                                         r->entries[i].value};
-            tier_count(t->counters.dropped, cache_queue_predict(w->queue, &p));
-        }
-    }
+    else if (r->kind == CACHE_FETCH)
+        take_fetches(t, w, r);
+    else
+        tier_count(t->counters.dropped, cache_worker_predicted(w, r));
 }
 
 static void give_up_on(struct tier *t, struct cache_worker *w, const char *what)
@@ -126,32 +114,20 @@ static void give_up_on(struct tier *t, struct cache_worker *w, const char *what)
     forget_requests(t, w);
 }
 
-/* False: there is nothing more to take now. */
-static bool take_next(struct tier *t, struct cache_worker *w)
-{
-    struct cache_record r;
-    if (!cache_queue_has_room(w->queue, CACHE_RECORD_ENTRIES))
-        return false; /* the rest waits in the ring until fetches are counted */
-    int got = ring_pop(&w->channel.fetches, &r);
-    if (got == 0)
-        return false;
-    const char *what = got < 0 ? "nonsense into its ring's indices"
-                               : cache_record_check(&r, CACHE_FETCH, t->pool->slabs, t->n_layers);
-    if (what) {
-        give_up_on(t, w, what);
-        return false;
-    }
-    take_record(t, w, &r);
-    return true;
-}
-
 void tier_take_records(struct tier *t)
 {
     for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
         struct cache_worker *w = &t->workers[i];
         if (!w->present || w->broken || w->leaving)
             continue;
-        for (int n = 0; n < RECORDS_AT_ONCE && take_next(t, w); n++)
-            ;
+        struct cache_record r;
+        const char *what = NULL;
+        for (int n = 0;
+             n < RECORDS_AT_ONCE && cache_worker_take(w, &w->channel.fetches, CACHE_FETCH,
+                                                      t->pool->slabs, t->n_layers, &r, &what);
+             n++)
+            take_record(t, w, &r);
+        if (what)
+            give_up_on(t, w, what);
     }
 }

@@ -14,8 +14,8 @@ struct cache_link {
 /* Makes the region and offers it; ERROR_UNAVAILABLE where memd has gone. */
 enum error_code cache_link_open(const struct memory_client *memory, struct cache_link *out,
                                 struct error *e);
-void cache_link_close(
-    struct cache_link *l); /* takes one that was not opened, with a descriptor of -1 */
+/* Takes one that was not opened, with a descriptor of -1. */
+void cache_link_close(struct cache_link *l);
 
 struct cache_mention {
     uint32_t expert, value;

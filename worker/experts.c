@@ -387,6 +387,8 @@ enum error_code experts_finish(struct experts *x, struct error *e)
     if (!x->cache)
         return ERROR_OK;
     publish_corrections(x);
+    if (!isfinite(x->predicted_s))
+        return ERROR_OK;
     double took_s = (double)(clock_ns() - x->begun_ns - x->disk_wait_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));

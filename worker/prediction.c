@@ -19,7 +19,6 @@ struct layer_prediction {
 
 struct prediction {
     struct prediction_options options;
-    struct predict_shape shape;
     struct predict_aside *aside;
     _Atomic(struct predict_set *) chosen; /* NULL: the engine has taken it */
     uint64_t n_choices;                   /* of who chooses */
@@ -34,7 +33,7 @@ struct prediction {
 
 static bool allocate(struct prediction *p)
 {
-    const struct predict_shape *s = &p->shape;
+    const struct predict_shape *s = &p->options.shape;
     p->layers = calloc(s->n_layers, sizeof *p->layers);
     p->experts = calloc((size_t)s->n_layers * p->most, sizeof *p->experts);
     p->activated = calloc(s->n_experts, sizeof *p->activated);
@@ -50,13 +49,13 @@ static bool allocate(struct prediction *p)
 static enum error_code make_aside(struct prediction *p, struct error *e)
 {
     const struct prediction_counters *k = &p->options.counters;
-    struct predict_aside_options options = {.shape = p->shape,
+    struct predict_aside_options options = {.shape = p->options.shape,
                                             .gate_is_logits = p->options.gate_is_logits,
                                             .shown = k->shown,
                                             .dropped = k->dropped,
                                             .late = k->late};
     for (int kind = 0; kind < PREDICT_KINDS; kind++) {
-        uint32_t n = predictor_lesson_floats((enum sched_predictor)kind, &p->shape);
+        uint32_t n = predictor_lesson_floats((enum sched_predictor)kind, &p->options.shape);
         if (n > options.lesson_floats)
             options.lesson_floats = n;
     }
@@ -70,8 +69,7 @@ enum error_code prediction_new(const struct prediction_options *options, struct 
     if (!p)
         return error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
     p->options = *options;
-    p->shape = options->shape;
-    p->most = predict_most(&p->shape, p->shape.max_tokens);
+    p->most = predict_most(&p->options.shape, p->options.shape.max_tokens);
     enum error_code code = ERROR_OK;
     if (!allocate(p))
         code = error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
@@ -104,7 +102,7 @@ void prediction_free(struct prediction *p)
 enum error_code prediction_choose(struct prediction *p, enum sched_predictor predictor,
                                   struct error *e)
 {
-    struct predict_set *new = predict_set_new(predictor, &p->shape);
+    struct predict_set *new = predict_set_new(predictor, &p->options.shape);
     if (!new)
         return error_set(e, ERROR_MEMORY, "no memory for another predictor");
     prediction_choose_set(p, new);
@@ -139,7 +137,7 @@ static void take_choice(struct prediction *p)
         return;
     }
     p->set = new;
-    for (uint32_t i = 0; i < p->shape.n_layers; i++) {
+    for (uint32_t i = 0; i < p->options.shape.n_layers; i++) {
         p->layers[i].n = 0;
         atomic_store_explicit(&p->layers[i].guesses, 0, memory_order_relaxed);
         atomic_store_explicit(&p->layers[i].right, 0, memory_order_relaxed);
@@ -187,7 +185,7 @@ static void check(struct prediction *p, const struct predict_seen *seen)
     struct layer_prediction *l = &p->layers[seen->layer];
     if (l->step != seen->step || !l->n)
         return;
-    uint32_t n_rows = seen->n_tokens * p->shape.n_used, m = 0, right = 0;
+    uint32_t n_rows = seen->n_tokens * p->options.shape.n_used, m = 0, right = 0;
     for (uint32_t i = 0; i < n_rows; i++) {
         m += !p->activated[seen->selected[i]];
         p->activated[seen->selected[i]] = true;
@@ -211,7 +209,7 @@ void prediction_begin(struct prediction *p, const struct predict_seen *seen)
         take_choice(p);
     if (!p->set || p->set->kind == PREDICT_NONE)
         return;
-    if (seen->n_tokens <= p->shape.max_tokens) {
+    if (seen->n_tokens <= p->options.shape.max_tokens) {
         check(p, seen);
         if (p->set->in_line)
             predictor_observe(p->set->in_line, seen);
@@ -221,7 +219,7 @@ void prediction_begin(struct prediction *p, const struct predict_seen *seen)
 
 void prediction_show(struct prediction *p, const struct predict_seen *seen)
 {
-    if (!p->set || seen->n_tokens > p->shape.max_tokens)
+    if (!p->set || seen->n_tokens > p->options.shape.max_tokens)
         return;
     uint32_t reads = p->set->traits.reads;
     if (seen->layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads)
@@ -231,8 +229,8 @@ void prediction_show(struct prediction *p, const struct predict_seen *seen)
 bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint32_t i,
                      struct predict_target *target, const float **input)
 {
-    if (!p->set || !p->set->in_line || seen->n_tokens > p->shape.max_tokens ||
-        !predict_target(&p->set->traits, &p->shape, seen->step, seen->layer, i, target))
+    if (!p->set || !p->set->in_line || seen->n_tokens > p->options.shape.max_tokens ||
+        !predict_target(&p->set->traits, &p->options.shape, seen->step, seen->layer, i, target))
         return false;
     *input = predictor_gate_input(p->set->in_line, seen, p->gate_input);
     return true;
@@ -244,6 +242,6 @@ void prediction_guess(struct prediction *p, const struct predict_seen *seen,
     struct layer_prediction *l = &p->layers[target->layer];
     predictor_predict(p->set->in_line, seen, target, guessed, p->probability);
     keep(p, target, l->experts,
-         predict_best(p->probability, p->shape.n_experts, predict_most(&p->shape, seen->n_tokens),
-                      l->experts));
+         predict_best(p->probability, p->options.shape.n_experts,
+                      predict_most(&p->options.shape, seen->n_tokens), l->experts));
 }

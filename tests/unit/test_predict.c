@@ -1,4 +1,6 @@
 /* lib/sched's predictors: cases worked out by hand from each rule, and random runs held against the rule's plain definition. */
+#include "random_numbers.h"
+
 #include "sched/predict_internal.h"
 
 #include "base/clock.h"
@@ -11,22 +13,6 @@
 #include <cmocka.h>
 
 enum { MOST_EXPERTS = 64, MOST_TOKENS = 8, MOST_D = 16 };
-
-static uint64_t random_state;
-
-/* splitmix64 */
-static uint64_t random_u64(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint32_t below(uint32_t n)
-{
-    return (uint32_t)(random_u64() % n);
-}
 
 static float uniform(void)
 {

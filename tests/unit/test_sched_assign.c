@@ -1,6 +1,8 @@
 /* lib/sched's assigners: cases worked out by hand from each paper's rule, and random instances held
  * against what the rule promises, with the time of a plan reckoned here by a simulation of link,
  * device and CPU. */
+#include "random_numbers.h"
+
 #include "sched/policy.h"
 
 #include "base/clock.h"
@@ -14,22 +16,6 @@
 #include <cmocka.h>
 
 enum { N_ASSIGNERS = ASSIGN_BALANCE + 1, MOST = 64 };
-
-static uint64_t random_state;
-
-/* splitmix64 */
-static uint64_t random_u64(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint32_t below(uint32_t n)
-{
-    return (uint32_t)(random_u64() % n);
-}
 
 static double uniform(double from, double to)
 {

@@ -1,5 +1,7 @@
 /* lib/sched's cache policies: cases worked out by hand from each policy's rule, and random runs of
  * an owner that obeys, in which every answer is held against a plain model kept here. */
+#include "random_numbers.h"
+
 #include "sched/policy.h"
 
 #include "base/clock.h"
@@ -31,22 +33,6 @@ static enum sched_cache_kind kind_of(int variant)
 static enum sched_budget budget_of(int variant)
 {
     return variant == LRU_UNIFORM ? BUDGET_UNIFORM : sched_cache_budget(kind_of(variant));
-}
-
-static uint64_t random_state;
-
-/* splitmix64 */
-static uint64_t random_u64(void)
-{
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint32_t below(uint32_t n)
-{
-    return (uint32_t)(random_u64() % n);
 }
 
 /* The owner, and what it knows by itself. */

@@ -169,11 +169,9 @@ static void test_reading(void **state)
 /* What a worker has been told of is pinned until it counts it; more fetches than slots come in turns. */
 static void test_turns(void **state)
 {
-    struct mkmodel_options o;
     struct bench b;
     struct bench_worker w;
-    bench_options(&o);
-    bench_open(&b, &o, 8);
+    bench_start(&b);
     bench_attach(&w, &b, 1);
     for (uint32_t i = 0; i < 16; i++)
         bench_fetch(&w, 2, i); /* all of a layer, on half as many slots */
@@ -245,11 +243,9 @@ static void test_epoch(void **state)
 /* The device's copies hold what they copy; what they wish for comes. */
 static void test_copies(void **state)
 {
-    struct mkmodel_options o;
     struct bench b;
     struct bench_worker w;
-    bench_options(&o);
-    bench_open(&b, &o, 8);
+    bench_start(&b);
     bench_attach(&w, &b, 1);
     assert_null(tier_pin(b.tier, 2, 15));
     tier_wish(b.tier, 1, 15, 1, true);
@@ -286,11 +282,9 @@ static void test_copies(void **state)
 /* A prediction brings an expert before it is asked for, if its layer has not been entered. */
 static void test_predictions(void **state)
 {
-    struct mkmodel_options o;
     struct bench b;
     struct bench_worker w;
-    bench_options(&o);
-    bench_open(&b, &o, 8);
+    bench_start(&b);
     bench_attach(&w, &b, 1);
     atomic_store(&w.channel.header->place, 5ull << 16 | 1);
     bench_push(&w, CACHE_PREDICTED, 5, 1, 14, 65535); /* too late */
@@ -309,11 +303,9 @@ static void test_predictions(void **state)
 
 static void test_cut_file(void **state)
 {
-    struct mkmodel_options o;
     struct bench b;
     struct bench_worker w;
-    bench_options(&o);
-    bench_open(&b, &o, 8);
+    bench_start(&b);
     bench_attach(&w, &b, 1);
     int fd = open(bench_file(&b), O_RDWR);
     off_t whole = lseek(fd, 0, SEEK_END);
@@ -371,10 +363,8 @@ static void test_leaving(void **state)
 
 static void test_nonsense(void **state)
 {
-    struct mkmodel_options o;
     struct bench b;
-    bench_options(&o);
-    bench_open(&b, &o, 8);
+    bench_start(&b);
     struct bench_worker good;
     bench_attach(&good, &b, 100);
     struct cache_record records[] = {

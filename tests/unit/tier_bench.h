@@ -91,6 +91,14 @@ static inline void bench_open(struct bench *b, const struct mkmodel_options *o, 
     must(tier_fill(b->tier, NULL, NULL, &e), &e);
 }
 
+/* The usual model on 8 slots. */
+static inline void bench_start(struct bench *b)
+{
+    struct mkmodel_options o;
+    bench_options(&o);
+    bench_open(b, &o, 8);
+}
+
 static inline void bench_close(struct bench *b)
 {
     tier_free(b->tier);
