@@ -1,63 +1,138 @@
-/* bench-kernels [--kernels NAME] [--type NAME] [--mib N]: multiply() on one thread.
+/* bench-kernels: multiply() beside what the machine could do.
  *
- * For each type and both shapes of a Qwen3-30B-A3B expert (768 x 2048 and 2048 x 768), over enough
- * matrices that none is in a cache when its turn comes: weights read a second for one token, beside
- * what a plain sum over the same memory reads, and GFLOP/s for 8 and 64 tokens.
+ * For each type and shape of a model's experts, over enough matrices that none is in a cache when its turn
+ * comes: the weights read a second for one token beside what a plain sum over the same memory reads, and
+ * GFLOP/s for 8 and 64 tokens beside the bare multiply-adds of the build's best instruction. Several builds
+ * are measured in turn, each beside a yardstick of the same moment, and the medians of those ratios are
+ * printed: what else the machine does meanwhile meets both alike. Threads take a part of each matrix's rows.
  */
 #include "base/clock.h"
 #include "kernels/kernels.h"
 #include "quant/quant.h"
+#include "yardsticks.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TOKENS = 64, MAX_COLS = 2048, MAX_ROWS = 2048, ROUNDS = 3, BATCH_SAMPLES = 9 };
+enum {
+    MAX_TOKENS = 64,
+    MAX_SIZE = 14336, /* rows or columns of a shape */
+    MAX_BUILDS = 4,
+    MAX_THREADS = 64,
+    MAX_SAMPLES = 4096,
+    DECODE_BYTES =
+        4 << 20, /* of one sample: matrices enough that starting together costs nothing */
+    BATCH_SAMPLES = 9,
+};
+
+static const struct shape {
+    const char *model;
+    uint32_t rows, cols;
+} shapes[] = {
+    {"Qwen3-30B", 768, 2048}, {"Qwen3-30B", 2048, 768},      {"Mixtral", 14336, 4096},
+    {"Mixtral", 4096, 14336}, {"DeepSeek-V2-L", 1408, 2048}, {"DeepSeek-V2-L", 2048, 1408},
+    {"gpt-oss", 2880, 2880},
+};
+
+/* What all threads do together, each its part. */
+struct job {
+    const struct kernels *kernels; /* NULL: read; with `peak`, its multiply-adds */
+    const struct multiply_adds *peak;
+    struct matrix m; /* the first of `count` that follow each other */
+    uint32_t count;
+    const struct activations *a;
+};
 
 struct bench {
     uint8_t *weights;
     size_t weight_bytes;
     float *x, *y;
     void *act_memory;
+    const struct kernels *builds[MAX_BUILDS];
+    unsigned n_builds, n_threads, rounds;
+    int only_type;
+    bool all_shapes;
+    FILE *json;
+    unsigned n_results;
+    struct job job;
+    _Atomic unsigned turn, n_done; /* a job's number, and how many threads are done with it */
+    pthread_t threads[MAX_THREADS];
 };
 
-/* The fastest plain reading found: four streams a quarter of the memory apart, as one stream leaves
- * the hardware's prefetchers idle at page borders, with prefetches well ahead; 16-byte additions.
- */
-typedef uint64_t lanes __attribute__((vector_size(16)));
+static volatile uint64_t sink; /* where yardsticks' results go */
 
-static double read_seconds(const uint8_t *memory, size_t bytes)
+static void do_part(struct bench *b, unsigned thread)
 {
-    enum { STREAMS = 4, LINE = 64, AHEAD = 1024 };
-    size_t part = bytes / STREAMS / LINE * LINE;
-    lanes sums[STREAMS][2] = {{{0}}};
-    double start = clock_s();
-    volatile uint64_t sink;
+    const struct job *j = &b->job;
+    uint32_t tiles = tile_row_count(j->m.rows);
+    uint32_t first = tiles * thread / b->n_threads, end = tiles * (thread + 1) / b->n_threads;
+    size_t row_bytes = tile_row_bytes(j->m.type, j->m.cols), bytes = tiles * row_bytes;
 
-    for (size_t i = 0; i < part; i += LINE)
-        for (size_t k = 0; k < STREAMS; k++) {
-            const lanes *p = (const lanes *)(memory + k * part + i);
-            __builtin_prefetch((const uint8_t *)p + AHEAD);
-            sums[k][0] += p[0] + p[1];
-            sums[k][1] += p[2] + p[3];
+    if (j->peak != NULL)
+        sink = (uint64_t)j->peak->run();
+    else if (j->kernels == NULL)
+        sink = yardstick_read((const uint8_t *)j->m.tiles + first * row_bytes * j->count,
+                              (end - first) * row_bytes * j->count);
+    else
+        for (uint32_t i = 0; i < j->count; i++) {
+            struct matrix m = j->m;
+            m.tiles = (const uint8_t *)j->m.tiles + i * bytes;
+            j->kernels->multiply(&m, first, end - first, j->a, NULL, j->a->n_tokens, b->y, m.rows,
+                                 false);
         }
-    for (int k = 0; k < STREAMS; k++)
-        sums[0][0] += sums[k][0] + sums[k][1];
-    sink = sums[0][0][0];
-    (void)sink;
-    return (clock_s() - start) * (double)bytes / (double)(part * STREAMS);
 }
 
-/* Random quants with sane scales: one matrix quantised and copied to fill the memory. */
+/* A thread spins: a sample is shorter than the system takes to wake it. */
+struct helper {
+    struct bench *bench;
+    unsigned index;
+};
+
+static void *helper_main(void *arg)
+{
+    const struct helper *h = arg;
+    struct bench *b = h->bench;
+
+    for (unsigned seen = 0;; seen++) {
+        while (atomic_load_explicit(&b->turn, memory_order_acquire) == seen)
+            ; /* pairs with run_job's release: the job is there */
+        if (b->job.count == 0)
+            return NULL;
+        do_part(b, h->index);
+        atomic_fetch_add_explicit(&b->n_done, 1, memory_order_release);
+    }
+}
+
+/* Seconds from the start until all threads are done. */
+static double run_job(struct bench *b, const struct job *job)
+{
+    b->job = *job;
+    atomic_store_explicit(&b->n_done, 1, memory_order_relaxed);
+
+    double start = clock_s();
+    atomic_fetch_add_explicit(&b->turn, 1, memory_order_release);
+    if (job->count == 0)
+        return 0;
+    do_part(b, 0);
+    while (atomic_load_explicit(&b->n_done, memory_order_acquire) != b->n_threads)
+        ; /* pairs with the helpers' release */
+    return clock_s() - start;
+}
+
+/* Random quants with sane scales: a few tile rows quantised and copied to fill the memory. */
 static uint32_t fill(struct bench *b, enum tensor_type type, uint32_t rows, uint32_t cols)
 {
+    enum { OWN_TILES = 4 };
     size_t bytes = tile_matrix_bytes(type, rows, cols), row_bytes = tile_row_bytes(type, cols);
     size_t stride = quant_row_bytes(type, cols);
     uint32_t count = (uint32_t)(b->weight_bytes / bytes);
     uint8_t *file = malloc(TILE_ROWS * stride);
     float *values = malloc(cols * sizeof *values);
 
-    for (uint32_t t = 0; t < tile_row_count(rows); t++) {
+    for (uint32_t t = 0; t < OWN_TILES; t++) {
         for (uint32_t r = 0; r < TILE_ROWS; r++) {
             for (uint32_t c = 0; c < cols; c++)
                 values[c] = (float)(rand() % 2001 - 1000) * 3e-5f;
@@ -65,8 +140,8 @@ static uint32_t fill(struct bench *b, enum tensor_type type, uint32_t rows, uint
         }
         tile_pack(type, cols, TILE_ROWS, file, stride, b->weights + t * row_bytes);
     }
-    for (uint32_t i = 1; i < count; i++)
-        memcpy(b->weights + i * bytes, b->weights, bytes);
+    for (size_t t = OWN_TILES; t < (size_t)count * tile_row_count(rows); t++)
+        memcpy(b->weights + t * row_bytes, b->weights + t % OWN_TILES * row_bytes, row_bytes);
     free(values);
     free(file);
     return count;
@@ -85,118 +160,222 @@ static double median(double *values, uint32_t n)
     return values[n / 2];
 }
 
-static double multiply_seconds(const struct bench *b, const struct matrix *m,
-                               const struct activations *a)
-{
-    double start = clock_s();
-
-    kernels_get()->multiply(m, 0, tile_row_count(m->rows), a, NULL, a->n_tokens, b->y, m->rows,
-                            false);
-    return clock_s() - start;
-}
-
-static void bind(const struct bench *b, uint32_t cols, uint32_t n_tokens, struct activations *a)
+static void bind(const struct bench *b, const struct kernels *k, uint32_t cols, uint32_t n_tokens,
+                 struct activations *a)
 {
     act_bind(a, b->act_memory, cols, n_tokens, b->x, cols);
-    kernels_get()->quantize(a, 0, n_tokens);
+    k->quantize(a, 0, n_tokens);
 }
 
-/* Median bytes a second of multiplying with one matrix and of reading the next one, in turn: what
- * else the machine does meanwhile meets both alike. */
-static void bench_decode(struct bench *b, enum tensor_type type, uint32_t rows, uint32_t cols,
-                         uint32_t count, double *decode, double *read)
-{
-    size_t bytes = tile_matrix_bytes(type, rows, cols);
-    double *times = malloc(2 * (size_t)(ROUNDS * count) * sizeof *times);
-    struct activations a;
-    uint32_t n = 0;
+/* A rate, and the median of its ratios to the yardstick beside it. */
+struct result {
+    double rate, ratio;
+};
 
-    bind(b, cols, 1, &a);
-    for (int round = 0; round < ROUNDS; round++)
-        for (uint32_t i = 0; i + 1 < count; i += 2, n++) {
-            struct matrix m = {type, rows, cols, b->weights + i * bytes};
-            times[n] = multiply_seconds(b, &m, &a);
-            times[ROUNDS * count + n] = read_seconds(b->weights + (i + 1) * bytes, bytes);
+/* Samples of one round after the other: of each build, and of the yardstick beside it. */
+struct samples {
+    double rate[MAX_BUILDS][MAX_SAMPLES], ratio[MAX_BUILDS][MAX_SAMPLES];
+    uint32_t n;
+};
+
+static void medians(const struct bench *b, struct samples *s, struct result *out)
+{
+    for (unsigned k = 0; k < b->n_builds; k++)
+        out[k] = (struct result){median(s->rate[k], s->n), median(s->ratio[k], s->n)};
+}
+
+/* Bytes a second of one token's products with some matrices, beside reading the next ones. */
+static void bench_decode(struct bench *b, const struct matrix *first, uint32_t count,
+                         struct samples *s, struct result *out)
+{
+    size_t bytes = tile_matrix_bytes(first->type, first->rows, first->cols);
+    uint32_t group = bytes < DECODE_BYTES ? (uint32_t)(DECODE_BYTES / bytes) : 1, next = 0;
+    uint32_t rounds = b->rounds * (count / group) / (2 * b->n_builds);
+    struct activations a;
+    struct job job = {.m = *first, .count = group, .a = &a};
+
+    bind(b, b->builds[0], first->cols, 1, &a);
+    for (s->n = 0; s->n < rounds && s->n < MAX_SAMPLES; s->n++)
+        for (unsigned k = 0; k < b->n_builds; k++) {
+            double seconds[2];
+            for (int read = 0; read < 2; read++, next += group) {
+                next = next + group > count ? 0 : next;
+                job.m.tiles = b->weights + next * bytes;
+                job.kernels = read ? NULL : b->builds[k];
+                seconds[read] = run_job(b, &job);
+            }
+            s->rate[k][s->n] = (double)(bytes * group) / seconds[0];
+            s->ratio[k][s->n] = seconds[1] / seconds[0];
         }
-    *decode = (double)bytes / median(times, n);
-    *read = (double)bytes / median(times + ROUNDS * count, n);
-    free(times);
+    medians(b, s, out);
 }
 
-static double bench_batch(struct bench *b, enum tensor_type type, uint32_t rows, uint32_t cols,
-                          uint32_t n_tokens)
+static void bench_batch(struct bench *b, const struct matrix *m, uint32_t n_tokens,
+                        struct samples *s, struct result *out)
 {
-    double times[BATCH_SAMPLES];
-    struct matrix m = {type, rows, cols, b->weights};
+    bool quantised = tensor_type_info(m->type)->block_values > 1;
+    double flop = 2.0 * m->rows * m->cols * n_tokens;
     struct activations a;
 
-    bind(b, cols, n_tokens, &a);
-    for (int i = 0; i < BATCH_SAMPLES; i++) {
-        times[i] = multiply_seconds(b, &m, &a);
-        m.tiles = (const uint8_t *)m.tiles + tile_matrix_bytes(type, rows, cols);
-    }
-    return 2.0 * rows * cols * n_tokens / median(times, BATCH_SAMPLES);
+    bind(b, b->builds[0], m->cols, n_tokens, &a);
+    for (s->n = 0; s->n < BATCH_SAMPLES; s->n++)
+        for (unsigned k = 0; k < b->n_builds; k++) {
+            const struct kernels *build = b->builds[k];
+            const struct multiply_adds *peak = yardstick_multiply_adds(build->name, quantised);
+            double rate =
+                flop / run_job(b, &(struct job){.kernels = build, .m = *m, .count = 1, .a = &a});
+            s->rate[k][s->n] = rate;
+            s->ratio[k][s->n] = 0;
+            if (peak != NULL)
+                s->ratio[k][s->n] = rate *
+                                    run_job(b, &(struct job){.peak = peak, .m = *m, .count = 1}) /
+                                    (peak->flop * b->n_threads);
+        }
+    medians(b, s, out);
 }
 
-static void bench_type(struct bench *b, enum tensor_type type)
+static void print_result(struct bench *b, const char *type, const struct shape *shape,
+                         const char *build, const struct result r[3])
 {
-    static const uint32_t shapes[2][2] = {{768, 2048}, {2048, 768}};
-
-    for (int s = 0; s < 2; s++) {
-        uint32_t rows = shapes[s][0], cols = shapes[s][1];
-        uint32_t count = fill(b, type, rows, cols);
-        double decode, read;
-
-        bench_decode(b, type, rows, cols, count, &decode, &read);
-        printf("%-6s %4u x %4u  %7.2f  %7.2f  %5.1f %%  %9.1f  %9.1f\n",
-               tensor_type_info(type)->name, rows, cols, decode * 1e-9, read * 1e-9,
-               100 * decode / read, bench_batch(b, type, rows, cols, 8) * 1e-9,
-               bench_batch(b, type, rows, cols, 64) * 1e-9);
-        fflush(stdout);
-    }
+    printf("%-6s %-13s %5u x %5u  %-8s %7.2f %6.1f %%  %7.1f %5.1f %%  %7.1f %5.1f %%\n", type,
+           shape->model, shape->rows, shape->cols, build, r[0].rate * 1e-9, 100 * r[0].ratio,
+           r[1].rate * 1e-9, 100 * r[1].ratio, r[2].rate * 1e-9, 100 * r[2].ratio);
+    fflush(stdout);
+    if (b->json == NULL)
+        return;
+    fprintf(b->json,
+            "%s\n  {\"type\": \"%s\", \"model\": \"%s\", \"rows\": %u, \"cols\": %u, "
+            "\"kernels\": \"%s\", \"decode_bytes_per_s\": %.4g, \"decode_of_read\": %.4f, "
+            "\"flop_per_s_8\": %.4g, \"of_peak_8\": %.4f, \"flop_per_s_64\": %.4g, "
+            "\"of_peak_64\": %.4f}",
+            b->n_results++ ? "," : "", type, shape->model, shape->rows, shape->cols, build,
+            r[0].rate, r[0].ratio, r[1].rate, r[1].ratio, r[2].rate, r[2].ratio);
 }
 
-int main(int argc, char **argv)
+static void bench_shape(struct bench *b, enum tensor_type type, const struct shape *shape)
+{
+    static struct samples samples;
+    const struct tensor_type_info *info = tensor_type_info(type);
+    struct matrix m = {type, shape->rows, shape->cols, b->weights};
+    struct result results[3][MAX_BUILDS];
+
+    /* No file has it, or the memory holds too few of it to leave the caches between two turns. */
+    if (shape->cols % info->block_values != 0 ||
+        8 * tile_matrix_bytes(type, shape->rows, shape->cols) > b->weight_bytes)
+        return;
+    bench_decode(b, &m, fill(b, type, shape->rows, shape->cols), &samples, results[0]);
+    bench_batch(b, &m, 8, &samples, results[1]);
+    bench_batch(b, &m, 64, &samples, results[2]);
+    for (unsigned k = 0; k < b->n_builds; k++)
+        print_result(b, info->name, shape, b->builds[k]->name,
+                     (struct result[3]){results[0][k], results[1][k], results[2][k]});
+}
+
+/* "avx512,avx2": the builds of that name, then the usual choice again. */
+static bool select_builds(struct bench *b, const char *names)
+{
+    char name[16];
+
+    b->n_builds = 0;
+    for (const char *p = names; p != NULL; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        if (b->n_builds == MAX_BUILDS || sscanf(p, "%15[^,]", name) != 1 || !kernels_select(name))
+            return false;
+        b->builds[b->n_builds++] = kernels_get();
+    }
+    return kernels_select("auto");
+}
+
+static bool parse_option(struct bench *b, const char *name, const char *value)
+{
+    if (strcmp(name, "--kernels") == 0)
+        return select_builds(b, value);
+    if (strcmp(name, "--type") == 0)
+        return (b->only_type = tensor_type_from_name(value)) >= 0;
+    if (strcmp(name, "--shapes") == 0)
+        return (b->all_shapes = strcmp(value, "all") == 0) || strcmp(value, "qwen3") == 0;
+    if (strcmp(name, "--mib") == 0)
+        return (b->weight_bytes = (size_t)atol(value) << 20) >= (size_t)64 << 20;
+    if (strcmp(name, "--threads") == 0)
+        return (b->n_threads = (unsigned)atoi(value)) >= 1 && b->n_threads <= MAX_THREADS;
+    if (strcmp(name, "--rounds") == 0)
+        return (b->rounds = (unsigned)atoi(value)) >= 1 && b->rounds <= 100;
+    if (strcmp(name, "--json") == 0)
+        return (b->json = fopen(value, "w")) != NULL;
+    return false;
+}
+
+static bool allocate(struct bench *b)
+{
+    b->weights = aligned_alloc(TILE_ALIGN, b->weight_bytes);
+    b->x = malloc(MAX_TOKENS * MAX_SIZE * sizeof *b->x);
+    b->y = malloc(MAX_TOKENS * MAX_SIZE * sizeof *b->y);
+    b->act_memory = aligned_alloc(TILE_ALIGN, act_bytes(MAX_SIZE, MAX_TOKENS));
+    if (b->weights == NULL || b->x == NULL || b->y == NULL || b->act_memory == NULL)
+        return false;
+    memset(b->weights, 0, b->weight_bytes);
+    for (int i = 0; i < MAX_TOKENS * MAX_SIZE; i++)
+        b->x[i] = (float)(rand() % 2001 - 1000) * 1e-3f;
+    return true;
+}
+
+static void bench_all(struct bench *b)
 {
     static const enum tensor_type types[] = {
         TENSOR_F32,  TENSOR_F16,  TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0, TENSOR_Q4_1,
         TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_IQ4_NL, TENSOR_MXFP4, TENSOR_Q2_K, TENSOR_Q3_K,
         TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,   TENSOR_IQ4_XS};
-    struct bench b = {.weight_bytes = (size_t)1024 << 20};
-    int only = -1;
+    size_t n_shapes = b->all_shapes ? sizeof shapes / sizeof shapes[0] : 2;
 
-    for (int i = 1; i < argc; i += 2) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--kernels") == 0 && kernels_select(value))
-            continue;
-        if (strcmp(argv[i], "--type") == 0 && (only = tensor_type_from_name(value)) >= 0)
-            continue;
-        if (strcmp(argv[i], "--mib") == 0 && atol(value) >= 64) {
-            b.weight_bytes = (size_t)atol(value) << 20;
-            continue;
+    printf(
+        "%u thread%s, %zu MiB\n"
+        "                                           one token         8 tokens         64 tokens\n"
+        "type   model          rows x  cols  kernels     GB/s / read   GFLOP/s / peak   GFLOP/s "
+        "/ peak\n",
+        b->n_threads, b->n_threads == 1 ? "" : "s", b->weight_bytes >> 20);
+    if (b->json != NULL)
+        fprintf(b->json, "{\"threads\": %u, \"results\": [", b->n_threads);
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (size_t s = 0; s < n_shapes; s++)
+            if (b->only_type < 0 || (int)types[t] == b->only_type)
+                bench_shape(b, types[t], &shapes[s]);
+    if (b->json != NULL)
+        fprintf(b->json, "\n]}\n");
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b = {
+        .weight_bytes = (size_t)1024 << 20, .n_threads = 1, .rounds = 3, .only_type = -1};
+    static struct helper helpers[MAX_THREADS];
+
+    select_builds(&b, "auto");
+    for (int i = 1; i < argc; i += 2)
+        if (!parse_option(&b, argv[i], i + 1 < argc ? argv[i + 1] : "")) {
+            fprintf(
+                stderr,
+                "usage: bench-kernels [--kernels NAME[,NAME]] [--type NAME] [--shapes qwen3|all] "
+                "[--threads N] [--mib N (64 or more)] [--rounds N] [--json FILE]\n");
+            return 1;
         }
-        fprintf(stderr, "usage: bench-kernels [--kernels portable|avx2|avx512] [--type NAME] "
-                        "[--mib N (64 or more)]\n");
-        return 1;
-    }
-    b.weights = aligned_alloc(TILE_ALIGN, b.weight_bytes);
-    b.x = malloc(MAX_TOKENS * MAX_COLS * sizeof *b.x);
-    b.y = malloc(MAX_TOKENS * MAX_ROWS * sizeof *b.y);
-    b.act_memory = aligned_alloc(TILE_ALIGN, act_bytes(MAX_COLS, MAX_TOKENS));
-    if (b.weights == NULL || b.x == NULL || b.y == NULL || b.act_memory == NULL) {
+    if (!allocate(&b)) {
         fprintf(stderr, "bench-kernels: not enough memory: --mib %zu\n", b.weight_bytes >> 20);
         return 1;
     }
-    memset(b.weights, 0, b.weight_bytes);
-    for (int i = 0; i < MAX_TOKENS * MAX_COLS; i++)
-        b.x[i] = (float)(rand() % 2001 - 1000) * 1e-3f;
-    printf("kernels: %s, one thread, %zu MiB\n"
-           "               shape  GB/s      GB/s     decode   GFLOP/s    GFLOP/s\n"
-           "type    rows   cols   decode    read     / read   8 tokens   64 tokens\n",
-           kernels_get()->name, b.weight_bytes >> 20);
-    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
-        if (only < 0 || (int)types[t] == only)
-            bench_type(&b, types[t]);
+    for (unsigned i = 1; i < b.n_threads; i++) {
+        helpers[i] = (struct helper){&b, i};
+        if (pthread_create(&b.threads[i], NULL, helper_main, &helpers[i]) != 0) {
+            fprintf(stderr, "bench-kernels: cannot start thread %u\n", i + 1);
+            return 1;
+        }
+    }
+    bench_all(&b);
+    run_job(&b, &(struct job){.count = 0}); /* the helpers' end */
+    for (unsigned i = 1; i < b.n_threads; i++)
+        pthread_join(b.threads[i], NULL);
+    if (b.json != NULL && fclose(b.json) != 0) {
+        perror("bench-kernels: --json");
+        return 1;
+    }
     free(b.act_memory);
     free(b.y);
     free(b.x);

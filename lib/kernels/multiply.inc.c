@@ -62,8 +62,13 @@ struct two_columns {
     vf first, second;
 };
 
-LANES struct two_columns load_columns(enum tensor_type type, const uint8_t *p, uint32_t c)
+LANES struct two_columns load_columns(enum tensor_type type, const uint8_t *p, uint32_t c,
+                                      const int T)
 {
+    size_t col_bytes = type == TENSOR_F32 ? 64 : 32;
+
+    for (size_t i = 0; T == 1 && i < 2 * col_bytes; i += TILE_VECTOR)
+        ask_ahead(p + c * col_bytes + i);
     if (type == TENSOR_BF16) {
         vi pair = vi_load(p + (size_t)c * 32);
         return (struct two_columns){vi_floats(vi_left_32(pair, 16)),
@@ -98,7 +103,7 @@ LANES void rows_of_floats(enum tensor_type type, const uint8_t *p, size_t row_by
         for (; col + 2 <= end; col += 2) {
             EACH_ROW
             {
-                struct two_columns w = load_columns(type, p + (size_t)r * row_bytes, col);
+                struct two_columns w = load_columns(type, p + (size_t)r * row_bytes, col, T);
                 vf *sum = acc + r * T;
                 EACH_TOKEN sum[t] = vf_fma(w.first, vf_set1(v->x[t][col]), sum[t]);
                 EACH_TOKEN sum[t] = vf_fma(w.second, vf_set1(v->x[t][col + 1]), sum[t]);

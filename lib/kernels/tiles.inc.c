@@ -5,16 +5,30 @@
  * definition, in its order (portable.c).
  */
 
-/* One token reads every weight once, from memory. The hardware's prefetchers stop at page borders, so
- * each vector asks for the one this far ahead, where there is arithmetic enough to hide it; past the end
- * of the matrix that is harmless. */
-enum { PREFETCH_AHEAD = 1024 };
+/* One token reads every weight once, from memory, and does little with it: its speed is that of the
+ * hardware's prefetchers. They stop at page borders, so the lines this far ahead are asked for too, and into the
+ * second-level cache: the first has few places for lines on their way, and holding those costs more than the
+ * asking gains. Past the end of the matrix it is harmless. What each gains: docs/performance.md. */
+enum { READ_AHEAD = 1024 };
 
-LANES vi load_quants(const uint8_t *p, const int T)
+LANES void ask_ahead(const uint8_t *line)
 {
-    if (T == 1)
-        __builtin_prefetch(p + PREFETCH_AHEAD);
-    return vi_load(p);
+    __builtin_prefetch(line + READ_AHEAD, 0, 2);
+}
+
+/* The prefetchers also want lines in ascending order, where functions below want a block's upper bits before its
+ * nibbles and the compiler moves loads as it likes. So one token begins each block with a word of every line. */
+LANES void read_in_order(const uint8_t *block, size_t bytes, const int T)
+{
+    if (T > 1)
+        return;
+    UNROLL for (size_t i = 0; i < bytes; i += TILE_VECTOR)
+    {
+        uint32_t word = load_u32(block + i);
+
+        ask_ahead(block + i);
+        __asm__ volatile("" : : "r"(word)); /* as if it were used, here */
+    }
 }
 
 /* Each byte moved right by n bits (left for n below 0), those of `mask` kept: shifts of 16 bits, whose
@@ -71,7 +85,7 @@ LANES void iq4_16(const uint8_t *quants, const struct views *v, size_t col, cons
     EACH_TOKEN sum[t] = q8_start(v->minus_sum8[t] + col / 8);
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
-        vi w = load_quants(quants + n * TILE_VECTOR, T);
+        vi w = vi_load(quants + n * TILE_VECTOR);
         q8_add_group(sum, vi_look_up(quant_iq4_values, even_group(w)), v, col + 8 * n, T);
         q8_add_group(sum, vi_look_up(quant_iq4_values, odd_group(w)), v, col + 8 * n + 4, T);
     }
@@ -86,7 +100,7 @@ LANES void q4_16(const uint8_t *quants, int offset, const struct views *v, size_
     EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, offset);
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
-        vi w = load_quants(quants + n * TILE_VECTOR, T);
+        vi w = vi_load(quants + n * TILE_VECTOR);
         add_groups(sum, even_group(w), odd_group(w), v, col + 8 * n, T);
     }
     EACH_TOKEN i[t] = dots_float(sum[t]);
@@ -102,7 +116,7 @@ LANES void mxfp4_16(const uint8_t *quants, const struct views *v, size_t col, co
     EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 12);
     UNROLL for (unsigned n = 0; n < 2; n++)
     {
-        vi w = load_quants(quants + n * TILE_VECTOR, T);
+        vi w = vi_load(quants + n * TILE_VECTOR);
         vi even = vi_look_up(values_plus_12, even_group(w));
         add_groups(sum, even, vi_look_up(values_plus_12, odd_group(w)), v, col + 8 * n, T);
     }
@@ -119,7 +133,7 @@ LANES void q5_16(const uint8_t *nibbles, vi high, int first, int offset, const s
     EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, offset);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
-        vi w = load_quants(nibbles + g / 2 * TILE_VECTOR, T);
+        vi w = vi_load(nibbles + g / 2 * TILE_VECTOR);
         vi even = vi_or(even_group(w), bits_of(high, first + g - 4, 0x10));
         vi odd = vi_or(odd_group(w), bits_of(high, first + g - 3, 0x10));
         add_groups(sum, even, odd, v, col + 4 * (size_t)g, T);
@@ -130,13 +144,13 @@ LANES void q5_16(const uint8_t *nibbles, vi high, int first, int offset, const s
 LANES void q6_16(const uint8_t *nibbles, const uint8_t *high_bits, factor scale,
                  const struct views *v, size_t col, const int T, vf *i)
 {
-    vi high = load_quants(high_bits, T);
+    vi high = vi_load(high_bits);
     dots sum[TOKENS_MAX];
 
     EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 32);
     UNROLL for (int g = 0; g < 4; g += 2)
     {
-        vi w = load_quants(nibbles + g / 2 * TILE_VECTOR, T);
+        vi w = vi_load(nibbles + g / 2 * TILE_VECTOR);
         vi even = vi_or(even_group(w), bits_of(high, 2 * g - 4, 0x30));
         vi odd = vi_or(odd_group(w), bits_of(high, 2 * g - 2, 0x30));
         add_groups(sum, even, odd, v, col + 4 * (size_t)g, T);
@@ -147,7 +161,7 @@ LANES void q6_16(const uint8_t *nibbles, const uint8_t *high_bits, factor scale,
 LANES void q2_16(const uint8_t *quants, factor scale, const struct views *v, size_t col,
                  const int T, vf *i)
 {
-    vi w = load_quants(quants, T);
+    vi w = vi_load(quants);
     dots sum[TOKENS_MAX];
 
     EACH_TOKEN sum[t] = dots_start(v->minus_sum8[t] + col / 8, 0);
@@ -196,6 +210,7 @@ LANES void q8_0_tile(const uint8_t *tile, const struct views *v, size_t b, const
     const uint8_t *quants = tile + Q8_0_QUANTS;
     struct sums s;
 
+    read_in_order(quants, Q8_0_TILE - Q8_0_QUANTS, T);
     q8_16(quants, v, 32 * b, T, s.i0);
     q8_16(quants + 4 * TILE_VECTOR, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -206,6 +221,7 @@ LANES void q4_0_tile(const uint8_t *tile, const struct views *v, size_t b, const
     const uint8_t *quants = tile + Q4_0_QUANTS;
     struct sums s;
 
+    read_in_order(quants, Q4_0_TILE - Q4_0_QUANTS, T);
     q4_16(quants, 8, v, 32 * b, T, s.i0);
     q4_16(quants + 2 * TILE_VECTOR, 8, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -216,6 +232,7 @@ LANES void q4_1_tile(const uint8_t *tile, const struct views *v, size_t b, const
     const uint8_t *quants = tile + Q4_1_QUANTS;
     struct sums s;
 
+    read_in_order(quants, Q4_1_TILE - Q4_1_QUANTS, T);
     q4_16(quants, 0, v, 32 * b, T, s.i0);
     q4_16(quants + 2 * TILE_VECTOR, 0, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -225,9 +242,10 @@ LANES void q4_1_tile(const uint8_t *tile, const struct views *v, size_t b, const
 LANES void q5_0_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
 {
     const uint8_t *quants = tile + Q5_0_QUANTS;
-    vi high = load_quants(quants + 4 * TILE_VECTOR, T);
     struct sums s;
 
+    read_in_order(quants, Q5_0_TILE - Q5_0_QUANTS, T);
+    vi high = vi_load(quants + 4 * TILE_VECTOR);
     q5_16(quants, high, 0, 16, v, 32 * b, T, s.i0);
     q5_16(quants + 2 * TILE_VECTOR, high, 4, 16, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -236,9 +254,10 @@ LANES void q5_0_tile(const uint8_t *tile, const struct views *v, size_t b, const
 LANES void q5_1_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
 {
     const uint8_t *quants = tile + Q5_1_QUANTS;
-    vi high = load_quants(quants + 4 * TILE_VECTOR, T);
     struct sums s;
 
+    read_in_order(quants, Q5_1_TILE - Q5_1_QUANTS, T);
+    vi high = vi_load(quants + 4 * TILE_VECTOR);
     q5_16(quants, high, 0, 0, v, 32 * b, T, s.i0);
     q5_16(quants + 2 * TILE_VECTOR, high, 4, 0, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -250,6 +269,7 @@ LANES void iq4_nl_tile(const uint8_t *tile, const struct views *v, size_t b, con
     const uint8_t *quants = tile + Q4_0_QUANTS;
     struct sums s;
 
+    read_in_order(quants, Q4_0_TILE - Q4_0_QUANTS, T);
     iq4_16(quants, v, 32 * b, T, s.i0);
     iq4_16(quants + 2 * TILE_VECTOR, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, vf_load_halves(tile), v, b, T);
@@ -269,6 +289,7 @@ LANES void mxfp4_tile(const uint8_t *tile, const struct views *v, size_t b, cons
     const uint8_t *quants = tile + MXFP4_QUANTS;
     struct sums s;
 
+    read_in_order(quants, MXFP4_TILE - MXFP4_QUANTS, T);
     mxfp4_16(quants, v, 32 * b, T, s.i0);
     mxfp4_16(quants + 2 * TILE_VECTOR, v, 32 * b + 16, T, s.i1);
     add_products(acc, &s, mxfp4_scales(tile), v, b, T);
@@ -313,6 +334,7 @@ LANES void q4_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     for (int sub = 0; sub < 8; sub++, b++, quants += Q4_K_SUB) {
         struct sums s;
 
+        read_in_order(quants, Q4_K_SUB, T);
         q4_16(quants, 0, v, 32 * b, T, s.i0);
         q4_16(quants + 2 * TILE_VECTOR, 0, v, 32 * b + 16, T, s.i1);
         add_k_products(acc, &s, &scales, sub, v, b, T);
@@ -325,9 +347,10 @@ LANES void q5_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     const uint8_t *quants = tile + K_QUANTS;
 
     for (int sub = 0; sub < 8; sub++, b++, quants += Q5_K_SUB) {
-        vi high = load_quants(quants + 4 * TILE_VECTOR, T);
         struct sums s;
 
+        read_in_order(quants, Q5_K_SUB, T);
+        vi high = vi_load(quants + 4 * TILE_VECTOR);
         q5_16(quants, high, 0, 0, v, 32 * b, T, s.i0);
         q5_16(quants + 2 * TILE_VECTOR, high, 4, 0, v, 32 * b + 16, T, s.i1);
         add_k_products(acc, &s, &scales, sub, v, b, T);
@@ -340,6 +363,7 @@ LANES void q6_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     const uint8_t *quants = tile + Q6_K_QUANTS;
 
     for (int sub = 0; sub < 8; sub++, b++, quants += Q6_K_SUB) {
+        read_in_order(quants, Q6_K_SUB, T);
         vi scales = vi_load(tile + Q6_K_SCALES + sub / 2 * TILE_VECTOR);
         factor scale_0 = factor_signed(scales, 2 * (sub % 2));
         factor scale_1 = factor_signed(scales, 2 * (sub % 2) + 1);
@@ -364,8 +388,10 @@ LANES void q2_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     vf d = vf_load_halves(tile), dmin = vf_load_halves(tile + K_MINS);
     const uint8_t *both = tile + Q2_K_SCALES, *quants = tile + Q2_K_QUANTS;
 
+    read_in_order(tile, Q2_K_QUANTS, T); /* a quarter of the tile; its quants are in order */
     for (int pair = 0; pair < 4; pair++, both += TILE_VECTOR) {
-        vi scales = bits_of(vi_load(both), 0, 0x0f), mins = bits_of(vi_load(both), 4, 0x0f);
+        vi packed = vi_load(both);
+        vi scales = bits_of(packed, 0, 0x0f), mins = bits_of(packed, 4, 0x0f);
 
         UNROLL for (int j = 0; j < 4; j += 2, b++, quants += Q2_K_SUB)
         {
@@ -397,8 +423,8 @@ LANES void q3_k_scales(const uint8_t *p, vi scales[4])
 LANES void q3_32(const uint8_t *quants, factor scale_0, factor scale_1, const struct views *v,
                  size_t col, const int T, struct sums *s)
 {
-    vi w0 = load_quants(quants, T), w1 = load_quants(quants + TILE_VECTOR, T);
-    vi w2 = load_quants(quants + 2 * TILE_VECTOR, T);
+    vi w0 = vi_load(quants), w1 = vi_load(quants + TILE_VECTOR);
+    vi w2 = vi_load(quants + 2 * TILE_VECTOR);
     vi group_6 = vi_or(bits_of(w0, 6, 0x03), bits_of(w2, 4, 0x04));
     vi group_7 = vi_or(bits_of(w1, 6, 0x03), bits_of(w2, 5, 0x04));
 
@@ -452,6 +478,7 @@ LANES void iq4_xs_tile(const uint8_t *tile, const struct views *v, size_t b, con
             vf scale = vf_sub(byte_float(scales[odd], pair), vf_set1(32));
             struct sums s;
 
+            read_in_order(quants, Q4_K_SUB, T);
             iq4_16(quants, v, 32 * b, T, s.i0);
             iq4_16(quants + 2 * TILE_VECTOR, v, 32 * b + 16, T, s.i1);
             add_products(acc, &s, vf_mul(d, scale), v, b, T);

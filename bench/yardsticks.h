@@ -1,0 +1,22 @@
+/* What a machine could do, measured where a kernel is measured: plain reading and bare multiply-adds. One
+ * thread's part of each; bench/kernels.c runs them on as many threads as the kernels. */
+#ifndef MOED_BENCH_YARDSTICKS_H
+#define MOED_BENCH_YARDSTICKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads all the memory as fast as was found possible; returns a sum that depends on it. */
+uint64_t yardstick_read(const uint8_t *memory, size_t bytes);
+
+/* Multiply-adds of the best instruction that a build has for a kind of weight, on registers alone. */
+struct multiply_adds {
+    const char *instruction;
+    double flop;      /* of one call; a multiplication and an addition count as two */
+    int (*run)(void); /* the value keeps the compiler from dropping the work */
+};
+/* kernels: a build's name. NULL for "portable", which has no instruction of its own. */
+const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool quantised);
+
+#endif
