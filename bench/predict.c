@@ -1,6 +1,6 @@
 /* What showing a layer of one token to a predictor beside inference costs the engine (worker/predict_aside.h), in layers of
- * 100 microseconds, by predictor and model size. Prints the median and what nine in ten do not exceed; no figure is a
- * test. */
+ * 100 microseconds, by predictor and model size; then what a predictor's halves themselves take for a layer, once they have seen
+ * enough to be at their slowest. Prints the median and what nine in ten do not exceed; no figure is a test. */
 #include "base/clock.h"
 #include "sched/policy.h"
 #include "worker/prediction.h"
@@ -73,7 +73,7 @@ static void measure(const char *model, const struct predict_shape *shape, enum s
     run_layers(p, shape, took_ns);
     prediction_free(p);
     qsort(took_ns, ROUNDS, sizeof *took_ns, compare);
-    printf("%-16s %-12s %8llu ns median %8llu ns nine in ten %6llu shown\n", model,
+    printf("%-16s %-18s %8llu ns median %8llu ns nine in ten %6llu shown\n", model,
            sched_predictor_name(kind), (unsigned long long)took_ns[ROUNDS / 2],
            (unsigned long long)took_ns[ROUNDS * 9 / 10],
            (unsigned long long)counter_read(options.counters.shown));
@@ -81,16 +81,137 @@ static void measure(const char *model, const struct predict_shape *shape, enum s
     metrics_free(metrics);
 }
 
+/* ---- the halves themselves ---- */
+
+enum { WARM_STEPS = 1010, TIMED_STEPS = 10 }; /* more than expert-map keeps maps */
+
+static uint32_t random_below(uint32_t n)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33) % n;
+}
+
+/* A layer of one token: a gate of which a few experts have the most, and those. */
+static void make_layer(const struct predict_shape *s, float *hidden, float *gate,
+                       uint32_t *selected)
+{
+    for (uint32_t i = 0; i < s->d_model; i++)
+        hidden[i] = (float)random_below(2001) / 1000 - 1;
+    for (uint32_t i = 0; i < s->n_experts; i++)
+        gate[i] = (float)random_below(100) / 1e4f;
+    uint32_t first = random_below(s->n_experts);
+    for (uint32_t k = 0; k < s->n_used; k++) {
+        selected[k] = (first + k * 7) % s->n_experts;
+        gate[selected[k]] += 1.0f / (float)(k + 2);
+    }
+}
+
+struct halves {
+    struct predict_traits traits;
+    struct predictor *in_line, *aside; /* NULL: it has none */
+    float *lesson;
+    double *probability;
+    uint64_t *aside_ns, *line_ns; /* [TIMED_STEPS * n_layers], the last of them */
+};
+
+static void think(struct halves *h, const struct predict_shape *s, const struct predict_seen *seen)
+{
+    struct predict_target target;
+    uint32_t layer;
+    predictor_observe(h->aside, seen);
+    for (uint32_t i = 0;
+         h->traits.answers && predict_target(&h->traits, s, seen->step, seen->layer, i, &target);
+         i++)
+        predictor_predict(h->aside, seen, &target, NULL, h->probability);
+    while (predictor_teach(h->aside, &layer, h->lesson))
+        predictor_learn(h->in_line, layer, h->lesson);
+}
+
+static void guess(struct halves *h, const struct predict_shape *s, const struct predict_seen *seen)
+{
+    struct predict_target target;
+    predictor_observe(h->in_line, seen);
+    if (predict_target(&h->traits, s, seen->step, seen->layer, 0, &target))
+        predictor_predict(h->in_line, seen, &target, seen->selected, h->probability);
+}
+
+static void run_halves(struct halves *h, const struct predict_shape *s)
+{
+    float *hidden = calloc(s->d_model, sizeof *hidden), *gate = calloc(s->n_experts, sizeof *gate);
+    uint32_t *selected = calloc(s->n_used, sizeof *selected);
+    if (!hidden || !gate || !selected)
+        no_memory();
+    for (uint32_t step = 0; step < WARM_STEPS + TIMED_STEPS; step++)
+        for (uint32_t i = 0; i <= s->n_layers; i++) {
+            struct predict_token token = {1 + step / 100, step % 100};
+            struct predict_seen seen = {1 + step, i - 1, 1, &token, hidden, gate, selected};
+            size_t place = (size_t)(step % TIMED_STEPS) * s->n_layers + (i ? i - 1 : 0);
+            make_layer(s, hidden, gate, selected);
+            if (i == 0) {
+                seen.layer = PREDICT_EMBEDDING;
+                seen.gate = NULL;
+                seen.selected = NULL;
+            }
+            uint64_t start = clock_ns();
+            if (h->in_line && i > 0)
+                guess(h, s, &seen);
+            uint64_t middle = clock_ns();
+            if (h->aside && (i > 0 || h->traits.reads & PREDICT_READS_EMBEDDING))
+                think(h, s, &seen);
+            h->line_ns[place] = middle - start;
+            h->aside_ns[place] = clock_ns() - middle;
+        }
+    free(hidden);
+    free(gate);
+    free(selected);
+}
+
+static void measure_halves(const char *model, const struct predict_shape *s,
+                           enum sched_predictor kind)
+{
+    size_t n = (size_t)TIMED_STEPS * s->n_layers;
+    struct halves h = {.traits = predictor_traits(kind, s)};
+    h.in_line = h.traits.in_line ? predictor_new(kind, PREDICT_IN_LINE, s) : NULL;
+    h.aside = h.traits.reads ? predictor_new(kind, PREDICT_ASIDE, s) : NULL;
+    h.lesson = calloc(1 + predictor_lesson_floats(kind, s), sizeof *h.lesson);
+    h.probability = calloc(s->n_experts, sizeof *h.probability);
+    h.aside_ns = calloc(n, sizeof *h.aside_ns);
+    h.line_ns = calloc(n, sizeof *h.line_ns);
+    if ((h.traits.in_line && !h.in_line) || (h.traits.reads && !h.aside) || !h.lesson ||
+        !h.probability || !h.aside_ns || !h.line_ns)
+        no_memory();
+    run_halves(&h, s);
+    qsort(h.aside_ns, n, sizeof *h.aside_ns, compare);
+    qsort(h.line_ns, n, sizeof *h.line_ns, compare);
+    printf("%-16s %-18s in line %7llu ns median %7llu ns nine in ten, beside %8llu ns median "
+           "%8llu ns nine in ten\n",
+           model, sched_predictor_name(kind), (unsigned long long)h.line_ns[n / 2],
+           (unsigned long long)h.line_ns[n * 9 / 10], (unsigned long long)h.aside_ns[n / 2],
+           (unsigned long long)h.aside_ns[n * 9 / 10]);
+    fflush(stdout);
+    predictor_free(h.in_line);
+    predictor_free(h.aside);
+    free(h.lesson);
+    free(h.probability);
+    free(h.aside_ns);
+    free(h.line_ns);
+}
+
 int main(void)
 {
     static const struct {
         const char *name;
         struct predict_shape shape;
-    } models[] = {{"demo", {8, 0, 32, 4, 256, 32}},
-                  {"Qwen3-30B-A3B", {8, 0, 128, 8, 2048, 32}},
-                  {"DeepSeek-V3", {8, 0, 256, 8, 7168, 32}}};
+    } models[] = {{"demo", {8, 0, 32, 4, 256, 32, NULL, false}},
+                  {"Qwen3-30B-A3B", {8, 0, 128, 8, 2048, 32, NULL, false}},
+                  {"DeepSeek-V3", {8, 0, 256, 8, 7168, 32, NULL, false}}};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int kind = 0; kind < PREDICT_KINDS; kind++)
             measure(models[i].name, &models[i].shape, (enum sched_predictor)kind);
+    const struct predict_shape qwen3 = {
+        .n_layers = 48, .n_experts = 128, .n_used = 8, .d_model = 2048, .max_tokens = 32};
+    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
+        measure_halves(models[1].name, &qwen3, (enum sched_predictor)kind);
     return 0;
 }

@@ -7,6 +7,8 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-dev
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+find_library(GLPK_LIBRARY glpk) # package libglpk-dev: the exact assignment in replay and tests, left out without it
+find_path(GLPK_INCLUDE_DIR glpk.h)
 find_package(nng CONFIG REQUIRED) # package libnng-dev
 find_program(PROTOC_C protoc-c) # package protobuf-c-compiler
 if(NOT PROTOC_C)

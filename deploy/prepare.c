@@ -57,10 +57,14 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--predictor", o->predictor);
     if (o->budget)
         add_argument(&p[MEMD], "--budget", o->budget);
+    if (o->learned)
+        add_argument(&p[MEMD], "--learned", o->learned);
     if (o->segment_bytes)
         add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
     if (o->calibrate)
         add_argument(&p[WORKER], "--calibrate", NULL);
+    if (o->fine_tune)
+        add_argument(&p[WORKER], "--fine-tune", NULL);
     if (o->ctx)
         add_argument(&p[WORKER], "--ctx", s->numbers[1]);
     if (o->parallel)

@@ -30,7 +30,7 @@ static void watch_doorbells(struct cache *c)
 
 static void run_job(struct cache *c, const struct cache_job *job)
 {
-    const struct pool_slabs *s = cache_slabs(c, job->layer);
+    const struct pool_slabs *s = cache_slabs(c, job->what.layer);
     struct residency_header *shown = c->residency.base;
     cache_begin_copy(c, job);
     pthread_mutex_unlock(&c->lock);
@@ -43,7 +43,6 @@ static void run_job(struct cache *c, const struct cache_job *job)
     if (c->counters.copy_seconds)
         histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
     pthread_mutex_lock(&c->lock);
-    cache_release_source(c, job, true);
     cache_end_copy(c, job);
 }
 
@@ -62,7 +61,9 @@ static void *copy_thread(void *arg)
                                     c->options.worker_broken_arg);
         struct cache_job job;
         uint64_t timeout_ns;
-        if (cache_next_job(c, &job, &timeout_ns)) {
+        bool found = cache_next_job(c, &job, &timeout_ns);
+        cache_publish_counts(c);
+        if (found) {
             run_job(c, &job);
             continue;
         }
@@ -114,17 +115,6 @@ static enum error_code shape_of(const struct pool_map *map, const struct device_
     return ERROR_OK;
 }
 
-/* Slots that are kept free, so that a load starts at once instead of waiting for a victim's grace: what a token's
- * experts of a layer may need, yet an eighth of all at most. None where everything fits. */
-static uint32_t reserve_of(const struct pool_map *map, const struct cache_shape *s)
-{
-    if (s->n_slots >= s->total)
-        return 0;
-    uint32_t most = s->n_slots / 8;
-    uint32_t layer = map->params.router.n_used * s->n_segments;
-    return layer < most ? layer : most;
-}
-
 static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind,
                                       enum sched_budget budget)
 {
@@ -154,16 +144,14 @@ static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kin
 
 static void use_policy(struct cache *c, struct sched_cache *policy)
 {
-    sched_cache_free(c->policy);
+    struct sched_cache *old = c->policy;
+    struct residency_header *shown = c->residency.base;
     c->policy = policy;
-    c->keeps_loads = sched_cache_keeps_loads(policy);
-    c->wishing = false;
-    for (uint32_t layer = 0; layer < c->table.n_layers; layer++)
-        for (uint32_t i = 0; i < cache_slabs(c, layer)->n_experts; i++) {
-            if (c->keeps_loads)
-                cache_expert_at(c, layer, i)->transient = 0;
-            cache_tell_policy(c, layer, i);
-        }
+    atomic_store_explicit(&shown->cache_reads, sched_cache_reads(c->kind), memory_order_relaxed);
+    if (c->costs.load_s > 0)
+        sched_cache_costs(policy, &c->costs);
+    sched_copies_use(c->copies, policy);
+    sched_cache_free(old);
 }
 
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
@@ -174,10 +162,19 @@ enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
                          sched_cache_name(kind));
     pthread_mutex_lock(&c->lock);
+    c->kind = kind;
     use_policy(c, policy);
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);
     return ERROR_OK;
+}
+
+void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher)
+{
+    pthread_mutex_lock(&c->lock);
+    sched_copies_order(c->copies, prefetcher);
+    pthread_mutex_unlock(&c->lock);
+    doorbell_ring(&c->bell);
 }
 
 static enum error_code make_arena(struct cache *c, const struct cache_shape *s, struct error *e)
@@ -204,10 +201,13 @@ static enum error_code make_table(struct cache *c, const struct cache_shape *s, 
     code = residency_attach(&c->table, c->residency.base, bytes, e);
     if (code)
         return code;
-    c->experts = calloc((size_t)n_layers * n_experts, sizeof *c->experts);
-    if (!c->experts)
-        return error_set(e, ERROR_MEMORY, "no memory for the table of experts");
     return shm_seal_writes(&c->residency, e); /* this mapping stays writable, no other can be */
+}
+
+static void ring_engine(void *arg)
+{
+    struct cache *c = arg;
+    doorbell_ring(&c->bell);
 }
 
 static enum error_code make(struct cache *c, struct error *e)
@@ -216,19 +216,27 @@ static enum error_code make(struct cache *c, struct error *e)
     enum error_code code = shape_of(&c->map, &c->options.device, &shape, e);
     if (code)
         return code;
-    c->reserve = reserve_of(&c->map, &shape);
+    c->reserve = sched_copies_reserve(shape.n_slots, shape.total,
+                                      c->map.params.router.n_used * shape.n_segments);
     code = device_link_new(&c->options.device, &c->link, e);
     if (!code)
         code = make_arena(c, &shape, e);
     if (!code)
         code = make_table(c, &shape, e);
+    if (!code)
+        code = cache_make_copies(c, e);
     if (code)
         return code;
     struct sched_cache *policy = new_policy(c, c->options.cache, c->options.budget);
     if (!policy)
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy");
+    c->kind = c->options.cache;
     use_policy(c, policy);
+    sched_copies_order(c->copies, c->options.prefetcher);
     c->started_ns = clock_ns();
+    struct tier_device device = {&c->table, ring_engine, c};
+    if (c->options.tier)
+        tier_set_device(c->options.tier, &device);
     int failed = pthread_create(&c->thread, NULL, copy_thread, c);
     if (failed)
         return error_set(e, ERROR_MEMORY, "cannot start the thread memd/copy: error %d", failed);
@@ -262,6 +270,8 @@ void cache_free(struct cache *c)
 {
     if (!c)
         return;
+    if (c->options.tier)
+        tier_set_device(c->options.tier, NULL);
     if (c->has_thread) {
         pthread_mutex_lock(&c->lock);
         c->stop = true;
@@ -272,8 +282,8 @@ void cache_free(struct cache *c)
             c->workers[i].leaving = c->workers[i].present;
         cache_forget_leaving(c);
     }
+    sched_copies_free(c->copies);
     sched_cache_free(c->policy);
-    free(c->experts);
     cache_slots_fini(&c->slots);
     shm_close(&c->residency);
     shm_close(&c->arena);

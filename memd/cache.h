@@ -39,6 +39,7 @@ struct cache_options {
     struct device_spec device;
     enum sched_cache_kind cache;
     enum sched_budget budget; /* one that the cache takes */
+    enum sched_prefetcher prefetcher;
     struct tier *tier; /* where slabs come from; NULL: from the pool. Borrowed */
     /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
      * vain for its loads until its lease ends. */
@@ -68,6 +69,8 @@ void cache_remove_worker(struct cache *c, uint64_t key);
 /* Another cache policy while serving: what is resident stays and is judged by the new one. */
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
                                  enum sched_budget budget, struct error *e);
+
+void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher);
 
 struct cache_state {
     uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */

@@ -1,10 +1,31 @@
 /* Checking records; see cache_record.h. */
 #include "cache_record.h"
 
+#include <math.h>
+
+/* The CPU's may be infinite: there is none. */
+static const char *check_costs(const struct cache_record *r)
+{
+    const float costs[] = {
+        r->costs.load,      r->costs.load_contended,      r->costs.device,    r->costs.device_token,
+        r->costs.cpu_token, r->costs.cpu_contended_token, r->costs.attention, r->costs.head};
+    if (isnan(r->costs.cpu) || isnan(r->costs.cpu_contended) || r->costs.cpu < 0 ||
+        r->costs.cpu_contended < 0)
+        return "costs that make no sense";
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; i++)
+        if (!isfinite(costs[i]) || costs[i] < 0)
+            return "costs that make no sense";
+    return NULL;
+}
+
 const char *cache_record_check(const struct cache_record *r, enum cache_record_kind asking,
                                const struct pool_slabs *slabs, uint32_t n_layers)
 {
-    if (r->kind != CACHE_ROUTED && r->kind != CACHE_PREDICTED && r->kind != (uint32_t)asking)
+    if (r->kind == CACHE_COSTS && asking == CACHE_LOAD)
+        return check_costs(r);
+    bool beside = (r->kind == CACHE_SCORES || r->kind == CACHE_EXPECTED) && asking == CACHE_LOAD;
+    if (r->kind != CACHE_ROUTED && r->kind != CACHE_PREDICTED && r->kind != (uint32_t)asking &&
+        !beside)
         return "a record of an unknown kind";
     if (r->n_entries > CACHE_RECORD_ENTRIES)
         return "a record of more entries than it holds";

@@ -40,7 +40,7 @@ enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t s
         return error_set(e, ERROR_MEMORY, "no memory for the table of %u slots", n);
     }
     for (uint32_t i = 0; i < n; i++)
-        slots.free[i] = n - 1 - i; /* the lowest goes first */
+        slots.free[i] = i;
     slots.counts[SLOT_FREE] = n;
     if (memory)
         device_poison(memory, n * slot_bytes);
@@ -83,13 +83,31 @@ static void move(struct cache_slots *s, uint32_t slot, enum slot_state from, enu
     s->counts[to]++;
 }
 
+/* The i-th free one; i = counts[SLOT_FREE]: where the next one goes. */
+static uint32_t *free_at(const struct cache_slots *s, uint32_t i)
+{
+    return &s->free[((uint64_t)s->first_free + i) % s->n];
+}
+
 bool cache_slots_take(struct cache_slots *s, uint32_t *slot)
 {
     if (s->counts[SLOT_FREE] == 0)
         return false;
-    *slot = s->free[s->counts[SLOT_FREE] - 1];
+    *slot = *free_at(s, 0);
+    s->first_free = (s->first_free + 1) % s->n;
     move(s, *slot, SLOT_FREE, SLOT_FILLING);
     return true;
+}
+
+void cache_slots_take_this(struct cache_slots *s, uint32_t slot)
+{
+    uint32_t i = 0;
+    while (*free_at(s, i) != slot)
+        i++;
+    for (; i > 0; i--) /* those before it keep their order */
+        *free_at(s, i) = *free_at(s, i - 1);
+    s->first_free = (s->first_free + 1) % s->n;
+    move(s, slot, SLOT_FREE, SLOT_FILLING);
 }
 
 void cache_slots_filled(struct cache_slots *s, uint32_t slot)
@@ -143,7 +161,7 @@ uint32_t cache_slots_reclaim(struct cache_slots *s)
         if (!grace_is_over(s, slot))
             continue;
         s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
-        s->free[s->counts[SLOT_FREE]] = slot;
+        *free_at(s, s->counts[SLOT_FREE]) = slot;
         move(s, slot, SLOT_RETIRED, SLOT_FREE);
         if (s->memory)
             device_poison(s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
@@ -165,9 +183,9 @@ bool cache_slots_add_up(const struct cache_slots *s)
     /* As many entries as there are slots of the state, each of that state; twice the same would leave one out. */
     uint64_t listed = 0, expected = 0;
     for (uint32_t i = 0; i < counts[SLOT_FREE]; i++) {
-        if (s->states[s->free[i]] != SLOT_FREE)
+        if (s->states[*free_at(s, i)] != SLOT_FREE)
             return false;
-        listed += s->free[i];
+        listed += *free_at(s, i);
     }
     for (uint32_t i = 0; i < counts[SLOT_RETIRED]; i++) {
         if (s->states[s->retired[i]] != SLOT_RETIRED)

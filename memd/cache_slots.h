@@ -4,8 +4,9 @@
  *     free --take--> filling --filled--> resident --retire--> retired --reclaim--> free
  *                                        resident <--restore-- retired
  *
- * A reader is an attached worker, known by its epoch (ipc/cache_channel.h). A free slot holds poison, and so does one
- * that is being filled until the copy is made.
+ * A reader is an attached worker, known by its epoch (ipc/cache_channel.h). Where there is memory to be poisoned, a free slot
+ * holds poison, and so does one that is being filled until the copy is made. Else a free slot's bytes are what they were
+ * until it is taken, and the one that has been free for the longest is taken first.
  */
 #ifndef MOED_MEMD_CACHE_SLOTS_H
 #define MOED_MEMD_CACHE_SLOTS_H
@@ -24,8 +25,10 @@ struct cache_slots {
     uint64_t slot_bytes;
     uint32_t n;
     uint32_t counts[SLOT_STATES];
-    uint8_t *states;   /* [n] */
-    uint32_t *free;    /* [n], the first counts[SLOT_FREE] */
+    uint8_t *states; /* [n] */
+    uint32_t
+        *free; /* [n], counts[SLOT_FREE] from first_free on and round: the longest free first */
+    uint32_t first_free;
     uint32_t *retired; /* [n], the first counts[SLOT_RETIRED], in any order */
     uint32_t *waiting; /* [n] bit r: the slot is retired and reader r may still read it */
     uint64_t *seen;    /* [n][CACHE_MAX_READERS] the epoch of each when it was retired */
@@ -43,6 +46,8 @@ int cache_slots_add_reader(struct cache_slots *s, _Atomic uint64_t *epoch);
 void cache_slots_remove_reader(struct cache_slots *s, int reader);
 
 bool cache_slots_take(struct cache_slots *s, uint32_t *slot); /* false: none is free */
+/* This one, which is free: for what it held before. */
+void cache_slots_take_this(struct cache_slots *s, uint32_t slot);
 void cache_slots_filled(struct cache_slots *s, uint32_t slot);
 /* Call after the residency word that took the slot out of the table is stored. */
 void cache_slots_retire(struct cache_slots *s, uint32_t slot);

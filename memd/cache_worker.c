@@ -88,28 +88,23 @@ bool cache_worker_take(struct cache_worker *w, struct ring *ring, enum cache_rec
     return !*what;
 }
 
-void cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step,
-                         struct sched_cache *policy)
+bool cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step)
 {
-    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
-    for (uint32_t i = 0; i < r->n_entries; i++) {
-        experts[i] = r->entries[i].expert;
-        workloads[i] = r->entries[i].value;
-    }
     if (r->step != w->step) {
         w->step = r->step;
         ++*step;
     }
-    if (r->n_entries)
-        sched_cache_routed(policy, *step, r->layer, experts, workloads, r->n_entries);
+    return r->n_entries > 0;
 }
 
 uint32_t cache_worker_predicted(struct cache_worker *w, const struct cache_record *r)
 {
     uint32_t dropped = 0;
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        struct cache_prediction p = {r->step << 16 | r->layer, r->layer, r->entries[i].expert,
-                                     r->entries[i].value};
+        struct cache_prediction p = {.deadline = r->step << 16 | r->layer,
+                                     .layer = r->layer,
+                                     .expert = r->entries[i].expert,
+                                     .probability = r->entries[i].value};
         dropped += cache_queue_predict(w->queue, &p);
     }
     return dropped;

@@ -3,7 +3,7 @@
 #ifndef MOED_MEMD_CACHE_WORKER_H
 #define MOED_MEMD_CACHE_WORKER_H
 
-#include "cache_queue.h"
+#include "sched/cache_queue.h"
 #include "cache_slots.h"
 #include "ipc/cache_channel.h"
 #include "ipc/shm.h"
@@ -50,9 +50,8 @@ void cache_worker_break(struct cache_worker *w, const char *what);
 bool cache_worker_take(struct cache_worker *w, struct ring *ring, enum cache_record_kind asking,
                        const struct pool_slabs *slabs, uint32_t n_layers, struct cache_record *r,
                        const char **what);
-/* A record of kind ROUTED, to the policy. Workers count their own steps; the policy sees one count, *step, of all. */
-void cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step,
-                         struct sched_cache *policy);
+/* A record of kind ROUTED. Workers count their own steps; policies see one count, *step, of all. False: it is empty. */
+bool cache_worker_routed(struct cache_worker *w, const struct cache_record *r, uint64_t *step);
 /* A record of kind PREDICTED, into the queue. Returns how many predictions were dropped for that. */
 uint32_t cache_worker_predicted(struct cache_worker *w, const struct cache_record *r);
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 
 /* A worker's records are taken at most so many at once: one that writes as fast as they are read stops nobody. */
-enum { RECORDS_AT_ONCE = CACHE_RING_RECORDS };
+enum { RECORDS_AT_ONCE = 128 };
 
 enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm *region,
                                  struct error *e)
@@ -21,8 +21,10 @@ enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm
         return code;
     pthread_mutex_lock(&c->lock);
     new.reader = cache_slots_add_reader(&c->slots, &new.channel.header->epoch);
-    if (new.reader >= 0)
-        c->workers[new.reader] = new; /* as many places as readers */
+    if (new.reader >= 0) { /* as many places as readers, and as askers */
+        c->workers[new.reader] = new;
+        sched_copies_join(c->copies, (uint32_t) new.reader, new.queue);
+    }
     pthread_mutex_unlock(&c->lock);
     if (new.reader < 0) {
         cache_worker_close(&new);
@@ -40,103 +42,110 @@ void cache_remove_worker(struct cache *c, uint64_t key)
     doorbell_ring(&c->bell);
 }
 
-/* The worker is done with its oldest load: it has used it, perhaps before it was noticed here that all of it is there,
- * or has given it up. */
-static void forget_oldest(struct cache *c, struct cache_worker *w)
-{
-    struct cache_queue *q = w->queue;
-    const struct cache_load *l = cache_queue_load(q, ++q->consumed);
-    struct cache_expert *x = cache_expert_at(c, l->layer, l->expert);
-    if (l->prefix <= x->resident)
-        cache_mark_used(c, l->layer, l->expert, l->prefix);
-    bool pinned = true;
-    if (q->consumed > q->served) {
-        q->served = q->consumed;
-        x->queued--;
-        pinned = c->serving == w;
-        if (pinned)
-            c->serving = NULL;
-    }
-    x->pins -= pinned;
-    cache_settle(c, l->layer, l->expert);
-}
-
-static void forget_requests(struct cache *c, struct cache_worker *w)
-{
-    while (w->queue->consumed < w->queue->taken)
-        forget_oldest(c, w);
-    w->queue->n_predictions = 0;
-}
-
 void cache_release_consumed(struct cache *c)
 {
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i < CACHE_MAX_WORKERS; i++) {
         struct cache_worker *w = &c->workers[i];
         if (!w->present || w->broken)
             continue;
+        struct cache_channel_header *h = w->channel.header;
         /* pairs with the worker's store: what it read of the load's segments is read */
-        uint64_t consumed = atomic_load(&w->channel.header->consumed);
-        while (w->queue->consumed < w->queue->taken && w->queue->consumed < consumed)
-            forget_oldest(c, w);
+        sched_copies_consumed(c->copies, i, atomic_load(&h->consumed));
+        sched_copies_place(c->copies, i, atomic_load_explicit(&h->place, memory_order_acquire));
     }
+}
+
+/* For the next worker. Words: what they mean is the workers' own affair. */
+static void keep_learnt(struct cache *c, const struct cache_worker *w)
+{
+    struct residency_header *shown = c->residency.base;
+    if (!atomic_load_explicit(&w->channel.header->learnt[0], memory_order_relaxed))
+        return;
+    for (int i = 0; i < RESIDENCY_LEARNT; i++)
+        atomic_store_explicit(
+            &shown->learnt[i],
+            atomic_load_explicit(&w->channel.header->learnt[i], memory_order_relaxed),
+            memory_order_relaxed);
 }
 
 void cache_forget_leaving(struct cache *c)
 {
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i < CACHE_MAX_WORKERS; i++) {
         struct cache_worker *w = &c->workers[i];
         if (!w->present || !w->leaving)
             continue;
-        forget_requests(c, w);
+        sched_copies_leave(c->copies, i);
+        keep_learnt(c, w);
         cache_slots_remove_reader(&c->slots, w->reader);
         cache_worker_close(w);
     }
 }
 
-static void take_routed(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+static void take_costs(struct cache *c, const struct cache_record *r)
 {
+    struct sched_costs costs = {.load_s = (double)r->costs.load,
+                                .load_contended_s = (double)r->costs.load_contended,
+                                .device_s = (double)r->costs.device,
+                                .device_token_s = (double)r->costs.device_token,
+                                .cpu_s = (double)r->costs.cpu,
+                                .cpu_token_s = (double)r->costs.cpu_token,
+                                .cpu_contended_s = (double)r->costs.cpu_contended,
+                                .cpu_contended_token_s = (double)r->costs.cpu_contended_token};
+    struct sched_cache_costs cache = {.load_s = costs.load_s,
+                                      .compute_s = sched_device_s(&costs, 1),
+                                      .attention_s = (double)r->costs.attention,
+                                      .head_s = (double)r->costs.head,
+                                      .cpu_s = costs.cpu_s,
+                                      .cpu_token_s = costs.cpu_token_s};
+    c->costs = cache;
+    sched_copies_costs(c->copies, &costs);
+    sched_cache_costs(c->policy, &cache);
+}
+
+static void take_scores(struct cache *c, const struct cache_record *r)
+{
+    uint16_t experts[CACHE_RECORD_ENTRIES];
+    float scores[CACHE_RECORD_ENTRIES];
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        uint32_t expert = r->entries[i].expert;
-        cache_mark_used(c, r->layer, expert, cache_expert_at(c, r->layer, expert)->resident);
+        experts[i] = r->entries[i].expert;
+        scores[i] = (float)r->entries[i].value / UINT16_MAX;
     }
-    cache_worker_routed(w, r, &c->step, c->policy);
+    sched_cache_scored(c->policy, r->layer, experts, scores, r->n_entries);
 }
 
-static void take_loads(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+static void take_record(struct cache *c, uint32_t asker, const struct cache_record *r)
 {
-    uint64_t now = clock_ns();
+    struct cache_worker *w = &c->workers[asker];
+    uint16_t experts[CACHE_RECORD_ENTRIES], values[CACHE_RECORD_ENTRIES];
+    uint64_t now_ns = r->kind == CACHE_LOAD ? clock_ns() : 0;
+    if (r->kind == CACHE_COSTS || r->kind == CACHE_SCORES) {
+        r->kind == CACHE_COSTS ? take_costs(c, r) : take_scores(c, r);
+        return;
+    }
     for (uint32_t i = 0; i < r->n_entries; i++) {
-        uint32_t prefix = r->entries[i].value;
-        if (prefix > c->slots.n) /* more will never be there at once */
-            prefix = c->slots.n;
-        struct cache_load l = {r->layer, r->entries[i].expert, (uint8_t)prefix, false, now};
-        struct cache_expert *x = cache_expert_at(c, l.layer, l.expert);
-        if (x->resident < prefix && (x->queued || x->filling))
-            cache_count(c->counters.merged, 1);
-        x->queued++;
-        cache_queue_push(w->queue, &l);
+        experts[i] = r->entries[i].expert;
+        values[i] = r->entries[i].value;
+        if (r->kind == CACHE_LOAD)
+            sched_copies_load(c->copies, asker, r->layer, experts[i], values[i], now_ns);
     }
+    if (r->kind == CACHE_ROUTED && cache_worker_routed(w, r, &c->step))
+        sched_copies_routed(c->copies, asker, c->step, r->step << 16 | r->layer, experts, values,
+                            r->n_entries);
+    else if (r->kind == CACHE_EXPECTED)
+        sched_copies_expected(c->copies, r->step, r->layer, experts, values, r->n_entries);
+    else if (r->kind == CACHE_PREDICTED)
+        sched_copies_predicted(c->copies, asker, r->step, r->layer, experts, values, r->n_entries);
 }
 
-static void take_record(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+static void give_up_on(struct cache *c, uint32_t asker, const char *what)
 {
-    if (r->kind == CACHE_ROUTED)
-        take_routed(c, w, r);
-    else if (r->kind == CACHE_LOAD)
-        take_loads(c, w, r);
-    else
-        cache_count(c->counters.dropped, cache_worker_predicted(w, r));
-}
-
-static void give_up_on(struct cache *c, struct cache_worker *w, const char *what)
-{
-    cache_worker_break(w, what);
-    forget_requests(c, w);
+    cache_worker_break(&c->workers[asker], what);
+    sched_copies_forget(c->copies, asker);
 }
 
 void cache_take_records(struct cache *c)
 {
-    for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
+    for (uint32_t i = 0; i < CACHE_MAX_WORKERS; i++) {
         struct cache_worker *w = &c->workers[i];
         if (!w->present || w->broken || w->leaving)
             continue;
@@ -146,8 +155,8 @@ void cache_take_records(struct cache *c)
              n < RECORDS_AT_ONCE && cache_worker_take(w, &w->channel.requests, CACHE_LOAD,
                                                       c->map.slabs, c->table.n_layers, &r, &what);
              n++)
-            take_record(c, w, &r);
+            take_record(c, i, &r);
         if (what)
-            give_up_on(c, w, what);
+            give_up_on(c, i, what);
     }
 }

@@ -175,12 +175,16 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     m.value[4] = arena ? arena->bytes : 0;
     const struct shm *tier = l->lent.tier ? tier_region(l->lent.tier) : NULL;
     m.value[5] = tier ? tier->bytes : 0;
+    const struct shm *learned = l->lent.learned;
+    m.value[6] = learned ? learned->bytes : 0;
     int fds[LEASE_MAX_FDS] = {l->lent.pool->fd, l->lent.residency->fd};
     unsigned n_fds = 2;
     if (arena)
         fds[n_fds++] = arena->fd;
     if (tier)
         fds[n_fds++] = tier->fd;
+    if (learned)
+        fds[n_fds++] = learned->fd;
     enum error_code code = lease_send(fd, &m, fds, n_fds, e);
     if (!code)
         code = watch_add(l->watch, fd, holder_speaks, l, e);

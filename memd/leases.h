@@ -17,6 +17,7 @@ struct lent {
     const struct shm *pool, *residency;
     struct cache *cache;
     struct tier *tier;
+    const struct shm *learned; /* NULL: nothing was trained */
     uint64_t generation;
 };
 

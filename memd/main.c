@@ -3,6 +3,7 @@
  * nothing but the model file, and that before anyone is attached. */
 #include "cache.h"
 #include "cache_metrics.h"
+#include "learned.h"
 #include "leases.h"
 #include "load.h"
 #include "tier.h"
@@ -30,17 +31,18 @@ struct policy_choice {
     enum sched_budget budget;     /* likewise; one that the cache takes */
     enum sched_assigner assigner; /* likewise; of workers */
     enum sched_predictor predictor;
+    enum sched_prefetcher prefetcher;
 };
 
 /* What was asked for by name; a name that is empty leaves what there is. */
 struct policy_names {
-    const char *policy, *assigner, *cache, *budget, *predictor;
+    const char *policy, *assigner, *cache, *budget, *predictor, *prefetcher;
 };
 
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device, *ram;
+    const char *model, *device, *ram, *learned_path;
     struct policy_names names;
     uint64_t threads, segment_bytes;
     struct device_spec device_spec;
@@ -52,8 +54,9 @@ struct memd {
     struct pool_map map; /* for the cache */
     uint64_t generation;
     struct tier_plan tier_plan;
-    struct tier *tier;   /* NULL: all experts are in the pool */
-    struct cache *cache; /* NULL: the device has no memory of its own */
+    struct tier *tier;           /* NULL: all experts are in the pool */
+    struct cache *cache;         /* NULL: the device has no memory of its own */
+    struct learned_file learned; /* what predictors know of the model; region.base NULL: nothing */
     struct leases *leases;
     struct counter *loaded_bytes;
     struct tier_counters tier_counters; /* where there is a tier */
@@ -159,6 +162,7 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     struct cache_options options = {.device = m->device_spec,
                                     .cache = m->choice.cache,
                                     .budget = m->choice.budget,
+                                    .prefetcher = m->choice.prefetcher,
                                     .tier = m->tier,
                                     .worker_broken = worker_broken,
                                     .worker_broken_arg = m};
@@ -192,7 +196,8 @@ static enum error_code choose_budget(struct policy_choice *c, const char *budget
     const char *name;
     strbuf_init(&takers);
     for (int k = 0; (name = sched_cache_name((enum sched_cache_kind)k)); k++)
-        if (sched_cache_takes((enum sched_cache_kind)k, c->budget))
+        if (sched_cache_takes((enum sched_cache_kind)k, c->budget) &&
+            !sched_cache_replay_only((enum sched_cache_kind)k))
             strbuf_printf(&takers, "%s%s", takers.len ? ", " : "", name);
     error_set(e, ERROR_USAGE, "cache %s does not take budget %s; those that do are %s",
               sched_cache_name(c->cache), budget, takers.failed ? "not listed" : takers.data);
@@ -209,7 +214,8 @@ static enum error_code choose(struct policy_choice *c, const struct policy_names
         const struct sched_policy *p = sched_policy_find(names->policy);
         if (!p)
             return unknown_name("policy", names->policy, sched_policy_names(), e);
-        new = (struct policy_choice){p, p->cache, p->budget, p->assigner, p->predictor};
+        new = (struct policy_choice){p,           p->cache,     p->budget,
+                                     p->assigner, p->predictor, p->prefetcher};
     }
     if (names->cache[0] && !sched_cache_find(names->cache, &new.cache))
         return unknown_name("cache", names->cache, sched_cache_names(), e);
@@ -217,6 +223,8 @@ static enum error_code choose(struct policy_choice *c, const struct policy_names
         return unknown_name("assigner", names->assigner, sched_assigner_names(), e);
     if (names->predictor[0] && !sched_predictor_find(names->predictor, &new.predictor))
         return unknown_name("predictor", names->predictor, sched_predictor_names(), e);
+    if (names->prefetcher[0] && !sched_prefetcher_find(names->prefetcher, &new.prefetcher))
+        return unknown_name("prefetcher", names->prefetcher, sched_prefetcher_names(), e);
     enum error_code code = choose_budget(&new, names->budget, e);
     if (!code)
         *c = new;
@@ -310,28 +318,47 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
     return ERROR_OK;
 }
 
+/* A policy whose predictor has to be trained first serves with another meanwhile; a predictor that is named itself does not. */
+static void settle_predictor(struct memd *m, struct policy_choice *c,
+                             const struct policy_names *names)
+{
+    struct error why;
+    if (!names->policy[0] || names->predictor[0] ||
+        !learned_check_predictor(&m->learned, &m->plan.header.params, c->predictor, &why))
+        return;
+    log_warn("policy %s: %s; next-gate takes its place", c->policy->name, why.text);
+    c->predictor = PREDICT_NEXT_GATE;
+}
+
 static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
                                      struct error *e)
 {
     struct policy_choice c = m->choice;
-    struct policy_names names = {request->policy, request->assigner, request->cache,
-                                 request->budget, request->predictor};
+    struct policy_names names = {request->policy, request->assigner,  request->cache,
+                                 request->budget, request->predictor, request->prefetcher};
     enum error_code code = choose(&c, &names, e);
     bool predictor_alone = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
-                           !request->cache[0] && !request->budget[0];
+                           !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
     if (!code && !m->cache && !(m->tier && predictor_alone))
-        code = error_set(e, ERROR_UNSUPPORTED,
-                         "device %s has no memory of its own: no expert cache%s", m->device,
-                         m->tier ? "; the predictor alone can be changed" : "");
+        code =
+            error_set(e, ERROR_UNSUPPORTED, "device %s has no memory of its own: no expert cache%s",
+                      m->device, m->tier ? "; the predictor alone can be changed" : "");
+    if (!code)
+        settle_predictor(m, &c, &names);
+    if (!code)
+        code = learned_check_predictor(&m->learned, &m->plan.header.params, c.predictor, e);
     bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
     if (!code && m->cache && other) /* the same one keeps what it knows */
         code = cache_set_policy(m->cache, c.cache, c.budget, e);
+    if (!code && m->cache)
+        cache_set_prefetcher(m->cache, c.prefetcher);
     if (code)
         return code;
     m->choice = c;
-    log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s", c.policy->name,
-             sched_cache_name(c.cache), sched_budget_name(c.budget),
-             sched_assigner_name(c.assigner), sched_predictor_name(c.predictor));
+    log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
+             c.policy->name, sched_cache_name(c.cache), sched_budget_name(c.budget),
+             sched_assigner_name(c.assigner), sched_predictor_name(c.predictor),
+             sched_prefetcher_name(c.prefetcher));
     return ERROR_OK;
 }
 
@@ -357,7 +384,7 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
 {
     static Moed__V1__PolicyReply policy;
     if (request->policy[0] || request->cache[0] || request->assigner[0] || request->budget[0] ||
-        request->predictor[0]) {
+        request->predictor[0] || request->prefetcher[0]) {
         enum error_code code = change_policy(m, request, e);
         if (code)
             return code;
@@ -372,6 +399,7 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
         policy.has_cache = true;
         policy.part = (char *)sched_cache_name(m->choice.cache);
         policy.budget = (char *)sched_budget_name(m->choice.budget);
+        policy.prefetcher = (char *)sched_prefetcher_name(m->choice.prefetcher);
         policy.slots = s.slots;
         policy.free = s.free;
         policy.resident = s.resident;
@@ -472,6 +500,22 @@ static void register_metrics(struct memd *m)
                            "Leases freed since start because their holder left or died.");
 }
 
+/* Of no use, it is done without; but a predictor that is chosen and cannot do without is refused now. */
+static enum error_code load_learned(struct memd *m, bool predicts, struct error *e)
+{
+    const struct model_params *p = &m->plan.header.params;
+    struct error why;
+    if (m->learned_path &&
+        learned_file_load(m->learned_path, m->gguf, p, &m->learned, &why) != ERROR_OK)
+        log_warn("%s is not used: %s", m->learned_path, why.text);
+    else if (m->learned_path)
+        log_info("%s: what predictors know, %.1f MB", m->learned_path,
+                 (double)m->learned.region.bytes * 1e-6);
+    if (predicts)
+        settle_predictor(m, &m->choice, &m->names);
+    return predicts ? learned_check_predictor(&m->learned, p, m->choice.predictor, e) : ERROR_OK;
+}
+
 static enum error_code start(struct memd *m, struct error *e)
 {
     enum error_code code = choose(&m->choice, &m->names, e);
@@ -488,6 +532,9 @@ static enum error_code start(struct memd *m, struct error *e)
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
+    bool has_memory = device_arena_bytes(&m->device_spec, m->plan.header.expert_bytes) > 0;
+    if (!code)
+        code = load_learned(m, has_memory || m->tier_plan.n_slots, e);
     if (code)
         return code;
     register_metrics(m);
@@ -499,7 +546,6 @@ static enum error_code start(struct memd *m, struct error *e)
         code = make_tier(m, e);
     if (code)
         return code;
-    bool has_memory = device_arena_bytes(&m->device_spec, m->plan.header.expert_bytes) > 0;
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
     if (!code && (m->cache || m->tier))
         code = recent_new("memd/recent", sample_caches, m, &m->recent, e);
@@ -524,9 +570,10 @@ static int exit_code_for(enum error_code code)
 int main(int argc, char **argv)
 {
     static struct memd m = {.device = "host",
-                            .names = {"moed", "", "", "", ""},
+                            .names = {"moed", "", "", "", "", ""},
                             .segment_bytes = POOL_SEGMENT_BYTES,
                             .pool.fd = -1,
+                            .learned.region.fd = -1,
                             .residency.fd = -1};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
@@ -538,6 +585,9 @@ int main(int argc, char **argv)
         {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},
         {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME", sched_predictor_help()},
         {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME", sched_budget_help()},
+        {"prefetch", OPTION_STRING, &m.names.prefetcher, 0, 0, "NAME", sched_prefetcher_help()},
+        {"learned", OPTION_STRING, &m.learned_path, 0, 0, "FILE",
+         "what `moed train` wrote for the model; not used where it is broken or another model's"},
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
          "cut experts into segments of at most so many bytes, where their width allows"},
         {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
@@ -556,8 +606,8 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
     static const struct daemon_handlers handlers = {fill_health, handle_request};
-    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache, m.tier,
-                        m.generation};
+    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache,
+                        m.tier,  m.learned.region.base ? &m.learned.region : NULL,  m.generation};
     code = leases_open(m.daemon.run, &lent, &m.leases, &e);
     if (!code)
         code = daemon_serve(&m.daemon, &handlers, &m, &e);

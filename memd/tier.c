@@ -264,6 +264,14 @@ const uint8_t *tier_pin(struct tier *t, uint32_t layer, uint32_t expert)
     return slab;
 }
 
+bool tier_holds(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    pthread_mutex_lock(&t->lock);
+    enum slot_state where = tier_where(t, layer, expert);
+    pthread_mutex_unlock(&t->lock);
+    return where == SLOT_RESIDENT || where == SLOT_RETIRED; /* tier_restore */
+}
+
 void tier_unpin(struct tier *t, uint32_t layer, uint32_t expert, bool copied)
 {
     pthread_mutex_lock(&t->lock);
@@ -275,20 +283,50 @@ void tier_unpin(struct tier *t, uint32_t layer, uint32_t expert, bool copied)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Where its wish stands; where a new one goes, in place of the oldest if there are too many. */
+static struct tier_wish *place_of_wish(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    struct tier_wish *oldest = t->wishes;
+    for (uint32_t i = 0; i < t->n_wishes; i++) {
+        struct tier_wish *w = &t->wishes[i];
+        if (w->layer == layer && w->expert == expert)
+            return w;
+        if (w->step < oldest->step)
+            oldest = w;
+    }
+    if (t->n_wishes < TIER_WISHES)
+        oldest = &t->wishes[t->n_wishes++];
+    *oldest = (struct tier_wish){.layer = TIER_NO_LAYER};
+    return oldest;
+}
+
 void tier_wish(struct tier *t, uint32_t layer, uint32_t expert, double probability, bool urgent)
 {
+    bool rings = false;
     pthread_mutex_lock(&t->lock);
-    uint32_t at = 0;
-    while (at < t->n_wishes && (t->wishes[at].layer != layer || t->wishes[at].expert != expert))
-        at++;
-    bool is_new = at == t->n_wishes;
-    if (is_new && at == TIER_WISHES)
-        memmove(t->wishes, t->wishes + 1, --at * sizeof *t->wishes);
-    t->wishes[at] = (struct tier_wish){layer, expert, probability, urgent};
-    t->n_wishes = at + 1 > t->n_wishes ? at + 1 : t->n_wishes;
+    if (tier_restore(t, layer, expert)) { /* it has come since it was looked for */
+        tier_wake_wisher(t);
+    } else {
+        struct tier_wish *w = place_of_wish(t, layer, expert);
+        rings = w->layer != layer || urgent > w->urgent;
+        *w = (struct tier_wish){layer, expert, probability, urgent, t->step};
+    }
     pthread_mutex_unlock(&t->lock);
-    if (is_new)
+    if (rings)
         doorbell_ring(&t->bell);
+}
+
+void tier_wake_wisher(struct tier *t)
+{
+    if (t->device.wake)
+        t->device.wake(t->device.wake_arg);
+}
+
+void tier_set_device(struct tier *t, const struct tier_device *device)
+{
+    pthread_mutex_lock(&t->lock);
+    t->device = device ? *device : (struct tier_device){0};
+    pthread_mutex_unlock(&t->lock);
 }
 
 void tier_state(struct tier *t, struct tier_state *out)

@@ -13,6 +13,7 @@
 #ifndef MOED_MEMD_TIER_H
 #define MOED_MEMD_TIER_H
 
+#include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"
 #include "model/tier_plan.h"
@@ -61,10 +62,24 @@ void tier_remove_worker(struct tier *t, uint64_t key);
 /* For the device's copy engine. Where the expert's slab lies, which stays there until it is unpinned; NULL: not in
  * memory. */
 const uint8_t *tier_pin(struct tier *t, uint32_t layer, uint32_t expert);
+/* Whether tier_pin would find it now. */
+bool tier_holds(struct tier *t, uint32_t layer, uint32_t expert);
 void tier_unpin(struct tier *t, uint32_t layer, uint32_t expert, bool copied);
 /* It would like to copy this expert: a prediction of nobody. probability: as for predictions, 0 where a policy wants it;
- * urgent: a worker waits for the copy. */
+ * urgent: a worker waits for the copy. A wish is forgotten when the expert has come or cannot be read; a predicted one when
+ * its layer was entered; and any that was not repeated for two steps. */
 void tier_wish(struct tier *t, uint32_t layer, uint32_t expert, double probability, bool urgent);
+/* The device's cache beside the tier, of which there may be none. */
+struct tier_device {
+    /* What it holds. Experts that are whole there are the first to give up their slot here: they are computed there. */
+    const struct residency_table *residency;
+    /* Called when what was wished for is in memory, or the wish has become too old and is to be repeated if it still stands.
+     * With the tier's lock held, by any thread: it may ring a bell, no more. */
+    void (*wake)(void *arg);
+    void *wake_arg;
+};
+/* NULL: none; the one before is used no more when this returns. */
+void tier_set_device(struct tier *t, const struct tier_device *device);
 
 struct tier_state {
     uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */

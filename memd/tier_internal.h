@@ -19,7 +19,8 @@
 #include <pthread.h>
 
 enum { TIER_WISHES = 16 };
-#define TIER_NO_SLOT UINT32_MAX
+#define TIER_NO_SLOT  UINT32_MAX
+#define TIER_NO_LAYER UINT32_MAX
 
 /* Where an expert is follows from its slot: resident, filling or retired as that is, if the slot is still its own. */
 struct tier_expert {
@@ -34,6 +35,7 @@ struct tier_wish {
     uint32_t layer, expert;
     double probability;
     bool urgent;
+    uint64_t step; /* when it was last expressed: tier.step */
 };
 
 struct tier_job {
@@ -59,8 +61,9 @@ struct tier {
     uint64_t step; /* forward passes of all workers */
 
     struct cache_worker workers[CACHE_MAX_WORKERS];
-    struct tier_wish wishes[TIER_WISHES]; /* the newest, in any order */
+    struct tier_wish wishes[TIER_WISHES]; /* in any order, of what is not in memory */
     uint32_t n_wishes;
+    struct tier_device device;
 
     /* the first filling */
     uint64_t fill_next, fill_asked, fill_done, fill_total;
@@ -72,8 +75,8 @@ struct tier {
 
     pthread_t thread;
     bool has_thread, stop;
-    struct doorbell
-        bell; /* rung by the lanes, and when one of the interface's callers changed something */
+    /* rung by the lanes, and when one of the interface's callers changed something */
+    struct doorbell bell;
     struct cache_wait wait;
 };
 
@@ -101,6 +104,10 @@ enum slot_state tier_where(struct tier *t, uint32_t layer, uint32_t expert);
 bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert);
 /* A record named it as activated. */
 void tier_mark_used(struct tier *t, uint32_t layer, uint32_t expert);
+/* A worker entered the layer: what was wished for it on a prediction comes too late. */
+void tier_forget_predicted_wishes(struct tier *t, uint32_t layer);
+/* Tell who wishes (tier_device.wake). */
+void tier_wake_wisher(struct tier *t);
 /* True: job is to be read, its slot is taken. There is an idle lane. False: nothing now; look again after *timeout_ns at
  * the latest. */
 bool tier_next_job(struct tier *t, struct tier_job *job, uint64_t *timeout_ns);

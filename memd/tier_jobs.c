@@ -5,6 +5,8 @@
  * either.
  * 2. In: bytes, then word. Out: word, then the slot is retired, and only after its grace are its bytes changed.
  * 3. An expert that is pinned or being read is never evicted.
+ * 4. A slot that was retired, and even one that is free again, holds its last owner's bytes until it is taken for another: who
+ * is wanted again meanwhile is put back and not read. So the slots that are kept free hold what went last.
  *
  * Fetches are begun in the order in which they were asked for, over all workers, and each is pinned when it is begun. A
  * worker uses whatever of them has come, and counts the first ones as soon as they are used: so whatever the number of
@@ -19,13 +21,19 @@
 /* Slots to be reclaimed: soon, though nobody waits. */
 #define TIDY_NS 2000000u
 #define IDLE_NS 1000000000u
+/* A wish that its engine, which looks about at least once a step, has not repeated for so long is not wished any more. */
+#define WISH_STEPS 2
+
+/* The slot that it had last was not given to another since. */
+static bool is_owner(const struct tier *t, const struct tier_expert *x)
+{
+    return x->slot != TIER_NO_SLOT && t->owner[x->slot] == (uint32_t)(x - t->experts);
+}
 
 enum slot_state tier_where(struct tier *t, uint32_t layer, uint32_t expert)
 {
     struct tier_expert *x = tier_expert_at(t, layer, expert);
-    if (x->slot == TIER_NO_SLOT || t->owner[x->slot] != (uint32_t)(x - t->experts))
-        return SLOT_FREE;
-    return (enum slot_state)t->slots.states[x->slot];
+    return is_owner(t, x) ? (enum slot_state)t->slots.states[x->slot] : SLOT_FREE;
 }
 
 static void write_word(struct tier *t, uint32_t layer, uint32_t expert, uint32_t slot_and_one)
@@ -34,15 +42,33 @@ static void write_word(struct tier *t, uint32_t layer, uint32_t expert, uint32_t
     atomic_store(host_tier_word(&t->table, layer, expert), host_expert_pack(word));
 }
 
+/* True: there was a wish for it. */
+static bool forget_wish(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    for (uint32_t i = 0; i < t->n_wishes; i++)
+        if (t->wishes[i].layer == layer && t->wishes[i].expert == expert) {
+            t->wishes[i] = t->wishes[--t->n_wishes];
+            return true;
+        }
+    return false;
+}
+
+/* Its slot is resident: into the table, and everybody who waits for it is told. */
+static void publish(struct tier *t, uint32_t layer, uint32_t expert)
+{
+    write_word(t, layer, expert, tier_expert_at(t, layer, expert)->slot + 1);
+    sched_cache_resident(t->policy, layer, expert, 1);
+    cache_workers_ring(t->workers);
+    if (forget_wish(t, layer, expert))
+        tier_wake_wisher(t);
+}
+
 bool tier_restore(struct tier *t, uint32_t layer, uint32_t expert)
 {
-    struct tier_expert *x = tier_expert_at(t, layer, expert);
     enum slot_state where = tier_where(t, layer, expert);
     if (where == SLOT_RETIRED) {
-        cache_slots_restore(&t->slots, x->slot);
-        write_word(t, layer, expert, x->slot + 1);
-        sched_cache_resident(t->policy, layer, expert, 1);
-        cache_workers_ring(t->workers);
+        cache_slots_restore(&t->slots, tier_expert_at(t, layer, expert)->slot);
+        publish(t, layer, expert);
     }
     return where == SLOT_RETIRED || where == SLOT_RESIDENT;
 }
@@ -73,29 +99,51 @@ static void evict(struct tier *t, uint32_t layer, uint32_t expert)
 struct blocked_by {
     struct tier *tier;
     bool queued; /* spare what a fetch in the queue wants, too */
+    bool absent; /* and what is not whole on the device */
 };
+
+static bool is_on_device(const struct tier *t, uint32_t layer, uint32_t expert)
+{
+    return residency_read(t->device.residency, layer, expert).resident >=
+           tier_slabs(t, layer)->n_segments;
+}
 
 static bool blocked(void *arg, uint32_t layer, uint32_t expert)
 {
     const struct blocked_by *b = arg;
     const struct tier_expert *x = tier_expert_at(b->tier, layer, expert);
     return x->pins || (b->queued && x->queued) ||
-           tier_where(b->tier, layer, expert) != SLOT_RESIDENT;
+           tier_where(b->tier, layer, expert) != SLOT_RESIDENT ||
+           (b->absent && !is_on_device(b->tier, layer, expert));
 }
 
 static bool evict_for(struct tier *t, uint32_t layer, uint32_t expert, bool demanded,
                       double probability, bool spare_queued)
 {
-    struct blocked_by b = {t, spare_queued};
+    struct blocked_by b = {t, spare_queued, t->device.residency};
     uint32_t victim_layer, victim_expert;
-    if (!sched_cache_victim(t->policy, layer, expert, demanded, probability, blocked, &b,
-                            &victim_layer, &victim_expert))
-        return false;
+    while (!sched_cache_victim(t->policy, layer, expert, demanded, probability, blocked, &b,
+                               &victim_layer, &victim_expert)) {
+        if (!b.absent)
+            return false;
+        b.absent = false; /* there is none that the device holds */
+    }
     /* A policy's mistake must not take down what it advises. */
     if (victim_layer >= t->n_layers || victim_expert >= t->n_experts ||
         blocked(&b, victim_layer, victim_expert))
         return false;
     evict(t, victim_layer, victim_expert);
+    return true;
+}
+
+/* A free slot, if there is one: the expert's own where it still has one, whose bytes are whole. */
+static bool take_slot(struct tier *t, uint32_t layer, uint32_t expert, uint32_t *slot)
+{
+    const struct tier_expert *x = tier_expert_at(t, layer, expert);
+    if (!is_owner(t, x) || t->slots.states[x->slot] != SLOT_FREE)
+        return cache_slots_take(&t->slots, slot);
+    cache_slots_take_this(&t->slots, x->slot);
+    *slot = x->slot;
     return true;
 }
 
@@ -113,7 +161,7 @@ static bool room_for_fetch(struct tier *t, uint32_t layer, uint32_t expert, uint
     if (free_soon(t) == 0 &&
         (evict_for(t, layer, expert, true, 0, true) || evict_for(t, layer, expert, true, 0, false)))
         cache_slots_reclaim(&t->slots);
-    if (!cache_slots_take(&t->slots, slot))
+    if (!take_slot(t, layer, expert, slot))
         return false;
     while (free_soon(t) < t->reserve && evict_for(t, layer, expert, true, 0, true))
         ;
@@ -127,15 +175,21 @@ static bool room_for_prefetch(struct tier *t, uint32_t layer, uint32_t expert, d
         cache_slots_reclaim(&t->slots);
     if (free_soon(t) <= t->reserve && evict_for(t, layer, expert, false, probability, true))
         cache_slots_reclaim(&t->slots);
-    return t->slots.counts[SLOT_FREE] > t->reserve && cache_slots_take(&t->slots, slot);
+    return t->slots.counts[SLOT_FREE] > t->reserve && take_slot(t, layer, expert, slot);
 }
 
 /* -- jobs -- */
 
+/* The slot was taken for it. True: job is to be read. False: it is there, its bytes were still in its old slot. */
 static bool begin(struct tier *t, uint32_t layer, uint32_t expert, uint32_t slot,
                   struct tier_job *job)
 {
     struct tier_expert *x = tier_expert_at(t, layer, expert);
+    if (is_owner(t, x) && x->slot == slot) {
+        cache_slots_filled(&t->slots, slot);
+        publish(t, layer, expert);
+        return false;
+    }
     x->slot = slot;
     t->owner[slot] = (uint32_t)(x - t->experts);
     *job = (struct tier_job){layer, expert, slot};
@@ -174,8 +228,8 @@ static bool fetch_job(struct tier *t, struct tier_job *job, bool *stuck)
         x->pins++;
         x->queued--;
         w->queue->served++;
-        if (!there)
-            return begin(t, l->layer, l->expert, slot, job);
+        if (!there && begin(t, l->layer, l->expert, slot, job))
+            return true;
     }
     return false;
 }
@@ -231,24 +285,36 @@ static void consider_predictions(struct tier *t, struct candidate *best)
     }
 }
 
+void tier_forget_predicted_wishes(struct tier *t, uint32_t layer)
+{
+    for (uint32_t i = t->n_wishes; i-- > 0;) {
+        const struct tier_wish *w = &t->wishes[i];
+        if (w->layer != layer || w->urgent || !(w->probability > 0))
+            continue;
+        tier_count(t->counters.dropped, 1);
+        t->wishes[i] = t->wishes[--t->n_wishes];
+    }
+}
+
+/* One that is being read stands until that has ended, so that its end is told. */
 static void consider_wishes(struct tier *t, struct candidate *best)
 {
     for (uint32_t i = t->n_wishes; i-- > 0;) {
         const struct tier_wish *w = &t->wishes[i];
-        if (tier_where(t, w->layer, w->expert) == SLOT_FILLING ||
-            tier_restore(t, w->layer, w->expert))
-            t->wishes[i] = t->wishes[--t->n_wishes];
-        else
+        if (tier_where(t, w->layer, w->expert) == SLOT_FILLING)
+            continue;
+        if (t->step - w->step < WISH_STEPS) {
             consider(best, w->layer, w->expert, w->probability, w->urgent);
+            continue;
+        }
+        t->wishes[i] = t->wishes[--t->n_wishes];
+        tier_wake_wisher(t);
     }
 }
 
 /* It is tried once: a read that fails is not tried again until somebody waits for it. */
-static void forget_candidate(struct tier *t, const struct candidate *c)
+static void forget_predictions(struct tier *t, const struct candidate *c)
 {
-    for (uint32_t i = t->n_wishes; i-- > 0;)
-        if (t->wishes[i].layer == c->layer && t->wishes[i].expert == c->expert)
-            t->wishes[i] = t->wishes[--t->n_wishes];
     for (int i = 0; i < CACHE_MAX_WORKERS; i++) {
         struct cache_queue *q = t->workers[i].queue;
         for (uint32_t p = q ? q->n_predictions : 0; p-- > 0;)
@@ -258,23 +324,33 @@ static void forget_candidate(struct tier *t, const struct candidate *c)
 }
 
 /* Half of the lanes are left for what will be waited for. */
+static bool room_for_candidate(struct tier *t, const struct candidate *c, uint32_t *slot)
+{
+    if (c->urgent)
+        return room_for_fetch(t, c->layer, c->expert, slot);
+    return disk_reader_idle(t->reader) > DISK_LANES / 2 &&
+           room_for_prefetch(t, c->layer, c->expert, c->probability, slot);
+}
+
+/* Begins wishes and predictions until one needs a read (true), or there is no room for the best, or none is left. */
 static bool prefetch_job(struct tier *t, struct tier_job *job)
 {
-    struct candidate best = {0};
-    uint32_t slot;
-    consider_wishes(t, &best);
-    consider_predictions(t, &best);
-    if (!best.found || (!best.urgent && disk_reader_idle(t->reader) <= DISK_LANES / 2))
-        return false;
-    if (best.urgent ? !room_for_fetch(t, best.layer, best.expert, &slot)
-                    : !room_for_prefetch(t, best.layer, best.expert, best.probability, &slot))
-        return false;
-    forget_candidate(t, &best);
-    if (!best.urgent) { /* nobody waits for it */
-        tier_expert_at(t, best.layer, best.expert)->prefetched = true;
-        tier_count(t->counters.prefetched_bytes, tier_slabs(t, best.layer)->slab_bytes);
+    for (;;) {
+        struct candidate best = {0};
+        uint32_t slot;
+        consider_wishes(t, &best);
+        consider_predictions(t, &best);
+        if (!best.found || !room_for_candidate(t, &best, &slot))
+            return false;
+        forget_predictions(t, &best);
+        if (!begin(t, best.layer, best.expert, slot, job))
+            continue;
+        if (!best.urgent) { /* nobody waits for it */
+            tier_expert_at(t, best.layer, best.expert)->prefetched = true;
+            tier_count(t->counters.prefetched_bytes, tier_slabs(t, best.layer)->slab_bytes);
+        }
+        return true;
     }
-    return begin(t, best.layer, best.expert, slot, job);
 }
 
 bool tier_next_job(struct tier *t, struct tier_job *job, uint64_t *timeout_ns)
@@ -316,11 +392,11 @@ void tier_finish_job(struct tier *t, const struct disk_result *result)
             tier_count(t->counters.prefetched_wasted_bytes, tier_slabs(t, layer)->slab_bytes);
         give_back_slot(t, x);
         write_word(t, layer, expert, 0);
+        forget_wish(t, layer, expert);
     } else {
         if (t->counters.read_seconds)
             histogram_observe(t->counters.read_seconds, (double)result->read_ns * 1e-9);
-        write_word(t, layer, expert, x->slot + 1);
-        sched_cache_resident(t->policy, layer, expert, 1);
+        publish(t, layer, expert);
     }
     if (t->fill_done < t->fill_total) {
         t->fill_done++;

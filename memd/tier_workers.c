@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-enum { RECORDS_AT_ONCE = CACHE_RING_RECORDS };
+enum { RECORDS_AT_ONCE = 128 };
 
 enum error_code tier_add_worker(struct tier *t, uint64_t key, const struct shm *region,
                                 struct error *e)
@@ -83,9 +83,15 @@ void tier_forget_leaving(struct tier *t)
 
 static void take_routed(struct tier *t, struct cache_worker *w, const struct cache_record *r)
 {
-    for (uint32_t i = 0; i < r->n_entries; i++)
-        tier_mark_used(t, r->layer, r->entries[i].expert);
-    cache_worker_routed(w, r, &t->step, t->policy);
+    uint16_t experts[CACHE_RECORD_ENTRIES], workloads[CACHE_RECORD_ENTRIES];
+    for (uint32_t i = 0; i < r->n_entries; i++) {
+        experts[i] = r->entries[i].expert;
+        workloads[i] = r->entries[i].value;
+        tier_mark_used(t, r->layer, experts[i]);
+    }
+    tier_forget_predicted_wishes(t, r->layer);
+    if (cache_worker_routed(w, r, &t->step))
+        sched_cache_routed(t->policy, t->step, r->layer, experts, workloads, r->n_entries);
 }
 
 static void take_fetches(struct tier *t, struct cache_worker *w, const struct cache_record *r)
@@ -93,6 +99,7 @@ static void take_fetches(struct tier *t, struct cache_worker *w, const struct ca
     uint64_t now = clock_ns();
     for (uint32_t i = 0; i < r->n_entries; i++) {
         struct cache_load l = {.layer = r->layer, .expert = r->entries[i].expert, .asked_ns = now};
+        tier_restore(t, l.layer, l.expert); /* before its slot is reclaimed */
         tier_expert_at(t, l.layer, l.expert)->queued++;
         cache_queue_push(w->queue, &l);
     }

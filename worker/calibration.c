@@ -1,4 +1,4 @@
-/* What a calibration is of, where it comes from, and what the assigners make of it; see calibration.h. The measuring is in
+/* What a calibration is of and where it comes from; see calibration.h. The measuring is in
  * calibration_measure.c. */
 #include "calibration.h"
 
@@ -83,24 +83,4 @@ enum error_code calibrate(const struct calibration_parts *p, struct calibration 
         log_warn("the calibration is not kept: %s", why.text);
     *out = c;
     return ERROR_OK;
-}
-
-struct sched_costs calibration_costs(const struct calibration *c, const struct device_spec *device)
-{
-    struct calibration_line on_device = calibration_fit(&c->device_side),
-                            on_cpu = calibration_fit(&c->cpu_side);
-    double load_s = c->link_segment_s > 0 ? c->link_segment_s
-                                          : device->link_latency_s +
-                                                (double)c->segment_bytes / device->link_bytes_per_s;
-    double cpu_slower = c->cpu_slowdown > 0 ? c->cpu_slowdown : 1;
-    return (struct sched_costs){
-        .load_s = load_s,
-        .load_contended_s = load_s * (c->link_slowdown > 0 ? c->link_slowdown : 1),
-        .device_s = on_device.base_s,
-        .device_token_s = on_device.token_s,
-        .cpu_s = on_cpu.base_s,
-        .cpu_token_s = on_cpu.token_s,
-        .cpu_contended_s = on_cpu.base_s * cpu_slower,
-        .cpu_contended_token_s = on_cpu.token_s * cpu_slower,
-    };
 }

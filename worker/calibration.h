@@ -8,7 +8,6 @@
 #include "device/device.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
-#include "sched/assign.h"
 
 struct device_cache;
 struct expert_link;
@@ -30,7 +29,5 @@ struct calibration_parts {
  * ERROR_MEMORY is its only error. */
 enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
                           struct error *e);
-/* What the assigners need of it. */
-struct sched_costs calibration_costs(const struct calibration *c, const struct device_spec *device);
 
 #endif

@@ -26,7 +26,7 @@
 #define JOB_BYTES     (16u << 20) /* of weights, about: what a layer's experts of one token are */
 #define SET_BYTES     (64u << 20) /* that jobs take turns in */
 #define MOST_EXPERTS  8
-#define MOST_TURNS    8
+#define MOST_TURNS    64
 #define POINT_S       0.05 /* a point is measured again until so much has gone */
 #define LEAST_REPEATS 5
 #define MOST_REPEATS  25
@@ -34,7 +34,8 @@
 #define AGAIN_S       0.2  /* for what is measured again */
 #define LINK_S        0.05 /* of copies at once, about */
 #define LINK_ALONE_S  0.15 /* after which the link is not measured again */
-#define LINK_BOTH_S   0.1
+#define LINK_BESIDE_S 0.1  /* of copies while device and CPU compute */
+#define LEAST_JOBS    5    /* of either kind */
 #define LINK_REPEATS  5
 #define SHORT_S       100e-6 /* a segment on the link; noticing that it has come takes up to so much */
 #define MOST_LOADED   16     /* segments at once */
@@ -82,10 +83,24 @@ static int ascending(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-static double lower_quartile(double *values, uint32_t n)
+static double quantile(double *values, uint32_t n, double share)
 {
     qsort(values, n, sizeof *values, ascending);
-    return values[n / 4];
+    return values[(uint32_t)(n * share)];
+}
+
+/* As the layers' corrections have it (layer_costs.c): what took more than twice as long as the others was interrupted, and counts
+ * as twice. */
+static double usual_mean(double *values, uint32_t n)
+{
+    double mean = quantile(values, n, 0.5);
+    for (int round = 0; round < 10; round++) { /* it grows towards where it stays */
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += fmin(values[i], 2 * mean);
+        mean = sum / n;
+    }
+    return mean;
 }
 
 static bool bench_init(struct bench *b, const struct calibration_parts *p)
@@ -127,6 +142,13 @@ static uint32_t layer_of(const struct bench *b, uint32_t turn)
     return p->n_dense + turn % (p->n_layers - p->n_dense);
 }
 
+/* Other ones each time that a layer's turn comes. */
+static uint32_t first_expert(const struct bench *b, uint32_t turn)
+{
+    const struct model_params *p = &b->parts->memory->map.params;
+    return (turn + turn / (p->n_layers - p->n_dense)) * b->n_experts;
+}
+
 /* Those of the turn's experts that are in host memory, the same again where they are too few; of another layer where none of
  * them is. Within an epoch. False: there is none at all. */
 static bool choose_in_memory(const struct bench *b, uint32_t turn, struct chosen *c)
@@ -137,7 +159,7 @@ static bool choose_in_memory(const struct bench *b, uint32_t turn, struct chosen
         c->layer = layer_of(b, turn + more);
         uint32_t n_all = slabs_of(b, c->layer)->n_experts;
         for (uint32_t i = 0; i < n_all && n < b->n_experts; i++) {
-            c->experts[n] = (turn * b->n_experts + i) % n_all;
+            c->experts[n] = (first_expert(b, turn) + i) % n_all;
             n += host_experts_find(b->parts->host, c->layer, c->experts[n], &c->slots[n]);
         }
         for (uint32_t i = n; n && i < b->n_experts; i++) {
@@ -150,22 +172,30 @@ static bool choose_in_memory(const struct bench *b, uint32_t turn, struct chosen
     return false;
 }
 
-/* False: there is nothing to compute with. release is to follow, else. */
-static bool choose(const struct bench *b, uint32_t turn, struct chosen *c)
+/* False: there is nothing to compute with. Within an epoch, where there is a host tier. */
+static bool choose_within(const struct bench *b, uint32_t turn, struct chosen *c)
 {
     bool found = true;
     *c = (struct chosen){.layer = layer_of(b, turn)};
     if (b->parts->host) {
-        host_experts_enter(b->parts->host, 0, 0);
         found = choose_in_memory(b, turn, c);
-        if (!found)
-            host_experts_leave(b->parts->host);
     } else {
         for (uint32_t i = 0; i < b->n_experts; i++)
-            c->experts[i] = (turn * b->n_experts + i) % slabs_of(b, c->layer)->n_experts;
+            c->experts[i] = (first_expert(b, turn) + i) % slabs_of(b, c->layer)->n_experts;
     }
     uint32_t there = slabs_of(b, c->layer)->n_segments;
     c->n_segments = b->n_segments < there ? b->n_segments : there;
+    return found;
+}
+
+/* Likewise, and enters the epoch: release is to follow, if there is something. */
+static bool choose(const struct bench *b, uint32_t turn, struct chosen *c)
+{
+    if (b->parts->host)
+        host_experts_enter(b->parts->host, 0, 0);
+    bool found = choose_within(b, turn, c);
+    if (!found && b->parts->host)
+        host_experts_leave(b->parts->host);
     return found;
 }
 
@@ -181,32 +211,46 @@ static bool quantizes(const struct pool_slabs *s)
            exec_quantizes((enum tensor_type)s->up_type);
 }
 
+static void nap(double seconds)
+{
+    if (seconds <= 1e-6)
+        return;
+    struct timespec t = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
 /* -- computing -- */
 
-static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+static void compute_chosen(struct bench *b, const struct chosen *c, uint32_t n_tokens,
+                           struct timing *took)
 {
     const struct calibration_parts *p = b->parts;
     uint32_t d_model = p->memory->map.params.d_model;
     struct expert_task tasks[MOST_EXPERTS];
-    struct chosen c;
-    if (!choose(b, turn, &c))
-        return false;
     for (uint32_t i = 0; i < b->n_experts; i++)
         tasks[i] =
-            (struct expert_task){.expert = c.experts[i],
-                                 .n_segments = c.n_segments,
+            (struct expert_task){.expert = c->experts[i],
+                                 .n_segments = c->n_segments,
                                  .n_tokens = n_tokens,
                                  .tokens = b->indices,
                                  .out = b->out + (size_t)i * n_tokens * d_model,
-                                 .slab = p->host ? host_experts_slab(p->host, c.slots[i]) : NULL};
+                                 .slab = p->host ? host_experts_slab(p->host, c->slots[i]) : NULL};
     for (uint32_t i = 0; i < n_tokens; i++)
         b->indices[i] = i;
     const struct activations *a = exec_prepare(p->own, 1, b->values, d_model, n_tokens, d_model,
-                                               quantizes(slabs_of(b, c.layer)));
+                                               quantizes(slabs_of(b, c->layer)));
     uint64_t started = clock_ns();
-    exec_experts(p->own, &p->memory->map, c.layer, a, tasks, b->n_experts);
+    exec_experts(p->own, &p->memory->map, c->layer, a, tasks, b->n_experts);
     took->compute_s = took->trip_s = (double)(clock_ns() - started) * 1e-9;
-    took->segments = b->n_experts * c.n_segments;
+    took->segments = b->n_experts * c->n_segments;
+}
+
+static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    struct chosen c;
+    if (!choose(b, turn, &c))
+        return false;
+    compute_chosen(b, &c, n_tokens, took);
     release(b);
     return true;
 }
@@ -235,8 +279,25 @@ static bool push_job(struct bench *b, const struct chosen *c, uint32_t n_tokens)
     return true;
 }
 
+/* The device computes other experts until the executor has answered, at the pace of the device that is emulated. */
+static void compute_meanwhile(struct bench *b, uint32_t turn, uint32_t n_tokens)
+{
+    uint64_t since = clock_ns();
+    struct ring *answers = &b->channel->completions;
+    for (uint32_t i = b->n_turns / 2; !ring_wait(answers, expert_link_dead(b->parts->link), 0, 0);
+         i++) {
+        struct timing took;
+        struct chosen c;
+        if (clock_ns() - since > EXPERT_STALL_MS * 1000000ull || !choose_within(b, turn + i, &c))
+            return;
+        compute_chosen(b, &c, n_tokens, &took);
+        nap(took.compute_s * (1 / b->parts->device->speed - 1));
+    }
+}
+
 /* A job to the executor and back. Without its answer the channel is of no more use. */
-static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+static bool run_job(struct bench *b, uint32_t turn, uint32_t n_tokens, bool beside_device,
+                    struct timing *took)
 {
     struct expert_channel *ch = b->channel;
     struct expert_completion done;
@@ -244,10 +305,12 @@ static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, str
     if (!choose(b, turn, &c))
         return false;
     uint64_t started = clock_ns();
-    bool ok = push_job(b, &c, n_tokens) &&
-              ring_wait(&ch->completions, expert_link_dead(b->parts->link), 20, EXPERT_STALL_MS) &&
-              ring_pop(&ch->completions, &done) == 1 && done.sequence == b->sequence &&
-              done.status == ERROR_OK;
+    bool ok = push_job(b, &c, n_tokens);
+    if (ok && beside_device)
+        compute_meanwhile(b, turn, n_tokens);
+    ok = ok && ring_wait(&ch->completions, expert_link_dead(b->parts->link), 20, EXPERT_STALL_MS) &&
+         ring_pop(&ch->completions, &done) == 1 && done.sequence == b->sequence &&
+         done.status == ERROR_OK;
     release(b);
     if (!ok) {
         log_warn("calibration: cpuexec does not answer");
@@ -259,6 +322,17 @@ static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, str
     took->compute_s = (double)done.compute_ns * 1e-9;
     took->segments = b->n_experts * c.n_segments;
     return true;
+}
+
+static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    return run_job(b, turn, n_tokens, false, took);
+}
+
+/* There while the device computes, as in a layer. */
+static bool compute_beside(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    return run_job(b, turn, n_tokens, true, took);
 }
 
 typedef bool compute_fn(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took);
@@ -278,8 +352,8 @@ static bool measure_point(struct bench *b, compute_fn *compute, uint32_t n_token
         overhead[n] = t.trip_s - t.compute_s;
         spent += t.trip_s;
     }
-    *segment_s = fmax(lower_quartile(took, n), 1e-9);
-    *overhead_s = fmax(lower_quartile(overhead, n), 0);
+    *segment_s = fmax(quantile(took, n, 0.25), 1e-9);
+    *overhead_s = fmax(quantile(overhead, n, 0.25), 0);
     return true;
 }
 
@@ -421,32 +495,53 @@ static uint32_t loads_at_once(const struct bench *b)
     return n < room ? n : (uint32_t)room;
 }
 
-/* -- both at once -- */
+/* -- all at once -- */
 
 enum { MOST_JOBS = 1024 };
 
 struct feeder {
     struct bench *bench;
     _Atomic bool stop;
-    uint32_t n; /* jobs that were computed while the link copied */
-    double took[MOST_JOBS];
+    /* Jobs that were computed while the device computed: without and with a copy under way, as the layers' corrections tell
+     * them apart. */
+    uint32_t n[2];
+    double took[2][MOST_JOBS];
 };
 
 /* Jobs one after the other while the main thread waits for loads. The channel is this thread's meanwhile. */
 static void *feed(void *arg)
 {
     struct feeder *f = arg;
+    struct bench *b = f->bench;
     struct timing t;
     for (uint32_t turn = 0; !atomic_load(&f->stop); turn++) {
-        if (!compute_there(f->bench, turn % f->bench->n_turns, 1, &t))
+        uint64_t copies = device_cache_copies(b->parts->cache);
+        if (!compute_beside(b, turn % b->n_turns, 1, &t))
             break;
-        if (f->n < MOST_JOBS && !atomic_load(&f->stop))
-            f->took[f->n++] = t.compute_s / t.segments;
+        bool copying = copies % 2 || device_cache_copies(b->parts->cache) != copies;
+        if (f->n[copying] < MOST_JOBS)
+            f->took[copying][f->n[copying]++] = t.compute_s / t.segments;
     }
     return NULL;
 }
 
-static void measure_both(struct bench *b, uint32_t n_loads, struct calibration *c)
+/* Loads and pauses in turn, so that both kinds of jobs are of the same time. What a batch of loads takes at best; INFINITY: there
+ * was none. */
+static double load_in_turns(struct bench *b, uint32_t n_loads)
+{
+    struct arrivals took;
+    double best_s = INFINITY, spent_s = 0;
+    while (spent_s < LINK_BESIDE_S && time_loads(b, n_loads, &took)) {
+        best_s = fmin(best_s, took.all_s);
+        spent_s += took.all_s;
+        nap(fmin(took.all_s, LINK_S));
+    }
+    return best_s;
+}
+
+/* What the CPU takes beside the device, then beside the device and the link, and the link beside both: a layer has the device
+ * computing at any rate, so a copy is to be weighed against that. Means: a copy slows some jobs down much, others not at all. */
+static void measure_together(struct bench *b, uint32_t n_loads, struct calibration *c)
 {
     struct feeder *f = calloc(1, sizeof *f);
     pthread_t thread;
@@ -454,19 +549,15 @@ static void measure_both(struct bench *b, uint32_t n_loads, struct calibration *
         return;
     f->bench = b;
     if (pthread_create(&thread, NULL, feed, f) == 0) {
-        struct arrivals took;
-        double best_s = INFINITY, spent_s = 0;
-        for (int i = 0; i < LINK_REPEATS && spent_s < LINK_BOTH_S; i++) {
-            if (!time_loads(b, n_loads, &took))
-                break;
-            best_s = fmin(best_s, took.all_s);
-            spent_s += took.all_s;
-        }
+        double best_s = load_in_turns(b, n_loads);
         atomic_store(&f->stop, true);
         pthread_join(thread, NULL);
-        if (isfinite(best_s) && f->n >= 2) { /* the first one began before the link did */
-            double cpu_s = lower_quartile(f->took + 1, f->n - 1);
-            c->cpu_slowdown = fmax(1, cpu_s / c->cpu_side.points[0].seconds);
+        if (isfinite(best_s) && f->n[false] >= LEAST_JOBS && f->n[true] >= LEAST_JOBS) {
+            double alone_s = c->cpu_side.points[0].seconds;
+            double beside_s = quantile(f->took[false], f->n[false], 0.25);
+            c->cpu_beside_device = fmax(1, beside_s / alone_s);
+            c->cpu_slowdown = fmax(1, usual_mean(f->took[true], f->n[true]) /
+                                          usual_mean(f->took[false], f->n[false]));
             c->link_slowdown = fmax(1, best_s / (c->link_latency_s + n_loads * c->link_segment_s));
         }
     }
@@ -497,7 +588,7 @@ static void measure_link(struct bench *b, struct calibration *c)
     c->link_segment_s = segment_s;
     c->link_latency_s = fmax(0, one_s - segment_s);
     if (b->channel)
-        measure_both(b, n, c);
+        measure_together(b, n, c);
 }
 
 /* -- all of it -- */

@@ -95,6 +95,40 @@ bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t laye
     return cache_link_mention(&c->channel->requests, CACHE_PREDICTED, step, layer, experts, n) == n;
 }
 
+bool device_cache_expected(struct device_cache *c, uint64_t step, uint32_t layer,
+                           const struct cache_mention *experts, uint32_t n)
+{
+    return cache_link_mention(&c->channel->requests, CACHE_EXPECTED, step, layer, experts, n) == n;
+}
+
+uint32_t device_cache_reads(const struct device_cache *c)
+{
+    return atomic_load_explicit(&c->memory->residency.header->cache_reads, memory_order_relaxed);
+}
+
+bool device_cache_scores(struct device_cache *c, uint64_t step, uint32_t layer,
+                         const struct cache_mention *experts, uint32_t n)
+{
+    return cache_link_mention(&c->channel->requests, CACHE_SCORES, step, layer, experts, n) == n;
+}
+
+bool device_cache_costs(struct device_cache *c, const struct sched_costs *costs, double attention_s,
+                        double head_s)
+{
+    struct cache_record r = {.kind = CACHE_COSTS};
+    r.costs.load = (float)costs->load_s;
+    r.costs.load_contended = (float)costs->load_contended_s;
+    r.costs.device = (float)costs->device_s;
+    r.costs.device_token = (float)costs->device_token_s;
+    r.costs.cpu = (float)costs->cpu_s;
+    r.costs.cpu_token = (float)costs->cpu_token_s;
+    r.costs.cpu_contended = (float)costs->cpu_contended_s;
+    r.costs.cpu_contended_token = (float)costs->cpu_contended_token_s;
+    r.costs.attention = (float)attention_s;
+    r.costs.head = (float)head_s;
+    return ring_push(&c->channel->requests, &r) == 1;
+}
+
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
                        uint32_t segments)
 {

@@ -4,6 +4,7 @@
 #define MOED_WORKER_DEVICE_CACHE_H
 
 #include "cache_link.h"
+#include "sched/assign.h"
 
 struct device_cache;
 
@@ -37,6 +38,17 @@ bool device_cache_routed(struct device_cache *c, uint64_t step, uint32_t layer,
 /* value: 65535 times the probability that the layer, one still to come, activates the expert. */
 bool device_cache_predicted(struct device_cache *c, uint64_t step, uint32_t layer,
                             const struct cache_mention *experts, uint32_t n);
+/* The same of all that is predicted, for memd's cache policy alone. */
+bool device_cache_expected(struct device_cache *c, uint64_t step, uint32_t layer,
+                           const struct cache_mention *experts, uint32_t n);
+/* What memd's cache policy reads beside: bits of sched_cache_reads. */
+uint32_t device_cache_reads(const struct device_cache *c);
+/* value: 65535 times the mean over the batch of its gate's probability. */
+bool device_cache_scores(struct device_cache *c, uint64_t step, uint32_t layer,
+                         const struct cache_mention *experts, uint32_t n);
+/* What things cost now: of a segment, of a layer without its experts, of a step outside of all layers. */
+bool device_cache_costs(struct device_cache *c, const struct sched_costs *costs, double attention_s,
+                        double head_s);
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
                        uint32_t segments);
 /* The oldest load that was asked for is used up, or no longer wanted. */

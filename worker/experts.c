@@ -16,6 +16,10 @@
 
 /* Waiting for so long is waiting, not looking. */
 #define WAITED_NS 2000u
+/* Between two layers there is no more than that, but where nobody asks anything. */
+#define OUTSIDE_MOST_S 1.0
+/* memd is told what things cost once in so many steps. */
+#define COSTS_STEPS 16
 
 static uint32_t most_segments(const struct pool_map *map)
 {
@@ -39,10 +43,15 @@ static bool allocate(struct experts *x)
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
     x->fetch_used = calloc(x->n_experts, sizeof *x->fetch_used);
+    x->ahead = calloc(x->n_experts, sizeof *x->ahead);
+    x->scores = calloc(x->n_experts, sizeof *x->scores);
+    x->gate = calloc(x->n_experts, sizeof *x->gate);
+    x->best = calloc(x->n_experts, sizeof *x->best);
     x->rows = calloc(rows * x->d_model, sizeof *x->rows);
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
-           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->fetch_used;
+           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->fetch_used &&
+           x->ahead && x->scores && x->gate && x->best;
 }
 
 /* What memd is told through, of what there is. */
@@ -108,6 +117,10 @@ void experts_free(struct experts *x)
     free(x->fetch_used);
     prediction_free(x->prediction);
     free(x->mentions);
+    free(x->ahead);
+    free(x->scores);
+    free(x->gate);
+    free(x->best);
     free(x->activated);
     free(x->plan);
     free(x->tasks);
@@ -124,14 +137,6 @@ void experts_free(struct experts *x)
 bool experts_wait(struct experts *x, int timeout_ms)
 {
     return expert_link_wait(x->link, timeout_ms);
-}
-
-static void publish_corrections(struct experts *x)
-{
-    atomic_store_explicit(&x->device_correction, x->costs.device, memory_order_relaxed);
-    atomic_store_explicit(&x->cpu_correction, x->costs.cpu, memory_order_relaxed);
-    atomic_store_explicit(&x->slowdown_correction, x->costs.slowdown, memory_order_relaxed);
-    atomic_store_explicit(&x->link_correction, x->costs.link, memory_order_relaxed);
 }
 
 enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
@@ -151,9 +156,13 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
     enum error_code code = calibrate(&parts, &x->calibration, e);
     if (code)
         return code;
-    struct sched_costs first = calibration_costs(&x->calibration, &x->options.device);
+    const struct device_spec *device = &x->options.device;
+    double load_s =
+        device->link_latency_s + (double)x->calibration.segment_bytes / device->link_bytes_per_s;
+    struct sched_costs first = calibration_costs(&x->calibration, load_s);
     layer_costs_init(&x->costs, &first, x->calibration.job_overhead_s);
-    publish_corrections(x);
+    experts_resume_learnt(x);
+    experts_publish_learnt(x);
     log_info("a segment of %.2f MB for one token: %.3f ms on the device, %.3f ms on the CPU, "
              "%.3f ms over the link",
              (double)x->calibration.segment_bytes * 1e-6,
@@ -165,15 +174,6 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
 const struct calibration *experts_calibration(const struct experts *x)
 {
     return x->cache ? &x->calibration : NULL;
-}
-
-struct experts_corrections experts_corrections(const struct experts *x)
-{
-    return (struct experts_corrections){
-        atomic_load_explicit(&x->device_correction, memory_order_relaxed),
-        atomic_load_explicit(&x->cpu_correction, memory_order_relaxed),
-        atomic_load_explicit(&x->slowdown_correction, memory_order_relaxed),
-        atomic_load_explicit(&x->link_correction, memory_order_relaxed)};
 }
 
 /* The CPU's parts, to the executor. */
@@ -242,10 +242,45 @@ static void start_round(struct experts *x)
         abandon_channel(x);
 }
 
+/* What lay between the layer before and this one. Longer pauses are not the model's. */
+static void observe_outside(struct experts *x, uint32_t layer)
+{
+    double *to = layer > x->layer ? &x->attention_s : &x->head_s;
+    double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
+    if (x->finished_ns && took_s < OUTSIDE_MOST_S)
+        *to += (took_s - *to) / (*to > 0 ? 64 : 1);
+    uint32_t layers = x->memory->map.params.n_layers - x->memory->map.params.n_dense;
+    atomic_store_explicit(&x->outside_s, x->head_s + (layers - 1) * x->attention_s,
+                          memory_order_relaxed);
+}
+
+double experts_outside_s(const struct experts *x)
+{
+    return atomic_load_explicit(&x->outside_s, memory_order_relaxed);
+}
+
+static void observe_cpu(struct experts *x, uint64_t before_ns)
+{
+    double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
+    if (before_ns && took_s > 0 && took_s < OUTSIDE_MOST_S)
+        x->cpu_share += ((double)x->cpu_layer_ns * 1e-9 / took_s - x->cpu_share) / 64;
+    x->cpu_layer_ns = 0;
+}
+
+/* memd's budgets and prefetchers reckon with them. */
+static void tell_costs(struct experts *x)
+{
+    struct sched_costs costs = experts_costs(x);
+    device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
+}
+
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request)
 {
     x->begun_ns = clock_ns();
+    observe_outside(x, layer);
+    if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
+        tell_costs(x);
     if (layer <= x->layer || x->step == 0)
         x->step++;
     x->layer = layer;
@@ -348,6 +383,7 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     layer_costs_cpu(&x->costs, alone_s, (double)done->compute_ns * 1e-9, copying);
     counter_add(x->counters.on_cpu, segments);
     counter_add(x->counters.cpu_ns, done->compute_ns);
+    x->cpu_layer_ns += done->compute_ns;
 }
 
 static void finish_round(struct experts *x)
@@ -372,7 +408,7 @@ static void finish_round(struct experts *x)
         correct_cpu_costs(x, &done, started);
 }
 
-enum error_code experts_finish(struct experts *x, struct error *e)
+static enum error_code finish_rounds(struct experts *x, struct error *e)
 {
     finish_round(x);
     experts_end_round(x);
@@ -384,12 +420,21 @@ enum error_code experts_finish(struct experts *x, struct error *e)
         finish_round(x);
         experts_end_round(x);
     }
-    if (!x->cache)
-        return ERROR_OK;
-    publish_corrections(x);
+    return ERROR_OK;
+}
+
+enum error_code experts_finish(struct experts *x, struct error *e)
+{
+    uint64_t before_ns = x->finished_ns;
+    enum error_code code = finish_rounds(x, e);
+    x->finished_ns = clock_ns();
+    observe_cpu(x, before_ns);
+    if (code || !x->cache)
+        return code;
+    experts_publish_learnt(x);
     if (!isfinite(x->predicted_s))
         return ERROR_OK;
-    double took_s = (double)(clock_ns() - x->begun_ns - x->disk_wait_ns) * 1e-9;
+    double took_s = (double)(x->finished_ns - x->begun_ns - x->disk_wait_ns) * 1e-9;
     counter_add(x->counters.layers, 1);
     counter_add(x->counters.layer_ns, (uint64_t)(took_s * 1e9));
     counter_add(x->counters.predicted_ns, (uint64_t)(x->predicted_s * 1e9));

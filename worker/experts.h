@@ -39,6 +39,7 @@ struct experts_options {
     struct device_spec device;
     enum sched_assigner assigner;
     enum sched_predictor predictor;
+    bool fine_tune;                                 /* as predict_shape's */
     struct prediction_counters prediction_counters; /* where the device has memory of its own */
 };
 
@@ -59,6 +60,8 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
 /* NULL where the device has none. Any thread. */
 const struct calibration *experts_calibration(const struct experts *x);
 /* By how much layers have corrected the calibration since: real by measured, moving averages. Any thread. */
+/* Seconds of a step outside of its layers' experts, a moving average; 0: not known. */
+double experts_outside_s(const struct experts *x);
 struct experts_corrections {
     double device, cpu, slowdown, link;
 };
@@ -75,7 +78,8 @@ enum error_code experts_set_predictor(struct experts *x, enum sched_predictor pr
                                       struct error *e);
 const struct prediction *experts_prediction(const struct experts *x); /* NULL: nothing to copy */
 
-/* As prediction.h says, after begin; show also before a step's first layer. seen.step is not needed. */
+/* As prediction.h says. look: before a layer. The others after begin; show also before a step's first layer. seen.step is not needed. */
+void experts_look(struct experts *x, uint32_t layer);
 void experts_show(struct experts *x, struct predict_seen seen);
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input);

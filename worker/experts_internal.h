@@ -1,4 +1,4 @@
-/* What experts.c, experts_plan.c, experts_predict.c, experts_device.c and experts_rounds.c share: the layer under way.
+/* What experts.c, experts_learnt.c, experts_plan.c, experts_predict.c, experts_device.c and experts_rounds.c share: the layer under way.
  *
  * Where all experts are in host memory a layer is one round. Where they are not, a round computes those of its experts that
  * are in memory, or whole on the device; the next one those that have been read from the file meanwhile, until none is left.
@@ -12,6 +12,7 @@
 #include "experts.h"
 #include "host_experts.h"
 #include "layer_costs.h"
+#include "sched/learned.h"
 
 /* One activated expert of the layer under way. */
 struct activated {
@@ -29,6 +30,7 @@ struct activated {
 
 struct experts {
     const struct memory_client *memory;
+    struct sched_learned learned; /* of it, where it has that */
     struct exec *own;
     struct experts_options options;
     _Atomic int assigner;
@@ -47,6 +49,19 @@ struct experts {
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
     struct prediction *prediction;  /* where there is a cache or a host tier */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
+    struct sched_ahead *ahead;      /* [n_experts]: predicted, for assigners that look ahead */
+    uint32_t n_ahead;
+    struct predict_target ahead_of;
+    double *scores;         /* [n_experts]: the gate's probabilities, for caches that read them */
+    float *gate;            /* [n_experts]: of one token */
+    struct predicted *best; /* [n_experts] */
+    /* seconds outside of the routed experts, moving averages: from a layer's end to the next one's gate, and to the next
+     * step's first */
+    double attention_s, head_s;
+    _Atomic double outside_s; /* of a step, for others to read */
+    uint64_t finished_ns;   /* the layer before; 0: none */
+    double cpu_share;       /* of the time, that the executor computes; a moving average */
+    uint64_t cpu_layer_ns;  /* for this layer */
 
     /* the job under way */
     struct expert_channel *channel; /* NULL: not sent */
@@ -84,8 +99,16 @@ void experts_plan(struct experts *x);
 /* What things cost now; the CPU infinitely much where cpuexec is not there. */
 struct sched_costs experts_costs(const struct experts *x);
 
-/* experts_predict.c: makes x->prediction. */
+/* experts_learnt.c: what layers have taught of costs, for others to read and for the next worker; and what the last one
+ * left. */
+void experts_publish_learnt(struct experts *x);
+void experts_resume_learnt(struct experts *x);
+
+/* experts_predict.c: makes x->prediction; what is predicted of the next layer, as it is now, for the plan of this one; tells
+ * memd what the plan wants of it. */
 enum error_code experts_predict_init(struct experts *x, struct error *e);
+void experts_look_ahead(struct experts *x, struct sched_layer *layer);
+void experts_tell_ahead(struct experts *x);
 
 /* experts_rounds.c: the layer's first round, and the next one when some of what is missing has come; the epochs are odd
  * afterwards. An error: the rest cannot be had, the layer has failed. */

@@ -10,6 +10,7 @@
 struct sched_costs experts_costs(const struct experts *x)
 {
     struct sched_costs costs = x->costs.now;
+    costs.cpu_share = x->cpu_share;
     if (!x->channel)
         costs.cpu_s = costs.cpu_contended_s = INFINITY;
     return costs;
@@ -123,14 +124,6 @@ static void ask_for_loads(struct experts *x)
         device_cache_notify(x->cache);
 }
 
-/* Segments that may be loaded for a layer at once. DALI loads into slots beside its cache. */
-static uint32_t spare_slots(const struct experts *x)
-{
-    const struct residency_header *h = x->memory->residency.header;
-    bool beside = atomic_load(&x->assigner) == ASSIGN_GREEDY && h->n_spare;
-    return (uint32_t)(beside ? h->n_spare : h->n_slots / 2);
-}
-
 /* What a device with less room than one expert can hold of it. */
 static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool whole)
 {
@@ -146,18 +139,21 @@ void experts_plan(struct experts *x)
     uint64_t started = clock_ns();
     uint32_t n_segments = x->memory->map.slabs[x->layer].n_segments;
     struct sched_costs costs = experts_costs(x);
+    enum sched_assigner assigner = (enum sched_assigner)atomic_load(&x->assigner);
+    const struct residency_header *residency = x->memory->residency.header;
     struct sched_layer layer = {
         .n_segments = n_segments,
-        .spare_slots = spare_slots(x),
+        .spare_slots = sched_spare_slots(assigner, residency->n_slots, residency->n_spare),
         /* rows apart need room in the channel: one for each segment */
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
+        .device_call_s = x->calibration.device_call_s,
         /* before anything is computed or has come: to the executor and back, to memd and back */
         .cpu_busy_s = x->costs.job_s + x->calibration.cpu_call_s,
         .link_busy_s = link_busy_s(x, &costs),
     };
     plan_from_residency(x);
-    x->predicted_s += sched_assign((enum sched_assigner)atomic_load(&x->assigner), &costs, &layer,
-                                   x->plan, x->n_round);
+    experts_look_ahead(x, &layer);
+    x->predicted_s += sched_assign(assigner, &costs, &layer, x->plan, x->n_round);
     for (uint32_t i = 0; i < x->n_round; i++) {
         struct activated *a = &x->round[i];
         limit_to_slots(x, &x->plan[i], layer.whole);
@@ -167,6 +163,7 @@ void experts_plan(struct experts *x)
         a->cpu = n_segments - a->device - a->load;
     }
     ask_for_loads(x);
+    experts_tell_ahead(x);
     expect_loads(x, &costs, &layer);
     histogram_observe(x->counters.plan_seconds, (double)(clock_ns() - started) * 1e-9);
 }

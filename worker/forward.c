@@ -203,10 +203,22 @@ static void guess_ahead(struct forward *f, const struct predict_seen *seen,
     }
 }
 
+static void record(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    for (uint32_t t = 0; t < f->n; t++)
+        if (f->batch[t].recording)
+            recording_layer(f->batch[t].recording, f->batch[t].position, layer,
+                            f->selected + (size_t)t * p->router.n_used,
+                            f->router + (size_t)t * p->router.n_experts,
+                            f->h + (size_t)t * p->d_model);
+}
+
 static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[layer];
+    experts_look(f->experts, layer); /* what came meanwhile, the first layer's above all */
     norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
                     weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
@@ -222,6 +234,8 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
                                 .gate = f->router,
                                 .selected = f->selected};
     experts_show(f->experts, seen);
+    if (f->recorded)
+        record(f, layer);
     guess_ahead(f, &seen, a); /* overwrites the gate's probabilities */
     if (p->d_shared)
         shared_expert(f, w, a);
@@ -258,8 +272,11 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
     f->one_request = one_request;
     f->batch = batch;
     f->n = n;
-    for (uint32_t t = 0; t < n; t++)
+    f->recorded = false;
+    for (uint32_t t = 0; t < n; t++) {
         tile_unpack_row(&f->weights->embedding, batch[t].token, f->x + (size_t)t * p->d_model);
+        f->recorded |= batch[t].recording != NULL;
+    }
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
     experts_show(f->experts, (struct predict_seen){.layer = PREDICT_EMBEDDING,
@@ -268,6 +285,7 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
                                                    .hidden = f->x});
     prepare_rope(f);
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
+        experts_look(f->experts, layer); /* copies go on under attention */
         norm_rows(f, &f->weights->layers[layer].attn_norm);
         forward_attention(f, layer);
         if (layer < p->n_dense)

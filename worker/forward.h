@@ -11,6 +11,7 @@
 #include "exec/exec.h"
 #include "experts.h"
 #include "kv_cache.h"
+#include "recording.h"
 #include "weights.h"
 
 /* One row of a batch. */
@@ -18,8 +19,9 @@ struct batch_token {
     uint32_t token;
     uint32_t slot;    /* of the KV cache */
     uint64_t request; /* numbered since the engine's start: for who predicts */
-    uint32_t
-        position; /* 0-based; all earlier positions of the slot are filled, or in this batch before */
+    /* 0-based; all earlier positions of the slot are filled, or in this batch before */
+    uint32_t position;
+    struct recording *recording; /* of the request, begun; NULL: nobody asked for it */
 };
 
 struct forward;

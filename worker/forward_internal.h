@@ -18,6 +18,7 @@ struct forward {
     const struct batch_token *batch;
     uint32_t n;
     bool one_request;
+    bool recorded;                                  /* some row has a recording */
     struct predict_token shown[PREDICT_MAX_TOKENS]; /* whose rows they are */
     /* scratch, rows are tokens of the batch */
     float *x;                 /* [n][d_model]: the residual stream */

@@ -92,6 +92,26 @@ void frontend_send_logprobs(struct frontend *f, uint64_t id, uint32_t first, con
     send_message(f, &m);
 }
 
+void frontend_send_routing(struct frontend *f, uint64_t id, const struct recording_part *part)
+{
+    Moed__V1__Routing event = MOED__V1__ROUTING__INIT;
+    event.first = part->first;
+    event.tokens = part->n;
+    event.selected = (ProtobufCBinaryData){part->selected_values * sizeof *part->selected,
+                                           (uint8_t *)part->selected};
+    event.gate =
+        (ProtobufCBinaryData){part->gate_values * sizeof *part->gate, (uint8_t *)part->gate};
+    event.n_hidden_at = part->n_hidden;
+    event.hidden_at = (uint32_t *)part->hidden_at;
+    event.hidden =
+        (ProtobufCBinaryData){part->hidden_values * sizeof *part->hidden, (uint8_t *)part->hidden};
+    Moed__V1__FromWorker m = MOED__V1__FROM_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__FROM_WORKER__BODY_ROUTING;
+    m.routing = &event;
+    send_message(f, &m);
+}
+
 void frontend_send_done(struct frontend *f, const struct request *r, enum finish_reason reason)
 {
     Moed__V1__Done done = MOED__V1__DONE__INIT;
@@ -188,6 +208,7 @@ static void answer_model(struct frontend *f, uint64_t id)
     reply.d_model = p->d_model;
     reply.experts = p->router.n_experts;
     reply.experts_used = p->router.n_used;
+    reply.dense_layers = p->n_dense;
     reply.vocab = p->vocab;
     reply.context = model->context;
     reply.context_trained = p->context_trained;
@@ -283,6 +304,21 @@ static enum error_code take_prompt(struct frontend *f, struct request *r,
     return tokenizer_encode(t, (const char *)q->prompt.data, q->prompt.len, flags, &r->tokens, e);
 }
 
+/* After the prompt, whose length limits what a step computes. */
+static enum error_code take_recording(struct frontend *f, struct request *r,
+                                      const Moed__V1__Record *q, struct error *e)
+{
+    if (!q)
+        return ERROR_OK;
+    uint32_t most = r->tokens.count < PREFILL_TOKENS ? (uint32_t)r->tokens.count : PREFILL_TOKENS;
+    struct recording_options options = {
+        .gate = q->gate, .hidden_every = q->hidden_every, .hidden_phase = q->hidden_phase};
+    r->stepwise = q->stepwise;
+    r->prompt_only = q->prompt_only;
+    return recording_new(&f->sessions->model.map->params, &options, r->stepwise ? 1 : most,
+                         &r->recording, e);
+}
+
 static enum error_code build_generate(struct frontend *f, struct request *r,
                                       const Moed__V1__Generate *q, struct error *e)
 {
@@ -293,7 +329,10 @@ static enum error_code build_generate(struct frontend *f, struct request *r,
         code = take_stops(r, q, e);
     if (!code)
         code = take_prompt(f, r, q, e);
-    return code ? code : check_tokens(&f->sessions->model, &r->tokens, true, e);
+    if (!code)
+        code =
+            check_tokens(&f->sessions->model, &r->tokens, !q->record || !q->record->prompt_only, e);
+    return code ? code : take_recording(f, r, q->record, e);
 }
 
 static enum error_code build_logits(struct frontend *f, struct request *r,

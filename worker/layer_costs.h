@@ -27,6 +27,15 @@ struct layer_costs {
 
 /* first, job_s: as measured at start. */
 void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s);
+
+/* What is worth keeping of it for the next start from the same first figures. */
+struct layer_costs_learnt {
+    double device, link, job_s, weight[2], sum[2];
+};
+struct layer_costs_learnt layer_costs_learnt(const struct layer_costs *c);
+/* Right after init. False: it makes no sense, nothing has changed. */
+bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *l);
+
 /* A layer's job took so long beside computing. */
 void layer_costs_job(struct layer_costs *c, double took_s);
 /* What a side took for a layer, and what it was predicted: device and link by the costs of now, the CPU by its costs of now

@@ -27,7 +27,7 @@ struct worker {
     /* options */
     const char *device, *kernels;
     uint64_t threads, context, parallel, spin_us;
-    bool reproducible, pin, calibrate;
+    bool reproducible, pin, calibrate, fine_tune;
     struct device_spec device_spec;
     enum sched_assigner assigner;
     enum sched_predictor predictor;
@@ -278,6 +278,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .device = w->device_spec,
                                       .assigner = w->assigner,
                                       .predictor = w->predictor,
+                                      .fine_tune = w->fine_tune,
                                       .prediction_counters = w->prediction};
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
@@ -410,6 +411,7 @@ static void fill_layers(const struct worker *w, Moed__V1__PolicyReply *policy)
     policy->layer_ns = counter_read(k->layer_ns);
     policy->layer_predicted_ns = counter_read(k->predicted_ns);
     policy->layer_wrong_ns = counter_read(k->wrong_ns);
+    policy->outside_ns = (uint64_t)(experts_outside_s(w->experts) * 1e9);
     policy->plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9);
     policy->device_busy_ns = counter_read(k->device_ns);
     policy->cpu_busy_ns = counter_read(k->cpu_ns);
@@ -560,6 +562,8 @@ int main(int argc, char **argv)
          "no BLAS for many tokens: the same bits in every batch"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "pin compute threads to cores"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+        {"fine-tune", OPTION_BOOL, &w.fine_tune, 0, 0, NULL,
+         "the predictor llapor goes on learning from what layers activate"},
         {"calibrate", OPTION_BOOL, &w.calibrate, 0, 0, NULL,
          "measure what experts cost here anew, whatever is stored"},
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "ipc/doorbell.h"
-#include "kernels/kernels.h"
+#include "model/router.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -82,7 +82,7 @@ struct predict_set *predict_set_new(enum sched_predictor kind, const struct pred
     if (!s)
         return NULL;
     s->kind = kind;
-    s->traits = *sched_predictor_traits(kind);
+    s->traits = predictor_traits(kind, shape);
     if (s->traits.in_line)
         s->in_line = predictor_new(kind, PREDICT_IN_LINE, shape);
     if (s->traits.reads)
@@ -174,13 +174,6 @@ static void teach(struct predict_aside *a)
         indices_push(&a->answers_at);
 }
 
-static void to_probabilities(const struct predict_aside *a, struct shown *r)
-{
-    uint32_t n = a->options.shape.n_experts;
-    for (uint32_t t = 0; t < r->seen.n_tokens; t++)
-        kernels_get()->softmax(r->gate + (size_t)t * n, n);
-}
-
 static void think(struct predict_aside *a, struct shown *r)
 {
     if (r->set) {
@@ -189,7 +182,7 @@ static void think(struct predict_aside *a, struct shown *r)
         return;
     }
     if (r->seen.gate && a->options.gate_is_logits)
-        to_probabilities(a, r);
+        router_logits_to_probabilities(r->gate, r->seen.n_tokens, a->options.shape.n_experts);
     predictor_observe(a->thinking->aside, &r->seen);
     if (a->thinking->traits.answers)
         predict(a, &r->seen);

@@ -10,9 +10,8 @@
  * it is shown it is not woken before half of the buffers are full. It runs at a lower priority than
  * inference.
  *
- * Buffers are the chosen predictor's, for what it reads and nothing else. Of those of docs/policies.md `residual` reads
- * the gate's input and `frequency` what was selected; `none` and `next-gate` are shown nothing, have no buffers, and the
- * thread sleeps. */
+ * Buffers are the chosen predictor's, for what it reads and nothing else (the traits in lib/sched/predict_*.c); `none` and
+ * `next-gate` are shown nothing, have no buffers, and the thread sleeps. */
 #ifndef MOED_WORKER_PREDICT_ASIDE_H
 #define MOED_WORKER_PREDICT_ASIDE_H
 

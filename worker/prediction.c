@@ -156,13 +156,14 @@ static void keep(struct prediction *p, const struct predict_target *target,
         p->options.tell(p->options.tell_arg, target, l->experts, n);
 }
 
-/* Is the layer still to come at this place? */
-static bool is_ahead(const struct predict_target *target, const struct predict_seen *at)
+/* Is the layer still to come? next: the first one that is. */
+static bool is_ahead(const struct predict_target *target, const struct predict_target *next)
 {
-    return target->step > at->step || (target->step == at->step && target->layer > at->layer);
+    return target->step > next->step ||
+           (target->step == next->step && target->layer >= next->layer);
 }
 
-static void take_answers(struct prediction *p, const struct predict_seen *seen)
+static void take_answers(struct prediction *p, const struct predict_target *next)
 {
     const struct predict_answer *a;
     for (; (a = predict_aside_answer(p->aside)); predict_aside_taken(p->aside)) {
@@ -170,7 +171,7 @@ static void take_answers(struct prediction *p, const struct predict_seen *seen)
             continue; /* of a predictor that is no longer */
         if (a->n_experts == 0) {
             predictor_learn(p->set->in_line, a->lesson_layer, a->lesson);
-        } else if (is_ahead(&a->target, seen)) {
+        } else if (is_ahead(&a->target, next)) {
             counter_add(p->options.counters.ahead, 1);
             keep(p, &a->target, a->experts, a->n_experts);
         } else {
@@ -214,7 +215,13 @@ void prediction_begin(struct prediction *p, const struct predict_seen *seen)
         if (p->set->in_line)
             predictor_observe(p->set->in_line, seen);
     }
-    take_answers(p, seen);
+    take_answers(p, &(struct predict_target){seen->step, seen->layer + 1});
+}
+
+void prediction_look(struct prediction *p, uint64_t step, uint32_t layer)
+{
+    if (p->set && p->set->kind != PREDICT_NONE)
+        take_answers(p, &(struct predict_target){step, layer});
 }
 
 void prediction_show(struct prediction *p, const struct predict_seen *seen)

@@ -45,6 +45,8 @@ void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *gues
 /* The rest is the engine's, in this order for each layer; seen->tokens, hidden and gate may be NULL in begin. With more than
  * shape.max_tokens nothing is predicted. */
 
+/* Before a layer, as often as one likes: takes what came from beside, so that copies may begin. */
+void prediction_look(struct prediction *p, uint64_t step, uint32_t layer);
 /* The layer was routed: takes what came from beside, checks what was predicted for it. */
 void prediction_begin(struct prediction *p, const struct predict_seen *seen);
 /* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */

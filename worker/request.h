@@ -3,6 +3,7 @@
 #define MOED_WORKER_REQUEST_H
 
 #include "base/strbuf.h"
+#include "recording.h"
 #include "sampler.h"
 #include "tokenizer/stream.h"
 #include "tokenizer/tokenizer.h"
@@ -36,10 +37,12 @@ struct request {
     struct sampling sampling;
     uint32_t max_tokens; /* 0: no limit but the context */
     bool ignore_end, stepwise;
+    bool prompt_only; /* a Generate without an answer */
     struct strbuf stops[REQUEST_MAX_STOPS];
     uint32_t n_stops;
     uint32_t n_prompt;
-    uint32_t n_prefill; /* positions of the prompt that are computed, from 0 on */
+    uint32_t n_prefill;          /* positions of the prompt that are computed, from 0 on */
+    struct recording *recording; /* owned; NULL: not asked for */
 
     /* progress; the engine's */
     bool cancelled;
@@ -52,6 +55,8 @@ struct request {
     struct strbuf text; /* decoded and not sent: it may be the start of a stop string */
     uint32_t n_generated;
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
+
+    enum finish_reason ending; /* nothing more is computed: what is recorded is still to be sent */
 
     /* logits and logprobs: position i's row of logits says what follows token i. Wanted are the rows from
      * next_row to n_prefill; the hidden values of some that are computed and not sent: */

@@ -10,7 +10,7 @@
 
 #include "session.pb-c.h"
 
-/* Events (Tokens, LogitsRow, Logprobs) a frontend may have unacknowledged: beyond it its requests pause. */
+/* Events (Tokens, LogitsRow, Logprobs, Routing) a frontend may have unacknowledged: beyond it its requests pause. */
 #define SESSION_WINDOW 64
 
 struct sessions;
@@ -36,13 +36,14 @@ enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t
                                 size_t url_bytes, struct error *e);
 
 /* For the engine. Sending to a frontend that has gone does nothing; one that cannot be sent to is dropped. Tokens,
- * logits and logprobs need a credit taken before. */
+ * logits, logprobs and routing need a credit taken before. */
 void frontend_send_tokens(struct frontend *f, uint64_t id, const uint32_t *tokens, size_t n_tokens,
                           const struct strbuf *text);
 void frontend_send_logits(struct frontend *f, uint64_t id, uint32_t row, const float *logits,
                           uint32_t n);
 void frontend_send_logprobs(struct frontend *f, uint64_t id, uint32_t first, const float *logprobs,
                             uint32_t n);
+void frontend_send_routing(struct frontend *f, uint64_t id, const struct recording_part *part);
 void frontend_send_done(struct frontend *f, const struct request *r, enum finish_reason reason);
 void frontend_send_error(struct frontend *f, uint64_t id, enum error_code code, const char *text);
 /* Take the right to send one event; false while the frontend is behind. One that

@@ -70,6 +70,20 @@ void engine_end_all(struct engine *g, enum error_code code, const char *text)
         }
 }
 
+static bool has_routing(const struct request *r)
+{
+    return r->recording && recording_pending(r->recording);
+}
+
+/* The end, once what was recorded has been sent. */
+static void end_request(struct engine *g, struct request *r, enum finish_reason reason)
+{
+    if (has_routing(r))
+        r->ending = reason;
+    else
+        finish(g, r, reason);
+}
+
 static void observe_token(struct engine *g, struct request *r)
 {
     uint64_t now = clock_ns();
@@ -95,7 +109,7 @@ static void end_answer(struct engine *g, struct request *r)
         frontend_send_tokens(r->frontend, r->id, NULL, 0, &g->text);
     else
         frontend_return_credit(r->frontend);
-    finish(g, r, FINISH_END);
+    end_request(g, r, FINISH_END);
 }
 
 /* Take the next token of r from its logits: one event with the token and the text that can be shown now, for
@@ -126,7 +140,27 @@ static void take_token(struct engine *g, struct request *r, float *logits)
         request_flush(r, &g->text);
     frontend_send_tokens(r->frontend, r->id, &token, 1, &g->text);
     if (reason != FINISH_NONE)
-        finish(g, r, reason);
+        end_request(g, r, reason);
+}
+
+/* Of the last step, as many events as the frontends take. True: something was sent. */
+static bool send_routing(struct engine *g)
+{
+    bool did = false;
+    for (struct request *r = g->running, *next; r; r = next) {
+        next = r->next;
+        while (has_routing(r) && frontend_take_credit(r->frontend)) {
+            struct recording_part part = recording_next(r->recording);
+            frontend_send_routing(r->frontend, r->id, &part);
+            recording_sent(r->recording, &part);
+            did = true;
+        }
+        if (r->ending != FINISH_NONE && !has_routing(r)) {
+            finish(g, r, r->ending);
+            did = true;
+        }
+    }
+    return did;
 }
 
 /* ---- rows of logits, and the probabilities in them ---- */
@@ -205,16 +239,29 @@ static bool keep_rows(struct engine *g, struct request *r, const float *hidden, 
 
 /* ---- prefill ---- */
 
+/* Tokens of the next piece of prompt. */
+static uint32_t piece_tokens(const struct request *r)
+{
+    uint32_t left = r->n_prefill - r->n_past, most = PREFILL_TOKENS;
+    if (r->stepwise)
+        most = 1;
+    else if (r->recording)
+        most = recording_room(r->recording);
+    return left < most ? left : most;
+}
+
+/* The piece after which the answer's first token comes. */
 static bool is_last_piece(const struct request *r)
 {
-    return r->kind == REQUEST_GENERATE && r->n_prefill - r->n_past <= PREFILL_TOKENS;
+    return r->kind == REQUEST_GENERATE && !r->prompt_only &&
+           r->n_past + piece_tokens(r) == r->n_prefill;
 }
 
 /* The oldest request with a piece of prompt to compute; the last piece gives a token, so it needs a credit. */
 static struct request *next_prefill(const struct engine *g)
 {
     for (struct request *r = g->running; r; r = r->next) {
-        if (r->n_past >= r->n_prefill || has_rows(r))
+        if (r->n_past >= r->n_prefill || has_rows(r) || has_routing(r))
             continue;
         if (!is_last_piece(r) || frontend_take_credit(r->frontend))
             return r;
@@ -234,13 +281,12 @@ static void fail_request(struct engine *g, struct request *r, bool credit, const
 static void run_prefill(struct engine *g, struct request *r)
 {
     uint64_t started = clock_ns();
-    uint32_t n = r->n_prefill - r->n_past;
-    uint32_t most = r->stepwise ? 1 : PREFILL_TOKENS;
-    if (n > most)
-        n = most;
+    uint32_t n = piece_tokens(r);
     for (uint32_t i = 0; i < n; i++)
         g->batch[i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
-                                           r->serial, r->n_past + i};
+                                           r->serial, r->n_past + i, r->recording};
+    if (r->recording)
+        recording_begin(r->recording, r->n_past, n);
     struct error e;
     const float *hidden = forward_run(g->config.forward, g->batch, n, true, &e);
     if (!hidden) {
@@ -255,6 +301,8 @@ static void run_prefill(struct engine *g, struct request *r)
             frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for rows of logits");
             drop(g, r);
         }
+    } else if (r->n_past == r->n_prefill && r->prompt_only) {
+        end_request(g, r, FINISH_LENGTH);
     } else if (r->n_past == r->n_prefill) {
         forward_logits(g->config.forward, hidden + (size_t)(n - 1) * g->config.d_model, 1,
                        g->logits);
@@ -269,14 +317,16 @@ static uint32_t gather_decode(struct engine *g)
 {
     uint32_t n = 0;
     for (struct request *r = g->running; r; r = r->next) {
-        if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prefill)
+        if (r->kind != REQUEST_GENERATE || r->n_past < r->n_prefill || r->prompt_only)
             continue;
-        if (!frontend_take_credit(r->frontend)) {
+        if (has_routing(r) || !frontend_take_credit(r->frontend)) {
             counter_add(g->counters.decode_paused, 1);
             continue;
         }
-        g->batch[n] =
-            (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->serial, r->n_past};
+        g->batch[n] = (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->serial,
+                                           r->n_past, r->recording};
+        if (r->recording)
+            recording_begin(r->recording, r->n_past, 1);
         g->batch_requests[n++] = r;
     }
     return n;
@@ -305,7 +355,8 @@ static void run_decode(struct engine *g, uint32_t n)
 
 bool engine_step(struct engine *g)
 {
-    bool did = send_rows(g);
+    bool did = send_routing(g);
+    did |= send_rows(g);
     if (g->decode_next) {
         g->decode_next = false;
         uint32_t n = gather_decode(g);

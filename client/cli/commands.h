@@ -17,8 +17,10 @@ int tokenize_main(int argc, char **argv);
 int detokenize_main(int argc, char **argv);
 int logits_main(int argc, char **argv);
 int perplexity_main(int argc, char **argv);
+int profile_main(int argc, char **argv);
 int inspect_main(int argc, char **argv);
 int map_main(int argc, char **argv);
+int train_main(int argc, char **argv);
 int mkmodel_main(int argc, char **argv);
 
 #endif

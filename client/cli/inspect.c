@@ -1,5 +1,5 @@
-/* moed inspect MODEL: what a model file is, and what it would need; no deployment is needed. Or what the machine was measured
- * to take for it (inspect_calibration.c). */
+/* moed inspect MODEL: what a model file is, and what it would need; no deployment is needed. Or what a trace holds
+ * (inspect_trace.c), or what the machine was measured to take for a model (inspect_calibration.c). */
 #include "client/cli/inspect.h"
 
 #include "base/machine_memory.h"
@@ -61,18 +61,22 @@ int inspect_main(int argc, char **argv)
     struct inspect x = {0};
     char path[PATH_MAX];
     bool calibration = false;
+    const char *sequence = NULL;
     const struct option_spec options[] = {
         {"tensors", OPTION_BOOL, &x.tensors, 0, 0, NULL, "list every tensor"},
         {"calibration", OPTION_BOOL, &calibration, 0, 0, NULL,
          "what this machine was measured to take for its experts, by the workers that served it"},
+        {"sequence", OPTION_STRING, &sequence, 0, 0, "N",
+         "the token ids of a trace's sequence, from 0, as `moed logits --tokens` takes them"},
         {"json", OPTION_BOOL, &x.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
     int n, exit_code;
     if (!deployment_arguments(
-            options, "inspect", "MODEL | --calibration [MODEL | DEPLOYMENT]",
+            options, "inspect", "MODEL | TRACE | --calibration [MODEL | DEPLOYMENT]",
             "Shows what a model is and what it would need; no deployment is needed.\n"
-            "MODEL is a GGUF file, or `demo`: the model that comes with moed.",
+            "MODEL is a GGUF file, or `demo`: the model that comes with moed. Or what a trace of\n"
+            "`moed profile` holds, and how evenly the model uses its experts.",
             argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     if (calibration)
@@ -83,6 +87,12 @@ int inspect_main(int argc, char **argv)
     }
     if (!model_file_find(argv[1], path))
         return CLI_FAILURE;
+    if (inspect_is_trace(path))
+        return inspect_trace(argv[1], sequence, x.json);
+    if (sequence) {
+        ask_complain("inspect: --sequence is of a trace; %s is none", argv[1]);
+        return CLI_USAGE;
+    }
     struct error e;
     enum error_code code = gguf_open(path, &x.g, &e);
     if (!code)

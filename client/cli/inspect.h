@@ -44,6 +44,11 @@ void inspect_print_bytes(uint64_t bytes);
 void inspect_print_model(const struct inspect *x);
 void inspect_print_json(const struct inspect *x);
 
+/* moed inspect TRACE (inspect_trace.c). Whether the file begins as a trace does; print what it holds, or (not
+ * NULL) the token ids of the sequence of that number, to an exit code. */
+bool inspect_is_trace(const char *path);
+int inspect_trace(const char *path, const char *sequence, bool json);
+
 /* moed inspect --calibration [MODEL or deployment]: of the running deployment, of a model's file, or (NULL) of the default
  * deployment where it runs, else all that are stored. Returns the exit code. */
 int inspect_calibration(const char *argument, bool json);

@@ -73,9 +73,9 @@ static void print_link(const struct calibration *c, const struct corrections *no
         printf("; loads since took %.2f times that", now->link);
     printf("\n");
     if (c->cpu_slowdown > 0) {
-        printf("both      the CPU takes %.2f times as long while the link copies, the link %.2f "
-               "times",
-               c->cpu_slowdown, c->link_slowdown);
+        printf("together  the CPU takes %.2f times as long while the device computes, and again "
+               "%.2f times while the link copies too, the link %.2f times",
+               c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
         if (now)
             printf("; layers since: the CPU %.2f times that", now->slowdown);
         printf("\n");
@@ -136,8 +136,10 @@ static void print_json(const struct calibration *c, const struct corrections *no
         strbuf_printf(&b, "\"link_segment_s\": %.9g, \"link_latency_s\": %.9g, ", c->link_segment_s,
                       c->link_latency_s);
     if (c->cpu_slowdown > 0)
-        strbuf_printf(&b, "\"cpu_slowdown\": %.4f, \"link_slowdown\": %.4f, ", c->cpu_slowdown,
-                      c->link_slowdown);
+        strbuf_printf(&b,
+                      "\"cpu_beside_device\": %.4f, \"cpu_slowdown\": %.4f, "
+                      "\"link_slowdown\": %.4f, ",
+                      c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
     strbuf_printf(&b, "\"device_call_s\": %.9g, \"cpu_call_s\": %.9g, ", c->device_call_s,
                   c->cpu_call_s);
     if (now)

@@ -149,6 +149,12 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         add(a, "--predictor", l->predictor);
     if (l->budget)
         add(a, "--budget", l->budget);
+    if (l->prefetch)
+        add(a, "--prefetch", l->prefetch);
+    if (l->learned)
+        add(a, "--learned", l->learned);
+    if (l->fine_tune)
+        add(a, "--fine-tune", NULL);
     if (l->log_level)
         add(a, "--log-level", l->log_level);
     add_number(a, 0, "--threads", l->threads);

@@ -7,10 +7,12 @@
 
 struct launch {
     /* what to start; NULL and 0 leave the choice to the processes */
-    const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *log_level;
+    const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *prefetch;
+    const char *learned; /* a path */
+    const char *log_level;
     const char *model; /* as model_file_find gives it */
     uint64_t segment_bytes, threads, ctx, parallel;
-    bool reproducible, calibrate;
+    bool reproducible, calibrate, fine_tune;
     bool bound; /* it ends with this process */
     /* filled in */
     char run[RUN_DIR_BYTES];

@@ -22,11 +22,14 @@ static const struct verb verbs[] = {
     {"detokenize", detokenize_main, "IDS", "print the text of token ids"},
     {"logits", logits_main, "--tokens IDS -o FILE", "write the logits that follow each token"},
     {"perplexity", perplexity_main, "MODEL -f FILE", "measure how well a model predicts a text"},
+    {"profile", profile_main, "MODEL --text FILES -o TRACE",
+     "record which experts a model chooses"},
     {"inspect", inspect_main, "MODEL", "print what a model file holds and needs"},
     {"map", map_main, "", "print what lies where in the host pool"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"policy", policy_main, "[POLICY]", "show or change which expert is cached and computed where"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
+    {"train", train_main, "TRACE", "train what predictors know of a model, from a trace"},
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},
 };
 #define N_VERBS (sizeof verbs / sizeof *verbs)

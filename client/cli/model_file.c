@@ -57,6 +57,11 @@ bool model_file_find(const char *argument, char out[PATH_MAX])
 {
     if (strcmp(argument, DEMO) == 0 && access(argument, F_OK) != 0)
         return find_demo(out);
+    return model_file_absolute(argument, out);
+}
+
+bool model_file_absolute(const char *argument, char out[PATH_MAX])
+{
     char here[PATH_MAX] = "";
     bool absolute = argument[0] == '/';
     if (!absolute && !getcwd(here, sizeof here)) {
@@ -65,7 +70,7 @@ bool model_file_find(const char *argument, char out[PATH_MAX])
     }
     size_t before = absolute ? 0 : strlen(here) + 1, len = strlen(argument);
     if (before + len >= PATH_MAX) {
-        ask_complain("the path of the model is longer than %d bytes", PATH_MAX - 1);
+        ask_complain("a path is longer than %d bytes", PATH_MAX - 1);
         return false;
     }
     if (!absolute) {

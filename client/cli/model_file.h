@@ -10,6 +10,8 @@
  * directory holds nothing of that name, is the model that comes with moed; it complains where that
  * is missing. */
 bool model_file_find(const char *argument, char out[PATH_MAX]);
+/* The absolute path of any file, likewise. Complains. */
+bool model_file_absolute(const char *path, char out[PATH_MAX]);
 /* Whether two paths lead to the same file. */
 bool model_file_same(const char *a, const char *b);
 

@@ -1,7 +1,6 @@
 /* moed perplexity: how well a model predicts a text.
  *
- * The text is tokenised here, from the model file's vocabulary: a worker's answer to a question is
- * limited to one message. It is cut into windows (windows.h); the worker says how probable each
+ * The text (model_text.h) is cut into windows (windows.h); the worker says how probable each
  * scored token of a window is, and estimate.h makes the figures of that. One window is computed at
  * a time: a deployment's other users wait for no more of ours. */
 #include "client/cli/perplexity.h"
@@ -12,53 +11,14 @@
 #include "client/cli/interrupt.h"
 #include "client/cli/model_file.h"
 #include "gguf/gguf.h"
-#include "model/params.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_CONTEXT 512
-
 /* ---- The text ---- */
-
-static bool read_text(const char *path, struct strbuf *text)
-{
-    if (strcmp(path, "-") == 0)
-        return ask_text(path, text);
-    char block[1 << 16];
-    FILE *f = fopen(path, "re");
-    for (size_t n = 1; f && n > 0;) {
-        n = fread(block, 1, sizeof block, f);
-        strbuf_append(text, block, n);
-    }
-    bool ok = f && !ferror(f) && !text->failed;
-    if (!ok)
-        ask_complain("cannot read %s: %s", path, text->failed ? "no memory" : strerror(errno));
-    if (f)
-        fclose(f);
-    return ok;
-}
-
-/* Whether the model's texts begin with its begin token: by trying, because the file's keys have
- * defaults that differ from tokenizer to tokenizer. */
-static bool find_begin_token(struct perplexity *p, struct error *e)
-{
-    struct token_list plain = {0}, whole = {0};
-    bool ok = !tokenizer_encode(p->tokenizer, "a", 1, 0, &plain, e) &&
-              !tokenizer_encode(p->tokenizer, "a", 1, TOKENIZE_ADD_SPECIAL, &whole, e);
-    if (ok && whole.count > plain.count && whole.ids[0] == tokenizer_bos(p->tokenizer)) {
-        p->plan.begin_token = true;
-        p->begin_token = whole.ids[0];
-    }
-    token_list_fini(&plain);
-    token_list_fini(&whole);
-    return ok;
-}
 
 static bool open_tokenizer(struct perplexity *p)
 {
@@ -68,12 +28,8 @@ static bool open_tokenizer(struct perplexity *p)
         ask_complain("%s", e.text);
         return false;
     }
-    struct model_params params;
-    bool ok = !model_params_read(g, &params, &e) && !tokenizer_new(g, NULL, &p->tokenizer, &e) &&
-              (p->ids_given || find_begin_token(p, &e));
-    if (!ok)
-        ask_complain("%s", e.text);
-    p->context_trained = params.context_trained;
+    bool ok = model_text_open(&p->text, g);
+    p->plan.begin_token = p->text.has_begin_token && !p->ids_given;
     gguf_close(g);
     return ok;
 }
@@ -83,7 +39,7 @@ static bool tokenize(struct perplexity *p, const struct strbuf *text)
     struct error e;
     unsigned flags = p->special ? TOKENIZE_PARSE_SPECIAL : 0;
     const char *data = text->data ? text->data : "";
-    if (!tokenizer_encode(p->tokenizer, data, text->len, flags, &p->tokens, &e))
+    if (!tokenizer_encode(p->text.tokenizer, data, text->len, flags, &p->tokens, &e))
         return true;
     ask_complain("%s", e.text);
     return false;
@@ -91,7 +47,7 @@ static bool tokenize(struct perplexity *p, const struct strbuf *text)
 
 static bool take_ids(struct perplexity *p, const struct strbuf *text)
 {
-    uint32_t vocab = tokenizer_vocab_size(p->tokenizer);
+    uint32_t vocab = tokenizer_vocab_size(p->text.tokenizer);
     if (!ask_ids(text->data ? text->data : "", text->len, &p->tokens.ids, &p->tokens.count))
         return false;
     for (size_t i = 0; i < p->tokens.count; i++)
@@ -107,7 +63,8 @@ static bool take_text(struct perplexity *p)
 {
     struct strbuf text;
     strbuf_init(&text);
-    bool ok = read_text(p->file, &text) && (p->ids_given ? take_ids(p, &text) : tokenize(p, &text));
+    bool ok =
+        model_text_read(p->file, &text) && (p->ids_given ? take_ids(p, &text) : tokenize(p, &text));
     strbuf_fini(&text);
     return ok;
 }
@@ -117,9 +74,8 @@ static bool take_text(struct perplexity *p)
 /* The context is known before there is a deployment, so that one of our own gets it. */
 static bool choose_context(struct perplexity *p)
 {
-    uint64_t trained = p->context_trained ? p->context_trained : DEFAULT_CONTEXT;
     if (!p->context)
-        p->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+        p->context = model_text_context(&p->text);
     uint64_t size = p->context - p->plan.begin_token;
     if (!p->stride)
         p->stride = size;
@@ -173,46 +129,31 @@ static enum moed_code add_logprobs(struct perplexity *p, const struct moed_event
         }
         estimate_add(&p->estimate, -(double)event->logprobs[i]);
         strbuf_clear(&piece);
-        tokenizer_piece(p->tokenizer, p->ids[event->first + i], true, &piece);
+        tokenizer_piece(p->text.tokenizer, p->ids[event->first + i], true, &piece);
         p->window_bytes += piece.len;
     }
     strbuf_fini(&piece);
     return MOED_OK;
 }
 
-/* Take events until the request ends or Ctrl-C ends it. */
-static enum moed_code collect(struct perplexity *p, struct moed_request *request, uint64_t total,
-                              struct moed_error *error)
+static enum moed_code take_event(void *arg, const struct moed_event *event,
+                                 struct moed_error *error)
 {
-    struct pollfd fds[] = {{.fd = moed_request_fd(request), .events = POLLIN},
-                           {.fd = interrupts_fd(), .events = POLLIN}};
-    bool cancelled = false;
-    for (;;) {
-        fds[0].revents = 0; /* poll leaves it alone when a signal ends it */
-        poll(fds, cancelled ? 1 : 2, -1);
-        if (interrupts && !cancelled) {
-            cancelled = true;
-            moed_request_cancel(request);
-        }
-        if (!fds[0].revents)
-            continue;
-        struct moed_event event;
-        enum moed_code code = moed_request_next(request, 0, &event, error);
-        if (!code && event.kind == MOED_EVENT_LOGPROBS)
-            code = add_logprobs(p, &event, error);
-        if (code || event.kind == MOED_EVENT_DONE)
-            return code;
-        perplexity_show_progress(p, total);
-    }
+    struct perplexity *p = arg;
+    enum moed_code code = MOED_OK;
+    if (event->kind == MOED_EVENT_LOGPROBS)
+        code = add_logprobs(p, event, error);
+    if (!code)
+        perplexity_show_progress(p);
+    return code;
 }
 
-static enum moed_code score_window(struct perplexity *p, size_t k, uint64_t total,
-                                   struct moed_error *error)
+static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_error *error)
 {
     struct window w = windows_at(&p->plan, k);
     size_t n = 0;
     if (p->plan.begin_token)
-        p->ids[n++] = p->begin_token;
+        p->ids[n++] = p->text.begin_token;
     size_t first = n + w.scored_begin - w.begin;
     for (size_t i = w.begin; i < w.end; i++)
         p->ids[n++] = p->tokens.ids[i];
@@ -220,10 +161,7 @@ static enum moed_code score_window(struct perplexity *p, size_t k, uint64_t tota
     enum moed_code code = moed_logprobs_start(p->session, p->ids, n, first, &request, error);
     if (code)
         return code;
-    interrupts_hold(true);
-    code = collect(p, request, total, error);
-    interrupts_hold(false);
-    moed_request_free(request);
+    code = serving_consume(request, take_event, p, error);
     if (!code && !interrupts && p->estimate.current.tokens != w.end - w.scored_begin) {
         *error = (struct moed_error){.code = MOED_ERROR_PROTOCOL};
         snprintf(error->message, sizeof error->message,
@@ -233,42 +171,23 @@ static enum moed_code score_window(struct perplexity *p, size_t k, uint64_t tota
     return code;
 }
 
-static bool attach(struct perplexity *p, int *exit_code)
-{
-    struct moed_model *facts;
-    *exit_code = serving_attach(&p->serving, p->model, &p->session, &facts);
-    if (*exit_code)
-        return false;
-    bool fits = p->context <= facts->context;
-    if (!fits)
-        ask_complain("the deployment's context is %" PRIu32 " tokens, less than the %" PRIu64
-                     " of a window: start it with a larger --ctx, or give --context %" PRIu32,
-                     facts->context, p->context, facts->context);
-    moed_model_free(facts);
-    *exit_code = CLI_FAILURE;
-    return fits;
-}
-
-/* A worker that dies on this very window would die for ever. */
-#define MAX_DEATHS 2
-
 /* One window, again where the worker is restarted meanwhile. */
-static enum outcome measure_window(struct perplexity *p, size_t k, uint64_t total, int *exit_code)
+static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_code)
 {
     struct moed_error error;
-    for (unsigned deaths = 0; score_window(p, k, total, &error); deaths++) {
+    for (unsigned deaths = 0; score_window(p, k, &error); deaths++) {
         estimate_drop_window(&p->estimate);
         p->window_bytes = 0;
         if (interrupts)
             return INTERRUPTED;
         progress_end(&p->progress);
-        if (!error.retry || deaths == MAX_DEATHS) {
+        if (!error.retry || deaths == SERVING_MAX_DEATHS) {
             *exit_code = ask_failed(&error);
             return FAILED;
         }
         moed_detach(p->session);
         p->session = NULL;
-        if (!attach(p, exit_code))
+        if (!serving_attach_context(&p->serving, p->model, p->context, &p->session, exit_code))
             return FAILED;
     }
     if (!estimate_end_window(&p->estimate)) {
@@ -283,17 +202,16 @@ static enum outcome measure_window(struct perplexity *p, size_t k, uint64_t tota
 
 static int measure(struct perplexity *p)
 {
-    uint64_t total = 0;
     for (size_t k = 0; k < p->n_windows; k++) {
         struct window w = windows_at(&p->plan, k);
-        total += w.end - w.scored_begin;
+        p->n_scored += w.end - w.scored_begin;
     }
     int exit_code = CLI_OK;
     enum outcome outcome = SCORED;
     progress_begin(&p->progress);
     p->started_s = clock_s();
     for (size_t k = 0; k < p->n_windows && outcome == SCORED; k++)
-        outcome = measure_window(p, k, total, &exit_code);
+        outcome = measure_window(p, k, &exit_code);
     p->seconds += clock_s() - p->started_s;
     progress_end(&p->progress);
     if (outcome == FAILED)
@@ -317,12 +235,12 @@ static int perplexity(struct perplexity *p, const char *model)
         return CLI_USAGE;
     if (!take_text(p) || !plan_windows(p))
         return CLI_FAILURE;
-    int exit_code = serving_open(&p->serving, p->name, p->model, p->context);
+    int exit_code = serving_open(&p->serving, "perplexity", p->name, p->model, p->context);
     if (exit_code)
         return exit_code;
     if (!interrupts_watch())
         exit_code = CLI_FAILURE;
-    else if (attach(p, &exit_code))
+    else if (serving_attach_context(&p->serving, p->model, p->context, &p->session, &exit_code))
         exit_code = measure(p);
     moed_detach(p->session);
     serving_close(&p->serving);
@@ -364,7 +282,7 @@ int perplexity_main(int argc, char **argv)
     estimate_init(&p.estimate);
     exit_code = perplexity(&p, argv[1]);
     estimate_fini(&p.estimate);
-    tokenizer_free(p.tokenizer);
+    model_text_close(&p.text);
     token_list_fini(&p.tokens);
     free(p.ids);
     return exit_code;

@@ -3,10 +3,10 @@
 #define MOED_CLI_PERPLEXITY_H
 
 #include "client/cli/estimate.h"
+#include "client/cli/model_text.h"
 #include "client/cli/progress.h"
 #include "client/cli/serving.h"
 #include "client/cli/windows.h"
-#include "tokenizer/tokenizer.h"
 
 struct perplexity {
     /* what is asked */
@@ -18,13 +18,12 @@ struct perplexity {
     char model[PATH_MAX];
 
     /* the text and how it is cut */
-    struct tokenizer *tokenizer;
+    struct model_text text;
     struct token_list tokens;
-    uint32_t begin_token; /* where plan.begin_token */
-    uint32_t context_trained;
     struct window_plan plan;
-    size_t n_windows; /* at most --chunks */
-    uint32_t *ids;    /* [context]: of one window */
+    size_t n_windows;  /* at most --chunks */
+    uint64_t n_scored; /* tokens that they score */
+    uint32_t *ids;     /* [context]: of one window */
 
     /* who computes */
     struct serving serving;
@@ -39,8 +38,7 @@ struct perplexity {
     double shown_s;
 };
 
-/* Of the tokens that all windows score, so many are scored. */
-void perplexity_show_progress(struct perplexity *p, uint64_t total);
+void perplexity_show_progress(struct perplexity *p);
 /* The figures so far, to standard output; returns an exit code. */
 int perplexity_report(const struct perplexity *p);
 

@@ -12,7 +12,7 @@
 
 #define SHOWN_EVERY_S 0.2
 
-void perplexity_show_progress(struct perplexity *p, uint64_t total)
+void perplexity_show_progress(struct perplexity *p)
 {
     double now_s = clock_s();
     if (now_s - p->shown_s < SHOWN_EVERY_S)
@@ -22,14 +22,14 @@ void perplexity_show_progress(struct perplexity *p, uint64_t total)
     uint64_t tokens = r.tokens + p->estimate.current.tokens;
     double seconds = p->seconds + now_s - p->started_s, speed = (double)tokens / seconds;
     char detail[112];
-    int n =
-        snprintf(detail, sizeof detail, "%.0f%% ", floor(100.0 * (double)tokens / (double)total));
+    int n = snprintf(detail, sizeof detail, "%.0f%% ",
+                     floor(100.0 * (double)tokens / (double)p->n_scored));
     if (r.tokens > 1)
         n += snprintf(detail + n, sizeof detail - (size_t)n, "%.4g (95 %% %.4g-%.4g), ",
                       exp(r.mean), exp(r.low), exp(r.high));
     if (tokens)
         snprintf(detail + n, sizeof detail - (size_t)n, "%.0f tokens/s, %.0f s left", speed,
-                 (double)(total - tokens) / speed);
+                 (double)(p->n_scored - tokens) / speed);
     progress_show(&p->progress, "perplexity", detail);
 }
 

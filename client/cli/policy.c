@@ -98,9 +98,10 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
         printf("cache     none: the device has no memory of its own\n");
         return;
     }
-    printf("cache     %s, budget %s, %.1f MB in %" PRIu64 " segments of %.2f MB: %" PRIu64
-           " resident, %" PRIu64 " free\n",
-           memd->part, memd->budget, (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
+    printf("cache     %s, budget %s, prefetcher %s, %.1f MB in %" PRIu64
+           " segments of %.2f MB: %" PRIu64 " resident, %" PRIu64 " free\n",
+           memd->part, memd->budget, memd->prefetcher,
+           (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
            (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
     if (segments)
         printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
@@ -126,7 +127,8 @@ static void print_numbers(const char *key, const uint64_t *values, size_t n)
 static void print_predictor_json(const Moed__V1__PolicyReply *memd,
                                  const Moed__V1__PolicyReply *worker)
 {
-    printf(", \"predictor\": \"%s\", \"budget\": \"%s\"", memd->predictor, memd->budget);
+    printf(", \"predictor\": \"%s\", \"budget\": \"%s\", \"prefetcher\": \"%s\"", memd->predictor,
+           memd->budget, memd->prefetcher);
     if (!worker->n_predictions)
         return;
     print_numbers("predictions", worker->predictions, worker->n_predictions);
@@ -154,11 +156,11 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
     if (worker->layers)
         printf(", \"layers\": %" PRIu64 ", \"layer_s\": %.6f, \"layer_predicted_s\": %.6f"
                ", \"layer_wrong_s\": %.6f, \"plan_s\": %.6f, \"device_busy_s\": %.6f"
-               ", \"cpu_busy_s\": %.6f",
+               ", \"cpu_busy_s\": %.6f, \"outside_step_s\": %.9f",
                worker->layers, (double)worker->layer_ns * 1e-9,
                (double)worker->layer_predicted_ns * 1e-9, (double)worker->layer_wrong_ns * 1e-9,
                (double)worker->plan_ns * 1e-9, (double)worker->device_busy_ns * 1e-9,
-               (double)worker->cpu_busy_ns * 1e-9);
+               (double)worker->cpu_busy_ns * 1e-9, (double)worker->outside_ns * 1e-9);
     if (memd->has_tier)
         printf(", \"memory_experts\": %" PRIu64 ", \"memory_slots\": %" PRIu64
                ", \"memory_slot_bytes\": %" PRIu64 ", \"memory_free\": %" PRIu64
@@ -180,27 +182,34 @@ static void print_policies(void)
     printf("\npolicies\n");
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at(i)); i++)
-        printf("  %-10s %s (--assign %s --cache %s --budget %s --predictor %s)\n", p->name, p->what,
-               sched_assigner_name(p->assigner), sched_cache_name(p->cache),
-               sched_budget_name(p->budget), sched_predictor_name(p->predictor));
+        printf("  %-18s %s (--assign %s --cache %s --budget %s --predictor %s --prefetch %s)\n",
+               p->name, p->what, sched_assigner_name(p->assigner), sched_cache_name(p->cache),
+               sched_budget_name(p->budget), sched_predictor_name(p->predictor),
+               sched_prefetcher_name(p->prefetcher));
     const char *name;
     printf("\nassigners\n");
     for (int i = 0; (name = sched_assigner_name((enum sched_assigner)i)); i++)
-        printf("  %-10s %s\n", name, sched_assigner_what((enum sched_assigner)i));
+        if (i != ASSIGN_OPTIMAL)
+            printf("  %-18s %s\n", name, sched_assigner_what((enum sched_assigner)i));
     printf("\ncaches\n");
     for (int i = 0; (name = sched_cache_name((enum sched_cache_kind)i)); i++)
-        printf("  %-10s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
+        if (!sched_cache_replay_only((enum sched_cache_kind)i))
+            printf("  %-18s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
     printf("\npredictors\n");
     for (int i = 0; (name = sched_predictor_name((enum sched_predictor)i)); i++)
-        printf("  %-10s %s\n", name, sched_predictor_what((enum sched_predictor)i));
+        printf("  %-18s %s\n", name, sched_predictor_what((enum sched_predictor)i));
     printf("\nbudgets\n");
     for (int i = 0; (name = sched_budget_name((enum sched_budget)i)); i++)
-        printf("  %-10s %s\n", name, sched_budget_what((enum sched_budget)i));
+        printf("  %-18s %s\n", name, sched_budget_what((enum sched_budget)i));
+    printf("\nprefetchers\n");
+    for (int i = 0; (name = sched_prefetcher_name((enum sched_prefetcher)i)); i++)
+        printf("  %-18s %s\n", name, sched_prefetcher_what((enum sched_prefetcher)i));
 }
 
 int policy_main(int argc, char **argv)
 {
-    const char *name = NULL, *assign = "", *cache = "", *predictor = "", *budget = "";
+    const char *name = NULL, *assign = "", *cache = "", *predictor = "", *budget = "",
+               *prefetch = "";
     bool json = false;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
@@ -208,6 +217,7 @@ int policy_main(int argc, char **argv)
         {"cache", OPTION_STRING, &cache, 0, 0, "C", sched_cache_help()},
         {"predictor", OPTION_STRING, &predictor, 0, 0, "P", sched_predictor_help()},
         {"budget", OPTION_STRING, &budget, 0, 0, "B", sched_budget_help()},
+        {"prefetch", OPTION_STRING, &prefetch, 0, 0, "P", sched_prefetcher_help()},
         {"json", OPTION_BOOL, &json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
@@ -229,6 +239,7 @@ int policy_main(int argc, char **argv)
     request.cache = (char *)cache;
     request.predictor = (char *)predictor;
     request.budget = (char *)budget;
+    request.prefetcher = (char *)prefetch;
     struct error e = {0};
     Moed__V1__Reply *memd = NULL, *worker = NULL;
     enum error_code code = call(run, "memd", &request, &memd, &e);
@@ -240,7 +251,8 @@ int policy_main(int argc, char **argv)
         print_json(memd->policy, worker->policy);
     else
         print_state(memd->policy, worker->policy);
-    if (!code && !json && n == 0 && !assign[0] && !cache[0] && !predictor[0] && !budget[0])
+    if (!code && !json && n == 0 && !assign[0] && !cache[0] && !predictor[0] && !budget[0] &&
+        !prefetch[0])
         print_policies();
     if (memd)
         moed__v1__reply__free_unpacked(memd, NULL);

@@ -3,9 +3,12 @@
 
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
 #include "client/cli/model_file.h"
 
 #include <dirent.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +34,10 @@ static void visit(void *arg, const char *name, const char *run)
 
 /* ---- One of our own ---- */
 
-static int start_own(struct serving *s, const char *model, uint64_t ctx)
+static int start_own(struct serving *s, const char *verb, const char *model, uint64_t ctx)
 {
     s->own_folder = getenv("MOED_RUN") == NULL;
-    snprintf(s->own_name, sizeof s->own_name, "perplexity-%d", (int)getpid());
+    snprintf(s->own_name, sizeof s->own_name, "%s-%d", verb, (int)getpid());
     s->deployment = s->own_name;
     s->launch = (struct launch){
         .name = s->own_name, .model = model, .ctx = ctx, .parallel = 1, .bound = true};
@@ -75,7 +78,8 @@ void serving_close(struct serving *s)
 
 /* ---- Either ---- */
 
-int serving_open(struct serving *s, const char *name, const char *model, uint64_t ctx)
+int serving_open(struct serving *s, const char *verb, const char *name, const char *model,
+                 uint64_t ctx)
 {
     static struct search search;
     char run[RUN_DIR_BYTES];
@@ -86,7 +90,7 @@ int serving_open(struct serving *s, const char *name, const char *model, uint64_
     if (name || getenv("MOED_RUN")) {
         if (deployment_has_processes(run))
             return CLI_OK;
-        return name ? deployment_not_running(name) : start_own(s, model, ctx);
+        return name ? deployment_not_running(name) : start_own(s, verb, model, ctx);
     }
     search.model = model;
     if (run_dir_list(visit, &search, &e)) {
@@ -94,7 +98,7 @@ int serving_open(struct serving *s, const char *name, const char *model, uint64_
         return CLI_FAILURE;
     }
     if (!search.found[0])
-        return start_own(s, model, ctx);
+        return start_own(s, verb, model, ctx);
     s->deployment = search.found;
     return CLI_OK;
 }
@@ -123,4 +127,48 @@ int serving_attach(const struct serving *s, const char *model, struct moed_sessi
     *session = attached;
     *facts = served;
     return CLI_OK;
+}
+
+bool serving_attach_context(const struct serving *s, const char *model, uint64_t context,
+                            struct moed_session **session, int *exit_code)
+{
+    struct moed_model *facts;
+    *exit_code = serving_attach(s, model, session, &facts);
+    if (*exit_code)
+        return false;
+    bool fits = context <= facts->context;
+    if (!fits)
+        ask_complain("the deployment's context is %" PRIu32 " tokens, less than the %" PRIu64
+                     " that are needed: start it with a larger --ctx, or give --context %" PRIu32,
+                     facts->context, context, facts->context);
+    moed_model_free(facts);
+    *exit_code = CLI_FAILURE;
+    return fits;
+}
+
+enum moed_code serving_consume(struct moed_request *request, serving_take *take, void *arg,
+                               struct moed_error *error)
+{
+    struct pollfd fds[] = {{.fd = moed_request_fd(request), .events = POLLIN},
+                           {.fd = interrupts_fd(), .events = POLLIN}};
+    bool cancelled = false;
+    enum moed_code code = MOED_OK;
+    struct moed_event event = {0};
+    interrupts_hold(true);
+    while (!code && event.kind != MOED_EVENT_DONE) {
+        fds[0].revents = 0; /* poll leaves it alone when a signal ends it */
+        poll(fds, cancelled ? 1 : 2, -1);
+        if (interrupts && !cancelled) {
+            cancelled = true;
+            moed_request_cancel(request);
+        }
+        if (!fds[0].revents)
+            continue;
+        code = moed_request_next(request, 0, &event, error);
+        if (!code)
+            code = take(arg, &event, error);
+    }
+    interrupts_hold(false);
+    moed_request_free(request);
+    return code;
 }

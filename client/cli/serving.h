@@ -16,13 +16,29 @@ struct serving {
 
 /* Find the deployment that serves `model` (as model_file_find gives it). With a name given, or with
  * MOED_RUN set while something runs there, that one must; else any of this user's. Where none does,
- * and none was named, one is started with a context of `ctx` tokens. Returns an exit code; it has
+ * and none was named, one is started for `verb` with a context of `ctx` tokens. Returns an exit code; it has
  * complained where that is not CLI_OK. Before this process touches nng (launch.h). */
-int serving_open(struct serving *s, const char *name, const char *model, uint64_t ctx);
+int serving_open(struct serving *s, const char *verb, const char *name, const char *model,
+                 uint64_t ctx);
 /* Attach, waiting for a worker that is being restarted, and check that it is this model. *facts is
  * released with moed_model_free, *session with moed_detach. Returns an exit code. */
 int serving_attach(const struct serving *s, const char *model, struct moed_session **session,
                    struct moed_model **facts);
+/* The same, and the deployment's context must hold a piece of `context` tokens, which --context sets. False: it has
+ * complained, and *exit_code is what to exit with. */
+bool serving_attach_context(const struct serving *s, const char *model, uint64_t context,
+                            struct moed_session **session, int *exit_code);
+
+/* A request that the worker's death ended is sent again to its successor, so many times: one that dies of the very request
+ * would die for ever. */
+#define SERVING_MAX_DEATHS 2
+
+/* Take the request's events until it ends; Ctrl-C cancels it (interrupt.h, `interrupts` tells). What `take` returns that is
+ * not MOED_OK ends it too. Frees the request. */
+typedef enum moed_code serving_take(void *arg, const struct moed_event *event,
+                                    struct moed_error *error);
+enum moed_code serving_consume(struct moed_request *request, serving_take *take, void *arg,
+                               struct moed_error *error);
 /* Stop what serving_open started, and remove its runtime directory. */
 void serving_close(struct serving *s);
 

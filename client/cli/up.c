@@ -3,6 +3,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/launch.h"
+#include "client/cli/learned_file.h"
 #include "client/cli/model_file.h"
 #include "sched/policy.h"
 
@@ -36,7 +37,8 @@ static int up(struct launch *l)
 int up_main(int argc, char **argv)
 {
     static struct launch l; /* large */
-    static char model[PATH_MAX];
+    static char model[PATH_MAX], learned[LEARNED_PATH];
+    const char *learned_word = NULL;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &l.name, 0, 0, "N", "the deployment's name (default: default)"},
         {"device", OPTION_STRING, &l.device, 0, 0, "D",
@@ -48,6 +50,11 @@ int up_main(int argc, char **argv)
         {"cache", OPTION_STRING, &l.cache, 0, 0, "C", sched_cache_help()},
         {"predictor", OPTION_STRING, &l.predictor, 0, 0, "P", sched_predictor_help()},
         {"budget", OPTION_STRING, &l.budget, 0, 0, "B", sched_budget_help()},
+        {"prefetch", OPTION_STRING, &l.prefetch, 0, 0, "P", sched_prefetcher_help()},
+        {"learned", OPTION_STRING, &learned_word, 0, 0, "FILE|none",
+         "what `moed train` wrote; without: MODEL.learned beside the model, where it is"},
+        {"fine-tune", OPTION_BOOL, &l.fine_tune, 0, 0, NULL,
+         "the predictor llapor goes on learning from what layers activate"},
         {"segment-bytes", OPTION_UINT, &l.segment_bytes, 0, 1u << 30, "N",
          "cut experts into segments of at most so many bytes; 0: 2 MiB"},
         {"threads", OPTION_UINT, &l.threads, 0, 1024, "N",
@@ -72,8 +79,9 @@ int up_main(int argc, char **argv)
         return exit_code;
     if (!deployment_path(l.name, l.run))
         return CLI_USAGE;
-    if (!model_file_find(argv[1], model))
+    if (!model_file_find(argv[1], model) || !learned_file_find(learned_word, model, learned))
         return CLI_FAILURE;
     l.model = model;
+    l.learned = learned[0] ? learned : NULL;
     return up(&l);
 }

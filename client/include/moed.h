@@ -132,6 +132,7 @@ struct moed_model {
     const char *device;        /* that the worker computes on: "host" */
     int64_t bos, eos;          /* begin and end token; -1: none */
     const char *chat_template; /* as in the model file; empty: none */
+    uint32_t dense_layers;     /* the first layers, which have no experts */
 };
 
 /* The model's facts; release them with moed_model_free. */
@@ -177,6 +178,17 @@ struct moed_sampling {
     uint64_t seed;              /* the same seed, the same answer */
 };
 
+/* What is wanted of a generation beside its tokens: MOED_EVENT_ROUTING, which experts each layer
+ * chose. Recording slows the worker down only for those who ask for it. */
+struct moed_record_options {
+    bool gate; /* the gates' probabilities too */
+    /* And the gates' inputs, of each position that is hidden_phase modulo hidden_every; 0: of none.
+     */
+    uint32_t hidden_every, hidden_phase;
+    bool stepwise;    /* the prompt is computed one token at a time, as an answer is */
+    bool prompt_only; /* no answer: the request ends once the prompt is computed */
+};
+
 struct moed_generate_options {
     const char *prompt; /* text, any bytes; or, where prompt_bytes is 0, */
     size_t prompt_bytes;
@@ -188,6 +200,7 @@ struct moed_generate_options {
     struct moed_sampling sampling;
     const struct moed_bytes *stop; /* the answer ends before any of these */
     size_t stop_count;
+    const struct moed_record_options *record; /* NULL: no routing */
 };
 
 enum moed_reason {
@@ -212,10 +225,26 @@ struct moed_result {
 };
 
 enum moed_event_kind {
-    MOED_EVENT_TOKENS = 1,  /* tokens, token_count, text, text_bytes */
-    MOED_EVENT_ROW = 2,     /* row, logits, logit_count */
-    MOED_EVENT_DONE = 3,    /* result; the last event of a request */
-    MOED_EVENT_LOGPROBS = 4 /* first, logprobs, logprob_count */
+    MOED_EVENT_TOKENS = 1,   /* tokens, token_count, text, text_bytes */
+    MOED_EVENT_ROW = 2,      /* row, logits, logit_count */
+    MOED_EVENT_DONE = 3,     /* result; the last event of a request */
+    MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count */
+    MOED_EVENT_ROUTING = 5   /* routing */
+};
+
+/* What the gates did with token_count tokens of prompt and answer, from position `first` on. In
+ * order; a request's events together tell of all its tokens but the answer's last, of which nothing
+ * was computed. L: layers with experts, moed_model.layers - moed_model.dense_layers. */
+struct moed_routing {
+    size_t first, token_count;
+    const uint16_t *selected; /* [token_count][L][experts_used], the first choice first */
+    size_t selected_count;    /* how many numbers these are */
+    const float *gate;        /* [token_count][L][experts]: probabilities; NULL: not asked for */
+    size_t gate_count;
+    const uint32_t *hidden_at; /* [hidden_at_count]: the positions whose gate inputs there are */
+    size_t hidden_at_count;
+    const uint16_t *hidden; /* [hidden_at_count][L][d_model], IEEE half precision */
+    size_t hidden_count;
 };
 
 /* What a request has produced. Pointers are valid until the next moed_request_next or
@@ -233,6 +262,7 @@ struct moed_event {
     size_t first;          /* logprobs[i] is that of the request's token first + i; in order */
     const float *logprobs; /* natural logarithms, at most 0 */
     size_t logprob_count;
+    struct moed_routing routing;
 };
 
 struct moed_request;

@@ -52,6 +52,15 @@ enum moed_code moed_generate_start(struct moed_session *session,
     generate.sampling = &sampling;
     generate.n_stop = options->stop_count;
     generate.stop = stop;
+    Moed__V1__Record record = MOED__V1__RECORD__INIT;
+    if (options->record) {
+        record.gate = options->record->gate;
+        record.hidden_every = options->record->hidden_every;
+        record.hidden_phase = options->record->hidden_phase;
+        record.stepwise = options->record->stepwise;
+        record.prompt_only = options->record->prompt_only;
+        generate.record = &record;
+    }
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
     body.generate = &generate;

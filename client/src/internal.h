@@ -59,8 +59,9 @@ struct moed_request {
     struct moed_error failure; /* returned once the queue is empty */
     bool done;                 /* MOED_EVENT_DONE was returned */
     struct moed_result result;
-    uint64_t next_row; /* that the worker has to send: of logits, or the token of a logprob */
+    uint64_t next_row; /* that the worker has to send: a row, a logprob's or routing's token */
     uint64_t end_row;  /* of logprobs: behind the last */
+    bool records;      /* of a generation: routing was asked for */
     size_t vocab;      /* values of the first row of logits */
     int event_fd;      /* eventfd, or -1 until asked for */
     bool signalled;    /* event_fd is readable */

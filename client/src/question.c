@@ -123,6 +123,7 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         .bos = m->bos,
         .eos = m->eos,
         .chat_template = box->strings[4],
+        .dense_layers = m->dense_layers,
     };
     return box;
 }

@@ -77,6 +77,23 @@ static bool logprobs_fit(struct moed_request *r, const Moed__V1__Logprobs *some)
     return true;
 }
 
+/* Tokens come in order; what is told of them are whole numbers, the same for each. */
+static bool routing_fits(struct moed_request *r, const Moed__V1__Routing *some)
+{
+    size_t n = some->tokens, n_hidden = some->n_hidden_at;
+    if (!n || some->first != r->next_row || !some->selected.len ||
+        some->selected.len % (n * sizeof(uint16_t)) || some->gate.len % (n * sizeof(float)))
+        return false;
+    if (n_hidden ? !some->hidden.len || some->hidden.len % (n_hidden * sizeof(uint16_t))
+                 : some->hidden.len > 0)
+        return false;
+    for (size_t i = 0; i < n_hidden; i++)
+        if (some->hidden_at[i] < some->first || some->hidden_at[i] - some->first >= n)
+            return false;
+    r->next_row += n;
+    return true;
+}
+
 static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
 {
     bool streams = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ||
@@ -93,6 +110,8 @@ static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
         return r->kind == MOED__V1__TO_WORKER__BODY_LOGITS && row_fits(r, body->logits);
     case MOED__V1__FROM_WORKER__BODY_LOGPROBS:
         return r->kind == MOED__V1__TO_WORKER__BODY_LOGPROBS && logprobs_fit(r, body->logprobs);
+    case MOED__V1__FROM_WORKER__BODY_ROUTING:
+        return r->records && routing_fits(r, body->routing);
     case MOED__V1__FROM_WORKER__BODY_TOKENIZE:
         return r->kind == MOED__V1__TO_WORKER__BODY_TOKENIZE;
     case MOED__V1__FROM_WORKER__BODY_DETOKENIZE:
@@ -141,6 +160,7 @@ static struct moed_request *request_new(struct moed_session *s, const Moed__V1__
         r->next_row = body->logprobs->first;
         r->end_row = body->logprobs->n_tokens;
     }
+    r->records = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && body->generate->record;
     r->event_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -308,6 +328,22 @@ static void remember_result(struct moed_request *r, const Moed__V1__Done *done)
     };
 }
 
+static void fill_routing(const Moed__V1__Routing *from, struct moed_routing *out)
+{
+    *out = (struct moed_routing){
+        .first = from->first,
+        .token_count = from->tokens,
+        .selected = (const uint16_t *)(const void *)from->selected.data, /* malloc'ed, as all are */
+        .selected_count = from->selected.len / sizeof(uint16_t),
+        .gate = from->gate.len ? (const float *)(const void *)from->gate.data : NULL,
+        .gate_count = from->gate.len / sizeof(float),
+        .hidden_at = from->hidden_at,
+        .hidden_at_count = from->n_hidden_at,
+        .hidden = (const uint16_t *)(const void *)from->hidden.data,
+        .hidden_count = from->hidden.len / sizeof(uint16_t),
+    };
+}
+
 static void fill_event(struct moed_request *r, struct moed_event *event)
 {
     const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;
@@ -330,6 +366,9 @@ static void fill_event(struct moed_request *r, struct moed_event *event)
         event->first = body->logprobs->first;
         event->logprobs = (const float *)(const void *)body->logprobs->logprobs.data;
         event->logprob_count = body->logprobs->logprobs.len / sizeof(float);
+    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_ROUTING) {
+        event->kind = MOED_EVENT_ROUTING;
+        fill_routing(body->routing, &event->routing);
     } else {
         event->result = r->result;
     }

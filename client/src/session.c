@@ -80,7 +80,8 @@ bool message_is_event(const Moed__V1__FromWorker *body)
 {
     return body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS ||
            body->body_case == MOED__V1__FROM_WORKER__BODY_LOGITS ||
-           body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS;
+           body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS ||
+           body->body_case == MOED__V1__FROM_WORKER__BODY_ROUTING;
 }
 
 /* Hand a checked message to its request. Returns what is wrong with it, or NULL. *kept: the request

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINE "moed calibration 1"
+#define FIRST_LINE "moed calibration 2"
 #define LAST_LINE  "end"
 #define MOST_S     1000.0 /* of anything measured */
 
@@ -72,8 +72,8 @@ void calibration_write(const struct calibration *c, struct strbuf *out)
     strbuf_printf(out, "device-call %.9g\ncpu-call %.9g\n", c->device_call_s, c->cpu_call_s);
     strbuf_printf(out, "job-overhead %.9g\nlink-segment %.9g\nlink-latency %.9g\n",
                   c->job_overhead_s, c->link_segment_s, c->link_latency_s);
-    strbuf_printf(out, "cpu-slowdown %.9g\nlink-slowdown %.9g\n%s\n", c->cpu_slowdown,
-                  c->link_slowdown, LAST_LINE);
+    strbuf_printf(out, "cpu-beside-device %.9g\ncpu-slowdown %.9g\nlink-slowdown %.9g\n%s\n",
+                  c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown, LAST_LINE);
 }
 
 static bool read_number(const char **text, double least, double most, double *out)
@@ -134,14 +134,16 @@ enum key {
     KEY_JOB_OVERHEAD,
     KEY_LINK_SEGMENT,
     KEY_LINK_LATENCY,
+    KEY_CPU_BESIDE_DEVICE,
     KEY_CPU_SLOWDOWN,
     KEY_LINK_SLOWDOWN,
     N_KEYS
 };
-static const char *const key_names[N_KEYS] = {
-    "machine",       "device",       "model",        "shapes",       "measured-at",
-    "segment-bytes", "device-call",  "cpu-call",     "job-overhead", "link-segment",
-    "link-latency",  "cpu-slowdown", "link-slowdown"};
+static const char *const key_names[N_KEYS] = {"machine",      "device",       "model",
+                                              "shapes",       "measured-at",  "segment-bytes",
+                                              "device-call",  "cpu-call",     "job-overhead",
+                                              "link-segment", "link-latency", "cpu-beside-device",
+                                              "cpu-slowdown", "link-slowdown"};
 
 static bool read_key(struct calibration *c, enum key key, const char *value)
 {
@@ -174,6 +176,8 @@ static bool read_key(struct calibration *c, enum key key, const char *value)
         return read_one(value, 0, MOST_S, &c->link_segment_s);
     case KEY_LINK_LATENCY:
         return read_one(value, 0, MOST_S, &c->link_latency_s);
+    case KEY_CPU_BESIDE_DEVICE:
+        return read_one(value, 0, MOST_S, &c->cpu_beside_device);
     case KEY_CPU_SLOWDOWN:
         return read_one(value, 0, MOST_S, &c->cpu_slowdown);
     case KEY_LINK_SLOWDOWN:

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "sched/assign.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -44,12 +45,16 @@ struct calibration {
     double job_overhead_s;            /* of a job to the CPU executor and back, beside computing */
     /* The link; 0 where it could not be measured (all was resident already). */
     double link_segment_s, link_latency_s; /* each of many; until the first, beside its own time */
-    /* Both at once by alone; 0 where not measured. */
-    double cpu_slowdown, link_slowdown;
+    /* How many times longer the CPU takes while the device computes, and again while the link copies too; the link while both
+     * compute. 0 where not measured. */
+    double cpu_beside_device, cpu_slowdown, link_slowdown;
 };
 
 /* Least squares of the relative error; base and slope are not negative. n_points is at least 1. */
 struct calibration_line calibration_fit(const struct calibration_side *side);
+
+/* What the assigners need of it. load_s: of a segment over the link, where that was not measured. */
+struct sched_costs calibration_costs(const struct calibration *c, double load_s);
 
 void calibration_write(const struct calibration *c, struct strbuf *out);
 /* ERROR_FORMAT names the line that is wrong; everything must be there. */

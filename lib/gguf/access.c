@@ -237,5 +237,5 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i)
 const void *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t)
 {
     const struct gguf_file *f = &g->files[t->file];
-    return f->mapped ? f->data + t->offset : NULL;
+    return f->map.data ? f->data + t->offset : NULL;
 }

@@ -1,71 +1,12 @@
 /* Opening and closing a model: the file's mapping, then the parser; see gguf.h. */
 #include "gguf/internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static const char *kind_of_file(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return "a directory";
-    case S_IFCHR:
-    case S_IFBLK:
-        return "a device";
-    case S_IFIFO:
-        return "a pipe";
-    case S_IFSOCK:
-        return "a socket";
-    default:
-        return "no regular file";
-    }
-}
-
-static enum error_code open_failed(const char *path, int cause, struct error *e)
-{
-    if (cause == ENOENT || cause == ENOTDIR)
-        return error_set(e, ERROR_NOT_FOUND, "%s: no such file: give the path of a GGUF model file",
-                         path);
-    if (cause == EACCES || cause == EPERM)
-        return error_set(e, ERROR_IO, "%s: cannot be opened: %s: make it readable (chmod a+r)",
-                         path, strerror(cause));
-    return error_set(e, ERROR_IO, "%s: cannot be opened: %s", path, strerror(cause));
-}
-
-/* Fills f->data, f->bytes from the open f->fd. */
-static enum error_code map_file(struct gguf_file *f, struct error *e)
-{
-    struct stat st;
-    if (fstat(f->fd, &st) != 0)
-        return error_set(e, ERROR_IO, "%s: fstat failed: %s", f->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return error_set(e, ERROR_IO, "%s: is %s, expected a GGUF model file", f->path,
-                         kind_of_file(st.st_mode));
-    if (st.st_size == 0) /* cannot be mapped */
-        return error_set(e, ERROR_FORMAT, "%s: byte 0: the file is empty, expected a GGUF model",
-                         f->path);
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, f->fd, 0);
-    if (map == MAP_FAILED)
-        return error_set(e, errno == ENOMEM ? ERROR_MEMORY : ERROR_IO,
-                         "%s: mapping %lld bytes failed: %s", f->path, (long long)st.st_size,
-                         strerror(errno));
-    f->data = map;
-    f->bytes = (uint64_t)st.st_size;
-    f->mapped = true;
-    return ERROR_OK;
-}
 
 static void close_file(struct gguf_file *f)
 {
-    if (f->mapped)
-        munmap((void *)(uintptr_t)f->data, (size_t)f->bytes);
-    if (f->fd >= 0)
-        close(f->fd);
+    file_map_close(&f->map);
     free(f->path);
 }
 
@@ -88,12 +29,13 @@ enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e)
     struct gguf_file *f = append_file(g, path);
     if (!f)
         return error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);
-    /* O_NONBLOCK: a pipe without a writer must not hang us; it changes nothing for regular files.
-     */
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0)
-        return open_failed(path, errno, e);
-    return map_file(f, e);
+    enum error_code code = file_map_open(path, "a GGUF model file", &f->map, e);
+    if (code)
+        return code;
+    f->fd = f->map.fd;
+    f->data = f->map.data;
+    f->bytes = f->map.bytes;
+    return ERROR_OK;
 }
 
 enum error_code gguf_open(const char *path, struct gguf **out, struct error *e)

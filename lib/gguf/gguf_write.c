@@ -1,27 +1,21 @@
-/* Writing a GGUF file: keys and descriptions gather in memory, the data streams to PATH.tmp, which
- * becomes PATH only when it is whole.
+/* Writing a GGUF file: keys and descriptions gather in memory, the data streams to the file (base/file_writer.h).
  *
  * States: DECLARING -(first data, or close)-> WRITING -(close)-> gone. The first failure is kept in
  * w->error and told by every later call that can fail. */
 #include "gguf/gguf_write.h"
 
 #include "base/checked.h"
+#include "base/file_writer.h"
 #include "base/strbuf.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define ALIGNMENT         32
-#define FILE_BUFFER_BYTES (1 << 20)
+#define ALIGNMENT 32
 
 struct gguf_writer {
-    char *path, *unfinished_path;
-    FILE *file;
+    struct file_writer *file;
     struct error error;
     struct strbuf keys, descriptions;
     uint64_t key_count, tensor_count;
@@ -55,7 +49,7 @@ static uint32_t bits_of_float(float f)
 static enum error_code keep_error(struct gguf_writer *w, enum error_code code, const char *what)
 {
     if (w->error.code == ERROR_OK)
-        error_set(&w->error, code, "%s: %s", w->path, what);
+        error_set(&w->error, code, "%s: %s", file_writer_path(w->file), what);
     return w->error.code;
 }
 
@@ -68,39 +62,25 @@ static enum error_code report(const struct gguf_writer *w, struct error *e)
 
 static void free_writer(struct gguf_writer *w)
 {
-    if (w->file)
-        fclose(w->file);
+    file_writer_abandon(w->file);
     strbuf_fini(&w->keys);
     strbuf_fini(&w->descriptions);
     free(w->tensor_bytes);
-    free(w->path);
-    free(w->unfinished_path);
     free(w);
 }
 
 enum error_code gguf_writer_open(const char *path, struct gguf_writer **out, struct error *e)
 {
-    struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* the rename would replace it */
-        return error_set(e, ERROR_IO, "%s: is there and is not a regular file", path);
     struct gguf_writer *w = calloc(1, sizeof *w);
     if (!w)
         return error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);
     strbuf_init(&w->keys);
     strbuf_init(&w->descriptions);
-    w->path = strdup(path);
-    if (!w->path || asprintf(&w->unfinished_path, "%s.tmp", path) < 0) {
-        w->unfinished_path = NULL; /* undefined after a failed asprintf */
+    enum error_code code = file_writer_open(path, &w->file, e);
+    if (code) {
         free_writer(w);
-        return error_set(e, ERROR_MEMORY, "%s: no memory to write it", path);
+        return code;
     }
-    w->file = fopen(w->unfinished_path, "wbe");
-    if (!w->file) {
-        int cause = errno;
-        free_writer(w);
-        return error_set(e, ERROR_IO, "%s.tmp: cannot be created: %s", path, strerror(cause));
-    }
-    setvbuf(w->file, NULL, _IOFBF, FILE_BUFFER_BYTES);
     *out = w;
     return ERROR_OK;
 }
@@ -207,8 +187,8 @@ void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum tensor_typ
     if (!tensor_size(type, n_dims, ne, &bytes) || !checked_add(w->data_bytes, bytes, &end) ||
         end > INT64_MAX || strlen(name) >= GGUF_NAME_BYTES) {
         error_set(&w->error, ERROR_INTERNAL,
-                  "%s: tensor '%s' cannot be declared: name, shape or type is impossible", w->path,
-                  name);
+                  "%s: tensor '%s' cannot be declared: name, shape or type is impossible",
+                  file_writer_path(w->file), name);
         return;
     }
     uint64_t *grown = realloc(w->tensor_bytes, (w->tensor_count + 1) * sizeof *grown);
@@ -229,10 +209,7 @@ void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum tensor_typ
 
 static enum error_code write_bytes(struct gguf_writer *w, const void *data, size_t len)
 {
-    if (len > 0 && fwrite(data, 1, len, w->file) != len && w->error.code == ERROR_OK)
-        error_set(&w->error, ERROR_IO, "%s: writing failed: %s", w->unfinished_path,
-                  strerror(errno));
-    return w->error.code;
+    return w->error.code ? w->error.code : file_writer_write(w->file, data, len, &w->error);
 }
 
 static enum error_code write_padding(struct gguf_writer *w, uint64_t after)
@@ -295,19 +272,13 @@ static enum error_code finish_file(struct gguf_writer *w)
         return w->error.code;
     if (w->current != w->tensor_count) {
         error_set(&w->error, ERROR_INTERNAL,
-                  "%s: the data of %" PRIu64 " of %" PRIu64 " tensors was not written", w->path,
-                  w->tensor_count - w->current, w->tensor_count);
+                  "%s: the data of %" PRIu64 " of %" PRIu64 " tensors was not written",
+                  file_writer_path(w->file), w->tensor_count - w->current, w->tensor_count);
         return w->error.code;
     }
-    int failed = fclose(w->file); /* flushes: here a full disk may show first */
+    struct file_writer *file = w->file;
     w->file = NULL;
-    if (failed)
-        error_set(&w->error, ERROR_IO, "%s: writing failed: %s", w->unfinished_path,
-                  strerror(errno));
-    else if (rename(w->unfinished_path, w->path) != 0)
-        error_set(&w->error, ERROR_IO, "%s: renaming %s to it failed: %s", w->path,
-                  w->unfinished_path, strerror(errno));
-    return w->error.code;
+    return file_writer_finish(file, &w->error);
 }
 
 enum error_code gguf_writer_close(struct gguf_writer *w, struct error *e)
@@ -315,16 +286,12 @@ enum error_code gguf_writer_close(struct gguf_writer *w, struct error *e)
     if (w->error.code == ERROR_OK)
         finish_file(w);
     enum error_code code = report(w, e);
-    if (code != ERROR_OK)
-        unlink(w->unfinished_path);
     free_writer(w);
     return code;
 }
 
 void gguf_writer_abort(struct gguf_writer *w)
 {
-    if (!w)
-        return;
-    unlink(w->unfinished_path);
-    free_writer(w);
+    if (w)
+        free_writer(w);
 }

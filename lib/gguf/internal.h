@@ -3,6 +3,7 @@
 #ifndef MOED_GGUF_INTERNAL_H
 #define MOED_GGUF_INTERNAL_H
 
+#include "base/file_map.h"
 #include "gguf/cursor.h"
 #include "gguf/gguf.h"
 
@@ -18,7 +19,7 @@ struct gguf_file {
     int fd; /* -1 for metadata in memory */
     const uint8_t *data;
     uint64_t bytes;
-    bool mapped;
+    struct file_map map;     /* zeros for metadata in memory */
     uint64_t metadata_bytes; /* from the start to the end of the tensor descriptions */
 };
 

@@ -26,13 +26,14 @@
 #define MOED_IPC_CACHE_CHANNEL_H
 
 #include "base/error.h"
+#include "ipc/residency.h"
 #include "ipc/ring.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
 
 #define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
-#define CACHE_CHANNEL_VERSION 2u
+#define CACHE_CHANNEL_VERSION 3u
 #define CACHE_RING_RECORDS    1024
 
 /* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
@@ -47,21 +48,36 @@ struct cache_channel_header {
     uint64_t requests_offset, fetches_offset;
     _Alignas(64) _Atomic uint64_t epoch;    /* worker: odd while it reads the arena */
     _Alignas(64) _Atomic uint64_t consumed; /* worker: the last load it is done with */
-    _Alignas(64) _Atomic uint64_t place;    /* worker: step << 16 | layer, for prefetches that have lost their point */
-    struct doorbell arrivals;               /* memd rings, the worker waits */
+    _Alignas(64) _Atomic uint64_t
+        place; /* worker: step << 16 | layer, for prefetches that have lost their point */
+    struct doorbell arrivals;                 /* memd rings, the worker waits */
     _Alignas(64) _Atomic uint64_t host_epoch; /* worker: odd while it uses the host tier */
     _Alignas(64) _Atomic uint64_t fetched;    /* worker: the last fetch it is done with */
+    /* worker: what it has learnt of its machine, in words of its own; the first is 0 where there is nothing. memd shows them
+     * to the next worker when this one has gone (residency_header.learnt). */
+    _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
 };
-_Static_assert(sizeof(struct cache_channel_header) == 448, "shared layout");
+_Static_assert(sizeof(struct cache_channel_header) == 512, "shared layout");
 
 enum cache_record_kind {
     CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */
     CACHE_LOAD,       /* entries: an expert, and how many leading segments are wanted of it; a load each */
     CACHE_PREDICTED,  /* entries: an expert of a later layer, and 65535 times the probability that it is activated */
     CACHE_FETCH,      /* in `fetches`. entries: an expert that is waited for, and its tokens; a fetch each */
+    CACHE_SCORES,     /* entries: an expert, and 65535 times the mean over the batch of its gate's probability; the largest
+                         ones of a layer, where residency_header.cache_reads asks for them */
+    CACHE_EXPECTED,   /* entries: as of CACHE_PREDICTED, for the cache policy alone, where residency_header.cache_reads asks for
+                         them: nothing is copied for it */
+    CACHE_COSTS,      /* costs in the place of entries, n_entries is 0 */
 };
 
 enum { CACHE_RECORD_ENTRIES = 10 };
+
+/* Seconds; as sched_costs (sched/assign.h) and sched_cache_costs (sched/cache.h) have them. */
+struct cache_record_costs {
+    float load, load_contended, device, device_token, cpu, cpu_token, cpu_contended, cpu_contended_token;
+    float attention, head;
+};
 
 /* A record of `requests` or `fetches`. */
 struct cache_record {
@@ -69,9 +85,12 @@ struct cache_record {
     uint16_t layer;
     uint16_t n_entries;
     uint64_t step;
-    struct cache_entry {
-        uint16_t expert, value;
-    } entries[CACHE_RECORD_ENTRIES];
+    union {
+        struct cache_entry {
+            uint16_t expert, value;
+        } entries[CACHE_RECORD_ENTRIES];
+        struct cache_record_costs costs;
+    };
     uint32_t reserved[2];
 };
 _Static_assert(sizeof(struct cache_record) == RING_RECORD_BYTES, "ring record");

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #define LEASE_MAGIC   0x4d4f4c31u /* "MOL1" */
-#define LEASE_MAX_FDS 4
+#define LEASE_MAX_FDS 5
 
 /* Fixed size on the wire, same machine, same byte order. Fields' meaning depends on kind. */
 struct lease_message {

@@ -21,7 +21,8 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 3u
+#define RESIDENCY_LAYOUT_VERSION 4u
+#define RESIDENCY_LEARNT         8
 
 struct residency_header {
     uint64_t magic;
@@ -31,14 +32,18 @@ struct residency_header {
     uint64_t generation; /* of the pool that it belongs to */
     uint64_t slot_bytes; /* 0: the device has no memory of its own */
     uint64_t n_slots;
-    uint64_t n_spare; /* of them, kept free for loads: so many segments can be loaded without waiting */
+    /* of them, kept free for loads: so many segments can be loaded without waiting */
+    uint64_t n_spare;
     uint8_t pad[8];
     /* Of memd's copy thread. Bumped when a copy to the device begins and when it ends: odd while one is under way. */
     _Alignas(64) _Atomic uint64_t copies;
     _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
-    uint8_t pad2[48];
+    _Atomic uint32_t cache_reads;    /* what the cache policy wants to be told beside (sched_cache_reads) */
+    uint8_t pad2[44];
+    /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
+    _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
 };
-_Static_assert(sizeof(struct residency_header) == 128, "shared layout");
+_Static_assert(sizeof(struct residency_header) == 192, "shared layout");
 
 struct residency_table {
     const struct residency_header *header;

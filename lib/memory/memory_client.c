@@ -17,7 +17,7 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
         lease_receive(c->lease_fd, &grant, fds, LEASE_MAX_FDS, &n_fds, timeout_ms, e);
     if (code)
         return code;
-    unsigned expected = 2 + (grant.value[4] != 0) + (grant.value[5] != 0);
+    unsigned expected = 2 + (grant.value[4] != 0) + (grant.value[5] != 0) + (grant.value[6] != 0);
     if (grant.kind != MEMORY_GRANT || n_fds != expected) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
@@ -26,8 +26,8 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     }
     c->lease = grant.value[0];
     c->generation = grant.value[1];
-    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm};
-    for (unsigned i = 0, fd = 0; i < 4; i++) {
+    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm, &c->learned_shm};
+    for (unsigned i = 0, fd = 0; i < 5; i++) {
         if (!grant.value[2 + i] && i >= 2)
             continue;
         if (code)
@@ -67,7 +67,8 @@ static enum error_code attach_maps(struct memory_client *c, struct error *e)
     if (!code && (c->residency.n_layers != c->map.params.n_layers ||
                   c->residency.n_experts != c->map.params.router.n_experts ||
                   c->map.header->generation != c->generation))
-        code = error_set(e, ERROR_PROTOCOL, "memd's pool and residency table do not belong together");
+        code =
+            error_set(e, ERROR_PROTOCOL, "memd's pool and residency table do not belong together");
     return code ? code : attach_tier(c, e);
 }
 
@@ -82,8 +83,8 @@ static enum error_code register_lease(const struct memory_client *c, const char 
     request.body_case = MOED__V1__REQUEST__BODY_MEMORY_ATTACH;
     request.memory_attach = &attach;
     Moed__V1__Reply *reply;
-    enum error_code code = control_call(run, "memd", &request,
-                                        MOED__V1__REPLY__BODY_MEMORY_ATTACH, timeout_ms, &reply, e);
+    enum error_code code = control_call(run, "memd", &request, MOED__V1__REPLY__BODY_MEMORY_ATTACH,
+                                        timeout_ms, &reply, e);
     if (!code)
         moed__v1__reply__free_unpacked(reply, NULL);
     return code;
@@ -94,8 +95,12 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
-    struct memory_client c = {
-        .lease_fd = -1, .pool.fd = -1, .residency_shm.fd = -1, .arena.fd = -1, .tier_shm.fd = -1};
+    struct memory_client c = {.lease_fd = -1,
+                              .pool.fd = -1,
+                              .residency_shm.fd = -1,
+                              .arena.fd = -1,
+                              .tier_shm.fd = -1,
+                              .learned_shm.fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
         code = receive_grant(&c, timeout_ms, e);
@@ -117,6 +122,7 @@ void memory_client_detach(struct memory_client *c)
     shm_close(&c->residency_shm);
     shm_close(&c->arena);
     shm_close(&c->tier_shm);
+    shm_close(&c->learned_shm);
     if (c->lease_fd >= 0)
         close(c->lease_fd);
     c->lease_fd = -1;

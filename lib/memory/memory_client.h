@@ -10,17 +10,19 @@
 #include "model/pool_map.h"
 
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
- * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena, value[5] of the host tier;
- * descriptors: pool, residency and, where there is one, the arena, and likewise the tier (all read-only). REFUSED: value[0] an enum error_code. */
+ * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena, value[5] of the host tier,
+ * value[6] of what predictors know; descriptors: pool, residency and, where there is one, the arena, and likewise the tier and
+ * what predictors know (all read-only). REFUSED: value[0] an enum error_code. */
 enum { MEMORY_GRANT = 1, MEMORY_REFUSED };
 
 struct memory_client {
-    int lease_fd;  /* readable or closed: memd has gone */
+    int lease_fd; /* readable or closed: memd has gone */
     uint64_t lease;
     uint64_t generation;
     struct shm pool, residency_shm;
-    struct shm arena; /* base NULL: the device has no memory of its own */
-    struct shm tier_shm; /* base NULL: all experts are in the pool */
+    struct shm arena;       /* base NULL: the device has no memory of its own */
+    struct shm tier_shm;    /* base NULL: all experts are in the pool */
+    struct shm learned_shm; /* a file of `moed train`, checked by memd; base NULL: there is none */
     struct pool_map map;
     struct residency_table residency;
     struct host_tier tier; /* slots NULL: likewise */

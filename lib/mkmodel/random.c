@@ -14,7 +14,7 @@ static uint64_t rotate(uint64_t x, unsigned by)
     return x << by | x >> (64 - by);
 }
 
-static uint64_t random_next(struct random *r)
+uint64_t random_bits(struct random *r)
 {
     uint64_t *s = r->state;
     uint64_t result = rotate(s[0] + s[3], 23) + s[0];
@@ -47,7 +47,7 @@ void random_bell(struct random *r, float mean, float deviation, float *out, size
     /* The sum of four uniform 16-bit numbers: mean 2 * 65535, variance 4 * (65536^2 - 1) / 12. */
     const float scale = deviation * (float)(1.7320508075688772 / 65536.0);
     for (size_t i = 0; i < n; i++) {
-        uint64_t x = random_next(r);
+        uint64_t x = random_bits(r);
         int sum =
             (int)(x & 0xffff) + (int)(x >> 16 & 0xffff) + (int)(x >> 32 & 0xffff) + (int)(x >> 48);
         out[i] = mean + scale * (float)(sum - 2 * 65535);

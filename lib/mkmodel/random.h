@@ -14,6 +14,8 @@ struct random {
 /* The stream of (seed, name, row). */
 void random_seed(struct random *r, uint64_t seed, const char *name, uint64_t row);
 
+uint64_t random_bits(struct random *r);
+
 /* n values of a bell-shaped distribution (the sum of four uniform ones: no tails beyond 3.5
  * standard deviations) with this mean and standard deviation. */
 void random_bell(struct random *r, float mean, float deviation, float *out, size_t n);

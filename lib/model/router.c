@@ -73,6 +73,17 @@ static void sparse_mixer(const struct router_params *p, const float *logits, uin
     }
 }
 
+bool router_leaves_logits(enum router_kind kind)
+{
+    return kind == ROUTER_SOFTMAX_SELECTED || kind == ROUTER_SPARSE_MIXER;
+}
+
+void router_logits_to_probabilities(float *rows, uint32_t n, uint32_t n_experts)
+{
+    for (uint32_t i = 0; i < n; i++)
+        kernels_get()->softmax(rows + (size_t)i * n_experts, n_experts);
+}
+
 static void to_probabilities(const struct router_params *p, float *logits)
 {
     if (p->kind == ROUTER_SOFTMAX)

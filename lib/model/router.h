@@ -20,4 +20,9 @@ enum { ROUTER_MAX_EXPERTS = 4096, ROUTER_MAX_GROUPS = 256 };
 void router_select(const struct router_params *p, float *logits, const float *selection_bias,
                    uint32_t *selected, float *weights);
 
+/* What router_select leaves in logits are probabilities; of the kinds for which this is true still logits, which a softmax
+ * makes probabilities. */
+bool router_leaves_logits(enum router_kind kind);
+void router_logits_to_probabilities(float *rows, uint32_t n, uint32_t n_experts);
+
 #endif

@@ -71,10 +71,11 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
     uint32_t missing = assign_missing(a->layer, e), awaited = a->layer->n_segments - missing;
     uint32_t loads = on_device > awaited ? on_device - awaited : 0;
     w->resident_s += e->device * device_s;
-    w->in_flight_s += (e->load - loads) * device_s;
-    w->loaded_s += loads * device_s;
-    if (loads && (w->loads == 0 || device_s < w->last_loaded_s))
-        w->last_loaded_s = device_s;
+    double arrived_s = device_s + a->layer->device_call_s;
+    w->in_flight_s += (e->load - loads) * arrived_s;
+    w->loaded_s += loads * arrived_s;
+    if (loads && (w->loads == 0 || arrived_s < w->last_loaded_s))
+        w->last_loaded_s = arrived_s;
     w->loads += loads;
     w->cpu_segments += cpu;
     if (cpu) { /* its costs may be infinite where there is none */
@@ -106,7 +107,8 @@ double assign_finish(const struct assignment *a, const struct assign_work *w)
     double link_s = layer->link_busy_s + w->loads * a->costs->load_s;
     double link_contended_s = layer->link_busy_s + w->loads * a->costs->load_contended_s;
 
-    double end = w->resident_s + w->in_flight_s + w->loaded_s;
+    double call_s = w->resident_s > 0 ? layer->device_call_s : 0;
+    double end = call_s + w->resident_s + w->in_flight_s + w->loaded_s;
     if (cpu)
         end = later(end, contended_end(cpu_s, cpu_contended_s, link_contended_s));
     if (w->in_flight_s > 0)
@@ -142,9 +144,15 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
 {
     static void (*const assigners[])(const struct assignment *) = {
-        [ASSIGN_LOAD_ALL] = assign_load_all,   [ASSIGN_THRESHOLD] = assign_threshold,
-        [ASSIGN_QSTAR] = assign_qstar,         [ASSIGN_GREEDY] = assign_greedy,
-        [ASSIGN_LAYERWISE] = assign_layerwise, [ASSIGN_BALANCE] = assign_balance,
+        [ASSIGN_LOAD_ALL] = assign_load_all,
+        [ASSIGN_THRESHOLD] = assign_threshold,
+        [ASSIGN_QSTAR] = assign_qstar,
+        [ASSIGN_GREEDY] = assign_greedy,
+        [ASSIGN_LAYERWISE] = assign_layerwise,
+        [ASSIGN_PRESCHED] = assign_presched,
+        [ASSIGN_SCORE_QUEUE] = assign_score_queue,
+        [ASSIGN_BALANCE] = assign_balance,
+        [ASSIGN_OPTIMAL] = assign_greedy,
     };
     struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,
                            NULL};

@@ -11,46 +11,42 @@
 
 #include <math.h>
 
-struct sides {
-    double cpu, device;
-};
-
-/* Of the part of an expert that is decided on. */
-static struct sides side_costs(const struct assignment *a, const struct sched_expert *e)
+struct sched_sides sched_sides(const struct sched_costs *costs, const struct sched_layer *layer,
+                               const struct sched_expert *e)
 {
-    uint32_t missing = assign_missing(a->layer, e);
-    uint32_t part = missing ? assign_open(a->layer, e) : a->layer->n_segments;
-    return (struct sides){
-        part * sched_cpu_s(a->costs, e->workload),
-        fmax(missing * a->costs->load_s, part * sched_device_s(a->costs, e->workload))};
+    uint32_t missing = assign_missing(layer, e);
+    uint32_t part = missing ? assign_open(layer, e) : layer->n_segments;
+    return (struct sched_sides){
+        part * sched_cpu_s(costs, e->workload),
+        fmax(missing * costs->load_s, part * sched_device_s(costs, e->workload))};
 }
 
 void assign_greedy(const struct assignment *a)
 {
     const struct sched_layer *layer = a->layer;
     struct assign_rank ranks[SCHED_MAX_EXPERTS];
-    struct sides total = {layer->cpu_busy_s, layer->link_busy_s};
+    struct sched_sides total = {layer->cpu_busy_s, layer->link_busy_s};
     for (uint32_t i = 0; i < a->n; i++) {
         const struct sched_expert *e = &a->experts[i];
-        struct sides s = side_costs(a, e);
-        ranks[i] = (struct assign_rank){fabs(s.device - s.cpu), e->expert, i};
+        struct sched_sides s = sched_sides(a->costs, layer, e);
+        ranks[i] = (struct assign_rank){fabs(s.device_s - s.cpu_s), e->expert, i};
         uint32_t missing = assign_missing(layer, e);
         if (missing && !layer->whole)
-            total.device += (layer->n_segments - missing) * sched_device_s(a->costs, e->workload);
+            total.device_s += (layer->n_segments - missing) * sched_device_s(a->costs, e->workload);
     }
     assign_sort(ranks, a->n);
     uint32_t left = layer->spare_slots;
     for (uint32_t i = 0; i < a->n; i++) {
         struct sched_expert *e = &a->experts[ranks[i].index];
-        struct sides s = side_costs(a, e);
+        struct sched_sides s = sched_sides(a->costs, layer, e);
         uint32_t missing = assign_missing(layer, e);
-        if (missing <= left && total.device + s.device <= total.cpu + s.cpu) {
-            total.device += s.device;
+        if (missing <= left && total.device_s + s.device_s <= total.cpu_s + s.cpu_s) {
+            total.device_s += s.device_s;
             left -= missing;
             assign_to_device(layer, e);
             continue;
         }
-        total.cpu += s.cpu;
+        total.cpu_s += s.cpu_s;
         if (missing)
             assign_to_cpu(layer, e);
         else

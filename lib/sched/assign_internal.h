@@ -10,7 +10,8 @@ struct assignment {
     const struct sched_layer *layer;
     struct sched_expert *experts;
     uint32_t n;
-    const struct sched_expert *not_awaited; /* what is in flight of it is computed elsewhere; NULL: of none */
+    const struct sched_expert
+        *not_awaited; /* what is in flight of it is computed elsewhere; NULL: of none */
 };
 
 /* Segments that are on the device, and those that are neither there nor on their way: what a load
@@ -74,6 +75,8 @@ double assign_finish(const struct assignment *a, const struct assign_work *w);
 void assign_threshold(const struct assignment *a);
 void assign_qstar(const struct assignment *a);
 void assign_greedy(const struct assignment *a);
+void assign_presched(const struct assignment *a);
+void assign_score_queue(const struct assignment *a);
 void assign_balance(const struct assignment *a);
 
 #endif

@@ -6,19 +6,33 @@
 #include <stdlib.h>
 
 static const struct cache_policy *const policies[] = {
-    [CACHE_NONE] = &cache_policy_none,   [CACHE_STATIC] = &cache_policy_static,
-    [CACHE_LRU] = &cache_policy_lru,     [CACHE_LFU] = &cache_policy_lfu,
-    [CACHE_DALI] = &cache_policy_dali,   [CACHE_LAYERWISE] = &cache_policy_layerwise,
+    [CACHE_NONE] = &cache_policy_none,
+    [CACHE_STATIC] = &cache_policy_static,
+    [CACHE_LRU] = &cache_policy_lru,
+    [CACHE_LFU] = &cache_policy_lfu,
+    [CACHE_DALI] = &cache_policy_dali,
+    [CACHE_LAYERWISE] = &cache_policy_layerwise,
     [CACHE_VALUE] = &cache_policy_value,
+    [CACHE_LRU_AHEAD] = &cache_policy_lru_ahead,
+    [CACHE_LCP] = &cache_policy_lcp,
+    [CACHE_SCORE] = &cache_policy_score,
+    [CACHE_MAP_FREQUENCY] = &cache_policy_map_frequency,
+    [CACHE_BELADY] = &cache_policy_belady,
+    [CACHE_RANDOM] = &cache_policy_random,
 };
+_Static_assert(sizeof policies / sizeof *policies == CACHE_KINDS, "each kind has its policy");
 
 bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
 {
     switch (kind) {
     case CACHE_NONE: /* keeps nothing: nothing is shared */
     case CACHE_LRU:
-        return true;
+    case CACHE_BELADY:
+        return budget == BUDGET_GLOBAL || budget == BUDGET_UNIFORM;
+    case CACHE_LCP:
+        return budget == BUDGET_UNIFORM || budget == BUDGET_CONFIGURED;
     case CACHE_LAYERWISE:
+    case CACHE_MAP_FREQUENCY:
     case CACHE_VALUE:
         return budget == BUDGET_GLOBAL;
     default:
@@ -60,6 +74,7 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
     struct sched_cache *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
+    c->budget = budget;
     if (make_common(c, shape)) {
         c->policy = kind == CACHE_LRU && budget == BUDGET_UNIFORM ? &cache_policy_lru_layer
                                                                   : policies[kind];
@@ -109,6 +124,50 @@ void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
     }
 }
 
+uint32_t sched_cache_reads(enum sched_cache_kind kind)
+{
+    const struct cache_policy *p = policies[kind];
+    return (p->scored ? CACHE_READS_SCORES : 0) | (p->predicted ? CACHE_READS_PREDICTIONS : 0);
+}
+
+void sched_cache_scored(struct sched_cache *c, uint32_t layer, const uint16_t *experts,
+                        const float *scores, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && has_experts(c, layer) && c->policy->scored; i++)
+        if (experts[i] < c->shape.n_experts)
+            c->policy->scored(c, cache_slab(c, layer, experts[i]), scores[i]);
+}
+
+void sched_cache_predicted(struct sched_cache *c, uint64_t step, uint32_t layer,
+                           const uint16_t *experts, const float *probabilities, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && has_experts(c, layer) && c->policy->predicted; i++)
+        if (experts[i] < c->shape.n_experts)
+            c->policy->predicted(c, step, cache_slab(c, layer, experts[i]), i, probabilities[i]);
+}
+
+void sched_cache_costs(struct sched_cache *c, const struct sched_cache_costs *costs)
+{
+    if (c->policy->costs)
+        c->policy->costs(c, costs);
+}
+
+void sched_cache_configure(struct sched_cache *c, uint32_t layer, uint64_t segments,
+                           uint32_t n_experts)
+{
+    if (has_experts(c, layer) && c->policy->configure)
+        c->policy->configure(c, layer, segments, n_experts);
+}
+
+bool sched_cache_configuration(const struct sched_cache *c, uint32_t layer, uint64_t *segments,
+                               uint32_t *n_experts)
+{
+    if (!has_experts(c, layer) || !c->policy->configuration)
+        return false;
+    c->policy->configuration(c, layer, segments, n_experts);
+    return true;
+}
+
 void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert, uint32_t segments)
 {
     if (!has_experts(c, layer) || expert >= c->shape.n_experts)
@@ -152,11 +211,12 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
     return true;
 }
 
-bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *layer,
-                        uint32_t *expert)
+bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
+                        void *arg, uint32_t *layer, uint32_t *expert)
 {
+    struct cache_search s = {.blocked = blocked, .arg = arg};
     uint32_t slab;
-    if (!c->policy->wanted || !c->policy->wanted(c, free_segments, &slab))
+    if (!c->policy->wanted || !c->policy->wanted(c, free_segments, &s, &slab))
         return false;
     *layer = cache_layer_of(c, slab);
     *expert = slab % c->shape.n_experts;
@@ -188,4 +248,58 @@ bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_searc
             return true;
     }
     return false;
+}
+
+uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s)
+{
+    if (c->layer_resident[s->layer] >= c->layer_share && c->layer_resident[s->layer])
+        return s->layer;
+    uint32_t most = s->layer;
+    for (uint32_t i = 0; i < c->shape.n_layers; i++)
+        if (c->layer_resident[i] > c->layer_share && c->layer_resident[i] > c->layer_resident[most])
+            most = i;
+    return most;
+}
+
+bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
+                          const double *values, uint32_t *slab)
+{
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
+        if (!c->resident[i])
+            continue;
+        bool less = !found || values[i] < values[*slab] ||
+                    (values[i] == values[*slab] && c->last_use[i] < c->last_use[*slab]);
+        if (less && cache_evictable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    }
+    return found;
+}
+
+bool cache_least_of_share(const struct sched_cache *c, const struct cache_search *s,
+                          const double *values, uint32_t *slab)
+{
+    return cache_least_of_layer(c, s, cache_layer_to_shrink(c, s), values, slab) ||
+           (s->demanded && cache_oldest_anywhere(c, s, slab));
+}
+
+struct search_in {
+    const struct sched_cache *cache;
+    const struct cache_search *search;
+};
+
+static bool may_go(const void *arg, uint32_t slab)
+{
+    const struct search_in *s = arg;
+    return cache_evictable(s->cache, s->search, slab);
+}
+
+bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,
+                         const struct heap *h, uint32_t *slab)
+{
+    struct search_in in = {c, s};
+    return heap_first(h, may_go, &in, slab);
 }

@@ -16,14 +16,30 @@ enum sched_cache_kind {
     CACHE_DALI, /* workload-aware: every w_size steps the u_size most loaded uncached experts of a layer for the u_size
                        least loaded cached ones; on-demand loads do not enter (policies.md) */
     CACHE_LAYERWISE, /* whole layers, the first ones, fixed */
+    CACHE_LRU_AHEAD, /* ProMoE: least recently used of the same layer; what is predicted counts as used */
+    CACHE_LCP, /* MoEpic: least cache priority of the same layer, frequency times decay; may hold the first part of experts */
+    CACHE_SCORE, /* HybriMoE: lowest moving average of gate probabilities of the same layer */
+    CACHE_MAP_FREQUENCY, /* FineMoE: lowest predicted probability times frequency, over all layers */
     CACHE_VALUE, /* moed: exponentially decayed activation frequency, over all layers, segment by segment */
+    /* for replay alone */
+    CACHE_BELADY, /* used the farthest in the future, which sched_cache_options.next_use tells */
+    CACHE_RANDOM, /* a random one of the same layer */
 };
+enum { CACHE_KINDS = CACHE_RANDOM + 1 };
+
+/* True for those that a deployment cannot have. */
+static inline bool sched_cache_replay_only(enum sched_cache_kind kind)
+{
+    return kind >= CACHE_BELADY;
+}
 
 /* How many of the device's slots a layer may hold. */
 enum sched_budget {
     BUDGET_GLOBAL,  /* layers compete for all of them */
     BUDGET_UNIFORM, /* every layer with experts the same share */
+    BUDGET_CONFIGURED, /* MoEpic: each layer's share and split chosen anew every 5,000 tokens (budget_moepic.h) */
 };
+enum { BUDGET_KINDS = BUDGET_CONFIGURED + 1 };
 
 struct sched_cache_shape {
     uint32_t n_layers, n_experts; /* layers without experts have no activations */
@@ -44,6 +60,22 @@ struct sched_cache_options {
     double value_half_life; /* steps; 0: 64 */
     /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
     const uint32_t *profile;
+    double score_alpha; /* score: the share of what is new in the moving average; 0: 0.1 */
+    /* belady: when this expert is used next, counted in anything that grows (step * n_layers + layer); UINT64_MAX: never
+     * again. Asked when its layer has been routed (then: the use after this one) and when it arrives. NULL: never, of
+     * all. */
+    uint64_t (*next_use)(void *arg, uint32_t layer, uint32_t expert);
+    void *next_use_arg;
+    uint64_t seed; /* random */
+};
+
+/* What things take, for budgets that reckon with time. Seconds, or anything that they are proportional to. */
+struct sched_cache_costs {
+    double load_s;      /* one segment over the link */
+    double compute_s;   /* one segment on the device, one token */
+    double attention_s; /* a layer without its experts */
+    double head_s;      /* from the last layer to the first one's attention */
+    double cpu_s, cpu_token_s; /* one segment on the CPU: cpu_s + tokens * cpu_token_s; both 0: not known */
 };
 
 struct sched_cache;
@@ -64,6 +96,30 @@ void sched_cache_free(struct sched_cache *c); /* takes NULL */
 void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
                         const uint16_t *experts, const uint16_t *workloads, uint32_t n);
 
+/* What some caches read beside; bits of sched_cache_reads. */
+enum {
+    CACHE_READS_SCORES = 1,      /* gate probabilities */
+    CACHE_READS_PREDICTIONS = 2, /* what is predicted, whether or not it is copied */
+};
+uint32_t sched_cache_reads(enum sched_cache_kind kind);
+/* After sched_cache_routed of the same layer: the largest gate probabilities, the mean over the batch, about twice as many as are
+ * activated. */
+void sched_cache_scored(struct sched_cache *c, uint32_t layer, const uint16_t *experts,
+                        const float *scores, uint32_t n);
+/* The layer was predicted to activate these, the most probable first. */
+void sched_cache_predicted(struct sched_cache *c, uint64_t step, uint32_t layer,
+                           const uint16_t *experts, const float *probabilities, uint32_t n);
+
+/* May be told any time; a budget that does not reckon with time takes no notice. */
+void sched_cache_costs(struct sched_cache *c, const struct sched_cache_costs *costs);
+/* lcp: a layer holds this many segments in all, the first ones of this many experts (0, or fewer than fill them: whole experts).
+ * Other caches take no notice. */
+void sched_cache_configure(struct sched_cache *c, uint32_t layer, uint64_t segments,
+                           uint32_t n_experts);
+/* What a layer may hold now: segments, of how many experts; false where the cache has no such share. */
+bool sched_cache_configuration(const struct sched_cache *c, uint32_t layer, uint64_t *segments,
+                               uint32_t *n_experts);
+
 /* Segments of this expert that are resident now; the owner tells after each load and each eviction. */
 void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert,
                           uint32_t segments);
@@ -81,10 +137,11 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
                         double probability, sched_blocked *blocked, void *arg,
                         uint32_t *victim_layer, uint32_t *victim_expert);
 
-/* The next segment that the policy wants on the device by itself (static's and layerwise's filling, dali's swaps, value's
+/* blocked: as for victims, what cannot be copied now; NULL: nothing.
+ * The next segment that the policy wants on the device by itself (static's and layerwise's filling, dali's swaps, value's
  * filling of free room): the segment after the resident prefix of the expert given back. free_segments: room there is
  * without evicting. False: nothing. */
-bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *layer,
-                        uint32_t *expert);
+bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
+                        void *arg, uint32_t *layer, uint32_t *expert);
 
 #endif

@@ -22,15 +22,6 @@ struct workload_cache {
     bool guard;
 };
 
-/* splitmix64, so that a run can be repeated. */
-static uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 static uint32_t layer_capacity(const struct sched_cache *c, uint32_t layer)
 {
     uint64_t n = c->limit[layer] ? c->layer_share / c->limit[layer] : 0;
@@ -44,7 +35,7 @@ static void start_random(struct sched_cache *c, struct workload_cache *w)
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++) {
         uint32_t needed = layer_capacity(c, layer);
         for (uint32_t expert = 0; expert < c->shape.n_experts && needed; expert++) {
-            if (random_next(&state) % (c->shape.n_experts - expert) >= needed)
+            if (cache_random(&state) % (c->shape.n_experts - expert) >= needed)
                 continue;
             cache_target_set(c, &w->target, cache_slab(c, layer, expert), c->limit[layer]);
             needed--;
@@ -144,10 +135,11 @@ static bool dali_victim(const struct sched_cache *c, const struct cache_search *
     return cache_target_victim(c, &w->target, s, slab);
 }
 
-static bool dali_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
+static bool dali_wanted(struct sched_cache *c, uint64_t free_segments, const struct cache_search *s,
+                        uint32_t *slab)
 {
     const struct workload_cache *w = c->state;
-    return cache_target_wanted(c, &w->target, free_segments, slab);
+    return cache_target_wanted(c, &w->target, free_segments, s, slab);
 }
 
 const struct cache_policy cache_policy_dali = {

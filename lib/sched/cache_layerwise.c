@@ -37,9 +37,10 @@ static bool layerwise_victim(const struct sched_cache *c, const struct cache_sea
     return cache_target_victim(c, c->state, s, slab);
 }
 
-static bool layerwise_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
+static bool layerwise_wanted(struct sched_cache *c, uint64_t free_segments,
+                             const struct cache_search *s, uint32_t *slab)
 {
-    return cache_target_wanted(c, c->state, free_segments, slab);
+    return cache_target_wanted(c, c->state, free_segments, s, slab);
 }
 
 const struct cache_policy cache_policy_layerwise = {

@@ -88,10 +88,11 @@ static bool static_victim(const struct sched_cache *c, const struct cache_search
     return cache_target_victim(c, &h->target, s, slab);
 }
 
-static bool static_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
+static bool static_wanted(struct sched_cache *c, uint64_t free_segments,
+                          const struct cache_search *s, uint32_t *slab)
 {
     const struct hot_set *h = c->state;
-    return cache_target_wanted(c, &h->target, free_segments, slab);
+    return cache_target_wanted(c, &h->target, free_segments, s, slab);
 }
 
 const struct cache_policy cache_policy_static = {

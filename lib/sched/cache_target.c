@@ -77,7 +77,7 @@ bool cache_target_victim(const struct sched_cache *c, const struct cache_target 
 }
 
 bool cache_target_wanted(const struct sched_cache *c, const struct cache_target *t,
-                         uint64_t free_segments, uint32_t *slab)
+                         uint64_t free_segments, const struct cache_search *s, uint32_t *slab)
 {
     if (!free_segments && !t->total_surplus)
         return false;
@@ -87,7 +87,7 @@ bool cache_target_wanted(const struct sched_cache *c, const struct cache_target 
             continue;
         uint32_t first = cache_slab(c, layer, 0);
         for (*slab = first; *slab < first + c->shape.n_experts; ++*slab)
-            if (c->resident[*slab] < t->segments[*slab])
+            if (c->resident[*slab] < t->segments[*slab] && cache_obtainable(c, s, *slab))
                 return true;
     }
     return false;

@@ -27,6 +27,6 @@ bool cache_target_victim(const struct sched_cache *c, const struct cache_target 
                          const struct cache_search *s, uint32_t *slab);
 /* The next layers first. Nothing where there is neither free room nor surplus. */
 bool cache_target_wanted(const struct sched_cache *c, const struct cache_target *t,
-                         uint64_t free_segments, uint32_t *slab);
+                         uint64_t free_segments, const struct cache_search *s, uint32_t *slab);
 
 #endif

@@ -2,13 +2,16 @@
  * counting less (half as much after the half-life), over all layers at once. The least valuable
  * resident segment goes, the most valuable absent one comes where there is room. All segments are
  * of one size and a prefix of an expert's is what is kept, so an expert's value is that of each of
- * its segments, and shares between layers and splits of experts follow from it. What is predicted for the coming
- * layer is worth at least its probability, as if it were activated so often.
+ * its segments, and shares between layers and splits of experts follow from it.
+ *
+ * What is predicted for a layer still to come is worth at least its probability, as if it were
+ * activated so often, until that layer is over: so it comes in, and what is there of it stays.
  *
  * Nothing is decayed: instead each step's activations count more than those of the step before, by
  * 2^(1 / half-life), which leaves the order as it would be and touches only what is activated. Long
  * before the numbers end they are all made smaller by the same power of two. An activation counts
- * once a step, whatever its tokens: a copy saves one load.
+ * by the CPU seconds that it saves to have the expert on the device: where they grow with its
+ * tokens, more for more tokens; once a step while costs are not known.
  *
  * Two heaps hold the order: of what has resident segments, the least valuable first; of what lacks
  * some and has been activated, the most valuable first. */
@@ -18,14 +21,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define HALF_LIFE_STEPS 64
+#define HALF_LIFE_STEPS 32
 #define LARGEST         0x1p500
+#define MEAN_OVER       256 /* activations */
 
 struct value_cache {
-    double *values; /* [layer][expert] */
+    double *values;    /* [layer][expert]: the larger of the next two */
+    double *frequency; /* by activations */
+    double *predicted; /* for the layer's coming turn; 0: it is not */
     struct heap resident, lacking;
-    double now;           /* what an activation counts now */
-    double growth;        /* from one step to the next */
+    double now;    /* what an activation counts now */
+    double growth; /* from one step to the next */
+    double cpu_s, cpu_token_s;
+    double saved;         /* by an activation, a moving average; of one token it is 1 */
     uint32_t layers_over; /* of the current step */
 };
 
@@ -33,11 +41,14 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
 {
     struct value_cache *v = c->state = calloc(1, sizeof *v);
     if (!v || !(v->values = calloc((size_t)c->n_slabs + 1, sizeof *v->values)) ||
+        !(v->frequency = calloc((size_t)c->n_slabs + 1, sizeof *v->frequency)) ||
+        !(v->predicted = calloc((size_t)c->n_slabs + 1, sizeof *v->predicted)) ||
         !heap_init(&v->resident, v->values, c->n_slabs, false) ||
         !heap_init(&v->lacking, v->values, c->n_slabs, true))
         return false;
     double half_life = o && o->value_half_life > 0 ? o->value_half_life : HALF_LIFE_STEPS;
     v->now = 1;
+    v->saved = 1;
     v->growth = exp2(1 / fmax(half_life, 0.01));
     return true;
 }
@@ -48,6 +59,8 @@ static void value_fini(struct sched_cache *c)
     heap_fini(&v->resident);
     heap_fini(&v->lacking);
     free(v->values);
+    free(v->frequency);
+    free(v->predicted);
 }
 
 /* Puts an expert where it belongs, after its value or its segments have changed. */
@@ -69,11 +82,35 @@ static void place_both(struct sched_cache *c, uint32_t slab)
     place(&v->lacking, slab, c->resident[slab] < limit && v->values[slab] > 0);
 }
 
+static void set_value(struct sched_cache *c, uint32_t slab)
+{
+    struct value_cache *v = c->state;
+    v->values[slab] = fmax(v->frequency[slab], v->predicted[slab]);
+    place_both(c, slab);
+}
+
+/* CPU seconds that finding the expert on the device saves, by those of one token. */
+static double saved_by(const struct value_cache *v, uint32_t workload)
+{
+    double one = v->cpu_s + v->cpu_token_s;
+    return one > 0 && isfinite(one) ? (v->cpu_s + workload * v->cpu_token_s) / one : 1;
+}
+
+static void value_costs(struct sched_cache *c, const struct sched_cache_costs *costs)
+{
+    struct value_cache *v = c->state;
+    v->cpu_s = costs->cpu_s;
+    v->cpu_token_s = costs->cpu_token_s;
+}
+
 static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
 {
     struct value_cache *v = c->state;
-    v->values[slab] += v->now;
-    place_both(c, slab);
+    double saved = saved_by(v, workload);
+    v->frequency[slab] += v->now * saved;
+    v->saved += (saved - v->saved) / MEAN_OVER;
+    v->predicted[slab] = 0;
+    set_value(c, slab);
 }
 
 static void value_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
@@ -85,11 +122,26 @@ static void value_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
 static void shrink(struct sched_cache *c)
 {
     struct value_cache *v = c->state;
-    for (uint32_t i = 0; i < c->n_slabs; i++)
-        v->values[i] *= 1 / LARGEST;
+    for (uint32_t i = 0; i < c->n_slabs; i++) {
+        v->frequency[i] *= 1 / LARGEST;
+        v->predicted[i] *= 1 / LARGEST;
+        v->values[i] = fmax(v->frequency[i], v->predicted[i]);
+    }
     v->now *= 1 / LARGEST;
     heap_rebuild(&v->resident);
     heap_rebuild(&v->lacking);
+}
+
+/* What was predicted for the layer and did not come true is worth no more than before. */
+static void forget_predictions(struct sched_cache *c, uint32_t layer)
+{
+    struct value_cache *v = c->state;
+    uint32_t first = cache_slab(c, layer, 0);
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        if (v->predicted[i] > 0) {
+            v->predicted[i] = 0;
+            set_value(c, i);
+        }
 }
 
 /* A step is over when as many layers are as have experts, also where several workers' steps are
@@ -97,23 +149,13 @@ static void shrink(struct sched_cache *c)
 static void value_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct value_cache *v = c->state;
+    forget_predictions(c, layer);
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
     v->now *= v->growth;
     if (v->now >= LARGEST)
         shrink(c);
-}
-
-struct search_in {
-    const struct sched_cache *cache;
-    const struct cache_search *search;
-};
-
-static bool may_go(const void *arg, uint32_t slab)
-{
-    const struct search_in *s = arg;
-    return cache_evictable(s->cache, s->search, slab);
 }
 
 /* The value, before this step's activation, of an expert that every step activates: what a probability is a share
@@ -123,28 +165,45 @@ static double value_of_always(const struct value_cache *v)
     return v->now / (v->growth - 1);
 }
 
+static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, uint32_t rank,
+                            float probability)
+{
+    struct value_cache *v = c->state;
+    v->predicted[slab] = (double)probability * value_of_always(v) * v->saved;
+    set_value(c, slab);
+}
+
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
-    struct search_in in = {c, s};
     uint32_t least;
-    if (!heap_first(&v->resident, may_go, &in, &least))
+    if (!cache_first_of_heap(c, s, &v->resident, &least))
         return false;
-    double worth =
-        fmax(v->values[cache_slab(c, s->layer, s->expert)], s->probability * value_of_always(v));
+    double worth = fmax(v->values[cache_slab(c, s->layer, s->expert)],
+                        s->probability * value_of_always(v) * v->saved);
     if (!s->demanded && v->values[least] >= worth)
         return false;
     *slab = least;
     return true;
 }
 
-static bool value_wanted(struct sched_cache *c, uint64_t free_segments, uint32_t *slab)
+struct search_in {
+    const struct sched_cache *cache;
+    const struct cache_search *search;
+};
+
+static bool may_come(const void *arg, uint32_t slab)
+{
+    const struct search_in *s = arg;
+    return cache_obtainable(s->cache, s->search, slab);
+}
+
+static bool value_wanted(struct sched_cache *c, uint64_t free_segments,
+                         const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
-    if (!free_segments || !v->lacking.n)
-        return false;
-    *slab = v->lacking.items[0];
-    return true;
+    struct search_in in = {c, s};
+    return free_segments && heap_first(&v->lacking, may_come, &in, slab);
 }
 
 const struct cache_policy cache_policy_value = {
@@ -154,6 +213,8 @@ const struct cache_policy cache_policy_value = {
     .activated = value_activated,
     .step_over = value_step_over,
     .changed = value_changed,
+    .predicted = value_predicted,
+    .costs = value_costs,
     .victim = value_victim,
     .wanted = value_wanted,
 };

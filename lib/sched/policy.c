@@ -4,32 +4,55 @@
 #include <stddef.h>
 #include <string.h>
 
-/* One list for each table and its names. SEP stands between the entries. */
+/* One list for each table and its names. SEP stands between the entries. Those of REPLAY_POLICIES know the future. */
 #define POLICIES(X, SEP)                                                                           \
     X("ondemand", "load every missing expert, keep none (DeepSpeed's offloading)",                 \
-      ASSIGN_LOAD_ALL, CACHE_NONE, BUDGET_GLOBAL, PREDICT_NONE)                                    \
+      ASSIGN_LOAD_ALL, CACHE_NONE, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)                 \
     SEP X("static",                                                                                \
           "the experts most activated at first stay, all others are loaded (PreScope's hot "       \
           "experts alone)",                                                                        \
-          ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE)                             \
-    SEP X("lru", "least recently used of each layer, misses are loaded (Mixtral-offloading)",      \
-          ASSIGN_LOAD_ALL, CACHE_LRU, BUDGET_UNIFORM, PREDICT_NONE)                                \
-    SEP X("lfu", "least frequently used of each layer, misses are loaded (MoE-Infinity's cache)",  \
-          ASSIGN_LOAD_ALL, CACHE_LFU, BUDGET_UNIFORM, PREDICT_NONE)                                \
+          ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)          \
+    SEP X("lru", "least recently used of each layer, misses are loaded", ASSIGN_LOAD_ALL,          \
+          CACHE_LRU, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)                              \
+    SEP X("lfu", "least frequently used of each layer, misses are loaded", ASSIGN_LOAD_ALL,        \
+          CACHE_LFU, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)                              \
+    SEP X("mixtral-offloading", "lru, and what the next layer's gate says is copied ahead",        \
+          ASSIGN_LOAD_ALL, CACHE_LRU, BUDGET_UNIFORM, PREDICT_NEXT_GATE, PREFETCH_PROBABLE)        \
+    SEP X(                                                                                         \
+        "eam", "lfu, and what the most similar request activated is copied ahead (MoE-Infinity)",  \
+        ASSIGN_LOAD_ALL, CACHE_LFU, BUDGET_UNIFORM, PREDICT_ACTIVATION_MATRIX, PREFETCH_PROBABLE)  \
     SEP X(                                                                                         \
         "threshold",                                                                               \
         "a missing expert is computed by the CPU where that is sooner than loading it (Fiddler)",  \
-        ASSIGN_THRESHOLD, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE)                              \
+        ASSIGN_THRESHOLD, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)           \
+    SEP X("score", "cache by gate scores, missing experts shared from both ends (HybriMoE)",       \
+          ASSIGN_SCORE_QUEUE, CACHE_SCORE, BUDGET_UNIFORM, PREDICT_NEXT_GATE, PREFETCH_PROBABLE)   \
     SEP X("qstar",                                                                                 \
           "misses shared by the bandwidths of link and CPU, one LRU over all layers (FreeToken)",  \
-          ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, PREDICT_NONE)                                    \
+          ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)                 \
     SEP X("layerwise",                                                                             \
           "whole layers on the device, the others on the CPU (llama.cpp, KTransformers)",          \
-          ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_NONE)                          \
+          ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)       \
     SEP X("dali", "greedy assignment by workload, cache by recent workload (DALI)", ASSIGN_GREEDY, \
-          CACHE_DALI, BUDGET_UNIFORM, PREDICT_RESIDUAL)                                            \
-    SEP X("moed", "segments balanced between link and CPU, cache by decayed frequency (ours)",     \
-          ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_RESIDUAL)
+          CACHE_DALI, BUDGET_UNIFORM, PREDICT_RESIDUAL, PREFETCH_PROBABLE)                         \
+    SEP X("prescope", "loads and prefetches weighed over two layers, hot experts stay (PreScope)", \
+          ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_LLAPOR, PREFETCH_ROTATING)        \
+    SEP X("moepic", "prefixes of the most used experts, shares chosen anew now and then (MoEpic)", \
+          ASSIGN_LOAD_ALL, CACHE_LCP, BUDGET_CONFIGURED, PREDICT_NEXT_GATE, PREFETCH_PROBABLE)     \
+    SEP X("promoe", "a learned predictor two layers ahead, copied in pieces (ProMoE)",             \
+          ASSIGN_LOAD_ALL, CACHE_LRU_AHEAD, BUDGET_UNIFORM, PREDICT_MLP, PREFETCH_CHUNKED)         \
+    SEP X("finemoe", "what the most similar iteration activated is copied ahead (FineMoE)",        \
+          ASSIGN_LOAD_ALL, CACHE_MAP_FREQUENCY, BUDGET_GLOBAL, PREDICT_EXPERT_MAP,                 \
+          PREFETCH_URGENT)                                                                         \
+    SEP X("moed",                                                                                  \
+          "segments balanced between link and CPU; cache and copies by what they save (ours)",     \
+          ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_PROBABLE)
+
+#define REPLAY_POLICIES(X, SEP)                                                                    \
+    X("belady", "every missing expert is loaded, what is used the farthest in the future goes",    \
+      ASSIGN_LOAD_ALL, CACHE_BELADY, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)               \
+    SEP X("optimal", "the same cache, each layer's assignment the best there is", ASSIGN_OPTIMAL,  \
+          CACHE_BELADY, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)
 
 #define ASSIGNERS(X, SEP)                                                                          \
     X("load-all", "every missing segment is loaded", ASSIGN_LOAD_ALL)                              \
@@ -38,8 +61,15 @@
     SEP X("qstar", "missing experts shared by the bandwidths of link and CPU", ASSIGN_QSTAR)       \
     SEP X("greedy", "each expert to the side that is done with it sooner", ASSIGN_GREEDY)          \
     SEP X("layerwise", "what is resident on the device, the rest on the CPU", ASSIGN_LAYERWISE)    \
+    SEP X("presched", "loads and prefetches weighed in one queue over two layers (PreScope)",      \
+          ASSIGN_PRESCHED)                                                                         \
+    SEP X("score-queue",                                                                           \
+          "the CPU from the fewest tokens up, the device from the most down (HybriMoE)",           \
+          ASSIGN_SCORE_QUEUE)                                                                      \
     SEP X("balance", "segments off the CPU onto the link until both are done together",            \
           ASSIGN_BALANCE)
+
+#define REPLAY_ASSIGNERS(X, SEP) X("optimal", "the exact 0-1 assignment", ASSIGN_OPTIMAL)
 
 #define CACHES(X, SEP)                                                                             \
     X("none", "a loaded segment is given up after its use", CACHE_NONE)                            \
@@ -48,7 +78,20 @@
     SEP X("lfu", "least frequently used of the layer goes", CACHE_LFU)                             \
     SEP X("workload", "experts with the most tokens of late, swapped every few steps", CACHE_DALI) \
     SEP X("layerwise", "whole layers, the first ones, fixed", CACHE_LAYERWISE)                     \
+    SEP X("lru-ahead", "least recently used of the layer, where a prediction is a use (ProMoE)",   \
+          CACHE_LRU_AHEAD)                                                                         \
+    SEP X("lcp", "least of frequency times decay of the layer goes, prefixes of experts (MoEpic)", \
+          CACHE_LCP)                                                                               \
+    SEP X("score", "lowest moving average of gate probabilities of the layer goes (HybriMoE)",     \
+          CACHE_SCORE)                                                                             \
+    SEP X("map-frequency", "least probability times frequency goes (FineMoE)",                     \
+          CACHE_MAP_FREQUENCY)                                                                     \
     SEP X("value", "least decayed frequency of all layers goes, segment by segment", CACHE_VALUE)
+
+/* They are told what is still to come, or are there to be compared with: for replay alone. */
+#define REPLAY_CACHES(X, SEP)                                                                      \
+    X("belady", "what is used the farthest in the future goes", CACHE_BELADY)                      \
+    SEP X("random", "a random expert of the layer goes", CACHE_RANDOM)
 
 #define PREDICTORS(X, SEP)                                                                         \
     X("none", "nothing is copied ahead", PREDICT_NONE)                                             \
@@ -56,11 +99,31 @@
           PREDICT_NEXT_GATE)                                                                       \
     SEP X("residual", "the same, on the input plus the mean step to the next layer's (DALI)",      \
           PREDICT_RESIDUAL)                                                                        \
-    SEP X("frequency", "what the layer activated lately, beside inference", PREDICT_FREQUENCY)
+    SEP X("frequency", "what the layer activated lately, beside inference", PREDICT_FREQUENCY)     \
+    SEP X("expert-map", "the most similar iteration of 1,000, beside inference (FineMoE)",         \
+          PREDICT_EXPERT_MAP)                                                                      \
+    SEP X("activation-matrix", "the most similar request, beside inference (MoE-Infinity)",        \
+          PREDICT_ACTIVATION_MATRIX)                                                               \
+    SEP X("mlp", "a trained network a layer, a stride ahead, beside inference (ProMoE)",           \
+          PREDICT_MLP)                                                                             \
+    SEP X("llapor", "the same from the compressed input and the choices (PreScope)",               \
+          PREDICT_LLAPOR)                                                                          \
+    SEP X("mixture", "several, mixed by what they turn out to be worth (ours)", PREDICT_MIXTURE)
 
 #define BUDGETS(X, SEP)                                                                            \
     X("global", "layers compete for all slots of the device", BUDGET_GLOBAL)                       \
-    SEP X("uniform", "every layer with experts has the same share", BUDGET_UNIFORM)
+    SEP X("uniform", "every layer with experts has the same share", BUDGET_UNIFORM)                \
+    SEP X("configured", "each layer's share and split from hit rates and predictions (MoEpic)",    \
+          BUDGET_CONFIGURED)
+
+#define PREFETCHERS(X, SEP)                                                                        \
+    X("probable", "the most probable first", PREFETCH_PROBABLE)                                    \
+    SEP X("chunked", "segment by segment, the nearest layer first (ProMoE)", PREFETCH_CHUNKED)     \
+    SEP X("rotating", "two groups of buffers that take turns by layer (PreScope)",                 \
+          PREFETCH_ROTATING)                                                                       \
+    SEP X("urgent", "by probability over the layers until then (FineMoE)", PREFETCH_URGENT)        \
+    SEP X("value", "one queue with the loads, by the seconds that each is expected to save",       \
+          PREFETCH_VALUE)
 
 #define COMMA           ,
 #define NAME(name, ...) name
@@ -76,27 +139,40 @@ struct choice {
 };
 #define CHOICE(name, what, value) [value] = {name, what}
 
-static const struct sched_policy policies[] = {POLICIES(POLICY, COMMA)};
-enum { N_POLICIES = sizeof policies / sizeof *policies };
+static const struct sched_policy policies[] = {POLICIES(POLICY, COMMA)},
+                                 replay_policies[] = {REPLAY_POLICIES(POLICY, COMMA)};
 
-static const struct choice assigners[] = {ASSIGNERS(CHOICE, COMMA)};
-static const struct choice caches[] = {CACHES(CHOICE, COMMA)};
+static const struct choice assigners[] = {ASSIGNERS(CHOICE, COMMA),
+                                          REPLAY_ASSIGNERS(CHOICE, COMMA)};
+static const struct choice caches[] = {CACHES(CHOICE, COMMA), REPLAY_CACHES(CHOICE, COMMA)};
 static const struct choice predictors[] = {PREDICTORS(CHOICE, COMMA)};
 static const struct choice budgets[] = {BUDGETS(CHOICE, COMMA)};
+static const struct choice prefetchers[] = {PREFETCHERS(CHOICE, COMMA)};
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
 const struct sched_policy *sched_policy_at(uint32_t i)
 {
-    return i < N_POLICIES ? &policies[i] : NULL;
+    return i < COUNT(policies) ? &policies[i] : NULL;
 }
 
 const struct sched_policy *sched_policy_find(const char *name)
 {
-    for (uint32_t i = 0; i < N_POLICIES; i++)
+    for (uint32_t i = 0; i < COUNT(policies); i++)
         if (strcmp(policies[i].name, name) == 0)
             return &policies[i];
     return NULL;
+}
+
+const struct sched_policy *sched_policy_at_any(uint32_t i)
+{
+    uint32_t n = COUNT(policies);
+    return i < n ? &policies[i] : i - n < COUNT(replay_policies) ? &replay_policies[i - n] : NULL;
+}
+
+const char *sched_policy_names_any(void)
+{
+    return NAMES(POLICIES) ", " NAMES(REPLAY_POLICIES);
 }
 
 const char *sched_policy_names(void)
@@ -123,7 +199,7 @@ static bool find(const struct choice *choices, size_t n, const char *name, size_
 bool sched_assigner_find(const char *name, enum sched_assigner *out)
 {
     size_t i;
-    bool found = find(assigners, COUNT(assigners), name, &i);
+    bool found = find(assigners, COUNT(assigners), name, &i) && i != ASSIGN_OPTIMAL;
     if (found)
         *out = (enum sched_assigner)i;
     return found;
@@ -149,12 +225,21 @@ const char *sched_assigner_help(void)
     return "another assigner than the policy's: " NAMES(ASSIGNERS);
 }
 
-bool sched_cache_find(const char *name, enum sched_cache_kind *out)
+bool sched_cache_find_any(const char *name, enum sched_cache_kind *out)
 {
     size_t i;
     bool found = find(caches, COUNT(caches), name, &i);
     if (found)
         *out = (enum sched_cache_kind)i;
+    return found;
+}
+
+bool sched_cache_find(const char *name, enum sched_cache_kind *out)
+{
+    enum sched_cache_kind kind;
+    bool found = sched_cache_find_any(name, &kind) && !sched_cache_replay_only(kind);
+    if (found)
+        *out = kind;
     return found;
 }
 
@@ -171,6 +256,11 @@ const char *sched_cache_what(enum sched_cache_kind k)
 const char *sched_cache_names(void)
 {
     return NAMES(CACHES);
+}
+
+const char *sched_cache_names_any(void)
+{
+    return NAMES(CACHES) ", " NAMES(REPLAY_CACHES);
 }
 
 const char *sched_cache_help(void)
@@ -234,4 +324,33 @@ const char *sched_budget_names(void)
 const char *sched_budget_help(void)
 {
     return "how layers share the device, where the cache takes it: " NAMES(BUDGETS);
+}
+
+bool sched_prefetcher_find(const char *name, enum sched_prefetcher *out)
+{
+    size_t i;
+    bool found = find(prefetchers, COUNT(prefetchers), name, &i);
+    if (found)
+        *out = (enum sched_prefetcher)i;
+    return found;
+}
+
+const char *sched_prefetcher_name(enum sched_prefetcher p)
+{
+    return p < COUNT(prefetchers) ? prefetchers[p].name : NULL;
+}
+
+const char *sched_prefetcher_what(enum sched_prefetcher p)
+{
+    return prefetchers[p].what;
+}
+
+const char *sched_prefetcher_names(void)
+{
+    return NAMES(PREFETCHERS);
+}
+
+const char *sched_prefetcher_help(void)
+{
+    return "in which order what is predicted is copied: " NAMES(PREFETCHERS);
 }

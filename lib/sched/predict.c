@@ -1,4 +1,5 @@
 /* Predictors: the way in, and what all have in common. A predictor is a file of its own, predict_*.c. */
+#include "sched/learned.h"
 #include "sched/predict_internal.h"
 
 #include <stdlib.h>
@@ -11,21 +12,66 @@ static const struct predictor_kind *const kinds[] = {
     [PREDICT_NEXT_GATE] = &predictor_next_gate,
     [PREDICT_RESIDUAL] = &predictor_residual,
     [PREDICT_FREQUENCY] = &predictor_frequency,
+    [PREDICT_EXPERT_MAP] = &predictor_expert_map,
+    [PREDICT_ACTIVATION_MATRIX] = &predictor_activation_matrix,
+    [PREDICT_MLP] = &predictor_mlp,
+    [PREDICT_LLAPOR] = &predictor_llapor,
+    [PREDICT_MIXTURE] = &predictor_mixture,
 };
+
+const struct predictor_kind *predictor_kind_of(enum sched_predictor kind)
+{
+    return kinds[kind];
+}
 
 const struct predict_traits *sched_predictor_traits(enum sched_predictor kind)
 {
     return &kinds[kind]->traits;
 }
 
+struct predict_traits predictor_traits_of(const struct predictor_kind *kind,
+                                          const struct predict_shape *shape)
+{
+    struct predict_traits traits = kind->traits;
+    if (kind->adapt)
+        kind->adapt(shape, &traits);
+    return traits;
+}
+
+struct predict_traits predictor_traits(enum sched_predictor kind, const struct predict_shape *shape)
+{
+    return predictor_traits_of(kinds[kind], shape);
+}
+
+bool predictor_is_trained(enum sched_predictor kind, const struct predict_shape *shape)
+{
+    bool needs = kind == PREDICT_MLP || kind == PREDICT_LLAPOR;
+    return !needs || (shape->learned && learned_fits_shape(shape->learned, shape) &&
+                      learned_has(shape->learned, kind));
+}
+
+bool predictor_learned(const struct predictor *p)
+{
+    return p->shape.learned && learned_fits_shape(p->shape.learned, &p->shape);
+}
+
+void predict_nothing(const struct predict_shape *shape, double *probability)
+{
+    for (uint32_t i = 0; i < shape->n_experts; i++)
+        probability[i] = 0;
+}
+
 bool predict_target(const struct predict_traits *traits, const struct predict_shape *shape,
                     uint64_t step, uint32_t layer, uint32_t i, struct predict_target *out)
 {
     uint32_t expert_layers = shape->n_layers - shape->first_layer;
-    if (!traits->ahead_first || i > traits->ahead_last - traits->ahead_first || !expert_layers)
+    uint32_t first = traits->ahead_first;
+    if (layer == PREDICT_EMBEDDING && traits->embedding_all && first)
+        first = 1;
+    if (!first || i > traits->ahead_last - first || !expert_layers)
         return false;
     /* among the layers with experts; the embedding stands before the first */
-    uint64_t place = (uint64_t)traits->ahead_first + i;
+    uint64_t place = (uint64_t)first + i;
     place += layer == PREDICT_EMBEDDING ? 0 : layer - shape->first_layer + 1;
     if (place > expert_layers && !traits->wraps)
         return false;

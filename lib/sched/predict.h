@@ -19,15 +19,25 @@ enum sched_predictor {
     PREDICT_NONE,
     PREDICT_NEXT_GATE, /* the next layer's gate on this layer's gate input */
     PREDICT_RESIDUAL, /* the same on that input plus the mean step from one layer's to the next's (DALI) */
-    PREDICT_FREQUENCY, /* how often a layer's experts were activated lately */
+    PREDICT_FREQUENCY,         /* how often a layer's experts were activated lately */
+    PREDICT_EXPERT_MAP,        /* the most similar iteration of a store (FineMoE) */
+    PREDICT_ACTIVATION_MATRIX, /* the most similar request of a store (MoE-Infinity) */
+    PREDICT_MLP,    /* a trained network a layer, from an earlier layer's gate input (ProMoE) */
+    PREDICT_LLAPOR, /* the same from its compressed gate input and its choices (PreScope) */
+    PREDICT_MIXTURE, /* several of them, mixed by what they turned out to be worth (ours) */
 };
-enum { PREDICT_KINDS = PREDICT_FREQUENCY + 1 };
+enum { PREDICT_KINDS = PREDICT_MIXTURE + 1 };
+
+struct sched_learned;
 
 struct predict_shape {
     uint32_t n_layers, first_layer; /* those before first_layer have no experts */
     uint32_t n_experts, n_used;     /* n_used: that a token activates */
     uint32_t d_model;
     uint32_t max_tokens; /* of a batch */
+    const struct sched_learned
+        *learned;   /* what was trained for the model; NULL: nothing. Borrowed */
+    bool fine_tune; /* networks go on learning from what layers then activate */
 };
 
 /* What is shown to an aside half of each layer; bits of predict_traits.reads. */
@@ -71,8 +81,16 @@ struct predict_traits {
      * come the first ones of the next step, as if its batch were this one. */
     uint32_t ahead_first, ahead_last;
     bool wraps;
+    /* The embedding stands before the first layer; its targets are those of a layer at that place or, if embedding_all, the first
+     * layers up to the last of them. */
+    bool embedding_all;
 };
 const struct predict_traits *sched_predictor_traits(enum sched_predictor kind);
+/* The same for a shape: that, and what was trained, may say how far ahead. */
+struct predict_traits predictor_traits(enum sched_predictor kind,
+                                       const struct predict_shape *shape);
+/* False: it predicts nothing, for it has to be trained and shape->learned has nothing of it. */
+bool predictor_is_trained(enum sched_predictor kind, const struct predict_shape *shape);
 
 /* The i-th target from a layer; false after the last. */
 bool predict_target(const struct predict_traits *traits, const struct predict_shape *shape,

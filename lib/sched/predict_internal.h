@@ -3,6 +3,7 @@
 #define MOED_SCHED_PREDICT_INTERNAL_H
 
 #include "sched/predict.h"
+#include "sched/predict_score.h"
 
 #include <stddef.h>
 
@@ -24,9 +25,15 @@ struct predictor_kind {
     struct predict_traits traits;
     const struct predictor_rule *in_line, *aside;                 /* NULL: it has no such half */
     uint32_t (*lesson_floats)(const struct predict_shape *shape); /* NULL: no lessons */
+    /* Changes the traits to the shape and what was trained; NULL: they are what they are. */
+    void (*adapt)(const struct predict_shape *shape, struct predict_traits *traits);
 };
 
-extern const struct predictor_kind predictor_next_gate, predictor_residual, predictor_frequency;
+extern const struct predictor_kind predictor_next_gate, predictor_residual, predictor_frequency,
+    predictor_expert_map, predictor_activation_matrix, predictor_mlp, predictor_llapor,
+    predictor_mixture;
+/* Parts of the mixture alone: what a place in an expert map is worth, the time since an expert was activated last. */
+extern const struct predictor_kind predictor_map_shares, predictor_recency;
 
 struct predictor {
     const struct predictor_rule *rule;
@@ -34,9 +41,25 @@ struct predictor {
     void *state; /* the rule's own */
 };
 
+/* Is there something trained for just this shape? */
+bool predictor_learned(const struct predictor *p);
+/* All probabilities become 0. */
+void predict_nothing(const struct predict_shape *shape, double *probability);
+
+const struct predictor_kind *predictor_kind_of(enum sched_predictor kind);
+
+/* As predictor_traits, of a kind. */
+struct predict_traits predictor_traits_of(const struct predictor_kind *kind,
+                                          const struct predict_shape *shape);
+
 /* As predictor_new, of a rule. */
 struct predictor *predictor_new_of(const struct predictor_rule *rule,
                                    const struct predict_shape *shape);
+
+/* As predict_trial_new (predict_score.h), of a kind; so a part of the mixture is scored alone. */
+struct predict_trial *predict_trial_new_of(const struct predictor_kind *kind,
+                                           const struct predict_shape *shape,
+                                           predict_trial_gate *gate, void *gate_arg, uint32_t late);
 
 /* Ranks to probabilities. A gate that guesses a token's experts in order is right more often with its first choice than with its
  * last: for each layer and rank, the share of guesses that came true, a moving average, makes a guess a

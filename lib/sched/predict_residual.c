@@ -4,13 +4,26 @@
  * The paper takes that mean over a calibration set; here it is learnt while serving, by the aside half, from the pairs of
  * layers that it is shown of a step: a plain mean over tokens, and after MEAN_TOKENS an average in which older ones
  * count less. The mean of a few tokens is noisier than none, so the in-line half is taught it after FIRST_LESSON
- * tokens, then whenever they have doubled, in the end every LESSON_TOKENS. Until then it guesses like next-gate. */
+ * tokens, then whenever they have doubled, in the end every LESSON_TOKENS. Until then it guesses like next-gate.
+ *
+ * What was trained (`moed train`) has the paper's mean: then both halves start from it, as from so many tokens, and go on in the
+ * same way. */
+#include "sched/learned.h"
 #include "sched/predict_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { FIRST_LESSON = 64, LESSON_TOKENS = 1024, MEAN_TOKENS = 65536 };
+
+/* Of the calibration set; false: there is none. */
+static bool trained_mean(const struct predictor *p, uint32_t layer, float *mean)
+{
+    const float *residual = predictor_learned(p) ? learned_residual(p->shape.learned, layer) : NULL;
+    if (residual)
+        memcpy(mean, residual, p->shape.d_model * sizeof *mean);
+    return residual != NULL;
+}
 
 /* ---- in line ---- */
 
@@ -28,7 +41,11 @@ static bool line_init(struct predictor *p)
     c->ranks = predict_ranks_new(&p->shape);
     c->residual = calloc((size_t)p->shape.n_layers * p->shape.d_model, sizeof *c->residual);
     c->known = calloc(p->shape.n_layers, sizeof *c->known);
-    return c->ranks && c->residual && c->known;
+    if (!c->ranks || !c->residual || !c->known)
+        return false;
+    for (uint32_t i = 0; i < p->shape.n_layers; i++)
+        c->known[i] = trained_mean(p, i, c->residual + (size_t)i * p->shape.d_model);
+    return true;
 }
 
 static void line_fini(struct predictor *p)
@@ -98,8 +115,14 @@ static bool aside_init(struct predictor *p)
     r->last = calloc((size_t)s->max_tokens * s->d_model, sizeof *r->last);
     if (!r->mean || !r->count || !r->due || !r->last)
         return false;
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        r->due[i] = FIRST_LESSON;
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        bool trained = trained_mean(p, i, r->mean + (size_t)i * s->d_model);
+        uint64_t n = trained ? s->learned->header.n_tokens : 0;
+        r->count[i] = n < MEAN_TOKENS ? n : MEAN_TOKENS;
+        r->due[i] = r->count[i] + (n < FIRST_LESSON    ? FIRST_LESSON
+                                   : n < LESSON_TOKENS ? n
+                                                       : LESSON_TOKENS);
+    }
     return true;
 }
 

@@ -1,8 +1,9 @@
-/* Writes the seeds of tests/fuzz/corpus: `make_corpus DIRECTORY` fills DIRECTORY/gguf and DIRECTORY/plan, which
- * exist. The seeds are kept in the repository; run it again when the writer or this list changes. */
+/* Writes the seeds of tests/fuzz/corpus: `make_corpus DIRECTORY` fills DIRECTORY/gguf, DIRECTORY/plan and DIRECTORY/trace,
+ * which exist. The seeds are kept in the repository; run it again when the writer or this list changes. */
 #include "gguf/gguf_write.h"
 
 #include "plan_seeds.h"
+#include "trace_seeds.h"
 
 #include <inttypes.h>
 
@@ -110,6 +111,17 @@ static void plan_seed(const struct plan_seed *seed)
     end(w, data_bytes);
 }
 
+static void trace_seed(const struct trace_seed *seed)
+{
+    struct error e;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s/%s", root, directory, seed->name);
+    if (trace_seed_write(path, seed, &e) != ERROR_OK) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -125,5 +137,8 @@ int main(int argc, char **argv)
     directory = "plan";
     for (size_t i = 0; i < sizeof plan_seeds / sizeof *plan_seeds; i++)
         plan_seed(&plan_seeds[i]);
+    directory = "trace";
+    for (size_t i = 0; i < sizeof trace_seeds / sizeof *trace_seeds; i++)
+        trace_seed(&trace_seeds[i]);
     return 0;
 }

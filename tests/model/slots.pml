@@ -1,7 +1,8 @@
-/* Model of the slot protocol of memd/cache_slots.c, cache_contents.c and tier_jobs.c (M1 to M4) and the worker that reads under its
+/* Model of the slot protocol of memd/cache_slots.c, cache_copies.c and tier_jobs.c (M1 to M4) and the worker that reads under its
  * epoch (R1 to R4): experts of one segment, fewer slots than experts, so slots are used again all the time.
  *
- * An expert whose slot is retired may get it back (the host tier does that, tier_restore; the device's cache does not).
+ * An expert whose slot is retired, or free and not poisoned, may get it back (the host tier does that, tier_restore and take_slot,
+ * and poisons nothing; the device's cache does not).
  *
  * Checked: who found a slot in the table reads that expert's bytes in it for as long as its epoch lasts, never poison and
  * never another's; also when a worker (here the first) dies in the middle and memd goes on without it, and when its old word leads it
@@ -14,7 +15,7 @@
  *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1
  *   -DFAULT_LATE_EPOCH          R2 before R1
  *   -DFAULT_NUMBER_BEFORE_BYTES the slot number is stored before the copy is made
- *   -DFAULT_RESTORE_OTHERS      an expert gets back a retired slot that was its own once
+ *   -DFAULT_RESTORE_OTHERS      an expert gets back a slot that was its own once
  * must each be found. */
 
 #define WORKERS 2
@@ -87,10 +88,10 @@ inline restore(e, s)
 	d_step { word[e] = true; e = 0; s = 0 }
 }
 
-inline reclaim(s)
+inline reclaim(s, left)
 {
 	d_step {
-		content[s] = 0;          /* M4 */
+		content[s] = left;       /* M4; the host tier writes nothing before it fills it */
 		state[s] = FREE;
 		seen[s * WORKERS] = 0;
 		seen[s * WORKERS + 1] = 0;
@@ -108,8 +109,9 @@ active proctype memd()
 		if
 		:: !word[e] && state[s] == FREE -> goto filling
 		:: word[e] && number[e] == s -> goto retiring
-		:: !word[e] && state[s] == RETIRED && IS_OWN(e, s) -> goto restoring
-		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s)
+		:: !word[e] && state[s] != RESIDENT && IS_OWN(e, s) -> goto restoring
+		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s, 0)
+		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s, content[s])
 		:: else -> e = 0; s = 0
 		fi };
 		goto next;

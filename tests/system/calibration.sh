@@ -80,9 +80,17 @@ forget_logs
 up --calibrate
 log_has "calibrated in" || fail "--calibrate does not measure"
 [ "$(value link_segment_s)" != 0.5 ] || fail "--calibrate keeps what it is to replace"
-# a worker that is started again takes what the first one has just measured
+# a worker that is started again takes what the first one has just measured, and what that has learnt since
+log_has "learnt is used" && fail "a first worker has something to learn from"
+"$MOED" run -n 20 --ignore-end --temp 0 "Once upon a time" >/dev/null || fail "no answer"
+learnt() { "$MOED" metrics worker | sed -n 's/^moed_worker_cost_correction{side="device"} //p'; }
+before=$(learnt)
+[ "$before" != 1 ] || fail "nothing was learnt"
 kill -KILL "$(pid_of worker)"
 wait_until 10 log_has "calibration of an earlier start is used" || fail "a restarted worker measures again"
+wait_until 10 log_has "what the worker before this one learnt is used" || fail "what was learnt is lost"
+wait_until 10 "$MOED" metrics worker
+[ "$(learnt)" = "$before" ] || fail "learnt $before, then $(learnt)"
 down
 
 say "host"

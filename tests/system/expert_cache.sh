@@ -45,11 +45,11 @@ for model in "$@"; do
     "$MOED" down >/dev/null 2>&1
     for device in emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5"; do
         "$MOED" up "$model" --reproducible --device "$device" --policy moed --segment-bytes 32768 >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "$device"; }
-        for policy in moed ondemand static lru lfu threshold qstar layerwise dali; do
+        for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe; do
             "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
             check "$device, $policy"
         done
-        for predictor in none next-gate residual frequency; do
+        for predictor in none next-gate residual frequency expert-map activation-matrix mixture; do
             "$MOED" policy moed --predictor $predictor >/dev/null || fail "predictor $predictor"
             [ "$(policy_field predictor)" = "\"$predictor\"" ] || fail "not $predictor"
             check "$device, predictor $predictor"
@@ -59,10 +59,15 @@ for model in "$@"; do
             [ "$(policy_field budget)" = "\"$budget\"" ] || fail "not $budget"
             check "$device, budget $budget"
         done
+        for part in "--cache lcp" "--prefetch chunked" "--prefetch rotating" "--prefetch urgent"; do
+            # shellcheck disable=SC2086 # words
+            "$MOED" policy moed $part >/dev/null || fail "policy moed $part"
+            check "$device, $part"
+        done
         # while an answer is under way
         ask_all 80 got-long & asking=$!
         for change in lru "lru --budget global --predictor next-gate" "dali --predictor none" dali "--predictor frequency" \
-            "--cache lru --budget uniform" ondemand moed "--predictor next-gate" "--predictor residual"; do
+            "--cache lru --budget uniform" ondemand moed "--predictor next-gate" "--predictor mixture" "--predictor expert-map" "--predictor residual"; do
             sleep 0.05
             # shellcheck disable=SC2086 # words
             "$MOED" policy $change >/dev/null || fail "policy $change"
@@ -71,12 +76,15 @@ for model in "$@"; do
         cmp -s "$WORK/want-long" "$WORK/got-long" || fail "$device: other tokens while the policy changes"
         slots_add_up || fail "$device: slots do not add up"
         "$MOED" policy | sed -n 's/^computed */  /p'
-        refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload" --budget uniform
-        refused "cache lfu does not take budget global; those that do are none, lru, layerwise, value" lfu --budget global
-        refused "there are load-all, threshold, qstar, greedy, layerwise, balance" --assign chance
-        refused "there are none, static, lru, lfu, workload, layerwise, value" --cache fifo
-        refused "there are none, next-gate, residual, frequency" --predictor oracle
-        refused "there are global, uniform" --budget fair
+        refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-ahead, lcp, score" --budget uniform
+        refused "cache lfu does not take budget global; those that do are none, lru, layerwise, map-frequency, value" lfu --budget global
+        refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance" --assign chance
+        refused "there are none, static, lru, lfu, workload, layerwise, lru-ahead, lcp, score, map-frequency, value" --cache fifo
+        refused "cache 'belady' is not known" --cache belady
+        refused "there are none, next-gate, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
+        refused "moed train" --predictor mlp
+        refused "there are probable, chunked, rotating, urgent, value" --prefetch random
+        refused "there are global, uniform, configured" --budget fair
         [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
         "$MOED" down >/dev/null 2>&1
         say "  ok: $device"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # The expert cache under deaths: worker, cpuexec or both killed at random instants while answers are under way, under each
 # policy. No wrong token, no slot lost.
-#   [ROUNDS=2] expert_cache_kill.sh MOED MODEL     rounds a policy
+#   [ROUNDS=2] [POLICIES="moed ..."] expert_cache_kill.sh MOED MODEL     rounds a policy, and which
 MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2}
+read -ra POLICIES <<< "${POLICIES:-moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe}"
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=7
 N=80
@@ -33,7 +34,7 @@ check_answer() { # check_answer I EXIT
 
 "$MOED" up "$MODEL" --reproducible $SEGMENTS --device emu:vram=30%,link=400M --policy moed >/dev/null 2>&1
 kills=0 whole=0
-for policy in moed ondemand static lru lfu threshold qstar layerwise dali; do
+for policy in "${POLICIES[@]}"; do
     "$MOED" policy $policy >/dev/null || fail "policy $policy"
     for ((round = 0; round < ROUNDS; round++)); do
         pids=()
@@ -58,4 +59,4 @@ for policy in moed ondemand static lru lfu threshold qstar layerwise dali; do
     wait_until 10 settled || fail "$policy: slots: $("$MOED" policy --json)"
 done
 [ "$whole" -gt 0 ] || fail "no answer survived: nothing was tested of cpuexec's deaths"
-say "ok: $kills kills under 9 policies, $whole answers whole"
+say "ok: $kills kills under ${#POLICIES[@]} policies, $whole answers whole"

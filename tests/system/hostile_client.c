@@ -221,6 +221,22 @@ static void never_acknowledge_logprobs(void)
     never_acknowledge(&m);
 }
 
+static void never_acknowledge_routing(void)
+{
+    static uint32_t tokens[1500];
+    Moed__V1__Record record = MOED__V1__RECORD__INIT;
+    record.gate = record.stepwise = record.prompt_only = true;
+    record.hidden_every = 1;
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    generate.tokens = tokens;
+    generate.n_tokens = sizeof tokens / sizeof *tokens;
+    generate.record = &record;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = &generate;
+    never_acknowledge(&m);
+}
+
 static int connect_to(const char *file)
 {
     char path[RUN_PATH_BYTES];
@@ -280,5 +296,6 @@ int main(int argc, char **argv)
     attack_channels();
     never_acknowledge_tokens();
     never_acknowledge_logprobs();
+    never_acknowledge_routing();
     return 0;
 }

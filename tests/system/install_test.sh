@@ -12,12 +12,12 @@ say "what is installed"
 there() {
     [ "$(find "$PREFIX" -path "$PREFIX/$1" | wc -l)" -eq 1 ] || fail "$1 is not installed: $(cd "$PREFIX" && find . | sort | tr '\n' ' ')"
 }
-for program in moed moed-supervise moed-memd moed-cpuexec moed-worker; do
+for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-replay; do
     there "bin/$program"
     [ -x "$PREFIX/bin/$program" ] || fail "bin/$program cannot be run"
 done
 for file in 'lib*/libmoed.so' 'lib*/libmoed.so.0' 'lib*/pkgconfig/moed.pc' include/moed.h \
-    share/man/man1/moed.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
+    share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/bash-completion/completions/moed \
     'share/doc/*/examples/generate.c'; do
     there "$file"

@@ -9,6 +9,8 @@
  *   error       Error, code LIMIT, no retry        error-retry  Error, UNAVAILABLE, retry
  *   error-code  Error with a code nobody knows
  *   flood       more Tokens than the window allows
+ *   routing N   Routing of N tokens, 1, 2, 3, 1, 2, ... an event: token t chose t and t + 1, with probabilities t / 1024 and
+ *               1/2, and its gate input is t; then Done. routing N D: the D-th field of the first event is wrong
  *   garbage     bytes that are no message          wrong-abi, wrong-id, wrong-body, no-body
  * Logits: row r has `vocab` values r * 1000 + column. Token 666 spoils the order of rows, 667 the
  * length of a row. Logprobs: that of token i is -i / 4, in events of 1, 2, 3, 1, 2, ... values; a
@@ -39,6 +41,8 @@ struct job {
     uint64_t id; /* 0: free */
     bool logits, logprobs, endless, cancelled;
     bool bad_order, bad_length, too_many;
+    bool routing, gate;
+    uint32_t hidden_every, hidden_phase, wrong; /* wrong: 0: nothing */
     uint32_t next, total;
 };
 
@@ -134,6 +138,80 @@ static uint32_t send_logprobs(struct peer *p, const struct job *j)
     return n;
 }
 
+enum { STAND_IN_WRONG = 10 };
+
+static void spoil_routing(Moed__V1__Routing *some, uint32_t how)
+{
+    switch (how) {
+    case 1:
+        some->first++;
+        break;
+    case 2:
+        some->tokens = 0;
+        break;
+    case 3:
+        some->selected.len = 0;
+        break;
+    case 4:
+        some->selected.len--;
+        break;
+    case 5:
+        some->gate.len = 6;
+        break;
+    case 6:
+        some->n_hidden_at = 0; /* with gate inputs */
+        break;
+    case 7:
+        some->hidden.len = 0; /* without them */
+        break;
+    case 8:
+        some->hidden.len = 1;
+        break;
+    case 9:
+        some->hidden_at[0] = some->tokens;
+        break;
+    case STAND_IN_WRONG:
+        some->hidden_at[0] = UINT32_MAX;
+        break;
+    }
+}
+
+/* Returns how many tokens it told of. */
+static uint32_t send_routing(struct peer *p, struct job *j)
+{
+    uint16_t selected[8], hidden[4];
+    float gate[8];
+    uint32_t hidden_at[4], n_hidden = 0, n = 1 + p->sent % 3;
+    if (n > j->total - j->next)
+        n = j->total - j->next;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = j->next + i;
+        selected[2 * i] = (uint16_t)t;
+        selected[2 * i + 1] = (uint16_t)(t + 1);
+        gate[2 * i] = (float)t / 1024;
+        gate[2 * i + 1] = 0.5f;
+        if (j->hidden_every && t % j->hidden_every == j->hidden_phase) {
+            hidden[n_hidden] = (uint16_t)t;
+            hidden_at[n_hidden++] = t;
+        }
+    }
+    Moed__V1__Routing some = MOED__V1__ROUTING__INIT;
+    some.first = j->next;
+    some.tokens = n;
+    some.selected = (ProtobufCBinaryData){2 * n * sizeof *selected, (uint8_t *)selected};
+    some.gate = (ProtobufCBinaryData){j->gate ? 2 * n * sizeof *gate : 0, (uint8_t *)gate};
+    some.n_hidden_at = n_hidden;
+    some.hidden_at = hidden_at;
+    some.hidden = (ProtobufCBinaryData){n_hidden * sizeof *hidden, (uint8_t *)hidden};
+    spoil_routing(&some, j->wrong);
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_ROUTING;
+    body.routing = &some;
+    p->sent++;
+    peer_send(p, j->id, &body);
+    return n;
+}
+
 static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason,
                       uint32_t generated)
 {
@@ -165,7 +243,9 @@ static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
 static void job_step(struct peer *p, struct job *j)
 {
     if (!j->cancelled && j->next < j->total) {
-        if (j->logprobs) {
+        if (j->routing) {
+            j->next += send_routing(p, j);
+        } else if (j->logprobs) {
             j->next += send_logprobs(p, j);
         } else {
             if (j->logits)
@@ -242,13 +322,21 @@ static void misbehave(struct peer *p, uint64_t id, const char *how)
 static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g)
 {
     char prompt[64];
-    unsigned n = 0;
+    unsigned n = 0, wrong = 0;
     size_t len = g->prompt.len < sizeof prompt - 1 ? g->prompt.len : sizeof prompt - 1;
     memcpy(prompt, g->prompt.data ? (const char *)g->prompt.data : "", len);
     prompt[len] = '\0';
     p->generates++;
     if (sscanf(prompt, "count %u", &n) == 1) {
         job_new(p, id)->total = n;
+    } else if (sscanf(prompt, "routing %u %u", &n, &wrong) >= 1) {
+        struct job *j = job_new(p, id);
+        j->routing = true;
+        j->total = n;
+        j->wrong = wrong;
+        j->gate = g->record && g->record->gate;
+        j->hidden_every = g->record ? g->record->hidden_every : 0;
+        j->hidden_phase = g->record ? g->record->hidden_phase : 0;
     } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0) {
         struct job *j = job_new(p, id);
         j->endless = true;

@@ -2,6 +2,7 @@
  * is whole for as long as the epoch lasts. Run under ThreadSanitizer too, which sees workers and engine at one address: it is
  * the judge of the orders that tests/model/slots.pml takes for granted. */
 #include "cache_bench.h"
+#include "sched/copies_internal.h"
 
 enum { WORKERS = 4, SLOTS = 10, SECONDS_EACH = 1 };
 
@@ -121,7 +122,8 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
     BENCH_UNTIL(bench_state(&s.bench).filling == 0 && bench_state(&s.bench).retired == 0);
     bench_check(&s.bench);
     for (size_t i = 0; i < LAYERS * EXPERTS; i++)
-        assert_true(s.bench.cache->experts[i].pins == 0 && s.bench.cache->experts[i].queued == 0);
+        assert_true(s.bench.cache->copies->experts[i].pins == 0 &&
+                    s.bench.cache->copies->experts[i].queued == 0);
     print_message("%s and %s: %lu lives, %lu loads, %lu segments read, %lu evictions\n",
                   sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives,
                   (unsigned long)s.loads, (unsigned long)s.reads,
@@ -137,6 +139,11 @@ static void test_stress_keeping(void **state)
     run_policy(CACHE_LRU, CACHE_VALUE);
 }
 
+static void test_stress_papers(void **state)
+{
+    run_policy(CACHE_LCP, CACHE_MAP_FREQUENCY);
+}
+
 static void test_stress_giving_up(void **state)
 {
     run_policy(CACHE_NONE, CACHE_DALI);
@@ -146,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stress_keeping),
+        cmocka_unit_test(test_stress_papers),
         cmocka_unit_test(test_stress_giving_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,7 @@ static struct calibration example(void)
         .job_overhead_s = 5.9943e-05,
         .link_segment_s = 0.00045,
         .link_latency_s = 0,
+        .cpu_beside_device = 1.5,
         .cpu_slowdown = 1.25,
         .link_slowdown = 1.0032,
     };
@@ -121,6 +122,7 @@ static void test_text_and_back(void **state)
     assert_int_equal(back.cpu_side.points[1].tokens, 4);
     assert_true(fabs(back.cpu_side.points[1].seconds - 0.0001224) < 1e-12);
     assert_true(back.cpu_slowdown == 1.25);
+    assert_true(back.cpu_beside_device == 1.5);
     assert_int_equal(back.measured_at, 1795251999);
     free(text);
 }
@@ -155,7 +157,8 @@ static void refused(const char *start, const char *with)
 
 static void test_altered(void **state)
 {
-    refused("moed calibration 1", "moed calibration 2\n");
+    refused("moed calibration 2", "moed calibration 1\n"); /* without the device beside */
+    refused("cpu-beside-device", "");
     refused("machine ", "");
     refused("machine ", "machine a\tb\n");
     refused("model ", "model\n");
@@ -257,7 +260,7 @@ static void test_broken_or_foreign(void **state)
     assert_int_equal(calibration_load(&other, &back, NULL), ERROR_FORMAT);
     write_file(path, "", 0);
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_FORMAT);
-    write_file(path, "moed calibration 1\nend\n", 23);
+    write_file(path, "moed calibration 2\nend\n", 23);
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_FORMAT);
     static char large[100000];
     write_file(path, large, sizeof large);

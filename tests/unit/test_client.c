@@ -457,6 +457,91 @@ static void test_logprobs_malformed(void **state)
     }
 }
 
+/* ---- Routing ---- */
+
+struct routing {
+    size_t next, next_hidden, events;
+    const struct moed_record_options *options;
+    bool right;
+};
+
+static bool routing_is_right(struct routing *r, const struct moed_routing *some)
+{
+    if (some->first != r->next || some->selected_count != 2 * some->token_count ||
+        !some->gate != !r->options->gate ||
+        some->gate_count != (r->options->gate ? 2 * some->token_count : 0) ||
+        some->hidden_count != some->hidden_at_count)
+        return false;
+    for (size_t i = 0; i < some->token_count; i++, r->next++)
+        if (some->selected[2 * i] != r->next || some->selected[2 * i + 1] != r->next + 1 ||
+            (some->gate &&
+             (some->gate[2 * i] != (float)r->next / 1024 || some->gate[2 * i + 1] != 0.5f)))
+            return false;
+    for (size_t i = 0; i < some->hidden_at_count; i++, r->next_hidden += r->options->hidden_every)
+        if (some->hidden_at[i] != r->next_hidden || some->hidden[i] != r->next_hidden)
+            return false;
+    return true;
+}
+
+static int check_routing(void *arg, const struct moed_event *event)
+{
+    struct routing *r = arg;
+    r->events++;
+    r->right =
+        r->right && event->kind == MOED_EVENT_ROUTING && routing_is_right(r, &event->routing);
+    return 0;
+}
+
+static void test_routing(void **state)
+{
+    const struct moed_record_options all[] = {
+        {.gate = true}, {.hidden_every = 1}, {.gate = true, .hidden_every = 5, .hidden_phase = 3}};
+    for (unsigned i = 0; i < 3; i++) {
+        struct routing r = {.options = &all[i], .next_hidden = all[i].hidden_phase, .right = true};
+        struct moed_generate_options o = {
+            .prompt = "routing 100", .prompt_bytes = 11, .record = &all[i]};
+        assert_int_equal(moed_generate(session, &o, check_routing, &r, NULL, NULL), MOED_OK);
+        assert_true(r.right);
+        assert_int_equal(r.next, 100);
+        assert_in_range(r.events, 50, 60); /* 1, 2 and 3 tokens in turn */
+        if (all[i].hidden_every)
+            assert_in_range(r.next_hidden, 100, 99 + all[i].hidden_every);
+    }
+    assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
+}
+
+static void test_record_options(void **state)
+{
+    const struct moed_record_options record = {true, 7, 4, true, true};
+    struct moed_generate_options o = {.prompt = "count 1", .prompt_bytes = 7, .record = &record};
+    assert_int_equal(moed_generate(session, &o, NULL, NULL, NULL, NULL), MOED_OK);
+    const Moed__V1__Record *got = stand_in_look(&worker, 0).last->record;
+    assert_non_null(got);
+    assert_true(got->gate && got->stepwise && got->prompt_only);
+    assert_int_equal(got->hidden_every, 7);
+    assert_int_equal(got->hidden_phase, 4);
+}
+
+/* 0: nothing is wrong with it, but nobody asked for it. */
+static void test_routing_malformed(void **state)
+{
+    const struct moed_record_options record = {.gate = true, .hidden_every = 1};
+    for (unsigned wrong = 0; wrong <= STAND_IN_WRONG; wrong++) {
+        struct moed_session *s;
+        struct routing r = {.options = &record};
+        char prompt[32];
+        struct moed_generate_options o = {
+            .prompt = prompt,
+            .prompt_bytes = (size_t)snprintf(prompt, sizeof prompt, "routing 3 %u", wrong),
+            .record = wrong ? &record : NULL};
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_generate(s, &o, check_routing, &r, NULL, NULL), MOED_ERROR_PROTOCOL);
+        assert_int_equal(r.events, 0);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
+}
+
 /* ---- Errors and ends ---- */
 
 static void test_worker_errors(void **state)
@@ -700,6 +785,9 @@ int main(void)
         WITH_WORKER(test_logprobs),
         WITH_WORKER(test_logprobs_of_nothing),
         WITH_WORKER(test_logprobs_malformed),
+        WITH_WORKER(test_routing),
+        WITH_WORKER(test_record_options),
+        WITH_WORKER(test_routing_malformed),
         WITH_WORKER(test_worker_errors),
         WITH_WORKER(test_late_messages),
         WITH_WORKER(test_worker_misbehaves),

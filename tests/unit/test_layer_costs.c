@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 /* A segment for one token: 2 s on the device, 3 s on the CPU, 4.5 s there beside a copy, as calibrated. */
@@ -134,6 +135,52 @@ static void test_link_and_job(void **state)
     near(c.job_s, 3e-4, 0.1);
 }
 
+/* Another one that starts from what was learnt plans and goes on learning as this one does. */
+static void test_resume(void **state)
+{
+    struct layer_costs c, next;
+    (void)state;
+    layer_costs_init(&c, &first, 1e-4);
+    run(&c, 300, 7, 1.3, 2.5);
+    for (int i = 0; i < 100; i++) {
+        layer_costs_device(&c, sched_device_s(&c.now, 3), 4 * 0.7);
+        layer_costs_link(&c, c.now.load_contended_s, 10 * 1.8);
+        layer_costs_job(&c, 3e-4);
+    }
+    struct layer_costs_learnt learnt = layer_costs_learnt(&c);
+    layer_costs_init(&next, &first, 1e-4);
+    assert_true(layer_costs_resume(&next, &learnt));
+    assert_memory_equal(&next, &c, sizeof c);
+    run(&c, 50, 5, 1.1, 2);
+    run(&next, 50, 5, 1.1, 2);
+    assert_memory_equal(&next, &c, sizeof c);
+}
+
+/* Of one that has seen nothing; and nonsense, which changes nothing. */
+static void test_resume_nonsense(void **state)
+{
+    struct layer_costs c, fresh;
+    (void)state;
+    layer_costs_init(&fresh, &first, 1e-4);
+    c = fresh;
+    struct layer_costs_learnt good = layer_costs_learnt(&fresh);
+    assert_true(layer_costs_resume(&c, &good));
+    assert_memory_equal(&c, &fresh, sizeof c);
+    static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
+    for (size_t i = 0; i < sizeof good / sizeof(double); i++)
+        for (size_t n = 0; n < sizeof nonsense / sizeof *nonsense; n++) {
+            double values[sizeof good / sizeof(double)];
+            struct layer_costs_learnt bad;
+            memcpy(values, &good, sizeof values);
+            values[i] = nonsense[n];
+            memcpy(&bad, values, sizeof bad);
+            assert_false(layer_costs_resume(&c, &bad));
+            assert_memory_equal(&c, &fresh, sizeof c);
+        }
+    good.weight[1] = 5; /* a sum of nothing over five layers */
+    assert_false(layer_costs_resume(&c, &good));
+}
+
 /* p of 3 s, less the share 1 - 1/1.5 of the CPU's time while the link copies for 10 s. */
 static void test_prefetch_gain(void **state)
 {
@@ -152,10 +199,11 @@ static void test_prefetch_gain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_seen),  cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_drift),         cmocka_unit_test(test_copies_alone),
-        cmocka_unit_test(test_never_quicker), cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_device),        cmocka_unit_test(test_link_and_job),
-        cmocka_unit_test(test_prefetch_gain)};
+        cmocka_unit_test(test_nothing_seen),   cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_drift),          cmocka_unit_test(test_copies_alone),
+        cmocka_unit_test(test_never_quicker),  cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_device),         cmocka_unit_test(test_link_and_job),
+        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_nonsense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

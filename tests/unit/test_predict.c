@@ -60,6 +60,23 @@ static void test_targets(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_true(predict_target(&more, &s, 7, 1, i, &t) && t.layer == 2 + i);
     assert_false(predict_target(&more, &s, 7, 2, 2, &t));
+    /* FineMoE: three ahead, and the embedding predicts the first three */
+    const struct predict_traits map = predictor_traits(PREDICT_EXPERT_MAP, &s);
+    assert_true(map.ahead_first == 3 && map.ahead_last == 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(predict_target(&map, &s, 7, PREDICT_EMBEDDING, i, &t) && t.layer == 1 + i &&
+                    t.step == 7);
+    assert_false(predict_target(&map, &s, 7, PREDICT_EMBEDDING, 3, &t));
+    assert_true(predict_target(&map, &s, 7, 1, 0, &t) && t.layer == 4 && t.step == 7);
+    assert_false(predict_target(&map, &s, 7, 1, 1, &t));
+    assert_false(predict_target(&map, &s, 7, 2, 0, &t));
+    /* of the shapes of Qwen1.5-MoE and Phi-3.5-MoE 6 and 4; never more than there are layers */
+    const struct predict_shape qwen = {.n_layers = 24, .n_experts = 60};
+    const struct predict_shape phi = {.n_layers = 32, .n_experts = 16};
+    const struct predict_shape tiny = {.n_layers = 2, .n_experts = 16};
+    assert_int_equal(predictor_traits(PREDICT_EXPERT_MAP, &qwen).ahead_first, 6);
+    assert_int_equal(predictor_traits(PREDICT_EXPERT_MAP, &phi).ahead_first, 4);
+    assert_int_equal(predictor_traits(PREDICT_EXPERT_MAP, &tiny).ahead_first, 2);
 }
 
 /* The most probable first, of equal ones the lower number; what is 0, or no number, is not predicted. */
@@ -279,50 +296,141 @@ static void test_frequency_is_the_definition(void **state)
     predictor_free(p);
 }
 
-/* Whatever is shown, what comes out are probabilities, and what was not guessed has none. */
+/* A batch as it might come: requests that come and go, positions that go on or begin again. */
+struct batch {
+    uint32_t n;
+    struct predict_token tokens[MOST_TOKENS];
+    uint32_t selected[MOST_TOKENS * 8], guessed[MOST_TOKENS * 8];
+    float hidden[MOST_TOKENS * MOST_D], gate[MOST_TOKENS * MOST_EXPERTS];
+};
+
+static void random_batch(struct batch *b, uint64_t step)
+{
+    b->n = 1 + below(MOST_TOKENS);
+    for (uint32_t t = 0; t < b->n; t++)
+        b->tokens[t] =
+            (struct predict_token){step / 8 + below(3), below(10) ? (uint32_t)step : below(100)};
+}
+
+static struct predict_seen random_layer(struct batch *b, const struct predict_shape *s,
+                                        uint64_t step, uint32_t layer)
+{
+    static const float odd[] = {0, -1, 1e30f, 1e-40f};
+    random_selected(b->n, s, b->selected);
+    random_selected(b->n, s, b->guessed);
+    for (uint32_t i = 0; i < b->n * s->d_model; i++)
+        b->hidden[i] = below(50) ? uniform() - 0.5f : odd[below(4)];
+    for (uint32_t i = 0; i < b->n * s->n_experts; i++)
+        b->gate[i] = below(50) ? uniform() : odd[below(4)];
+    bool embedding = layer == PREDICT_EMBEDDING;
+    return (struct predict_seen){.step = step,
+                                 .layer = layer,
+                                 .n_tokens = b->n,
+                                 .tokens = b->tokens,
+                                 .hidden = b->hidden,
+                                 .gate = embedding ? NULL : b->gate,
+                                 .selected = embedding ? NULL : b->selected};
+}
+
+/* Both halves of a predictor, as the worker drives them, without delay. */
+struct halves {
+    enum sched_predictor kind;
+    struct predict_traits traits;
+    struct predictor *line, *aside;
+    float *lesson;
+    uint64_t n_predicted, n_silent;
+};
+
+static void check_probabilities(struct halves *h, const struct predict_shape *s, const double *got,
+                                const struct batch *b, bool in_line)
+{
+    double total = 0;
+    for (uint32_t i = 0; i < s->n_experts; i++) {
+        if (!(got[i] >= 0 && got[i] <= 1))
+            fail_msg("predictor %d, expert %u: %g", h->kind, i, got[i]);
+        total += got[i];
+        bool was_guessed = false;
+        for (uint32_t k = 0; k < b->n * s->n_used; k++)
+            was_guessed |= b->guessed[k] == i;
+        if (in_line && h->kind != PREDICT_MIXTURE)
+            assert_int_equal(got[i] > 0, was_guessed);
+    }
+    h->n_predicted += total > 0;
+    h->n_silent += !(total > 0);
+}
+
+static void run_layer(struct halves *h, const struct predict_shape *s, struct batch *b,
+                      const struct predict_seen *seen)
+{
+    struct predict_target target;
+    double got[MOST_EXPERTS];
+    float input[MOST_TOKENS * MOST_D];
+    bool embedding = seen->layer == PREDICT_EMBEDDING;
+    uint32_t layer;
+    if (h->line && !embedding)
+        predictor_observe(h->line, seen);
+    if (h->aside && below(12) && /* else it was busy */
+        (!embedding || h->traits.reads & PREDICT_READS_EMBEDDING)) {
+        predictor_observe(h->aside, seen);
+        for (uint32_t i = 0; h->traits.answers &&
+                             predict_target(&h->traits, s, seen->step, seen->layer, i, &target);
+             i++) {
+            predictor_predict(h->aside, seen, &target, NULL, got);
+            check_probabilities(h, s, got, b, false);
+        }
+        while (predictor_teach(h->aside, &layer, h->lesson))
+            if (below(8))
+                predictor_learn(h->line, layer, h->lesson);
+    }
+    for (uint32_t i = 0; h->line && !embedding &&
+                         predict_target(&h->traits, s, seen->step, seen->layer, i, &target);
+         i++) {
+        predictor_gate_input(h->line, seen, input);
+        predictor_predict(h->line, seen, &target, b->guessed, got);
+        check_probabilities(h, s, got, b, true);
+    }
+}
+
+/* Whatever is shown, and whatever is not, what comes out are probabilities; what a gate did not guess has none. */
 static void test_probabilities(void **state)
 {
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        random_state = seed;
-        struct predict_shape s = {.n_layers = 1 + below(4),
-                                  .n_experts = 2 + below(MOST_EXPERTS - 2),
-                                  .d_model = 1 + below(MOST_D),
-                                  .max_tokens = MOST_TOKENS};
-        s.n_used = 1 + below(s.n_experts < 8 ? s.n_experts : 8);
+    uint64_t n_predicted[PREDICT_KINDS] = {0};
+    for (uint64_t seed = 1; seed <= 40; seed++)
         for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++) {
-            const struct predict_traits *traits =
-                sched_predictor_traits((enum sched_predictor)kind);
-            struct predictor *p = predictor_new(
-                (enum sched_predictor)kind, traits->in_line ? PREDICT_IN_LINE : PREDICT_ASIDE, &s);
-            assert_true(traits->in_line || traits->answers);
-            for (uint64_t step = 1; step <= 50; step++)
-                for (uint32_t layer = 0; layer < s.n_layers; layer++) {
-                    uint32_t n = 1 + below(MOST_TOKENS);
-                    uint32_t selected[MOST_TOKENS * 8], guessed[MOST_TOKENS * 8];
-                    random_selected(n, &s, selected);
-                    random_selected(n, &s, guessed);
-                    struct predict_seen seen = {
-                        .step = step, .layer = layer, .n_tokens = n, .selected = selected};
-                    predictor_observe(p, &seen);
-                    struct predict_target target;
-                    double got[MOST_EXPERTS], total = 0;
-                    if (!predict_target(traits, &s, step, layer, 0, &target))
-                        continue;
-                    predictor_predict(p, &seen, &target, traits->in_line ? guessed : NULL, got);
-                    for (uint32_t i = 0; i < s.n_experts; i++) {
-                        assert_true(got[i] >= 0 && got[i] <= 1);
-                        total += got[i];
-                        bool was_guessed = false;
-                        for (uint32_t k = 0; k < n * s.n_used; k++)
-                            was_guessed |= guessed[k] == i;
-                        if (traits->in_line)
-                            assert_int_equal(got[i] > 0, was_guessed);
-                    }
-                    assert_true(total > 0 || step == 1); /* nothing known only at first */
+            random_state = seed;
+            struct predict_shape s = {.first_layer = below(2),
+                                      .n_experts = 2 + below(MOST_EXPERTS - 2),
+                                      .d_model = 1 + below(MOST_D),
+                                      .max_tokens = MOST_TOKENS};
+            s.n_layers = s.first_layer + 1 + below(6);
+            s.n_used = 1 + below(s.n_experts < 8 ? s.n_experts : 8);
+            struct halves h = {.kind = (enum sched_predictor)kind};
+            h.traits = predictor_traits(h.kind, &s);
+            assert_true(h.traits.in_line || h.traits.answers);
+            h.line = h.traits.in_line ? predictor_new(h.kind, PREDICT_IN_LINE, &s) : NULL;
+            h.aside = h.traits.reads ? predictor_new(h.kind, PREDICT_ASIDE, &s) : NULL;
+            h.lesson = calloc(1 + predictor_lesson_floats(h.kind, &s), sizeof *h.lesson);
+            struct batch b;
+            for (uint64_t step = 1; step <= 60; step++) {
+                random_batch(&b, step);
+                for (uint32_t i = 0; i <= s.n_layers - s.first_layer; i++) {
+                    struct predict_seen seen = random_layer(
+                        &b, &s, step, i == 0 ? PREDICT_EMBEDDING : s.first_layer + i - 1);
+                    run_layer(&h, &s, &b, &seen);
                 }
-            predictor_free(p);
+            }
+            if (!h.aside || kind == PREDICT_FREQUENCY) /* nothing is known only at first */
+                assert_true(h.n_silent <= s.n_layers);
+            n_predicted[kind] += h.n_predicted;
+            predictor_free(h.line);
+            predictor_free(h.aside);
+            free(h.lesson);
         }
-    }
+    for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
+        if (kind == PREDICT_MLP || kind == PREDICT_LLAPOR) /* nothing was trained */
+            assert_true(n_predicted[kind] == 0);
+        else
+            assert_true(n_predicted[kind] > 1000);
 }
 
 int main(void)

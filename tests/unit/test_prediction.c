@@ -247,6 +247,37 @@ static void test_in_time(void **state)
     close_bench(&b);
 }
 
+/* What is answered before a layer's gate has spoken is still in time for it, if somebody looks: one ahead of the embedding is the
+ * first layer. Who looks at it only when that layer is routed finds it late. */
+static void test_look(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    struct predict_set *s = watching_set();
+    s->traits.ahead_first = s->traits.ahead_last = 1;
+    prediction_choose_set(b.prediction, s);
+    run_layer(&b, 1, LAYERS - 1, 1); /* takes the choice */
+    for (uint64_t step = 15; step < 17; step++) {
+        run_layer(&b, step, PREDICT_EMBEDDING, 1);
+        UNTIL(n_done == shown(&b));
+        uint64_t n = told.n;
+        if (step == 15)
+            prediction_look(b.prediction, step, FIRST);
+        assert_int_equal(told.n - n, step == 15);
+        prediction_look(b.prediction, step, FIRST); /* nothing new, or only now */
+        assert_int_equal(told.n - n, 1);
+        assert_true(told.target.step == step && told.target.layer == FIRST);
+        run_layer(&b, step, FIRST, 1);
+    }
+    UNTIL(n_done == shown(&b));
+    prediction_look(b.prediction, 18, FIRST); /* what came of step 16's is too late */
+    run_layer(&b, 18, PREDICT_EMBEDDING, 1);
+    UNTIL(n_done == shown(&b));
+    uint64_t late = counter_read(b.counters.late);
+    run_layer(&b, 18, FIRST, 1);
+    assert_int_equal(counter_read(b.counters.late), late + 1);
+    close_bench(&b);
+}
+
 /* A predictor that takes 20 ms: 600 layers would be 12 s. Those for which there is no buffer are dropped, its answers are late, and
  * the layers do not wait. Afterwards it is used again. */
 static void test_slow(void **state)
@@ -387,7 +418,7 @@ static void *choose(void *arg)
             chooser.failures += prediction_choose(chooser.prediction,
                                                   (enum sched_predictor)(i % PREDICT_KINDS), NULL);
         chooser.choices++;
-        nap_ms(i % 3);
+        nap_ms(i % 11 == 0 ? 30 : i % 3); /* long enough to learn something, now and then */
     }
     return NULL;
 }
@@ -395,8 +426,11 @@ static void *choose(void *arg)
 static bool all_predicted(const struct bench *b)
 {
     bool all = n_seen > 20;
+    const struct predict_shape untrained = {.n_layers =
+                                                1}; /* those that need training say nothing */
     for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
-        all = all && counter_read(b->counters.guesses[kind]) > 0;
+        all = all && (counter_read(b->counters.guesses[kind]) > 0 ||
+                      !predictor_is_trained((enum sched_predictor)kind, &untrained));
     return all;
 }
 
@@ -411,8 +445,17 @@ static void test_choices(void **state)
     /* on a busy machine it takes longer until each had its turn */
     for (; took < 1000000000 || (took < 30000000000 && !all_predicted(&b)); step++) {
         run_step(&b, step, 1 + step % TOKENS);
+        /* time to answer within a step, too */
         if (step % 16 == 0)
             nap_ms(1);
+        if (step % 16 == 1) {
+            run_layer(&b, step + 1, PREDICT_EMBEDDING, 1 + step % TOKENS);
+            for (uint32_t layer = FIRST; layer < LAYERS; layer++) {
+                nap_ms(1);
+                run_layer(&b, step + 1, layer, 1 + step % TOKENS);
+            }
+            step++;
+        }
         took = clock_ns() - start;
     }
     chooser.stop = true;
@@ -458,10 +501,11 @@ static void test_absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_time),  cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_unread),   cmocka_unit_test(test_large_batches),
-        cmocka_unit_test(test_residual), cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_choices),  cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_in_time),       cmocka_unit_test(test_look),
+        cmocka_unit_test(test_slow),          cmocka_unit_test(test_unread),
+        cmocka_unit_test(test_large_batches), cmocka_unit_test(test_residual),
+        cmocka_unit_test(test_logits),        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,11 +29,11 @@ static void test_attach(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(3, 5, 4);
-    assert_int_equal(bytes, 128 + 15 * 8 + 15 * 4 * 4);
-    void *memory = aligned_alloc(64, 512);
+    assert_int_equal(bytes, 192 + 15 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 576);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 512);
+    memset(memory, 0, 576);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
     residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
@@ -78,11 +78,11 @@ static void test_publishes(void **state)
 {
     (void)state;
     static struct shared s;
-    void *memory = aligned_alloc(64, 192);
+    void *memory = aligned_alloc(64, 256);
     struct error e;
-    memset(memory, 0, 192);
+    memset(memory, 0, 256);
     residency_init(memory, 1, 1, 1, 0, 0, 1);
-    assert_int_equal(residency_attach(&s.table, memory, 192, &e), ERROR_OK);
+    assert_int_equal(residency_attach(&s.table, memory, 256, &e), ERROR_OK);
     pthread_t threads[READERS];
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, reader, &s), 0);

@@ -279,6 +279,240 @@ static void test_copies(void **state)
     bench_close(&b);
 }
 
+/* ---- what is put back without being read ---- */
+
+/* Makes (0, 0) worth the least and fetches others until it has gone. */
+static void drive_out(struct bench *b, struct bench_worker *w)
+{
+    for (uint32_t step = 1; step < 40 && bench_slot(b, 0, 0) >= 0; step++) {
+        uint32_t i = 3 + step % 12;
+        bench_push(w, CACHE_ROUTED, step, 1, i, 1);
+        bench_fetch(w, 1, i);
+        if (!bench_await(w, 1, i))
+            break;
+        bench_count(w, 1);
+    }
+    assert_true(bench_slot(b, 0, 0) < 0);
+}
+
+/* A fetch that comes with the end of the epoch that held its slot back: the slot is given back, not reclaimed. */
+static void test_fetch_of_retired(void **state)
+{
+    struct bench b;
+    struct bench_worker reader, other;
+    bench_start(&b);
+    bench_attach(&reader, &b, 1);
+    bench_attach(&other, &b, 2);
+    bench_epoch(&reader);
+    uint32_t slot = (uint32_t)bench_slot(&b, 0, 0);
+    drive_out(&b, &other);
+    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).filling == 0);
+    pthread_mutex_lock(&b.tier->lock); /* so that it finds both at once */
+    assert_int_equal(tier_where(b.tier, 0, 0), SLOT_RETIRED);
+    uint64_t reads = counter_read(&b.reads);
+    bench_epoch(&reader);
+    bench_fetch(&reader, 0, 0);
+    pthread_mutex_unlock(&b.tier->lock);
+    assert_true(bench_await(&reader, 0, 0));
+    assert_int_equal(bench_slot(&b, 0, 0), slot);
+    assert_int_equal(counter_read(&b.reads), reads);
+    bench_count(&reader, 1);
+    BENCH_UNTIL(bench_held(&b) == 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
+/* What went last lies in the slots that are kept free: a fetch, a wish and a prediction find it there. Of 8 slots one is kept
+ * free, so it holds what went last. */
+static void test_free_slots_remember(void **state)
+{
+    for (int how = 0; how < 3; how++) {
+        struct bench b;
+        struct bench_worker w;
+        bench_start(&b);
+        bench_attach(&w, &b, 1);
+        drive_out(&b, &w);
+        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0 &&
+                    bench_state(&b).filling == 0);
+        uint64_t reads = counter_read(&b.reads), free_slots = bench_state(&b).free;
+        assert_int_equal(free_slots, 1);
+        if (how == 0) {
+            bench_fetch(&w, 0, 0);
+            assert_true(bench_await(&w, 0, 0));
+            bench_count(&w, 1);
+        } else if (how == 1) {
+            tier_wish(b.tier, 0, 0, 1, true);
+            BENCH_UNTIL(bench_slot(&b, 0, 0) >= 0);
+        } else {
+            bench_push(&w, CACHE_PREDICTED, 99, 0, 0, 65535);
+            BENCH_UNTIL(bench_slot(&b, 0, 0) >= 0);
+            assert_int_equal(counter_read(&b.prefetched), 0); /* nothing was read */
+        }
+        assert_int_equal(counter_read(&b.reads), reads);
+        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0);
+        assert_int_equal(bench_state(&b).free, 1); /* its room was another's */
+        bench_check(&b);
+        bench_close(&b);
+    }
+}
+
+/* Of what the device holds whole the least valuable goes first, though it is worth more than the others; then those. */
+static void test_device_holds(void **state)
+{
+    static _Alignas(64) uint8_t memory[4096];
+    struct bench b;
+    struct bench_worker w;
+    struct residency_table table;
+    struct error e;
+    bench_start(&b);
+    bench_attach(&w, &b, 1);
+    uint8_t segments = (uint8_t)b.plan.slabs[0].n_segments;
+    assert_true(residency_bytes(3, 16, segments) <= sizeof memory);
+    memset(memory, 0, sizeof memory);
+    residency_init(memory, 3, 16, segments, 64, 4, BENCH_GENERATION);
+    must(residency_attach(&table, memory, sizeof memory, &e), &e);
+    struct tier_device device = {&table, NULL, NULL};
+    tier_set_device(b.tier, &device);
+    /* seven are in memory: (l, 0), (l, 1), and (0, 2) */
+    assert_int_equal(bench_state(&b).resident, 7);
+    for (uint32_t step = 1; step < 5; step++)
+        for (uint32_t layer = 1; layer < 3; layer++)
+            bench_push(&w, CACHE_ROUTED, step, layer, 0, 1);
+    bench_push(&w, CACHE_ROUTED, 5, 2, 0, 1);
+    BENCH_UNTIL(atomic_load(&w.channel.fetches.header->head) ==
+                atomic_load(&w.channel.fetches.header->tail));
+    residency_write(&table, 1, 0, segments, 0);
+    residency_write(&table, 2, 0, segments, 0);
+    residency_write(&table, 0, 0, segments - 1, 0); /* not whole */
+    static const struct {
+        uint32_t layer, expert;
+    } goes[] = {{1, 0}, {2, 0}};
+    for (uint32_t i = 0; i < 2; i++) { /* each takes the free slot and one is made free */
+        assert_true(bench_slot(&b, goes[i].layer, goes[i].expert) >= 0);
+        bench_fetch(&w, 0, 10 + i);
+        assert_true(bench_await(&w, 0, 10 + i));
+        BENCH_UNTIL(bench_slot(&b, goes[i].layer, goes[i].expert) < 0);
+    }
+    assert_true(bench_slot(&b, 0, 0) >= 0 && bench_slot(&b, 0, 1) >= 0);
+    bench_fetch(&w, 0, 12); /* nothing is left there: the least valuable of all */
+    assert_true(bench_await(&w, 0, 12));
+    BENCH_UNTIL(bench_state(&b).resident == 7 && bench_state(&b).free == 1);
+    bench_count(&w, 3);
+    tier_set_device(b.tier, NULL);
+    bench_close(&b);
+}
+
+/* ---- wishes ---- */
+
+static void count_wakes(void *arg)
+{
+    atomic_fetch_add((_Atomic uint32_t *)arg, 1);
+}
+
+static uint32_t wishes(struct bench *b)
+{
+    pthread_mutex_lock(&b->tier->lock);
+    uint32_t n = b->tier->n_wishes;
+    pthread_mutex_unlock(&b->tier->lock);
+    return n;
+}
+
+/* Who wished is told when it has come, however it came. */
+static void test_wishes_are_told(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    _Atomic uint32_t wakes = 0;
+    bench_start(&b);
+    bench_attach(&w, &b, 1);
+    struct tier_device device = {NULL, count_wakes, &wakes};
+    tier_set_device(b.tier, &device);
+    tier_wish(b.tier, 1, 15, 1, true);
+    BENCH_UNTIL(wakes == 1);
+    assert_true(bench_slot(&b, 1, 15) >= 0);
+    tier_wish(b.tier, 1, 15, 1, true); /* it is there: look again */
+    assert_int_equal(wakes, 2);
+    pthread_mutex_lock(&b.tier->lock); /* a fetch brings it, a wish waits for the same */
+    bench_fetch(&w, 2, 15);
+    pthread_mutex_unlock(&b.tier->lock);
+    tier_wish(b.tier, 2, 15, 0.5, false);
+    assert_true(bench_await(&w, 2, 15));
+    BENCH_UNTIL(wakes == 3);
+    assert_int_equal(wishes(&b), 0);
+    bench_count(&w, 1);
+    tier_set_device(b.tier, NULL);
+    tier_wish(b.tier, 2, 14, 1, true);
+    BENCH_UNTIL(bench_slot(&b, 2, 14) >= 0);
+    assert_int_equal(wakes, 3);
+    bench_close(&b);
+}
+
+/* Everything but (0, 9) is used in each step, so nothing makes room for a wish for it. */
+static void use_the_others(struct bench *b, struct bench_worker *w, uint32_t step)
+{
+    for (uint32_t layer = 0; layer < 3; layer++)
+        for (uint32_t i = 0; i < 16; i++)
+            if (layer != 0 || i != 9)
+                bench_push(w, CACHE_ROUTED, step, layer, i, 1);
+    BENCH_UNTIL(atomic_load(&w->channel.fetches.header->head) ==
+                atomic_load(&w->channel.fetches.header->tail));
+}
+
+/* A policy's wish stands for two steps; one that is repeated goes on. */
+static void test_wishes_get_old(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    _Atomic uint32_t wakes = 0;
+    bench_start(&b);
+    bench_attach(&w, &b, 1);
+    struct tier_device device = {NULL, count_wakes, &wakes};
+    tier_set_device(b.tier, &device);
+    for (uint32_t step = 1; step < 5; step++)
+        use_the_others(&b, &w, step);
+    tier_wish(b.tier, 0, 9, 0, false);
+    for (uint32_t step = 5; step < 10; step++) {
+        use_the_others(&b, &w, step); /* the first step after it */
+        bench_nap(5000000);
+        assert_int_equal(wishes(&b), 1);
+        tier_wish(b.tier, 0, 9, 0, false);
+        assert_int_equal(wishes(&b), 1); /* the same one */
+    }
+    assert_int_equal(wakes, 0);
+    use_the_others(&b, &w, 10);
+    bench_nap(5000000);
+    assert_int_equal(wishes(&b), 1);
+    use_the_others(&b, &w, 11); /* the second */
+    BENCH_UNTIL(wishes(&b) == 0);
+    assert_int_equal(wakes, 1); /* if it still stands it is to be repeated */
+    assert_true(bench_slot(&b, 0, 9) < 0);
+    assert_int_equal(counter_read(&b.dropped), 0);
+    bench_close(&b);
+}
+
+/* A predicted wish has lost its point when its layer is entered; others stay. */
+static void test_wishes_of_passed_layers(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_start(&b);
+    bench_attach(&w, &b, 1);
+    for (uint32_t step = 1; step < 5; step++)
+        use_the_others(&b, &w, step);
+    tier_wish(b.tier, 0, 9, 1e-6, false);
+    bench_push(&w, CACHE_ROUTED, 4, 1, 3, 1);
+    bench_nap(20000000);
+    assert_int_equal(wishes(&b), 1);
+    bench_push(&w, CACHE_ROUTED, 5, 0, 3, 1);
+    BENCH_UNTIL(wishes(&b) == 0);
+    assert_int_equal(counter_read(&b.dropped), 1);
+    tier_wish(b.tier, 0, 9, 0, false); /* a policy's has nothing to do with it */
+    bench_push(&w, CACHE_ROUTED, 5, 0, 3, 1);
+    bench_nap(20000000);
+    assert_int_equal(wishes(&b), 1);
+    bench_close(&b);
+}
+
 /* A prediction brings an expert before it is asked for, if its layer has not been entered. */
 static void test_predictions(void **state)
 {
@@ -433,12 +667,24 @@ static void test_without_io_uring(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan),     cmocka_unit_test(test_few_experts),
-        cmocka_unit_test(test_attach),   cmocka_unit_test(test_reading),
-        cmocka_unit_test(test_turns),    cmocka_unit_test(test_epoch),
-        cmocka_unit_test(test_copies),   cmocka_unit_test(test_predictions),
-        cmocka_unit_test(test_cut_file), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_nonsense), cmocka_unit_test(test_without_io_uring),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_few_experts),
+        cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_epoch),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_predictions),
+        cmocka_unit_test(test_fetch_of_retired),
+        cmocka_unit_test(test_free_slots_remember),
+        cmocka_unit_test(test_device_holds),
+        cmocka_unit_test(test_wishes_are_told),
+        cmocka_unit_test(test_wishes_get_old),
+        cmocka_unit_test(test_wishes_of_passed_layers),
+        cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_without_io_uring),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

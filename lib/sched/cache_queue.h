@@ -1,13 +1,13 @@
 /* What one worker has asked of the cache: loads in the order in which they were pushed, and predictions. Every number in
- * it was checked before. One thread at a time (the cache's lock).
+ * it was checked before. One thread at a time.
  *
  * Loads are numbered from 1 as ipc/cache_channel.h says:
  *
  *     1 ... consumed | consumed + 1 ... served | served + 1 ... taken
  *     forgotten        pinned on the device      waiting
  */
-#ifndef MOED_MEMD_CACHE_QUEUE_H
-#define MOED_MEMD_CACHE_QUEUE_H
+#ifndef MOED_SCHED_CACHE_QUEUE_H
+#define MOED_SCHED_CACHE_QUEUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,12 +22,14 @@ struct cache_load {
     uint8_t prefix;  /* segments wanted */
     bool waited_for; /* a copy was made for it: its wait has been counted */
     uint64_t asked_ns;
+    bool outranked; /* a prediction went before it, once */
 };
 
 struct cache_prediction {
     uint64_t deadline; /* as cache_channel_header.place: step << 16 | layer */
     uint16_t layer, expert;
     uint16_t probability; /* of 65535 */
+    uint64_t order;       /* they are numbered as they come; the queue's */
 };
 
 struct cache_queue {
@@ -35,6 +37,7 @@ struct cache_queue {
     uint64_t consumed, served, taken;
     struct cache_prediction predictions[CACHE_PREDICTIONS];
     uint32_t n_predictions;
+    uint64_t n_predicted; /* so far */
 };
 
 static inline struct cache_load *cache_queue_load(struct cache_queue *q, uint64_t number)

@@ -1,5 +1,5 @@
 /* A worker's loads and predictions; see cache_queue.h. */
-#include "cache_queue.h"
+#include "sched/cache_queue.h"
 
 #include <assert.h>
 
@@ -12,6 +12,8 @@ void cache_queue_push(struct cache_queue *q, const struct cache_load *load)
 bool cache_queue_predict(struct cache_queue *q, const struct cache_prediction *p)
 {
     uint32_t least = 0;
+    struct cache_prediction new = *p;
+    new.order = q->n_predicted++;
     for (uint32_t i = 0; i < q->n_predictions; i++) {
         struct cache_prediction *old = &q->predictions[i];
         if (old->layer == p->layer && old->expert == p->expert && old->deadline == p->deadline) {
@@ -22,11 +24,11 @@ bool cache_queue_predict(struct cache_queue *q, const struct cache_prediction *p
             least = i;
     }
     if (q->n_predictions < CACHE_PREDICTIONS) {
-        q->predictions[q->n_predictions++] = *p;
+        q->predictions[q->n_predictions++] = new;
         return false;
     }
     if (q->predictions[least].probability < p->probability)
-        q->predictions[least] = *p;
+        q->predictions[least] = new;
     return true;
 }
 

@@ -1,0 +1,14 @@
+/* What moed-replay can be asked to do: each takes the program's arguments and returns its exit code. */
+#ifndef MOED_REPLAY_COMMANDS_H
+#define MOED_REPLAY_COMMANDS_H
+
+#include "base/error.h"
+
+int command_replay(int argc, char **argv);
+int command_synthesize(int argc, char **argv);
+int command_fit(int argc, char **argv);
+
+/* "moed-replay: TEXT" on standard error; 2 for wrong use, else 1. */
+int command_failed(const struct error *e);
+
+#endif

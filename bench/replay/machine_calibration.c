@@ -1,0 +1,54 @@
+/* A calibration as a machine; see machine_calibration.h. */
+#include "bench/replay/machine_calibration.h"
+
+#include "calibration/calibration.h"
+#include "device/device.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Seconds of a segment over the link where that was not measured: as the device's words say. */
+static enum error_code load_seconds(const char *path, const struct calibration *c, double *out,
+                                    struct error *e)
+{
+    struct device_spec device;
+    *out = c->link_segment_s;
+    if (c->link_segment_s > 0)
+        return ERROR_OK;
+    if (device_parse(c->device, &device, e))
+        return error_prefix(e, "%s", path);
+    if (device.kind == DEVICE_HOST || !(device.link_bytes_per_s > 0))
+        return error_set(e, ERROR_UNSUPPORTED, "%s: device %s has no link to replay", path,
+                         c->device);
+    *out = device.link_latency_s + (double)c->segment_bytes / device.link_bytes_per_s;
+    return ERROR_OK;
+}
+
+enum error_code machine_from_calibration(const char *path, struct machine *out,
+                                         struct sched_costs *costs, struct error *e)
+{
+    struct calibration c;
+    double load_s;
+    enum error_code code = calibration_load_file(path, &c, e);
+    if (!code)
+        code = load_seconds(path, &c, &load_s, e);
+    if (code)
+        return code;
+    struct sched_costs k = calibration_costs(&c, load_s);
+    double bytes = (double)c.segment_bytes;
+    struct machine m = {
+        .name = "calibration",
+        .dram_bytes_per_s = bytes / k.load_contended_s + bytes / sched_cpu_contended_s(&k, 1),
+        .cpu_bytes_per_s = bytes / sched_cpu_s(&k, 1),
+        .cpu_flop_per_s = k.cpu_token_s > 0 ? 2 * bytes / k.cpu_token_s : INFINITY,
+        .cpu_call_s = c.cpu_call_s + c.job_overhead_s,
+        .link_bytes_per_s = bytes / k.load_s,
+        .device_bytes_per_s = bytes / sched_device_s(&k, 1),
+        .device_flop_per_s = k.device_token_s > 0 ? 2 * bytes / k.device_token_s : INFINITY,
+        .device_call_s = c.device_call_s,
+    };
+    snprintf(m.what, sizeof m.what, "%.96s; %.56s", c.machine, c.device);
+    *out = m;
+    *costs = k;
+    return ERROR_OK;
+}

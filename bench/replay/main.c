@@ -1,0 +1,34 @@
+/* moed-replay: policies over a recorded routing trace, in virtual time, on the cost model of a machine. Needs no daemon. */
+#include "bench/replay/commands.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool has_flag(int argc, char **argv, const char *flag)
+{
+    size_t n = strlen(flag);
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], flag, n) == 0 && (argv[i][n] == '\0' || argv[i][n] == '='))
+            return true;
+    return false;
+}
+
+int command_failed(const struct error *e)
+{
+    fprintf(stderr, "moed-replay: %s\n", e->text);
+    return e->code == ERROR_USAGE ? 2 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (has_flag(argc, argv, "--version")) {
+        printf("moed-replay " MOED_VERSION "\n");
+        return 0;
+    }
+    if (has_flag(argc, argv, "--synthesize"))
+        return command_synthesize(argc, argv);
+    if (has_flag(argc, argv, "--fit"))
+        return command_fit(argc, argv);
+    return command_replay(argc, argv);
+}

@@ -1,0 +1,47 @@
+/* A predictor over a trace: both of its halves, in the order in which a worker asks them. What its aside half finds at one
+ * layer is there when the next one is planned, as if its thread needed a layer's time. */
+#ifndef MOED_REPLAY_PREDICTING_H
+#define MOED_REPLAY_PREDICTING_H
+
+#include "sched/predict.h"
+#include "trace/trace.h"
+
+enum {
+    PREDICTING_MAX_TOKENS = 32
+}; /* of a batch, as the worker's PREDICT_MAX_TOKENS: with more nothing is predicted */
+
+struct predicting;
+
+/* One token of a batch. */
+struct predicting_token {
+    uint32_t sequence, token;
+    uint64_t request;
+};
+
+/* A prediction was made, the most probable first. */
+typedef void predicting_tell(void *arg, const struct predict_target *target,
+                             const struct predicted *experts, uint32_t n);
+
+struct predicting_counts {
+    uint64_t guesses,
+        right;       /* of m activated experts, those among the m most probable, and right */
+    uint64_t layers; /* predicted and checked */
+};
+
+/* learned: NULL, or what was trained. NULL: no memory. */
+struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
+                                  const struct sched_learned *learned, predicting_tell *tell,
+                                  void *tell_arg);
+void predicting_free(struct predicting *p); /* takes NULL */
+
+/* In this order: a step begins; then for each layer with experts: before its gate (answers that have come are told), it was
+ * routed, and, after its plan, what it shows (the in-line half's predictions are told). */
+void predicting_step(struct predicting *p, uint64_t step, const struct predicting_token *batch,
+                     uint32_t n);
+void predicting_look(struct predicting *p, uint32_t layer);
+void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *selected);
+void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected);
+
+struct predicting_counts predicting_counts(const struct predicting *p);
+
+#endif

@@ -1,0 +1,53 @@
+/* Results as comma-separated values; see report.h. */
+#include "bench/replay/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* RFC 4180: quotes around what has a comma, a quote or a line break, quotes doubled. */
+static void append_text(struct strbuf *out, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        strbuf_append(out, text, strlen(text));
+        return;
+    }
+    strbuf_append(out, "\"", 1);
+    for (; *text; text++)
+        strbuf_append(out, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
+    strbuf_append(out, "\"", 1);
+}
+
+static void append_number(struct strbuf *out, double value)
+{
+    strbuf_append(out, ",", 1);
+    if (isfinite(value))
+        strbuf_printf(out, "%.17g", value);
+}
+
+void report_csv(const struct replay_report *r, struct strbuf *out)
+{
+    strbuf_printf(out, "policy,vram,batch,decode_tokens,prefill_tokens");
+    for (const struct report_column *c = report_columns; c->key; c++)
+        strbuf_printf(out, ",%s", c->key);
+    for (const struct report_column *c = report_more_columns; c->key; c++)
+        strbuf_printf(out, ",%s", c->key);
+    strbuf_printf(out, ",model,trace,machine\r\n");
+    for (uint32_t k = 0; k < r->n_results; k++) {
+        const struct replay_result *row = &r->results[k];
+        append_text(out, row->policy);
+        append_number(out, row->vram);
+        strbuf_printf(out, ",%" PRIu32 ",%" PRIu64 ",%" PRIu64, row->batch, row->decode_tokens,
+                      row->prefill_tokens);
+        for (const struct report_column *c = report_columns; c->key; c++)
+            append_number(out, report_value(row, c));
+        for (const struct report_column *c = report_more_columns; c->key; c++)
+            append_number(out, report_value(row, c));
+        const char *words[] = {r->model, r->trace, r->machine};
+        for (int i = 0; i < 3; i++) {
+            strbuf_append(out, ",", 1);
+            append_text(out, words[i]);
+        }
+        strbuf_append(out, "\r\n", 2);
+    }
+}

@@ -1,0 +1,78 @@
+/* The steps of a replay; see steps.h. */
+#include "bench/replay/steps.h"
+
+#include <stdlib.h>
+
+enum { PIECE = 512 }; /* tokens of a prompt that are computed at once */
+
+bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint32_t prompt,
+                uint64_t max_tokens)
+{
+    s->trace = trace;
+    s->batch = batch;
+    s->prompt = prompt;
+    s->tokens_left = max_tokens ? max_tokens : UINT64_MAX;
+    s->room = batch > PIECE ? batch : PIECE;
+    s->running = calloc(batch, sizeof *s->running);
+    s->tokens = calloc(s->room, sizeof *s->tokens);
+    return s->running && s->tokens;
+}
+
+void steps_fini(struct steps *s)
+{
+    free(s->running);
+    free(s->tokens);
+}
+
+static uint32_t prompt_of(const struct steps *s, uint32_t sequence)
+{
+    const struct trace_sequence *q = trace_sequence(s->trace, sequence);
+    uint32_t n = s->prompt ? s->prompt : q->n_prompt;
+    return n < q->n_tokens ? n : q->n_tokens;
+}
+
+/* A piece of the prompt of running[i]; 0: it has been computed. */
+static uint32_t prompt_piece(struct steps *s, struct predicting_token *r)
+{
+    uint32_t n = 0, prompt = prompt_of(s, r->sequence);
+    for (; r->token < prompt && n < PIECE; r->token++)
+        s->tokens[n++] = *r;
+    return n;
+}
+
+static bool has_ended(const struct steps *s, const struct predicting_token *r)
+{
+    return r->token >= trace_sequence(s->trace, r->sequence)->n_tokens;
+}
+
+uint32_t steps_next(struct steps *s, bool *decoding)
+{
+    *decoding = false;
+    if (!s->tokens_left)
+        return 0;
+    for (uint32_t i = 0; i < s->batch; i++) {
+        struct predicting_token *r = &s->running[i];
+        while (i >= s->n_running || has_ended(s, r)) {
+            if (s->next_sequence == trace_sequences(s->trace))
+                return 0;
+            *r = (struct predicting_token){s->next_sequence, 0, 1 + (uint64_t)s->next_sequence};
+            s->next_sequence++;
+            if (i >= s->n_running)
+                s->n_running = i + 1;
+        }
+        uint32_t n = prompt_piece(s, r);
+        if (n) {
+            s->tokens_left -= n < s->tokens_left ? n : s->tokens_left;
+            return n;
+        }
+        if (has_ended(s, r)) /* all of it was prompt */
+            i--;
+    }
+    *decoding = true;
+    for (uint32_t i = 0; i < s->batch; i++) {
+        s->tokens[i] = s->running[i];
+        s->running[i].token++;
+    }
+    s->tokens_left -= s->batch < s->tokens_left ? s->batch : s->tokens_left;
+    return s->batch;
+}

@@ -1,0 +1,26 @@
+/* The steps of a replay: which sequences of a trace share a batch. Each sequence's prompt is a step of its own; then it is
+ * decoded, one token a step, beside the others. When one ends the next of the trace takes its place; a replay is over when
+ * there are too few left to fill the batch, so every step of decoding has the same number of tokens. */
+#ifndef MOED_REPLAY_STEPS_H
+#define MOED_REPLAY_STEPS_H
+
+#include "bench/replay/predicting.h"
+
+struct steps {
+    const struct trace *trace;
+    uint32_t batch, prompt; /* 0: as recorded */
+    uint64_t tokens_left;
+    uint32_t next_sequence, n_running;
+    struct predicting_token *running; /* [batch] */
+    struct predicting_token *tokens;  /* of the step */
+    uint32_t room;
+};
+
+/* max_tokens 0: all. Zeroed s. False: no memory. */
+bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint32_t prompt,
+                uint64_t max_tokens);
+void steps_fini(struct steps *s);
+/* The next step's tokens, s->tokens; how many. 0: it is over. *decoding: not a prompt. */
+uint32_t steps_next(struct steps *s, bool *decoding);
+
+#endif

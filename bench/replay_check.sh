@@ -1,0 +1,61 @@
+#!/bin/bash
+# The simulator against reality: the same text, policies and emulated device run for real and replayed.
+#
+# usage: bench/replay_check.sh MOED MOED_REPLAY MODEL TEXT [-d DEVICE] [-v VRAM] [-n TOKENS] [-o OPTIONS] [POLICY...]
+#
+# Records a trace of TEXT (one sequence of TOKENS tokens), then for each policy serves MODEL on an emulated device, computes the
+# tokens one at a time, and replays them with what the worker measured. Prints for both: how many segments were computed from what
+# was on the device (the first token finds nothing there; a replay counts it as a prompt), bytes copied (for real with those of
+# the calibration, the first time), and the time of a layer's experts.
+set -eu
+moed=$1 replay=$2 model=$3 text=$4
+shift 4
+device=link=2G vram=25 tokens=400 options=()
+while getopts "d:v:n:o:" option; do
+    case $option in
+    d) device=$OPTARG ;;
+    v) vram=$OPTARG ;;
+    n) tokens=$OPTARG ;;
+    o) read -ra options <<<"$OPTARG" ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+policies=("${@:-lru}")
+
+work=$(mktemp -d)
+export MOED_RUN=$work/run XDG_CACHE_HOME=$work/cache
+trap '"$moed" down >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+mkdir -p "$XDG_CACHE_HOME"
+
+"$moed" profile "$model" --text "$text" --max-tokens "$tokens" --context "$tokens" --prompt 1 --hidden all \
+    -o "$work/trace" >/dev/null 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+ids=$("$moed" inspect "$work/trace" --sequence 0)
+
+# A number of `moed policy --json`.
+field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/policy"; }
+# A column of moed-replay's CSV, by its name.
+column() {
+    awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i } NR == 2 { print $c }' "$work/csv"
+}
+
+echo "| policy | segments on the device: real, replayed | copied, MB | a layer's experts, us | replayed / real |"
+echo "|---|---|---|---|---|"
+for policy in "${policies[@]}"; do
+    "$moed" up "$model" --device "emu:vram=$vram%,$device" --policy "$policy" --ctx "$((tokens + 8))" "${options[@]}" \
+        >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    "$moed" logits --tokens "$ids" --stepwise -o "$work/logits" >/dev/null
+    "$moed" policy --json >"$work/policy"
+    calibration=$(ls "$XDG_CACHE_HOME"/moed/*.calibration)
+    "$replay" "$work/trace" --policies "$policy" --vram "$vram%" --batch 1 --prompt 1 \
+        --machine "calibration:$calibration" --outside "$(field outside_step_s)s" --csv "$work/csv" >/dev/null
+    segments=$(($(field segments_resident) + $(field segments_loaded) + $(field segments_cpu)))
+    awk -v p="$policy" -v n="$segments" -v device="$(field segments_resident)" -v on_device="$(column on_device)" \
+        -v tokens="$tokens" -v decoded="$(column decode_tokens)" \
+        -v copied="$(field link_bytes)" -v moved="$(column moved_bytes)" \
+        -v s="$(field layer_s)" -v layers="$(field layers)" -v layer="$(column layer_s)" \
+        'BEGIN { printf "| %s | %d, %d | %.1f, %.1f | %.1f, %.1f | %.3f |\n", p, device,
+                 on_device * n * decoded / tokens + 0.5, copied * 1e-6, moved * 1e-6, s / layers * 1e6, layer * 1e6,
+                 layer / (s / layers) }'
+    "$moed" down >/dev/null 2>&1
+done

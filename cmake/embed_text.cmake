@@ -1,0 +1,16 @@
+# cmake -DOUT=FILE.c -DHEADER=PATH -DTYPE=struct -DTABLE=name -DFILES=a,b -P embed_text.cmake: a C table {name, text} of
+# files, their names without folder and ending, in the order given. Runs when one of them has changed.
+set(rows "")
+string(REPLACE "," ";" files "${FILES}")
+foreach(file IN LISTS files)
+  get_filename_component(name ${file} NAME_WLE)
+  file(READ ${file} text)
+  string(REPLACE "\\" "\\\\" text "${text}")
+  string(REPLACE "\"" "\\\"" text "${text}")
+  string(REPLACE "\n" "\\n\"\n     \"" text "${text}")
+  string(APPEND rows "    {\"${name}\",\n     \"${text}\"},\n")
+endforeach()
+set(code "/* Written by cmake/embed_text.cmake. */\n#include \"${HEADER}\"\n\n#include <stddef.h>\n\nconst ${TYPE} ${TABLE}[] = {\n${rows}    {NULL, NULL},\n};\n")
+file(WRITE ${OUT}.new "${code}")
+file(COPY_FILE ${OUT}.new ${OUT} ONLY_IF_DIFFERENT)
+file(TOUCH_NOCREATE ${OUT})

@@ -1,0 +1,335 @@
+/* MoEpic's cache (its section 3.3): an expert's priority is P = mu rho^(nu / omega), mu how many tokens activated it, nu how many
+ * have come since the last that did, rho 0.25, omega 128; on a miss the expert of the lowest priority in the layer makes room
+ * for the one that is loaded. A layer holds V segments of C experts, so the first V / C of each: under `uniform` whole
+ * experts and an equal share, under `configured` what MoEpic's configuration says (budget_moepic.h), or whatever the owner says
+ * (sched_cache_configure).
+ *
+ * Priorities of a layer are compared as log2 P + nu_of_layer log2(1 / rho) / omega, which changes for what is activated
+ * alone. Several tokens at once count as if the last of them had activated what any of them did. Equal priorities: the least
+ * recently used goes.
+ *
+ * MoEpic keeps second halves and what it prefetches in a buffer of its own, K experts. Here all slots are alike; under
+ * `configured` so many (but at most a quarter) are not shared out, and a layer may have them beside its share while it is its
+ * turn. So who makes room is, in this order: the layer itself where it has its share and the buffer, else the one with the
+ * most above its share; and in it, where there are more experts than C, the lowest of them, else the lowest of those of which
+ * there is more than V / C.
+ *
+ * By itself it wants what a layer lacks of its share: the experts of highest priority. That is how room that is free is
+ * filled, and how a new configuration is carried out. */
+#include "sched/budget_moepic.h"
+#include "sched/cache_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define OMEGA      128.0
+#define LOG_OF_RHO (-2.0) /* log2 0.25 */
+
+struct lcp_layer {
+    uint64_t share;    /* V, segments */
+    uint32_t n_shared; /* C, experts */
+    uint32_t quota;    /* of each: V / C, rounded up; all of it where that is how C came about */
+    uint32_t n_resident;
+    double tokens; /* so far, those of the step under way not counted */
+};
+
+/* An expert of the step under way. */
+struct touched {
+    uint32_t slab;
+    double before; /* its priority */
+};
+
+struct lcp_cache {
+    struct lcp_layer *layers;
+    double *counts;     /* [layer][expert] mu */
+    double *priorities; /* [layer][expert]; -infinity: never activated */
+    struct touched *touched;
+    uint32_t n_touched;
+    uint64_t workload;            /* theirs */
+    uint64_t buffer;              /* segments that no layer's share contains */
+    struct budget_moepic *budget; /* NULL: uniform */
+    bool nothing_wanted;          /* and nothing has changed since */
+};
+
+static void set_share(struct sched_cache *c, uint32_t layer, uint64_t segments, uint32_t n_experts)
+{
+    struct lcp_cache *p = c->state;
+    struct lcp_layer *l = &p->layers[layer];
+    uint32_t limit = c->limit[layer];
+    uint64_t all = (uint64_t)limit * c->shape.n_experts;
+    l->share = segments < all ? segments : all;
+    uint64_t whole = limit ? (l->share + limit - 1) / limit : 0;
+    uint64_t n = n_experts < whole ? whole : n_experts < l->share ? n_experts : l->share;
+    l->n_shared = n < c->shape.n_experts ? (uint32_t)n : c->shape.n_experts;
+    l->quota = l->n_shared > whole ? (uint32_t)((l->share + l->n_shared - 1) / l->n_shared) : limit;
+    p->nothing_wanted = false;
+}
+
+static void take_configuration(struct sched_cache *c)
+{
+    struct lcp_cache *p = c->state;
+    for (uint32_t i = c->shape.first_layer; i < c->shape.n_layers; i++)
+        set_share(c, i, budget_moepic_segments(p->budget, i), budget_moepic_experts(p->budget, i));
+}
+
+static bool configure_by_budget(struct sched_cache *c)
+{
+    struct lcp_cache *p = c->state;
+    uint64_t used = (uint64_t)c->shape.n_used * c->shape.n_segments;
+    p->buffer = used < c->shape.capacity / 4 ? used : c->shape.capacity / 4;
+    struct budget_moepic_shape shape = {c->shape.n_layers, c->shape.first_layer, c->shape.n_experts,
+                                        c->limit, c->shape.capacity - p->buffer};
+    p->budget = budget_moepic_new(&shape);
+    if (p->budget)
+        take_configuration(c);
+    return p->budget != NULL;
+}
+
+static bool lcp_init(struct sched_cache *c, const struct sched_cache_options *o)
+{
+    struct lcp_cache *p = c->state = calloc(1, sizeof *p);
+    if (!p)
+        return false;
+    p->layers = calloc((size_t)c->shape.n_layers + 1, sizeof *p->layers);
+    p->counts = calloc((size_t)c->n_slabs + 1, sizeof *p->counts);
+    p->priorities = calloc((size_t)c->n_slabs + 1, sizeof *p->priorities);
+    p->touched = calloc((size_t)c->shape.n_experts + 1, sizeof *p->touched);
+    if (!p->layers || !p->counts || !p->priorities || !p->touched)
+        return false;
+    for (uint32_t i = 0; i < c->n_slabs; i++)
+        p->priorities[i] = -INFINITY;
+    if (c->budget == BUDGET_CONFIGURED)
+        return configure_by_budget(c);
+    for (uint32_t i = c->shape.first_layer; i < c->shape.n_layers; i++)
+        set_share(c, i, c->layer_share, 0);
+    return true;
+}
+
+static void lcp_fini(struct sched_cache *c)
+{
+    struct lcp_cache *p = c->state;
+    budget_moepic_free(p->budget);
+    free(p->layers);
+    free(p->counts);
+    free(p->priorities);
+    free(p->touched);
+}
+
+/* The first of equal ones by number, so that ranks are those of an order. */
+static bool is_above(double x, uint32_t x_slab, double y, uint32_t y_slab)
+{
+    return x > y || (x == y && x_slab < y_slab);
+}
+
+/* An expert's place in its layer by priority as it was before the step under way. */
+static uint32_t rank_before(const struct sched_cache *c, uint32_t slab, double priority)
+{
+    const struct lcp_cache *p = c->state;
+    uint32_t layer = cache_layer_of(c, slab), first = cache_slab(c, layer, 0), rank = 0;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        rank += is_above(p->priorities[i], i, priority, slab);
+    for (uint32_t i = 0; i < p->n_touched && layer == c->layer; i++) {
+        const struct touched *t = &p->touched[i];
+        rank += is_above(t->before, t->slab, priority, slab);
+        rank -= is_above(p->priorities[t->slab], t->slab, priority, slab);
+    }
+    return rank;
+}
+
+/* As of the end of the step, as far as it is known. */
+static double priority_now(const struct sched_cache *c, uint32_t slab)
+{
+    const struct lcp_cache *p = c->state;
+    uint64_t used = c->shape.n_used ? c->shape.n_used : 1;
+    uint64_t tokens = (p->workload + used - 1) / used;
+    return log2(p->counts[slab]) -
+           (p->layers[cache_layer_of(c, slab)].tokens + (double)tokens) * (LOG_OF_RHO / OMEGA);
+}
+
+static void lcp_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
+{
+    struct lcp_cache *p = c->state;
+    if (workload == 0)
+        return;
+    bool again = false; /* told twice in a step */
+    for (uint32_t i = 0; i < p->n_touched; i++)
+        again |= p->touched[i].slab == slab;
+    if (!again && p->budget)
+        budget_moepic_activated(p->budget, c->layer, slab % c->shape.n_experts,
+                                rank_before(c, slab, p->priorities[slab]));
+    if (!again)
+        p->touched[p->n_touched++] = (struct touched){slab, p->priorities[slab]};
+    p->workload += workload;
+    p->counts[slab] += workload;
+    p->priorities[slab] = priority_now(c, slab);
+    p->nothing_wanted = false;
+}
+
+static void lcp_step_over(struct sched_cache *c, uint32_t layer)
+{
+    struct lcp_cache *p = c->state;
+    uint64_t used = c->shape.n_used ? c->shape.n_used : 1;
+    uint64_t tokens = (p->workload + used - 1) / used;
+    for (uint32_t i = 0; i < p->n_touched; i++)
+        p->priorities[p->touched[i].slab] = priority_now(c, p->touched[i].slab);
+    p->layers[layer].tokens += (double)tokens;
+    p->n_touched = 0;
+    p->workload = 0;
+    if (p->budget)
+        budget_moepic_step_over(p->budget, layer,
+                                tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX);
+}
+
+static void lcp_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, uint32_t rank,
+                          float probability)
+{
+    struct lcp_cache *p = c->state;
+    if (p->budget)
+        budget_moepic_predicted(p->budget, cache_layer_of(c, slab), slab % c->shape.n_experts,
+                                rank_before(c, slab, p->priorities[slab]));
+}
+
+static void lcp_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
+{
+    struct lcp_cache *p = c->state;
+    struct lcp_layer *l = &p->layers[cache_layer_of(c, slab)];
+    l->n_resident += (c->resident[slab] > 0) - (before > 0);
+    p->nothing_wanted = false;
+}
+
+/* The evictable expert of the lowest priority of which there is more than so many segments. */
+static bool lowest_of_layer(const struct sched_cache *c, const struct cache_search *s,
+                            uint32_t layer, uint32_t more_than, uint32_t *slab)
+{
+    const struct lcp_cache *p = c->state;
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
+        if (c->resident[i] <= more_than)
+            continue;
+        bool lower =
+            !found || p->priorities[i] < p->priorities[*slab] ||
+            (p->priorities[i] == p->priorities[*slab] && c->last_use[i] < c->last_use[*slab]);
+        if (lower && cache_evictable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static uint64_t excess(const struct sched_cache *c, uint32_t layer)
+{
+    const struct lcp_cache *p = c->state;
+    uint64_t share = p->layers[layer].share, resident = c->layer_resident[layer];
+    return resident > share ? resident - share : 0;
+}
+
+static uint32_t layer_to_shrink(const struct sched_cache *c, const struct cache_search *s)
+{
+    const struct lcp_cache *p = c->state;
+    uint32_t own = s->layer, most = own;
+    if (c->layer_resident[own] && c->layer_resident[own] >= p->layers[own].share + p->buffer)
+        return own;
+    for (uint32_t i = 0; i < c->shape.n_layers; i++)
+        if (i != own && excess(c, i) > (most == own ? 0 : excess(c, most)))
+            most = i;
+    return most;
+}
+
+static bool lcp_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
+{
+    const struct lcp_cache *p = c->state;
+    uint32_t from = layer_to_shrink(c, s);
+    const struct lcp_layer *l = &p->layers[from];
+    bool comes = from == s->layer && !c->resident[cache_slab(c, s->layer, s->expert)];
+    bool too_many = l->n_resident + comes > l->n_shared;
+    if (!too_many && lowest_of_layer(c, s, from, l->quota, slab))
+        return true;
+    /* Not for what is only wished for: it would be wished for in turn. */
+    bool in_its_share = from == s->layer && c->layer_resident[from] < l->share;
+    if ((s->demanded || !in_its_share) && lowest_of_layer(c, s, from, 0, slab))
+        return true;
+    return s->demanded && cache_oldest_anywhere(c, s, slab);
+}
+
+static bool wanted_of_layer(const struct sched_cache *c, const struct cache_search *s,
+                            uint32_t layer, uint32_t *slab, bool *blocked)
+{
+    const struct lcp_cache *p = c->state;
+    const struct lcp_layer *l = &p->layers[layer];
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
+        bool lacks = c->resident[i] < l->quota && p->priorities[i] > -INFINITY &&
+                     (c->resident[i] || l->n_resident < l->n_shared);
+        if (!lacks || (found && p->priorities[i] <= p->priorities[*slab]))
+            continue;
+        if (!cache_obtainable(c, s, i)) {
+            *blocked = true;
+            continue;
+        }
+        *slab = i;
+        found = true;
+    }
+    return found;
+}
+
+/* Room there is, or room that others have beyond their share and the buffer. */
+static bool has_room(const struct sched_cache *c, uint64_t free_segments)
+{
+    const struct lcp_cache *p = c->state;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->shape.n_layers; i++)
+        sum += excess(c, i);
+    return free_segments || sum > p->buffer;
+}
+
+static bool lcp_wanted(struct sched_cache *c, uint64_t free_segments, const struct cache_search *s,
+                       uint32_t *slab)
+{
+    struct lcp_cache *p = c->state;
+    if (p->budget && budget_moepic_work(p->budget))
+        take_configuration(c);
+    if (p->nothing_wanted || !has_room(c, free_segments))
+        return false;
+    bool blocked = false;
+    for (uint32_t i = 1; i <= c->shape.n_layers; i++) {
+        uint32_t layer = (c->layer + i) % c->shape.n_layers;
+        if (c->layer_resident[layer] < p->layers[layer].share &&
+            wanted_of_layer(c, s, layer, slab, &blocked))
+            return true;
+    }
+    p->nothing_wanted = !blocked;
+    return false;
+}
+
+static void lcp_costs(struct sched_cache *c, const struct sched_cache_costs *costs)
+{
+    struct lcp_cache *p = c->state;
+    if (p->budget)
+        budget_moepic_costs(p->budget, costs);
+}
+
+static void lcp_configuration(const struct sched_cache *c, uint32_t layer, uint64_t *segments,
+                              uint32_t *n_experts)
+{
+    const struct lcp_cache *p = c->state;
+    *segments = p->layers[layer].share;
+    *n_experts = p->layers[layer].n_shared;
+}
+
+const struct cache_policy cache_policy_lcp = {
+    .keeps_loads = true,
+    .init = lcp_init,
+    .fini = lcp_fini,
+    .activated = lcp_activated,
+    .step_over = lcp_step_over,
+    .changed = lcp_changed,
+    .victim = lcp_victim,
+    .wanted = lcp_wanted,
+    .predicted = lcp_predicted,
+    .costs = lcp_costs,
+    .configure = set_share,
+    .configuration = lcp_configuration,
+};

@@ -1,0 +1,279 @@
+/* Ours: several predictors mixed, each by what it turned out to be worth (blend.h).
+ *
+ * A part is a predictor of its own, with its own halves and targets; parts[] is all there is to say about one. Aside halves run in
+ * the mixture's aside half. What they say of a layer is taught to the in-line half: a lesson is one part's log-odds of one
+ * layer, with the step and the number of tokens that it is meant for, so the in-line half knows what is of the step
+ * under way and what came too late. A lesson that a part has for its own in-line half travels in the same way.
+ * The in-line half mixes them with the one part that is its own, the coming layer's gate, which is always there.
+ *
+ * The first layer is predicted twice. At the end of the step before in line, like all others, its gate on the input of the last
+ * layer's (as MoEpic does): early, and not very well. And by the aside half, from the parts that know something
+ * when the embedding is shown, with weights of their own: better, if it is in time. */
+#include "sched/blend.h"
+#include "sched/predict_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct part {
+    const struct predictor_kind *kind;
+    uint32_t keeps; /* as in struct blend_shape */
+};
+
+/* The first one is in line. What is learnt of many tokens changes little in a few steps. */
+static const struct part parts[] = {
+    {&predictor_residual, 0},
+    {&predictor_frequency, 8},
+    {&predictor_recency, 8},
+    {&predictor_map_shares, 0},
+    {&predictor_mlp, 0}, /* where something was trained */
+};
+enum { PARTS = sizeof parts / sizeof *parts, GATE = 0 };
+_Static_assert((int)PARTS <= (int)BLEND_MOST, "too many parts");
+
+/* What a lesson begins with. A step is told modulo 2^24, which a float holds. */
+enum { LESSON_PART, LESSON_STEP, LESSON_TOKENS /* 0: the part's own lesson */, LESSON_HEAD };
+enum { STEP_MASK = 0xffffff };
+
+static uint32_t expert_layers(const struct predict_shape *s)
+{
+    return s->n_layers - s->first_layer;
+}
+
+static struct blend *make_blend(const struct predict_shape *s, uint32_t n_layers)
+{
+    struct blend_shape shape = {.n_layers = n_layers, .n_experts = s->n_experts, .n_parts = PARTS};
+    for (uint32_t i = 0; i < PARTS; i++)
+        shape.keeps[i] = parts[i].keeps;
+    return blend_new(&shape);
+}
+
+static void log_odds(const double *probability, uint32_t n, float *out)
+{
+    float nothing = blend_logit(0);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = probability[i] > 0 ? blend_logit(probability[i]) : nothing;
+}
+
+/* ---- in line ---- */
+
+struct line {
+    struct predictor *gate;
+    struct blend *blend;
+    uint64_t step; /* the last seen */
+};
+
+static bool line_init(struct predictor *p)
+{
+    struct line *l = p->state = calloc(1, sizeof *l);
+    if (!l || !expert_layers(&p->shape))
+        return false;
+    l->gate = predictor_new_of(parts[GATE].kind->in_line, &p->shape);
+    l->blend = make_blend(&p->shape, expert_layers(&p->shape));
+    return l->gate && l->blend;
+}
+
+static void line_fini(struct predictor *p)
+{
+    struct line *l = p->state;
+    predictor_free(l->gate);
+    blend_free(l->blend);
+}
+
+static void line_observe(struct predictor *p, const struct predict_seen *seen)
+{
+    struct line *l = p->state;
+    l->step = seen->step;
+    predictor_observe(l->gate, seen);
+    blend_check(l->blend, seen->layer - p->shape.first_layer, seen->step, seen->selected,
+                seen->n_tokens, p->shape.n_used);
+}
+
+static const float *line_gate_input(struct predictor *p, const struct predict_seen *seen,
+                                    float *out)
+{
+    struct line *l = p->state;
+    return predictor_gate_input(l->gate, seen, out);
+}
+
+static void line_predict(struct predictor *p, const struct predict_seen *seen,
+                         const struct predict_target *target, const uint32_t *guessed,
+                         double *probability)
+{
+    struct line *l = p->state;
+    uint32_t layer = target->layer - p->shape.first_layer;
+    predictor_predict(l->gate, seen, target, guessed, probability);
+    log_odds(probability, p->shape.n_experts,
+             blend_row(l->blend, layer, GATE, target->step, seen->n_tokens));
+    blend_predict(l->blend, layer, target->step, seen->n_tokens, probability);
+}
+
+static void line_learn(struct predictor *p, uint32_t layer, const float *lesson)
+{
+    struct line *l = p->state;
+    uint32_t part = (uint32_t)lesson[LESSON_PART], n_tokens = (uint32_t)lesson[LESSON_TOKENS];
+    if (part == GATE) {
+        predictor_learn(l->gate, layer, lesson + LESSON_HEAD);
+        return;
+    }
+    /* the step nearest to the one under way that it can be */
+    uint32_t ahead = ((uint32_t)lesson[LESSON_STEP] - (uint32_t)l->step) & STEP_MASK;
+    uint64_t step = l->step + ahead - (ahead > STEP_MASK / 2 ? STEP_MASK + 1u : 0);
+    float *row = blend_row(l->blend, layer - p->shape.first_layer, part, step, n_tokens);
+    memcpy(row, lesson + LESSON_HEAD, p->shape.n_experts * sizeof *row);
+}
+
+/* ---- aside ---- */
+
+/* Of one layer shown at most so many answers are kept: as many as the worker takes between two layers. */
+enum { ANSWERS = 16 };
+
+struct answer {
+    uint32_t part, n_tokens;
+    struct predict_target target;
+};
+
+struct beside {
+    struct predictor *parts[PARTS]; /* NULL: it has no aside half */
+    struct predict_traits traits[PARTS];
+    struct blend *first; /* of the first layer */
+    struct answer answers[ANSWERS];
+    uint32_t n_answers, n_taught;
+    float *log_odds;     /* [ANSWERS][n_experts] */
+    double *probability; /* [n_experts] */
+};
+
+static bool aside_init(struct predictor *p)
+{
+    struct beside *a = p->state = calloc(1, sizeof *a);
+    if (!a || !expert_layers(&p->shape))
+        return false;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        a->traits[i] = predictor_traits_of(parts[i].kind, &p->shape);
+        if (parts[i].kind->aside &&
+            !(a->parts[i] = predictor_new_of(parts[i].kind->aside, &p->shape)))
+            return false;
+    }
+    a->first = make_blend(&p->shape, 1);
+    a->log_odds = calloc((size_t)ANSWERS * p->shape.n_experts, sizeof *a->log_odds);
+    a->probability = calloc(p->shape.n_experts, sizeof *a->probability);
+    return a->first && a->log_odds && a->probability;
+}
+
+static void aside_fini(struct predictor *p)
+{
+    struct beside *a = p->state;
+    for (uint32_t i = 0; i < PARTS; i++)
+        predictor_free(a->parts[i]);
+    blend_free(a->first);
+    free(a->log_odds);
+    free(a->probability);
+}
+
+/* What a part says of one of its targets, for the in-line half, or of the first layer for this one. */
+static void ask(struct predictor *p, uint32_t part, const struct predict_seen *seen,
+                const struct predict_target *target)
+{
+    struct beside *a = p->state;
+    uint32_t n = p->shape.n_experts;
+    double any = 0;
+    predictor_predict(a->parts[part], seen, target, NULL, a->probability);
+    for (uint32_t i = 0; i < n; i++)
+        any += a->probability[i];
+    if (!(any > 0)) /* it knows nothing */
+        return;
+    if (target->layer == p->shape.first_layer)
+        log_odds(a->probability, n, blend_row(a->first, 0, part, target->step, seen->n_tokens));
+    if (a->n_answers == ANSWERS || /* the first layer was predicted in line already */
+        (seen->layer == PREDICT_EMBEDDING && target->layer == p->shape.first_layer))
+        return;
+    log_odds(a->probability, n, a->log_odds + (size_t)a->n_answers * n);
+    a->answers[a->n_answers++] = (struct answer){part, seen->n_tokens, *target};
+}
+
+static void aside_observe(struct predictor *p, const struct predict_seen *seen)
+{
+    struct beside *a = p->state;
+    bool embedding = seen->layer == PREDICT_EMBEDDING;
+    a->n_answers = a->n_taught = 0; /* those that found no room are late */
+    if (seen->layer == p->shape.first_layer)
+        blend_check(a->first, 0, seen->step, seen->selected, seen->n_tokens, p->shape.n_used);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        const struct predict_traits *traits = &a->traits[i];
+        if (!a->parts[i] || (embedding && !(traits->reads & PREDICT_READS_EMBEDDING)))
+            continue;
+        predictor_observe(a->parts[i], seen);
+        struct predict_target to;
+        for (uint32_t k = 0;
+             traits->answers && predict_target(traits, &p->shape, seen->step, seen->layer, k, &to);
+             k++)
+            ask(p, i, seen, &to);
+    }
+}
+
+/* The first layer, when the embedding is shown; all others are the in-line half's. */
+static void aside_predict(struct predictor *p, const struct predict_seen *seen,
+                          const struct predict_target *target, const uint32_t *guessed,
+                          double *probability)
+{
+    struct beside *a = p->state;
+    if (seen->layer != PREDICT_EMBEDDING ||
+        !blend_predict(a->first, 0, target->step, seen->n_tokens, probability))
+        for (uint32_t i = 0; i < p->shape.n_experts; i++)
+            probability[i] = 0;
+}
+
+static bool aside_teach(struct predictor *p, uint32_t *layer, float *lesson)
+{
+    struct beside *a = p->state;
+    uint32_t n = p->shape.n_experts;
+    if (a->n_taught < a->n_answers) {
+        const struct answer *answer = &a->answers[a->n_taught];
+        lesson[LESSON_PART] = (float)answer->part;
+        lesson[LESSON_STEP] = (float)(answer->target.step & STEP_MASK);
+        lesson[LESSON_TOKENS] = (float)answer->n_tokens;
+        memcpy(lesson + LESSON_HEAD, a->log_odds + (size_t)a->n_taught++ * n, n * sizeof *lesson);
+        *layer = answer->target.layer;
+        return true;
+    }
+    lesson[LESSON_PART] = GATE;
+    lesson[LESSON_TOKENS] = 0;
+    return predictor_teach(a->parts[GATE], layer, lesson + LESSON_HEAD);
+}
+
+static uint32_t lesson_floats(const struct predict_shape *shape)
+{
+    uint32_t own = parts[GATE].kind->lesson_floats(shape);
+    return LESSON_HEAD + (own > shape->n_experts ? own : shape->n_experts);
+}
+
+static const struct predictor_rule in_line = {
+    .init = line_init,
+    .fini = line_fini,
+    .observe = line_observe,
+    .gate_input = line_gate_input,
+    .predict = line_predict,
+    .learn = line_learn,
+};
+
+static const struct predictor_rule aside = {
+    .init = aside_init,
+    .fini = aside_fini,
+    .observe = aside_observe,
+    .predict = aside_predict,
+    .teach = aside_teach,
+};
+
+/* Reads what any part may read. */
+const struct predictor_kind predictor_mixture = {
+    .traits = {.in_line = true,
+               .answers = true,
+               .reads = PREDICT_READS_HIDDEN | PREDICT_READS_GATE | PREDICT_READS_SELECTED |
+                        PREDICT_READS_EMBEDDING,
+               .ahead_first = 1,
+               .ahead_last = 1,
+               .wraps = true},
+    .in_line = &in_line,
+    .aside = &aside,
+    .lesson_floats = lesson_floats,
+};

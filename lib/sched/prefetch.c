@@ -1,0 +1,94 @@
+/* The order in which what is predicted is copied; see copies.h.
+ *
+ * chunked: ProMoE, section on the prefetcher: an expert is moved in chunks, here segments, tasks wait in a queue of low
+ *     priority, and right after a layer's gate has spoken its speculative tasks are dropped ("early preemption"). The text
+ *     says both "for that layer" and "clear any low-priority task": here those of the layer alone.
+ * rotating: PreScope, 4.4: "one layer ahead": the prefetch buffers are two groups that take turns by layer. A group has
+ *     room for as many segments as are kept free for loads on demand (the paper gives no number).
+ * urgent: FineMoE: priority p / (l - l_now), in floating point.
+ * value: the seconds expected to be saved, of one currency with loads on demand: a load that is waited for saves the time of
+ *     its copy, a prediction what sched_prefetch_gain says. Of its own asker's predictions one may go before a load, once.
+ *     It is no preset's: where it fires, on machines whose CPU is slower than the link, it was slower than loads first.
+ */
+#include "copies_internal.h"
+
+/* Layers from the asker's place to the prediction's, across the end of a step. */
+static double layers_until(const struct sched_copies *c, uint64_t place, uint64_t deadline)
+{
+    double now = (double)(place >> 16) * c->shape.n_layers + (double)(place & UINT16_MAX);
+    double then = (double)(deadline >> 16) * c->shape.n_layers + (double)(deadline & UINT16_MAX);
+    return then > now ? then - now : 1;
+}
+
+static bool is_before(const struct sched_copies *c, const struct cache_prediction *a,
+                      const struct cache_prediction *b, uint64_t place)
+{
+    switch (c->prefetcher) {
+    case PREFETCH_CHUNKED:
+        return a->deadline != b->deadline ? a->deadline < b->deadline : a->order < b->order;
+    case PREFETCH_ROTATING:
+        return a->order < b->order;
+    case PREFETCH_URGENT: {
+        double x = a->probability / layers_until(c, place, a->deadline);
+        double y = b->probability / layers_until(c, place, b->deadline);
+        return x != y ? x > y : a->order < b->order;
+    }
+    case PREFETCH_VALUE:
+    case PREFETCH_PROBABLE:
+        break;
+    }
+    return a->probability != b->probability ? a->probability > b->probability : a->order < b->order;
+}
+
+static bool is_allowed(const struct sched_copies *c, const struct cache_prediction *p)
+{
+    uint32_t most = c->shape.reserve ? c->shape.reserve : c->shape.n_slots;
+    return c->prefetcher != PREFETCH_ROTATING || c->ahead[p->layer % 2] < most;
+}
+
+/* The best of one asker's, of those that are obtainable or of those that are not. */
+static const struct cache_prediction *best_of(const struct sched_copies *c, uint32_t asker,
+                                              bool obtainable)
+{
+    const struct cache_queue *q = c->queues[asker];
+    const struct cache_prediction *best = NULL;
+    for (uint32_t i = 0; i < q->n_predictions; i++) {
+        const struct cache_prediction *p = &q->predictions[i];
+        if (is_allowed(c, p) && (!best || is_before(c, p, best, c->places[asker])) &&
+            (!c->owner.obtainable ||
+             c->owner.obtainable(c->owner.arg, p->layer, p->expert) == obtainable))
+            best = p;
+    }
+    return best;
+}
+
+static void drop_passed(struct sched_copies *c, uint32_t asker)
+{
+    struct cache_queue *q = c->queues[asker];
+    c->counts.dropped += cache_queue_drop_passed(q, c->places[asker] + 1);
+    for (uint32_t i = q->n_predictions; i-- > 0;)
+        if (copies_is_whole(c, q->predictions[i].layer, q->predictions[i].expert))
+            cache_queue_forget(q, i);
+}
+
+bool prefetch_next(struct sched_copies *c, struct cache_prediction *out, uint32_t *asker)
+{
+    const struct cache_prediction *best = NULL;
+    for (uint32_t i = 0; i < COPIES_MAX_ASKERS; i++) {
+        if (!c->queues[i])
+            continue;
+        drop_passed(c, i);
+        const struct cache_prediction *p = best_of(c, i, true);
+        if (p && (!best || p->probability > best->probability)) {
+            best = p;
+            *asker = i;
+        }
+        const struct cache_prediction *away = c->owner.obtainable ? best_of(c, i, false) : NULL;
+        if (away)
+            c->owner.wish(c->owner.arg, away->layer, away->expert, away->probability / 65535.0,
+                          false);
+    }
+    if (best)
+        *out = *best;
+    return best != NULL;
+}

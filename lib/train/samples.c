@@ -1,0 +1,231 @@
+/* Training's tokens; see samples.h. */
+#include "train/samples.h"
+#include "train/noise.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_SAMPLES = 64 };
+
+static uint32_t count_hidden(const struct trace *t, uint32_t sequence)
+{
+    uint32_t n;
+    trace_hidden_tokens(t, sequence, &n);
+    return n;
+}
+
+/* Marks sequences, in their order, that have no part yet, until they have a tenth of `of` together; a sequence that would make
+ * it more than a fifth is passed over. False: there are none such. */
+static bool mark(const struct trace *t, const uint32_t *order, uint32_t n, uint64_t of,
+                 unsigned char what, unsigned char *part)
+{
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < n && taken * 10 < of; i++) {
+        uint64_t count = part[order[i]] ? 0 : count_hidden(t, order[i]);
+        if (!count || (taken + count) * 5 > of)
+            continue;
+        part[order[i]] = what;
+        taken += count;
+    }
+    return taken > 0;
+}
+
+/* All of a part's rows. parts NULL: cut inside each sequence, its last tenth and the tenth before. */
+static uint32_t add_rows(struct samples *s, const unsigned char *parts, unsigned char part)
+{
+    uint32_t before = s->n;
+    for (uint32_t i = 0; i < trace_sequences(s->trace); i++) {
+        uint32_t n, first = 0, last;
+        const uint32_t *tokens = trace_hidden_tokens(s->trace, i, &n);
+        last = n;
+        if (parts && parts[i] != part)
+            continue;
+        if (!parts) {
+            uint32_t held = n - n / 10, check = held - n / 10;
+            first = part == 0 ? 0 : part == 1 ? check : held;
+            last = part == 0 ? check : part == 1 ? held : n;
+        }
+        for (uint32_t k = first; k < last; k++)
+            s->rows[s->n++] = (struct sample){i, tokens[k]};
+    }
+    return s->n - before;
+}
+
+static void split(struct samples *s, uint64_t seed, uint64_t total, uint32_t *order,
+                  unsigned char *parts)
+{
+    uint32_t n = trace_sequences(s->trace);
+    struct noise r = noise_of(seed, 'p', 0);
+    noise_shuffle(&r, n, order);
+    bool whole = mark(s->trace, order, n, total, 2, parts) &&
+                 mark(s->trace, order, n, total - total / 10, 1, parts);
+    s->n_train = add_rows(s, whole ? parts : NULL, 0);
+    s->n_check = add_rows(s, whole ? parts : NULL, 1);
+    add_rows(s, whole ? parts : NULL, 2);
+}
+
+enum error_code samples_new(const struct trace *trace, uint64_t seed, struct samples *out,
+                            struct error *e)
+{
+    uint32_t n = trace_sequences(trace);
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += count_hidden(trace, i);
+    if (!(trace_shape(trace)->has & TRACE_HIDDEN) || total < LEAST_SAMPLES)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "the trace has the gates' inputs of %" PRIu64
+                         " tokens, too few to train on: record it with `moed profile --hidden`",
+                         total);
+    if (total > UINT32_MAX / 2)
+        return error_set(e, ERROR_LIMIT, "the trace has more tokens than training can take");
+    struct samples s = {.trace = trace, .rows = calloc(total, sizeof *s.rows)};
+    uint32_t *order = calloc(n, sizeof *order);
+    unsigned char *parts = calloc(n, 1);
+    enum error_code code = ERROR_OK;
+    if (!s.rows || !order || !parts)
+        code = error_set(e, ERROR_MEMORY, "no memory for %" PRIu64 " samples", total);
+    else
+        split(&s, seed, total, order, parts);
+    if (!code && (!s.n_check || s.n == s.n_train + s.n_check))
+        code = error_set(e, ERROR_UNSUPPORTED, "the trace is too short to hold a part of it out");
+    free(order);
+    free(parts);
+    if (code)
+        samples_free(&s);
+    else
+        *out = s;
+    return code;
+}
+
+void samples_free(struct samples *s)
+{
+    free(s->rows);
+    *s = (struct samples){0};
+}
+
+void samples_read(const struct samples *s, uint32_t layer, uint32_t first, uint32_t n,
+                  float *hidden, uint32_t *selected, float *gate)
+{
+    const struct trace_shape *shape = trace_shape(s->trace);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct sample *r = &s->rows[first + i];
+        if (hidden)
+            trace_hidden(s->trace, r->sequence, r->token, layer,
+                         hidden + (size_t)i * shape->d_model);
+        if (selected)
+            trace_selected(s->trace, r->sequence, r->token, layer,
+                           selected + (size_t)i * shape->n_used);
+        if (gate)
+            trace_gate(s->trace, r->sequence, r->token, layer, gate + (size_t)i * shape->n_experts);
+    }
+}
+
+/* ---- Facts ---- */
+
+/* A row's buffers. */
+struct reader {
+    float *hidden, *before, *gate;
+    uint32_t *selected;
+};
+
+static double cosine(const float *a, const float *b, uint32_t n)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        ab += (double)a[i] * b[i];
+        aa += (double)a[i] * a[i];
+        bb += (double)b[i] * b[i];
+    }
+    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+static double first_share(const float *gate, const uint32_t *selected, uint32_t n_used)
+{
+    double sum = 0, most = 0;
+    for (uint32_t k = 0; k < n_used; k++) {
+        double w = gate[selected[k]];
+        sum += w;
+        most = w > most ? w : most;
+    }
+    return sum > 0 ? most / sum : 0;
+}
+
+/* One layer of one row, r->before holding the gate input of the layer before. */
+static void add_fact(struct sample_facts *f, const struct samples *s, uint32_t row, uint32_t layer,
+                     struct reader *r)
+{
+    const struct trace_shape *shape = trace_shape(s->trace);
+    double *mean = f->mean + (size_t)layer * f->d_model;
+    double *square = f->deviation + (size_t)layer * f->d_model;
+    bool gated = shape->has & TRACE_GATE;
+    samples_read(s, layer, row, 1, r->hidden, r->selected, gated ? r->gate : NULL);
+    for (uint32_t i = 0; i < f->d_model; i++) {
+        mean[i] += r->hidden[i];
+        square[i] += (double)r->hidden[i] * r->hidden[i];
+    }
+    for (uint32_t k = 0; k < shape->n_used; k++)
+        f->counts[(size_t)layer * f->n_experts + r->selected[k]]++;
+    if (layer > shape->first_layer)
+        f->similarity[layer] += cosine(r->before, r->hidden, f->d_model);
+    if (gated)
+        f->skew[layer] += first_share(r->gate, r->selected, shape->n_used);
+    float *keep = r->before;
+    r->before = r->hidden;
+    r->hidden = keep;
+}
+
+static void finish_facts(struct sample_facts *f, uint32_t n)
+{
+    for (size_t i = 0; i < (size_t)f->n_layers * f->d_model; i++) {
+        f->mean[i] /= n;
+        double variance = f->deviation[i] / n - f->mean[i] * f->mean[i];
+        f->deviation[i] = variance > 1e-12 ? sqrt(variance) : 1e-6;
+    }
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        f->similarity[i] /= n;
+        f->skew[i] /= n;
+    }
+}
+
+enum error_code sample_facts_new(const struct samples *s, struct sample_facts *out, struct error *e)
+{
+    const struct trace_shape *shape = trace_shape(s->trace);
+    struct sample_facts f = {
+        .n_layers = shape->n_layers, .d_model = shape->d_model, .n_experts = shape->n_experts};
+    size_t n = (size_t)f.n_layers * f.d_model;
+    f.mean = calloc(n, sizeof *f.mean);
+    f.deviation = calloc(n, sizeof *f.deviation);
+    f.similarity = calloc(f.n_layers, sizeof *f.similarity);
+    f.skew = calloc(f.n_layers, sizeof *f.skew);
+    f.counts = calloc((size_t)f.n_layers * f.n_experts, sizeof *f.counts);
+    struct reader r = {calloc(f.d_model, sizeof(float)), calloc(f.d_model, sizeof(float)),
+                       calloc(f.n_experts, sizeof(float)), calloc(shape->n_used, sizeof(uint32_t))};
+    bool done = f.mean && f.deviation && f.similarity && f.skew && f.counts && r.hidden &&
+                r.before && r.gate && r.selected;
+    for (uint32_t i = 0; done && i < s->n_train; i++)
+        for (uint32_t layer = shape->first_layer; layer < f.n_layers; layer++)
+            add_fact(&f, s, i, layer, &r);
+    free(r.hidden);
+    free(r.before);
+    free(r.gate);
+    free(r.selected);
+    if (!done) {
+        sample_facts_free(&f);
+        return error_set(e, ERROR_MEMORY, "no memory for the means of %u layers", f.n_layers);
+    }
+    finish_facts(&f, s->n_train);
+    *out = f;
+    return ERROR_OK;
+}
+
+void sample_facts_free(struct sample_facts *f)
+{
+    free(f->mean);
+    free(f->deviation);
+    free(f->similarity);
+    free(f->skew);
+    free(f->counts);
+    *f = (struct sample_facts){0};
+}

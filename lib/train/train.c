@@ -1,0 +1,394 @@
+/* From a trace to a learned file; see train.h.
+ *
+ *     samples (who is trained on) -> facts (means, groups) -> the file is laid out -> PCA of each group -> a network a layer and
+ *     kind, each by itself, on several threads -> the file is finished -> it is judged, as it will be used
+ */
+#include "train/blas.h"
+#include "train/internal.h"
+#include "train/jobs.h"
+#include "train/judge.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the papers do not give; docs/training.md has what some of it is worth. */
+enum { EPOCHS = 30, LLAPOR_HIDDEN = 256 };
+enum { MLP_PARAMETERS = 2 << 20 };
+enum { COMPONENTS = 256, MIDDLE_COMPONENTS = 512 }; /* the paper's */
+#define DROPOUT 0.1f
+
+static bool wants(const struct training *t, uint32_t what)
+{
+    return t->options.what & what;
+}
+
+/* ---- Sizes ---- */
+
+/* ProMoE's "approximately 2 million parameters", but no more hidden values than twice the inputs, and room for the start as a
+ * gate. */
+static uint32_t mlp_hidden(const struct training *t)
+{
+    uint32_t d = t->shape->d_model, n = t->shape->n_experts;
+    uint32_t hidden =
+        t->options.hidden ? t->options.hidden : smaller(MLP_PARAMETERS / (d + n), 2 * d);
+    hidden = hidden > 2 * n ? hidden : 2 * n;
+    return smaller((hidden + 15) / 16 * 16, LEARNED_MAX_WIDTH);
+}
+
+struct net_shape train_mlp_shape(const struct training *t)
+{
+    return (struct net_shape){.n_in = t->shape->d_model,
+                              .n_hidden = mlp_hidden(t),
+                              .n_out = t->shape->n_experts,
+                              .activation = LEARNED_RELU,
+                              .dropout = DROPOUT};
+}
+
+/* The paper compresses 4096 values to 256, in the middle group to 512. Of narrower models so much would be lost by the same
+ * ratio that half of the width, in the middle all of it, is kept. */
+static uint32_t group_components(const struct training *t, enum layer_group g)
+{
+    uint32_t d = t->shape->d_model, wanted = t->options.components;
+    bool middle = g == GROUP_MIDDLE;
+    if (wanted)
+        return smaller(middle ? 2 * wanted : wanted, d);
+    return middle ? smaller(MIDDLE_COMPONENTS, d) : smaller(COMPONENTS, (d + 1) / 2);
+}
+
+struct net_shape train_llapor_shape(const struct training *t, uint32_t layer)
+{
+    enum layer_group g = t->groups[layer];
+    uint32_t n = t->shape->n_experts;
+    return (struct net_shape){.n_in = t->components[g] + 2 * n,
+                              .n_hidden = LLAPOR_HIDDEN > 2 * n ? LLAPOR_HIDDEN : 2 * n,
+                              .n_out = n,
+                              .n_gated = g == GROUP_MIDDLE ? t->components[g] : 0,
+                              .activation = LEARNED_GELU,
+                              .dropout = DROPOUT};
+}
+
+/* ---- Laying out ---- */
+
+/* learned_hash over all routers; 0: the trace has none. */
+static uint64_t hash_routers(const struct training *t)
+{
+    uint64_t hash = 0;
+    size_t bytes = (size_t)t->shape->n_experts * t->shape->d_model * sizeof(float);
+    if (!(t->shape->has & TRACE_ROUTERS))
+        return 0;
+    for (uint32_t i = t->shape->first_layer; i < t->shape->n_layers; i++)
+        hash = learned_hash(hash, trace_layer(t->trace, i)->matrix, bytes);
+    return hash;
+}
+
+static void find_groups(struct training *t)
+{
+    uint32_t first = t->shape->first_layer, n = t->shape->n_layers - first;
+    if (t->options.one_group || n < 2)
+        return;
+    /* the first layer has none before it: as if it were like the second */
+    t->facts.similarity[first] = t->facts.similarity[first + 1];
+    groups_find(n, t->facts.similarity + first, t->facts.skew + first, t->groups + first);
+}
+
+static void place_networks(struct training *t)
+{
+    struct image *m = &t->image;
+    for (uint32_t i = t->shape->first_layer; i < t->shape->n_layers; i++) {
+        uint32_t at = i - t->shape->first_layer;
+        if (wants(t, TRAIN_RESIDUAL) && i + 1 < t->shape->n_layers)
+            image_place_residual(m, i);
+        if (wants(t, TRAIN_MLP) && at >= t->options.stride) {
+            struct net_shape shape = train_mlp_shape(t);
+            image_place_network(m, &m->layers[i].mlp, &shape);
+        }
+        if (wants(t, TRAIN_LLAPOR) && at >= LLAPOR_AHEAD) {
+            struct net_shape shape = train_llapor_shape(t, i);
+            image_place_network(m, &m->layers[i].llapor, &shape);
+            m->layers[i].group = t->places[t->groups[i]];
+        }
+    }
+}
+
+static enum error_code lay_out(struct training *t, struct error *e)
+{
+    const struct trace_shape *s = t->shape;
+    struct learned_header h = {.magic = LEARNED_MAGIC,
+                               .version = LEARNED_VERSION,
+                               .n_layers = s->n_layers,
+                               .first_layer = s->first_layer,
+                               .n_experts = s->n_experts,
+                               .n_used = s->n_used,
+                               .d_model = s->d_model,
+                               .stride = wants(t, TRAIN_MLP) ? t->options.stride : 0,
+                               .n_tokens = t->samples.n_train,
+                               .routers = hash_routers(t)};
+    memcpy(h.model, s->model, sizeof h.model < sizeof s->model ? sizeof h.model : sizeof s->model);
+    h.model[sizeof h.model - 1] = '\0';
+    for (uint32_t i = s->first_layer + LLAPOR_AHEAD; wants(t, TRAIN_LLAPOR) && i < s->n_layers;
+         i++) {
+        enum layer_group g = t->groups[i];
+        if (!t->components[g])
+            t->places[g] = h.n_groups++;
+        t->components[g] = group_components(t, g);
+    }
+    if (!image_init(&t->image, &h))
+        return error_set(e, ERROR_MEMORY, "no memory for what is learnt");
+    place_networks(t);
+    for (int g = 0; g < LAYER_GROUPS; g++)
+        if (t->components[g])
+            image_place_group(&t->image, t->places[g], t->components[g]);
+    if (!image_allocate(&t->image))
+        return error_set(e, ERROR_MEMORY, "no memory for the %" PRIu64 " bytes of what is learnt",
+                         t->image.end);
+    return ERROR_OK;
+}
+
+/* The mean step is the difference of the means. */
+static enum error_code fill_residuals(struct training *t, struct error *e)
+{
+    size_t d = t->shape->d_model;
+    float *residual = malloc(d * sizeof *residual);
+    if (!residual)
+        return error_set(e, ERROR_MEMORY, "no memory for residual vectors");
+    for (uint32_t i = t->shape->first_layer; i + 1 < t->shape->n_layers; i++) {
+        const double *mean = t->facts.mean + i * d;
+        for (size_t k = 0; k < d; k++)
+            residual[k] = (float)(mean[d + k] - mean[k]);
+        image_fill_residual(&t->image, i, residual);
+    }
+    free(residual);
+    return ERROR_OK;
+}
+
+/* ---- Running jobs ---- */
+
+static bool poll(void *arg)
+{
+    struct training *t = arg;
+    const struct train_options *o = &t->options;
+    return !o->progress || o->progress(o->progress_arg, t->doing, atomic_load(&t->done), t->total);
+}
+
+typedef enum error_code job_function(void *arg, uint32_t job, struct error *e);
+
+static enum error_code run_jobs(struct training *t, const char *doing, uint32_t n, uint64_t total,
+                                job_function *run, struct error *e)
+{
+    t->doing = doing;
+    t->total = total;
+    atomic_store(&t->done, 0);
+    struct jobs jobs = {.n = n,
+                        .n_threads = t->options.threads,
+                        .run = run,
+                        .poll = poll,
+                        .arg = t,
+                        .stop = &t->stop};
+    return jobs_run(&jobs, e);
+}
+
+static enum error_code fit_group(void *arg, uint32_t g, struct error *e)
+{
+    struct training *t = arg;
+    size_t d = t->shape->d_model;
+    struct pca_sums sums = {0};
+    if (!t->components[g])
+        return ERROR_OK;
+    float *rows = malloc(TRAIN_PIECE * d * sizeof *rows);
+    enum error_code code = rows ? pca_sums_new((uint32_t)d, &sums, e)
+                                : error_set(e, ERROR_MEMORY, "no memory for a covariance");
+    for (uint32_t i = t->shape->first_layer + LLAPOR_AHEAD; !code && i < t->shape->n_layers; i++)
+        for (uint32_t r = 0; t->groups[i] == g && r < t->samples.n_train; r += TRAIN_PIECE) {
+            uint32_t n = smaller(t->samples.n_train - r, TRAIN_PIECE);
+            samples_read(&t->samples, i - LLAPOR_AHEAD, r, n, rows, NULL, NULL);
+            pca_sums_add(&sums, rows, n);
+        }
+    if (!code)
+        code = pca_fit(&sums, t->components[g], t->options.whiten, &t->pca[g], e);
+    pca_sums_free(&sums);
+    free(rows);
+    if (code)
+        return code;
+    image_fill_group(&t->image, t->places[g], &t->pca[g]);
+    t->report.kept[g] = t->pca[g].kept;
+    atomic_fetch_add(&t->done, 1);
+    return ERROR_OK;
+}
+
+/* ---- Networks ---- */
+
+/* What is left of the time is shared by the networks that are left. */
+static double job_limit(struct training *t)
+{
+    uint64_t left = atomic_fetch_sub(&t->networks_left, 1);
+    double now = clock_s();
+    double rounds = ceil((double)left / t->options.threads);
+    return t->until_s ? now + (t->until_s - now) / rounds : 0;
+}
+
+/* Job 2 l is the MLP of the l-th layer with experts, 2 l + 1 its LLaPor. */
+static enum error_code fit_job(void *arg, uint32_t job, struct error *e)
+{
+    struct training *t = arg;
+    uint32_t at = job / 2;
+    bool mlp = job % 2 == 0;
+    struct train_job j = {.t = t, .layer = t->shape->first_layer + at};
+    const struct learned_layer *y = &t->image.layers[j.layer];
+    if (!(mlp ? y->mlp : y->llapor).offset)
+        return ERROR_OK;
+    j.from = j.layer - (mlp ? t->options.stride : LLAPOR_AHEAD);
+    j.until_s = job_limit(t);
+    enum error_code code = mlp ? train_mlp(&j, e) : train_llapor(&j, e);
+    free(j.x);
+    free(j.active);
+    return code;
+}
+
+static uint32_t count_networks(const struct training *t)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->shape->n_layers; i++)
+        n += (t->image.layers[i].mlp.offset != 0) + (t->image.layers[i].llapor.offset != 0);
+    return n;
+}
+
+static enum error_code fit_networks(struct training *t, struct error *e)
+{
+    uint32_t n = count_networks(t), n_layers = t->shape->n_layers - t->shape->first_layer;
+    enum error_code code = run_jobs(t, "components", LAYER_GROUPS, LAYER_GROUPS, fit_group, e);
+    if (code || !n)
+        return code;
+    t->until_s = t->options.seconds > 0 ? clock_s() + t->options.seconds : 0;
+    atomic_store(&t->networks_left, n);
+    return run_jobs(t, "networks", 2 * n_layers, (uint64_t)n * t->options.epochs, fit_job, e);
+}
+
+/* ---- Judging, and the whole ---- */
+
+static enum error_code judge_job(void *arg, uint32_t job, struct error *e)
+{
+    struct training *t = arg;
+    uint32_t layer = t->shape->first_layer + job / TRAIN_JUDGED;
+    enum train_judged who = (enum train_judged)(job % TRAIN_JUDGED);
+    enum error_code code =
+        judge(&t->samples, &t->learned, who, layer,
+              &t->report.scores[(size_t)layer * TRAIN_JUDGED + (unsigned)who], e);
+    atomic_fetch_add(&t->done, 1);
+    return code;
+}
+
+static enum error_code judge_all(struct training *t, struct error *e)
+{
+    char why[LEARNED_WHY];
+    image_finish(&t->image);
+    if (!learned_view(t->image.bytes, t->image.end, &t->learned, why))
+        return error_set(e, ERROR_INTERNAL, "what was learnt cannot be read: %s", why);
+    uint32_t n = (t->shape->n_layers - t->shape->first_layer) * TRAIN_JUDGED;
+    return run_jobs(t, "judging", n, n, judge_job, e);
+}
+
+static enum error_code check_options(struct training *t, struct error *e)
+{
+    struct train_options *o = &t->options;
+    uint32_t n_layers = t->shape->n_layers - t->shape->first_layer;
+    o->epochs = o->epochs ? o->epochs : EPOCHS;
+    o->threads = o->threads ? o->threads : 1;
+    o->stride = o->stride ? o->stride : 2;
+    if (wants(t, TRAIN_LLAPOR) && !(t->shape->has & TRACE_GATE))
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "llapor needs the gates' probabilities, which the trace lacks: leave it "
+                         "out with --only residual,mlp");
+    if (t->shape->n_layers > LEARNED_MAX_LAYERS || t->shape->n_experts > LEARNED_MAX_EXPERTS ||
+        t->shape->d_model > LEARNED_MAX_WIDTH)
+        return error_set(e, ERROR_LIMIT, "the trace's model is larger than training can take");
+    if (wants(t, TRAIN_MLP) && o->stride >= n_layers)
+        return error_set(e, ERROR_USAGE, "a stride of %u layers leads out of a model of %u",
+                         o->stride, n_layers);
+    return ERROR_OK;
+}
+
+static enum error_code prepare(struct training *t, struct error *e)
+{
+    uint32_t n = t->shape->n_layers;
+    t->groups = calloc(n, sizeof *t->groups);
+    t->report.scores = calloc((size_t)n * TRAIN_JUDGED, sizeof *t->report.scores);
+    if (!t->groups || !t->report.scores)
+        return error_set(e, ERROR_MEMORY, "no memory to train");
+    enum error_code code = blas_open(e);
+    if (!code)
+        code = samples_new(t->trace, t->options.seed, &t->samples, e);
+    if (!code)
+        code = sample_facts_new(&t->samples, &t->facts, e);
+    if (code)
+        return code;
+    find_groups(t);
+    code = lay_out(t, e);
+    return !code && wants(t, TRAIN_RESIDUAL) ? fill_residuals(t, e) : code;
+}
+
+/* What there is to tell; taken from t. */
+static void report(struct training *t, struct train_report *out)
+{
+    *out = t->report;
+    out->n_layers = t->shape->n_layers;
+    out->first_layer = t->shape->first_layer;
+    out->n_train = t->samples.n_train;
+    out->n_check = t->samples.n_check;
+    out->n_held = t->samples.n - t->samples.n_train - t->samples.n_check;
+    out->groups = t->groups;
+    out->similarity = t->facts.similarity;
+    out->skew = t->facts.skew;
+    memcpy(out->components, t->components, sizeof out->components);
+    for (uint32_t i = 0; i < out->n_layers; i++) {
+        struct net_shape mlp = train_mlp_shape(t), llapor = train_llapor_shape(t, i);
+        uint64_t mlp_bytes = 2 * net_parts(&mlp).n, llapor_bytes = 2 * net_parts(&llapor).n;
+        if (t->image.layers[i].mlp.offset)
+            out->mlp_bytes = mlp_bytes;
+        if (t->image.layers[i].llapor.offset && llapor_bytes > out->llapor_bytes)
+            out->llapor_bytes = llapor_bytes;
+    }
+    t->groups = NULL;
+    t->facts.similarity = t->facts.skew = NULL;
+    t->report.scores = NULL;
+}
+
+enum error_code train_run(const struct trace *trace, const struct train_options *options,
+                          struct train_result *out, struct error *e)
+{
+    struct training t = {.trace = trace, .shape = trace_shape(trace), .options = *options};
+    enum error_code code = check_options(&t, e);
+    if (!code)
+        code = prepare(&t, e);
+    if (!code)
+        code = fit_networks(&t, e);
+    if (!code)
+        code = judge_all(&t, e);
+    if (!code) {
+        report(&t, &out->report);
+        out->bytes = t.image.bytes;
+        out->n = t.image.end;
+        t.image.bytes = NULL;
+    }
+    for (int g = 0; g < LAYER_GROUPS; g++)
+        pca_free(&t.pca[g]);
+    image_free(&t.image);
+    samples_free(&t.samples);
+    sample_facts_free(&t.facts);
+    free(t.groups);
+    free(t.report.scores);
+    return code;
+}
+
+void train_result_free(struct train_result *r)
+{
+    free(r->bytes);
+    free(r->report.scores);
+    free(r->report.groups);
+    free(r->report.similarity);
+    free(r->report.skew);
+    *r = (struct train_result){0};
+}

@@ -1,0 +1,92 @@
+#!/bin/sh
+# replay.sh MOED-REPLAY: a trace is made up, replayed with every policy, and told in all forms; wrong words are refused. No
+# deployment is needed for any of it.
+set -eu
+replay=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail()
+{
+    echo "replay.sh: $*" >&2
+    exit 1
+}
+
+# column FILE NAME: of a CSV file, without its header. Only the last columns are ever quoted.
+column()
+{
+    awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }' "$1"
+}
+
+# refused STATUS TEXT ARGUMENT...: the exit status, and one line that has the text.
+refused()
+{
+    status=$1 text=$2
+    shift 2
+    got=0
+    "$replay" "$@" >"$work/out" 2>"$work/err" || got=$?
+    [ "$got" = "$status" ] || fail "$* ended with $got, not $status"
+    grep -qF -e "$text" "$work/err" || fail "$* does not say \"$text\" but \"$(cat "$work/err")\""
+    [ "$(wc -l <"$work/err")" = 1 ] || fail "$* says more than a line"
+}
+
+make()
+{
+    "$replay" --synthesize --layers 4 --experts 16 --topk 2 --tokens 600 --sequence 100 --prompt 20 "$@"
+}
+
+# ---- A trace, the same for the same seed ----
+make --seed 5 -o "$work/a.trace"
+make --seed 5 -o "$work/b.trace"
+make --seed 6 -o "$work/c.trace"
+cmp -s "$work/a.trace" "$work/b.trace" || fail "the same seed made another trace"
+! cmp -s "$work/a.trace" "$work/c.trace" || fail "another seed made the same trace"
+
+# ---- The table, twice the same but for the time of deciding ----
+for run in 1 2; do
+    "$replay" "$work/a.trace" --policies all --vram 25%,50% --batch 1,4 --machine desktop \
+        --csv "$work/$run.csv" --html "$work/$run.html" >"$work/$run.txt"
+    at=$(head -1 "$work/$run.csv" | tr , '\n' | grep -n '^decision_s$' | cut -d: -f1)
+    cut -d, -f"$at" --complement "$work/$run.csv" >"$work/$run.same"
+done
+cmp -s "$work/1.same" "$work/2.same" || fail "two replays differ"
+
+policies=$("$replay" --help | sed -n 's/^policies: //p' | tr -d ,)
+[ -n "$policies" ] || fail "--help lists no policies"
+for policy in $policies; do
+    [ "$(column "$work/1.csv" policy | grep -cx "$policy")" = 4 ] || fail "$policy has not four rows"
+    [ "$(grep -c "^$policy " "$work/1.txt")" = 4 ] || fail "$policy is not four times in the table"
+    grep -q ">$policy<" "$work/1.html" || fail "$policy is not on the page"
+done
+column "$work/1.csv" decode_tokens_per_s | awk '!($1 > 0) { exit 1 }' || fail "a policy decodes nothing"
+column "$work/1.csv" hit_rate | awk '!($1 >= 0 && $1 <= 1) { exit 1 }' || fail "a hit rate is no share"
+! grep -qi 'nan' "$work/1.csv" || fail "nan in the CSV"
+
+# More room for least recently used, more hits: what a small cache holds a large one holds too.
+"$replay" "$work/a.trace" --policies lru --vram 25%,50%,75%,100% --csv "$work/lru.csv" >"$work/out"
+column "$work/lru.csv" hit_rate | awk '$1 < last { exit 1 } { last = $1 }' || fail "lru hits less with more room"
+
+# Another machine, another time.
+"$replay" "$work/a.trace" --policies moed --csv "$work/desktop.csv" >"$work/out"
+"$replay" "$work/a.trace" --policies moed --machine 3090-epyc7532 --csv "$work/3090.csv" >"$work/out"
+[ "$(column "$work/desktop.csv" decode_tokens_per_s)" != "$(column "$work/3090.csv" decode_tokens_per_s)" ] ||
+    fail "two machines take the same time"
+
+# ---- Wrong words ----
+refused 2 "the trace is missing"
+refused 2 "no policy \"nothing\"" "$work/a.trace" --policies lru,nothing
+refused 2 "--vram" "$work/a.trace" --vram 120%
+refused 2 "--batch" "$work/a.trace" --batch 0
+refused 1 "desktop" "$work/a.trace" --machine no-such-machine
+refused 2 "no option --polices" "$work/a.trace" --polices all
+refused 1 "$work/none.trace" "$work/none.trace"
+refused 2 "-o TRACE" --synthesize
+refused 2 "qwen3-30b" --synthesize --like qwen -o "$work/d.trace"
+refused 2 "moepic-table1" --fit nothing
+refused 1 "$work/none/x.trace" --synthesize -o "$work/none/x.trace"
+[ ! -e "$work/d.trace" ] || fail "a refused trace was made"
+printf 'name = half\n' >"$work/half.machine"
+refused 1 "half.machine:1: the key what is missing" "$work/a.trace" --machine "$work/half.machine"
+head -c 1000 "$work/a.trace" >"$work/cut.trace"
+refused 1 "cut.trace" "$work/cut.trace"
+echo "replay.sh: ok"

@@ -1,0 +1,170 @@
+/* An owner of a cache policy that obeys it, and what it knows by itself, for test_sched_cache*.c. */
+#ifndef MOED_TESTS_CACHE_OWNER_H
+#define MOED_TESTS_CACHE_OWNER_H
+
+#include "sched/policy.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { MOST_LAYERS = 6, MOST_EXPERTS = 24 };
+
+/* Each kind with each budget that it takes, in order. */
+static inline bool variant_at(uint32_t i, enum sched_cache_kind *kind, enum sched_budget *budget)
+{
+    for (int k = 0; k < CACHE_KINDS; k++)
+        for (int b = 0; b < BUDGET_KINDS; b++)
+            if (sched_cache_takes((enum sched_cache_kind)k, (enum sched_budget)b) && i-- == 0) {
+                *kind = (enum sched_cache_kind)k;
+                *budget = (enum sched_budget)b;
+                return true;
+            }
+    return false;
+}
+
+static const struct sched_cache_options uniform = {.budget = BUDGET_UNIFORM};
+
+/* The owner, and what it knows by itself. */
+struct owner {
+    struct sched_cache *cache;
+    enum sched_cache_kind kind;
+    enum sched_budget budget;
+    struct sched_cache_shape shape;
+    uint32_t resident[MOST_LAYERS][MOST_EXPERTS], layer_resident[MOST_LAYERS];
+    uint64_t last[MOST_LAYERS][MOST_EXPERTS]; /* activation or arrival, in order */
+    uint64_t tokens[MOST_LAYERS][MOST_EXPERTS];
+    long double value[MOST_LAYERS][MOST_EXPERTS];
+    long double score[MOST_LAYERS][MOST_EXPERTS];
+    double probability[MOST_LAYERS][MOST_EXPERTS]; /* as predicted last; 0: it was not in it */
+    long double ahead[MOST_LAYERS][MOST_EXPERTS]; /* what a prediction is worth, until its layer is over */
+    uint32_t routed_layer;
+    uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
+    uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
+    uint64_t layer_tokens[MOST_LAYERS];
+    bool blocked[MOST_LAYERS][MOST_EXPERTS];
+    uint64_t clock, step, total;
+    uint64_t digest; /* of every answer */
+};
+
+static inline struct owner new_owner(enum sched_cache_kind kind, struct sched_cache_shape shape,
+                                     const struct sched_cache_options *options)
+{
+    struct owner o = {.kind = kind, .shape = shape};
+    o.budget = options ? options->budget : sched_cache_budget(kind);
+    o.cache = sched_cache_new(kind, &shape, options);
+    assert_non_null(o.cache);
+    return o;
+}
+
+static inline void tell(struct owner *o, uint32_t layer, uint32_t expert, uint32_t segments)
+{
+    uint32_t before = o->resident[layer][expert];
+    if (before == 0 && segments)
+        o->last[layer][expert] = ++o->clock;
+    o->layer_resident[layer] += segments - before;
+    o->total = o->total + segments - before;
+    o->resident[layer][expert] = segments;
+    sched_cache_resident(o->cache, layer, expert, segments);
+    assert_int_equal(sched_cache_segments(o->cache, layer, expert), segments);
+}
+
+static inline void route(struct owner *o, uint32_t layer, const uint16_t *experts,
+                         const uint16_t *workloads, uint32_t n)
+{
+    uint64_t tokens = 0;
+    if (layer != o->routed_layer) /* that one is over */
+        memset(o->ahead[o->routed_layer], 0, sizeof o->ahead[o->routed_layer]);
+    o->routed_layer = layer;
+    for (uint32_t i = 0; i < n; i++) {
+        o->ahead[layer][experts[i]] = 0;
+        o->last[layer][experts[i]] = ++o->clock;
+        o->tokens[layer][experts[i]] += workloads[i];
+        o->value[layer][experts[i]] += 1;
+        o->visits[layer][experts[i]]++;
+        tokens += workloads[i];
+    }
+    o->layer_tokens[layer] += (tokens + o->shape.n_used - 1) / o->shape.n_used;
+    for (uint32_t i = 0; i < n; i++)
+        o->token[layer][experts[i]] = o->layer_tokens[layer];
+    /* as memd does: a few at a time */
+    for (uint32_t i = 0; i < n; i += 3)
+        sched_cache_routed(o->cache, o->step, layer, experts + i, workloads + i,
+                           n - i < 3 ? n - i : 3);
+}
+
+static inline void route_one(struct owner *o, uint32_t layer, uint16_t expert, uint16_t workload)
+{
+    route(o, layer, &expert, &workload, 1);
+}
+
+static inline bool is_blocked(void *arg, uint32_t layer, uint32_t expert)
+{
+    struct owner *o = arg;
+    assert_true(layer < o->shape.n_layers && expert < o->shape.n_experts);
+    return o->blocked[layer][expert];
+}
+
+static inline bool evictable(const struct owner *o, uint32_t for_layer, uint32_t for_expert,
+                             uint32_t layer, uint32_t expert)
+{
+    return o->resident[layer][expert] && !o->blocked[layer][expert] &&
+           (layer != for_layer || expert != for_expert);
+}
+
+static inline void note(struct owner *o, uint64_t answer)
+{
+    o->digest = (o->digest ^ answer) * 0x100000001b3u;
+}
+
+static inline bool ask_victim(struct owner *o, uint32_t layer, uint32_t expert, bool demanded,
+                              uint32_t *victim_layer, uint32_t *victim_expert)
+{
+    bool found = sched_cache_victim(o->cache, layer, expert, demanded, 0, is_blocked, o,
+                                    victim_layer, victim_expert);
+    note(o, found ? 1000 + *victim_layer * 100 + *victim_expert : 7);
+    return found;
+}
+
+static inline void expect_victim(struct owner *o, uint32_t layer, uint32_t expert, bool demanded,
+                                 uint32_t victim_layer, uint32_t victim_expert)
+{
+    uint32_t l = 99, e = 99;
+    if (!ask_victim(o, layer, expert, demanded, &l, &e))
+        fail_msg("no victim, not %u.%u", victim_layer, victim_expert);
+    if (l != victim_layer || e != victim_expert)
+        fail_msg("victim %u.%u, not %u.%u", l, e, victim_layer, victim_expert);
+}
+
+static inline void expect_no_victim(struct owner *o, uint32_t layer, uint32_t expert, bool demanded)
+{
+    uint32_t l, e;
+    assert_false(ask_victim(o, layer, expert, demanded, &l, &e));
+}
+
+/* Everything that the policy wants by itself, while there is room. */
+static inline void fill(struct owner *o)
+{
+    uint32_t layer, expert;
+    while (
+        sched_cache_wanted(o->cache, o->shape.capacity - o->total, NULL, NULL, &layer, &expert)) {
+        assert_true(o->total < o->shape.capacity);
+        assert_true(o->resident[layer][expert] < o->shape.n_segments);
+        tell(o, layer, expert, o->resident[layer][expert] + 1);
+    }
+}
+
+static inline struct sched_cache_shape shape(uint32_t layers, uint32_t experts, uint32_t segments,
+                                             uint64_t capacity)
+{
+    return (struct sched_cache_shape){.n_layers = layers,
+                                      .n_experts = experts,
+                                      .n_segments = segments,
+                                      .n_used = 2,
+                                      .capacity = capacity};
+}
+
+#endif

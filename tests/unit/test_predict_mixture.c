@@ -1,0 +1,332 @@
+/* The mixture of predictors: the regression, what it is shown, and that its probabilities are worth more than those of any part. */
+#include "predict_sequence.h"
+
+#include "sched/blend.h"
+#include "sched/logistic.h"
+#include "sched/predict_internal.h"
+#include "sched/predict_score.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static void assert_close(double got, double want, double by)
+{
+    if (!(fabs(got - want) < by))
+        fail_msg("%.9g instead of %.9g", got, want);
+}
+
+/* ---- the regression ---- */
+
+/* One feature, w = (0, 1) at first. Two samples x = 0 and x = 2, of which the first came true:
+ *     p = 1/2 and 1 / (1 + e^-2) = 0.880797
+ *     gradient sum (y - p) (1, x) = (1/2 - 0.880797, -2 0.880797) = (-0.380797, -1.761594)
+ *     v = p (1 - p) = 0.25 and 0.104994
+ *     S = (0.354994, 0.209987; 0.209987, 0.419974); + 4 on the diagonal: (4.354994, 0.209987; 0.209987, 4.419974)
+ *     determinant 19.248965 - 0.044095 = 19.204866
+ *     step: ((4.419974 -0.380797 - 0.209987 -1.761594) / 19.204866, (4.354994 -1.761594 - 0.209987 -0.380797) / 19.204866)
+ *         = (-1.313202 / 19.204866, -7.591770 / 19.204866) = (-0.068379, -0.395304). */
+static void test_newton_step(void **state)
+{
+    float x[LOGISTIC_LANES] = {0, 2}, p[LOGISTIC_LANES] = {0}, y[LOGISTIC_LANES] = {1, 0};
+    float scratch[LOGISTIC_LANES];
+    const float *features[1] = {x};
+    struct logistic r;
+    logistic_init(&r, 1);
+    assert_true(r.w[0] == 0 && r.w[1] == 1);
+    logistic_predict(&r, features, 2, p);
+    assert_close((double)p[0], 0.5, 1e-6);
+    assert_close((double)p[1], 0.880797, 1e-6);
+    logistic_learn(&r, features, 2, p, y, scratch);
+    assert_close(r.w[0], -0.068379, 1e-5);
+    assert_close(r.w[1], 1 - 0.395304, 1e-5);
+    /* no step is longer than one half */
+    x[1] = 6;
+    for (int i = 0; i < 3; i++) {
+        double before = r.w[1];
+        logistic_predict(&r, features, 2, p);
+        logistic_learn(&r, features, 2, p, y, scratch);
+        assert_true(fabs(r.w[1] - before) <= 0.5);
+    }
+}
+
+/* Samples drawn from known weights: they are found. Three features, one of them noise. */
+static void test_finds_weights(void **state)
+{
+    enum { N = 64 };
+    static const double truth[4] = {-1.5, 0.8, 0, -0.4};
+    float x[3][N], p[N], y[N], scratch[N];
+    const float *features[3] = {x[0], x[1], x[2]};
+    struct logistic r;
+    random_state = 23;
+    logistic_init(&r, 3);
+    for (int step = 0; step < 2000; step++) {
+        for (uint32_t s = 0; s < N; s++) {
+            double z = truth[0];
+            for (uint32_t i = 0; i < 3; i++) {
+                x[i][s] = seq_random() * 2;
+                z += truth[1 + i] * (double)x[i][s];
+            }
+            y[s] = (double)(random_u64() >> 11) * 0x1p-53 < 1 / (1 + exp(-z));
+        }
+        logistic_predict(&r, features, N, p);
+        logistic_learn(&r, features, N, p, y, scratch);
+    }
+    for (uint32_t i = 0; i < 4; i++) /* of 128,000 samples: a standard error is about 0.006 */
+        assert_close(r.w[i], truth[i], 0.04);
+}
+
+/* ---- what is mixed ---- */
+
+/* Two parts that say the same of two experts: the mean of the log-odds is what each says. A part that has not spoken, or for another
+ * step or another number of tokens, is left out; the second stays good for two steps. */
+static void test_who_has_spoken(void **state)
+{
+    const struct blend_shape shape = {.n_layers = 2, .n_experts = 2, .n_parts = 2, .keeps = {0, 2}};
+    struct blend *b = blend_new(&shape);
+    double got[2];
+    assert_false(blend_predict(b, 0, 1, 1, got));
+    float *row = blend_row(b, 0, 0, 1, 1);
+    row[0] = blend_logit(0.75);
+    row[1] = blend_logit(0.1);
+    assert_true(blend_predict(b, 0, 1, 1, got));
+    assert_close(got[0], 0.75, 1e-6);
+    assert_close(got[1], 0.1, 1e-6);
+    assert_false(blend_predict(b, 1, 1, 1, got)); /* another layer, step, number of tokens */
+    assert_false(blend_predict(b, 0, 2, 1, got));
+    assert_false(blend_predict(b, 0, 1, 2, got));
+    row = blend_row(b, 0, 1, 1, 1);
+    row[0] = blend_logit(0.5);
+    row[1] = blend_logit(0.1);
+    assert_true(blend_predict(b, 0, 1, 1, got));
+    assert_close(got[0], 1 / (1 + 1 / sqrt(3)), 1e-6); /* odds 3 and 1: sqrt 3 */
+    assert_close(got[1], 0.1, 1e-6);
+    assert_true(blend_predict(b, 0, 3, 1, got)); /* the second part alone */
+    assert_close(got[0], 0.5, 1e-6);
+    assert_false(blend_predict(b, 0, 4, 1, got));
+    assert_false(blend_predict(b, 0, 0, 1, got)); /* nobody speaks of the past */
+    blend_free(b);
+}
+
+/* Six layers in three groups of two. Layer 0 alone learns that its part says the opposite of what comes; layer 1, of its group and never
+ * seen, does as the group does; layer 5 knows nothing. Then layer 1 sees steps in which the part is right: after 64 it has weights of
+ * its own, and layer 0's stay. */
+static void test_groups(void **state)
+{
+    const struct blend_shape shape = {.n_layers = 6, .n_experts = 8, .n_parts = 1};
+    struct blend *b = blend_new(&shape);
+    double got[8];
+    uint64_t step = 1;
+    for (uint32_t turn = 0; turn < 2; turn++)
+        for (uint32_t i = 0; i < 400; i++, step++) {
+            float *row = blend_row(b, turn, 0, step, 1);
+            uint32_t chosen = i % 8, said = turn == 0 ? (i + 1 + i % 7) % 8 : chosen;
+            for (uint32_t e = 0; e < 8; e++)
+                row[e] = blend_logit(e == said ? 0.9 : 0.1);
+            assert_true(blend_predict(b, turn, step, 1, got));
+            blend_check(b, turn, step, &chosen, 1, 1);
+            if (turn == 1 && i == 0)
+                assert_true(got[said] < 0.2); /* the group's: it says the opposite */
+            if (turn == 1 && i > 300)         /* of what it has learnt from, about nine in ten */
+                assert_true(got[said] > 0.85);
+        }
+    for (uint32_t layer = 0; layer < 6; layer += 5) {
+        float *row = blend_row(b, layer, 0, step, 1);
+        for (uint32_t e = 0; e < 8; e++)
+            row[e] = blend_logit(e == 3 ? 0.9 : 0.1);
+        blend_predict(b, layer, step, 1, got);
+        assert_true(layer == 0 ? got[3] < 0.2 : fabs(got[3] - 0.9) < 1e-5);
+    }
+    blend_free(b);
+}
+
+/* ---- the time since an expert was activated last ---- */
+
+/* Four experts, one a token: an idle time that was never seen is worth (0 + 1/4) / (0 + 1) = 1/4. The first token chooses 2: all four had never been
+ * activated, and one was: that class is worth (1 + 1/4) / (4 + 1) = 1/4. The second chooses 2 again, which was idle for 0 tokens: that class
+ * is worth (1 + 1/4) / (1 + 1) = 5/8; with q = 2^(-1/4096) the three others make (q + 1/4) / (4 q + 3 + 1). The third chooses 1: 2 is
+ * idle for one token, of which nothing is known, and 1 for none: with that one of two is (q + 1/4) / (q + 1 + 1). Of two tokens at least
+ * one with 1 - (1 - p)^2. */
+static void test_recency(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 1, .n_experts = 4, .n_used = 1, .d_model = 1, .max_tokens = 2};
+    static const uint32_t chosen[3] = {2, 2, 1};
+    struct predictor *p = predictor_new_of(predictor_recency.aside, &s);
+    struct predict_seen seen = {.n_tokens = 1};
+    double got[4], q = exp2(-1.0 / 4096);
+    for (uint64_t step = 0; step < 3; step++) {
+        seen.step = step;
+        seen.selected = &chosen[step];
+        predictor_observe(p, &seen);
+        predictor_predict(p, &seen, &(struct predict_target){step + 1, 0}, NULL, got);
+        if (step == 0)
+            for (uint32_t e = 0; e < 4; e++)
+                assert_close(got[e], 0.25, 1e-6);
+        if (step == 1) {
+            assert_close(got[2], 0.625, 1e-6);
+            assert_close(got[0], (q + 0.25) / (4 * q + 4), 1e-6);
+        }
+    }
+    assert_close(got[2], 0.25, 1e-6);
+    assert_close(got[1], (q + 0.25) / (q + 2), 1e-6);
+    seen.n_tokens = 2;
+    predictor_predict(p, &seen, &(struct predict_target){9, 0}, NULL, got);
+    assert_close(got[2], 1 - 0.75 * 0.75, 1e-6);
+    predictor_free(p);
+}
+
+/* ---- the mixture ---- */
+
+/* Three in-line halves see the same. One is taught in time, one what was meant for steps long past, one nothing: the last two say
+ * the same, the first does not. */
+static struct {
+    struct predictor *aside, *line[3];
+    float lesson[512], old[512];
+    uint32_t old_layer;
+    uint64_t n_old, n_different;
+    void *sequence;
+} taught;
+
+static void show_lines(void *arg, const struct predict_seen *seen)
+{
+    uint32_t layer, guessed[SEQ_USED];
+    bool embedding = seen->layer == PREDICT_EMBEDDING;
+    for (uint32_t i = 0; !embedding && i < 3; i++)
+        predictor_observe(taught.line[i], seen);
+    predictor_observe(taught.aside, seen);
+    while (predictor_teach(taught.aside, &layer, taught.lesson)) {
+        predictor_learn(taught.line[0], layer, taught.lesson);
+        if (seen->step == 3 && taught.lesson[2] > 0) { /* of a layer, and no mean step */
+            memcpy(taught.old, taught.lesson, sizeof taught.old);
+            taught.old_layer = layer;
+        }
+    }
+    struct predict_target target = {seen->step, seen->layer + 1};
+    if (embedding || target.layer == SEQ_LAYERS) /* the first of the next step is left out */
+        return;
+    if (seen->step > 20 && ++taught.n_old)
+        predictor_learn(taught.line[1], taught.old_layer, taught.old);
+    double got[3][SEQ_EXPERTS];
+    seq_gate(taught.sequence, &target, seen->hidden, 1, guessed);
+    for (uint32_t i = 0; i < 3; i++)
+        predictor_predict(taught.line[i], seen, &target, guessed, got[i]);
+    assert_memory_equal(got[1], got[2], sizeof got[1]);
+    taught.n_different += memcmp(got[0], got[2], sizeof got[0]) != 0;
+}
+
+static void test_old_lessons(void **state)
+{
+    static struct sequence s;
+    random_state = 9;
+    seq_init(&s, 1, 0.3f);
+    taught.sequence = &s;
+    assert_true(predictor_lesson_floats(PREDICT_MIXTURE, &seq_shape) <= 512);
+    taught.aside = predictor_new(PREDICT_MIXTURE, PREDICT_ASIDE, &seq_shape);
+    for (uint32_t i = 0; i < 3; i++)
+        taught.line[i] = predictor_new(PREDICT_MIXTURE, PREDICT_IN_LINE, &seq_shape);
+    for (int step = 0; step < 40; step++)
+        seq_step(&s, 1, show_lines, NULL);
+    assert_true(taught.n_old > 100 && taught.n_different > 200);
+    predictor_free(taught.aside);
+    for (uint32_t i = 0; i < 3; i++)
+        predictor_free(taught.line[i]);
+}
+
+/* Its parts and the other predictors that can be chosen, then itself. */
+static const struct {
+    const char *name;
+    const struct predictor_kind *kind;
+    bool is_part;
+} compared[] = {{"next-gate", &predictor_next_gate, false},
+                {"residual", &predictor_residual, true},
+                {"frequency", &predictor_frequency, true},
+                {"recency", &predictor_recency, true},
+                {"expert-map", &predictor_expert_map, false},
+                {"shares of a map", &predictor_map_shares, true},
+                {"activation-matrix", &predictor_activation_matrix, false},
+                {"mixture", &predictor_mixture, false}};
+enum { N_COMPARED = sizeof compared / sizeof *compared, MIXTURE = N_COMPARED - 1 };
+
+static void show_all(void *arg, const struct predict_seen *seen)
+{
+    struct predict_trial **trials = arg;
+    for (uint32_t i = 0; i < N_COMPARED; i++)
+        predict_trial_show(trials[i], seen);
+}
+
+/* What the mixture lost on the layers that another predicts is less than what that one lost. In a single layer it may be that one part knows
+ * all that there is to know and says it as it is; then learning so has its price, less than one hundredth here. */
+static void compare(uint32_t text, uint32_t other, const struct predict_score *part,
+                    const struct predict_score *mixture)
+{
+    const char *name = compared[other].name;
+    double sum = 0, of_mixture = 0;
+    for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++) {
+        if (!part[l].n)
+            continue;
+        assert_int_equal(mixture[l].n, part[l].n);
+        sum += part[l].log_loss;
+        of_mixture += mixture[l].log_loss;
+        if (compared[other].is_part && mixture[l].log_loss > part[l].log_loss * 1.01)
+            fail_msg("text %u, layer %u: %g, %s %g", text, l, predict_score_log_loss(&mixture[l]),
+                     name, predict_score_log_loss(&part[l]));
+    }
+    if (of_mixture > sum)
+        fail_msg("text %u: %g, %s %g", text, of_mixture, name, sum);
+}
+
+/* On every made-up text, at every batch size, in time and late, the mixture's log-loss on what it has not seen yet is below that of each of
+ * its parts and of every other predictor, and its probabilities are calibrated. (A prediction is always made before what it is
+ * about is seen; the first steps, in which all learn, are not counted.) */
+static void test_log_loss(void **state)
+{
+    static const struct {
+        float topic, noise;
+        uint32_t n, late; /* late: as predict_trial_new */
+    } texts[] = {{1.0f, 0.3f, 1, 0}, {0, 0.1f, 1, 0},    {2.0f, 1.5f, 1, 0},
+                 {1.0f, 0.6f, 4, 0}, {1.0f, 0.3f, 1, 2}, {2.0f, 1.5f, 2, 9}};
+    static struct sequence s;
+    for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
+        random_state = 100 + text;
+        seq_init(&s, texts[text].topic, texts[text].noise);
+        struct predict_trial *trials[N_COMPARED];
+        for (uint32_t i = 0; i < N_COMPARED; i++)
+            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &seq_shape, seq_gate,
+                                                             &s, texts[text].late));
+        for (int step = 0; step < 1200; step++) {
+            if (step == 400)
+                for (uint32_t i = 0; i < N_COMPARED; i++)
+                    predict_trial_clear(trials[i]);
+            seq_step(&s, texts[text].n, show_all, trials);
+        }
+        const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
+        for (uint32_t i = 0; i < N_COMPARED; i++) {
+            struct predict_score total = predict_trial_total(trials[i]);
+            print_message("text %u, %s: %llu layers, log-loss %.4f, calibration %.4f, "
+                          "recall %.3f\n",
+                          text, compared[i].name, (unsigned long long)total.layers,
+                          predict_score_log_loss(&total), predict_score_calibration(&total),
+                          predict_score_recall(&total));
+            if (i < MIXTURE && total.n)
+                compare(text, i, predict_trial_scores(trials[i]), mixture);
+        }
+        for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
+            assert_int_equal(mixture[l].layers, 800);
+        struct predict_score total = predict_trial_total(trials[MIXTURE]);
+        assert_true(predict_score_calibration(&total) < 0.02);
+        for (uint32_t i = 0; i < N_COMPARED; i++)
+            predict_trial_free(trials[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_newton_step),    cmocka_unit_test(test_finds_weights),
+        cmocka_unit_test(test_who_has_spoken), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_recency),        cmocka_unit_test(test_old_lessons),
+        cmocka_unit_test(test_log_loss),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

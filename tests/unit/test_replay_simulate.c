@@ -1,0 +1,238 @@
+/* The simulator on traces and costs that can be worked out by hand. */
+#include "bench/replay/bound.h"
+#include "bench/replay/future.h"
+#include "bench/replay/simulate.h"
+#include "bench/replay/steps.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* One layer of four experts of one segment of 100 bytes; a token activates one. */
+enum { EXPERTS = 4 };
+
+static struct trace *make_trace(uint32_t n_sequences, uint32_t n_tokens, uint32_t n_prompt,
+                                const uint16_t *selected)
+{
+    char path[] = "/tmp/moed-test-trace-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct trace_shape shape = {.model = "tiny",
+                                .n_layers = 1,
+                                .n_experts = EXPERTS,
+                                .n_used = 1,
+                                .d_model = 4,
+                                .router = {.n_experts = EXPERTS, .n_used = 1, .scale = 1}};
+    struct trace_layer layer = {.n_segments = 1, .segment_bytes = 100};
+    struct trace_writer *w;
+    struct error e;
+    assert_int_equal(trace_writer_new(path, &shape, &layer, &w, &e), ERROR_OK);
+    uint32_t *ids = calloc(n_tokens, sizeof *ids);
+    for (uint32_t i = 0; i < n_sequences; i++) {
+        struct trace_data data = {.sequence = {n_tokens, n_prompt, ids},
+                                  .selected = selected + (size_t)i * n_tokens};
+        assert_int_equal(trace_write_sequence(w, &data, &e), ERROR_OK);
+    }
+    free(ids);
+    assert_int_equal(trace_writer_finish(w, &e), ERROR_OK);
+    struct trace *t;
+    assert_int_equal(trace_open(path, &t, &e), ERROR_OK);
+    unlink(path);
+    return t;
+}
+
+/* Nothing but the experts takes time. */
+static const struct machine idle = {.name = "idle",
+                                    .device_bytes_per_s = INFINITY,
+                                    .device_flop_per_s = INFINITY,
+                                    .link_bytes_per_s = 1,
+                                    .cpu_bytes_per_s = 1,
+                                    .dram_bytes_per_s = 1};
+
+static struct replay_result replay(const struct trace *t, const struct sched_costs *costs,
+                                   const char *policy, double vram, uint32_t batch)
+{
+    struct replay_result r;
+    struct error e = {0};
+    const struct sched_policy *p = NULL;
+    for (uint32_t i = 0; (p = sched_policy_at_any(i)) && strcmp(p->name, policy) != 0; i++)
+        ;
+    assert_non_null(p);
+    struct replay_run run = {
+        .trace = t, .machine = &idle, .costs = costs, .policy = p, .vram = vram, .batch = batch};
+    if (replay_simulate(&run, &r, &e))
+        fail_msg("%s", e.text);
+    return r;
+}
+
+static void near(double got, double expected)
+{
+    if (fabs(got - expected) > 1e-6 * fabs(expected) + 1e-9)
+        fail_msg("%.9g, not %.9g", got, expected);
+}
+
+/* A load takes 10 s, an expert on the device 1, on the CPU 4; side by side they do not disturb each other. */
+static const struct sched_costs costs = {
+    .load_s = 10, .load_contended_s = 10, .device_s = 1, .cpu_s = 4, .cpu_contended_s = 4};
+
+/* Two slots, LRU. The prompt is expert 0. Decoded: 0 (there), 1, 0, 2 (1 goes), 1 (0 goes): three of five are misses, each
+ * 10 + 1 s, two hits of 1 s: 35 s. Moved: with the prompt's four segments; wasted: none, all served. */
+static void test_lru(void **state)
+{
+    static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
+    struct trace *t = make_trace(1, 6, 1, selected);
+    struct replay_result r = replay(t, &costs, "lru", 0.5, 1);
+    assert_int_equal(r.decode_tokens, 5);
+    assert_int_equal(r.prefill_tokens, 1);
+    near(r.decode_tokens_per_s, 5.0 / 35);
+    near(r.prefill_tokens_per_s, 1.0 / 11);
+    near(r.hit_rate, 2.0 / 5);
+    near(r.on_device, 2.0 / 5);
+    near(r.loaded, 3.0 / 5);
+    near(r.on_cpu, 0);
+    near(r.tpot_p50_s, 11);
+    near(r.moved_bytes, 400);
+    near(r.wasted_bytes, 0);
+    near(r.link_busy, 30.0 / 35);
+    near(r.device_busy, 5.0 / 35);
+    near(r.layer_s, 7);
+    trace_close(t);
+}
+
+/* Belady's: 0, 1, 0, 2, 1 with two slots: for 2, 0 is used never again and goes, so the last 1 is there: two misses, 3 + 22 s. */
+static void test_belady(void **state)
+{
+    static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
+    struct trace *t = make_trace(1, 6, 1, selected);
+    struct replay_result r = replay(t, &costs, "belady", 0.5, 1);
+    near(r.hit_rate, 3.0 / 5);
+    near(r.decode_tokens_per_s, 5.0 / 25);
+    trace_close(t);
+}
+
+/* Fiddler's rule: 4 < 10 + 1, so what is missing is computed by the CPU; static keeps nothing in the first 32 steps. */
+static void test_threshold(void **state)
+{
+    static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
+    struct trace *t = make_trace(1, 6, 1, selected);
+    struct replay_result r = replay(t, &costs, "threshold", 0.5, 1);
+    near(r.on_cpu, 1);
+    near(r.decode_tokens_per_s, 5.0 / 20);
+    near(r.cpu_busy, 1);
+    near(r.link_busy, 0);
+    trace_close(t);
+}
+
+/* Two sequences at once, ondemand: experts 1 and 2 in one step: the second load ends at 20, then 1 s: 21. Expert 3 of both: one
+ * load, 11 s. */
+static void test_batch(void **state)
+{
+    static const uint16_t selected[] = {0, 1, 3, 0, 2, 3};
+    struct trace *t = make_trace(2, 3, 1, selected);
+    struct replay_result r = replay(t, &costs, "ondemand", 0.5, 2);
+    assert_int_equal(r.decode_tokens, 4);
+    near(r.decode_tokens_per_s, 4.0 / 32);
+    near(r.moved_bytes, 500); /* both prompts' too */
+    trace_close(t);
+}
+
+/* Prompts one after the other, then one token of each; when a sequence ends the next one's prompt comes between. */
+static void test_steps(void **state)
+{
+    static const uint16_t selected[9] = {0};
+    static const struct {
+        uint32_t n, sequence, token;
+        bool decoding;
+    } expected[] = {{2, 0, 0, false}, {2, 1, 0, false}, {2, 0, 2, true}, {2, 2, 0, false}};
+    struct trace *t = make_trace(3, 3, 2, selected);
+    struct steps s = {0};
+    bool decoding;
+    assert_true(steps_init(&s, t, 2, 0, 0));
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        assert_int_equal(steps_next(&s, &decoding), expected[i].n);
+        assert_int_equal(decoding, expected[i].decoding);
+        assert_int_equal(s.tokens[0].sequence, expected[i].sequence);
+        assert_int_equal(s.tokens[0].token, expected[i].token);
+    }
+    assert_int_equal(steps_next(&s, &decoding), 0); /* one sequence is left: no full batch */
+    steps_fini(&s);
+    trace_close(t);
+}
+
+/* With bypass: 0, 1, 0, 2, 1 and one slot. Kept is whatever is used the soonest: 0 (hit), 1 is used after 0: left outside; 0 hit,
+ * then never: 2 comes or not, 1 misses. Without the first 0, a prompt, misses are 1, 2, 1 of five uses. */
+static void test_least_misses(void **state)
+{
+    static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
+    struct trace *t = make_trace(1, 6, 1, selected);
+    struct future f = {0};
+    uint64_t misses, uses;
+    assert_true(future_init(&f, t, 1, 0, 0));
+    assert_true(future_least_misses(&f, t, 1, 0, 0, 1, &misses, &uses));
+    assert_int_equal(uses, 5);
+    assert_int_equal(misses, 3);
+    assert_true(future_least_misses(&f, t, 1, 0, 0, 2, &misses, &uses));
+    assert_int_equal(misses, 2);
+    future_fini(&f);
+    trace_close(t);
+}
+
+/* 5 s outside, 6 uses, 2 missing. Both loaded: the link needs 20 s, 5 of them outside: 20 in all. One loaded, the CPU computes
+ * the other one, 4 s, beside the device's 5: 5 + max(4, 10 - 5, 5) = 10. Both by the CPU: 5 + 8 = 13. Between them, loading x of
+ * the two and computing 2 - x: 5 + max((2 - x) 4, 10 x - 5, 4 + x), least where 8 - 4 x = 4 + x: x = 0.8, 9.8 s. */
+static void test_bound(void **state)
+{
+    struct bound_work work = {.outside_s = 5, .uses = 6, .misses = 2, .workload = 1};
+    near(round(bound_seconds(&costs, &work) * 100), 980);
+    work.misses = 0; /* the CPU takes some of what is there: C 4 = 6 - C, 1.2 segments, 4.8 s */
+    near(bound_seconds(&costs, &work), 9.8);
+}
+
+/* No policy is faster than the bound, and the same run gives the same figures. */
+static void test_never_above(void **state)
+{
+    uint16_t selected[8 * 60];
+    uint64_t random = 1;
+    for (size_t i = 0; i < sizeof selected / sizeof *selected; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        selected[i] = (uint16_t)((random >> 60) % 3 ? i / 60 % EXPERTS : random >> 61 & 3);
+    }
+    struct trace *t = make_trace(8, 60, 10, selected);
+    const struct sched_policy *p;
+    for (uint32_t i = 0; (p = sched_policy_at_any(i)); i++) {
+        if (!replay_has(p))
+            continue;
+        for (uint32_t batch = 1; batch <= 3; batch++) {
+            struct replay_result a = replay(t, &costs, p->name, 0.5, batch),
+                                 b = replay(t, &costs, p->name, 0.5, batch);
+            if (!(a.bound > 0 && a.bound <= 1 + 1e-9))
+                fail_msg("%s, batch %u: %g of the bound", p->name, batch, a.bound);
+            a.decision_s = b.decision_s = 0;
+            assert_true(a.decode_tokens_per_s == b.decode_tokens_per_s &&
+                        a.hit_rate == b.hit_rate && a.moved_bytes == b.moved_bytes);
+            near(a.on_device + a.loaded + a.on_cpu, 1);
+            assert_true(a.cpu_busy <= 1 + 1e-9 && a.link_busy <= 1 + 1e-9 &&
+                        a.device_busy <= 1 + 1e-9);
+        }
+    }
+    trace_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lru),       cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_steps),     cmocka_unit_test(test_least_misses),
+        cmocka_unit_test(test_bound),     cmocka_unit_test(test_never_above),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

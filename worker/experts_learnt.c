@@ -1,0 +1,55 @@
+/* What layers have taught of costs: shown, and left to the next worker, which memd outlives this one to tell
+ * (ipc/cache_channel.h). It is of use with the same calibration alone, so the first word is the time of that. */
+#include "experts_internal.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+#define N_DOUBLES (sizeof(struct layer_costs_learnt) / sizeof(double))
+_Static_assert(N_DOUBLES + 1 == RESIDENCY_LEARNT, "a word for each, after the calibration's");
+
+static void show_corrections(struct experts *x)
+{
+    atomic_store_explicit(&x->device_correction, x->costs.device, memory_order_relaxed);
+    atomic_store_explicit(&x->cpu_correction, x->costs.cpu, memory_order_relaxed);
+    atomic_store_explicit(&x->slowdown_correction, x->costs.slowdown, memory_order_relaxed);
+    atomic_store_explicit(&x->link_correction, x->costs.link, memory_order_relaxed);
+}
+
+struct experts_corrections experts_corrections(const struct experts *x)
+{
+    return (struct experts_corrections){
+        atomic_load_explicit(&x->device_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->cpu_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->slowdown_correction, memory_order_relaxed),
+        atomic_load_explicit(&x->link_correction, memory_order_relaxed)};
+}
+
+/* Word by word: if we die in the middle they are of two layers, one after the other, which does no harm. */
+void experts_publish_learnt(struct experts *x)
+{
+    show_corrections(x);
+    _Atomic uint64_t *words = x->cache_link.channel.header->learnt;
+    struct layer_costs_learnt learnt = layer_costs_learnt(&x->costs);
+    uint64_t values[N_DOUBLES];
+    memcpy(values, &learnt, sizeof values);
+    for (size_t i = 0; i < N_DOUBLES; i++)
+        atomic_store_explicit(&words[i + 1], values[i], memory_order_relaxed);
+    atomic_store_explicit(&words[0], (uint64_t)x->calibration.measured_at, memory_order_relaxed);
+}
+
+void experts_resume_learnt(struct experts *x)
+{
+    const _Atomic uint64_t *words = x->memory->residency.header->learnt;
+    struct layer_costs_learnt learnt;
+    uint64_t values[N_DOUBLES];
+    if (atomic_load_explicit(&words[0], memory_order_relaxed) !=
+        (uint64_t)x->calibration.measured_at)
+        return;
+    for (size_t i = 0; i < N_DOUBLES; i++)
+        values[i] = atomic_load_explicit(&words[i + 1], memory_order_relaxed);
+    memcpy(&learnt, values, sizeof learnt);
+    if (layer_costs_resume(&x->costs, &learnt))
+        log_info("costs: what the worker before this one learnt is used");
+}
