@@ -1,0 +1,231 @@
+/* What a device module offers: the accelerator behind `--device cuda`.
+ *
+ * A module is a shared library that is loaded at run time where it is asked for (device_module_load), so that neither a
+ * build nor a machine needs the toolkit of a device that it does not use. It exports one function, DEVICE_MODULE_SYMBOL,
+ * which returns its table. `libmoed-cuda.so` is lib/device/cuda compiled by nvcc; the same sources compiled by the host's
+ * compiler on tests/cusim are the module of the tests.
+ *
+ * Terms. Device memory is named by its address; only the module reads what lies there, whatever the address looks like.
+ * Copies and operations of a stream happen in order; streams among each other only as events say. What is said to be
+ * asynchronous returns before it is done.
+ *
+ * Errors. A call that returns an error code fills struct error with the failing call of the device's library and what that
+ * said. Operations return nothing: the first that fails is remembered, and device_finish and device_query return it. After
+ * that the device is lost to this process: it ends, and is started again.
+ *
+ * Threads. One thread uses a stream, and the operations, at a time. Everything else may be called by any.
+ *
+ * Plain C and C++, for both compilers. */
+#ifndef MOED_DEVICE_MODULE_H
+#define MOED_DEVICE_MODULE_H
+
+#include "base/error.h"
+#include "kernels/tile.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DEVICE_MODULE_ABI    1u
+#define DEVICE_MODULE_SYMBOL "moed_device_module"
+
+struct device;        /* one accelerator, opened by this process */
+struct device_stream; /* an order of copies and operations */
+struct device_event;  /* a point in one */
+
+struct device_facts {
+    char name[128];
+    char version[64]; /* of driver and library, for people */
+    uint64_t memory_bytes, free_bytes;
+    unsigned multiprocessors;
+};
+
+/* Names memory for another process of this machine; valid while the memory is there. */
+enum { DEVICE_HANDLE_BYTES = 64 };
+struct device_handle {
+    uint8_t bytes[DEVICE_HANDLE_BYTES];
+};
+
+/* Activations of n_tokens rows, ready to be multiplied: as struct activations of kernels/kernels.h, in device memory. A
+ * token's block of 16 has its scale and the sum of its q, a block of 32 its bias. */
+struct device_activations {
+    uint32_t n_tokens, cols;
+    const float *x;  /* [n_tokens][x_stride] */
+    size_t x_stride; /* in floats */
+    int8_t *q;       /* [n_tokens][cols rounded up to 64]; NULL: not quantised */
+    float *d;        /* [n_tokens][2 * blocks of 32] */
+    float *bias;     /* [n_tokens][blocks of 32] */
+    int32_t *sum;    /* [n_tokens][2 * blocks of 32]: of the q of each 16 */
+};
+
+/* Segments [first, first + n_segments) of one expert for some tokens; as struct expert_task of exec/exec.h. The struct, the
+ * places and the tokens lie in host memory and are read before the call returns. */
+struct device_expert_task {
+    uint32_t n_segments, n_tokens;
+    const void *const *places; /* [n_segments]: where each lies on the device */
+    const uint32_t *tokens;    /* [n_tokens]: rows of the activations */
+    uint32_t first_row;        /* of out */
+    bool continues;            /* onto what the rows hold; else onto nothing */
+};
+
+/* How a layer's segments are laid out; from struct pool_slabs. Offsets within a segment, gate's is 0. */
+struct device_segments {
+    uint32_t d_model, width;
+    uint32_t gate_type, up_type, down_type; /* enum tensor_type */
+    uint64_t up_offset, down_offset;
+    uint64_t bias_offset; /* gate's width biases, then up's; 0: none */
+    uint32_t activation;  /* enum activation of kernels/kernels.h */
+};
+
+/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for one layer, all its
+ * positions' keys, then all their values (none where values are the keys' first part). */
+enum { DEVICE_PAGE = 64 };
+struct device_kv {
+    void *memory;          /* [n_layers][n_pages][rows][DEVICE_PAGE][row_bytes] */
+    uint32_t type;         /* enum tensor_type: F32 or F16 (rounded to nearest even) */
+    uint32_t row_bytes;    /* of a position's row_values */
+    uint32_t n_pages;
+    uint32_t rows;         /* 2; 1 where values are the keys' first part */
+    uint32_t row_values;   /* of a position's keys, of its values */
+    const uint32_t *pages; /* device: [n_slots][pages_a_slot], the page of each DEVICE_PAGE positions */
+    uint32_t pages_a_slot;
+};
+
+/* A row of a batch: whose it is, and where in its request it stands. */
+struct device_row {
+    uint32_t slot, position;
+};
+
+/* As struct router_params of model/params.h; kind is an enum router_kind. */
+struct device_router {
+    uint32_t kind, n_experts, n_used, n_groups, n_groups_used;
+    bool renormalise;
+    float scale;
+};
+
+/* Operations, on one stream, asynchronous; float pointers are device memory unless said otherwise. Each is defined to the
+ * bit by the portable build of kernels/kernels.h (or the file that is named); a result never depends on the other rows of
+ * the batch. n: rows. */
+struct device_ops {
+    /* a->x, x_stride, n_tokens and cols are set by the caller, its buffers by activations_bind; quantize. */
+    size_t (*activations_bytes)(uint32_t cols, uint32_t n_tokens);
+    void (*activations_bind)(struct device_activations *a, void *memory, uint32_t cols, uint32_t n_tokens,
+                             const float *x, size_t x_stride, bool quantize);
+    void (*quantize)(struct device_stream *s, const struct device_activations *a);
+
+    /* y[t * y_stride + r] (+)= (W x_t)[r]; m->tiles is on the device. */
+    void (*multiply)(struct device_stream *s, const struct matrix *m, const struct device_activations *a, float *y,
+                     size_t y_stride, bool accumulate);
+    /* n_planes matrices of m's shape, plane_bytes apart: plane i takes the cols floats at in[t * in_stride + i * in_plane] to
+     * out[t * out_stride + i * out_plane]. scratch: activations_bytes(m->cols, n * n_planes). */
+    void (*multiply_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
+                            uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
+                            size_t out_stride, size_t out_plane, void *scratch);
+
+    /* rows [.][d_model]: the tasks' partial sums, as exec_experts makes them. scratch: experts_scratch_bytes of as many
+     * segments and token rows (each task's n_segments * n_tokens, added up). */
+    size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
+    void (*experts)(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
+                    const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+
+    /* out[i] = row tokens[i] of m (a host array), as tile_unpack_row. */
+    void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
+    /* Rows of d floats, strides in floats; bias NULL: RMS norm, weight NULL: 1. out may be x. */
+    void (*norm)(struct device_stream *s, const float *x, size_t x_stride, const float *weight, const float *bias,
+                 float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
+    /* rows[t][i] += add[t * add_stride + i]; add_stride 0: the same for every row. */
+    void (*add)(struct device_stream *s, const float *add, size_t add_stride, float *rows, size_t stride, uint32_t n,
+                uint32_t d);
+    /* Each of n_heads heads of every row through rope_apply; cos_sin [n][dims / 2][2]. */
+    void (*rotate)(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride, uint32_t n,
+                   uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
+    /* Copy n_parts pieces of `width` floats of each of n rows, strided on both sides. */
+    void (*scatter)(struct device_stream *s, const float *from, size_t from_row, size_t from_part, float *to,
+                    size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts, uint32_t width);
+    /* Row t's keys and values (values NULL: keys alone) into the cache. rows: device memory. */
+    void (*kv_store)(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
+                     uint32_t n, const float *keys, const float *values);
+    /* Every head of every row over the positions up to its own, `window` of them at most (0: all): kernels.h, attend.
+     * q [n][n_heads][k_dim], out [n][n_heads][v_dim], sinks [n_heads] or NULL; most_positions: the batch's largest
+     * position + 1. scratch: attend_scratch_bytes. */
+    size_t (*attend_scratch_bytes)(uint32_t n, uint32_t n_heads, uint32_t v_dim, uint32_t most_positions);
+    void (*attend)(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
+                   uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads, uint32_t n_kv_heads,
+                   uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
+                   void *scratch);
+    /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
+    void (*gated)(struct device_stream *s, uint32_t activation, const float *gate, const float *up, float *h, size_t n);
+    /* rows[t][i] *= sigmoid(by[t]), as the worker's shared expert. */
+    void (*scale_by_sigmoid)(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
+    /* model/router.h: logits [n][n_experts] is overwritten, selected and weights [n][n_used]. */
+    void (*route)(struct device_stream *s, const struct device_router *r, float *logits, const float *selection_bias,
+                  uint32_t n, uint32_t *selected, float *weights);
+    /* x[t] += (sum over ranks k of weights[t][k] * (row row_of[t * n_used + k] of rows + down_bias[selected]), in order of
+     * rank, from 0) + shared[t]; as worker/forward.c's combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
+    void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of, const float *weights,
+                    const uint32_t *selected, uint32_t n_used, const float *down_bias, const float *shared, float *x,
+                    uint32_t n, uint32_t d);
+    /* The k (at most 256) largest of each row and their places, largest first; of equal ones the lower place. */
+    void (*largest)(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab, uint32_t k, float *values,
+                    uint32_t *places);
+};
+
+struct device_module {
+    uint32_t abi; /* DEVICE_MODULE_ABI */
+    const char *name;
+
+    /* ordinal: which of the machine's. ERROR_NOT_FOUND: there is none; ERROR_UNSUPPORTED: driver or device too old. */
+    enum error_code (*open)(unsigned ordinal, struct device **out, struct error *e);
+    void (*close)(struct device *d); /* takes NULL */
+    void (*facts)(struct device *d, struct device_facts *out);
+
+    /* Device memory, 256 bytes aligned at least. What it holds at first is not defined. */
+    enum error_code (*allocate)(struct device *d, size_t bytes, void **out, struct error *e);
+    void (*release)(struct device *d, void *memory); /* takes NULL */
+    /* memory: as allocate gave it. Another process imports it once, and closes it. */
+    enum error_code (*export_memory)(struct device *d, void *memory, struct device_handle *out, struct error *e);
+    enum error_code (*import_memory)(struct device *d, const struct device_handle *handle, void **out, struct error *e);
+    void (*close_imported)(struct device *d, void *memory); /* takes NULL */
+    /* Host memory that copies reach at the link's rate; read-only mappings too. */
+    enum error_code (*pin)(struct device *d, const void *memory, size_t bytes, struct error *e);
+    void (*unpin)(struct device *d, const void *memory);
+    /* Host memory of our own that is pinned, for staging. */
+    enum error_code (*allocate_pinned)(struct device *d, size_t bytes, void **out, struct error *e);
+    void (*release_pinned)(struct device *d, void *memory); /* takes NULL */
+
+    enum error_code (*stream_new)(struct device *d, struct device_stream **out, struct error *e);
+    void (*stream_free)(struct device_stream *s); /* takes NULL */
+    /* Asynchronous, from or to pinned memory or within the device; from memory that is not pinned it may wait. */
+    void (*upload)(struct device_stream *s, void *to, const void *from, size_t bytes);
+    void (*download)(struct device_stream *s, void *to, const void *from, size_t bytes);
+    void (*copy)(struct device_stream *s, void *to, const void *from, size_t bytes);
+    void (*fill)(struct device_stream *s, void *to, uint8_t byte, size_t bytes);
+    /* Until all of the stream is done. The first error since the device was opened. */
+    enum error_code (*finish)(struct device_stream *s, struct error *e);
+
+    enum error_code (*event_new)(struct device *d, struct device_event **out, struct error *e);
+    void (*event_free)(struct device_event *v); /* takes NULL */
+    void (*event_record)(struct device_event *v, struct device_stream *s);
+    void (*stream_wait)(struct device_stream *s, struct device_event *v);
+    /* *done: everything before it. */
+    enum error_code (*event_query)(struct device_event *v, bool *done, struct error *e);
+    enum error_code (*event_wait)(struct device_event *v, struct error *e);
+
+    struct device_ops ops;
+};
+
+typedef const struct device_module *device_module_function(void);
+
+/* The module of that name ("cuda"): the file of the environment variable MOED_CUDA_MODULE, else libmoed-NAME.so beside the
+ * program or in ../lib/moed of it. Loaded once, never unloaded. ERROR_UNSUPPORTED says what is missing. In module.c, of
+ * moed's processes, not of the modules. */
+enum error_code device_module_load(const char *name, const struct device_module **out, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
