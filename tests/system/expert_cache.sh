@@ -1,7 +1,7 @@
 #!/bin/bash
 # Where an expert was computed never shows: the same tokens on the host and on an emulated device, for every policy, predictor and
 # budget, several sizes of its memory and of segments, alone and among others, and while the policy is changed.
-#   expert_cache.sh MOED MODEL...     each model by itself
+#   [MOED_TEST_SHORT=1] expert_cache.sh MOED MODEL...     each model by itself; SHORT: one size of memory
 MOED=$1
 shift
 . "$(dirname "$0")/../deployment.sh"
@@ -43,7 +43,9 @@ for model in "$@"; do
     ask_all 12 want
     ask_all 80 want-long
     "$MOED" down >/dev/null 2>&1
-    for device in emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5"; do
+    devices=(emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5")
+    [ -z "${MOED_TEST_SHORT:-}" ] || devices=("${devices[1]}")
+    for device in "${devices[@]}"; do
         "$MOED" up "$model" --reproducible --device "$device" --policy moed --segment-bytes 32768 >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "$device"; }
         for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe; do
             "$MOED" policy "$policy" >/dev/null || fail "policy $policy"

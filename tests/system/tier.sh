@@ -1,7 +1,8 @@
 #!/bin/bash
 # Less host memory than the model: the same tokens to the bit whatever the size, on the host and on an emulated device, for long
 # prompts and several clients at once; and when a process is killed while it waits, or the file is cut.
-#   tier.sh MOED MODEL LARGE     LARGE: a model whose answers take a while, to be killed in the middle of
+#   [MOED_TEST_SHORT=1] tier.sh MOED MODEL LARGE
+# LARGE: a model whose answers take a while, to be killed in the middle of. SHORT: fewer sizes.
 MOED=$1 MODEL=$2 LARGE=$3
 . "$(dirname "$0")/../deployment.sh"
 
@@ -41,7 +42,9 @@ for model in "$MODEL" "$LARGE" "$WORK"/biases-00001-of-*.gguf "$WORK/dense.gguf"
     ask_all $N want
     [ -z "$("$MOED" metrics memd | grep -E 'disk_|host_slots')" ] || fail "metrics of a tier that is not there"
     down
-    for size in "$least" 50% 90% 100%; do
+    sizes=("$least" 50% 90% 100%)
+    [ -z "${MOED_TEST_SHORT:-}" ] || sizes=("$least" 90%)
+    for size in "${sizes[@]}"; do
         for device in host emu:vram=30%,link=1G emu:vram=10%,link=200M,speed=0.5; do
             [ "$size" != 100% ] || [ "$device" = host ] || continue
             up "$model" --ram "$size" --device "$device"
