@@ -70,7 +70,8 @@ static enum error_code make_pool(struct cpuexec *c, struct error *e)
     if (code)
         return code;
     unsigned cores = pool_usable_cores(), taken = device_cores(&device, cores);
-    unsigned threads = c->threads ? (unsigned)c->threads : cores > taken ? cores - taken : 1;
+    unsigned rest = cores > taken ? cores - taken : 1;
+    unsigned threads = c->threads ? pool_useful_threads((unsigned)c->threads) : rest;
     return pool_new("cpuexec", threads, c->pin && !taken, (unsigned)c->spin_us, &c->pool, e);
 }
 
@@ -100,8 +101,8 @@ int main(int argc, char **argv)
         {"device", OPTION_STRING, &c.device, 0, 0, "D",
          "the worker's: an emulated one computes on half of the cores"},
         {"threads", OPTION_UINT, &c.threads, 0, 1024, "N",
-         "compute threads; 0: one a core that the device leaves"},
-        {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores"},
+         "compute threads, at most one a CPU; 0: one a core that the device leaves"},
+        {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
         {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US", "spin so long before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
          "no BLAS for many tokens: the same bits in every batch"},

@@ -202,6 +202,7 @@ static void compute(struct connection *c, const struct expert_job *job)
     bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
                     exec_quantizes((enum tensor_type)slabs->up_type);
     wait_turn(c);
+    pool_wake(c->serve->pool);
     exec_allow_blas(c->exec, job->flags & EXPERT_JOB_ONE_REQUEST);
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
@@ -270,6 +271,7 @@ static void *connection_main(void *arg)
     struct connection *c = arg;
     struct error e;
     pthread_setname_np(pthread_self(), "cpuexec/serve");
+    pool_settle_caller(c->serve->pool);
     enum error_code code = handshake(c, &e);
     if (code) {
         if (!atomic_load(&c->stop))

@@ -1,41 +1,57 @@
 /* Loading; see load.h.
  *
  * The plan is turned into items (a matrix or vector of the file and where it goes) and these into pieces (some
- * rows of an item): the unit that a thread takes, reads and packs into tiles. Pieces are taken in the order
- * of the file as far as the plan follows it, so a disk reads ahead.
+ * rows of an item): the unit that a thread takes, reads and packs into tiles, small enough to stay in its second-level
+ * cache between the two. Pieces stand and are taken in the order of the file.
  *
- * The pool's pages are made a little ahead of the pieces, many with one system call: a fault for each costs more
+ * What the page cache has is copied from it. From the first piece on that is not there the file is asked for
+ * READ_AHEAD_BYTES before it is needed, so the disk reads while the threads pack.
+ *
+ * The pool's pages are made shortly before they are written, a block with one system call: a fault for each costs more
  * than packing it, and memory that is not there is an error here and not a killed process.
  */
 #include "load.h"
 
 #include "pack.h"
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/machine_memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#define POPULATE_BYTES       (16ull << 20) /* at once */
-#define POPULATE_AHEAD_BYTES (48ull << 20)
+#define POPULATE_BYTES   (512ull << 10) /* at once: still in the second-level cache when they are written */
+#define READ_AHEAD_BYTES (64ull << 20)
 
 struct load_piece {
     uint32_t item, first_row, n_rows;
+};
+
+/* One a thread; the times are summed up at the end. */
+struct load_thread {
+    _Alignas(64) uint8_t *buffer; /* made at first use */
+    uint64_t buffer_bytes;
+    uint64_t read_ns, populate_ns, pack_ns;
 };
 
 struct loader {
     const struct gguf *g;
     uint8_t *pool;
     uint64_t pool_bytes;
-    _Atomic uint64_t populated; /* the pool's first bytes that have pages, or are about to */
+    _Atomic bool *populated; /* [blocks of POPULATE_BYTES]: somebody makes its pages, or has */
     struct pack_item *items;
-    struct load_piece *pieces;
+    struct load_piece *pieces; /* in the file's order */
     uint32_t n_items, n_pieces;
-    uint8_t **buffers; /* one a thread, made at first use */
+    struct load_thread *threads;
+    _Atomic bool cold;        /* a piece was not in the page cache */
+    _Atomic uint32_t n_asked; /* the first pieces, that were asked for ahead */
     load_progress *progress;
     void *progress_arg;
     uint64_t bytes_total;
@@ -64,6 +80,26 @@ static uint64_t count_items(const struct pool_plan *plan)
         n += (uint64_t)s->n_experts * PACK_EXPERT_ITEMS;
     }
     return n;
+}
+
+static uint64_t piece_offset(const struct loader *l, const struct load_piece *p)
+{
+    const struct pack_item *item = &l->items[p->item];
+    return item->source + p->first_row * item->row_bytes;
+}
+
+static uint64_t piece_bytes(const struct loader *l, const struct load_piece *p)
+{
+    return p->n_rows * l->items[p->item].row_bytes;
+}
+
+static int by_place_in_file(const void *a, const void *b, void *arg)
+{
+    const struct loader *l = arg;
+    const struct load_piece *p = a, *q = b;
+    uint32_t file_p = l->items[p->item].tensor->file, file_q = l->items[q->item].tensor->file;
+    uint64_t at_p = piece_offset(l, p), at_q = piece_offset(l, q);
+    return file_p != file_q ? (file_p > file_q) - (file_p < file_q) : (at_p > at_q) - (at_p < at_q);
 }
 
 static bool plan_pieces(struct loader *l, const struct pool_plan *plan)
@@ -96,6 +132,7 @@ static bool plan_pieces(struct loader *l, const struct pool_plan *plan)
             l->pieces[l->n_pieces++] = (struct load_piece){
                 i, first, item->rows - first < step ? item->rows - first : step};
     }
+    qsort_r(l->pieces, l->n_pieces, sizeof *l->pieces, by_place_in_file, l);
     return true;
 }
 
@@ -106,40 +143,88 @@ static void fail(struct loader *l, const struct error *e)
         l->error = *e;
 }
 
-/* Pages for what will be written next, at and a little after `target`. */
-static enum error_code populate(struct loader *l, uint64_t target, struct error *e)
+/* Pages for the blocks that the pool's bytes [start, end) lie in, where nobody has made them. Another thread may be about
+ * to: then what is written before makes its page itself. */
+static enum error_code populate(struct loader *l, uint64_t start, uint64_t end, struct error *e)
 {
-    uint64_t start = atomic_load(&l->populated);
-    while (start < l->pool_bytes && start < target + POPULATE_AHEAD_BYTES) {
-        if (!atomic_compare_exchange_weak(&l->populated, &start, start + POPULATE_BYTES))
+    for (uint64_t block = start / POPULATE_BYTES; block * POPULATE_BYTES < end; block++) {
+        if (atomic_exchange_explicit(&l->populated[block], true, memory_order_relaxed))
             continue;
-        uint64_t bytes =
-            l->pool_bytes - start < POPULATE_BYTES ? l->pool_bytes - start : POPULATE_BYTES;
-        enum error_code code = memory_populate(l->pool + start, bytes, e);
+        uint64_t at = block * POPULATE_BYTES, left = l->pool_bytes - at;
+        enum error_code code =
+            memory_populate(l->pool + at, left < POPULATE_BYTES ? left : POPULATE_BYTES, e);
         if (code)
             return code;
-        start = atomic_load(&l->populated);
     }
     return ERROR_OK;
 }
 
-static enum error_code read_fully(const struct loader *l, const struct pack_item *item,
-                                  uint64_t offset, uint8_t *buffer, uint64_t bytes, struct error *e)
+static enum error_code populate_piece(struct loader *l, const struct load_piece *piece,
+                                      struct error *e)
 {
-    int fd = gguf_fd(l->g, item->tensor->file);
-    const char *path = gguf_path(l->g, item->tensor->file);
-    for (uint64_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, buffer + done, bytes - done, (off_t)(offset + done));
+    const struct pack_item *item = &l->items[piece->item];
+    enum error_code code = ERROR_OK;
+    for (uint32_t part = 0; part < item->column_parts && !code; part++) {
+        uint64_t start, end;
+        pack_rows_target(item, piece->first_row, piece->n_rows, part, &start, &end);
+        code = populate(l, start, end, e);
+    }
+    return code;
+}
+
+/* The disk is to be that far ahead of the piece. */
+static void ask_ahead(struct loader *l, uint32_t index)
+{
+    uint64_t until = piece_offset(l, &l->pieces[index]) + READ_AHEAD_BYTES;
+    uint32_t file = l->items[l->pieces[index].item].tensor->file;
+    uint32_t next = atomic_load_explicit(&l->n_asked, memory_order_relaxed);
+    while (next < l->n_pieces) {
+        const struct load_piece *p = &l->pieces[next];
+        const struct gguf_tensor *tensor = l->items[p->item].tensor;
+        if (tensor->file > file || (tensor->file == file && piece_offset(l, p) > until))
+            return;
+        uint32_t after = next <= index ? index + 1 : next + 1; /* what is being read needs no asking */
+        if (!atomic_compare_exchange_weak(&l->n_asked, &next, after))
+            continue;
+        if (after == next + 1)
+            posix_fadvise(gguf_fd(l->g, tensor->file), (off_t)piece_offset(l, p),
+                          (off_t)piece_bytes(l, p), POSIX_FADV_WILLNEED);
+        next = after;
+    }
+}
+
+/* As much of it as the page cache has: bytes, or below 0. */
+static ssize_t read_cached(int fd, uint8_t *buffer, uint64_t bytes, uint64_t offset)
+{
+    struct iovec whole = {buffer, bytes};
+    return preadv2(fd, &whole, 1, (off_t)offset, RWF_NOWAIT);
+}
+
+static enum error_code read_piece(struct loader *l, uint32_t index, uint8_t *buffer,
+                                  struct error *e)
+{
+    const struct load_piece *piece = &l->pieces[index];
+    const struct gguf_tensor *tensor = l->items[piece->item].tensor;
+    int fd = gguf_fd(l->g, tensor->file);
+    uint64_t offset = piece_offset(l, piece), bytes = piece_bytes(l, piece);
+    if (atomic_load_explicit(&l->cold, memory_order_relaxed))
+        ask_ahead(l, index);
+    ssize_t n = read_cached(fd, buffer, bytes, offset);
+    uint64_t done = n > 0 ? (uint64_t)n : 0;
+    if (done < bytes && !atomic_exchange_explicit(&l->cold, true, memory_order_relaxed))
+        ask_ahead(l, index);
+    while (done < bytes) {
+        n = pread(fd, buffer + done, bytes - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return error_set(e, ERROR_IO, "%s: reading tensor '%s' at byte %" PRIu64 ": %m", path,
-                             item->tensor->name, offset + done);
+            return error_set(e, ERROR_IO, "%s: reading tensor '%s' at byte %" PRIu64 ": %m",
+                             gguf_path(l->g, tensor->file), tensor->name, offset + done);
         if (n == 0)
             return error_set(e, ERROR_IO,
                              "%s: ends at byte %" PRIu64 " within tensor '%s': the file was cut "
                              "while it was read",
-                             path, offset + done, item->tensor->name);
+                             gguf_path(l->g, tensor->file), offset + done, tensor->name);
         done += (uint64_t)n;
     }
     return ERROR_OK;
@@ -155,43 +240,75 @@ static void report(struct loader *l, uint64_t bytes)
         l->progress(l->progress_arg, done, l->bytes_total);
 }
 
+/* Room for so many bytes in the thread's buffer; NULL: no memory. */
+static uint8_t *buffer_for(struct load_thread *t, uint64_t bytes)
+{
+    if (bytes <= t->buffer_bytes)
+        return t->buffer;
+    free(t->buffer);
+    t->buffer_bytes = bytes > LOAD_PIECE_BYTES ? bytes : LOAD_PIECE_BYTES;
+    t->buffer = malloc(t->buffer_bytes);
+    if (!t->buffer)
+        t->buffer_bytes = 0;
+    return t->buffer;
+}
+
+static enum error_code load_rows(struct loader *l, struct load_thread *t, uint32_t index,
+                                 struct error *e)
+{
+    const struct load_piece *piece = &l->pieces[index];
+    const struct pack_item *item = &l->items[piece->item];
+    uint8_t *buffer = buffer_for(t, piece_bytes(l, piece));
+    if (!buffer)
+        return error_set(e, ERROR_MEMORY, "no memory to read tensor '%s'", item->tensor->name);
+    uint64_t begun = clock_ns();
+    enum error_code code = read_piece(l, index, buffer, e);
+    uint64_t read = clock_ns();
+    if (!code)
+        code = populate_piece(l, piece, e);
+    uint64_t populated = clock_ns();
+    if (!code)
+        code = pack_rows(item, piece->first_row, piece->n_rows, buffer, l->pool, e);
+    t->read_ns += read - begun;
+    t->populate_ns += populated - read;
+    t->pack_ns += clock_ns() - populated;
+    return code;
+}
+
 static void load_piece(void *arg, unsigned thread, uint32_t index)
 {
     struct loader *l = arg;
-    const struct load_piece *piece = &l->pieces[index];
-    const struct pack_item *item = &l->items[piece->item];
+    struct error e;
     if (atomic_load_explicit(&l->failed, memory_order_relaxed))
         return;
-    uint64_t bytes = piece->n_rows * item->row_bytes;
-    struct error e;
-    uint64_t most = TILE_ROWS * item->row_bytes;
-    if (most < LOAD_PIECE_BYTES)
-        most = LOAD_PIECE_BYTES;
-    uint8_t *buffer = l->buffers[thread];
-    if (!buffer || bytes > LOAD_PIECE_BYTES) {
-        buffer = realloc(buffer, bytes > most ? bytes : most);
-        if (!buffer) {
-            error_set(&e, ERROR_MEMORY, "no memory to read tensor '%s'", item->tensor->name);
-            fail(l, &e);
-            return;
-        }
-        l->buffers[thread] = buffer;
-    }
-    uint64_t last =
-        piece->first_row + piece->n_rows; /* of a whole matrix; a segment's rows are near */
-    uint64_t offset = item->segment_bytes || item->form != PACK_MATRIX
-                          ? 0
-                          : last / TILE_ROWS * tile_row_bytes(item->tensor->type, item->cols);
-    if (populate(l, item->target + offset, &e) ||
-        read_fully(l, item, item->source + piece->first_row * item->row_bytes, buffer, bytes, &e)) {
+    if (load_rows(l, &l->threads[thread], index, &e))
         fail(l, &e);
-        return;
+    else
+        report(l, piece_bytes(l, &l->pieces[index]));
+}
+
+static bool allocate(struct loader *l, const struct pool_plan *plan, unsigned n_threads)
+{
+    l->threads = aligned_alloc(_Alignof(struct load_thread), n_threads * sizeof *l->threads);
+    l->populated = calloc(l->pool_bytes / POPULATE_BYTES + 1, sizeof *l->populated);
+    if (!l->threads || !l->populated)
+        return false;
+    memset(l->threads, 0, n_threads * sizeof *l->threads);
+    return plan_pieces(l, plan);
+}
+
+static void log_times(const struct loader *l, unsigned n_threads)
+{
+    uint64_t read = 0, populate = 0, pack = 0;
+    for (unsigned i = 0; i < n_threads; i++) {
+        read += l->threads[i].read_ns;
+        populate += l->threads[i].populate_ns;
+        pack += l->threads[i].pack_ns;
     }
-    if (pack_rows(item, piece->first_row, piece->n_rows, buffer, l->pool, &e)) {
-        fail(l, &e);
-        return;
-    }
-    report(l, bytes);
+    log_debug("load: %s the page cache; %u threads' time: %.2f s reading, %.2f s making pages, "
+              "%.2f s packing",
+              atomic_load(&l->cold) ? "not all from" : "from", n_threads, (double)read * 1e-9,
+              (double)populate * 1e-9, (double)pack * 1e-9);
 }
 
 enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,
@@ -205,19 +322,21 @@ enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan,
                        .progress_arg = progress_arg};
     unsigned n_threads = pool_thread_count(threads);
     enum error_code code = ERROR_OK;
-    l.buffers = calloc(n_threads, sizeof *l.buffers);
-    if (!l.buffers || !plan_pieces(&l, plan))
+    if (!allocate(&l, plan, n_threads))
         code = error_set(e, ERROR_MEMORY, "no memory for the list of weights to load");
     else
         pool_run(threads, load_piece, &l, l.n_pieces);
+    if (!code)
+        log_times(&l, n_threads);
     if (!code && atomic_load(&l.failed)) {
         code = l.error.code;
         if (e)
             *e = l.error;
     }
-    for (unsigned t = 0; l.buffers && t < n_threads; t++)
-        free(l.buffers[t]);
-    free(l.buffers);
+    for (unsigned t = 0; l.threads && t < n_threads; t++)
+        free(l.threads[t].buffer);
+    free(l.threads);
+    free((void *)l.populated);
     free(l.items);
     free(l.pieces);
     return code;

@@ -10,9 +10,9 @@
 typedef void load_progress(void *arg, uint64_t bytes_done, uint64_t bytes_total);
 
 /* Fill pool (plan->header.bytes, zeroed, page-aligned) with every weight of the plan, of a tiered one every
- * dense weight. Reads the file with pread in pieces of
- * at most LOAD_PIECE_BYTES a thread, so the peak memory is the pool plus these. */
-#define LOAD_PIECE_BYTES (4u << 20)
+ * dense weight. Reads the file in pieces of at most LOAD_PIECE_BYTES a thread (16 rows, or a whole vector, where these
+ * are more), so the peak memory is the pool plus these. */
+#define LOAD_PIECE_BYTES (512u << 10)
 enum error_code load_weights(const struct gguf *g, const struct pool_plan *plan, uint8_t *pool,
                              struct pool *threads, load_progress *progress, void *progress_arg,
                              struct error *e);

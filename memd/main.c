@@ -11,9 +11,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine_memory.h"
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
 #include "device/device.h"
+#include "exec/numa.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/recent.h"
@@ -51,6 +53,8 @@ struct memd {
     struct gguf *gguf;
     struct pool_plan plan;
     struct shm pool, residency;
+    enum shm_pages pages; /* of the pool */
+    uint64_t bytes_loaded, load_ns; /* before we were ready */
     struct pool_map map; /* for the cache */
     uint64_t generation;
     struct tier_plan tier_plan;
@@ -70,6 +74,34 @@ static void show_progress(void *arg, uint64_t done, uint64_t total)
     struct memd *m = arg;
     daemon_status(&m->daemon, "loading %" PRIu64 "%% (%.1f of %.1f GB)", done * 100 / total,
                   (double)done * 1e-9, (double)total * 1e-9);
+}
+
+/* On a machine of several memory nodes, while it has no pages yet. */
+static void place_pool(struct memd *m)
+{
+    static struct topology t; /* large */
+    uint64_t page = 1u << 12, huge;
+    topology_read(&t);
+    if (m->pages != SHM_PAGES_ORDINARY) {
+        memory_reserved_bytes(&huge);
+        page = huge;
+    }
+    numa_place_pool(&t, &m->plan, page, m->pool.base);
+}
+
+/* What pages the pool has got: a reader of much memory feels the difference. */
+static void log_pages(const struct memd *m)
+{
+    double gb = (double)m->pool.bytes * 1e-9;
+    double huge_gb = (double)memory_huge_bytes(m->pool.base) * 1e-9;
+    if (m->pages == SHM_PAGES_RESERVED)
+        log_info("host pool: %.2f GB in reserved huge pages", gb);
+    else if (m->pages == SHM_PAGES_TRANSPARENT)
+        log_info("host pool: %.2f of %.2f GB in transparent huge pages", huge_gb, gb);
+    else
+        log_info("host pool: %.2f GB in ordinary pages; huge ones are loaded faster "
+                 "(docs/operations.md)",
+                 gb);
 }
 
 /* A number that no earlier load of this machine had: wall-clock nanoseconds. */
@@ -95,10 +127,13 @@ static enum error_code load_model(struct memd *m, struct error *e)
     pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
     uint64_t experts = h->tiered ? 0 : h->expert_bytes;
     counter_add(m->loaded_bytes, experts + h->dense_bytes);
-    double s = (double)(clock_ns() - started) * 1e-9;
+    m->load_ns = clock_ns() - started;
+    m->bytes_loaded = experts + h->dense_bytes;
+    double s = (double)m->load_ns * 1e-9;
     log_info("loaded %s: %.2f GB of experts, %.2f GB dense, in %.1f s (%.2f GB/s)", h->path,
              (double)experts * 1e-9, (double)h->dense_bytes * 1e-9, s,
-             (double)(experts + h->dense_bytes) * 1e-9 / s);
+             (double)m->bytes_loaded * 1e-9 / s);
+    log_pages(m);
     return shm_seal_writes(&m->pool, e);
 }
 
@@ -146,10 +181,14 @@ static enum error_code make_tier(struct memd *m, struct error *e)
                                    .worker_broken = worker_broken,
                                    .worker_broken_arg = m};
     enum error_code code = tier_new(m->gguf, &m->plan, &options, &m->tier_counters, &m->tier, e);
+    uint64_t started = clock_ns();
     if (!code)
         code = tier_fill(m->tier, show_progress, m, e);
-    if (!code)
+    if (!code) {
         tier_metrics_state(m->daemon.metrics, m->tier);
+        m->load_ns += clock_ns() - started;
+        m->bytes_loaded += counter_read(m->tier_counters.read_bytes);
+    }
     return code;
 }
 
@@ -440,6 +479,8 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     struct memd *m = arg;
     health->model = m->plan.header.params.name;
     health->clients = leases_count(m->leases);
+    health->loaded_bytes = m->bytes_loaded;
+    health->load_ns = m->load_ns;
     if (!m->recent)
         return;
     static Moed__V1__CacheHealth cache;
@@ -539,7 +580,9 @@ static enum error_code start(struct memd *m, struct error *e)
         return code;
     register_metrics(m);
     m->generation = new_generation();
-    code = shm_create("moed-pool", m->plan.header.bytes, &m->pool, e);
+    code = shm_create_large("moed-pool", m->plan.header.bytes, &m->pool, &m->pages, e);
+    if (!code)
+        place_pool(m);
     if (!code)
         code = load_model(m, e);
     if (!code && m->tier_plan.n_slots)

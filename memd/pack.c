@@ -91,6 +91,36 @@ uint32_t pack_expert_items(const struct pool_plan *plan, uint32_t layer, uint32_
     return n;
 }
 
+/* Where the tiles of 16 rows from `row` on begin, in the first column part. */
+static uint64_t tile_row_target(const struct pack_item *item, uint32_t row, size_t tile_row)
+{
+    return item->target + row / item->rows_a_segment * item->segment_bytes +
+           row % item->rows_a_segment / TILE_ROWS * tile_row;
+}
+
+void pack_rows_target(const struct pack_item *item, uint32_t first_row, uint32_t n_rows,
+                      uint32_t part, uint64_t *start, uint64_t *end)
+{
+    enum tensor_type type = item->tensor->type;
+    uint32_t last_row = first_row + n_rows - 1;
+    switch (item->form) {
+    case PACK_MATRIX: {
+        size_t tile_row = tile_row_bytes(type, item->cols / item->column_parts);
+        *start = tile_row_target(item, first_row, tile_row) + part * item->segment_bytes;
+        *end = tile_row_target(item, last_row, tile_row) + tile_row + part * item->segment_bytes;
+        return;
+    }
+    case PACK_VECTORS:
+        *start = item->target + first_row * item->segment_bytes;
+        *end = item->target + last_row * item->segment_bytes + item->cols * sizeof(float);
+        return;
+    case PACK_TRANSPOSED:
+        *start = item->target;
+        *end = item->target + tile_matrix_bytes(TENSOR_F32, item->cols, item->rows);
+        return;
+    }
+}
+
 static void pack_matrix(const struct pack_item *item, uint32_t first_row, uint32_t n_rows,
                         const uint8_t *rows, uint8_t *memory)
 {
@@ -101,8 +131,7 @@ static void pack_matrix(const struct pack_item *item, uint32_t first_row, uint32
     for (uint32_t done = 0; done < n_rows; done += TILE_ROWS) {
         uint32_t row = first_row + done;
         uint32_t n = n_rows - done < TILE_ROWS ? n_rows - done : TILE_ROWS;
-        uint64_t target = item->target + row / item->rows_a_segment * item->segment_bytes +
-                          row % item->rows_a_segment / TILE_ROWS * tile_row;
+        uint64_t target = tile_row_target(item, row, tile_row);
         for (uint32_t part = 0; part < item->column_parts; part++)
             tile_pack(item->tensor->type, cols, n,
                       rows + done * item->row_bytes + part * part_bytes, item->row_bytes,

@@ -37,4 +37,9 @@ uint32_t pack_expert_items(const struct pool_plan *plan, uint32_t layer, uint32_
 enum error_code pack_rows(const struct pack_item *item, uint32_t first_row, uint32_t n_rows,
                           const uint8_t *rows, uint8_t *memory, struct error *e);
 
+/* The bytes of memory [*start, *end) that pack_rows writes into for one of the item's column parts, with such rows. Others' may
+ * lie between them. */
+void pack_rows_target(const struct pack_item *item, uint32_t first_row, uint32_t n_rows,
+                      uint32_t part, uint64_t *start, uint64_t *end);
+
 #endif

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "exec/numa.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -90,10 +91,21 @@ static void *disk_thread(void *arg)
 
 /* -- making it -- */
 
+/* Any expert may come to lie in any slot. */
+static void spread(void *memory, uint64_t bytes)
+{
+    static struct topology t; /* large */
+    topology_read(&t);
+    numa_spread(&t, memory, bytes);
+}
+
 static enum error_code make_region(struct tier *t, struct error *e)
 {
-    enum error_code code = shm_create("moed-host-tier", t->plan->bytes, &t->region, e);
+    enum shm_pages pages;
+    enum error_code code = shm_create_large("moed-host-tier", t->plan->bytes, &t->region, &pages, e);
     uint8_t *base = t->region.base;
+    if (!code)
+        spread(base, t->region.bytes);
     for (uint64_t at = 0; !code && at < t->plan->bytes; at += POPULATE_BYTES) {
         uint64_t left = t->plan->bytes - at;
         code = memory_populate(base + at, left < POPULATE_BYTES ? left : POPULATE_BYTES, e);

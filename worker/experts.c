@@ -395,6 +395,8 @@ static void finish_round(struct experts *x)
     struct expert_completion done;
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
+    if (answered)
+        pool_wake(exec_pool(x->own)); /* the next layer's attention is near */
     counter_add(x->counters.wait_ns, clock_ns() - started);
     if (!answered) {
         if (x->channel)

@@ -104,7 +104,7 @@ static uint32_t batch_tokens(const struct worker *w)
 static enum error_code make_pool(struct worker *w, struct error *e)
 {
     unsigned own = device_cores(&w->device_spec, pool_usable_cores());
-    unsigned threads = w->threads ? (unsigned)w->threads : own;
+    unsigned threads = w->threads ? pool_useful_threads((unsigned)w->threads) : own;
     return pool_new("worker", threads, w->pin && !own, (unsigned)w->spin_us, &w->pool, e);
 }
 
@@ -554,13 +554,13 @@ int main(int argc, char **argv)
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
          "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
-         "compute threads; 0: one a core, for an emulated device half of the cores"},
+         "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
          "no BLAS for many tokens: the same bits in every batch"},
-        {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "pin compute threads to cores"},
+        {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
         {"fine-tune", OPTION_BOOL, &w.fine_tune, 0, 0, NULL,
          "the predictor llapor goes on learning from what layers activate"},

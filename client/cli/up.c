@@ -10,6 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What memd says of its loading, which is most of what a start takes. */
+static void announce_load(const struct launch *l)
+{
+    Moed__V1__Reply *reply;
+    if (deployment_health(l->run, "memd", &reply, NULL))
+        return;
+    const Moed__V1__HealthReply *h = reply->health;
+    double gb = (double)h->loaded_bytes * 1e-9, s = (double)h->load_ns * 1e-9;
+    if (s > 0)
+        printf("loaded %.2f GB of weights in %.1f s (%.2f GB/s)\n", gb, s, gb / s);
+    moed__v1__reply__free_unpacked(reply, NULL);
+}
+
 static int announce(const struct launch *l, double started_s)
 {
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
@@ -17,6 +30,7 @@ static int announce(const struct launch *l, double started_s)
         ask_complain("cpuexec does not start, the worker computes alone: %s; its log is "
                      "%s/cpuexec.log",
                      cpuexec->reason, l->run);
+    announce_load(l);
     printf("deployment %s answers after %.1f s; ask it with `moed run%s%s \"PROMPT\"`\n",
            launch_name(l), clock_s() - started_s, l->name ? " --name " : "",
            l->name ? l->name : "");

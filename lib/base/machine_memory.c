@@ -87,3 +87,71 @@ enum error_code memory_populate(void *at, size_t bytes, struct error *e)
                      "take a smaller quantisation",
                      bytes);
 }
+
+/* A number of /proc/meminfo, in its unit. */
+static uint64_t meminfo_number(const char *name)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (f == NULL)
+        return 0;
+    char line[256];
+    unsigned long long n = 0, found = 0;
+    size_t length = strlen(name);
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, name, length) == 0 && sscanf(line + length, ": %llu", &n) == 1)
+            found = n;
+    fclose(f);
+    return found;
+}
+
+uint64_t memory_reserved_bytes(uint64_t *page_bytes)
+{
+    uint64_t kib = meminfo_number("Hugepagesize"), free_pages = meminfo_number("HugePages_Free");
+    uint64_t promised = meminfo_number("HugePages_Rsvd"); /* to others' mappings, not yet touched */
+    *page_bytes = kib << 10;
+    return free_pages > promised ? (free_pages - promised) * *page_bytes : 0;
+}
+
+enum memory_huge memory_huge_parse(const char *text)
+{
+    static const struct {
+        const char *word;
+        enum memory_huge huge;
+    } words[] = {{"[advise]", MEMORY_HUGE_ASKED},
+                 {"[always]", MEMORY_HUGE_ALWAYS},
+                 {"[within_size]", MEMORY_HUGE_ALWAYS},
+                 {"[force]", MEMORY_HUGE_ALWAYS}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(text, words[i].word))
+            return words[i].huge;
+    return MEMORY_HUGE_NEVER;
+}
+
+enum memory_huge memory_huge_shared(void)
+{
+    char text[128] = "";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
+    if (f == NULL)
+        return MEMORY_HUGE_NEVER;
+    char *line = fgets(text, sizeof text, f);
+    fclose(f);
+    return line ? memory_huge_parse(text) : MEMORY_HUGE_NEVER;
+}
+
+uint64_t memory_huge_bytes(const void *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    if (f == NULL)
+        return 0;
+    char line[512];
+    unsigned long long start, end, kib = 0;
+    bool inside = false, found = false;
+    while (!found && fgets(line, sizeof line, f) != NULL) {
+        if (sscanf(line, "%llx-%llx ", &start, &end) == 2)
+            inside = (uintptr_t)at >= start && (uintptr_t)at < end;
+        else
+            found = inside && sscanf(line, "ShmemPmdMapped: %llu kB", &kib) == 1;
+    }
+    fclose(f);
+    return found ? (uint64_t)kib << 10 : 0;
+}

@@ -16,4 +16,22 @@ uint64_t memory_available_bytes(void);
  * they are touched. */
 enum error_code memory_populate(void *at, size_t bytes, struct error *e);
 
+/* Bytes of huge pages (of the default size) that are reserved and free, and that size; 0: none, or no such pages. They are
+ * no part of memory_available_bytes. */
+uint64_t memory_reserved_bytes(uint64_t *page_bytes);
+
+/* Whether shared memory may lie in transparent huge pages. */
+enum memory_huge {
+    MEMORY_HUGE_NEVER,  /* /sys/kernel/mm/transparent_hugepage/shmem_enabled forbids them, or there is none */
+    MEMORY_HUGE_ASKED,  /* "advise": where madvise asks for them */
+    MEMORY_HUGE_ALWAYS, /* "always", "within_size", "force" */
+};
+enum memory_huge memory_huge_shared(void);
+
+/* The choice of a file such as shmem_enabled, the word in brackets: "always [advise] never". */
+enum memory_huge memory_huge_parse(const char *text);
+
+/* Of a mapping of shared memory, how many bytes lie in transparent huge pages, 0 where it cannot be told. */
+uint64_t memory_huge_bytes(const void *at);
+
 #endif

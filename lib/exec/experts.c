@@ -9,6 +9,7 @@
 #include "exec/internal.h"
 
 #include "base/checked.h"
+#include "exec/numa.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -111,27 +112,47 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
     }
 }
 
+static bool lies_on(const struct exec *x, const struct expert_part *p, unsigned node)
+{
+    unsigned n_nodes = pool_node_count(x->pool);
+    return n_nodes == 1 || numa_node_of_expert(p->task->expert, x->n_experts, n_nodes) == node;
+}
+
+/* Chunks of the gate and up matrices, or of the down ones, by the nodes that these lie on. */
+static void cut_into_chunks(struct exec *x, bool down)
+{
+    unsigned n_nodes = pool_node_count(x->pool);
+    x->n_chunks = 0;
+    for (unsigned node = 0; node < n_nodes; node++) {
+        x->first_chunk[node] = x->n_chunks;
+        for (uint32_t i = 0; i < x->n_parts; i += down ? x->parts[i].task->n_segments : 1) {
+            const struct expert_segment *s = &x->parts[i].segment;
+            if (lies_on(x, &x->parts[i], node))
+                add_chunks(x, i, down ? s->down.rows : s->gate.rows);
+        }
+    }
+    x->first_chunk[n_nodes] = x->n_chunks;
+}
+
 static void run_pass(struct exec *x)
 {
-    x->n_chunks = 0;
-    for (uint32_t i = 0; i < x->n_parts; i++)
-        add_chunks(x, i, x->parts[i].segment.gate.rows);
-    pool_run(x->pool, up_chunk, x, x->n_chunks);
+    unsigned n_nodes = pool_node_count(x->pool);
     bool quantizes = false;
-    x->n_chunks = 0;
-    for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments) {
+    for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments)
         quantizes |= exec_quantizes(x->parts[i].segment.down.type);
-        add_chunks(x, i, x->parts[i].segment.down.rows);
-    }
+    cut_into_chunks(x, false);
+    pool_run_by_node(x->pool, up_chunk, x, x->first_chunk, n_nodes);
+    cut_into_chunks(x, true);
     if (quantizes)
         pool_run(x->pool, quantize_part, x, x->n_parts);
-    pool_run(x->pool, down_chunk, x, x->n_chunks);
+    pool_run_by_node(x->pool, down_chunk, x, x->first_chunk, n_nodes);
 }
 
 void exec_experts(struct exec *x, const struct pool_map *map, uint32_t layer,
                   const struct activations *a, const struct expert_task *tasks, uint32_t n_tasks)
 {
     x->input = a;
+    x->n_experts = map->slabs[layer].n_experts;
     x->activation = map->params.arch->activation;
     for (uint32_t first = 0; first < n_tasks;) {
         size_t hidden = 0, memory = 0;

@@ -49,7 +49,9 @@ struct exec {
     struct expert_part *parts;
     struct expert_chunk *chunks;
     uint32_t n_parts, n_chunks;
+    uint32_t first_chunk[TOPOLOGY_MAX_NODES + 1]; /* of each memory node's */
     const struct activations *input; /* of the call under way */
+    uint32_t n_experts; /* of its layer */
     enum activation activation;
 };
 

@@ -2,7 +2,8 @@
  *
  * One job at a time. The owner fills the job, opens `gate` (release), and bumps `job`, on which the helpers wait. A
  * helper enters by counting itself in at the open gate (acquire), takes chunks from `next` until there are none, and
- * counts itself out (release). The owner takes chunks too, then closes the gate (acquire) and waits until those inside
+ * counts itself out (release). A job's chunks may stand in several queues, one a memory node: a thread empties its own node's
+ * first and then helps the others. The owner takes chunks too, then closes the gate (acquire) and waits until those inside
  * have left: their results are visible, none looks at the job, and it may fill the next one. A helper that comes too late,
  * because its core was somebody else's, finds the gate closed, and nobody has waited for it.
  */
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -23,26 +25,32 @@
 
 #define GATE_CLOSED 0x80000000u
 
+/* Chunks [next, end) are to be taken. */
+struct pool_queue {
+    _Alignas(64) _Atomic uint32_t next;
+    uint32_t end;
+};
+
 struct pool {
     /* written by the owner before the gate opens */
     pool_work *work;
     void *arg;
-    uint32_t n_chunks;
+    unsigned n_queues;
     bool stopping;
-    unsigned n_threads, spin_us;
+    unsigned n_threads, spin_us, n_nodes;
     char name[12];
-    struct pool_thread *threads; /* [n_threads - 1] */
+    cpu_set_t cpus[TOPOLOGY_MAX_NODES]; /* where each node's threads stay; empty: anywhere */
+    struct pool_thread *threads; /* [n_threads]; that of index 0 is the caller of pool_run */
 
     _Alignas(64) _Atomic uint32_t job;  /* futex word: number of the current job */
     _Atomic uint32_t sleepers;          /* helpers that may sleep on it */
-    _Alignas(64) _Atomic uint32_t next; /* next chunk to take */
     _Alignas(64) _Atomic uint32_t gate; /* futex word: GATE_CLOSED | helpers inside */
+    struct pool_queue queues[TOPOLOGY_MAX_NODES];
 };
 
 struct pool_thread {
     struct pool *pool;
-    unsigned index;
-    int cpu; /* -1: not pinned */
+    unsigned index, node;
     pthread_t thread;
 };
 
@@ -65,12 +73,14 @@ static void cpu_relax(void)
 
 static void run_chunks(struct pool *p, unsigned thread)
 {
-    uint32_t n = p->n_chunks;
-    for (;;) {
-        uint32_t chunk = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (chunk >= n)
-            return;
-        p->work(p->arg, thread, chunk);
+    for (unsigned i = 0; i < p->n_queues; i++) {
+        struct pool_queue *q = &p->queues[(p->threads[thread].node + i) % p->n_queues];
+        for (;;) {
+            uint32_t chunk = atomic_fetch_add_explicit(&q->next, 1, memory_order_relaxed);
+            if (chunk >= q->end)
+                break;
+            p->work(p->arg, thread, chunk);
+        }
     }
 }
 
@@ -86,6 +96,7 @@ static void wait_change(struct pool *p, _Atomic uint32_t *word, uint32_t seen,
                     return;
                 cpu_relax();
             }
+            sched_yield(); /* to whoever waits for this core */
         } while (clock_ns() < end);
     }
     if (sleepers) /* seq_cst, paired with the owner's bump then read of sleepers */
@@ -112,6 +123,14 @@ static void leave(struct pool *p)
         futex_wake_all(&p->gate);
 }
 
+/* On the node's CPUs: a hint, failing is harmless. */
+static void stay(const struct pool *p, unsigned node)
+{
+    const cpu_set_t *set = &p->cpus[node];
+    if (CPU_COUNT(set))
+        pthread_setaffinity_np(pthread_self(), sizeof *set, set);
+}
+
 static void *thread_main(void *arg)
 {
     struct pool_thread *t = arg;
@@ -119,12 +138,7 @@ static void *thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "%.10s/%u", p->name, t->index % 1000);
     pthread_setname_np(pthread_self(), name);
-    if (t->cpu >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((unsigned)t->cpu, &set);
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* a hint: failing is harmless */
-    }
+    stay(p, t->node);
     for (uint32_t seen = 0;;) {
         wait_change(p, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
@@ -139,15 +153,40 @@ static void *thread_main(void *arg)
 
 static void publish(struct pool *p)
 {
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     atomic_store_explicit(&p->gate, 0, memory_order_release);
     atomic_fetch_add(&p->job, 1);
     if (atomic_load(&p->sleepers))
         futex_wake_all(&p->job);
 }
 
+/* They find the gate closed, and spin. */
+void pool_wake(struct pool *p)
+{
+    if (!atomic_load(&p->sleepers))
+        return;
+    atomic_fetch_add(&p->job, 1);
+    futex_wake_all(&p->job);
+}
+
+static void fill_queues(struct pool *p, const uint32_t *first, unsigned n_queues)
+{
+    for (unsigned i = 0; i < n_queues; i++) {
+        atomic_store_explicit(&p->queues[i].next, first[i], memory_order_relaxed);
+        p->queues[i].end = first[i + 1];
+    }
+    p->n_queues = n_queues;
+}
+
 void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
 {
+    pool_run_by_node(p, work, arg, (const uint32_t[]){0, n_chunks}, 1);
+}
+
+void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t *first,
+                      unsigned n_nodes)
+{
+    uint32_t n_chunks = first[n_nodes];
+    assert(n_nodes <= p->n_nodes);
     if (p->n_threads == 1 || n_chunks <= 1) {
         for (uint32_t chunk = 0; chunk < n_chunks; chunk++)
             work(arg, 0, chunk);
@@ -155,7 +194,7 @@ void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
     }
     p->work = work;
     p->arg = arg;
-    p->n_chunks = n_chunks;
+    fill_queues(p, first, n_nodes);
     publish(p);
     run_chunks(p, 0);
     uint32_t gate =
@@ -164,55 +203,68 @@ void pool_run(struct pool *p, pool_work *work, void *arg, uint32_t n_chunks)
         wait_change(p, &p->gate, gate, NULL);
 }
 
-/* The cgroup's CPU quota in whole cores, 0 where there is none (version 2's cpu.max). */
-static unsigned cgroup_quota_cores(void)
-{
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f)
-        return 0;
-    long quota = 0, period = 0;
-    int n = fscanf(f, "%ld %ld", &quota, &period);
-    fclose(f);
-    return n == 2 && period > 0 && quota > 0 ? (unsigned)((quota + period - 1) / period) : 0;
-}
-
 unsigned pool_usable_cores(void)
 {
-    cpu_set_t set;
-    unsigned n = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        n = (unsigned)CPU_COUNT(&set);
-    unsigned quota = cgroup_quota_cores();
-    if (quota && quota < n)
-        n = quota;
-    return n ? n : 1;
+    return pool_useful_threads(0);
 }
 
-/* The index-th CPU that the process may use, or -1 when there are fewer. */
-static int usable_cpu(unsigned index)
+unsigned pool_useful_threads(unsigned asked)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return -1;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET((unsigned)cpu, &set) && index-- == 0)
-            return cpu;
-    return -1;
+    struct topology *t = malloc(sizeof *t); /* large for a stack */
+    if (!t)
+        return 1;
+    topology_read(t);
+    unsigned n = topology_threads(t), n_cpus = t->n_cpus;
+    free(t);
+    return asked == 0 ? n : asked > n_cpus ? n_cpus : asked;
 }
 
+/* Those of index 1 to n_started. */
 static void stop_threads(struct pool *p, unsigned n_started)
 {
     p->stopping = true;
     publish(p);
-    for (unsigned i = 0; i < n_started; i++)
+    for (unsigned i = 1; i <= n_started; i++)
         pthread_join(p->threads[i].thread, NULL);
 }
 
-enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigned spin_us,
-                         struct pool **out, struct error *e)
+/* The topology says where each belongs. Threads are kept on their node and off the second threads of cores that others
+ * compute on. Which of these CPUs is the system's choice: a thread that waits for one CPU, while another process's
+ * or the caller computes there and others are idle, holds up all. */
+static void place_threads(struct pool *p, const struct topology *t, bool pin)
+{
+    for (unsigned i = 0; i < p->n_threads; i++)
+        p->threads[i] = (struct pool_thread){
+            .pool = p, .index = i, .node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0};
+    unsigned n_cpus = p->n_threads > t->n_cores ? t->n_cpus : t->n_cores;
+    for (unsigned i = 0; i < n_cpus && pin; i++)
+        CPU_SET(t->cpus[i].cpu, &p->cpus[t->cpus[i].node]);
+}
+
+void pool_settle_caller(const struct pool *p)
+{
+    if (p->n_nodes > 1)
+        stay(p, p->threads[0].node);
+}
+
+static enum error_code start_threads(struct pool *p, struct error *e)
+{
+    for (unsigned i = 1; i < p->n_threads; i++) {
+        int failed = pthread_create(&p->threads[i].thread, NULL, thread_main, &p->threads[i]);
+        if (failed) {
+            stop_threads(p, i - 1);
+            return error_set(e, ERROR_MEMORY, "cannot start compute thread %u of %u: %s", i + 1,
+                             p->n_threads, strerror(failed));
+        }
+    }
+    return ERROR_OK;
+}
+
+enum error_code pool_new_on(const struct topology *t, const char *name, unsigned n_threads,
+                            bool pin, unsigned spin_us, struct pool **out, struct error *e)
 {
     if (n_threads == 0)
-        n_threads = pool_usable_cores();
+        n_threads = topology_threads(t);
     struct pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     struct pool_thread *threads = calloc(n_threads, sizeof *threads);
     if (!p || !threads) {
@@ -223,22 +275,36 @@ enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigne
     memset(p, 0, sizeof *p);
     atomic_init(&p->gate, GATE_CLOSED);
     p->n_threads = n_threads;
+    p->n_nodes = t->n_nodes;
     p->spin_us = spin_us;
     p->threads = threads;
     snprintf(p->name, sizeof p->name, "%s", name);
-    for (unsigned i = 0; i + 1 < n_threads; i++) {
-        threads[i] = (struct pool_thread){p, i + 1, pin ? usable_cpu(i + 1) : -1, 0};
-        int failed = pthread_create(&threads[i].thread, NULL, thread_main, &threads[i]);
-        if (failed) {
-            stop_threads(p, i);
-            free(threads);
-            free(p);
-            return error_set(e, ERROR_MEMORY, "cannot start compute thread %u of %u: %s", i + 2,
-                             n_threads, strerror(failed));
-        }
+    place_threads(p, t, pin);
+    enum error_code code = start_threads(p, e);
+    if (code) {
+        free(threads);
+        free(p);
+        return code;
     }
     *out = p;
     return ERROR_OK;
+}
+
+enum error_code pool_new(const char *name, unsigned n_threads, bool pin, unsigned spin_us,
+                         struct pool **out, struct error *e)
+{
+    struct topology *t = malloc(sizeof *t);
+    if (!t)
+        return error_set(e, ERROR_MEMORY, "no memory for the table of CPUs");
+    topology_read(t);
+    enum error_code code = pool_new_on(t, name, n_threads, pin, spin_us, out, e);
+    free(t);
+    return code;
+}
+
+unsigned pool_node_count(const struct pool *p)
+{
+    return p->n_nodes;
 }
 
 void pool_free(struct pool *p)

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -65,6 +66,7 @@ static bool spin(bool (*ready)(void *arg), void *arg, uint64_t until_ns)
                 return true;
             cpu_pause();
         }
+        sched_yield(); /* whoever waits for this core may be the one that we wait for */
     } while (clock_ns() < until_ns);
     return false;
 }

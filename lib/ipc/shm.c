@@ -1,6 +1,7 @@
 /* Sealed memfds: creation, checked mapping of received ones. */
 #include "ipc/shm.h"
 
+#include "base/checked.h"
 #include "base/machine_memory.h"
 
 #include <errno.h>
@@ -16,6 +17,59 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
+#define HUGE_PAGE (2ull << 20) /* of most machines; elsewhere it costs address space alone */
+
+/* Large memory at a border of huge pages, so that they can be mapped whole. */
+static void *map_shared(int fd, size_t bytes, int protection)
+{
+    if (bytes < HUGE_PAGE)
+        return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+    size_t whole = round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    uint8_t *room = mmap(NULL, whole + HUGE_PAGE, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    size_t before = (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
+    uint8_t *at = mmap(room + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (at == MAP_FAILED) {
+        int reason = errno;
+        munmap(room, whole + HUGE_PAGE);
+        errno = reason;
+        return MAP_FAILED;
+    }
+    if (before)
+        munmap(room, before);
+    munmap(at + whole, HUGE_PAGE - before);
+    return at;
+}
+
+static enum error_code create(const char *label, size_t bytes, unsigned flags, struct shm *out,
+                              struct error *e)
+{
+    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (fd < 0)
+        return error_set(e, ERROR_MEMORY, "shared memory '%s': memfd_create: %m", label);
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s' of %zu bytes: %m", label, bytes);
+        goto close_fd;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot seal its size: %m", label);
+        goto close_fd;
+    }
+    void *base = map_shared(fd, bytes, PROT_READ | PROT_WRITE);
+    if (base == MAP_FAILED) {
+        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot map %zu bytes: %m", label, bytes);
+        goto close_fd;
+    }
+    *out = (struct shm){.fd = fd, .base = base, .bytes = bytes};
+    return ERROR_OK;
+
+close_fd:
+    close(fd);
+    return ERROR_MEMORY;
+}
+
 enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e)
 {
     if (bytes == 0)
@@ -28,30 +82,41 @@ enum error_code shm_create(const char *label, size_t bytes, struct shm *out, str
                          "shared memory '%s' needs %zu bytes and %llu are free: "
                          "stop something or use a smaller model",
                          label, bytes, (unsigned long long)available);
+    return create(label, bytes, 0, out, e);
+}
 
-    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return error_set(e, ERROR_MEMORY, "shared memory '%s': memfd_create: %m", label);
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        error_set(e, ERROR_MEMORY, "shared memory '%s' of %zu bytes: %m", label, bytes);
-        goto close_fd;
+/* Reserved huge pages: the mapping takes them off the reserve, all of them or none, so touching them cannot fail for
+ * want of memory; a cgroup may forbid them still, and that is asked by making the first. */
+static bool create_reserved(const char *label, size_t bytes, struct shm *out)
+{
+    uint64_t page, reserved = memory_reserved_bytes(&page);
+    if (!page || bytes < page || bytes > reserved)
+        return false;
+    struct shm s;
+    if (create(label, round_up(bytes, page), MFD_HUGETLB, &s, NULL))
+        return false;
+    if (memory_populate(s.base, page, NULL)) {
+        shm_close(&s);
+        return false;
     }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot seal its size: %m", label);
-        goto close_fd;
+    *out = s;
+    return true;
+}
+
+enum error_code shm_create_large(const char *label, size_t bytes, struct shm *out,
+                                 enum shm_pages *pages, struct error *e)
+{
+    if (create_reserved(label, bytes, out)) {
+        *pages = SHM_PAGES_RESERVED;
+        return ERROR_OK;
     }
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (base == MAP_FAILED) {
-        error_set(e, ERROR_MEMORY, "shared memory '%s': cannot map %zu bytes (%llu are free): %m",
-                  label, bytes, (unsigned long long)available);
-        goto close_fd;
-    }
-    *out = (struct shm){.fd = fd, .base = base, .bytes = bytes};
+    enum error_code code = shm_create(label, bytes, out, e);
+    if (code)
+        return code;
+    bool allowed = memory_huge_shared() != MEMORY_HUGE_NEVER &&
+                   madvise(out->base, bytes, MADV_HUGEPAGE) == 0;
+    *pages = allowed ? SHM_PAGES_TRANSPARENT : SHM_PAGES_ORDINARY;
     return ERROR_OK;
-
-close_fd:
-    close(fd);
-    return ERROR_MEMORY;
 }
 
 /* The region's size, of a descriptor that a peer sent: anything may be behind it. */
@@ -81,7 +146,7 @@ enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out
     enum error_code code = check_received(fd, min_bytes, &bytes, e);
     if (code == ERROR_OK) {
         int protection = PROT_READ | (writable ? PROT_WRITE : 0);
-        void *base = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+        void *base = map_shared(fd, bytes, protection);
         if (base != MAP_FAILED) {
             *out = (struct shm){.fd = fd, .base = base, .bytes = bytes};
             return ERROR_OK;

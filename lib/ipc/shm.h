@@ -19,6 +19,13 @@ struct shm {
  * free. */
 enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e);
 
+/* The same for much memory, in huge pages where the system has them: reserved ones where enough are free (then out->bytes are
+ * whole ones), else transparent ones where shared memory may have them, else ordinary ones. It never fails for want of huge
+ * ones. */
+enum shm_pages { SHM_PAGES_ORDINARY, SHM_PAGES_TRANSPARENT, SHM_PAGES_RESERVED };
+enum error_code shm_create_large(const char *label, size_t bytes, struct shm *out,
+                                 enum shm_pages *pages, struct error *e);
+
 /* Map a received fd (taken over, closed on failure too). Refuses one that is not sealed against
  * shrinking or smaller than min_bytes (ERROR_PROTOCOL). */
 enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out, struct error *e);

@@ -3,9 +3,9 @@
 #include "kernels/tile_layout.h"
 
 /* F32 and F16, 16 x 1: the column's 16 values. */
-void pack_f32(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_f32(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 4 * row, block, 4);
+    quad_put_words(block, stride, n, quad, tile);
 }
 
 void unpack_f32(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -13,9 +13,21 @@ void unpack_f32(const uint8_t *tile, unsigned row, uint8_t *block)
     memcpy(block, tile + 4 * row, 4);
 }
 
-void pack_f16(const uint8_t *block, unsigned row, uint8_t *tile)
+/* Two columns are a word: its halves go to two tiles. */
+void pack_f16(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
+    typedef uint16_t halves __attribute__((vector_size(8)));
+    quad_word words[16];
+
+    quad_words(block, stride, n / 2, words);
+    for (unsigned i = 0; i < n / 2; i++) {
+        halves even = __builtin_convertvector(words[i], halves);
+        halves odd = __builtin_convertvector(words[i] >> 16, halves);
+        memcpy(tile + 2 * i * TILE_HALVES + 8 * quad, &even, sizeof even);
+        memcpy(tile + (2 * i + 1) * TILE_HALVES + 8 * quad, &odd, sizeof odd);
+    }
+    if (n % 2)
+        quad_put_halves(block + 2 * (n - 1), stride, quad, tile + (n - 1) * TILE_HALVES);
 }
 
 void unpack_f16(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -24,11 +36,11 @@ void unpack_f16(const uint8_t *tile, unsigned row, uint8_t *block)
 }
 
 /* Q8_0, 16 x 32: 16 fp16 d; 8 vectors, byte 4r+c of vector g = row r, column 4g+c. */
-void pack_q8_0(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_q8_0(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
-    for (unsigned g = 0; g < 8; g++)
-        store_u32(tile + Q8_0_QUANTS + g * TILE_VECTOR + 4 * row, load_u32(block + 2 + 4 * g));
+    (void)n;
+    quad_put_halves(block, stride, quad, tile);
+    quad_put_words(block + 2, stride, 8, quad, tile + Q8_0_QUANTS);
 }
 
 void unpack_q8_0(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -40,13 +52,22 @@ void unpack_q8_0(const uint8_t *tile, unsigned row, uint8_t *block)
 
 /* Four vectors of nibbles: byte 4r+c of vector v has column 8v+c in its low, 8v+4+c in its high
  * half. */
-void pack_split_nibbles(const uint8_t *file, unsigned row, uint8_t *p)
+void pack_split_nibbles(const quad_word *file, unsigned quad, uint8_t *p)
 {
     for (unsigned v = 0; v < 4; v++) {
-        const uint8_t *in = file + 8 * (v % 2);
+        const quad_word *in = file + 2 * (v % 2);
         unsigned shift = 4 * (v / 2);
-        tile_put_nibbles(p, row, v, load_u32(in) >> shift, load_u32(in + 4) >> shift);
+        quad_put_nibbles(p, quad, v, in[0] >> shift, in[1] >> shift);
     }
+}
+
+/* The same from the file. */
+static void pack_nibbles(const uint8_t *file, size_t stride, unsigned quad, uint8_t *p)
+{
+    quad_word words[4];
+
+    quad_words(file, stride, 4, words);
+    pack_split_nibbles(words, quad, p);
 }
 
 void unpack_split_nibbles(const uint8_t *p, unsigned row, uint8_t *file)
@@ -56,10 +77,11 @@ void unpack_split_nibbles(const uint8_t *p, unsigned row, uint8_t *file)
 }
 
 /* Q4_0 and IQ4_NL, 16 x 32: 16 fp16 d; 4 vectors of nibbles. */
-void pack_q4_0(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_q4_0(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
-    pack_split_nibbles(block + 2, row, tile + Q4_0_QUANTS);
+    (void)n;
+    quad_put_halves(block, stride, quad, tile);
+    pack_nibbles(block + 2, stride, quad, tile + Q4_0_QUANTS);
 }
 
 void unpack_q4_0(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -69,11 +91,12 @@ void unpack_q4_0(const uint8_t *tile, unsigned row, uint8_t *block)
 }
 
 /* Q4_1, 16 x 32: 16 fp16 d; 16 fp16 m; 4 vectors of nibbles. */
-void pack_q4_1(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_q4_1(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
-    memcpy(tile + TILE_HALVES + 2 * row, block + 2, 2);
-    pack_split_nibbles(block + 4, row, tile + Q4_1_QUANTS);
+    (void)n;
+    quad_put_halves(block, stride, quad, tile);
+    quad_put_halves(block + 2, stride, quad, tile + TILE_HALVES);
+    pack_nibbles(block + 4, stride, quad, tile + Q4_1_QUANTS);
 }
 
 void unpack_q4_1(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -85,14 +108,17 @@ void unpack_q4_1(const uint8_t *tile, unsigned row, uint8_t *block)
 
 /* 4 vectors of nibbles and one of high bits: bit g of byte 4r+c = column 4g+c. In the file the high bits
  * come first, that of column i in bit i of the 4 bytes. */
-static void pack_5_bits(const uint8_t *file, unsigned row, uint8_t *p)
+static void pack_5_bits(const uint8_t *file, size_t stride, unsigned quad, uint8_t *p)
 {
-    uint32_t in = load_u32(file), high = 0;
+    quad_word words[5], high = {0};
 
-    for (unsigned i = 0; i < 32; i++)
-        high |= (in >> i & 1) << (8 * (i % 4) + i / 4);
-    pack_split_nibbles(file + 4, row, p);
-    store_u32(p + 4 * TILE_VECTOR + 4 * row, high);
+    quad_words(file, stride, 5, words);
+    for (unsigned g = 0; g < 8; g++) {
+        quad_word four = words[0] >> (4 * g) & 0xf; /* bit c to bit 0 of byte c */
+        high |= ((four | four << 7 | four << 14 | four << 21) & 0x01010101) << g;
+    }
+    pack_split_nibbles(words + 1, quad, p);
+    quad_store(p + 4 * TILE_VECTOR, quad, high);
 }
 
 static void unpack_5_bits(const uint8_t *p, unsigned row, uint8_t *file)
@@ -106,10 +132,11 @@ static void unpack_5_bits(const uint8_t *p, unsigned row, uint8_t *file)
 }
 
 /* Q5_0, 16 x 32: 16 fp16 d; 5 vectors of quants. Q5_1: 16 fp16 m before the quants. */
-void pack_q5_0(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_q5_0(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
-    pack_5_bits(block + 2, row, tile + Q5_0_QUANTS);
+    (void)n;
+    quad_put_halves(block, stride, quad, tile);
+    pack_5_bits(block + 2, stride, quad, tile + Q5_0_QUANTS);
 }
 
 void unpack_q5_0(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -118,11 +145,12 @@ void unpack_q5_0(const uint8_t *tile, unsigned row, uint8_t *block)
     unpack_5_bits(tile + Q5_0_QUANTS, row, block + 2);
 }
 
-void pack_q5_1(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_q5_1(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    memcpy(tile + 2 * row, block, 2);
-    memcpy(tile + TILE_HALVES + 2 * row, block + 2, 2);
-    pack_5_bits(block + 4, row, tile + Q5_1_QUANTS);
+    (void)n;
+    quad_put_halves(block, stride, quad, tile);
+    quad_put_halves(block + 2, stride, quad, tile + TILE_HALVES);
+    pack_5_bits(block + 4, stride, quad, tile + Q5_1_QUANTS);
 }
 
 void unpack_q5_1(const uint8_t *tile, unsigned row, uint8_t *block)
@@ -133,10 +161,12 @@ void unpack_q5_1(const uint8_t *tile, unsigned row, uint8_t *block)
 }
 
 /* MXFP4, 16 x 32: 16 exponents; 4 vectors of nibbles. */
-void pack_mxfp4(const uint8_t *block, unsigned row, uint8_t *tile)
+void pack_mxfp4(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
-    tile[row] = block[0];
-    pack_split_nibbles(block + 1, row, tile + MXFP4_QUANTS);
+    (void)n;
+    for (unsigned row = 0; row < 4; row++)
+        tile[4 * quad + row] = block[row * stride];
+    pack_nibbles(block + 1, stride, quad, tile + MXFP4_QUANTS);
 }
 
 void unpack_mxfp4(const uint8_t *tile, unsigned row, uint8_t *block)

@@ -17,25 +17,26 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tiles and GGUF are li
  * column of an odd last pair is zero. The pair is the block of this packer. */
 static const struct packing {
     unsigned block_bytes, block_cols, tile_bytes;
+    unsigned at_once; /* blocks that are packed with one call: of small ones a cache line's worth */
     pack_block *pack;
     unpack_block *unpack;
 } packings[] = {
-    [TENSOR_F32] = {4, 1, 64, pack_f32, unpack_f32},
-    [TENSOR_F16] = {2, 1, 32, pack_f16, unpack_f16},
-    [TENSOR_BF16] = {4, 2, 64, pack_f32, unpack_f32},
-    [TENSOR_Q8_0] = {34, 32, Q8_0_TILE, pack_q8_0, unpack_q8_0},
-    [TENSOR_Q4_0] = {18, 32, Q4_0_TILE, pack_q4_0, unpack_q4_0},
-    [TENSOR_Q4_1] = {20, 32, Q4_1_TILE, pack_q4_1, unpack_q4_1},
-    [TENSOR_Q5_0] = {22, 32, Q5_0_TILE, pack_q5_0, unpack_q5_0},
-    [TENSOR_Q5_1] = {24, 32, Q5_1_TILE, pack_q5_1, unpack_q5_1},
-    [TENSOR_Q2_K] = {84, 256, Q2_K_TILE, pack_q2_k, unpack_q2_k},
-    [TENSOR_Q3_K] = {110, 256, Q3_K_TILE, pack_q3_k, unpack_q3_k},
-    [TENSOR_Q4_K] = {144, 256, Q4_K_TILE, pack_q4_k, unpack_q4_k},
-    [TENSOR_Q5_K] = {176, 256, Q5_K_TILE, pack_q5_k, unpack_q5_k},
-    [TENSOR_Q6_K] = {210, 256, Q6_K_TILE, pack_q6_k, unpack_q6_k},
-    [TENSOR_IQ4_NL] = {18, 32, Q4_0_TILE, pack_q4_0, unpack_q4_0},
-    [TENSOR_IQ4_XS] = {136, 256, IQ4_XS_TILE, pack_iq4_xs, unpack_iq4_xs},
-    [TENSOR_MXFP4] = {17, 32, MXFP4_TILE, pack_mxfp4, unpack_mxfp4},
+    [TENSOR_F32] = {4, 1, 64, 16, pack_f32, unpack_f32},
+    [TENSOR_F16] = {2, 1, 32, 32, pack_f16, unpack_f16},
+    [TENSOR_BF16] = {4, 2, 64, 16, pack_f32, unpack_f32},
+    [TENSOR_Q8_0] = {34, 32, Q8_0_TILE, 1, pack_q8_0, unpack_q8_0},
+    [TENSOR_Q4_0] = {18, 32, Q4_0_TILE, 1, pack_q4_0, unpack_q4_0},
+    [TENSOR_Q4_1] = {20, 32, Q4_1_TILE, 1, pack_q4_1, unpack_q4_1},
+    [TENSOR_Q5_0] = {22, 32, Q5_0_TILE, 1, pack_q5_0, unpack_q5_0},
+    [TENSOR_Q5_1] = {24, 32, Q5_1_TILE, 1, pack_q5_1, unpack_q5_1},
+    [TENSOR_Q2_K] = {84, 256, Q2_K_TILE, 1, pack_q2_k, unpack_q2_k},
+    [TENSOR_Q3_K] = {110, 256, Q3_K_TILE, 1, pack_q3_k, unpack_q3_k},
+    [TENSOR_Q4_K] = {144, 256, Q4_K_TILE, 1, pack_q4_k, unpack_q4_k},
+    [TENSOR_Q5_K] = {176, 256, Q5_K_TILE, 1, pack_q5_k, unpack_q5_k},
+    [TENSOR_Q6_K] = {210, 256, Q6_K_TILE, 1, pack_q6_k, unpack_q6_k},
+    [TENSOR_IQ4_NL] = {18, 32, Q4_0_TILE, 1, pack_q4_0, unpack_q4_0},
+    [TENSOR_IQ4_XS] = {136, 256, IQ4_XS_TILE, 1, pack_iq4_xs, unpack_iq4_xs},
+    [TENSOR_MXFP4] = {17, 32, MXFP4_TILE, 1, pack_mxfp4, unpack_mxfp4},
 };
 
 static const struct packing *packing_of(enum tensor_type type)
@@ -62,27 +63,48 @@ size_t tile_matrix_bytes(enum tensor_type type, uint32_t rows, uint32_t cols)
     return tile_row_bytes(type, cols) * tile_row_count(rows);
 }
 
+/* tiles tile columns of 16 rows. Some of them, all rows, at a time: they stay in the first-level cache meanwhile. */
+static void pack_rows(const struct packing *p, uint32_t tiles, const uint8_t *rows, size_t stride,
+                      uint8_t *out)
+{
+    for (uint32_t t = 0; t < tiles; t += p->at_once) {
+        uint32_t n = tiles - t < p->at_once ? tiles - t : p->at_once;
+        for (unsigned quad = 0; quad < TILE_ROWS / 4; quad++)
+            p->pack(rows + 4 * quad * stride + (size_t)t * p->block_bytes, stride, quad, n,
+                    out + (size_t)t * p->tile_bytes);
+    }
+}
+
+/* Fewer rows: the others are zeros. */
+static void pack_few_rows(const struct packing *p, uint32_t tiles, uint32_t n_rows,
+                          const uint8_t *rows, size_t stride, uint8_t *out)
+{
+    uint8_t blocks[TILE_ROWS * BLOCK_BYTES_MAX] = {0};
+    for (uint32_t t = 0; t < tiles; t++) {
+        for (uint32_t r = 0; r < n_rows; r++)
+            memcpy(blocks + r * p->block_bytes, rows + r * stride + (size_t)t * p->block_bytes,
+                   p->block_bytes);
+        pack_rows(p, 1, blocks, p->block_bytes, out + (size_t)t * p->tile_bytes);
+    }
+}
+
 void tile_pack(enum tensor_type type, uint32_t cols, uint32_t n_rows, const void *rows_in,
                size_t stride, void *tile_row)
 {
     const struct packing *p = packing_of(type);
     uint32_t tiles = cols / p->block_cols;
-    size_t bytes = tile_row_bytes(type, cols);
+    size_t bytes = tile_row_bytes(type, cols), done = (size_t)tiles * p->tile_bytes;
     uint8_t *out = tile_row;
 
     assert(n_rows >= 1 && n_rows <= TILE_ROWS);
     if (n_rows < TILE_ROWS)
-        memset(out, 0, bytes);
+        pack_few_rows(p, tiles, n_rows, rows_in, stride, out);
     else
-        memset(out + (size_t)tiles * p->tile_bytes, 0, bytes - (size_t)tiles * p->tile_bytes);
-    /* Tile by tile: a tile stays in the first-level cache while its 16 rows come in. */
-    for (uint32_t t = 0; t < tiles; t++)
-        for (uint32_t r = 0; r < n_rows; r++)
-            p->pack((const uint8_t *)rows_in + r * stride + (size_t)t * p->block_bytes, r,
-                    out + (size_t)t * p->tile_bytes);
+        pack_rows(p, tiles, rows_in, stride, out);
+    memset(out + done, 0, bytes - done);
     if (tiles * p->block_cols < cols) { /* BF16 alone: half a pair */
         for (uint32_t r = 0; r < n_rows; r++)
-            memcpy(out + (size_t)tiles * p->tile_bytes + 4 * r,
+            memcpy(out + done + 4 * r,
                    (const uint8_t *)rows_in + r * stride + (size_t)tiles * p->block_bytes, 2);
     }
 }

@@ -110,13 +110,6 @@ static inline uint32_t tile_nibbles(const uint8_t *p, unsigned g, unsigned row)
     return (tile_word(p, g / 2, row) >> (4 * (g % 2))) & 0x0f0f0f0f;
 }
 
-/* Vector v of such nibbles: groups 2v (the low four bits of `even`) and 2v + 1. */
-static inline void tile_put_nibbles(uint8_t *p, unsigned row, unsigned v, uint32_t even,
-                                    uint32_t odd)
-{
-    store_u32(p + v * TILE_VECTOR + 4 * row, (even & 0x0f0f0f0f) | (odd & 0x0f0f0f0f) << 4);
-}
-
 /* Group g (0-7) of the 32 columns of Q3_K whose three vectors stand at p. */
 static inline uint32_t tile_3_bits(const uint8_t *p, unsigned g, unsigned row)
 {

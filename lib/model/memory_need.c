@@ -15,7 +15,9 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
 {
     uint64_t weights = plan->header.bytes + tier_bytes;
     uint64_t need = weights + memory_margin_bytes(weights);
-    uint64_t available = memory_available_bytes();
+    uint64_t available = memory_available_bytes(), page;
+    if (weights <= memory_reserved_bytes(&page)) /* they will lie there (shm_create_large) */
+        need = memory_margin_bytes(weights);
     if (need <= available)
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,

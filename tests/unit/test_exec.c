@@ -44,12 +44,17 @@ static void options(struct mkmodel_options *o, const char *type)
     o->vocab = 300;
 }
 
+/* Several threads: on two memory nodes that are made up, so that experts are handed out by node. */
 static struct exec *new_exec(struct pool **pool, unsigned threads, const struct exec_limits *limits,
                              bool blas)
 {
+    static const struct topology one = {
+        .n_cpus = 1, .n_cores = 1, .n_nodes = 1, .cpus = {{0, 0, 0}}};
+    static const struct topology two = {
+        .n_cpus = 2, .n_cores = 2, .n_nodes = 2, .cpus = {{0, 0, 0}, {1, 1, 1}}};
     struct error e;
     struct exec *x;
-    must(pool_new("test", threads, false, 0, pool, &e), &e);
+    must(pool_new_on(threads > 1 ? &two : &one, "test", threads, false, 0, pool, &e), &e);
     must(exec_new(*pool, limits, blas, &x, &e), &e);
     return x;
 }

@@ -1,4 +1,5 @@
 /* lib/ipc/shm: the seals are asked of the kernel, not of our own bookkeeping. */
+#include "base/machine_memory.h"
 #include "ipc/shm.h"
 
 #include <errno.h>
@@ -46,6 +47,59 @@ static void test_create(void **state)
     struct shm zeroed = {0};
     shm_close(&zeroed); /* must not close descriptor 0 */
     assert_true(is_open(0) || errno == EBADF);
+}
+
+/* Large memory: whatever pages this system has for it, it is as other memory, aligned to 2 MiB here and where it is
+ * received. */
+static void test_large(void **state)
+{
+    const size_t bytes = (5u << 20) + 100;
+    struct shm s = {0}, r = {.fd = -1};
+    struct error e = {0};
+    enum shm_pages pages;
+    if (shm_create_large("moed-test", bytes, &s, &pages, &e) != ERROR_OK)
+        fail_msg("%s", e.text);
+    uint64_t page, reserved = memory_reserved_bytes(&page);
+    if (pages == SHM_PAGES_RESERVED)
+        assert_true(s.bytes >= bytes && s.bytes % page == 0);
+    else
+        assert_true(s.bytes == bytes);
+    if (reserved == 0)
+        assert_int_equal(pages == SHM_PAGES_TRANSPARENT, memory_huge_shared() != MEMORY_HUGE_NEVER);
+    assert_int_equal((uintptr_t)s.base % (2u << 20), 0);
+    uint8_t *at = s.base;
+    for (size_t i = 0; i < s.bytes; i += 4096)
+        assert_int_equal(at[i], 0);
+    memset(at, 5, s.bytes);
+    if (pages == SHM_PAGES_ORDINARY)
+        assert_true(memory_huge_bytes(at) == 0);
+    assert_true(memory_huge_bytes(at) <= s.bytes);
+
+    assert_int_equal(ftruncate(s.fd, 0), -1);
+    assert_int_equal(shm_seal_writes(&s, &e), ERROR_OK);
+    assert_int_equal(shm_map(dup(s.fd), false, bytes, &r, &e), ERROR_OK);
+    assert_int_equal((uintptr_t)r.base % (2u << 20), 0);
+    assert_int_equal(r.bytes, s.bytes);
+    assert_memory_equal(r.base, s.base, s.bytes);
+    shm_close(&r);
+    shm_close(&s);
+    /* More than there is of anything. */
+    assert_int_equal(shm_create_large("moed-test", SIZE_MAX / 4, &s, &pages, &e), ERROR_MEMORY);
+}
+
+static void test_huge_choice(void **state)
+{
+    assert_int_equal(memory_huge_parse("always within_size advise [never] deny force\n"),
+                     MEMORY_HUGE_NEVER);
+    assert_int_equal(memory_huge_parse("always within_size advise never [deny] force\n"),
+                     MEMORY_HUGE_NEVER);
+    assert_int_equal(memory_huge_parse("always within_size [advise] never deny force\n"),
+                     MEMORY_HUGE_ASKED);
+    assert_int_equal(memory_huge_parse("always [within_size] advise never deny force\n"),
+                     MEMORY_HUGE_ALWAYS);
+    assert_int_equal(memory_huge_parse("[always] within_size advise never deny force\n"),
+                     MEMORY_HUGE_ALWAYS);
+    assert_int_equal(memory_huge_parse(""), MEMORY_HUGE_NEVER);
 }
 
 static void test_size_is_sealed(void **state)
@@ -157,7 +211,7 @@ static void test_too_much(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_create), cmocka_unit_test(test_large), cmocka_unit_test(test_huge_choice),
         cmocka_unit_test(test_size_is_sealed),
         cmocka_unit_test(test_writes_are_sealed),
         cmocka_unit_test(test_map_shares),

@@ -1,0 +1,170 @@
+/* Reading /sys; see topology.h. */
+#include "exec/topology.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES 4400
+
+/* The first line of ROOT/path; false: there is none. */
+static bool read_line(const char *root, const char *path, char line[PATH_BYTES])
+{
+    char full[2 * PATH_BYTES];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    FILE *f = fopen(full, "re");
+    if (!f)
+        return false;
+    bool ok = fgets(line, PATH_BYTES, f) != NULL;
+    fclose(f);
+    return ok;
+}
+
+/* "0-3,8": true where the list names the CPU. *lowest: the list's least. */
+static bool list_names(const char *list, unsigned cpu, unsigned *lowest)
+{
+    bool named = false;
+    *lowest = UINT16_MAX;
+    while (*list) {
+        char *end;
+        unsigned long first = strtoul(list, &end, 10), last = first;
+        if (end == list)
+            break;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        named |= cpu >= first && cpu <= last;
+        *lowest = first < *lowest ? (unsigned)first : *lowest;
+        list = *end == ',' ? end + 1 : "";
+    }
+    return named;
+}
+
+static uint16_t core_of(const char *root, unsigned cpu)
+{
+    char path[128], list[PATH_BYTES];
+    unsigned lowest;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
+    if (read_line(root, path, list) && list_names(list, cpu, &lowest))
+        return (uint16_t)lowest;
+    return (uint16_t)cpu;
+}
+
+/* The CPUs' nodes, those that have none of them left out. */
+static void read_nodes(const char *root, struct topology *t)
+{
+    for (unsigned id = 0; id < 1024 && t->n_nodes < TOPOLOGY_MAX_NODES; id++) {
+        char path[128], list[PATH_BYTES];
+        bool used = false;
+        unsigned lowest;
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", id);
+        if (!read_line(root, path, list))
+            continue;
+        for (unsigned i = 0; i < t->n_cpus; i++)
+            if (list_names(list, t->cpus[i].cpu, &lowest)) {
+                t->cpus[i].node = (uint16_t)t->n_nodes;
+                used = true;
+            }
+        if (used)
+            t->node_ids[t->n_nodes++] = (uint16_t)id;
+    }
+    if (!t->n_nodes)
+        t->n_nodes = 1;
+}
+
+/* Whole cores of a cgroup, version 2; 0: no limit. */
+static unsigned group_quota(const char *root, const char *group)
+{
+    char path[PATH_BYTES], line[PATH_BYTES];
+    long quota = 0, period = 0;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%.4000s/cpu.max", group);
+    if (!read_line(root, path, line) || sscanf(line, "%ld %ld", &quota, &period) != 2)
+        return 0; /* "max" is no number */
+    return quota > 0 && period > 0 ? (unsigned)((quota + period - 1) / period) : 0;
+}
+
+/* The least of our cgroup's and of those that it lies in. */
+static unsigned read_quota(const char *root)
+{
+    char line[PATH_BYTES], *group = line + 3;
+    if (!read_line(root, "/proc/self/cgroup", line) || strncmp(line, "0::", 3) != 0)
+        return group_quota(root, "");
+    group[strcspn(group, "\n")] = '\0';
+    unsigned least = 0;
+    for (;;) {
+        unsigned quota = group_quota(root, group);
+        least = quota && (!least || quota < least) ? quota : least;
+        char *slash = strrchr(group, '/');
+        if (!slash)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* How many of the CPUs before cpus[i] are threads of the same core. */
+static unsigned rank_in_core(const struct topology *t, unsigned i)
+{
+    unsigned n = 0;
+    for (unsigned k = 0; k < i; k++)
+        n += t->cpus[k].core == t->cpus[i].core;
+    return n;
+}
+
+struct placed {
+    struct topology_cpu cpu;
+    unsigned rank, turn; /* which thread of its core it is; which of these on its node */
+};
+
+static int in_order(const void *a, const void *b)
+{
+    const struct placed *p = a, *q = b;
+    if (p->rank != q->rank)
+        return p->rank < q->rank ? -1 : 1;
+    if (p->turn != q->turn)
+        return p->turn < q->turn ? -1 : 1;
+    if (p->cpu.node != q->cpu.node)
+        return p->cpu.node < q->cpu.node ? -1 : 1;
+    return p->cpu.cpu < q->cpu.cpu ? -1 : p->cpu.cpu > q->cpu.cpu;
+}
+
+static void put_in_order(struct topology *t)
+{
+    static _Thread_local struct placed placed[TOPOLOGY_MAX_CPUS];
+    for (unsigned i = 0; i < t->n_cpus; i++) {
+        struct placed *p = &placed[i];
+        *p = (struct placed){.cpu = t->cpus[i], .rank = rank_in_core(t, i)};
+        for (unsigned k = 0; k < i; k++)
+            p->turn += placed[k].rank == p->rank && placed[k].cpu.node == p->cpu.node;
+        t->n_cores += p->rank == 0;
+    }
+    qsort(placed, t->n_cpus, sizeof *placed, in_order);
+    for (unsigned i = 0; i < t->n_cpus; i++)
+        t->cpus[i] = placed[i].cpu;
+}
+
+void topology_read_from(const char *root, const cpu_set_t *allowed, struct topology *out)
+{
+    memset(out, 0, sizeof *out);
+    for (unsigned cpu = 0; cpu < TOPOLOGY_MAX_CPUS; cpu++)
+        if (CPU_ISSET(cpu, allowed))
+            out->cpus[out->n_cpus++] =
+                (struct topology_cpu){.cpu = (uint16_t)cpu, .core = core_of(root, cpu)};
+    read_nodes(root, out);
+    put_in_order(out);
+    out->quota = read_quota(root);
+}
+
+void topology_read(struct topology *out)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) == 0)
+        CPU_SET(0, &set);
+    topology_read_from("", &set, out);
+}
+
+unsigned topology_threads(const struct topology *t)
+{
+    unsigned n = t->quota && t->quota < t->n_cores ? t->quota : t->n_cores;
+    return n ? n : 1;
+}

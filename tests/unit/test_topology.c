@@ -1,0 +1,191 @@
+/* lib/exec/topology: machines that are made up, as trees of files; threads that are put on them. */
+#include "exec/topology.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/moed-topology-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", root);
+    return system(command);
+}
+
+/* ROOT/path with this text, and the folders above it. */
+static void put(const char *path, const char *text)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); *p++ = '/') {
+        *p = '\0';
+        mkdir(full, 0700);
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fprintf(f, "%s\n", text);
+    fclose(f);
+}
+
+static void put_siblings(unsigned cpu, const char *list)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
+    put(path, list);
+}
+
+/* Of the CPUs first to last. */
+static struct topology *read_machine(unsigned first, unsigned last)
+{
+    static struct topology t;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (unsigned cpu = first; cpu <= last; cpu++)
+        CPU_SET(cpu, &set);
+    topology_read_from(root, &set, &t);
+    return &t;
+}
+
+static void check_order(const struct topology *t, const unsigned *cpus, unsigned n)
+{
+    assert_int_equal(t->n_cpus, n);
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(t->cpus[i].cpu, cpus[i]);
+}
+
+/* Nothing is said: a core a CPU. */
+static void test_bare(void **state)
+{
+    (void)state;
+    struct topology *t = read_machine(2, 4);
+    check_order(t, (const unsigned[]){2, 3, 4}, 3);
+    assert_int_equal(t->n_cores, 3);
+    assert_int_equal(t->n_nodes, 1);
+    assert_int_equal(t->quota, 0);
+    assert_int_equal(topology_threads(t), 3);
+}
+
+/* Two cores of two threads each, as laptops number them. */
+static void test_neighbouring_siblings(void **state)
+{
+    (void)state;
+    put_siblings(0, "0-1");
+    put_siblings(1, "0-1");
+    put_siblings(2, "2-3");
+    put_siblings(3, "2-3");
+    struct topology *t = read_machine(0, 3);
+    check_order(t, (const unsigned[]){0, 2, 1, 3}, 4);
+    assert_int_equal(topology_threads(t), 2);
+    /* The first core's second thread alone is ours, and the other core's both. */
+    t = read_machine(1, 3);
+    check_order(t, (const unsigned[]){1, 2, 3}, 3);
+    assert_int_equal(topology_threads(t), 2);
+}
+
+/* A server: two sockets of two cores, the second threads numbered after all cores. */
+static void make_server(void)
+{
+    for (unsigned cpu = 0; cpu < 8; cpu++) {
+        char list[32];
+        snprintf(list, sizeof list, "%u,%u", cpu % 4, cpu % 4 + 4);
+        put_siblings(cpu, list);
+    }
+    put("/sys/devices/system/node/node0/cpulist", "0-1,4-5");
+    put("/sys/devices/system/node/node2/cpulist", "2-3,6-7"); /* node numbers may have gaps */
+}
+
+static void test_two_nodes(void **state)
+{
+    (void)state;
+    make_server();
+    struct topology *t = read_machine(0, 7);
+    check_order(t, (const unsigned[]){0, 2, 1, 3, 4, 6, 5, 7}, 8);
+    assert_int_equal(t->n_cores, 4);
+    assert_int_equal(t->n_nodes, 2);
+    assert_int_equal(t->node_ids[0], 0);
+    assert_int_equal(t->node_ids[1], 2);
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(t->cpus[i].node, i % 2);
+    assert_int_equal(topology_threads(t), 4);
+}
+
+/* Kept to the second socket: there is one node then, whatever its number. */
+static void test_affinity(void **state)
+{
+    (void)state;
+    make_server();
+    struct topology *t = read_machine(2, 3);
+    check_order(t, (const unsigned[]){2, 3}, 2);
+    assert_int_equal(t->n_nodes, 1);
+    assert_int_equal(t->node_ids[0], 2);
+    assert_int_equal(topology_threads(t), 2);
+}
+
+/* A memory node without CPUs, as expansion cards make them. */
+static void test_node_without_cpus(void **state)
+{
+    (void)state;
+    put("/sys/devices/system/node/node0/cpulist", "0-3");
+    put("/sys/devices/system/node/node1/cpulist", "");
+    assert_int_equal(read_machine(0, 3)->n_nodes, 1);
+}
+
+static void test_quota(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/a/b");
+    put("/sys/fs/cgroup/a/b/cpu.max", "max 100000");
+    struct topology *t = read_machine(0, 7);
+    assert_int_equal(topology_threads(t), 8);
+    put("/sys/fs/cgroup/a/cpu.max", "250000 100000"); /* two cores and a half */
+    t = read_machine(0, 7);
+    assert_int_equal(t->quota, 3);
+    assert_int_equal(topology_threads(t), 3);
+    put("/sys/fs/cgroup/a/b/cpu.max", "50000 100000"); /* the least of both counts */
+    assert_int_equal(topology_threads(read_machine(0, 7)), 1);
+    /* A container sees its own group as the root. */
+    put("/proc/self/cgroup", "0::/");
+    put("/sys/fs/cgroup/cpu.max", "400000 100000");
+    assert_int_equal(topology_threads(read_machine(0, 7)), 4);
+    assert_int_equal(topology_threads(read_machine(0, 1)), 2);
+}
+
+/* This machine, whatever it is. */
+static void test_here(void **state)
+{
+    static struct topology t;
+    (void)state;
+    topology_read(&t);
+    assert_true(t.n_cpus >= 1 && t.n_cores >= 1 && t.n_cores <= t.n_cpus && t.n_nodes >= 1);
+    assert_true(topology_threads(&t) >= 1 && topology_threads(&t) <= t.n_cpus);
+    for (unsigned i = 0; i < t.n_cpus; i++)
+        assert_true(t.cpus[i].node < t.n_nodes);
+}
+
+#define ON_A_MACHINE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_A_MACHINE(test_bare),      ON_A_MACHINE(test_neighbouring_siblings),
+        ON_A_MACHINE(test_two_nodes), ON_A_MACHINE(test_affinity),
+        ON_A_MACHINE(test_quota),     ON_A_MACHINE(test_node_without_cpus),
+        cmocka_unit_test(test_here)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
