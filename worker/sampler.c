@@ -57,12 +57,31 @@ uint64_t sampler_seed(uint64_t seed)
     return next_random(&state);
 }
 
+/* Whether some of LOOK_AT_ONCE logits is above one: as many comparisons as a vector holds, where the search below is one
+ * after the other. */
+enum { LOOK_AT_ONCE = 64 };
+
+static bool any_above(const float *logits, float most)
+{
+    int above = 0;
+    for (int i = 0; i < LOOK_AT_ONCE; i++)
+        above |= logits[i] > most;
+    return above;
+}
+
 static uint32_t most_probable(const float *logits, uint32_t n)
 {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
+    for (uint32_t i = 1; i < n;) {
+        if (n - i >= LOOK_AT_ONCE && !any_above(logits + i, logits[best])) {
+            i += LOOK_AT_ONCE;
+            continue;
+        }
+        uint32_t end = n - i >= LOOK_AT_ONCE ? i + LOOK_AT_ONCE : n;
+        for (; i < end; i++)
+            if (logits[i] > logits[best])
+                best = i;
+    }
     return best;
 }
 

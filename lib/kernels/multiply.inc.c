@@ -8,6 +8,10 @@
  * One token is a matter of reading: R tile rows are read side by side, as far apart as the work allows,
  * for several streams keep the hardware's prefetchers busier than one (by a third to a half). R is 4, or 2
  * for the types of 256 columns a tile, whose code is too long for more.
+ *
+ * Several tokens read one tile row after the other, and ask for every line of the next one meanwhile: the hardware's
+ * prefetchers alone do not keep up with them, and a single line that was left out is waited for. More than TOKENS_MAX
+ * tokens find the tile row in the first cache from the second time on.
  */
 #include "kernels/builds.h"
 #include "quant/quant.h"
@@ -36,7 +40,8 @@ struct views {
 
 typedef void tile_function(const uint8_t *tile, const struct views *v, size_t b, const int T,
                            vf *acc);
-/* The tile rows from tile_row on, row_bytes apart: the sums of row r for token t to y[r * T + t]. */
+/* The tile rows from tile_row on, row_bytes apart: the sums of row r for token t to y[r * T + t]. Of several tokens, whose R
+ * is 1, row_bytes is how far ahead lies what is read next; 0: nothing that is not in a cache. */
 typedef void rows_function(const uint8_t *tile_row, size_t row_bytes, uint32_t cols,
                            const struct views *v, vf *y);
 
@@ -51,8 +56,11 @@ LANES void rows_of_tiles(tile_function *add_tile, size_t tile_bytes, uint32_t ti
         vf acc[TOKENS_MAX];
 
         EACH_SUM acc[i] = vf_set1(0);
-        for (; col < end; col += tile_cols, tile += tile_bytes)
+        for (; col < end; col += tile_cols, tile += tile_bytes) {
+            for (size_t i = 0; T > 1 && i < tile_bytes; i += TILE_VECTOR)
+                ask_for(tile + row_bytes + i);
             EACH_ROW add_tile(tile + (size_t)r * row_bytes, v, col / 32, T, acc + r * T);
+        }
         EACH_SUM y[i] = first ? acc[i] : vf_add(y[i], acc[i]);
     }
 }
@@ -63,12 +71,12 @@ struct two_columns {
 };
 
 LANES struct two_columns load_columns(enum tensor_type type, const uint8_t *p, uint32_t c,
-                                      const int T)
+                                      size_t ahead)
 {
     size_t col_bytes = type == TENSOR_F32 ? 64 : 32;
 
-    for (size_t i = 0; T == 1 && i < 2 * col_bytes; i += TILE_VECTOR)
-        ask_ahead(p + c * col_bytes + i);
+    for (size_t i = 0; i < 2 * col_bytes; i += TILE_VECTOR)
+        ask_for(p + c * col_bytes + i + ahead);
     if (type == TENSOR_BF16) {
         vi pair = vi_load(p + (size_t)c * 32);
         return (struct two_columns){vi_floats(vi_left_32(pair, 16)),
@@ -103,7 +111,8 @@ LANES void rows_of_floats(enum tensor_type type, const uint8_t *p, size_t row_by
         for (; col + 2 <= end; col += 2) {
             EACH_ROW
             {
-                struct two_columns w = load_columns(type, p + (size_t)r * row_bytes, col, T);
+                struct two_columns w = load_columns(type, p + (size_t)r * row_bytes, col,
+                                                    T == 1 ? READ_AHEAD : row_bytes);
                 vf *sum = acc + r * T;
                 EACH_TOKEN sum[t] = vf_fma(w.first, vf_set1(v->x[t][col]), sum[t]);
                 EACH_TOKEN sum[t] = vf_fma(w.second, vf_set1(v->x[t][col + 1]), sum[t]);
@@ -286,7 +295,7 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
             while (1u << log2 > n_tokens - i)
                 log2--;
             views_of(a, tokens, i, 1u << log2, &v);
-            by_tokens[m->type][log2](tile_row, row_bytes, m->cols, &v, sums);
+            by_tokens[m->type][log2](tile_row, i == 0 ? row_bytes : 0, m->cols, &v, sums);
             for (int t = 0; t < 1 << log2; t++, i++)
                 store_rows(y + i * y_stride + (size_t)tile * TILE_ROWS, rows_in(m, tile), sums[t],
                            accumulate);

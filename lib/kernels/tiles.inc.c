@@ -11,9 +11,9 @@
  * asking gains. Past the end of the matrix it is harmless. What each gains: docs/performance.md. */
 enum { READ_AHEAD = 1024 };
 
-LANES void ask_ahead(const uint8_t *line)
+LANES void ask_for(const uint8_t *line)
 {
-    __builtin_prefetch(line + READ_AHEAD, 0, 2);
+    __builtin_prefetch(line, 0, 2);
 }
 
 /* The prefetchers also want lines in ascending order, where functions below want a block's upper bits before its
@@ -26,7 +26,7 @@ LANES void read_in_order(const uint8_t *block, size_t bytes, const int T)
     {
         uint32_t word = load_u32(block + i);
 
-        ask_ahead(block + i);
+        ask_for(block + i + READ_AHEAD);
         __asm__ volatile("" : : "r"(word)); /* as if it were used, here */
     }
 }

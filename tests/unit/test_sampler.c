@@ -35,6 +35,14 @@ static void test_greedy(void **state)
     assert_int_equal(pick(&greedy, &random, (float[]){1, 3, 2}, 3, NULL, 0), 1);
     assert_int_equal(pick(&greedy, &random, (float[]){1, 3, 3}, 3, NULL, 0), 1); /* lowest on ties */
     assert_int_equal(pick(&greedy, &random, (float[]){-1, -3, -0.5f}, 3, NULL, 0), 2);
+    float many[300];
+    for (uint32_t at = 0; at < 300; at++) { /* wherever it stands, before one that is as large */
+        for (uint32_t i = 0; i < 300; i++)
+            many[i] = i == at || i == 299 ? 2 : (float)(i % 7) * 0.25f;
+        assert_int_equal(pick(&greedy, &random, many, 300, NULL, 0), at);
+    }
+    many[0] = 1, many[1] = NAN, many[70] = NAN, many[200] = 3; /* what is no number is never it */
+    assert_int_equal(pick(&greedy, &random, many, 300, NULL, 0), 200);
     assert_int_equal(random, 0); /* nothing drawn */
 }
 
