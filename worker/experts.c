@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Waiting for so long is waiting, not looking. */
-#define WAITED_NS 2000u
 /* Between two layers there is no more than that, but where nobody asks anything. */
 #define OUTSIDE_MOST_S 1.0
 /* memd is told what things cost once in so many steps. */
@@ -43,7 +41,6 @@ static bool allocate(struct experts *x)
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
     x->fetch_used = calloc(x->n_experts, sizeof *x->fetch_used);
-    x->ahead = calloc(x->n_experts, sizeof *x->ahead);
     x->scores = calloc(x->n_experts, sizeof *x->scores);
     x->gate = calloc(x->n_experts, sizeof *x->gate);
     x->best = calloc(x->n_experts, sizeof *x->best);
@@ -51,7 +48,7 @@ static bool allocate(struct experts *x)
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
            x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->fetch_used &&
-           x->ahead && x->scores && x->gate && x->best;
+           x->scores && x->gate && x->best;
 }
 
 /* What memd is told through, of what there is. */
@@ -117,7 +114,6 @@ void experts_free(struct experts *x)
     free(x->fetch_used);
     prediction_free(x->prediction);
     free(x->mentions);
-    free(x->ahead);
     free(x->scores);
     free(x->gate);
     free(x->best);
@@ -294,6 +290,7 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     x->channel = expert_link_channel(x->link);
     x->predicted_s = 0;
     x->disk_wait_ns = 0;
+    x->has_waited = false;
     x->all_there = false;
     experts_tell(x, selected);
     experts_first_round(x);
@@ -395,9 +392,11 @@ static void finish_round(struct experts *x)
     struct expert_completion done;
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
+    uint64_t waited_ns = clock_ns() - started;
     if (answered)
         pool_wake(exec_pool(x->own)); /* the next layer's attention is near */
-    counter_add(x->counters.wait_ns, clock_ns() - started);
+    counter_add(x->counters.wait_ns, waited_ns);
+    x->has_waited |= waited_ns > WAITED_NS;
     if (!answered) {
         if (x->channel)
             abandon_channel(x);
@@ -434,6 +433,7 @@ enum error_code experts_finish(struct experts *x, struct error *e)
     if (code || !x->cache)
         return code;
     experts_publish_learnt(x);
+    experts_observe_prediction(x);
     if (!isfinite(x->predicted_s))
         return ERROR_OK;
     double took_s = (double)(x->finished_ns - x->begun_ns - x->disk_wait_ns) * 1e-9;

@@ -28,6 +28,10 @@ struct experts_counters {
      * that had to be read; time waited for that. */
     struct counter *found_in_memory, *found_on_disk, *disk_wait_decode_ns, *disk_wait_prefill_ns;
     struct histogram *plan_seconds;
+    /* Of a layer, in the engine's thread; one step in so many is timed. Exposed: of layers in which it waited for nobody
+     * afterwards. */
+    struct histogram *predict_seconds;
+    struct counter *predict_exposed_ns;
     struct counter *device_ns, *cpu_ns; /* computing on either side */
     /* Layers whose time was predicted: what they took, the prediction, and by how much it was wrong. */
     struct counter *layers, *layer_ns, *predicted_ns, *wrong_ns;

@@ -119,7 +119,9 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
         uint64_t before = clock_ns();
         device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
                           LOAD_STALL_MS / 4);
-        counter_add(x->counters.load_wait_ns, clock_ns() - before);
+        uint64_t waited_ns = clock_ns() - before;
+        counter_add(x->counters.load_wait_ns, waited_ns);
+        x->has_waited |= waited_ns > WAITED_NS;
     }
     device_cache_consumed(x->cache);
 }

@@ -14,6 +14,9 @@
 #include "layer_costs.h"
 #include "sched/learned.h"
 
+/* Waiting for so long is waiting, not looking. */
+#define WAITED_NS 2000u
+
 /* One activated expert of the layer under way. */
 struct activated {
     uint32_t expert;
@@ -49,9 +52,10 @@ struct experts {
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
     struct prediction *prediction;  /* where there is a cache or a host tier */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
-    struct sched_ahead *ahead;      /* [n_experts]: predicted, for assigners that look ahead */
+    struct sched_ahead *ahead; /* [n_ahead]: predicted, for assigners that look ahead; prediction's */
     uint32_t n_ahead;
-    struct predict_target ahead_of;
+    uint64_t predict_ns, guessing_since_ns; /* of this layer, where it is timed */
+    bool has_waited;                        /* in this layer, for the CPU or for a load */
     double *scores;         /* [n_experts]: the gate's probabilities, for caches that read them */
     float *gate;            /* [n_experts]: of one token */
     struct predicted *best; /* [n_experts] */
@@ -104,9 +108,11 @@ struct sched_costs experts_costs(const struct experts *x);
 void experts_publish_learnt(struct experts *x);
 void experts_resume_learnt(struct experts *x);
 
-/* experts_predict.c: makes x->prediction; what is predicted of the next layer, as it is now, for the plan of this one; tells
- * memd what the plan wants of it. */
+/* experts_predict.c: makes x->prediction; tells it what a layer activated; what is predicted of the next layers, as it is now,
+ * for the plan of this one; tells memd what the plan wants of it. */
 enum error_code experts_predict_init(struct experts *x, struct error *e);
+void experts_predict_begin(struct experts *x, const uint32_t *selected);
+void experts_observe_prediction(struct experts *x); /* the layer is finished */
 void experts_look_ahead(struct experts *x, struct sched_layer *layer);
 void experts_tell_ahead(struct experts *x);
 

@@ -92,9 +92,7 @@ void experts_tell(struct experts *x, const uint32_t *selected)
 {
     if (!x->cache && !x->host)
         return;
-    struct predict_seen seen = {
-        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
-    prediction_begin(x->prediction, &seen);
+    experts_predict_begin(x, selected);
     for (uint32_t i = 0; i < x->n_activated; i++)
         x->mentions[i] = (struct cache_mention){x->activated[i].expert, x->activated[i].n_rows};
     if (x->cache)

@@ -1,11 +1,37 @@
 /* Predicting the layers still to come: the experts' side of prediction.h, and telling memd; see experts_internal.h. */
 #include "experts_internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "model/router.h"
 #include "sched/cache.h"
 
 #include <string.h>
+
+/* What prediction takes of the engine's time is measured in one step of so many: looking at the thread's clock is a system
+ * call. */
+#define TIMED_STEPS 16
+
+static uint64_t timed_since(const struct experts *x, uint64_t step)
+{
+    return x->cache && step % TIMED_STEPS == 0 ? clock_thread_ns() : 0;
+}
+
+static void add_time(struct experts *x, uint64_t since_ns)
+{
+    if (since_ns)
+        x->predict_ns += clock_thread_ns() - since_ns;
+}
+
+/* Who has waited afterwards would have waited for as much longer without. */
+void experts_observe_prediction(struct experts *x)
+{
+    if (timed_since(x, x->step)) {
+        histogram_observe(x->counters.predict_seconds, (double)x->predict_ns * 1e-9);
+        counter_add(x->counters.predict_exposed_ns, x->has_waited ? 0 : x->predict_ns);
+    }
+    x->predict_ns = 0;
+}
 
 /* Whether memd is told of a guess is the assigner's to say. */
 static bool worth_copying(struct experts *x, const struct sched_costs *costs, double p)
@@ -27,27 +53,18 @@ static struct cache_mention mention(const struct predicted *p)
     return (struct cache_mention){p->expert, (uint32_t)(p->probability * UINT16_MAX)};
 }
 
-/* Where the assigner looks ahead the next layer's plan says what is copied. */
-static void keep_for_plan(struct experts *x, const struct predict_target *target,
-                          const struct predicted *experts, uint32_t n_experts)
+static bool looks_ahead(const struct experts *x)
 {
-    x->ahead_of = *target;
-    x->n_ahead = n_experts;
-    for (uint32_t i = 0; i < n_experts; i++)
-        x->ahead[i] = (struct sched_ahead){.expert = experts[i].expert,
-                                           .distance = 1,
-                                           .workload = 1,
-                                           .probability = (double)experts[i].probability};
+    return sched_assigner_looks_ahead((enum sched_assigner)atomic_load(&x->assigner));
 }
 
-/* What memd may copy to the device: what is predicted and not there. Its cache policy may want to know all of it. */
+/* What memd may copy to the device: what is predicted and not there. Its cache policy may want to know all of it. Where the
+ * assigner looks ahead, the plan of a layer before says what is copied. */
 static void tell_device(struct experts *x, const struct predict_target *target,
                         const struct predicted *experts, uint32_t n_experts)
 {
-    if (sched_assigner_looks_ahead((enum sched_assigner)atomic_load(&x->assigner))) {
-        keep_for_plan(x, target, experts, n_experts);
+    if (looks_ahead(x))
         return;
-    }
     struct sched_costs costs = experts_costs(x);
     uint32_t n = 0;
     if (device_cache_reads(x->cache) & CACHE_READS_PREDICTIONS) {
@@ -65,48 +82,45 @@ static void tell_device(struct experts *x, const struct predict_target *target,
     device_cache_notify(x->cache);
 }
 
-/* Of the experts predicted for this layer so far those that were activated. */
-static double hit_rate(const struct experts *x, uint32_t layer)
-{
-    enum { ENOUGH = 100 };
-    uint64_t guesses, right;
-    prediction_score(x->prediction, layer, &guesses, &right);
-    return guesses >= ENOUGH ? (double)right / (double)guesses : 1;
-}
-
 void experts_look_ahead(struct experts *x, struct sched_layer *layer)
 {
-    uint32_t next = x->layer + 1;
-    if (!x->n_ahead || x->ahead_of.step != x->step || x->ahead_of.layer != next || x->n_done)
+    struct predict_target now = {x->step, x->layer};
+    x->n_ahead = 0;
+    if (!x->cache || !x->prediction || !looks_ahead(x) || x->n_done)
         return;
-    uint32_t n_segments = x->memory->map.slabs[next].n_segments;
+    x->ahead = prediction_ahead(x->prediction, &now, x->n_tokens, &x->n_ahead);
     for (uint32_t i = 0; i < x->n_ahead; i++) {
         struct sched_ahead *a = &x->ahead[i];
-        struct cached_expert there = device_cache_read(x->cache, next, a->expert);
+        uint32_t n_segments = x->memory->map.slabs[x->layer + a->distance].n_segments;
+        struct cached_expert there =
+            device_cache_read(x->cache, x->layer + a->distance, a->expert);
         uint32_t n = there.resident + there.in_flight;
         a->missing = n < n_segments ? n_segments - n : 0;
-        a->prefetch = false;
     }
+    if (!x->n_ahead)
+        return;
     layer->ahead = x->ahead;
     layer->n_ahead = x->n_ahead;
     layer->attention_s = x->attention_s;
-    layer->hit_rate = hit_rate(x, next);
+    layer->hit_rate = predict_hit_rate(
+        prediction_score(x->prediction, x->layer + x->ahead[0].distance));
 }
 
 void experts_tell_ahead(struct experts *x)
 {
-    uint32_t n = 0;
-    if (x->ahead_of.step != x->step || x->ahead_of.layer != x->layer + 1)
-        return;
-    for (uint32_t i = 0; i < x->n_ahead; i++)
-        if (x->ahead[i].prefetch)
-            x->mentions[n++] = (struct cache_mention){
-                x->ahead[i].expert, (uint32_t)(x->ahead[i].probability * UINT16_MAX)};
-    x->n_ahead = 0;
-    if (!n)
-        return;
-    device_cache_predicted(x->cache, x->step, x->layer + 1, x->mentions, n);
-    device_cache_notify(x->cache);
+    bool told = false;
+    for (uint32_t i = 0; i < x->n_ahead;) { /* a layer at a time */
+        uint32_t n = 0, distance = x->ahead[i].distance;
+        for (; i < x->n_ahead && x->ahead[i].distance == distance; i++)
+            if (x->ahead[i].prefetch)
+                x->mentions[n++] = (struct cache_mention){
+                    x->ahead[i].expert, (uint32_t)(x->ahead[i].probability * UINT16_MAX)};
+        if (n)
+            device_cache_predicted(x->cache, x->step, x->layer + distance, x->mentions, n);
+        told |= n > 0;
+    }
+    if (told)
+        device_cache_notify(x->cache);
 }
 
 /* And read into host memory: what is neither there nor whole on the device. */
@@ -181,8 +195,20 @@ const struct prediction *experts_prediction(const struct experts *x)
 void experts_look(struct experts *x, uint32_t layer)
 {
     bool is_next_step = layer <= x->layer || x->step == 0; /* as experts_begin counts */
-    if (x->prediction && !x->all_there)
-        prediction_look(x->prediction, x->step + is_next_step, layer);
+    if (!x->prediction || x->all_there)
+        return;
+    uint64_t since_ns = timed_since(x, x->step + is_next_step);
+    prediction_look(x->prediction, x->step + is_next_step, layer);
+    add_time(x, since_ns);
+}
+
+void experts_predict_begin(struct experts *x, const uint32_t *selected)
+{
+    struct predict_seen seen = {
+        .step = x->step, .layer = x->layer, .n_tokens = x->n_tokens, .selected = selected};
+    uint64_t since_ns = timed_since(x, x->step);
+    prediction_begin(x->prediction, &seen);
+    add_time(x, since_ns);
 }
 
 /* The largest probabilities of the batch's gate, for a cache that reads them: twice as many as a token activates. */
@@ -213,15 +239,23 @@ void experts_show(struct experts *x, struct predict_seen seen)
     if (!x->prediction || x->all_there)
         return;
     seen.step = x->step + (seen.layer == PREDICT_EMBEDDING); /* begin has not counted it yet */
+    uint64_t since_ns = timed_since(x, seen.step);
     prediction_show(x->prediction, &seen);
+    add_time(x, since_ns);
 }
 
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input)
 {
     seen.step = x->step;
-    return x->prediction && !x->all_there && /* else nothing is left to copy ahead */
-           prediction_gate(x->prediction, &seen, i, target, input);
+    if (i == 0)
+        x->guessing_since_ns = timed_since(x, x->step);
+    if (x->prediction && !x->all_there && /* else nothing is left to copy ahead */
+        prediction_gate(x->prediction, &seen, i, target, input))
+        return true;
+    add_time(x, x->guessing_since_ns);
+    x->guessing_since_ns = 0;
+    return false;
 }
 
 void experts_predict_guess(struct experts *x, struct predict_seen seen,

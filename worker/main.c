@@ -143,6 +143,15 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
     k->plan_seconds =
         metrics_histogram(m, "moed_worker_plan_seconds", NULL, plan_bounds,
                           sizeof plan_bounds / sizeof *plan_bounds, "Time to plan a layer.");
+    static const double predict_bounds[] = {0.5e-6, 1e-6,  2e-6,   5e-6,   10e-6,
+                                            20e-6,  50e-6, 100e-6, 200e-6, 500e-6};
+    k->predict_seconds = metrics_histogram(
+        m, "moed_worker_predict_seconds", NULL, predict_bounds,
+        sizeof predict_bounds / sizeof *predict_bounds,
+        "Time that prediction takes of a layer in the engine's thread; of one step in 16.");
+    k->predict_exposed_ns = metrics_counter(
+        m, "moed_worker_predict_exposed_seconds_total", NULL, 1e-9,
+        "The same, of layers in which the engine then waited for nobody.");
     k->load_wait_ns = metrics_counter(m, "moed_worker_load_wait_seconds_total", NULL, 1e-9,
                                       "Time waited for loads.");
 }
@@ -393,8 +402,11 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
     if (w->predictor == PREDICT_NONE)
         return;
     n_layers = n_layers < MOST ? n_layers : MOST;
-    for (uint32_t i = 0; i < n_layers; i++)
-        prediction_score(experts_prediction(w->experts), i, &guesses[i], &right[i]);
+    for (uint32_t i = 0; i < n_layers; i++) {
+        struct predict_hits hits = prediction_score(experts_prediction(w->experts), i);
+        guesses[i] = hits.guesses;
+        right[i] = hits.right;
+    }
     policy->n_predictions = policy->n_predictions_right = n_layers;
     policy->predictions = guesses;
     policy->predictions_right = right;

@@ -159,7 +159,7 @@ static void predict(struct predict_aside *a, const struct predict_seen *seen)
         }
         answer->target = target;
         answer->n_experts = predict_best(a->probability, shape->n_experts,
-                                         predict_most(shape, seen->n_tokens), answer->experts);
+                                         predict_most(&s->traits, shape, seen->n_tokens), answer->experts);
         if (answer->n_experts)
             indices_push(&a->answers_at);
     }
@@ -281,11 +281,10 @@ void predict_aside_taken(struct predict_aside *a)
 static bool allocate(struct predict_aside *a)
 {
     const struct predict_shape *s = &a->options.shape;
-    uint32_t most = predict_most(s, s->max_tokens);
     bool done = (a->answers = calloc(ANSWERS, sizeof *a->answers)) &&
                 (a->probability = calloc(s->n_experts, sizeof *a->probability));
     for (uint32_t i = 0; done && i < ANSWERS; i++)
-        done = (a->answers[i].experts = calloc(most, sizeof *a->answers[i].experts)) &&
+        done = (a->answers[i].experts = calloc(s->n_experts, sizeof *a->answers[i].experts)) &&
                (a->answers[i].lesson =
                     calloc(a->options.lesson_floats + 1, sizeof *a->answers[i].lesson));
     return done;

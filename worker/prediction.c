@@ -9,12 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was predicted for a layer: the newest. */
-struct layer_prediction {
-    uint64_t step;
-    uint32_t n; /* 0: nothing */
-    struct predicted *experts;
-    _Atomic uint64_t guesses, right; /* since the predictor was chosen */
+/* Of a layer, since the predictor was chosen. */
+struct layer_score {
+    _Atomic uint64_t guesses, right;
 };
 
 struct prediction {
@@ -23,27 +20,20 @@ struct prediction {
     _Atomic(struct predict_set *) chosen; /* NULL: the engine has taken it */
     uint64_t n_choices;                   /* of who chooses */
     struct predict_set *set;              /* the engine's */
-    struct layer_prediction *layers;      /* [n_layers] */
-    struct predicted *experts;            /* [n_layers][most] */
-    uint32_t most;
-    bool *activated;     /* [n_experts]; all false between calls */
-    double *probability; /* [n_experts] */
-    float *gate_input;   /* [max_tokens][d_model] */
+    struct predict_kept *kept;
+    struct layer_score *scores; /* [n_layers] */
+    double *probability;        /* [n_experts] */
+    float *gate_input;          /* [max_tokens][d_model] */
 };
 
 static bool allocate(struct prediction *p)
 {
     const struct predict_shape *s = &p->options.shape;
-    p->layers = calloc(s->n_layers, sizeof *p->layers);
-    p->experts = calloc((size_t)s->n_layers * p->most, sizeof *p->experts);
-    p->activated = calloc(s->n_experts, sizeof *p->activated);
+    p->kept = predict_kept_new(s);
+    p->scores = calloc(s->n_layers, sizeof *p->scores);
     p->probability = calloc(s->n_experts, sizeof *p->probability);
     p->gate_input = calloc((size_t)s->max_tokens * s->d_model, sizeof *p->gate_input);
-    if (!p->layers || !p->experts || !p->activated || !p->probability || !p->gate_input)
-        return false;
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        p->layers[i].experts = p->experts + (size_t)i * p->most;
-    return true;
+    return p->kept && p->scores && p->probability && p->gate_input;
 }
 
 static enum error_code make_aside(struct prediction *p, struct error *e)
@@ -69,7 +59,6 @@ enum error_code prediction_new(const struct prediction_options *options, struct 
     if (!p)
         return error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
     p->options = *options;
-    p->most = predict_most(&p->options.shape, p->options.shape.max_tokens);
     enum error_code code = ERROR_OK;
     if (!allocate(p))
         code = error_set(e, ERROR_MEMORY, "no memory for the prediction of experts");
@@ -91,9 +80,8 @@ void prediction_free(struct prediction *p)
         return;
     predict_set_free(atomic_load_explicit(&p->chosen, memory_order_acquire));
     predict_aside_free(p->aside); /* and the set in use */
-    free(p->layers);
-    free(p->experts);
-    free(p->activated);
+    predict_kept_free(p->kept);
+    free(p->scores);
     free(p->probability);
     free(p->gate_input);
     free(p);
@@ -116,14 +104,13 @@ void prediction_choose_set(struct prediction *p, struct predict_set *set)
                                               memory_order_acq_rel)); /* one that was never used */
 }
 
-void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *guesses,
-                      uint64_t *right)
+struct predict_hits prediction_score(const struct prediction *p, uint32_t layer)
 {
-    *guesses = *right = 0;
     if (atomic_load_explicit(&p->chosen, memory_order_relaxed)) /* what was counted is another's */
-        return;
-    *guesses = atomic_load_explicit(&p->layers[layer].guesses, memory_order_relaxed);
-    *right = atomic_load_explicit(&p->layers[layer].right, memory_order_relaxed);
+        return (struct predict_hits){0};
+    return (struct predict_hits){
+        atomic_load_explicit(&p->scores[layer].guesses, memory_order_relaxed),
+        atomic_load_explicit(&p->scores[layer].right, memory_order_relaxed)};
 }
 
 static void take_choice(struct prediction *p)
@@ -137,23 +124,19 @@ static void take_choice(struct prediction *p)
         return;
     }
     p->set = new;
+    predict_kept_clear(p->kept);
     for (uint32_t i = 0; i < p->options.shape.n_layers; i++) {
-        p->layers[i].n = 0;
-        atomic_store_explicit(&p->layers[i].guesses, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->layers[i].right, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->scores[i].guesses, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->scores[i].right, 0, memory_order_relaxed);
     }
 }
 
 static void keep(struct prediction *p, const struct predict_target *target,
                  const struct predicted *experts, uint32_t n)
 {
-    struct layer_prediction *l = &p->layers[target->layer];
-    l->step = target->step;
-    l->n = n;
-    if (experts != l->experts)
-        memcpy(l->experts, experts, n * sizeof *experts);
+    predict_kept_put(p->kept, target, experts, n);
     if (n)
-        p->options.tell(p->options.tell_arg, target, l->experts, n);
+        p->options.tell(p->options.tell_arg, target, experts, n);
 }
 
 /* Is the layer still to come? next: the first one that is. */
@@ -180,28 +163,17 @@ static void take_answers(struct prediction *p, const struct predict_target *next
     }
 }
 
-/* Of m activated experts, how many are among the m that were the most probable? */
 static void check(struct prediction *p, const struct predict_seen *seen)
 {
-    struct layer_prediction *l = &p->layers[seen->layer];
-    if (l->step != seen->step || !l->n)
-        return;
-    uint32_t n_rows = seen->n_tokens * p->options.shape.n_used, m = 0, right = 0;
-    for (uint32_t i = 0; i < n_rows; i++) {
-        m += !p->activated[seen->selected[i]];
-        p->activated[seen->selected[i]] = true;
-    }
-    uint32_t guesses = l->n < m ? l->n : m;
-    for (uint32_t i = 0; i < guesses; i++)
-        right += p->activated[l->experts[i].expert];
-    for (uint32_t i = 0; i < n_rows; i++)
-        p->activated[seen->selected[i]] = false;
-    l->n = 0;
     const struct prediction_counters *k = &p->options.counters;
-    counter_add(k->guesses[p->set->kind], guesses);
-    counter_add(k->right[p->set->kind], right);
-    atomic_fetch_add_explicit(&l->guesses, guesses, memory_order_relaxed);
-    atomic_fetch_add_explicit(&l->right, right, memory_order_relaxed);
+    struct layer_score *score = &p->scores[seen->layer];
+    struct predict_hits hits = predict_kept_check(p->kept, seen);
+    if (!hits.guesses)
+        return;
+    counter_add(k->guesses[p->set->kind], hits.guesses);
+    counter_add(k->right[p->set->kind], hits.right);
+    atomic_fetch_add_explicit(&score->guesses, hits.guesses, memory_order_relaxed);
+    atomic_fetch_add_explicit(&score->right, hits.right, memory_order_relaxed);
 }
 
 void prediction_begin(struct prediction *p, const struct predict_seen *seen)
@@ -246,9 +218,16 @@ bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint
 void prediction_guess(struct prediction *p, const struct predict_seen *seen,
                       const struct predict_target *target, const uint32_t *guessed)
 {
-    struct layer_prediction *l = &p->layers[target->layer];
+    const struct predict_shape *s = &p->options.shape;
+    struct predicted *best = predict_kept_room(p->kept, target->layer);
     predictor_predict(p->set->in_line, seen, target, guessed, p->probability);
-    keep(p, target, l->experts,
-         predict_best(p->probability, p->options.shape.n_experts,
-                      predict_most(&p->options.shape, seen->n_tokens), l->experts));
+    keep(p, target, best,
+         predict_best(p->probability, s->n_experts,
+                      predict_most(&p->set->traits, s, seen->n_tokens), best));
+}
+
+struct sched_ahead *prediction_ahead(struct prediction *p, const struct predict_target *now,
+                                     uint32_t n_tokens, uint32_t *n)
+{
+    return predict_kept_ahead(p->kept, now, n_tokens, n);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "metrics/metrics.h"
 #include "predict_aside.h"
+#include "sched/predict_kept.h"
 
 struct prediction;
 
@@ -39,8 +40,7 @@ enum error_code prediction_choose(struct prediction *p, enum sched_predictor pre
 /* The same of a set that the caller made; taken. */
 void prediction_choose_set(struct prediction *p, struct predict_set *set);
 /* Of a layer, since the predictor was chosen. Any thread. */
-void prediction_score(const struct prediction *p, uint32_t layer, uint64_t *guesses,
-                      uint64_t *right);
+struct predict_hits prediction_score(const struct prediction *p, uint32_t layer);
 
 /* The rest is the engine's, in this order for each layer; seen->tokens, hidden and gate may be NULL in begin. With more than
  * shape.max_tokens nothing is predicted. */
@@ -58,5 +58,8 @@ bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint
 /* What that gate chose, [n_tokens][n_used]. */
 void prediction_guess(struct prediction *p, const struct predict_seen *seen,
                       const struct predict_target *target, const uint32_t *guessed);
+/* As predict_kept_ahead. */
+struct sched_ahead *prediction_ahead(struct prediction *p, const struct predict_target *now,
+                                     uint32_t n_tokens, uint32_t *n);
 
 #endif

@@ -233,12 +233,11 @@ static void warn_of_hidden(const struct trace *t)
 
 static enum error_code replay(const struct request *r, const struct trace *t, struct error *e)
 {
-    for (uint32_t i = 0; i < r->plan.n_batch; i++) /* before hours of the others */
-        if (r->plan.batch[i] > trace_sequences(t))
-            return error_set(e, ERROR_USAGE,
-                             "--batch %" PRIu32 ": the trace has %" PRIu32
-                             " sequences, fewer than are to be decoded at once",
-                             r->plan.batch[i], trace_sequences(t));
+    for (uint32_t i = 0; i < r->plan.n_batch; i++) { /* before hours of the others */
+        enum error_code code = replay_check_batch(t, r->plan.batch[i], e);
+        if (code)
+            return code;
+    }
     warn_of_hidden(t);
     struct replay_result *results = calloc(plan_size(&r->plan), sizeof *results);
     if (!results)

@@ -155,8 +155,12 @@ enum error_code plan_run(const struct replay_plan *p, const struct replay_run *w
                          plan_simulate *simulate, plan_progress *progress, void *arg,
                          struct replay_result *results, struct error *e)
 {
+    struct replay_cell cell = {0};
     for (uint32_t i = 0; i < plan_size(p); i++) {
         struct replay_run run = *what;
+        if (i % p->n_policies == 0)
+            cell = (struct replay_cell){0};
+        run.cell = &cell;
         run.policy = p->policies[i % p->n_policies];
         run.batch = p->batch[i / p->n_policies % p->n_batch];
         run.vram = p->vram[i / p->n_policies / p->n_batch];

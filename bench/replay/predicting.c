@@ -6,17 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct layer_prediction {
-    uint64_t step;
-    uint32_t n;
-    struct predicted *experts; /* [most] */
-};
-
 /* An answer of the aside half that the next layer finds. */
 struct answer {
     struct predict_target target;
     uint32_t n;
-    struct predicted *experts; /* [most] */
+    struct predicted *experts; /* [n_experts] */
 };
 
 struct predicting {
@@ -27,7 +21,8 @@ struct predicting {
     predicting_tell *tell;
     void *tell_arg;
     struct predicting_counts counts;
-    uint32_t most;
+    struct predict_kept *kept;
+    struct predict_hits *hits; /* [n_layers] */
 
     uint64_t step;
     const struct predicting_token *batch;
@@ -35,10 +30,8 @@ struct predicting {
     bool idle; /* nothing is predicted in this step */
     struct predict_token tokens[PREDICTING_MAX_TOKENS];
 
-    struct layer_prediction *layers; /* [n_layers] */
-    struct answer *answers;          /* [n_layers] */
+    struct answer *answers; /* [n_layers + 1] */
     uint32_t n_answers;
-    bool *activated; /* [n_experts]; all false between calls */
     double *probability;
     float *hidden, *gate, *gate_input, *logits, *weights, *lesson;
     uint32_t *guessed;
@@ -49,10 +42,10 @@ static bool allocate(struct predicting *p)
     const struct predict_shape *s = &p->shape;
     size_t layers = s->n_layers + 1u, experts = s->n_experts, d = s->d_model,
            tokens = PREDICTING_MAX_TOKENS;
-    p->layers = calloc(layers, sizeof *p->layers);
+    p->kept = predict_kept_new(s);
+    p->hits = calloc(layers, sizeof *p->hits);
     p->answers = calloc(layers, sizeof *p->answers);
-    struct predicted *room = calloc(2 * layers * p->most, sizeof *room);
-    p->activated = calloc(experts, sizeof *p->activated);
+    struct predicted *room = calloc(layers * experts, sizeof *room);
     p->probability = calloc(experts, sizeof *p->probability);
     p->hidden = calloc(tokens * d, sizeof *p->hidden);
     p->gate = calloc(tokens * experts, sizeof *p->gate);
@@ -60,15 +53,13 @@ static bool allocate(struct predicting *p)
     p->logits = calloc(experts, sizeof *p->logits);
     p->weights = calloc(s->n_used, sizeof *p->weights);
     p->guessed = calloc(tokens * s->n_used, sizeof *p->guessed);
-    if (!room || !p->layers || !p->answers) {
+    if (!room || !p->answers) {
         free(room);
         return false;
     }
-    for (size_t i = 0; i < layers; i++) {
-        p->layers[i].experts = room + i * p->most;
-        p->answers[i].experts = room + (layers + i) * p->most;
-    }
-    return p->activated && p->probability && p->hidden && p->gate && p->gate_input && p->logits &&
+    for (size_t i = 0; i < layers; i++)
+        p->answers[i].experts = room + i * experts;
+    return p->kept && p->hits && p->probability && p->hidden && p->gate && p->gate_input && p->logits &&
            p->weights && p->guessed;
 }
 
@@ -91,7 +82,6 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
     p->traits = predictor_traits(kind, &p->shape);
     p->tell = tell;
     p->tell_arg = tell_arg;
-    p->most = predict_most(&p->shape, PREDICTING_MAX_TOKENS);
     bool ok = allocate(p);
     if (ok && p->traits.in_line)
         ok = (p->in_line = predictor_new(kind, PREDICT_IN_LINE, &p->shape));
@@ -112,11 +102,11 @@ void predicting_free(struct predicting *p)
         return;
     predictor_free(p->in_line);
     predictor_free(p->aside);
-    if (p->layers)
-        free(p->layers[0].experts);
-    free(p->layers);
+    if (p->answers)
+        free(p->answers[0].experts);
     free(p->answers);
-    free(p->activated);
+    predict_kept_free(p->kept);
+    free(p->hits);
     free(p->probability);
     free(p->hidden);
     free(p->gate);
@@ -170,34 +160,19 @@ static struct predict_seen seen_at(const struct predicting *p, uint32_t layer,
 static void keep(struct predicting *p, const struct predict_target *target,
                  const struct predicted *experts, uint32_t n)
 {
-    struct layer_prediction *l = &p->layers[target->layer];
-    l->step = target->step;
-    l->n = n;
-    if (experts != l->experts)
-        memcpy(l->experts, experts, n * sizeof *experts);
+    predict_kept_put(p->kept, target, experts, n);
     if (n)
-        p->tell(p->tell_arg, target, l->experts, n);
+        p->tell(p->tell_arg, target, experts, n);
 }
 
-/* As worker/prediction.c: of m activated experts, how many are among the m that were the most probable? */
-static void check(struct predicting *p, uint32_t layer, const uint32_t *selected)
+static void check(struct predicting *p, const struct predict_seen *seen)
 {
-    struct layer_prediction *l = &p->layers[layer];
-    if (l->step != p->step || !l->n)
-        return;
-    uint32_t n_rows = p->n_tokens * p->shape.n_used, m = 0;
-    for (uint32_t i = 0; i < n_rows; i++) {
-        m += !p->activated[selected[i]];
-        p->activated[selected[i]] = true;
-    }
-    uint32_t guesses = l->n < m ? l->n : m;
-    for (uint32_t i = 0; i < guesses; i++)
-        p->counts.right += p->activated[l->experts[i].expert];
-    for (uint32_t i = 0; i < n_rows; i++)
-        p->activated[selected[i]] = false;
-    p->counts.guesses += guesses;
-    p->counts.layers++;
-    l->n = 0;
+    struct predict_hits hits = predict_kept_check(p->kept, seen);
+    p->hits[seen->layer].guesses += hits.guesses;
+    p->hits[seen->layer].right += hits.right;
+    p->counts.guesses += hits.guesses;
+    p->counts.right += hits.right;
+    p->counts.layers += hits.guesses > 0;
 }
 
 /* ---- A step ---- */
@@ -212,7 +187,7 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
         predictor_predict(p->aside, seen, &target, NULL, p->probability);
         a->target = target;
         a->n = predict_best(p->probability, p->shape.n_experts,
-                            predict_most(&p->shape, p->n_tokens), a->experts);
+                            predict_most(&p->traits, &p->shape, p->n_tokens), a->experts);
     }
     uint32_t layer;
     while (p->lesson && predictor_teach(p->aside, &layer, p->lesson))
@@ -268,8 +243,8 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
 {
     if (p->idle)
         return;
-    check(p, layer, selected);
     struct predict_seen seen = seen_at(p, layer, selected);
+    check(p, &seen);
     if (p->in_line)
         predictor_observe(p->in_line, &seen);
 }
@@ -310,10 +285,10 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
              i++) {
             guess(p, &target, predictor_gate_input(p->in_line, &seen, p->gate_input));
             predictor_predict(p->in_line, &seen, &target, p->guessed, p->probability);
-            struct predicted *best = p->layers[target.layer].experts;
+            struct predicted *best = predict_kept_room(p->kept, target.layer);
             keep(p, &target, best,
                  predict_best(p->probability, p->shape.n_experts,
-                              predict_most(&p->shape, p->n_tokens), best));
+                              predict_most(&p->traits, &p->shape, p->n_tokens), best));
         }
     }
     show_aside(p, &seen);
@@ -322,4 +297,14 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
 struct predicting_counts predicting_counts(const struct predicting *p)
 {
     return p->counts;
+}
+
+struct predict_hits predicting_hits(const struct predicting *p, uint32_t layer)
+{
+    return p->hits[layer];
+}
+
+struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n)
+{
+    return predict_kept_ahead(p->kept, &(struct predict_target){p->step, layer}, p->n_tokens, n);
 }

@@ -3,7 +3,7 @@
 #ifndef MOED_REPLAY_PREDICTING_H
 #define MOED_REPLAY_PREDICTING_H
 
-#include "sched/predict.h"
+#include "sched/predict_kept.h"
 #include "trace/trace.h"
 
 enum {
@@ -43,5 +43,9 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected);
 
 struct predicting_counts predicting_counts(const struct predicting *p);
+/* Of a layer's guesses so far. */
+struct predict_hits predicting_hits(const struct predicting *p, uint32_t layer);
+/* For the plan of a layer of this step: as predict_kept_ahead. */
+struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n);
 
 #endif

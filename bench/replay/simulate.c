@@ -30,6 +30,7 @@ struct simulation {
     struct steps steps;
     struct future future;
     uint64_t step;
+    uint32_t n_tokens; /* of the step */
 
     /* the layer under way */
     uint32_t *selected;            /* [tokens][n_used] */
@@ -38,9 +39,6 @@ struct simulation {
     struct sched_expert *plan;
     uint64_t *last_use; /* [n_layers][n_experts] */
     uint32_t n_activated;
-    struct sched_ahead *ahead; /* [n_experts]: what the next layer is predicted to activate */
-    uint32_t n_ahead;
-    struct predict_target ahead_of;
     uint8_t *predicted; /* [n_layers][n_experts]: for the layer's next turn */
     /* scratch, [n_experts] each */
     float *gate, *gate_sum;
@@ -125,7 +123,6 @@ static enum error_code begin(struct simulation *s, struct error *e)
     s->workloads = calloc(experts, sizeof *s->workloads);
     s->counts = calloc(experts, sizeof *s->counts);
     s->plan = calloc(experts, sizeof *s->plan);
-    s->ahead = calloc(experts, sizeof *s->ahead);
     s->last_use = calloc(slabs, sizeof *s->last_use);
     s->predicted = calloc(slabs, sizeof *s->predicted);
     s->step_s = calloc(s->most_steps, sizeof *s->step_s);
@@ -133,19 +130,16 @@ static enum error_code begin(struct simulation *s, struct error *e)
     s->gate_sum = calloc(experts, sizeof *s->gate_sum);
     s->probability = calloc(experts, sizeof *s->probability);
     s->best = calloc(experts, sizeof *s->best);
-    if (!s->selected || !s->experts || !s->workloads || !s->counts || !s->plan || !s->ahead ||
-        !s->last_use || !s->predicted || !s->step_s || !s->gate || !s->gate_sum ||
-        !s->probability || !s->best || !set_costs(s) ||
+    if (!s->selected || !s->experts || !s->workloads || !s->counts || !s->plan || !s->last_use ||
+        !s->predicted || !s->step_s || !s->gate || !s->gate_sum || !s->probability || !s->best || !set_costs(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
     s->predicting = predicting_new(r->policy->predictor, r->trace, r->learned, take_prediction, s);
     if (!s->predicting)
         return no_memory(e);
-    if (r->batch > trace_sequences(r->trace))
-        return error_set(e, ERROR_USAGE,
-                         "--batch %" PRIu32 ": the trace has %" PRIu32
-                         " sequences, fewer than are to be decoded at once",
-                         r->batch, trace_sequences(r->trace));
+    enum error_code code = replay_check_batch(r->trace, r->batch, e);
+    if (code)
+        return code;
     if (!replay_has(r->policy))
         return error_set(e, ERROR_UNSUPPORTED,
                          "policy %s: this build has no solver (package libglpk-dev)",
@@ -173,7 +167,6 @@ static void end(struct simulation *s)
     free(s->workloads);
     free(s->counts);
     free(s->plan);
-    free(s->ahead);
     free(s->last_use);
     free(s->predicted);
     free(s->step_s);
@@ -213,20 +206,6 @@ static void tell(struct simulation *s, uint64_t step, uint32_t layer, const stru
     engine_wake(&s->engine);
 }
 
-/* Where the assigner looks ahead the plan says what is copied; what was predicted waits for it. */
-static void keep_for_plan(struct simulation *s, const struct predict_target *target,
-                          const struct predicted *experts, uint32_t n)
-{
-    s->ahead_of = *target;
-    s->n_ahead = 0;
-    for (uint32_t i = 0; i < n; i++)
-        s->ahead[s->n_ahead++] =
-            (struct sched_ahead){.expert = experts[i].expert,
-                                 .distance = 1,
-                                 .workload = 1,
-                                 .probability = (double)experts[i].probability};
-}
-
 static void take_prediction(void *arg, const struct predict_target *target,
                             const struct predicted *experts, uint32_t n)
 {
@@ -234,12 +213,10 @@ static void take_prediction(void *arg, const struct predict_target *target,
     enum sched_assigner assigner = s->run->policy->assigner;
     uint8_t *flags = s->predicted + (size_t)target->layer * s->shape->n_experts;
     memset(flags, 0, s->shape->n_experts);
-    for (uint32_t i = 0; i < n; i++)
-        flags[experts[i].expert] = 1;
-    if (sched_assigner_looks_ahead(assigner)) {
-        keep_for_plan(s, target, experts, n);
+    for (uint32_t i = 0; i < n && i < s->n_tokens * s->shape->n_used; i++)
+        flags[experts[i].expert] = 1; /* what is known beyond what can be activated is no claim */
+    if (sched_assigner_looks_ahead(assigner)) /* the plan says what is copied */
         return;
-    }
     struct told worth = {.n = 0}, all = {.n = 0};
     struct sched_costs costs = s->costs[target->layer];
     costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
@@ -327,34 +304,44 @@ static double call_s(const struct simulation *s, bool device)
     return device ? s->run->machine->device_call_s : s->run->machine->cpu_call_s;
 }
 
-/* What was predicted for the next layer, as it is now. */
-static uint32_t look_ahead(struct simulation *s, uint32_t layer)
+/* What was predicted for the next layers, as it is now. */
+static void look_ahead(struct simulation *s, uint32_t layer, struct sched_layer *l)
 {
-    if (s->ahead_of.step != s->step || s->ahead_of.layer != layer + 1)
-        return 0;
-    uint32_t n_segments = trace_layer(s->run->trace, layer + 1)->n_segments;
-    for (uint32_t i = 0; i < s->n_ahead; i++) {
-        struct sched_ahead *a = &s->ahead[i];
-        uint32_t there = sched_copies_resident(s->engine.copies, layer + 1, a->expert) +
-                         sched_copies_filling(s->engine.copies, layer + 1, a->expert);
+    if (!sched_assigner_looks_ahead(s->run->policy->assigner))
+        return;
+    l->ahead = predicting_ahead(s->predicting, layer, &l->n_ahead);
+    for (uint32_t i = 0; i < l->n_ahead; i++) {
+        struct sched_ahead *a = &l->ahead[i];
+        uint32_t of = layer + a->distance, n_segments = trace_layer(s->run->trace, of)->n_segments;
+        uint32_t there = sched_copies_resident(s->engine.copies, of, a->expert) +
+                         sched_copies_filling(s->engine.copies, of, a->expert);
         a->missing = there < n_segments ? n_segments - there : 0;
-        a->prefetch = false;
     }
-    return s->n_ahead;
+    if (l->n_ahead)
+        l->hit_rate = predict_hit_rate(
+            predicting_hits(s->predicting, layer + l->ahead[0].distance));
 }
 
-static double hit_rate(const struct simulation *s)
+/* What the plan copies ahead, a layer at a time. */
+static void tell_ahead(struct simulation *s, uint32_t layer, const struct sched_layer *l)
 {
-    struct predicting_counts c = predicting_counts(s->predicting);
-    return c.guesses > 100 ? (double)c.right / (double)c.guesses : 1;
+    for (uint32_t i = 0; i < l->n_ahead;) {
+        struct told told = {.n = 0};
+        uint32_t distance = l->ahead[i].distance;
+        for (; i < l->n_ahead && l->ahead[i].distance == distance; i++)
+            if (l->ahead[i].prefetch)
+                add_told(&told, l->ahead[i].expert, l->ahead[i].probability);
+        tell(s, s->step, layer + distance, &told);
+    }
 }
 
-/* The exact assignment needs a solver; past so many nodes of its search the best plan so far is taken. */
+/* The exact assignment needs a solver. A plan that is within half a per cent of the best is taken, and past so many nodes of
+ * the search the best so far: with ten times as many and no gap it took three times as long, for a difference of as little. */
 static void assign(struct simulation *s, const struct sched_costs *costs,
                    const struct sched_layer *layer)
 {
 #ifdef MOED_HAS_GLPK
-    const struct optimal_options options = {.max_nodes = 2000};
+    const struct optimal_options options = {.gap = 0.005, .max_nodes = 200};
     bool proven;
     if (s->run->policy->assigner == ASSIGN_OPTIMAL) {
         optimal_assign(costs, layer, s->plan, s->n_activated, &options, &proven);
@@ -379,11 +366,9 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .device_call_s = call_s(s, true),
         .cpu_busy_s = call_s(s, false),
         .link_busy_s = rest_s,
-        .ahead = s->ahead,
-        .n_ahead = look_ahead(s, layer),
         .attention_s = s->run->machine->attention_s,
-        .hit_rate = hit_rate(s),
     };
+    look_ahead(s, layer, &l);
     for (uint32_t i = 0; i < s->n_activated; i++) {
         uint32_t expert = s->experts[i];
         s->plan[i] = (struct sched_expert){
@@ -407,12 +392,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
     }
     s->decision_ns += clock_ns() - started;
     s->decisions++;
-    struct told told = {.n = 0};
-    for (uint32_t i = 0; i < l.n_ahead; i++)
-        if (s->ahead[i].prefetch)
-            add_told(&told, s->ahead[i].expert, s->ahead[i].probability);
-    tell(s, s->step, layer + 1, &told);
-    s->n_ahead = l.n_ahead ? 0 : s->n_ahead;
+    tell_ahead(s, layer, &l);
 }
 
 static void advance(struct simulation *s, double until_s)
@@ -503,6 +483,7 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
            device_s = s->device_s;
     uint64_t segments = s->segments, hits = s->hits, on_device = s->on_device, loaded = s->loaded;
     s->step++;
+    s->n_tokens = n_tokens;
     predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
         double dense_s = outside_of_layer_s(s, n_tokens);
@@ -574,19 +555,28 @@ static struct sched_costs mean_costs(const struct simulation *s, double *n_segme
     return m;
 }
 
-static bool set_bound(struct simulation *s, struct replay_result *out)
+static bool count_misses(struct simulation *s, double n_segments, struct replay_cell *cell)
 {
     const struct replay_run *r = s->run;
+    uint64_t capacity = (uint64_t)ceil(s->engine.n_slots / n_segments);
+    if (!cell->counted)
+        cell->counted =
+            future_least_misses(&s->future, r->trace, r->batch, r->prompt, r->max_tokens, capacity,
+                                &cell->misses, &cell->uses);
+    return cell->counted;
+}
+
+static bool set_bound(struct simulation *s, struct replay_result *out)
+{
     double n_segments;
     struct sched_costs costs = mean_costs(s, &n_segments);
-    uint64_t misses = 0, uses = 0;
-    if (!future_least_misses(&s->future, r->trace, r->batch, r->prompt, r->max_tokens,
-                             (uint64_t)ceil(s->engine.n_slots / n_segments), &misses, &uses))
+    struct replay_cell own = {0}, *cell = s->run->cell ? s->run->cell : &own;
+    if (!count_misses(s, n_segments, cell))
         return false;
     double least_call_s = fmin(call_s(s, true), call_s(s, false)); /* computed somewhere */
     struct bound_work work = {.outside_s = s->outside_s + (double)s->decode_layers * least_call_s,
-                              .uses = (double)uses * n_segments,
-                              .misses = (double)misses * n_segments,
+                              .uses = (double)cell->uses * n_segments,
+                              .misses = (double)cell->misses * n_segments,
                               .workload = ratio(s->decode_workloads, (double)s->decode_layers)};
     if (s->decode_s > 0)
         out->bound = bound_seconds(&costs, &work) / s->decode_s;
@@ -626,6 +616,16 @@ static enum error_code fill(struct simulation *s, struct replay_result *out, str
     out->tpot_p50_s = percentile(s->step_s, s->n_steps, 0.5);
     out->tpot_p99_s = percentile(s->step_s, s->n_steps, 0.99);
     return set_bound(s, out) ? ERROR_OK : no_memory(e);
+}
+
+enum error_code replay_check_batch(const struct trace *trace, uint32_t batch, struct error *e)
+{
+    if (batch <= trace_sequences(trace))
+        return ERROR_OK;
+    return error_set(e, ERROR_USAGE,
+                     "--batch %" PRIu32 ": the trace has %" PRIu32
+                     " sequences, fewer than are to be decoded at once",
+                     batch, trace_sequences(trace));
 }
 
 bool replay_has(const struct sched_policy *policy)

@@ -8,6 +8,12 @@
 #include "sched/policy.h"
 #include "trace/trace.h"
 
+/* What is the same for all policies of one budget and one batch; zeroed before the first. */
+struct replay_cell {
+    bool counted;
+    uint64_t misses, uses; /* the fewest that any cache could have, of so many (future_least_misses) */
+};
+
 struct replay_run {
     const struct trace *trace;
     const struct machine *machine;
@@ -18,10 +24,14 @@ struct replay_run {
     uint32_t batch;      /* sequences at once */
     uint64_t max_tokens; /* of the trace; 0: all */
     uint32_t prompt;     /* of each sequence, computed together; 0: as recorded */
+    struct replay_cell *cell; /* found by the first run and used by the others; NULL: found anew */
 };
 
 /* False for a policy that needs a solver, in a build without one. */
 bool replay_has(const struct sched_policy *policy);
+
+/* ERROR_USAGE: the trace has fewer sequences than are to be decoded at once. */
+enum error_code replay_check_batch(const struct trace *trace, uint32_t batch, struct error *e);
 
 enum error_code replay_simulate(const struct replay_run *run, struct replay_result *out,
                                 struct error *e);

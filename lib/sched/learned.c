@@ -58,6 +58,15 @@ static uint64_t pca_bytes(uint64_t d_model, uint64_t n_components)
 
 /* ---- Checks ---- */
 
+/* It is shown to people, and stands in logs. */
+static bool is_readable(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+            return false;
+    return true;
+}
+
 static bool check_header(const struct learned_header *h, size_t n, char why[LEARNED_WHY])
 {
     if (memcmp(h->magic, LEARNED_MAGIC, sizeof h->magic) != 0)
@@ -73,7 +82,7 @@ static bool check_header(const struct learned_header *h, size_t n, char why[LEAR
         h->n_used > h->n_experts || !h->d_model || h->d_model > LEARNED_MAX_WIDTH ||
         h->n_groups > h->n_layers || h->stride >= h->n_layers)
         return refuse(why, "it is damaged: its shape is none");
-    if (!memchr(h->model, 0, sizeof h->model))
+    if (!memchr(h->model, 0, sizeof h->model) || !is_readable(h->model))
         return refuse(why, "it is damaged: its model has no name");
     return true;
 }

@@ -185,7 +185,7 @@ const char *sched_policy_help(void)
     return "which experts are cached, computed where and copied ahead: " NAMES(POLICIES);
 }
 
-/* False: there is none of that name. */
+/* One of the first n choices; false: none of them has that name. */
 static bool find(const struct choice *choices, size_t n, const char *name, size_t *out)
 {
     for (size_t i = 0; i < n; i++)
@@ -196,34 +196,44 @@ static bool find(const struct choice *choices, size_t n, const char *name, size_
     return false;
 }
 
-bool sched_assigner_find(const char *name, enum sched_assigner *out)
-{
-    size_t i;
-    bool found = find(assigners, COUNT(assigners), name, &i) && i != ASSIGN_OPTIMAL;
-    if (found)
-        *out = (enum sched_assigner)i;
-    return found;
-}
+/* What policy.h says of a part, sched_PART_find() and the others. n_live: the first so many choices are not for replay
+ * alone. */
+#define ACCESSORS(part, type, choices, n_live, LIST, help)                                         \
+    bool sched_##part##_find(const char *name, type *out)                                          \
+    {                                                                                              \
+        size_t i;                                                                                  \
+        bool found = find(choices, n_live, name, &i);                                              \
+        if (found)                                                                                 \
+            *out = (type)i;                                                                        \
+        return found;                                                                              \
+    }                                                                                              \
+    const char *sched_##part##_name(type i)                                                        \
+    {                                                                                              \
+        return i < COUNT(choices) ? choices[i].name : NULL;                                        \
+    }                                                                                              \
+    const char *sched_##part##_what(type i)                                                        \
+    {                                                                                              \
+        return choices[i].what;                                                                    \
+    }                                                                                              \
+    const char *sched_##part##_names(void)                                                         \
+    {                                                                                              \
+        return NAMES(LIST);                                                                        \
+    }                                                                                              \
+    const char *sched_##part##_help(void)                                                          \
+    {                                                                                              \
+        return help ": " NAMES(LIST);                                                              \
+    }
 
-const char *sched_assigner_name(enum sched_assigner a)
-{
-    return a < COUNT(assigners) ? assigners[a].name : NULL;
-}
-
-const char *sched_assigner_what(enum sched_assigner a)
-{
-    return assigners[a].what;
-}
-
-const char *sched_assigner_names(void)
-{
-    return NAMES(ASSIGNERS);
-}
-
-const char *sched_assigner_help(void)
-{
-    return "another assigner than the policy's: " NAMES(ASSIGNERS);
-}
+ACCESSORS(assigner, enum sched_assigner, assigners, ASSIGN_OPTIMAL, ASSIGNERS,
+          "another assigner than the policy's")
+ACCESSORS(cache, enum sched_cache_kind, caches, CACHE_BELADY, CACHES,
+          "another cache than the policy's")
+ACCESSORS(predictor, enum sched_predictor, predictors, COUNT(predictors), PREDICTORS,
+          "another predictor than the policy's")
+ACCESSORS(budget, enum sched_budget, budgets, COUNT(budgets), BUDGETS,
+          "how layers share the device, where the cache takes it")
+ACCESSORS(prefetcher, enum sched_prefetcher, prefetchers, COUNT(prefetchers), PREFETCHERS,
+          "in which order what is predicted is copied")
 
 bool sched_cache_find_any(const char *name, enum sched_cache_kind *out)
 {
@@ -234,123 +244,7 @@ bool sched_cache_find_any(const char *name, enum sched_cache_kind *out)
     return found;
 }
 
-bool sched_cache_find(const char *name, enum sched_cache_kind *out)
-{
-    enum sched_cache_kind kind;
-    bool found = sched_cache_find_any(name, &kind) && !sched_cache_replay_only(kind);
-    if (found)
-        *out = kind;
-    return found;
-}
-
-const char *sched_cache_name(enum sched_cache_kind k)
-{
-    return k < COUNT(caches) ? caches[k].name : NULL;
-}
-
-const char *sched_cache_what(enum sched_cache_kind k)
-{
-    return caches[k].what;
-}
-
-const char *sched_cache_names(void)
-{
-    return NAMES(CACHES);
-}
-
 const char *sched_cache_names_any(void)
 {
     return NAMES(CACHES) ", " NAMES(REPLAY_CACHES);
-}
-
-const char *sched_cache_help(void)
-{
-    return "another cache than the policy's: " NAMES(CACHES);
-}
-
-bool sched_predictor_find(const char *name, enum sched_predictor *out)
-{
-    size_t i;
-    bool found = find(predictors, COUNT(predictors), name, &i);
-    if (found)
-        *out = (enum sched_predictor)i;
-    return found;
-}
-
-const char *sched_predictor_name(enum sched_predictor p)
-{
-    return p < COUNT(predictors) ? predictors[p].name : NULL;
-}
-
-const char *sched_predictor_what(enum sched_predictor p)
-{
-    return predictors[p].what;
-}
-
-const char *sched_predictor_names(void)
-{
-    return NAMES(PREDICTORS);
-}
-
-const char *sched_predictor_help(void)
-{
-    return "another predictor than the policy's: " NAMES(PREDICTORS);
-}
-
-bool sched_budget_find(const char *name, enum sched_budget *out)
-{
-    size_t i;
-    bool found = find(budgets, COUNT(budgets), name, &i);
-    if (found)
-        *out = (enum sched_budget)i;
-    return found;
-}
-
-const char *sched_budget_name(enum sched_budget b)
-{
-    return b < COUNT(budgets) ? budgets[b].name : NULL;
-}
-
-const char *sched_budget_what(enum sched_budget b)
-{
-    return budgets[b].what;
-}
-
-const char *sched_budget_names(void)
-{
-    return NAMES(BUDGETS);
-}
-
-const char *sched_budget_help(void)
-{
-    return "how layers share the device, where the cache takes it: " NAMES(BUDGETS);
-}
-
-bool sched_prefetcher_find(const char *name, enum sched_prefetcher *out)
-{
-    size_t i;
-    bool found = find(prefetchers, COUNT(prefetchers), name, &i);
-    if (found)
-        *out = (enum sched_prefetcher)i;
-    return found;
-}
-
-const char *sched_prefetcher_name(enum sched_prefetcher p)
-{
-    return p < COUNT(prefetchers) ? prefetchers[p].name : NULL;
-}
-
-const char *sched_prefetcher_what(enum sched_prefetcher p)
-{
-    return prefetchers[p].what;
-}
-
-const char *sched_prefetcher_names(void)
-{
-    return NAMES(PREFETCHERS);
-}
-
-const char *sched_prefetcher_help(void)
-{
-    return "in which order what is predicted is copied: " NAMES(PREFETCHERS);
 }

@@ -160,3 +160,28 @@ uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t mo
     }
     return n;
 }
+
+uint32_t predict_mark(bool *activated, const uint32_t *selected, uint32_t n_rows)
+{
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        m += !activated[selected[i]];
+        activated[selected[i]] = true;
+    }
+    return m;
+}
+
+void predict_unmark(bool *activated, const uint32_t *selected, uint32_t n_rows)
+{
+    for (uint32_t i = 0; i < n_rows; i++)
+        activated[selected[i]] = false;
+}
+
+struct predict_hits predict_count_hits(const struct predicted *experts, uint32_t n,
+                                       const bool *activated, uint32_t m)
+{
+    struct predict_hits hits = {.guesses = n < m ? n : m};
+    for (uint64_t i = 0; i < hits.guesses; i++)
+        hits.right += activated[experts[i].expert];
+    return hits;
+}

@@ -12,6 +12,7 @@
 #ifndef MOED_SCHED_PREDICT_H
 #define MOED_SCHED_PREDICT_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -84,6 +85,9 @@ struct predict_traits {
     /* The embedding stands before the first layer; its targets are those of a layer at that place or, if embedding_all, the first
      * layers up to the last of them. */
     bool embedding_all;
+    /* It says of more experts how probable they are than a batch may activate; so many times as many are worth knowing.
+     * 0: 1 */
+    uint32_t spread;
 };
 const struct predict_traits *sched_predictor_traits(enum sched_predictor kind);
 /* The same for a shape: that, and what was trained, may say how far ahead. */
@@ -129,16 +133,39 @@ struct predicted {
     uint32_t expert;
     float probability;
 };
-/* The most experts that so many tokens activate. */
-static inline uint32_t predict_most(const struct predict_shape *shape, uint32_t n_tokens)
+/* The most experts that are predicted for so many tokens: what they activate at most, by the spread. */
+static inline uint32_t predict_most(const struct predict_traits *traits,
+                                    const struct predict_shape *shape, uint32_t n_tokens)
 {
-    uint64_t most = (uint64_t)n_tokens * shape->n_used;
+    uint64_t most = (uint64_t)n_tokens * shape->n_used * (traits->spread ? traits->spread : 1);
     return most < shape->n_experts ? (uint32_t)most : shape->n_experts;
+}
+
+/* The tokens of a batch that activate an expert, as expected if any does, where some do with this probability: each
+ * activates it with q = 1 - (1 - p)^(1/n), so n q / p. */
+static inline double predict_workload(double probability, uint32_t n_tokens)
+{
+    if (n_tokens <= 1 || !(probability > 0))
+        return 1;
+    double p = fmin(probability, 1), n = n_tokens;
+    return -n * expm1(log1p(-p) / n) / p;
 }
 
 /* The experts whose probability is not 0, the most probable first, of equal ones the lower number, at most `most`. Returns how
  * many. */
 uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t most,
                       struct predicted *out);
+
+/* What layers activated, held against that. activated: [n_experts], all false; marks what is selected, [n_rows], and returns
+ * how many experts that are. _unmark leaves all false again. */
+uint32_t predict_mark(bool *activated, const uint32_t *selected, uint32_t n_rows);
+void predict_unmark(bool *activated, const uint32_t *selected, uint32_t n_rows);
+
+/* Of m activated experts, how many are among the m that were the most probable? guesses: m, or as many as were predicted. */
+struct predict_hits {
+    uint64_t guesses, right;
+};
+struct predict_hits predict_count_hits(const struct predicted *experts, uint32_t n,
+                                       const bool *activated, uint32_t m);
 
 #endif

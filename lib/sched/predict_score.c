@@ -30,10 +30,10 @@ void predict_score_add(struct predict_score *s, const double *probability, const
         add_expert(s, probability[e], activated[e]);
         m += activated[e];
     }
-    uint32_t guesses = predict_best(probability, n_experts, m, best);
-    for (uint32_t i = 0; i < guesses; i++)
-        s->right += activated[best[i].expert];
-    s->guesses += guesses;
+    struct predict_hits hits =
+        predict_count_hits(best, predict_best(probability, n_experts, m, best), activated, m);
+    s->guesses += hits.guesses;
+    s->right += hits.right;
     s->layers++;
 }
 
@@ -186,12 +186,10 @@ static void check(struct predict_trial *t, const struct predict_seen *seen)
     uint32_t n = seen->n_tokens * t->shape.n_used;
     if (!s->step || s->step != seen->step)
         return;
-    for (uint32_t i = 0; i < n; i++)
-        t->activated[seen->selected[i]] = true;
+    predict_mark(t->activated, seen->selected, n);
     predict_score_add(&t->scores[seen->layer], s->probability, t->activated, t->shape.n_experts,
                       t->best);
-    for (uint32_t i = 0; i < n; i++)
-        t->activated[seen->selected[i]] = false;
+    predict_unmark(t->activated, seen->selected, n);
 }
 
 static void keep(struct predict_trial *t, const struct predict_target *target,

@@ -41,7 +41,7 @@ struct owner {
     long double score[MOST_LAYERS][MOST_EXPERTS];
     double probability[MOST_LAYERS][MOST_EXPERTS]; /* as predicted last; 0: it was not in it */
     long double ahead[MOST_LAYERS][MOST_EXPERTS]; /* what a prediction is worth, until its layer is over */
-    uint32_t routed_layer;
+    uint32_t routed_layer, n_routed; /* experts that were */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
@@ -78,6 +78,7 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
     uint64_t tokens = 0;
     if (layer != o->routed_layer) /* that one is over */
         memset(o->ahead[o->routed_layer], 0, sizeof o->ahead[o->routed_layer]);
+    o->n_routed = n;
     o->routed_layer = layer;
     for (uint32_t i = 0; i < n; i++) {
         o->ahead[layer][experts[i]] = 0;

@@ -407,6 +407,7 @@ static void test_damaged(void **state)
     } while (0)
     DAMAGED(h->magic[0], 'x', "no file of `moed train`");
     DAMAGED(h->version, 2, "version 2");
+    DAMAGED(h->model[1], '\033', "its model has no name"); /* it would be written to logs */
     DAMAGED(h->n_layers, 1u << 30, "its shape is none");
     DAMAGED(h->n_used, EXPERTS + 1, "its shape is none");
     DAMAGED(h->layers, m.end - 8, "its tables");

@@ -239,11 +239,8 @@ static void test_in_time(void **state)
     assert_int_equal(counter_read(b.counters.guesses[PREDICT_FREQUENCY]), guesses);
     assert_int_equal(counter_read(b.counters.right[PREDICT_FREQUENCY]), right);
     assert_int_equal(right, 4 * (1 + 2 + 1));
-    uint64_t layer_guesses, layer_right;
-    prediction_score(b.prediction, 2, &layer_guesses, &layer_right);
-    assert_int_equal(layer_guesses, 3 * 2);
-    prediction_score(b.prediction, 1, &layer_guesses, &layer_right);
-    assert_int_equal(layer_guesses, 0);
+    assert_int_equal(prediction_score(b.prediction, 2).guesses, 3 * 2);
+    assert_int_equal(prediction_score(b.prediction, 1).guesses, 0);
     close_bench(&b);
 }
 

@@ -311,10 +311,41 @@ static void test_value(void **state)
     expect_no_victim(&o, 0, 0, true);
     o.blocked[0][1] = o.blocked[0][2] = false;
     /* A prediction of 3, never seen, is worth its share of what all steps before this one would make,
-     * 1/2 + 1/4 + ... = 1: against 1's 1/2. */
-    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.6, is_blocked, &o, &layer, &expert));
+     * 1/2 + 1/4 + ... = 1, four times for it is needed next: against 1's 1/2. */
+    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.15, is_blocked, &o, &layer, &expert));
     assert_int_equal(expert, 1);
-    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.4, is_blocked, &o, &layer, &expert));
+    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.1, is_blocked, &o, &layer, &expert));
+    sched_cache_free(o.cache);
+}
+
+/* Three layers of four experts, two of each there: 0 activated twice, 1 once, but 2's, which were once in all. A step activates
+ * three of layer 1: what goes is of layer 0, its expert 1; when that may not, its expert 0; only when neither may, the least
+ * of all that may, layer 2's. When it activates two, it is layer 2's at once. In the first layer none has been passed. */
+static void test_value_of_a_step_that_uses_most(void **state)
+{
+    struct owner o = new_owner(CACHE_VALUE, shape(3, 4, 1, 6), NULL);
+    o.step = 1;
+    route(&o, 0, (const uint16_t[]){0, 1}, (const uint16_t[]){1, 1}, 2);
+    route(&o, 1, (const uint16_t[]){0, 1}, (const uint16_t[]){1, 1}, 2);
+    route_one(&o, 2, 0, 1);
+    o.step = 2;
+    route_one(&o, 0, 0, 1);
+    for (uint32_t layer = 0; layer < 3; layer++)
+        for (uint32_t e = 0; e < 2; e++)
+            tell(&o, layer, e, 1);
+    route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){1, 1, 1}, 3);
+    expect_victim(&o, 1, 2, true, 0, 1);
+    o.blocked[0][1] = true;
+    expect_victim(&o, 1, 2, true, 0, 0);
+    o.blocked[0][0] = true;
+    expect_victim(&o, 1, 2, true, 2, 1); /* never activated */
+    o.blocked[0][0] = o.blocked[0][1] = false;
+    o.step = 3;
+    route(&o, 1, (const uint16_t[]){2, 3}, (const uint16_t[]){1, 1}, 2);
+    expect_victim(&o, 1, 2, true, 2, 1);
+    o.step = 4;
+    route(&o, 0, (const uint16_t[]){0, 2, 3}, (const uint16_t[]){1, 1, 1}, 3);
+    expect_victim(&o, 0, 2, true, 2, 1);
     sched_cache_free(o.cache);
 }
 
@@ -373,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_budgets),     cmocka_unit_test(test_static),
         cmocka_unit_test(test_dali),        cmocka_unit_test(test_dali_defaults),
         cmocka_unit_test(test_dali_random), cmocka_unit_test(test_value),
+        cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,16 @@ static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
     }
 }
 
+/* A step that activates more than half of a layer takes from the layers that it has passed, if anything may go there. */
+static bool passed_may_go(const struct owner *o, uint32_t layer, uint32_t expert)
+{
+    for (uint32_t l = 0; l < o->routed_layer && 2 * o->n_routed > o->shape.n_experts; l++)
+        for (uint32_t e = 0; e < o->shape.n_experts; e++)
+            if (evictable(o, layer, expert, l, e))
+                return true;
+    return false;
+}
+
 /* The plain models: what may be the answer. */
 static void check_against_model(const struct owner *o, uint32_t layer, uint32_t expert,
                                 bool demanded, bool found, uint32_t victim_layer,
@@ -53,6 +63,8 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
             return;
         }
     }
+    if (o->kind == CACHE_VALUE && passed_may_go(o, layer, expert))
+        to = o->routed_layer;
     long double best = INFINITY;
     uint64_t best_last = UINT64_MAX;
     for (uint32_t l = from; l < to; l++)
@@ -160,7 +172,7 @@ static void tell_more(struct owner *o, uint32_t l, const uint16_t *experts, uint
     for (uint32_t i = 0; i < n; i++) {
         uint16_t expert = (uint16_t)((experts[i] * 5 + i) % o->shape.n_experts);
         o->probability[next][expert] = (double)numbers[i];
-        o->ahead[next][expert] = (long double)numbers[i] * always; /* as if it were activated so often */
+        o->ahead[next][expert] = 4 * (long double)numbers[i] * always; /* PREDICTED_COUNTS */
         if (o->kind == CACHE_LRU_AHEAD && o->resident[next][expert])
             o->last[next][expert] = ++o->clock;
         sched_cache_predicted(o->cache, o->step, next, &expert, &numbers[i], 1);

@@ -1,0 +1,127 @@
+/* lib/sched's kept predictions: what is checked, what a plan sees of the next layers, and how many tokens a probability
+ * stands for. */
+#include "sched/predict_kept.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+enum { LAYERS = 4, EXPERTS = 8, USED = 2, TOKENS = 4 };
+
+static const struct predict_shape shape = {.n_layers = LAYERS,
+                                           .n_experts = EXPERTS,
+                                           .n_used = USED,
+                                           .d_model = 1,
+                                           .max_tokens = TOKENS};
+
+static void put(struct predict_kept *k, uint64_t step, uint32_t layer,
+                const struct predicted *experts, uint32_t n)
+{
+    predict_kept_put(k, &(struct predict_target){step, layer}, experts, n);
+}
+
+static struct predict_hits check(struct predict_kept *k, uint64_t step, uint32_t layer,
+                                 const uint32_t *selected, uint32_t n_tokens)
+{
+    return predict_kept_check(k, &(struct predict_seen){.step = step,
+                                                        .layer = layer,
+                                                        .n_tokens = n_tokens,
+                                                        .selected = selected});
+}
+
+/* Two tokens activate 1, 2 and 5: three. Of the three most probable, 5, 0 and 1, two are right; the fourth, 2, does not
+ * count. Of one token's two, both are predicted. Nothing is kept after that, nor for another step. */
+static void test_check(void **state)
+{
+    static const struct predicted said[] = {{5, 0.9f}, {0, 0.8f}, {1, 0.7f}, {2, 0.1f}};
+    static const uint32_t two[] = {1, 2, 5, 1}, one[] = {0, 5};
+    struct predict_kept *k = predict_kept_new(&shape);
+    put(k, 7, 1, said, 4);
+    assert_int_equal(check(k, 8, 1, two, 2).guesses, 0);
+    assert_int_equal(check(k, 7, 2, two, 2).guesses, 0);
+    struct predict_hits hits = check(k, 7, 1, two, 2);
+    assert_int_equal(hits.guesses, 3);
+    assert_int_equal(hits.right, 2);
+    assert_int_equal(check(k, 7, 1, two, 2).guesses, 0);
+    struct predicted *room = predict_kept_room(k, 3);
+    room[0] = said[0];
+    room[1] = said[1];
+    put(k, 7, 3, said, 3); /* what is newer counts */
+    put(k, 7, 3, room, 2);
+    hits = check(k, 7, 3, one, 1);
+    assert_int_equal(hits.guesses, 2);
+    assert_int_equal(hits.right, 2);
+    put(k, 9, 0, said, 1);
+    hits = check(k, 9, 0, one, 1); /* fewer predicted than activated */
+    assert_int_equal(hits.guesses, 1);
+    assert_int_equal(hits.right, 1);
+    put(k, 9, 1, said, 4);
+    predict_kept_clear(k);
+    assert_int_equal(check(k, 9, 1, two, 2).guesses, 0);
+    predict_kept_free(k);
+}
+
+/* From layer 1 the next is 2, the one after it 3; what is of another step, or behind, is not seen. Of four tokens, an
+ * expert that is activated with 0.9375 = 1 - 1/16 is by each with 1/2: two of them, 2 / 0.9375 = 2.13 where any does: 2. A
+ * certain one is activated by all four. A rare one by one. */
+static void test_ahead(void **state)
+{
+    static const struct predicted next[] = {{6, 1}, {3, 0.9375f}, {4, 0.001f}}, after[] = {{2, 0.5f}};
+    struct predict_kept *k = predict_kept_new(&shape);
+    const struct predict_target now = {5, 1};
+    uint32_t n = 9;
+    assert_null(predict_kept_ahead(k, &now, 4, &n));
+    assert_int_equal(n, 0);
+    put(k, 5, 0, next, 3);
+    put(k, 5, 1, next, 3);
+    put(k, 5, 2, next, 3);
+    put(k, 4, 3, next, 3);
+    const struct sched_ahead *a = predict_kept_ahead(k, &now, 4, &n);
+    assert_int_equal(n, 3);
+    static const uint32_t experts[] = {6, 3, 4}, workloads[] = {4, 2, 1};
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(a[i].expert, experts[i]);
+        assert_int_equal(a[i].distance, 1);
+        assert_int_equal(a[i].workload, workloads[i]);
+        assert_float_equal(a[i].probability, next[i].probability, 1e-6);
+        assert_int_equal(a[i].missing, 0);
+        assert_false(a[i].prefetch);
+    }
+    put(k, 5, 3, after, 1);
+    a = predict_kept_ahead(k, &now, 1, &n);
+    assert_int_equal(n, 4);
+    assert_int_equal(a[0].workload, 1); /* one token */
+    assert_int_equal(a[3].expert, 2);
+    assert_int_equal(a[3].distance, 2);
+    assert_null(predict_kept_ahead(k, &(struct predict_target){5, 3}, 4, &n)); /* the last */
+    predict_kept_free(k);
+}
+
+static void test_workload(void **state)
+{
+    assert_float_equal(predict_workload(0.9375, 4), 2 / 0.9375, 1e-12);
+    assert_float_equal(predict_workload(0.75, 2), 1 / 0.75, 1e-12);
+    assert_float_equal(predict_workload(1, 32), 32, 1e-12);
+    assert_float_equal(predict_workload(2, 32), 32, 1e-12); /* no probability */
+    assert_float_equal(predict_workload(1e-12, 32), 1, 1e-9);
+    assert_float_equal(predict_workload(0, 32), 1, 0);
+    assert_float_equal(predict_workload(0.3, 1), 1, 0);
+}
+
+static void test_hit_rate(void **state)
+{
+    assert_float_equal(predict_hit_rate((struct predict_hits){99, 0}), 1, 0);
+    assert_float_equal(predict_hit_rate((struct predict_hits){100, 25}), 0.25, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_workload),
+        cmocka_unit_test(test_hit_rate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
