@@ -69,6 +69,8 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[WORKER], "--ctx", s->numbers[1]);
     if (o->parallel)
         add_argument(&p[WORKER], "--parallel", s->numbers[2]);
+    if (o->kv_type)
+        add_argument(&p[WORKER], "--kv-type", o->kv_type);
     if (o->reproducible) {
         add_argument(&p[CPUEXEC], "--reproducible", NULL);
         add_argument(&p[WORKER], "--reproducible", NULL);

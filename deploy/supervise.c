@@ -341,6 +341,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N",
          "for worker: context in tokens; 0: its own"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N", "for worker: requests at once"},
+        {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "for worker"},
         {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for cpuexec and worker"},
         {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "for worker"},
         {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},

@@ -47,6 +47,23 @@ struct attention_job {
     uint32_t layer;
 };
 
+void forward_cache_row(struct forward *f, uint32_t layer, uint32_t t, const float *keys,
+                       const float *values)
+{
+    const struct model_params *p = f->params;
+    const struct kv_cache *kv = f->kv;
+    const struct batch_token *b = &f->batch[t];
+    uint8_t *k = kv_cache_keys(kv, layer, b->slot) + b->position * kv->key_bytes;
+    uint8_t *v = kv_cache_values(kv, layer, b->slot) + b->position * kv->value_bytes;
+    for (uint32_t head = 0; head < p->n_kv_heads; head++) {
+        f->kernels->kv_write(kv->type, keys + (size_t)head * p->k_dim, p->k_dim,
+                             k + head * kv->head_bytes);
+        if (values)
+            f->kernels->kv_write(kv->type, values + (size_t)head * p->v_dim, p->v_dim,
+                                 v + head * kv->head_bytes);
+    }
+}
+
 /* Row t's heads, normed and rotated; its keys and values into the cache. */
 static void place_token(void *arg, unsigned thread, uint32_t t)
 {
@@ -57,11 +74,8 @@ static void place_token(void *arg, unsigned thread, uint32_t t)
     (void)thread;
     norm_and_rotate(f, f->q + (size_t)t * p->n_heads * p->k_dim, p->n_heads, w->q_norm, t);
     norm_and_rotate(f, f->k + (size_t)t * p->n_kv_heads * p->k_dim, p->n_kv_heads, w->k_norm, t);
-    const struct batch_token *b = &f->batch[t];
-    size_t nk = p->n_kv_heads * p->k_dim, nv = p->n_kv_heads * p->v_dim;
-    size_t at = (size_t)b->position * f->kv->row_values;
-    memcpy(kv_cache_keys(f->kv, job->layer, b->slot) + at, f->k + t * nk, nk * sizeof(float));
-    memcpy(kv_cache_values(f->kv, job->layer, b->slot) + at, f->v + t * nv, nv * sizeof(float));
+    forward_cache_row(f, job->layer, t, f->k + (size_t)t * p->n_kv_heads * p->k_dim,
+                      f->v + (size_t)t * p->n_kv_heads * p->v_dim);
 }
 
 static void project_grouped(struct forward *f, uint32_t layer)
@@ -75,29 +89,19 @@ static void project_grouped(struct forward *f, uint32_t layer)
         exec_each(f->exec, place_token, &job, f->n);
 }
 
-/* One head of one row over all positions up to its own that its layer's window reaches. */
-static void attend_head(void *arg, unsigned thread, uint32_t chunk)
+/* All heads of all rows over the positions up to each row's own that the layer's window reaches. */
+static void attend(struct forward *f, uint32_t layer, const float *q, float *out)
 {
-    const struct attention_job *job = arg;
-    struct forward *f = job->f;
-    const struct model_params *p = f->params;
-    const struct layer_weights *w = &f->weights->layers[job->layer];
-    bool latent = p->arch->attention == ATTENTION_LATENT;
-    uint32_t t = chunk / p->n_heads, head = chunk % p->n_heads;
-    uint32_t kv_head = head / (p->n_heads / p->n_kv_heads);
-    const struct batch_token *b = &f->batch[t];
-    uint32_t window = params_window(p, job->layer), n = b->position + 1;
-    size_t first = window && n > window ? (size_t)(n - window) * f->kv->row_values : 0;
-    n = window && n > window ? window : n;
-    const float *keys =
-        kv_cache_keys(f->kv, job->layer, b->slot) + first + (size_t)kv_head * p->k_dim;
-    const float *values =
-        kv_cache_values(f->kv, job->layer, b->slot) + first + (size_t)kv_head * p->v_dim;
-    f->kernels->attend((latent ? f->latent.absorbed : f->q) + (size_t)chunk * p->k_dim, keys,
-                       values, f->kv->row_values, n, p->k_dim, p->v_dim, p->attention_scale,
-                       w->sinks ? &w->sinks[head] : NULL,
-                       f->scores + thread * ((size_t)f->kv->context + 1),
-                       (latent ? f->latent.context : f->attended) + (size_t)chunk * p->v_dim);
+    uint32_t window = params_window(f->params, layer);
+    for (uint32_t t = 0; t < f->n; t++) {
+        const struct batch_token *b = &f->batch[t];
+        uint32_t end = b->position + 1;
+        f->rows[t] = (struct attention_row){.keys = kv_cache_keys(f->kv, layer, b->slot),
+                                            .values = kv_cache_values(f->kv, layer, b->slot),
+                                            .first = window && end > window ? end - window : 0,
+                                            .end = end};
+    }
+    attention_run(f->attention, f->rows, f->n, q, f->weights->layers[layer].sinks, out);
 }
 
 void forward_attention(struct forward *f, uint32_t layer)
@@ -109,7 +113,7 @@ void forward_attention(struct forward *f, uint32_t layer)
         latent_project(f, layer);
     else
         project_grouped(f, layer);
-    exec_each(f->exec, attend_head, &(struct attention_job){f, layer}, f->n * p->n_heads);
+    attend(f, layer, latent ? f->latent.absorbed : f->q, latent ? f->latent.context : f->attended);
     if (latent)
         latent_expand(f, w);
     uint32_t width = p->n_heads * p->o_dim;

@@ -110,9 +110,7 @@ static void place_row(void *arg, unsigned thread, uint32_t t)
         memcpy(rotated, f->q + at * p->q_dim + nope_dim(p), dims * sizeof *rotated);
         rope_apply(rotated, dims, cos_sin, p->arch->rope_neox);
     }
-    const struct batch_token *b = &f->batch[t];
-    memcpy(kv_cache_keys(f->kv, job->layer, b->slot) + (size_t)b->position * f->kv->row_values, row,
-           p->k_dim * sizeof *row);
+    forward_cache_row(f, job->layer, t, row, NULL);
 }
 
 void latent_project(struct forward *f, uint32_t layer)

@@ -23,14 +23,13 @@ static bool allocate(struct forward *f)
 {
     const struct model_params *p = f->params;
     size_t n = f->max_tokens;
-    size_t threads = pool_thread_count(exec_pool(f->exec));
     f->x = floats(n * p->d_model);
     f->h = floats(n * p->d_model);
     f->q = floats(n * p->n_heads * p->q_dim);
     f->k = floats(n * p->n_kv_heads * p->k_dim);
     f->v = floats(n * p->n_kv_heads * p->v_dim);
     f->attended = floats(n * p->n_heads * p->o_dim);
-    f->scores = floats(threads * ((size_t)f->kv->context + 1));
+    f->rows = calloc(n, sizeof *f->rows);
     f->rope = floats(n * p->rope.dims);
     f->rope_frequency = calloc(p->rope.dims / 2 + 1, sizeof *f->rope_frequency);
     f->router = floats(n * p->router.n_experts);
@@ -43,10 +42,25 @@ static bool allocate(struct forward *f)
     f->ffn_up = floats(n * width);
     f->shared_out = floats(n * p->d_model);
     f->shared_scale = floats(n);
-    return f->x && f->h && f->q && f->k && f->v && f->attended && f->scores && f->rope &&
+    return f->x && f->h && f->q && f->k && f->v && f->attended && f->rows && f->rope &&
            f->rope_frequency && f->router && f->selected && f->guessed && f->guessed_weights &&
            f->weights_of && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
            (!p->kv_rank || latent_allocate(f));
+}
+
+static enum error_code make_attention(struct forward *f, struct error *e)
+{
+    const struct model_params *p = f->params;
+    struct attention_shape shape = {.type = f->kv->type,
+                                    .n_heads = p->n_heads,
+                                    .n_kv_heads = p->n_kv_heads,
+                                    .k_dim = p->k_dim,
+                                    .v_dim = p->v_dim,
+                                    .scale = p->attention_scale,
+                                    .key_stride = f->kv->key_bytes,
+                                    .value_stride = kv_cache_value_stride(f->kv),
+                                    .head_stride = f->kv->head_bytes};
+    return attention_new(exec_pool(f->exec), &shape, f->max_tokens, &f->attention, e);
 }
 
 enum error_code forward_new(const struct pool_map *map, const struct model_weights *weights,
@@ -68,6 +82,11 @@ enum error_code forward_new(const struct pool_map *map, const struct model_weigh
         forward_free(f);
         return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens", max_tokens);
     }
+    enum error_code code = make_attention(f, e);
+    if (code) {
+        forward_free(f);
+        return code;
+    }
     bool far = rope_uses_long(&f->params->rope, kv->context);
     rope_frequencies(&f->params->rope, far ? weights->rope_long_factors : weights->rope_factors,
                      f->rope_frequency);
@@ -80,7 +99,7 @@ void forward_free(struct forward *f)
     if (!f)
         return;
     float *all[] = {f->x,        f->h,      f->q,          f->k,           f->v,
-                    f->attended, f->scores, f->rope,       f->router,      f->weights_of,
+                    f->attended, f->rope,       f->router,      f->weights_of,
                     f->ffn_gate, f->ffn_up, f->shared_out, f->shared_scale};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -88,6 +107,8 @@ void forward_free(struct forward *f)
     free(f->guessed);
     free(f->guessed_weights);
     free(f->rope_frequency);
+    free(f->rows);
+    attention_free(f->attention);
     latent_free(f);
     free(f);
 }

@@ -4,6 +4,8 @@
 
 #include "forward.h"
 
+#include "exec/attention.h"
+
 struct forward {
     const struct pool_map *map;
     const struct model_params *params;
@@ -12,6 +14,7 @@ struct forward {
     struct exec *exec;
     struct experts *experts;
     const struct kernels *kernels;
+    struct attention *attention;
     uint32_t max_tokens;
     double *rope_frequency; /* [rope dims / 2] */
     /* the batch under way */
@@ -26,7 +29,7 @@ struct forward {
     float *q;                 /* [n][n_heads][q_dim] */
     float *k, *v;             /* [n][n_kv_heads][k_dim or v_dim]; latent: k alone */
     float *attended;          /* [n][n_heads][o_dim] */
-    float *scores;            /* [threads][context + 1] */
+    struct attention_row *rows; /* [n]: what each attends to, in the layer under way */
     float *rope;              /* [n][rope dims / 2][2] */
     float *router;            /* [n][n_experts] */
     uint32_t *selected;       /* [n][n_used] */
@@ -46,6 +49,9 @@ struct forward {
 
 /* h (normed) through layer's attention, added to x; the batch's keys and values enter the cache. */
 void forward_attention(struct forward *f, uint32_t layer);
+/* Row t's keys and values of all KV heads into the cache. values NULL: they are the keys' first part. */
+void forward_cache_row(struct forward *f, uint32_t layer, uint32_t t, const float *keys,
+                       const float *values);
 void forward_add_bias(const struct forward *f, float *rows, const float *bias, size_t n);
 
 /* Latent attention: its scratch; h to rotated queries (latent.absorbed) and cached rows; latent.context to

@@ -2,27 +2,30 @@
 #include "kv_cache.h"
 
 #include "base/checked.h"
+#include "model/memory_need.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-static size_t slot_values(const struct kv_cache *c)
+enum error_code kv_cache_new(const struct model_params *p, enum tensor_type type, uint32_t n_slots,
+                             uint32_t context, struct kv_cache *out, struct error *e)
 {
-    return (size_t)c->rows * c->context * c->row_values;
-}
-
-enum error_code kv_cache_new(const struct model_params *p, uint32_t n_slots, uint32_t context,
-                             struct kv_cache *out, struct error *e)
-{
-    struct kv_cache c = {.n_layers = p->n_layers,
+    enum error_code code = kv_type_check(p, type, e);
+    if (code)
+        return code;
+    struct kv_cache c = {.type = type,
+                         .n_layers = p->n_layers,
                          .n_slots = n_slots,
                          .context = context,
-                         .rows = params_cache_rows(p),
-                         .row_values = params_cache_row(p)};
+                         .key_bytes = kv_key_bytes(p, type),
+                         .value_bytes = kv_value_bytes(p, type)};
+    /* 2^24 tokens of 2^16 bytes: no overflow before the product below */
+    c.values_offset = c.value_bytes ? round_up(context * c.key_bytes, 64) : 0;
+    c.head_bytes = round_up(context * c.key_bytes, 64) + round_up(context * c.value_bytes, 64);
+    c.slot_bytes = p->n_kv_heads * c.head_bytes;
     uint64_t bytes;
-    if (!checked_mul((uint64_t)c.n_layers * n_slots, slot_values(&c) * sizeof(float), &bytes) ||
-        bytes > SIZE_MAX / 2)
+    if (!checked_mul((uint64_t)c.n_layers * n_slots, c.slot_bytes, &bytes) || bytes > SIZE_MAX / 2)
         return error_set(e, ERROR_MEMORY, "a context of %" PRIu32 " tokens is too long", context);
     c.bytes = bytes;
     c.memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -30,7 +33,7 @@ enum error_code kv_cache_new(const struct model_params *p, uint32_t n_slots, uin
     if (c.memory == MAP_FAILED)
         return error_set(e, ERROR_MEMORY,
                          "no memory for a KV cache of %.2f GB (%" PRIu32 " requests of %" PRIu32
-                         " tokens): lower --ctx or --parallel",
+                         " tokens): lower --ctx or --parallel, or take a smaller --kv-type",
                          (double)bytes * 1e-9, n_slots, context);
     *out = c;
     return ERROR_OK;
@@ -43,19 +46,19 @@ void kv_cache_free(struct kv_cache *c)
     c->memory = NULL;
 }
 
-static float *slot_start(const struct kv_cache *c, uint32_t layer, uint32_t slot)
+uint8_t *kv_cache_keys(const struct kv_cache *c, uint32_t layer, uint32_t slot)
 {
-    return c->memory + ((size_t)layer * c->n_slots + slot) * slot_values(c);
+    return c->memory + ((size_t)layer * c->n_slots + slot) * c->slot_bytes;
 }
 
-float *kv_cache_keys(const struct kv_cache *c, uint32_t layer, uint32_t slot)
+uint8_t *kv_cache_values(const struct kv_cache *c, uint32_t layer, uint32_t slot)
 {
-    return slot_start(c, layer, slot);
+    return kv_cache_keys(c, layer, slot) + c->values_offset;
 }
 
-float *kv_cache_values(const struct kv_cache *c, uint32_t layer, uint32_t slot)
+size_t kv_cache_value_stride(const struct kv_cache *c)
 {
-    return slot_start(c, layer, slot) + (size_t)(c->rows - 1) * c->context * c->row_values;
+    return c->value_bytes ? c->value_bytes : c->key_bytes;
 }
 
 void kv_cache_release(struct kv_cache *c, uint32_t slot)
@@ -63,8 +66,8 @@ void kv_cache_release(struct kv_cache *c, uint32_t slot)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (uint32_t layer = 0; layer < c->n_layers; layer++) {
         /* whole pages inside the slot: its neighbours share the edges */
-        uintptr_t first = (uintptr_t)slot_start(c, layer, slot);
-        uintptr_t last = first + slot_values(c) * sizeof(float);
+        uintptr_t first = (uintptr_t)kv_cache_keys(c, layer, slot);
+        uintptr_t last = first + c->slot_bytes;
         first = (first + page - 1) / page * page;
         last = last / page * page;
         if (last > first)

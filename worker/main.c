@@ -25,7 +25,7 @@
 struct worker {
     struct daemon daemon;
     /* options */
-    const char *device, *kernels;
+    const char *device, *kernels, *kv_type;
     uint64_t threads, context, parallel, spin_us;
     bool reproducible, pin, calibrate, fine_tune;
     struct device_spec device_spec;
@@ -115,13 +115,16 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                  .max_cols = widest(p),
                                  .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
-    enum error_code code = weights_bind(&w->memory.map, &w->weights, e);
+    enum tensor_type kv_type;
+    enum error_code code = kv_type_parse(w->kv_type, &kv_type, e);
+    if (!code)
+        code = weights_bind(&w->memory.map, &w->weights, e);
     if (!code)
         code = make_pool(w, e);
     if (!code)
         code = exec_new(w->pool, &limits, !w->reproducible, &w->exec, e);
     if (!code)
-        code = kv_cache_new(p, (uint32_t)w->parallel, (uint32_t)w->context, &w->kv, e);
+        code = kv_cache_new(p, kv_type, (uint32_t)w->parallel, (uint32_t)w->context, &w->kv, e);
     return code;
 }
 
@@ -561,7 +564,7 @@ static void stop(struct worker *w)
 int main(int argc, char **argv)
 {
     static struct worker w = {
-        .device = "host", .kernels = "auto", .parallel = 4, .spin_us = 20, .pin = true};
+        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = 4, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
          "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
@@ -570,6 +573,7 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
+        {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE", "of keys and values kept: " KV_TYPES},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
          "no BLAS for many tokens: the same bits in every batch"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},

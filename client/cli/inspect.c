@@ -33,7 +33,8 @@ static void print_needs(const struct inspect *x)
            100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes));
     print_amount("", h->expert_bytes / p->router.n_experts * p->router.n_used, " of them\n");
     print_amount("dense weights   ", h->dense_bytes, "\n");
-    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p), " for 1000 tokens\n");
+    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type), " for 1000 tokens");
+    printf(" as %s\n", x->kv_type_name);
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");
     printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");
@@ -58,7 +59,7 @@ static void print_tensors(const struct inspect *x)
 
 int inspect_main(int argc, char **argv)
 {
-    struct inspect x = {0};
+    struct inspect x = {.kv_type_name = KV_TYPE_DEFAULT};
     char path[PATH_MAX];
     bool calibration = false;
     const char *sequence = NULL;
@@ -68,6 +69,8 @@ int inspect_main(int argc, char **argv)
          "what this machine was measured to take for its experts, by the workers that served it"},
         {"sequence", OPTION_STRING, &sequence, 0, 0, "N",
          "the token ids of a trace's sequence, from 0, as `moed logits --tokens` takes them"},
+        {"kv-type", OPTION_STRING, &x.kv_type_name, 0, 0, "TYPE",
+         "what the KV cache would take as: " KV_TYPES},
         {"json", OPTION_BOOL, &x.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
@@ -94,11 +97,17 @@ int inspect_main(int argc, char **argv)
         return CLI_USAGE;
     }
     struct error e;
+    if (kv_type_parse(x.kv_type_name, &x.kv_type, &e)) {
+        ask_complain("%s", e.text);
+        return CLI_USAGE;
+    }
     enum error_code code = gguf_open(path, &x.g, &e);
     if (!code)
         code = pool_plan_new(x.g, &x.plan, &e);
     if (!code)
         code = model_params_read(x.g, &x.params, &e);
+    if (!code)
+        code = kv_type_check(&x.params, x.kv_type, &e);
     if (code) {
         ask_complain("%s", e.text);
     } else if (x.json) {

@@ -10,6 +10,8 @@
 
 struct inspect {
     bool tensors, json;
+    const char *kv_type_name;
+    enum tensor_type kv_type; /* what the KV cache would have */
     struct gguf *g;
     struct pool_plan plan;
     struct model_params

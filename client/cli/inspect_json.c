@@ -90,7 +90,8 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "dense_bytes", h->dense_bytes);
     number(b, "segments", s->n_segments);
     number(b, "segment_bytes", s->segment_bytes);
-    number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params));
+    number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));
+    word(b, "kv_type", x->kv_type_name);
 }
 
 void inspect_print_json(const struct inspect *x)

@@ -52,6 +52,14 @@ const char *launch_name(const struct launch *l)
 
 /* -- checks -- */
 
+static enum error_code check_kv_type(const struct launch *l, const struct model_params *p,
+                                     struct error *e)
+{
+    enum tensor_type type;
+    enum error_code code = kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &type, e);
+    return code ? code : kv_type_check(p, type, e);
+}
+
 /* All that the processes would refuse is said here, before any of them is started. */
 static int check_model(const struct launch *l)
 {
@@ -62,6 +70,8 @@ static int check_model(const struct launch *l)
     if (!code) {
         struct tier_plan tier = {0};
         code = pool_plan_new(g, &plan, &e);
+        if (!code)
+            code = check_kv_type(l, &plan.header.params, &e);
         if (!code)
             code = tier_plan_new(&plan, l->ram, &tier, &e);
         if (tier.n_slots)
@@ -155,6 +165,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         add(a, "--learned", l->learned);
     if (l->fine_tune)
         add(a, "--fine-tune", NULL);
+    if (l->kv_type)
+        add(a, "--kv-type", l->kv_type);
     if (l->log_level)
         add(a, "--log-level", l->log_level);
     add_number(a, 0, "--threads", l->threads);

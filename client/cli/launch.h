@@ -9,6 +9,7 @@ struct launch {
     /* what to start; NULL and 0 leave the choice to the processes */
     const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *prefetch;
     const char *learned; /* a path */
+    const char *kv_type;
     const char *log_level;
     const char *model; /* as model_file_find gives it */
     uint64_t segment_bytes, threads, ctx, parallel;

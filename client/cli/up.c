@@ -5,6 +5,7 @@
 #include "client/cli/launch.h"
 #include "client/cli/learned_file.h"
 #include "client/cli/model_file.h"
+#include "model/kv_type.h"
 #include "sched/policy.h"
 
 #include <stdio.h>
@@ -76,6 +77,8 @@ int up_main(int argc, char **argv)
         {"ctx", OPTION_UINT, &l.ctx, 0, 1u << 24, "N", "context in tokens; 0: the worker's choice"},
         {"parallel", OPTION_UINT, &l.parallel, 0, 256, "N",
          "requests at once; 0: the worker's choice"},
+        {"kv-type", OPTION_STRING, &l.kv_type, 0, 0, "TYPE",
+         "what keys and values of the context are kept as: " KV_TYPES " (default: " KV_TYPE_DEFAULT ")"},
         {"reproducible", OPTION_BOOL, &l.reproducible, 0, 0, NULL,
          "the same bits wherever an expert is computed, prefill too"},
         {"calibrate", OPTION_BOOL, &l.calibrate, 0, 0, NULL,

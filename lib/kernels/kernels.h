@@ -19,6 +19,20 @@
  *   float types: acc = fmaf((float)w, x, acc), column by column.
  * acc starts at 0 for each 256 columns; y = ((acc_0 + acc_1) + acc_2) + ... Each token's result
  * depends on nothing but its own x: not on the batch, the thread or the machine.
+ *
+ * The definition of attention, one query q over its positions. They are cut at absolute multiples of 256; within such a
+ * block, in order of j,
+ *     s_j = scale * (q . k_j): 16 partial sums, element i by fmaf into sum i mod 16, folded
+ *     m = max s_j; p_j = exp(s_j - m)
+ *     l = sum p_j: 16 partial sums, the block's i-th position of the query (from 0) added to sum i mod 16, folded
+ *     o = sum p_j v_j: each element by fmaf(p_j, v_j, o) from 0.
+ * The first block gives M = m, L = l, O = o. Each next one, with M' = max(M, m), a = exp(M - M'), c = exp(m - M'):
+ *     L = fmaf(L, a, l * c), O = fmaf(O, a, o * c), M = M'.
+ * A sink, one more logit that has no value, comes last: M' = max(M, sink), a = exp(M - M'),
+ *     L = fmaf(L, a, exp(sink - M')), O = O * a.
+ * The result is O / L. Blocks may so be computed by different threads. Folded: sum i + sum i + 8 for i < 8, then 4, 2, 1.
+ * Cached halves and quants are read exactly (d * q of Q8_0 is exact in float32), the arithmetic is the same. Where a NaN
+ * or an infinity takes part, the result may be any NaN.
  */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
@@ -50,6 +64,33 @@ void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tok
 enum activation {
     ACTIVATION_SILU,           /* silu(g) * u; silu(x) = x / (1 + exp(-x)) with kernels' own exp */
     ACTIVATION_SWIGLU_CLAMPED, /* g' / (1 + exp(-1.702 g')) * (u' + 1), g' = min(g, 7), u' = u within -7..7 */
+};
+
+/* The keys and values of one KV head of one request, position j at j strides. Borrowed. Latent attention's values are
+ * the first part of its keys. type: F32, F16 or Q8_0, whose dimensions are multiples of 32. */
+struct kv_head {
+    enum tensor_type type;
+    uint32_t k_dim, v_dim;
+    const void *keys, *values;
+    size_t key_stride, value_stride; /* in bytes */
+};
+
+enum {
+    ATTEND_BLOCK = 256,  /* positions, at absolute multiples */
+    ATTEND_QUERIES = 32, /* that share the reading of a block */
+};
+
+/* One query head of one row, and the positions [first, end) that it attends to. */
+struct attend_query {
+    const float *q; /* [k_dim] */
+    uint32_t first, end;
+};
+
+/* What a query has of some positions: the largest score, the sum of the weights exp(score - max), and the values summed
+ * by weight. sum 0: no position yet. */
+struct attend_part {
+    float max, sum;
+    float *values; /* attend_block writes v_dim rounded up to 16; the others read and write v_dim */
 };
 
 /* The functions of one build. */
@@ -87,13 +128,22 @@ struct kernels {
     /* y[i] += x[i]. */
     void (*add)(const float *x, float *y, size_t n);
 
-    /* Attention of one query head over n_kv cached positions: out = sum_j softmax(scale * q.k_j)
-     * v_j. k, v: float32, position j at k + j * stride. dot products with 16 partial sums;
-     * scores[n_kv + 1] is scratch; the sum over j in order of j. sink, or NULL: one more logit after the
-     * positions', which takes its share of the softmax and has no value. */
-    void (*attend)(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
-                   uint32_t k_dim, uint32_t v_dim, float scale, const float *sink, float *scores,
-                   float *out);
+    /* n values of one head to a row of the KV cache: F32 as they are, F16 rounded to nearest even, Q8_0 (n a multiple
+     * of 32) with d = max|x| / 127 of each 32, q = x * (1 / d) rounded to nearest even, d then stored as a half. */
+    void (*kv_write)(enum tensor_type type, const float *x, uint32_t n, void *row);
+
+    /* Attention, in three steps: the positions of each block, blocks together in their order, the division. */
+    /* Bytes that attend_block needs; 64 bytes aligned. */
+    size_t (*attend_scratch)(uint32_t k_dim, uint32_t v_dim);
+    /* Positions 256 * block to 256 * block + 255, as far as they are among a query's, for up to ATTEND_QUERIES queries
+     * of one KV head. parts[i] (max, sum and what values points at) is overwritten; sum 0: the query has none of them. */
+    void (*attend_block)(const struct kv_head *kv, uint32_t block, float scale,
+                         const struct attend_query *queries, uint32_t n, void *scratch,
+                         struct attend_part *parts);
+    /* The next block's part to those before it. */
+    void (*attend_merge)(struct attend_part *to, const struct attend_part *from, uint32_t v_dim);
+    /* After the last one: the sink, or NULL, and the division: values is the result. */
+    void (*attend_finish)(struct attend_part *part, const float *sink, uint32_t v_dim);
 };
 
 /* Chosen at the first call by the CPU, or by kernels_select. Never NULL. */

@@ -17,6 +17,11 @@
 #define TOKENS_MAX                                                                                 \
     4 /* sums of 4 tokens, two registers each, and what feeds them fit 16 registers */
 
+/* See attend.inc.c: 8 registers of sums, 4 of rows, and what they are multiplied by. */
+#define ATTEND_ROWS    2
+#define ATTEND_KEYS    2
+#define ATTEND_VECTORS 2
+
 typedef struct {
     __m256 lo, hi;
 } vf;
@@ -84,6 +89,27 @@ LANES vf vf_load_halves(const uint8_t *p)
                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 16)))};
 }
 
+LANES void vf_store_halves(uint8_t *p, vf a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 16), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* The half at p in every lane. */
+LANES vf vf_set1_half(const uint8_t *p)
+{
+    __m256 v = _mm256_cvtph_ps(_mm_set1_epi16((int16_t)load_u16(p)));
+    return (vf){v, v};
+}
+
+/* 16 int8 as float32. */
+LANES vf vf_load_int8(const uint8_t *p)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+    return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
 LANES vf vf_from_ints(vi a)
 {
     return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
@@ -105,6 +131,37 @@ LANES float vf_fold_add(vf a)
     __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
     __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
     return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+/* See lanes_portable.h. */
+LANES __m256 fold_2(vf a, vf b)
+{
+    __m256 a8 = _mm256_add_ps(a.lo, a.hi), b8 = _mm256_add_ps(b.lo, b.hi);
+    return _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20),
+                         _mm256_permute2f128_ps(a8, b8, 0x31));
+}
+
+LANES vf vf_fold_4(vf a, vf b, vf c, vf d)
+{
+    return (vf){fold_2(a, b), fold_2(c, d)};
+}
+
+LANES __m256 fold_last(__m256 a, __m256 b, __m256 c, __m256 d)
+{
+    __m256d x = _mm256_castps_pd(a), y = _mm256_castps_pd(b);
+    __m256 ab = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
+                              _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+    x = _mm256_castps_pd(c);
+    y = _mm256_castps_pd(d);
+    __m256 cd = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
+                              _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+    return _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+LANES vf vf_fold_4_of_4(vf a, vf b, vf c, vf d)
+{
+    return (vf){fold_last(a.lo, b.lo, c.lo, d.lo), fold_last(a.hi, b.hi, c.hi, d.hi)};
 }
 
 LANES float vf_fold_max(vf a)

@@ -30,6 +30,24 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
     _mm512_castsi512_ps(                                                                           \
         simde_join(_mm256_castps_si256(_mm256_cvtph_ps(_mm256_castsi256_si128(a))),                \
                    _mm256_castps_si256(_mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)))))
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(a, rounding)                                                               \
+    _mm256_set_m128i(                                                                              \
+        _mm256_cvtps_ph(_mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1)), \
+                        _MM_FROUND_TO_NEAREST_INT),                                                \
+        _mm256_cvtps_ph(_mm256_castsi256_ps(_mm512_castsi512_si256(_mm512_castps_si512(a))),       \
+                        _MM_FROUND_TO_NEAREST_INT))
+/* Two quarters of a, then two of b: permute2f128 of a's halves, and of b's. */
+#undef _mm512_shuffle_f32x4
+#define SIMDE_QUARTERS(a, i, j)                                                                    \
+    _mm256_permute2f128_si256(_mm512_castsi512_si256(_mm512_castps_si512(a)),                      \
+                              _mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1), (i) | (j) << 4)
+#define _mm512_shuffle_f32x4(a, b, imm)                                                            \
+    _mm512_castsi512_ps(simde_join(SIMDE_QUARTERS(a, (imm)&3, (imm) >> 2 & 3),                     \
+                                   SIMDE_QUARTERS(b, (imm) >> 4 & 3, (imm) >> 6 & 3)))
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32(a)                                                                    \
+    simde_join(_mm256_cvtepi8_epi32(a), _mm256_cvtepi8_epi32(_mm_unpackhi_epi64(a, a)))
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps(a)                                                                      \
     _mm512_castsi512_ps(                                                                           \
@@ -62,6 +80,18 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 
 #define LANES_NAME "avx512"
 #define TOKENS_MAX 8
+
+/* See attend.inc.c: 16 registers of sums, 4 of rows, and what they are multiplied by. Emulated, each takes an array, and
+ * minutes to compile. */
+#if defined(MOED_SIMDE)
+#define ATTEND_ROWS    1
+#define ATTEND_KEYS    1
+#define ATTEND_VECTORS 1
+#else
+#define ATTEND_ROWS    4
+#define ATTEND_KEYS    4
+#define ATTEND_VECTORS 4
+#endif
 
 typedef __m512 vf;
 typedef __m512i vi; /* 16 int32, or 64 bytes: a group of 16 rows */
@@ -125,6 +155,24 @@ LANES vf vf_load_halves(const uint8_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
+LANES void vf_store_halves(uint8_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p,
+                        _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* The half at p in every lane. */
+LANES vf vf_set1_half(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((int16_t)load_u16(p)));
+}
+
+/* 16 int8 as float32. */
+LANES vf vf_load_int8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
 LANES vf vf_from_ints(vi a)
 {
     return _mm512_cvtepi32_ps(a);
@@ -156,6 +204,34 @@ LANES float vf_fold_add(vf a)
     __m128 v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps(v8, 1));
     __m128 v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
     return _mm_cvtss_f32(_mm_add_ss(v2, _mm_movehdup_ps(v2)));
+}
+
+/* See lanes_portable.h. */
+LANES vf fold_2(vf a, vf b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(1, 0, 1, 0)),
+                         _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 2, 3, 2)));
+}
+
+LANES vf vf_fold_4(vf a, vf b, vf c, vf d)
+{
+    vf ab = fold_2(a, b), cd = fold_2(c, d);
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm512_shuffle_f32x4(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+LANES vf unpack_add(vf a, vf b)
+{
+    __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+LANES vf vf_fold_4_of_4(vf a, vf b, vf c, vf d)
+{
+    vf ab = unpack_add(a, b), cd = unpack_add(c, d);
+    return _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                         _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
 }
 
 LANES float vf_fold_max(vf a)

@@ -6,12 +6,20 @@
 #ifndef MOED_KERNELS_LANES_PORTABLE_H
 #define MOED_KERNELS_LANES_PORTABLE_H
 
+#include "kernels/tile_layout.h"
+#include "quant/quant.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define LANES_NAME "portable"
+
+/* See attend.inc.c. */
+#define ATTEND_ROWS    1
+#define ATTEND_KEYS    4
+#define ATTEND_VECTORS 1
 
 typedef struct {
     float f[16];
@@ -60,6 +68,36 @@ static inline void vf_store(float *p, vf a)
     memcpy(p, &a, sizeof a);
 }
 
+/* 16 halves as float32, and back, to the nearest and of two the even one. */
+static inline vf vf_load_halves(const uint8_t *p)
+{
+    vf r;
+    for (int l = 0; l < 16; l++)
+        r.f[l] = half_to_float(load_u16(p + 2 * l));
+    return r;
+}
+
+static inline void vf_store_halves(uint8_t *p, vf a)
+{
+    for (int l = 0; l < 16; l++)
+        store_u16(p + 2 * l, float_to_half(a.f[l]));
+}
+
+/* The half at p in every lane. */
+static inline vf vf_set1_half(const uint8_t *p)
+{
+    return vf_set1(half_to_float(load_u16(p)));
+}
+
+/* 16 int8 as float32. */
+static inline vf vf_load_int8(const uint8_t *p)
+{
+    vf r;
+    for (int l = 0; l < 16; l++)
+        r.f[l] = (float)(int8_t)p[l];
+    return r;
+}
+
 /* The bits of one as the other. */
 static inline vi vf_bits(vf a)
 {
@@ -82,6 +120,30 @@ static inline float vf_fold_add(vf a)
         for (int l = 0; l < width; l++)
             a.f[l] = a.f[l] + a.f[l + width];
     return a.f[0];
+}
+
+/* Four vectors folded 8, 4: lanes 4 p to 4 p + 3 are the four sums of the p-th. */
+static inline vf vf_fold_4(vf a, vf b, vf c, vf d)
+{
+    const vf v[4] = {a, b, c, d};
+    vf r;
+    for (int l = 0; l < 16; l++) {
+        const float *f = v[l / 4].f + l % 4;
+        r.f[l] = (f[0] + f[8]) + (f[4] + f[12]);
+    }
+    return r;
+}
+
+/* Four of those folded 2, 1: lane 4 p + g is the sum of the p-th vector of the g-th. */
+static inline vf vf_fold_4_of_4(vf a, vf b, vf c, vf d)
+{
+    const vf v[4] = {a, b, c, d};
+    vf r;
+    for (int l = 0; l < 16; l++) {
+        const float *f = v[l % 4].f + l / 4 * 4;
+        r.f[l] = (f[0] + f[2]) + (f[1] + f[3]);
+    }
+    return r;
 }
 
 static inline float vf_fold_max(vf a)

@@ -278,98 +278,13 @@ static void add(const float *x, float *y, size_t n)
         store_part(y + i, n - i, vf_add(load_part(y + i, n - i, 0), load_part(x + i, n - i, 0)));
 }
 
-static inline float dot(const float *a, const float *b, uint32_t n)
-{
-    vf sum = vf_set1(0);
-    uint32_t i = 0;
-
-    for (; i + 16 <= n; i += 16)
-        sum = vf_fma(vf_load(a + i), vf_load(b + i), sum);
-    if (i < n)
-        sum = vf_fma(load_part(a + i, n - i, 0), load_part(b + i, n - i, 0), sum);
-    return vf_fold_add(sum);
-}
-
-/* Four positions at a time: their sums of products do not wait for each other. */
-static inline void dot_4(const float *q, const float *k, size_t stride, uint32_t n, float *out)
-{
-    vf s0 = vf_set1(0), s1 = s0, s2 = s0, s3 = s0;
-    uint32_t i = 0;
-
-    for (; i + 16 <= n; i += 16) {
-        vf v = vf_load(q + i);
-        s0 = vf_fma(v, vf_load(k + i), s0);
-        s1 = vf_fma(v, vf_load(k + stride + i), s1);
-        s2 = vf_fma(v, vf_load(k + 2 * stride + i), s2);
-        s3 = vf_fma(v, vf_load(k + 3 * stride + i), s3);
-    }
-    if (i < n) {
-        vf v = load_part(q + i, n - i, 0);
-        s0 = vf_fma(v, load_part(k + i, n - i, 0), s0);
-        s1 = vf_fma(v, load_part(k + stride + i, n - i, 0), s1);
-        s2 = vf_fma(v, load_part(k + 2 * stride + i, n - i, 0), s2);
-        s3 = vf_fma(v, load_part(k + 3 * stride + i, n - i, 0), s3);
-    }
-    out[0] = vf_fold_add(s0);
-    out[1] = vf_fold_add(s1);
-    out[2] = vf_fold_add(s2);
-    out[3] = vf_fold_add(s3);
-}
-
-/* out[0..64) = sum over j of p[j] * v_j[0..64), in order of j, in registers. */
-static void weigh_64(const float *p, const float *v, size_t stride, uint32_t n_kv, float *out)
-{
-    vf o0 = vf_set1(0), o1 = o0, o2 = o0, o3 = o0;
-
-    for (uint32_t j = 0; j < n_kv; j++, v += stride) {
-        vf weight = vf_set1(p[j]);
-        o0 = vf_fma(weight, vf_load(v), o0);
-        o1 = vf_fma(weight, vf_load(v + 16), o1);
-        o2 = vf_fma(weight, vf_load(v + 32), o2);
-        o3 = vf_fma(weight, vf_load(v + 48), o3);
-    }
-    vf_store(out, o0);
-    vf_store(out + 16, o1);
-    vf_store(out + 32, o2);
-    vf_store(out + 48, o3);
-}
-
-/* The same for up to 16 values. */
-static void weigh_part(const float *p, const float *v, size_t stride, uint32_t n_kv, uint32_t n,
-                       float *out)
-{
-    vf o = vf_set1(0);
-
-    for (uint32_t j = 0; j < n_kv; j++, v += stride)
-        o = vf_fma(vf_set1(p[j]), n == 16 ? vf_load(v) : load_part(v, n, 0), o);
-    store_part(out, n, o);
-}
-
-static void attend(const float *q, const float *k, const float *v, size_t stride, uint32_t n_kv,
-                   uint32_t k_dim, uint32_t v_dim, float scale, const float *sink, float *scores,
-                   float *out)
-{
-    uint32_t j = 0, i = 0;
-
-    for (; j + 4 <= n_kv; j += 4) {
-        dot_4(q, k + j * stride, stride, k_dim, scores + j);
-        for (uint32_t n = 0; n < 4; n++)
-            scores[j + n] *= scale;
-    }
-    for (; j < n_kv; j++)
-        scores[j] = dot(q, k + j * stride, k_dim) * scale;
-    if (sink != NULL)
-        scores[n_kv] = *sink;
-    softmax(scores, n_kv + (sink != NULL));
-    for (; i + 64 <= v_dim; i += 64)
-        weigh_64(scores, v + i, stride, n_kv, out + i);
-    for (; i < v_dim; i += 16)
-        weigh_part(scores, v + i, stride, n_kv, v_dim - i < 16 ? v_dim - i : 16, out + i);
-}
+#include "kernels/attend.inc.c"
 
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
         .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .axpy = axpy,          \
-        .add = add, .attend = attend,                                                              \
+        .add = add, .kv_write = kv_write, .attend_scratch = attend_scratch,                        \
+        .attend_block = attend_block, .attend_merge = attend_merge,                                \
+        .attend_finish = attend_finish,                                                            \
     }

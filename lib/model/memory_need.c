@@ -29,7 +29,7 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
                                 : "leave some of its experts in the file with --ram SIZE");
 }
 
-uint64_t memory_kv_bytes_a_token(const struct model_params *p)
+uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type)
 {
-    return (uint64_t)p->n_layers * params_cache_rows(p) * params_cache_row(p) * sizeof(float);
+    return (uint64_t)p->n_layers * p->n_kv_heads * (kv_key_bytes(p, type) + kv_value_bytes(p, type));
 }

@@ -2,6 +2,7 @@
 #ifndef MOED_MODEL_MEMORY_NEED_H
 #define MOED_MODEL_MEMORY_NEED_H
 
+#include "model/kv_type.h"
 #include "model/pool_plan.h"
 
 /* What the processes need beside the pool (loading buffers, scratch, the first pages of the KV cache): a tenth
@@ -12,7 +13,7 @@ uint64_t memory_margin_bytes(uint64_t weights_bytes);
 enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_bytes,
                                   struct error *e);
 
-/* Bytes of KV cache a token of context. */
-uint64_t memory_kv_bytes_a_token(const struct model_params *p);
+/* Bytes of KV cache a token of context, for a type that kv_type_check allows. */
+uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type);
 
 #endif

@@ -247,56 +247,6 @@ static void test_axpy_and_add(void **state)
     }
 }
 
-static void check_attend(uint32_t n_kv, uint32_t k_dim, uint32_t v_dim, const float *sink)
-{
-    size_t stride = k_dim + v_dim + 5;
-    float *q = random_floats(k_dim, 1, n_kv), *kv = random_floats(n_kv * stride, 1, n_kv + 1);
-    float *scores = random_floats(n_kv + 1, 1, 2), *out = random_floats(v_dim, 1, 4);
-    float *first = random_floats(v_dim, 1, 4), scale = 1 / sqrtf((float)k_dim);
-    double *p = malloc(n_kv * sizeof *p), sum = sink ? exp(*sink) : 0;
-
-    for (uint32_t j = 0; j < n_kv; j++) {
-        double score = 0;
-        for (uint32_t i = 0; i < k_dim; i++)
-            score += (double)q[i] * kv[j * stride + i];
-        p[j] = exp(score * scale); /* small enough to need no maximum */
-        sum += p[j];
-    }
-    builds[0]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, sink, scores, first);
-    for (uint32_t i = 0; i < v_dim; i++) {
-        double exact = 0;
-        for (uint32_t j = 0; j < n_kv; j++)
-            exact += p[j] / sum * kv[j * stride + k_dim + i];
-        assert_close(first[i], exact, 3e-6);
-    }
-    assert_true(first[v_dim] == 12345 && scores[n_kv + 1] == 12345);
-    for (int b = 1; b < n_builds; b++) {
-        builds[b]->attend(q, kv, kv + k_dim, stride, n_kv, k_dim, v_dim, scale, sink, scores, out);
-        assert_memory_equal(out, first, (v_dim + 1) * sizeof *out);
-        assert_true(scores[n_kv + 1] == 12345);
-    }
-    free(p);
-    free(first);
-    free(out);
-    free(scores);
-    free(kv);
-    free(q);
-}
-
-static void test_attend(void **state)
-{
-    static const uint32_t counts[] = {1, 1, 2, 2, 3, 4, 5, 16, 17, 64, 1000, 1001};
-    const float sink = 1.5f;
-
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        check_attend(counts[i], 128, 128, i % 2 ? &sink : NULL);
-        check_attend(counts[i], 64, 64, i % 2 ? &sink : NULL);
-        check_attend(counts[i], 80, 72, i % 2 ? &sink : NULL); /* not multiples of 64, nor of 16 */
-        check_attend(counts[i], 5, 3, i % 2 ? &sink : NULL);
-        check_attend(counts[i], 192, 128, i % 2 ? &sink : NULL);
-    }
-}
-
 static void test_rope(void **state)
 {
     enum { DIMS = 10, HEAD = 14 };
@@ -329,8 +279,7 @@ int main(void)
         cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
         cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_attend),
-        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_axpy_and_add),  cmocka_unit_test(test_rope),
     };
     return cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 }

@@ -1,0 +1,287 @@
+/* Attention on a pool of threads; see attention.h.
+ *
+ * A tile is a few rows of one request that share what is read. A unit is a tile's queries of one KV head, or a part of
+ * them: at most ATTEND_QUERIES. There are two ways through the blocks of positions:
+ *   - a thread takes a unit through all of its blocks and merges each as it comes;
+ *   - where a few units have most of the work (one long request, few KV heads) their blocks are what threads take: a wave
+ *     of blocks into memory of their own, then, unit by unit, merged in order.
+ */
+#include "exec/attention.h"
+
+#include "base/checked.h"
+
+#include <stdlib.h>
+
+/* Blocks of a wave for each thread: enough that the wait for the last one does not matter. */
+#define SLOTS_A_THREAD 16
+/* Fewer queries than this do not share enough to be worth a unit of their own. */
+#define FEWEST_QUERIES 4
+
+/* Rows [row, row + n_rows) of the batch, which attend to positions of blocks [first_block, end_block). */
+struct attention_tile {
+    uint32_t row, n_rows;
+    uint32_t first_block, end_block;
+};
+
+struct attention {
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct attention_shape shape;
+    uint32_t max_rows, n_slots;
+    uint8_t *scratch;     /* [threads] of the kernel's */
+    size_t scratch_bytes; /* of a thread's */
+    float *values;        /* [n_slots][ATTEND_QUERIES][v_dim rounded up to 16] */
+    struct attend_part *parts; /* [n_slots][ATTEND_QUERIES], where those are */
+    struct attend_part *sums;  /* [max_rows][n_heads]: of the blocks so far, in `out` */
+    struct attention_tile *tiles; /* [max_rows] */
+    /* the call under way */
+    const struct attention_row *rows;
+    const float *q, *sinks;
+    uint32_t n_tiles, heads_a_unit, units_a_head, n_units;
+    uint32_t first_block, end_block; /* of all tiles */
+    uint32_t wave_first, wave_blocks;
+};
+
+static void *allocate(size_t bytes)
+{
+    return aligned_alloc(64, round_up(bytes ? bytes : 1, 64));
+}
+
+static size_t value_floats(const struct attention *a)
+{
+    return round_up(a->shape.v_dim, 16);
+}
+
+/* Where slot i's values are. The memory is touched when a wave comes to it. */
+static void bind_slots(struct attention *a)
+{
+    for (size_t i = 0; i < (size_t)a->n_slots * ATTEND_QUERIES; i++)
+        a->parts[i] = (struct attend_part){.values = a->values + i * value_floats(a)};
+}
+
+enum error_code attention_new(struct pool *pool, const struct attention_shape *shape,
+                              uint32_t max_rows, struct attention **out, struct error *e)
+{
+    struct attention *a = calloc(1, sizeof *a);
+    unsigned threads = pool_thread_count(pool);
+    if (a) {
+        a->pool = pool;
+        a->kernels = kernels_get();
+        a->shape = *shape;
+        a->max_rows = max_rows;
+        a->n_slots = threads * SLOTS_A_THREAD;
+        a->scratch_bytes = round_up(a->kernels->attend_scratch(shape->k_dim, shape->v_dim), 64);
+        a->scratch = allocate(threads * a->scratch_bytes);
+        a->values = allocate((size_t)a->n_slots * ATTEND_QUERIES * value_floats(a) * sizeof(float));
+        a->parts = calloc((size_t)a->n_slots * ATTEND_QUERIES, sizeof *a->parts);
+        a->sums = calloc((size_t)max_rows * shape->n_heads, sizeof *a->sums);
+        a->tiles = calloc(max_rows, sizeof *a->tiles);
+    }
+    if (!a || !a->scratch || !a->values || !a->parts || !a->sums || !a->tiles) {
+        attention_free(a);
+        return error_set(e, ERROR_MEMORY, "no memory for the attention of %u tokens", max_rows);
+    }
+    bind_slots(a);
+    *out = a;
+    return ERROR_OK;
+}
+
+void attention_free(struct attention *a)
+{
+    if (!a)
+        return;
+    free(a->scratch);
+    free(a->values);
+    free(a->parts);
+    free(a->sums);
+    free(a->tiles);
+    free(a);
+}
+
+/* ---- Units ---- */
+
+static void cut_tiles(struct attention *a, uint32_t n_rows, uint32_t rows_a_tile)
+{
+    a->n_tiles = 0;
+    a->first_block = UINT32_MAX;
+    a->end_block = 0;
+    for (uint32_t row = 0; row < n_rows;) {
+        struct attention_tile t = {row, 0, UINT32_MAX, 0};
+        for (; row < n_rows && t.n_rows < rows_a_tile && a->rows[row].keys == a->rows[t.row].keys;
+             row++, t.n_rows++) {
+            uint32_t first = a->rows[row].first / ATTEND_BLOCK;
+            uint32_t end = (a->rows[row].end + ATTEND_BLOCK - 1) / ATTEND_BLOCK;
+            t.first_block = first < t.first_block ? first : t.first_block;
+            t.end_block = end > t.end_block ? end : t.end_block;
+        }
+        a->first_block = t.first_block < a->first_block ? t.first_block : a->first_block;
+        a->end_block = t.end_block > a->end_block ? t.end_block : a->end_block;
+        a->tiles[a->n_tiles++] = t;
+    }
+}
+
+/* Units of as many queries as share well, of fewer where threads would be left without work. */
+static void cut_units(struct attention *a, uint32_t n_rows)
+{
+    const struct attention_shape *s = &a->shape;
+    uint32_t group = s->n_heads / s->n_kv_heads, threads = pool_thread_count(a->pool);
+    for (uint32_t most = ATTEND_QUERIES;; most /= 2) {
+        a->units_a_head = (group + most - 1) / most;
+        a->heads_a_unit = (group + a->units_a_head - 1) / a->units_a_head;
+        cut_tiles(a, n_rows, most / a->heads_a_unit);
+        a->n_units = a->n_tiles * s->n_kv_heads * a->units_a_head;
+        if (most <= FEWEST_QUERIES || a->n_units * (a->end_block - a->first_block) >= 2 * threads)
+            return;
+    }
+}
+
+struct attention_unit {
+    const struct attention_tile *tile;
+    struct kv_head kv;
+    uint32_t n;
+    struct attend_query queries[ATTEND_QUERIES];
+    struct attend_part *sums[ATTEND_QUERIES];
+    uint32_t heads[ATTEND_QUERIES];
+};
+
+static void find_unit(const struct attention *a, uint32_t index, struct attention_unit *u)
+{
+    const struct attention_shape *s = &a->shape;
+    uint32_t group = s->n_heads / s->n_kv_heads, part = index % a->units_a_head;
+    uint32_t kv_head = index / a->units_a_head % s->n_kv_heads;
+    uint32_t first = part * a->heads_a_unit, end = first + a->heads_a_unit;
+    u->tile = &a->tiles[index / a->units_a_head / s->n_kv_heads];
+    const struct attention_row *row = &a->rows[u->tile->row];
+    u->kv = (struct kv_head){s->type,
+                             s->k_dim,
+                             s->v_dim,
+                             (const uint8_t *)row->keys + kv_head * s->head_stride,
+                             (const uint8_t *)row->values + kv_head * s->head_stride,
+                             s->key_stride,
+                             s->value_stride};
+    u->n = 0;
+    for (uint32_t r = 0; r < u->tile->n_rows; r++, row++)
+        for (uint32_t i = first; i < end && i < group; i++) {
+            uint32_t head = kv_head * group + i;
+            size_t at = (size_t)(u->tile->row + r) * s->n_heads + head;
+            u->queries[u->n] =
+                (struct attend_query){a->q + at * s->k_dim, row->first, row->end};
+            u->heads[u->n] = head;
+            u->sums[u->n++] = &a->sums[at];
+        }
+}
+
+static void compute_block(const struct attention *a, const struct attention_unit *u, unsigned thread,
+                          uint32_t block, struct attend_part *parts)
+{
+    a->kernels->attend_block(&u->kv, block, a->shape.scale, u->queries, u->n,
+                             a->scratch + thread * a->scratch_bytes, parts);
+}
+
+static void merge_block(const struct attention *a, const struct attention_unit *u,
+                        const struct attend_part *parts)
+{
+    for (uint32_t i = 0; i < u->n; i++)
+        a->kernels->attend_merge(u->sums[i], &parts[i], a->shape.v_dim);
+}
+
+static void finish_unit(const struct attention *a, const struct attention_unit *u)
+{
+    for (uint32_t i = 0; i < u->n; i++)
+        a->kernels->attend_finish(u->sums[i], a->sinks ? &a->sinks[u->heads[i]] : NULL,
+                                  a->shape.v_dim);
+}
+
+/* ---- A unit at a time ---- */
+
+/* The last rows of a prompt have most positions: they come first. */
+static void run_unit(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct attention *a = arg;
+    struct attend_part *parts = a->parts + (size_t)thread * ATTEND_QUERIES;
+    struct attention_unit u;
+    find_unit(a, a->n_units - 1 - chunk, &u);
+    for (uint32_t block = u.tile->first_block; block < u.tile->end_block; block++) {
+        compute_block(a, &u, thread, block, parts);
+        merge_block(a, &u, parts);
+    }
+    finish_unit(a, &u);
+}
+
+/* ---- Blocks at a time ---- */
+
+static struct attend_part *wave_slot(const struct attention *a, uint32_t unit, uint32_t block)
+{
+    size_t slot = (size_t)unit * a->wave_blocks + (block - a->wave_first);
+    return a->parts + slot * ATTEND_QUERIES;
+}
+
+static bool tile_has(const struct attention_tile *t, uint32_t block)
+{
+    return block >= t->first_block && block < t->end_block;
+}
+
+/* A block of all units, then the next: those of one KV head find its rows in the caches that threads share. */
+static void run_block(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct attention *a = arg;
+    uint32_t unit = chunk % a->n_units, block = a->wave_first + chunk / a->n_units;
+    struct attention_unit u;
+    find_unit(a, unit, &u);
+    if (tile_has(u.tile, block))
+        compute_block(a, &u, thread, block, wave_slot(a, unit, block));
+}
+
+static void merge_wave(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct attention *a = arg;
+    struct attention_unit u;
+    (void)thread;
+    find_unit(a, chunk, &u);
+    for (uint32_t i = 0; i < a->wave_blocks; i++)
+        if (tile_has(u.tile, a->wave_first + i))
+            merge_block(a, &u, wave_slot(a, chunk, a->wave_first + i));
+    if (a->wave_first + a->wave_blocks >= a->end_block)
+        finish_unit(a, &u);
+}
+
+static void run_waves(struct attention *a)
+{
+    a->wave_blocks = a->n_slots / a->n_units;
+    for (a->wave_first = a->first_block; a->wave_first < a->end_block;
+         a->wave_first += a->wave_blocks) {
+        uint32_t left = a->end_block - a->wave_first;
+        uint32_t blocks = left < a->wave_blocks ? left : a->wave_blocks;
+        pool_run(a->pool, run_block, a, blocks * a->n_units);
+        pool_run(a->pool, merge_wave, a, a->n_units);
+    }
+}
+
+/* A unit is so large a part of the work that the others would be waiting for it. */
+static bool wants_waves(const struct attention *a)
+{
+    uint64_t total = 0, most = 0, threads = pool_thread_count(a->pool);
+    for (uint32_t i = 0; i < a->n_tiles; i++) {
+        uint32_t blocks = a->tiles[i].end_block - a->tiles[i].first_block;
+        total += blocks;
+        most = blocks > most ? blocks : most;
+    }
+    total *= a->n_units / a->n_tiles;
+    return threads > 1 && most > 1 && a->n_units <= a->n_slots && 4 * threads * most > total;
+}
+
+void attention_run(struct attention *a, const struct attention_row *rows, uint32_t n_rows,
+                   const float *q, const float *sinks, float *out)
+{
+    size_t n_sums = (size_t)n_rows * a->shape.n_heads;
+    a->rows = rows;
+    a->q = q;
+    a->sinks = sinks;
+    for (size_t i = 0; i < n_sums; i++)
+        a->sums[i] = (struct attend_part){.values = out + i * a->shape.v_dim};
+    cut_units(a, n_rows);
+    if (wants_waves(a))
+        run_waves(a);
+    else
+        pool_run(a->pool, run_unit, a, a->n_units);
+}
