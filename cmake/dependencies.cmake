@@ -14,11 +14,3 @@ find_program(PROTOC_C protoc-c) # package protobuf-c-compiler
 if(NOT PROTOC_C)
   message(FATAL_ERROR "protoc-c not found: install protobuf-c-compiler")
 endif()
-
-# CUDA is never required: without it, and without a GPU, everything builds and passes its tests.
-find_package(CUDAToolkit QUIET)
-if(CUDAToolkit_FOUND)
-  message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found; this version of moed has no device code yet")
-else()
-  message(STATUS "No CUDA toolkit found: building for the CPU")
-endif()

@@ -28,8 +28,18 @@ static void watch_doorbells(struct cache *c)
     }
 }
 
+/* The device has failed; who owns this process ends it. Takes the lock, and leaves it taken. */
+static void lose_device(struct cache *c, const struct error *e)
+{
+    if (c->options.device_lost)
+        c->options.device_lost(c->options.device_lost_arg, e);
+    pthread_mutex_lock(&c->lock);
+    c->lost = true;
+}
+
 static void run_job(struct cache *c, const struct cache_job *job)
 {
+    struct error e;
     const struct pool_slabs *s = cache_slabs(c, job->what.layer);
     struct residency_header *shown = c->residency.base;
     cache_begin_copy(c, job);
@@ -37,8 +47,13 @@ static void run_job(struct cache *c, const struct cache_job *job)
     uint64_t start = clock_ns();
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
-    device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, job->from,
-                     s->segment_bytes);
+    enum error_code code =
+        device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, job->from,
+                         s->segment_bytes, &e);
+    if (code) { /* the segment stays in flight for ever: workers take its loads back */
+        lose_device(c, &e);
+        return;
+    }
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
     if (c->counters.copy_seconds)
         histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
@@ -51,7 +66,7 @@ static void *copy_thread(void *arg)
     struct cache *c = arg;
     pthread_setname_np(pthread_self(), "memd/copy");
     pthread_mutex_lock(&c->lock);
-    while (!c->stop) {
+    while (!c->stop && !c->lost) {
         cache_forget_leaving(c);
         watch_doorbells(c); /* before looking for work: what comes later wakes the sleeper */
         cache_take_records(c);
@@ -82,7 +97,7 @@ struct cache_shape {
     uint64_t total; /* segments that there are */
 };
 
-static enum error_code shape_of(const struct pool_map *map, const struct device_spec *device,
+static enum error_code shape_of(const struct pool_map *map, struct device_link *link,
                                 struct cache_shape *out, struct error *e)
 {
     struct cache_shape s = {0};
@@ -99,7 +114,10 @@ static enum error_code shape_of(const struct pool_map *map, const struct device_
     if (s.total == 0)
         return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
     s.slot_bytes = round_up(s.slot_bytes, 64);
-    uint64_t bytes = device_arena_bytes(device, map->header->expert_bytes);
+    uint64_t bytes = 0;
+    enum error_code code = device_link_room(link, map->header->expert_bytes, &bytes, e);
+    if (code)
+        return code;
     uint64_t n = bytes / s.slot_bytes;
     if (n == 0)
         return error_set(e, ERROR_USAGE,
@@ -182,10 +200,10 @@ static enum error_code make_arena(struct cache *c, const struct cache_shape *s, 
     uint64_t bytes;
     if (!checked_mul(s->n_slots, s->slot_bytes, &bytes) || bytes > SIZE_MAX)
         return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
-    enum error_code code = shm_create("moed-arena", bytes, &c->arena, e);
+    enum error_code code = device_link_allocate(c->link, bytes, &c->arena, e);
     if (!code)
-        code = cache_slots_init(&c->slots, c->arena.base, s->slot_bytes, s->n_slots, e);
-    return code ? code : shm_seal_writes(&c->arena, e);
+        code = cache_slots_init(&c->slots, c->link, c->arena->base, s->slot_bytes, s->n_slots, e);
+    return code;
 }
 
 static enum error_code make_table(struct cache *c, const struct cache_shape *s, struct error *e)
@@ -204,6 +222,31 @@ static enum error_code make_table(struct cache *c, const struct cache_shape *s, 
     return shm_seal_writes(&c->residency, e); /* this mapping stays writable, no other can be */
 }
 
+/* A real device copies faster from memory that is pinned, which takes about a second for each 10 GB. */
+static void *pin_thread(void *arg)
+{
+    struct cache *c = arg;
+    const struct shm *tier = c->options.tier ? tier_region(c->options.tier) : NULL;
+    const void *memory = tier ? tier->base : c->map.base;
+    uint64_t bytes = tier ? tier->bytes : c->map.header->bytes, started = clock_ns();
+    struct error e;
+    pthread_setname_np(pthread_self(), "memd/pin");
+    if (device_link_pin(c->link, memory, bytes, &c->stop_pinning, &e))
+        log_warn("host memory is not pinned, copies to the device are slower: %s", e.text);
+    else if (!atomic_load(&c->stop_pinning))
+        log_info("%.2f GB of host memory pinned in %.2f s", (double)bytes * 1e-9,
+                 (double)(clock_ns() - started) * 1e-9);
+    return NULL;
+}
+
+static void start_pinning(struct cache *c)
+{
+    int failed = pthread_create(&c->pin_thread, NULL, pin_thread, c);
+    c->has_pin_thread = failed == 0;
+    if (failed)
+        log_warn("cannot start the thread memd/pin: error %d", failed);
+}
+
 static void ring_engine(void *arg)
 {
     struct cache *c = arg;
@@ -213,14 +256,12 @@ static void ring_engine(void *arg)
 static enum error_code make(struct cache *c, struct error *e)
 {
     struct cache_shape shape = {0};
-    enum error_code code = shape_of(&c->map, &c->options.device, &shape, e);
+    enum error_code code = shape_of(&c->map, c->link, &shape, e);
     if (code)
         return code;
     c->reserve = sched_copies_reserve(shape.n_slots, shape.total,
                                       c->map.params.router.n_used * shape.n_segments);
-    code = device_link_new(&c->options.device, &c->link, e);
-    if (!code)
-        code = make_arena(c, &shape, e);
+    code = make_arena(c, &shape, e);
     if (!code)
         code = make_table(c, &shape, e);
     if (!code)
@@ -241,6 +282,8 @@ static enum error_code make(struct cache *c, struct error *e)
     if (failed)
         return error_set(e, ERROR_MEMORY, "cannot start the thread memd/copy: error %d", failed);
     c->has_thread = true;
+    if (c->arena->shared.fd < 0)
+        start_pinning(c);
     return ERROR_OK;
 }
 
@@ -249,10 +292,13 @@ enum error_code cache_new(const struct pool_map *map, const struct cache_options
                           struct error *e)
 {
     struct cache *c = aligned_alloc(_Alignof(struct cache), sizeof *c);
-    if (!c)
+    if (!c) {
+        device_link_free(options->link);
         return error_set(e, ERROR_MEMORY, "no memory for the expert cache");
+    }
     *c = (struct cache){.map = *map, .options = *options, .counters = *counters};
-    c->arena.fd = c->residency.fd = -1;
+    c->link = options->link;
+    c->residency.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     enum error_code code = make(c, e);
     if (code) {
@@ -282,19 +328,22 @@ void cache_free(struct cache *c)
             c->workers[i].leaving = c->workers[i].present;
         cache_forget_leaving(c);
     }
+    if (c->has_pin_thread) {
+        atomic_store(&c->stop_pinning, true);
+        pthread_join(c->pin_thread, NULL);
+    }
     sched_copies_free(c->copies);
     sched_cache_free(c->policy);
     cache_slots_fini(&c->slots);
     shm_close(&c->residency);
-    shm_close(&c->arena);
     device_link_free(c->link);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
-const struct shm *cache_arena(const struct cache *c)
+const struct device_arena *cache_arena(const struct cache *c)
 {
-    return &c->arena;
+    return c->arena;
 }
 
 const struct shm *cache_residency(const struct cache *c)

@@ -13,7 +13,7 @@
 #ifndef MOED_MEMD_CACHE_H
 #define MOED_MEMD_CACHE_H
 
-#include "device/device.h"
+#include "device/link.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"
@@ -36,7 +36,7 @@ struct cache_counters {               /* NULL members are not counted */
 };
 
 struct cache_options {
-    struct device_spec device;
+    struct device_link *link; /* the device, opened; taken over, on failure too */
     enum sched_cache_kind cache;
     enum sched_budget budget; /* one that the cache takes */
     enum sched_prefetcher prefetcher;
@@ -45,17 +45,20 @@ struct cache_options {
      * vain for its loads until its lease ends. */
     void (*worker_broken)(void *arg, uint64_t key);
     void *worker_broken_arg;
+    /* NULL, or called once (by the engine's thread): the device has failed, nothing is copied any more. */
+    void (*device_lost)(void *arg, const struct error *e);
+    void *device_lost_arg;
 };
 
-/* map: the sealed pool. Makes the arena (poisoned) and the residency table, and starts the thread. ERROR_USAGE where the
- * arena holds less than one segment. Only for a device with memory of its own. */
+/* map: the sealed pool. Makes the arena and the residency table, and starts the thread. ERROR_USAGE where the arena holds
+ * less than one segment; ERROR_MEMORY. */
 enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
                           const struct cache_counters *counters, struct cache **out,
                           struct error *e);
 void cache_free(struct cache *c); /* takes NULL; stops the thread */
 
-/* To be lent to workers. The arena is mapped read-only by others. */
-const struct shm *cache_arena(const struct cache *c);
+/* To be lent to workers. Shared memory is mapped read-only by others. */
+const struct device_arena *cache_arena(const struct cache *c);
 const struct shm *cache_residency(const struct cache *c);
 
 /* A worker offered its region, mapped writable (taken over: closed when the worker is removed, and on failure). key: the

@@ -32,7 +32,9 @@ struct cache {
     struct cache_options options;
     struct cache_counters counters;
     struct copies_counts counted; /* of sched_copies_counts, what the counters have */
-    struct shm arena, residency;
+    struct device_link *link;
+    const struct device_arena *arena;
+    struct shm residency;
     struct residency_table table;
     struct cache_slots slots;
     uint32_t reserve; /* slots kept free for loads on demand */
@@ -40,7 +42,6 @@ struct cache {
     struct sched_cache *policy;
     enum sched_cache_kind kind; /* of it */
     struct sched_cache_costs costs; /* as told last; load_s 0: not yet */
-    struct device_link *link;
     uint64_t started_ns;
     uint64_t step; /* forward passes of all workers */
 
@@ -48,6 +49,10 @@ struct cache {
 
     pthread_t thread;
     bool has_thread, stop;
+    bool lost; /* the device: the thread has ended */
+    pthread_t pin_thread;
+    bool has_pin_thread;
+    _Atomic bool stop_pinning;
     struct doorbell bell; /* rung when one of the interface's callers changed something */
     struct cache_wait wait;
 };

@@ -20,16 +20,14 @@
  */
 #include "cache_slots.h"
 
-#include "device/device.h"
-
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t slot_bytes,
-                                 uint32_t n, struct error *e)
+enum error_code cache_slots_init(struct cache_slots *s, struct device_link *link, void *memory,
+                                 uint64_t slot_bytes, uint32_t n, struct error *e)
 {
-    struct cache_slots slots = {.memory = memory, .slot_bytes = slot_bytes, .n = n};
+    struct cache_slots slots = {.link = link, .memory = memory, .slot_bytes = slot_bytes, .n = n};
     slots.states = calloc(n, sizeof *slots.states); /* SLOT_FREE */
     slots.free = calloc(n, sizeof *slots.free);
     slots.retired = calloc(n, sizeof *slots.retired);
@@ -42,8 +40,6 @@ enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t s
     for (uint32_t i = 0; i < n; i++)
         slots.free[i] = i;
     slots.counts[SLOT_FREE] = n;
-    if (memory)
-        device_poison(memory, n * slot_bytes);
     *s = slots;
     return ERROR_OK;
 }
@@ -163,8 +159,8 @@ uint32_t cache_slots_reclaim(struct cache_slots *s)
         s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
         *free_at(s, s->counts[SLOT_FREE]) = slot;
         move(s, slot, SLOT_RETIRED, SLOT_FREE);
-        if (s->memory)
-            device_poison(s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
+        if (s->link)
+            device_link_poison(s->link, s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
         n++;
     }
     return n;

@@ -12,6 +12,7 @@
 #define MOED_MEMD_CACHE_SLOTS_H
 
 #include "base/error.h"
+#include "device/link.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,7 +22,8 @@ enum { CACHE_MAX_READERS = 32 };
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_RESIDENT, SLOT_RETIRED, SLOT_STATES };
 
 struct cache_slots {
-    uint8_t *memory; /* borrowed; NULL: nothing is poisoned */
+    struct device_link *link; /* poisons; borrowed; NULL: nothing is poisoned */
+    uint8_t *memory;          /* borrowed, of the link's arena */
     uint64_t slot_bytes;
     uint32_t n;
     uint32_t counts[SLOT_STATES];
@@ -35,9 +37,9 @@ struct cache_slots {
     _Atomic uint64_t *epochs[CACHE_MAX_READERS]; /* borrowed; NULL: no such reader */
 };
 
-/* n slots of slot_bytes, all free: the memory is poisoned. NULL where nobody relies on that. */
-enum error_code cache_slots_init(struct cache_slots *s, void *memory, uint64_t slot_bytes,
-                                 uint32_t n, struct error *e);
+/* n slots of slot_bytes, all free: the memory is poisoned already. NULL and NULL where nobody relies on that. */
+enum error_code cache_slots_init(struct cache_slots *s, struct device_link *link, void *memory,
+                                 uint64_t slot_bytes, uint32_t n, struct error *e);
 void cache_slots_fini(struct cache_slots *s); /* takes a zeroed one */
 
 /* The reader's number, or -1 where there are CACHE_MAX_READERS. It has read nothing yet. */

@@ -171,16 +171,21 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     m.value[1] = l->lent.generation;
     m.value[2] = l->lent.pool->bytes;
     m.value[3] = l->lent.residency->bytes;
-    const struct shm *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
+    const struct device_arena *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
+    bool shares = arena && arena->shared.fd >= 0;
     m.value[4] = arena ? arena->bytes : 0;
+    if (arena && !shares) {
+        m.kind = MEMORY_GRANT_DEVICE;
+        memcpy(m.bytes, arena->handle.bytes, sizeof m.bytes);
+    }
     const struct shm *tier = l->lent.tier ? tier_region(l->lent.tier) : NULL;
     m.value[5] = tier ? tier->bytes : 0;
     const struct shm *learned = l->lent.learned;
     m.value[6] = learned ? learned->bytes : 0;
     int fds[LEASE_MAX_FDS] = {l->lent.pool->fd, l->lent.residency->fd};
     unsigned n_fds = 2;
-    if (arena)
-        fds[n_fds++] = arena->fd;
+    if (shares)
+        fds[n_fds++] = arena->shared.fd;
     if (tier)
         fds[n_fds++] = tier->fd;
     if (learned)

@@ -48,6 +48,7 @@ struct memd {
     struct policy_names names;
     uint64_t threads, segment_bytes;
     struct device_spec device_spec;
+    struct device_link *link; /* until the cache takes it over; NULL: host */
     struct policy_choice choice;
     /* what it owns */
     struct gguf *gguf;
@@ -192,19 +193,29 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* Nothing that the driver says after that counts: we are started again, and load anew. */
+static void device_lost(void *arg, const struct error *e)
+{
+    struct memd *m = arg;
+    log_error("the device has failed: %s", e->text);
+    daemon_request_stop(&m->daemon, EXIT_RETRY);
+}
+
 /* The device's memory, and the residency table that says what is in it. */
 static enum error_code make_cache(struct memd *m, struct error *e)
 {
     struct cache_counters counters = cache_metrics_counters(m->daemon.metrics);
     m->wasted_bytes = counters.wasted_bytes;
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
-    struct cache_options options = {.device = m->device_spec,
+    struct cache_options options = {.link = m->link,
                                     .cache = m->choice.cache,
                                     .budget = m->choice.budget,
                                     .prefetcher = m->choice.prefetcher,
                                     .tier = m->tier,
                                     .worker_broken = worker_broken,
-                                    .worker_broken_arg = m};
+                                    .worker_broken_arg = m,
+                                    .device_lost = device_lost,
+                                    .device_lost_arg = m};
     if (!code)
         code = cache_new(&m->map, &options, &counters, &m->cache, e);
     if (code)
@@ -562,6 +573,9 @@ static enum error_code start(struct memd *m, struct error *e)
     enum error_code code = choose(&m->choice, &m->names, e);
     if (!code)
         code = device_parse(m->device, &m->device_spec, e);
+    bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
+    if (has_memory) /* first: loading for minutes is not to end with its absence */
+        code = device_link_new(&m->device_spec, &m->link, e);
     if (!code)
         code = gguf_open(m->model, &m->gguf, e);
     if (!code)
@@ -573,7 +587,6 @@ static enum error_code start(struct memd *m, struct error *e)
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
-    bool has_memory = device_arena_bytes(&m->device_spec, m->plan.header.expert_bytes) > 0;
     if (!code)
         code = load_learned(m, has_memory || m->tier_plan.n_slots, e);
     if (code)
@@ -621,7 +634,7 @@ int main(int argc, char **argv)
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "where experts are cached: host, or "
+         "where experts are cached: host, cuda[:N][,vram=SIZE], or "
          "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
         {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},

@@ -3,6 +3,7 @@
 #include "calibration.h"
 
 #include "calibration_measure.h"
+#include "device_compute.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,7 +46,8 @@ static void identify(const struct calibration_parts *p, struct calibration *c)
     cpu_name(cpu, sizeof cpu);
     snprintf(c->machine, sizeof c->machine, "%s, %u cores, %u threads, %s kernels", cpu,
              pool_usable_cores(), pool_thread_count(exec_pool(p->own)), kernels_get()->name);
-    snprintf(c->device, sizeof c->device, "%s", p->device_text);
+    const char *name = device_compute_name(p->compute);
+    snprintf(c->device, sizeof c->device, "%s%s%s", p->device_text, name[0] ? " " : "", name);
     snprintf(c->model, sizeof c->model, "%.95s", m->name);
     snprintf(c->shapes, sizeof c->shapes,
              "%" PRIu32 " layers of %" PRIu32 " experts, %" PRIu32 " by %" PRIu32 ", %" PRIu32

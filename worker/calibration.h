@@ -10,12 +10,14 @@
 #include "memory/memory_client.h"
 
 struct device_cache;
+struct device_compute;
 struct expert_link;
 struct host_experts;
 
 struct calibration_parts {
     const struct memory_client *memory;
-    struct exec *own;           /* computes the emulated device's share */
+    struct exec *own;
+    struct device_compute *compute;
     struct device_cache *cache; /* asks memd for loads */
     struct host_experts *host;  /* NULL: all experts are in the pool */
     struct expert_link *link;   /* to the CPU executor */
@@ -26,7 +28,7 @@ struct calibration_parts {
 };
 
 /* From the file, or measured and stored. Without an executor the CPU's figures are the device's, and nothing is stored.
- * ERROR_MEMORY is its only error. */
+ * ERROR_MEMORY, and where the device fails that error. */
 enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
                           struct error *e);
 

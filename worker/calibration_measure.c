@@ -7,6 +7,7 @@
 #include "calibration_measure.h"
 
 #include "device_cache.h"
+#include "device_compute.h"
 #include "expert_link.h"
 #include "host_experts.h"
 
@@ -27,6 +28,7 @@
 #define SET_BYTES     (64u << 20) /* that jobs take turns in */
 #define MOST_EXPERTS  8
 #define MOST_TURNS    64
+#define MOST_STORED   256  /* segments, of SET_BYTES */
 #define POINT_S       0.05 /* a point is measured again until so much has gone */
 #define LEAST_REPEATS 5
 #define MOST_REPEATS  25
@@ -54,10 +56,13 @@ struct bench {
     uint32_t max_tokens;
     uint32_t indices[MOST_EXPERTS * MOST_TOKENS];
     float *values;                  /* [MOST_TOKENS][d_model] */
-    float *out;                     /* [MOST_EXPERTS * MOST_TOKENS][d_model] */
     struct expert_channel *channel; /* NULL: no executor */
     uint64_t sequence;
     uint32_t looked; /* how far the search for experts that are not resident has come */
+    /* Segments of the first layer of experts on a device that cannot compute with host memory: turns take these. */
+    const uint8_t *stored[MOST_STORED];
+    uint32_t n_stored;
+    struct error lost; /* the device: code not 0 */
 };
 
 struct timing {
@@ -124,16 +129,15 @@ static bool bench_init(struct bench *b, const struct calibration_parts *p)
                         .max_tokens = p->max_tokens < MOST_TOKENS ? p->max_tokens : MOST_TOKENS,
                         .sequence = FIRST_SEQUENCE};
     b->values = calloc((size_t)MOST_TOKENS * params->d_model, sizeof *b->values);
-    b->out = calloc((size_t)MOST_EXPERTS * MOST_TOKENS * params->d_model, sizeof *b->out);
     for (size_t i = 0; b->values && i < (size_t)MOST_TOKENS * params->d_model; i++)
         b->values[i] = (float)((int)(i * 37 % 17) - 8) / 8;
-    return b->values && b->out;
+    return b->values != NULL;
 }
 
 static void bench_fini(struct bench *b)
 {
+    device_compute_drop(b->parts->compute);
     free(b->values);
-    free(b->out);
 }
 
 static uint32_t layer_of(const struct bench *b, uint32_t turn)
@@ -205,12 +209,6 @@ static void release(const struct bench *b)
         host_experts_leave(b->parts->host);
 }
 
-static bool quantizes(const struct pool_slabs *s)
-{
-    return exec_quantizes((enum tensor_type)s->gate_type) ||
-           exec_quantizes((enum tensor_type)s->up_type);
-}
-
 static void nap(double seconds)
 {
     if (seconds <= 1e-6)
@@ -221,28 +219,69 @@ static void nap(double seconds)
 
 /* -- computing -- */
 
-static void compute_chosen(struct bench *b, const struct chosen *c, uint32_t n_tokens,
-                           struct timing *took)
+/* Where a segment lies in host memory, to be copied; NULL: it does not. Within an epoch, where there is a host tier. */
+static const uint8_t *find_in_memory(const struct bench *b, uint32_t layer, uint32_t expert,
+                                     uint32_t segment)
+{
+    const struct calibration_parts *p = b->parts;
+    uint32_t slot;
+    if (!p->host)
+        return pool_map_segment_place(&p->memory->map, layer, expert, segment);
+    if (!host_experts_find(p->host, layer, expert, &slot))
+        return NULL;
+    return host_experts_slab(p->host, slot) + segment * slabs_of(b, layer)->segment_bytes;
+}
+
+static void store_segments(struct bench *b)
+{
+    uint32_t layer = layer_of(b, 0);
+    const struct pool_slabs *s = slabs_of(b, layer);
+    uint64_t most = SET_BYTES / s->segment_bytes, all = (uint64_t)s->n_experts * s->n_segments;
+    most = most < all ? most : all;
+    most = most < 1 ? 1 : most < MOST_STORED ? most : MOST_STORED;
+    if (b->parts->host)
+        host_experts_enter(b->parts->host, 0, 0);
+    for (uint32_t i = 0; i < all && b->n_stored < most; i++) {
+        const uint8_t *from = find_in_memory(b, layer, i / s->n_segments, i % s->n_segments);
+        if (!from)
+            continue;
+        b->stored[b->n_stored] = device_compute_store(b->parts->compute, from, s->segment_bytes);
+        if (!b->stored[b->n_stored])
+            break;
+        b->n_stored++;
+    }
+    release(b);
+}
+
+/* False: the device is lost. */
+static bool compute_chosen(struct bench *b, uint32_t turn, const struct chosen *c,
+                           uint32_t n_tokens, struct timing *took)
 {
     const struct calibration_parts *p = b->parts;
     uint32_t d_model = p->memory->map.params.d_model;
+    const uint8_t *places[MOST_EXPERTS][POOL_MAX_SEGMENTS];
     struct expert_task tasks[MOST_EXPERTS];
-    for (uint32_t i = 0; i < b->n_experts; i++)
-        tasks[i] =
-            (struct expert_task){.expert = c->experts[i],
-                                 .n_segments = c->n_segments,
-                                 .n_tokens = n_tokens,
-                                 .tokens = b->indices,
-                                 .out = b->out + (size_t)i * n_tokens * d_model,
-                                 .slab = p->host ? host_experts_slab(p->host, c->slots[i]) : NULL};
+    for (uint32_t i = 0; i < b->n_experts; i++) {
+        tasks[i] = (struct expert_task){
+            .expert = c->experts[i],
+            .n_segments = c->n_segments,
+            .n_tokens = n_tokens,
+            .tokens = b->indices,
+            .out = device_compute_rows(p->compute) + (size_t)i * n_tokens * d_model,
+            .slab = p->host ? host_experts_slab(p->host, c->slots[i]) : NULL};
+        for (uint32_t s = 0; b->n_stored && s < c->n_segments; s++)
+            places[i][s] = b->stored[((turn * b->n_experts + i) * c->n_segments + s) % b->n_stored];
+        tasks[i].places = b->n_stored ? places[i] : NULL;
+    }
     for (uint32_t i = 0; i < n_tokens; i++)
         b->indices[i] = i;
-    const struct activations *a = exec_prepare(p->own, 1, b->values, d_model, n_tokens, d_model,
-                                               quantizes(slabs_of(b, c->layer)));
+    device_compute_input(p->compute, b->n_stored ? layer_of(b, 0) : c->layer, b->values, n_tokens);
     uint64_t started = clock_ns();
-    exec_experts(p->own, &p->memory->map, c->layer, a, tasks, b->n_experts);
+    if (device_compute_run(p->compute, tasks, b->n_experts, &b->lost))
+        return false;
     took->compute_s = took->trip_s = (double)(clock_ns() - started) * 1e-9;
     took->segments = b->n_experts * c->n_segments;
+    return true;
 }
 
 static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
@@ -250,9 +289,9 @@ static bool compute_here(struct bench *b, uint32_t turn, uint32_t n_tokens, stru
     struct chosen c;
     if (!choose(b, turn, &c))
         return false;
-    compute_chosen(b, &c, n_tokens, took);
+    bool ok = compute_chosen(b, turn, &c, n_tokens, took);
     release(b);
-    return true;
+    return ok;
 }
 
 static bool push_job(struct bench *b, const struct chosen *c, uint32_t n_tokens)
@@ -290,7 +329,8 @@ static void compute_meanwhile(struct bench *b, uint32_t turn, uint32_t n_tokens)
         struct chosen c;
         if (clock_ns() - since > EXPERT_STALL_MS * 1000000ull || !choose_within(b, turn + i, &c))
             return;
-        compute_chosen(b, &c, n_tokens, &took);
+        if (!compute_chosen(b, turn + i, &c, n_tokens, &took))
+            return;
         nap(took.compute_s * (1 / b->parts->device->speed - 1));
     }
 }
@@ -610,6 +650,14 @@ enum error_code calibration_measure(const struct calibration_parts *p, struct ca
     }
     b.channel = expert_link_channel(p->link);
     exec_allow_blas(p->own, false);
+    if (p->device->kind == DEVICE_CUDA) {
+        store_segments(&b);
+        if (!b.n_stored) {
+            bench_fini(&b);
+            return error_set(e, ERROR_MEMORY,
+                             "the device has no room beside memd's arena: give a smaller vram=");
+        }
+    }
     measure_side(&b, compute_here, &c->device_side, &c->device_call_s, &none);
     *whole = b.channel &&
              measure_side(&b, compute_there, &c->cpu_side, &c->cpu_call_s, &c->job_overhead_s);
@@ -622,6 +670,11 @@ enum error_code calibration_measure(const struct calibration_parts *p, struct ca
     c->device_call_s /= p->device->speed;
     measure_link(&b, c);
     bench_fini(&b);
+    if (b.lost.code) {
+        if (e)
+            *e = b.lost;
+        return b.lost.code;
+    }
     c->measured_at = (int64_t)time(NULL);
     return ERROR_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "calibration.h"
 
-/* Fills all of c but the words that say what it is of. *whole: with the executor. ERROR_MEMORY. */
+/* Fills all of c but the words that say what it is of. *whole: with the executor. Errors as calibrate's. */
 enum error_code calibration_measure(const struct calibration_parts *p, struct calibration *c,
                                     bool *whole, struct error *e);
 

@@ -7,6 +7,7 @@
 
 struct device_cache {
     const struct memory_client *memory;
+    const uint8_t *arena; /* on the device */
     struct cache_channel *channel;
     bool holds_all;
 };
@@ -21,11 +22,12 @@ static bool holds_all(const struct memory_client *memory)
     return memory->residency.header->n_slots >= segments;
 }
 
-struct device_cache *device_cache_new(const struct memory_client *memory, struct cache_link *link)
+struct device_cache *device_cache_new(const struct memory_client *memory, const uint8_t *arena,
+                                      struct cache_link *link)
 {
     struct device_cache *c = calloc(1, sizeof *c);
     if (c)
-        *c = (struct device_cache){memory, &link->channel, holds_all(memory)};
+        *c = (struct device_cache){memory, arena, &link->channel, holds_all(memory)};
     return c;
 }
 
@@ -61,7 +63,7 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
     uint64_t slot = atomic_load_explicit(
         residency_slot(&c->memory->residency, layer, expert, segment),
         memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
-    return (const uint8_t *)c->memory->arena.base + slot * h->slot_bytes;
+    return c->arena + slot * h->slot_bytes;
 }
 
 bool device_cache_holds_all(const struct device_cache *c)

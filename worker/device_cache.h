@@ -12,8 +12,9 @@ struct cached_expert {
     uint32_t resident, in_flight; /* segments */
 };
 
-/* Borrows both; memory has an arena. NULL: no memory. */
-struct device_cache *device_cache_new(const struct memory_client *memory, struct cache_link *link);
+/* Borrows all; arena: the address of its first byte, on the device. NULL: no memory. */
+struct device_cache *device_cache_new(const struct memory_client *memory, const uint8_t *arena,
+                                      struct cache_link *link);
 void device_cache_free(struct device_cache *c); /* takes NULL */
 
 /* What is read between enter and leave stays where it is. Not nested. */
@@ -25,7 +26,7 @@ bool device_cache_holds_all(const struct device_cache *c);
 uint64_t device_cache_copies(const struct device_cache *c);
 /* For how long the copy under way has been so. */
 double device_cache_copying_s(const struct device_cache *c);
-/* Within: what there is of an expert, and where its resident segments lie. */
+/* Within: what there is of an expert, and where its resident segments lie (on the device). */
 struct cached_expert device_cache_read(const struct device_cache *c, uint32_t layer,
                                        uint32_t expert);
 const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,

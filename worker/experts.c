@@ -44,29 +44,39 @@ static bool allocate(struct experts *x)
     x->scores = calloc(x->n_experts, sizeof *x->scores);
     x->gate = calloc(x->n_experts, sizeof *x->gate);
     x->best = calloc(x->n_experts, sizeof *x->best);
-    x->rows = calloc(rows * x->d_model, sizeof *x->rows);
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
-           x->row_of && x->first_row && x->rows && x->row_at && x->mentions && x->fetch_used &&
+           x->row_of && x->first_row && x->row_at && x->mentions && x->fetch_used &&
            x->scores && x->gate && x->best;
 }
 
 /* What memd is told through, of what there is. */
 static enum error_code make_caches(struct experts *x, struct error *e)
 {
-    bool device = x->memory->arena.base, host = x->memory->tier.slots;
+    bool device = x->memory->arena_bytes > 0, host = x->memory->tier.slots;
     if (!device && !host)
         return ERROR_OK;
     enum error_code code = cache_link_open(x->memory, &x->cache_link, e);
+    if (!code && device)
+        code = device_compute_new(x->memory, x->own, &x->options.device, x->options.max_tokens,
+                                  x->options.max_tokens * x->n_used, &x->compute, e);
     if (code)
         return code;
     if (device)
-        x->cache = device_cache_new(x->memory, &x->cache_link);
+        x->cache = device_cache_new(x->memory, device_compute_arena(x->compute), &x->cache_link);
     if (host)
         x->host = host_experts_new(x->memory, &x->cache_link);
     if ((device && !x->cache) || (host && !x->host))
         return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
     return experts_predict_init(x, e);
+}
+
+static enum error_code make_rows(struct experts *x, struct error *e)
+{
+    size_t rows = (size_t)x->options.max_tokens * x->n_used;
+    x->rows =
+        x->compute ? device_compute_rows(x->compute) : calloc(rows * x->d_model, sizeof *x->rows);
+    return x->rows ? ERROR_OK : error_set(e, ERROR_MEMORY, "no memory for the experts' rows");
 }
 
 enum error_code experts_new(const char *run, const struct memory_client *memory, struct exec *own,
@@ -93,6 +103,8 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
         code = error_set(e, ERROR_MEMORY, "no memory for the experts' tables");
     if (!code)
         code = make_caches(x, e);
+    if (!code)
+        code = make_rows(x, e);
     if (!code)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {
@@ -125,7 +137,9 @@ void experts_free(struct experts *x)
     free(x->indices);
     free(x->row_of);
     free(x->first_row);
-    free(x->rows);
+    if (!x->compute)
+        free(x->rows);
+    device_compute_free(x->compute);
     free(x->row_at);
     free(x);
 }
@@ -142,6 +156,7 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
         return ERROR_OK;
     struct calibration_parts parts = {.memory = x->memory,
                                       .own = x->own,
+                                      .compute = x->compute,
                                       .cache = x->cache,
                                       .host = x->host,
                                       .link = x->link,
@@ -383,12 +398,24 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     x->cpu_layer_ns += done->compute_ns;
 }
 
-static void finish_round(struct experts *x)
+/* Whoever asked is told to come again, and whoever owns this process ends it. */
+static enum error_code lose_device(struct experts *x, struct error *e)
 {
-    if (x->cache)
-        experts_compute_device(x);
+    struct error why = *e;
+    if (x->options.device_lost && !x->lost)
+        x->options.device_lost(x->options.device_lost_arg, &why);
+    x->lost = true;
+    if (x->channel && x->n_cpu)
+        abandon_channel(x);
+    return error_set(e, ERROR_UNAVAILABLE, "the device has failed, try again: %.400s", why.text);
+}
+
+static enum error_code finish_round(struct experts *x, struct error *e)
+{
+    if (x->cache && experts_compute_device(x, e))
+        return lose_device(x, e);
     if (x->channel && !x->n_cpu)
-        return;
+        return ERROR_OK;
     struct expert_completion done;
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
@@ -401,27 +428,28 @@ static void finish_round(struct experts *x)
         if (x->channel)
             abandon_channel(x);
         compute_cpu_share(x);
-        return;
+        return ERROR_OK;
     }
     take_cpu_rows(x);
     counter_add(x->counters.sent, x->n_cpu);
     if (x->cache)
         correct_cpu_costs(x, &done, started);
+    return ERROR_OK;
 }
 
 static enum error_code finish_rounds(struct experts *x, struct error *e)
 {
-    finish_round(x);
+    enum error_code code = finish_round(x, e);
     experts_end_round(x);
-    while (x->n_done < x->n_activated) {
-        enum error_code code = experts_next_round(x, e);
+    while (!code && x->n_done < x->n_activated) {
+        code = experts_next_round(x, e);
         if (code)
             return code;
         start_round(x);
-        finish_round(x);
+        code = finish_round(x, e);
         experts_end_round(x);
     }
-    return ERROR_OK;
+    return code;
 }
 
 enum error_code experts_finish(struct experts *x, struct error *e)

@@ -45,6 +45,9 @@ struct experts_options {
     enum sched_predictor predictor;
     bool fine_tune;                                 /* as predict_shape's */
     struct prediction_counters prediction_counters; /* where the device has memory of its own */
+    /* NULL, or called once (by the engine's thread): the device has failed, nothing is computed any more. */
+    void (*device_lost)(void *arg, const struct error *e);
+    void *device_lost_arg;
 };
 
 /* Borrows all. own: computes the device's share, and where no executor does. */
@@ -95,7 +98,8 @@ void experts_predict_guess(struct experts *x, struct predict_seen seen,
  * next begin. values stays valid in between. one_request: as forward_run's. */
 void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
                    const uint32_t *selected, bool one_request);
-/* ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows. */
+/* ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows.
+ * ERROR_UNAVAILABLE too where the device has failed. */
 enum error_code experts_finish(struct experts *x, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 

@@ -1,5 +1,4 @@
-/* The device's share of a layer's experts; see experts_internal.h. The emulated device's arithmetic is that of this process's
- * threads, out of the device's memory. */
+/* The device's share of a layer's experts; see experts_internal.h and device_compute.h. */
 #include "experts_internal.h"
 
 #include "base/clock.h"
@@ -31,14 +30,16 @@ struct expert_task experts_task(struct experts *x, const struct activated *a, ui
                                 .slab = a->slab};
 }
 
-/* The device's arithmetic: our threads, then the rest of the time that a slower device would take. */
-static void compute_on_device(struct experts *x, const struct activations *in, uint32_t n_tasks)
+/* Then the rest of the time that a slower device, which is emulated, would take. */
+static enum error_code compute_on_device(struct experts *x, uint32_t n_tasks, struct error *e)
 {
     uint64_t started = clock_ns();
     double predicted = x->calibration.device_call_s;
     for (uint32_t i = 0; i < n_tasks; i++)
         predicted += x->tasks[i].n_segments * sched_device_s(&x->costs.now, x->tasks[i].n_tokens);
-    exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, n_tasks);
+    enum error_code code = device_compute_run(x->compute, x->tasks, n_tasks, e);
+    if (code)
+        return code;
     double took = (double)(clock_ns() - started) * 1e-9, slow = took / x->options.device.speed;
     if (slow - took > 1e-6) {
         double rest = slow - took;
@@ -47,6 +48,7 @@ static void compute_on_device(struct experts *x, const struct activations *in, u
     }
     layer_costs_device(&x->costs, predicted, slow);
     counter_add(x->counters.device_ns, (uint64_t)(slow * 1e9));
+    return ERROR_OK;
 }
 
 /* Where segments [first, first + n) lie on the device; within the epoch. */
@@ -59,7 +61,7 @@ static const uint8_t *const *find_places(struct experts *x, uint32_t at, uint32_
     return places;
 }
 
-static void compute_resident(struct experts *x, const struct activations *in)
+static enum error_code compute_resident(struct experts *x, struct error *e)
 {
     uint32_t n = 0;
     uint64_t segments = 0;
@@ -71,9 +73,10 @@ static void compute_resident(struct experts *x, const struct activations *in)
         x->tasks[n++].places = find_places(x, i, a->expert, 0, a->device);
         segments += a->device;
     }
-    if (n)
-        compute_on_device(x, in, n);
-    counter_add(x->counters.resident, segments);
+    enum error_code code = n ? compute_on_device(x, n, e) : ERROR_OK;
+    if (!code)
+        counter_add(x->counters.resident, segments);
+    return code;
 }
 
 /* What was waited for says how long a load takes; what was there already, only that it is no longer than that. */
@@ -84,12 +87,21 @@ static void correct_load_costs(struct experts *x, const struct activated *a, boo
         layer_costs_link(&x->costs, x->copying_s + a->due_s, x->copying_s + came_s);
 }
 
+/* Segments that do not come are taken back: our threads compute them. */
+static void take_back(struct experts *x, const struct activated *a, uint32_t first, uint32_t n)
+{
+    x->tasks[0] = experts_task(x, a, first, n);
+    exec_experts(x->own, &x->memory->map, x->layer, experts_input(x), x->tasks, 1);
+    counter_add(x->counters.loads_taken_back, n);
+}
+
 /* An expert whose missing segments were asked for: computed as they arrive. */
-static void compute_load(struct experts *x, uint32_t at, const struct activations *in)
+static enum error_code compute_load(struct experts *x, uint32_t at, struct error *e)
 {
     const struct activated *a = &x->round[at];
     uint32_t done = a->device, target = a->device + a->load;
     uint64_t since = clock_ns();
+    enum error_code code = ERROR_OK;
     bool waited = false;
     while (done < target) {
         device_cache_enter(x->cache, x->step, x->layer);
@@ -100,19 +112,17 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
         if (there > done) {
             x->tasks[0] = experts_task(x, a, done, there - done);
             x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
-            compute_on_device(x, in, 1);
-            counter_add(x->counters.loaded, there - done);
+            code = compute_on_device(x, 1, e);
+            counter_add(x->counters.loaded, code ? 0 : there - done);
             done = there;
             since = clock_ns();
             waited = false; /* the next may have come meanwhile */
         }
         device_cache_leave(x->cache);
-        if (done == target)
+        if (code || done == target)
             break;
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
-            x->tasks[0] = experts_task(x, a, done, target - done);
-            exec_experts(x->own, &x->memory->map, x->layer, in, x->tasks, 1);
-            counter_add(x->counters.loads_taken_back, target - done);
+            take_back(x, a, done, target - done);
             break;
         }
         waited = device_cache_read(x->cache, x->layer, a->expert).resident <= done;
@@ -124,14 +134,16 @@ static void compute_load(struct experts *x, uint32_t at, const struct activation
         x->has_waited |= waited_ns > WAITED_NS;
     }
     device_cache_consumed(x->cache);
+    return code;
 }
 
-void experts_compute_device(struct experts *x)
+enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
-    const struct activations *in = experts_input(x);
-    compute_resident(x, in);
+    device_compute_input(x->compute, x->layer, x->values, x->n_tokens);
+    enum error_code code = compute_resident(x, e);
     device_cache_leave(x->cache);
-    for (uint32_t i = 0; i < x->n_round; i++)
+    for (uint32_t i = 0; i < x->n_round && !code; i++)
         if (x->round[i].load)
-            compute_load(x, i, in);
+            code = compute_load(x, i, e);
+    return code;
 }

@@ -8,6 +8,7 @@
 
 #include "calibration.h"
 #include "device_cache.h"
+#include "device_compute.h"
 #include "expert_link.h"
 #include "experts.h"
 #include "host_experts.h"
@@ -43,6 +44,8 @@ struct experts {
     struct expert_link *link;
     struct cache_link cache_link;   /* where there is either of the next two */
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
+    struct device_compute *compute; /* likewise */
+    bool lost;                      /* it has failed */
     struct host_experts *host;      /* NULL: all experts are in the pool */
     struct calibration calibration; /* where there is a cache */
     struct layer_costs costs;
@@ -91,7 +94,7 @@ struct experts {
     uint32_t *indices;           /* [max_tokens * n_used]: token of each row */
     uint32_t *row_of;            /* [max_tokens * n_used]: row of each token and rank */
     uint32_t *first_row;         /* [n_experts + 1] */
-    float *rows;                 /* [max_tokens * n_used][d_model] */
+    float *rows;                 /* [max_tokens * n_used][d_model]; those of compute, where it is */
     const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
@@ -123,8 +126,8 @@ enum error_code experts_next_round(struct experts *x, struct error *e);
 /* The round is computed: what it used of the host tier is given back. */
 void experts_end_round(struct experts *x);
 
-/* experts_device.c: the device's share, after which its epoch is even. */
-void experts_compute_device(struct experts *x);
+/* experts_device.c: the device's share, after which its epoch is even. An error: the device is lost, and there are no rows. */
+enum error_code experts_compute_device(struct experts *x, struct error *e);
 /* The layer's input, for our threads; and segments [first, first + n) of an activated expert, onto its running sum. */
 const struct activations *experts_input(struct experts *x);
 struct expert_task experts_task(struct experts *x, const struct activated *a, uint32_t first,

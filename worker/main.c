@@ -174,6 +174,14 @@ static void register_tier_metrics(struct metrics *m, struct experts_counters *k)
                                               "phase=\"prefill\"", 1e-9, waited);
 }
 
+/* We are started again, with the cache as it is. */
+static void device_lost(void *arg, const struct error *e)
+{
+    struct worker *w = arg;
+    log_error("the device has failed: %s", e->text);
+    daemon_request_stop(&w->daemon, EXIT_RETRY);
+}
+
 static double read_device_correction(void *arg)
 {
     return experts_corrections(((struct worker *)arg)->experts).device;
@@ -237,7 +245,7 @@ static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
     const struct experts_counters *k = &w->counters;
     values[RECENT_RIGHT] = prediction_metrics_right(&w->prediction);
     values[RECENT_GUESSES] = prediction_metrics_guesses(&w->prediction);
-    if (w->memory.arena.base) {
+    if (w->memory.arena_bytes) {
         values[RECENT_RESIDENT] = counter_read(k->resident);
         values[RECENT_SEGMENTS] =
             values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
@@ -259,7 +267,7 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     strbuf_init(&w->calibration);
     if (!code && c)
         calibration_write(c, &w->calibration);
-    if (!code && (w->memory.arena.base || w->memory.tier.slots))
+    if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
         code = recent_new("worker/recent", sample_experts, w, &w->recent, e);
     return code;
 }
@@ -277,13 +285,13 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
                                    "Time waited for cpuexec."),
     };
-    if (w->memory.arena.base) {
+    if (w->memory.arena_bytes) {
         register_cache_metrics(m, &w->counters);
         register_cost_metrics(w, &w->counters);
     }
     if (w->memory.tier.slots)
         register_tier_metrics(m, &w->counters);
-    if (w->memory.arena.base || w->memory.tier.slots)
+    if (w->memory.arena_bytes || w->memory.tier.slots)
         w->prediction = prediction_metrics_counters(m);
     struct experts_options options = {.max_tokens = batch_tokens(w),
                                       .spin_us = (unsigned)w->spin_us,
@@ -291,7 +299,9 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .assigner = w->assigner,
                                       .predictor = w->predictor,
                                       .fine_tune = w->fine_tune,
-                                      .prediction_counters = w->prediction};
+                                      .prediction_counters = w->prediction,
+                                      .device_lost = device_lost,
+                                      .device_lost_arg = w};
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
     if (!code)
@@ -352,7 +362,7 @@ static enum error_code start(struct worker *w, struct error *e)
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
-    if (!code && (w->memory.arena.base || w->memory.tier.slots))
+    if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
         code = ask_policy(w, &w->assigner, &w->predictor, e);
     if (code)
         return code;
@@ -443,7 +453,7 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
     moed__v1__policy_reply__init(&policy);
     policy.device = (char *)w->device;
     policy.part = (char *)sched_assigner_name(w->assigner);
-    policy.has_cache = w->memory.arena.base != NULL;
+    policy.has_cache = w->memory.arena_bytes > 0;
     if (policy.has_cache) {
         policy.segments_resident = counter_read(w->counters.resident);
         policy.segments_loaded = counter_read(w->counters.loaded);
@@ -509,7 +519,7 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     static Moed__V1__CacheHealth cache;
     static Moed__V1__TierHealth tier;
     uint64_t growth[RECENT_MOST], window_ns = recent_read(w->recent, growth);
-    if (w->memory.arena.base) {
+    if (w->memory.arena_bytes) {
         moed__v1__cache_health__init(&cache);
         cache.window_ns = window_ns;
         cache.segments = growth[RECENT_SEGMENTS];
@@ -567,7 +577,7 @@ int main(int argc, char **argv)
         .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = 4, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+         "host, cuda[:N][,vram=SIZE], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
          "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",

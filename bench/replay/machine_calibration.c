@@ -6,16 +6,19 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Seconds of a segment over the link where that was not measured: as the device's words say. */
 static enum error_code load_seconds(const char *path, const struct calibration *c, double *out,
                                     struct error *e)
 {
     struct device_spec device;
+    char words[sizeof c->device]; /* as --device has them: the device's own name comes after a space */
     *out = c->link_segment_s;
     if (c->link_segment_s > 0)
         return ERROR_OK;
-    if (device_parse(c->device, &device, e))
+    snprintf(words, sizeof words, "%.*s", (int)strcspn(c->device, " "), c->device);
+    if (device_parse(words, &device, e))
         return error_prefix(e, "%s", path);
     if (device.kind == DEVICE_HOST || !(device.link_bytes_per_s > 0))
         return error_set(e, ERROR_UNSUPPORTED, "%s: device %s has no link to replay", path,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"
+#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR], cuda[:N][,vram=SIZE]"
 
 /* Slots are of the largest segment's size, so all experts of a model whose segments differ take
  * more than 100 %. */
@@ -15,13 +15,17 @@
 #define LATENCY_MAX_S  1.0
 #define RATE_MIN       1e3 /* bytes a second: below, a segment takes hours */
 #define RATE_MAX       1e15
+#define ORDINAL_DIGITS 3
+/* Of a CUDA device, until it is measured: a PCIe 3.0 slot of 16 lanes, and a small copy's way through the driver. */
+#define CUDA_LINK_BYTES_PER_S 12e9
+#define CUDA_LINK_LATENCY_S   10e-6
 
 static const struct quantity_unit rate_units[] = {
     {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {NULL, 0}};
 static const struct quantity_unit time_units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
 static const struct quantity_unit no_units[] = {{"", 1}, {NULL, 0}};
 
-/* One option of emu. */
+/* Of one option. */
 struct value {
     const char *text;
     size_t len;
@@ -57,60 +61,96 @@ static bool set_speed(struct device_spec *s, struct value v)
     return quantity_parse(v.text, v.len, no_units, &s->speed) && s->speed > 0 && s->speed <= 1;
 }
 
-static const struct emu_option {
+struct option {
     const char *name;
     bool (*set)(struct device_spec *s, struct value v);
     const char *takes;
     bool required;
-} emu_options[] = {
-    {"vram", set_vram, "bytes (K, M, G, T, Ki, Mi, Gi) or a share of the routed experts, as 25%",
-     true},
+};
+
+#define VRAM_TAKES "bytes (K, M, G, T, Ki, Mi, Gi) or a share of the routed experts, as 25%"
+static const struct option emu_options[] = {
+    {"vram", set_vram, VRAM_TAKES, true},
     {"link", set_link, "bytes a second (K, M, G), at least 1K", true},
     {"latency", set_latency, "a time with us, ms or s, at most 1s", false},
     {"speed", set_speed, "a factor above 0, at most 1", false},
+    {0},
 };
-enum { N_EMU_OPTIONS = sizeof emu_options / sizeof *emu_options };
+static const struct option cuda_options[] = {{"vram", set_vram, VRAM_TAKES, false}, {0}};
 
-static enum error_code parse_emu_option(const char *text, size_t len, unsigned *seen,
-                                        struct device_spec *s, struct error *e)
+/* A device with options. */
+struct form {
+    const char *name;
+    const struct option *options;
+    const char *takes; /* their names */
+};
+static const struct form emu = {"emu", emu_options, "vram, link, latency, speed"};
+static const struct form cuda = {"cuda", cuda_options, "vram, after the device's number"};
+
+static enum error_code parse_option(const struct form *f, const char *text, size_t len,
+                                    unsigned *seen, struct device_spec *s, struct error *e)
 {
     const char *equals = memchr(text, '=', len);
     size_t name_len = equals ? (size_t)(equals - text) : len;
-    for (unsigned i = 0; i < N_EMU_OPTIONS; i++) {
-        const struct emu_option *o = &emu_options[i];
+    for (unsigned i = 0; f->options[i].name; i++) {
+        const struct option *o = &f->options[i];
         if (strlen(o->name) != name_len || memcmp(o->name, text, name_len) != 0)
             continue;
         if (*seen & 1u << i)
-            return error_set(e, ERROR_USAGE, "device emu: %s is given twice", o->name);
+            return error_set(e, ERROR_USAGE, "device %s: %s is given twice", f->name, o->name);
         *seen |= 1u << i;
         struct value v = {text + name_len + 1, equals ? len - name_len - 1 : 0};
         if (!equals || !o->set(s, v))
-            return error_set(e, ERROR_USAGE, "device emu: %s is not %s: '%.*s'", o->name, o->takes,
-                             equals ? (int)(v.len < 40 ? v.len : 40) : 0, equals ? v.text : "");
+            return error_set(e, ERROR_USAGE, "device %s: %s is not %s: '%.*s'", f->name, o->name,
+                             o->takes, equals ? (int)(v.len < 40 ? v.len : 40) : 0,
+                             equals ? v.text : "");
         return ERROR_OK;
     }
-    return error_set(e, ERROR_USAGE,
-                     "device emu: no option '%.*s'; it takes vram, link, latency, speed",
-                     (int)(name_len < 40 ? name_len : 40), text);
+    return error_set(e, ERROR_USAGE, "device %s: no option '%.*s'; it takes %s", f->name,
+                     (int)(name_len < 40 ? name_len : 40), text, f->takes);
 }
 
-/* text: what stands after "emu", empty or ":name=value,..." */
-static enum error_code parse_emu(const char *text, struct device_spec *s, struct error *e)
+/* text: empty, or ":name=value,..." */
+static enum error_code parse_options(const struct form *f, const char *text, struct device_spec *s,
+                                     struct error *e)
 {
     unsigned seen = 0;
     while (*text) { /* at the ':' or a ',' */
         text++;
         size_t len = strcspn(text, ",");
-        enum error_code code = parse_emu_option(text, len, &seen, s, e);
+        enum error_code code = parse_option(f, text, len, &seen, s, e);
         if (code)
             return code;
         text += len;
     }
-    for (unsigned i = 0; i < N_EMU_OPTIONS; i++)
-        if (emu_options[i].required && !(seen & 1u << i))
-            return error_set(e, ERROR_USAGE, "device emu: %s is missing (%s); the form is " DEVICES,
-                             emu_options[i].name, emu_options[i].takes);
+    for (unsigned i = 0; f->options[i].name; i++)
+        if (f->options[i].required && !(seen & 1u << i))
+            return error_set(e, ERROR_USAGE, "device %s: %s is missing (%s); the form is " DEVICES,
+                             f->name, f->options[i].name, f->options[i].takes);
     return ERROR_OK;
+}
+
+/* text: empty, or what stands behind the name: ":N", ":N,vram=...", ",vram=...", ":vram=..." */
+static enum error_code parse_cuda(const char *text, struct device_spec *s, struct error *e)
+{
+    size_t digits = *text == ':' ? strspn(text + 1, "0123456789") : 0;
+    if (digits > ORDINAL_DIGITS)
+        return error_set(e, ERROR_USAGE, "device cuda: no device has a number as large as %.20s",
+                         text + 1);
+    if (digits) {
+        s->ordinal = (unsigned)strtoul(text + 1, NULL, 10);
+        text += 1 + digits;
+        if (*text && *text != ',')
+            return error_set(e, ERROR_USAGE, "device cuda: '%.20s' after the device's number",
+                             text);
+    }
+    return parse_options(&cuda, text, s, e);
+}
+
+static bool is_device(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == ':');
 }
 
 enum error_code device_parse(const char *text, struct device_spec *out, struct error *e)
@@ -119,21 +159,28 @@ enum error_code device_parse(const char *text, struct device_spec *out, struct e
         *out = (struct device_spec){.kind = DEVICE_HOST};
         return ERROR_OK;
     }
-    if (strncmp(text, "emu", 3) == 0 && (text[3] == 0 || text[3] == ':')) {
-        struct device_spec s = {.kind = DEVICE_EMU, .link_latency_s = 10e-6, .speed = 1};
-        enum error_code code = parse_emu(text + 3, &s, e);
-        if (!code)
-            *out = s;
-        return code;
+    struct device_spec s;
+    enum error_code code;
+    if (is_device(text, "emu")) {
+        s = (struct device_spec){.kind = DEVICE_EMU, .link_latency_s = 10e-6, .speed = 1};
+        code = parse_options(&emu, text + 3, &s, e);
+    } else if (is_device(text, "cuda") || strncmp(text, "cuda,", 5) == 0) {
+        s = (struct device_spec){.kind = DEVICE_CUDA,
+                                 .link_bytes_per_s = CUDA_LINK_BYTES_PER_S,
+                                 .link_latency_s = CUDA_LINK_LATENCY_S,
+                                 .speed = 1};
+        code = parse_cuda(text + 4, &s, e);
+    } else {
+        return error_set(e, ERROR_UNSUPPORTED, "device '%.40s' is not known; there is: " DEVICES,
+                         text);
     }
-    return error_set(e, ERROR_UNSUPPORTED,
-                     "device '%.40s' is not in this build; there is: " DEVICES, text);
+    if (!code)
+        *out = s;
+    return code;
 }
 
 uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes)
 {
-    if (s->kind == DEVICE_HOST)
-        return 0;
     if (s->vram_bytes)
         return s->vram_bytes;
     double bytes = s->vram_share * (double)expert_bytes;
@@ -149,5 +196,5 @@ unsigned device_cores(const struct device_spec *s, unsigned cores)
 
 void device_poison(void *memory, size_t bytes)
 {
-    memset(memory, 0xff, bytes);
+    memset(memory, DEVICE_POISON, bytes);
 }

@@ -1,103 +1,69 @@
-/* The emulated link: copies that take as long as a bus of the given rate would, in wall-clock; see
- * device.h.
- *
- * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the
- * bytes, moved by memcpy, will just be there at the due time, moves them, and sleeps for what is
- * left. A thread never wakes exactly when asked to; what it is late by would add up over many copies
- * and make the link slower than it says. So a copy that follows the last one at once starts when
- * that one was due, not when it returned: a queue on a real bus does not wait for whoever observes
- * it either. A caller that was doing something else in between starts a new queue, at its call.
- *
- * Invariants: due never lies before the due time of the copy before; a copy never returns before its
- * due time.
- */
-#include "base/clock.h"
-#include "device/device.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-
-/* From one copy's return to the next call: what a thread needs to find its next copy, with some
- * room. */
-#define TURNAROUND_NS 100000u
-/* The lateness that is made up for at most: memcpy slower than the link, or a machine that was
- * stopped, must not lead to copies without end that take no time. */
-#define LATE_MAX_NS 50000000u
-
-struct device_link {
-    double latency_ns, ns_per_byte;
-    double memcpy_ns_per_byte; /* estimate */
-    uint64_t due_ns;           /* of the last copy; 0: none yet */
-    uint64_t done_ns;          /* when it returned */
-    _Atomic uint64_t busy_ns, bytes;
-};
+/* The owner's side of a device's memory, whatever the device; see link.h. */
+#include "link_internal.h"
 
 enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
                                 struct error *e)
 {
-    if (s->kind == DEVICE_HOST || !(s->link_bytes_per_s > 0) || !(s->link_latency_s >= 0))
+    struct device_link *l = NULL;
+    enum error_code code = ERROR_OK;
+    if (s->kind == DEVICE_HOST)
         return error_set(e, ERROR_USAGE, "this device has no link");
-    struct device_link *l = calloc(1, sizeof *l);
-    if (!l)
-        return error_set(e, ERROR_MEMORY, "no memory for the link of the device");
-    l->latency_ns = s->link_latency_s * 1e9;
-    l->ns_per_byte = 1e9 / s->link_bytes_per_s;
-    l->memcpy_ns_per_byte = 0.2; /* 5 GB/s, until it has been seen */
+    code = s->kind == DEVICE_EMU ? device_link_emu_new(&l, e) : device_link_cuda_new(s, &l, e);
+    if (code)
+        return code;
+    l->spec = *s;
+    l->arena.shared.fd = -1;
     *out = l;
     return ERROR_OK;
 }
 
 void device_link_free(struct device_link *l)
 {
-    free(l);
-}
-
-static void sleep_until(uint64_t ns)
-{
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-        ;
-}
-
-/* Follow what memcpy really takes; one that was interrupted for long says little about the next. */
-static void learn_memcpy(struct device_link *l, uint64_t ns, size_t bytes)
-{
-    if (bytes < 4096)
+    if (!l)
         return;
-    double seen = (double)ns / (double)bytes, limit = 4 * l->memcpy_ns_per_byte;
-    l->memcpy_ns_per_byte += ((seen < limit ? seen : limit) - l->memcpy_ns_per_byte) / 8;
+    shm_close(&l->arena.shared);
+    l->kind->free(l);
 }
 
-void device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes)
+enum error_code device_link_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
+                                 struct error *e)
 {
-    uint64_t now = clock_ns();
-    if (l->due_ns ==
-        0) /* the calling thread's, once: by default the kernel adds up to 50 us to every sleep */
-        prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    bool follows = l->due_ns && now - l->done_ns <= TURNAROUND_NS;
-    uint64_t start = !follows                                ? now
-                     : l->done_ns - l->due_ns <= LATE_MAX_NS ? l->due_ns
-                                                             : now - LATE_MAX_NS;
-    uint64_t due = start + (uint64_t)(l->latency_ns + l->ns_per_byte * (double)bytes);
-    uint64_t moving = (uint64_t)(l->memcpy_ns_per_byte * (double)bytes);
-    if (due > now + moving)
-        sleep_until(due - moving);
-    uint64_t before = clock_ns();
-    memcpy(to, from, bytes);
-    uint64_t done = clock_ns();
-    learn_memcpy(l, done - before, bytes);
-    if (done < due) {
-        sleep_until(due);
-        done = clock_ns();
-    }
-    atomic_fetch_add_explicit(&l->busy_ns, done - (follows ? l->done_ns : now),
-                              memory_order_relaxed);
+    return l->kind->room(l, expert_bytes, out, e);
+}
+
+enum error_code device_link_allocate(struct device_link *l, uint64_t bytes,
+                                     const struct device_arena **out, struct error *e)
+{
+    enum error_code code = l->kind->allocate(l, bytes, e);
+    if (code)
+        return code;
+    l->arena.bytes = bytes;
+    device_link_poison(l, l->arena.base, bytes);
+    *out = &l->arena;
+    return ERROR_OK;
+}
+
+enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
+                                 struct error *e)
+{
+    uint64_t busy_ns = 0;
+    enum error_code code = l->kind->copy(l, to, from, bytes, &busy_ns, e);
+    if (code)
+        return code;
+    atomic_fetch_add_explicit(&l->busy_ns, busy_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&l->bytes, bytes, memory_order_relaxed);
-    l->due_ns = due;
-    l->done_ns = done;
+    return ERROR_OK;
+}
+
+void device_link_poison(struct device_link *l, void *memory, size_t bytes)
+{
+    l->kind->poison(l, memory, bytes);
+}
+
+enum error_code device_link_pin(struct device_link *l, const void *memory, size_t bytes,
+                                const _Atomic bool *stop, struct error *e)
+{
+    return l->kind->pin(l, memory, bytes, stop, e);
 }
 
 uint64_t device_link_busy_ns(const struct device_link *l)

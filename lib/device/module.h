@@ -19,9 +19,6 @@
 #ifndef MOED_DEVICE_MODULE_H
 #define MOED_DEVICE_MODULE_H
 
-#include "base/error.h"
-#include "kernels/tile.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +26,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "base/error.h"
+#include "kernels/tile.h"
 
 #define DEVICE_MODULE_ABI    1u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"

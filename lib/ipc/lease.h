@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define LEASE_MAGIC   0x4d4f4c31u /* "MOL1" */
+#define LEASE_MAGIC   0x4d4f4c32u /* "MOL2" */
 #define LEASE_MAX_FDS 5
 
 /* Fixed size on the wire, same machine, same byte order. Fields' meaning depends on kind. */
@@ -18,8 +18,9 @@ struct lease_message {
     uint32_t magic;
     uint32_t kind;
     uint64_t value[7];
+    uint8_t bytes[64]; /* likewise; zero where it has none */
 };
-_Static_assert(sizeof(struct lease_message) == 64, "wire layout");
+_Static_assert(sizeof(struct lease_message) == 128, "wire layout");
 
 struct lease_peer {
     pid_t pid;

@@ -6,6 +6,7 @@
 #include "ipc/lease.h"
 #include "ipc/rpc.h"
 
+#include <string.h>
 #include <unistd.h>
 
 static enum error_code receive_grant(struct memory_client *c, int timeout_ms, struct error *e)
@@ -17,8 +18,13 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
         lease_receive(c->lease_fd, &grant, fds, LEASE_MAX_FDS, &n_fds, timeout_ms, e);
     if (code)
         return code;
-    unsigned expected = 2 + (grant.value[4] != 0) + (grant.value[5] != 0) + (grant.value[6] != 0);
-    if (grant.kind != MEMORY_GRANT || n_fds != expected) {
+    bool on_device = grant.kind == MEMORY_GRANT_DEVICE;
+    bool has[] = {true, true, grant.value[4] && !on_device, grant.value[5] != 0,
+                  grant.value[6] != 0};
+    unsigned expected = 0;
+    for (unsigned i = 0; i < sizeof has / sizeof *has; i++)
+        expected += has[i];
+    if ((grant.kind != MEMORY_GRANT && !on_device) || n_fds != expected) {
         for (unsigned i = 0; i < n_fds; i++)
             close(fds[i]);
         return error_set(e, grant.kind == MEMORY_REFUSED ? ERROR_LIMIT : ERROR_PROTOCOL,
@@ -26,9 +32,11 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     }
     c->lease = grant.value[0];
     c->generation = grant.value[1];
+    c->arena_bytes = grant.value[4];
+    memcpy(c->arena_handle.bytes, grant.bytes, sizeof c->arena_handle.bytes);
     struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm, &c->learned_shm};
     for (unsigned i = 0, fd = 0; i < 5; i++) {
-        if (!grant.value[2 + i] && i >= 2)
+        if (!has[i])
             continue;
         if (code)
             close(fds[fd++]);
@@ -62,7 +70,7 @@ static enum error_code attach_maps(struct memory_client *c, struct error *e)
     if (!code)
         code = residency_attach(&c->residency, c->residency_shm.base, c->residency_shm.bytes, e);
     const struct residency_header *h = c->residency.header;
-    if (!code && c->arena.base && (!h->slot_bytes || h->n_slots > c->arena.bytes / h->slot_bytes))
+    if (!code && c->arena_bytes && (!h->slot_bytes || h->n_slots > c->arena_bytes / h->slot_bytes))
         code = error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
     if (!code && (c->residency.n_layers != c->map.params.n_layers ||
                   c->residency.n_experts != c->map.params.router.n_experts ||

@@ -4,6 +4,7 @@
 #define MOED_MEMORY_MEMORY_CLIENT_H
 
 #include "base/error.h"
+#include "device/module.h"
 #include "ipc/host_tier.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
@@ -12,15 +13,18 @@
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
  * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the device's arena, value[5] of the host tier,
  * value[6] of what predictors know; descriptors: pool, residency and, where there is one, the arena, and likewise the tier and
- * what predictors know (all read-only). REFUSED: value[0] an enum error_code. */
-enum { MEMORY_GRANT = 1, MEMORY_REFUSED };
+ * what predictors know (all read-only). GRANT_DEVICE: as GRANT, but the arena is memory of a device, without a descriptor; bytes
+ * is its struct device_handle. REFUSED: value[0] an enum error_code. */
+enum { MEMORY_GRANT = 1, MEMORY_REFUSED, MEMORY_GRANT_DEVICE };
 
 struct memory_client {
     int lease_fd; /* readable or closed: memd has gone */
     uint64_t lease;
     uint64_t generation;
     struct shm pool, residency_shm;
-    struct shm arena;       /* base NULL: the device has no memory of its own */
+    uint64_t arena_bytes; /* 0: the device has no memory of its own */
+    struct shm arena;     /* base NULL: there is none, or it is the device's, of this name: */
+    struct device_handle arena_handle;
     struct shm tier_shm;    /* base NULL: all experts are in the pool */
     struct shm learned_shm; /* a file of `moed train`, checked by memd; base NULL: there is none */
     struct pool_map map;

@@ -28,6 +28,7 @@ for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service; do
         fail "$unit does not start the installed program: $(grep ^ExecStart= "$PREFIX/lib/systemd/system/$unit")"
 done
 there lib/systemd/system/moed@.target
+[ ! -e "$BUILD/lib/moed/libmoed-cuda.so" ] || there lib/moed/libmoed-cuda.so
 
 say "the installed moed starts the installed daemons, with the installed demo model"
 MOED=$PREFIX/bin/moed

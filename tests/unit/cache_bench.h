@@ -110,8 +110,12 @@ static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind k
     map.params.router.n_experts = EXPERTS;
     map.params.router.n_used = 2;
     map.params.n_layers = LAYERS;
+    struct device_spec device = {.kind = DEVICE_EMU,
+                                 .vram_bytes = vram,
+                                 .link_bytes_per_s = 50e9,
+                                 .link_latency_s = latency_s,
+                                 .speed = 1};
     struct cache_options options = {
-        .device = {DEVICE_EMU, vram, 0, 50e9, latency_s, 1},
         .cache = kind,
         .budget = sched_cache_budget(kind),
         .worker_broken = bench_worker_broken,
@@ -131,7 +135,8 @@ static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind k
         .queue_seconds = &b->queue,
         .copy_seconds = &b->copy,
     };
-    return cache_new(&map, &options, &counters, &b->cache, e);
+    enum error_code code = device_link_new(&device, &options.link, e);
+    return code ? code : cache_new(&map, &options, &counters, &b->cache, e);
 }
 
 static inline void bench_open(struct bench *b, enum sched_cache_kind kind, uint32_t slots,

@@ -137,4 +137,54 @@ static inline struct matrix tiles_of(enum tensor_type type, uint32_t rows, uint3
     return (struct matrix){.type = type, .rows = rows, .cols = cols, .tiles = tiles};
 }
 
+enum inputs {
+    INPUTS_USUAL,
+    INPUTS_EXTREME, /* zeros, subnormals, huge values, blocks of one large value */
+    INPUTS_FULL,    /* every quant is +127 or -127 */
+    N_INPUTS
+};
+
+static inline float random_input(uint64_t *state, enum inputs kind, uint32_t column)
+{
+    float f = random_float(state);
+
+    if (kind == INPUTS_FULL)
+        return f < 0 ? -3.0f : 3.0f;
+    if (kind == INPUTS_EXTREME) {
+        static const float scales[] = {0, 1e-44f, 1e-38f, 1e-36f, 1e30f, 1, 1e-20f, 1e3f};
+        return f * scales[(column / 16 + *state % 2) % 8];
+    }
+    return f;
+}
+
+/* Activations of some tokens; a guard of 16 columns follows each row of x. */
+struct inputs_of {
+    struct activations a;
+    float *x;
+    void *memory;
+};
+
+static inline struct inputs_of make_inputs(const struct kernels *k, uint32_t cols, uint32_t n_tokens,
+                                           enum inputs kind, uint64_t seed)
+{
+    struct inputs_of in;
+    uint64_t state = seed * 2 + 1;
+    size_t stride = cols + 16;
+
+    in.x = malloc(n_tokens * stride * sizeof *in.x);
+    for (uint32_t t = 0; t < n_tokens; t++)
+        for (uint32_t c = 0; c < stride; c++)
+            in.x[t * stride + c] = random_input(&state, kind, c);
+    in.memory = aligned_alloc(TILE_ALIGN, act_bytes(cols, n_tokens));
+    act_bind(&in.a, in.memory, cols, n_tokens, in.x, stride);
+    k->quantize(&in.a, 0, n_tokens);
+    return in;
+}
+
+static inline void free_inputs(struct inputs_of *in)
+{
+    free(in->memory);
+    free(in->x);
+}
+
 #endif

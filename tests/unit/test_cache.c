@@ -70,7 +70,9 @@ static void test_real_model(void **state)
     struct cache_counters none = {0};
     struct error e;
     struct bench b = {0};
-    must(device_parse("emu:vram=50%,link=10G", &options.device, &e), &e);
+    struct device_spec device;
+    must(device_parse("emu:vram=50%,link=10G", &device, &e), &e);
+    must(device_link_new(&device, &options.link, &e), &e);
     must(cache_new(&m.map, &options, &none, &b.cache, &e), &e);
     const struct shm *table = cache_residency(b.cache);
     must(residency_attach(&b.table, table->base, table->bytes, &e), &e);
@@ -79,9 +81,9 @@ static void test_real_model(void **state)
     cache_channel_init(w.region.base, m.map.header->generation);
     must(cache_add_worker(b.cache, 1, &w.region, &e), &e);
     struct shm arena;
-    assert_int_equal(shm_map(dup(cache_arena(b.cache)->fd), true, 1, &arena, NULL), ERROR_PROTOCOL);
-    must(shm_map(dup(cache_arena(b.cache)->fd), false, cache_arena(b.cache)->bytes, &arena, &e),
-         &e);
+    const struct shm *shared = &cache_arena(b.cache)->shared;
+    assert_int_equal(shm_map(dup(shared->fd), true, 1, &arena, NULL), ERROR_PROTOCOL);
+    must(shm_map(dup(shared->fd), false, shared->bytes, &arena, &e), &e);
     for (uint32_t layer = 0; layer < 2; layer++)
         for (uint32_t expert = 0; expert < 8; expert++) {
             const struct pool_slabs *s = &m.map.slabs[layer];

@@ -15,8 +15,10 @@ static void test_slots(void **state)
     _Atomic uint64_t epochs[2] = {0, 7};
     struct cache_slots s;
     uint32_t a = 0, b = 0, none;
-    assert_int_equal(cache_slots_init(&s, memory, 64, N, NULL), ERROR_OK);
-    assert_true(bench_is_poison(memory, sizeof memory));
+    struct device_spec device = {.kind = DEVICE_EMU, .link_bytes_per_s = 1e9, .speed = 1};
+    struct device_link *link;
+    assert_int_equal(device_link_new(&device, &link, NULL), ERROR_OK);
+    assert_int_equal(cache_slots_init(&s, link, memory, 64, N, NULL), ERROR_OK);
     int even = cache_slots_add_reader(&s, &epochs[0]), odd = cache_slots_add_reader(&s, &epochs[1]);
     assert_true(cache_slots_take(&s, &a) && cache_slots_take(&s, &b) && a != b);
     memset(memory, 1, sizeof memory);
@@ -45,6 +47,7 @@ static void test_slots(void **state)
     assert_false(cache_slots_add_up(&s));
     cache_slots_remove_reader(&s, even);
     cache_slots_fini(&s);
+    device_link_free(link);
 }
 
 /* ---- waiting ---- */

@@ -1,5 +1,5 @@
 /* lib/device: what --device takes, and the emulated link held against a clock. */
-#include "device/device.h"
+#include "device/link.h"
 
 #include "base/clock.h"
 
@@ -63,6 +63,32 @@ static void test_emu(void **state)
     }
 }
 
+static void test_cuda(void **state)
+{
+    static const struct {
+        const char *text;
+        unsigned ordinal;
+        uint64_t vram_bytes;
+        double share;
+    } cases[] = {
+        {"cuda", 0, 0, 0},
+        {"cuda:3", 3, 0, 0},
+        {"cuda:0,vram=6G", 0, 6000000000, 0},
+        {"cuda:12,vram=25%", 12, 0, 0.25},
+        {"cuda,vram=1Mi", 0, 1 << 20, 0},
+        {"cuda:vram=50%", 0, 0, 0.5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device_spec s = parsed(cases[i].text);
+        assert_int_equal(s.kind, DEVICE_CUDA);
+        assert_int_equal(s.ordinal, cases[i].ordinal);
+        assert_int_equal(s.vram_bytes, cases[i].vram_bytes);
+        assert_true(fabs(s.vram_share - cases[i].share) < 1e-12);
+        assert_true(s.link_bytes_per_s > 0 && s.speed > 0); /* to reckon with */
+        assert_int_equal(device_cores(&s, 8), 0);
+    }
+}
+
 /* Each names what is wrong. */
 static void test_refused(void **state)
 {
@@ -71,7 +97,7 @@ static void test_refused(void **state)
         enum error_code code;
         const char *names;
     } cases[] = {
-        {"cuda:0", ERROR_UNSUPPORTED, "there is: host, emu:"},
+        {"cudart", ERROR_UNSUPPORTED, "there is: host, emu:"},
         {"", ERROR_UNSUPPORTED, "there is: host, emu:"},
         {"Host", ERROR_UNSUPPORTED, "'Host'"},
         {"host:1", ERROR_UNSUPPORTED, "'host:1'"},
@@ -104,6 +130,16 @@ static void test_refused(void **state)
         {"emu:vram=1G,link=1G,latency=2s", ERROR_USAGE, "latency is not"},
         {"emu:vram=1G,link=1G,speed=0", ERROR_USAGE, "speed is not"},
         {"emu:vram=1G,link=1G,speed=1.5", ERROR_USAGE, "speed is not"},
+        {"cuda:", ERROR_USAGE, "no option ''"},
+        {"cuda,", ERROR_USAGE, "no option ''"},
+        {"cuda:x", ERROR_USAGE, "no option 'x'"},
+        {"cuda:1x", ERROR_USAGE, "'x' after the device's number"},
+        {"cuda:1:vram=1G", ERROR_USAGE, "after the device's number"},
+        {"cuda:99999999999999999999", ERROR_USAGE, "99999"},
+        {"cuda:0,vram=0", ERROR_USAGE, "vram is not"},
+        {"cuda:0,vram=1G,vram=1G", ERROR_USAGE, "twice"},
+        {"cuda:0,link=1G", ERROR_USAGE, "no option 'link'"},
+        {"cuda:0,1", ERROR_USAGE, "no option '1'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct device_spec s, before;
@@ -178,7 +214,7 @@ static struct pace measure(size_t bytes, double seconds, double rate, double lat
     unsigned copies = (unsigned)(seconds / each) + 1;
     double start = clock_s(), cpu = thread_cpu_s();
     for (unsigned i = 0; i < copies; i++)
-        device_link_copy(l, to, from, bytes);
+        assert_int_equal(device_link_copy(l, to, from, bytes, NULL), ERROR_OK);
     double wall = clock_s() - start;
     struct pace p = {wall / (each * copies), (thread_cpu_s() - cpu) / wall};
     assert_memory_equal(to, from, bytes);
@@ -228,7 +264,7 @@ static void test_pause(void **state)
     static uint8_t from[100000], to[100000];
     for (int i = 0; i < 20; i++) {
         uint64_t start = clock_ns(), busy = device_link_busy_ns(l);
-        device_link_copy(l, to, from, sizeof to);
+        assert_int_equal(device_link_copy(l, to, from, sizeof to, NULL), ERROR_OK);
         uint64_t took = clock_ns() - start;
         assert_true(took >= 1100000 - 1);
         busy = device_link_busy_ns(l) - busy;
@@ -248,7 +284,7 @@ struct slow_copy {
 static void *copy_slowly(void *arg)
 {
     struct slow_copy *c = arg;
-    device_link_copy(c->l, c->to, c->from, c->bytes);
+    device_link_copy(c->l, c->to, c->from, c->bytes, NULL);
     return NULL;
 }
 
@@ -287,7 +323,8 @@ static void test_not_early(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host),    cmocka_unit_test(test_emu),
+        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_cuda),    cmocka_unit_test(test_emu),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_arena_bytes),
         cmocka_unit_test(test_poison),  cmocka_unit_test(test_pacing),
         cmocka_unit_test(test_pause),   cmocka_unit_test(test_not_early),

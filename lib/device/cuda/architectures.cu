@@ -1,0 +1,12 @@
+/* What the kernels were compiled for; see internal.h. */
+#include "internal.h"
+
+int cuda_least_architecture(void)
+{
+#ifdef __CUDA_ARCH_LIST__
+    static const int list[] = {__CUDA_ARCH_LIST__}; /* 750 for 7.5, ascending */
+    return list[0] / 10;
+#else
+    return 0; /* simulated */
+#endif
+}

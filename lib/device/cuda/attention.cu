@@ -1,0 +1,159 @@
+/* Attention: how a batch is cut into launches, and the merge of blocks of positions; see attention.cuh. */
+#include "device/cuda/attention.cuh"
+#include "device/cuda/internal.h"
+#include "device/cuda/ops.h"
+
+enum {
+    BLOCK = ATTEND_BLOCK,
+    MERGE_THREADS = 128,
+    MANY_ROWS = 64,      /* from so many on tiles are larger: a prompt's, most likely */
+    WALK_QUERIES = 4096, /* heads of rows that give enough tiles for any device */
+    GRID_ROWS = 32768,
+};
+static const size_t PARTIAL_BYTES = 64u << 20u; /* of one launch, where a row does not need more */
+
+/* A head in x, a row in y: the blocks of scratch, in order. In rounds of MERGE_THREADS blocks, whose factors a
+ * thread each makes; then a thread a value. */
+static __global__ void __launch_bounds__(MERGE_THREADS) merge_blocks(attend_call c)
+{
+    __shared__ float block_max[MERGE_THREADS], block_sum[MERGE_THREADS], before[MERGE_THREADS],
+        now[MERGE_THREADS];
+    uint32_t head = blockIdx.x, t = c.first_row + blockIdx.y;
+    span s = row_span(c, t);
+    uint32_t blocks = (s.end - 1) / BLOCK - s.first / BLOCK + 1;
+    size_t at = ((size_t)blockIdx.y * c.n_heads + head) * c.row_blocks;
+    const float2 *sums = c.partial_sum + at;
+    const float *partial = c.partial + at * c.v_stride;
+
+    for (uint32_t d0 = 0; d0 < c.v_dim; d0 += MERGE_THREADS) {
+        uint32_t d = min(d0 + threadIdx.x, c.v_dim - 1);
+        softmax_sum all = {0, 0};
+        float value = 0;
+        for (uint32_t b0 = 0; b0 < blocks; b0 += MERGE_THREADS) {
+            uint32_t n = min((uint32_t)MERGE_THREADS, blocks - b0), i = threadIdx.x;
+            __syncthreads();
+            if (i < n) {
+                float2 sum = sums[b0 + i];
+                block_max[i] = sum.x;
+                block_sum[i] = sum.y;
+            }
+            __syncthreads();
+            if (i < n && b0 + i > 0) {
+                float max = b0 > 0 ? all.max : block_max[0]; /* of all blocks before b0 + i */
+                for (uint32_t k = 0; k < i; k++)
+                    max = cuda_max(max, block_max[k]);
+                merge({max, 0}, {block_max[i], 0}, &before[i], &now[i]);
+            }
+            __syncthreads();
+#pragma unroll 8
+            for (uint32_t k = 0; k < n; k++) {
+                float of_block = partial[(size_t)(b0 + k) * c.v_stride + d];
+                bool first = b0 + k == 0;
+                all.max = first ? block_max[k] : cuda_max(all.max, block_max[k]);
+                all.sum =
+                    first ? block_sum[k] : __fmaf_rn(all.sum, before[k], block_sum[k] * now[k]);
+                value = first ? of_block : __fmaf_rn(value, before[k], of_block * now[k]);
+            }
+        }
+        if (c.sinks != NULL) {
+            float factor;
+            all = merge_sink(all, c.sinks[head], &factor);
+            value = value * factor;
+        }
+        if (d0 + threadIdx.x < c.v_dim)
+            c.out[((size_t)t * c.n_heads + head) * c.v_dim + d] = value / all.sum;
+    }
+}
+
+static uint32_t blocks_of(uint32_t positions)
+{
+    return (positions + BLOCK - 1) / BLOCK;
+}
+
+/* Of one row's blocks in scratch. */
+static size_t row_partial_bytes(uint32_t n_heads, uint32_t v_dim, uint32_t blocks)
+{
+    return (size_t)n_heads * blocks * ((v_dim + 3) / 4 * sizeof(float4) + sizeof(float2));
+}
+
+static bool walks(uint32_t n, uint32_t n_heads, uint32_t blocks)
+{
+    return blocks <= 1 || (size_t)n * n_heads >= WALK_QUERIES;
+}
+
+/* How many rows' blocks scratch holds at a time. */
+static uint32_t rows_a_split(size_t row_bytes)
+{
+    return row_bytes >= PARTIAL_BYTES ? 1 : (uint32_t)(PARTIAL_BYTES / row_bytes);
+}
+
+/* Never less for more rows or positions than for fewer. */
+size_t cuda_attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
+                                 uint32_t most_positions)
+{
+    uint32_t blocks = blocks_of(most_positions),
+             rows = min(n, (uint32_t)((WALK_QUERIES - 1) / n_heads));
+    size_t row_bytes = row_partial_bytes(n_heads, v_dim, blocks);
+    size_t most = row_bytes > PARTIAL_BYTES ? row_bytes : PARTIAL_BYTES;
+
+    return blocks <= 1 ? 0 : rows * row_bytes < most ? rows * row_bytes : most;
+}
+
+/* Rows [c.first_row, c.end_row). */
+static void attend_rows(struct device_stream *s, const attend_call &c, uint32_t queries)
+{
+    attend_tiles(s, c, queries);
+    if (c.partial != NULL) {
+        CUDA_LAUNCH(merge_blocks, dim3(c.n_heads, c.end_row - c.first_row), MERGE_THREADS, 0,
+                    cuda_stream(s), c);
+        cuda_check(s, "merge_blocks");
+    }
+}
+
+static bool aligned_to(size_t value, size_t to)
+{
+    return value % to == 0;
+}
+
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+                 const struct device_row *rows, uint32_t n, uint32_t most_positions, const float *q,
+                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale,
+                 uint32_t window, const float *sinks, float *out, void *scratch)
+{
+    uint32_t group = n_heads / n_kv_heads, queries = n >= MANY_ROWS || group > 8 ? 16 : 8;
+    uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
+    uint32_t quad_bytes = kv->type == TENSOR_F16 ? 8 : 16;
+    attend_call c = {};
+
+    c.kv = *kv;
+    c.layer = layer;
+    c.rows = rows;
+    c.q = q;
+    c.n_heads = n_heads;
+    c.n_kv_heads = n_kv_heads;
+    c.k_dim = k_dim;
+    c.v_dim = v_dim;
+    c.scale = scale;
+    c.window = window;
+    c.sinks = sinks;
+    c.out = out;
+    c.tiles_a_kv_head = (group + queries - 1) / queries;
+    c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
+    c.tile_rows = queries / c.tile_heads;
+    c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) &&
+                aligned_to(kv->row_bytes, quad_bytes) &&
+                aligned_to((uintptr_t)kv->memory, quad_bytes) && aligned_to((uintptr_t)q, 16) &&
+                aligned_to((uintptr_t)out, 16);
+    if (!walks(n, n_heads, blocks)) {
+        rows_a_launch = rows_a_split(row_partial_bytes(n_heads, v_dim, blocks));
+        c.row_blocks = window != 0 ? min(blocks, (window + BLOCK - 2) / BLOCK + 1) : blocks;
+        c.v_stride = (v_dim + 3) / 4 * 4;
+        c.partial = (float *)scratch;
+        c.partial_sum = (float2 *)(c.partial + (size_t)min(n, rows_a_launch) * n_heads *
+                                                   c.row_blocks * c.v_stride);
+    }
+    for (; c.first_row < n; c.first_row = c.end_row) {
+        c.end_row = min(n, c.first_row + rows_a_launch);
+        attend_rows(s, c, queries);
+    }
+}

@@ -1,0 +1,84 @@
+/* Attention over the paged cache, as kernels/kernels.h defines it for `attend`.
+ *
+ * A block of threads takes a tile of 8 or 16 queries that read the same keys and values: heads that share a key-value
+ * head, of rows next to each other in the batch that are of the same slot. For each block of 256 positions:
+ *   scores   a thread makes four queries' products with two positions, with their 16 partial sums in registers; keys
+ *            and queries come through shared memory, 32 dimensions at a time
+ *   softmax  a half-warp a query, its 16 lanes being the sum's 16 partial sums
+ *   values   a thread sums four values of some queries over the positions in order, in registers, straight from the
+ *            cache
+ * What a block of positions gives is merged with those before it in two ways, to the same bits:
+ *   walk     a block of threads goes through all positions, and merges into `out` as it goes: many rows
+ *   split    the grid has a dimension of blocks of positions, each is kept in scratch, and merge_blocks merges them:
+ *            few rows
+ *
+ * A position that a query does not see (it is another row's of the tile) takes no part in its sums; nothing that was
+ * not stored is read. */
+#ifndef MOED_DEVICE_CUDA_ATTENTION_CUH
+#define MOED_DEVICE_CUDA_ATTENTION_CUH
+
+#include "device/cuda/scalar.cuh"
+#include "device/module.h"
+
+enum { ATTEND_BLOCK = 256 }; /* positions: of the definition */
+
+struct attend_call {
+    device_kv kv;
+    uint32_t layer;
+    const device_row *rows; /* [end_row] */
+    uint32_t first_row, end_row;
+    const float *q;
+    uint32_t n_heads, n_kv_heads, k_dim, v_dim;
+    float scale;
+    uint32_t window;
+    const float *sinks;
+    float *out;
+    uint32_t tile_heads, tile_rows; /* of a tile, at most */
+    uint32_t tiles_a_kv_head;
+    bool aligned; /* rows of q, keys, values and out are aligned to 4 values */
+    /* split: of the launch's rows, [row][head][blocks of a row at most]; NULL: walk */
+    float *partial; /* [v_stride] each */
+    float2 *partial_sum;
+    uint32_t row_blocks, v_stride;
+};
+
+/* Positions [first, end) of a row's slot. */
+struct span {
+    uint32_t first, end;
+};
+
+static __device__ __forceinline__ span row_span(const attend_call &c, uint32_t t)
+{
+    uint32_t end = c.rows[t].position + 1;
+
+    return {c.window != 0 && end > c.window ? end - c.window : 0, end};
+}
+
+/* A query's largest score and the sum of the exponentials, of some blocks of positions. */
+struct softmax_sum {
+    float max, sum;
+};
+
+/* *before and *now: what values so far, and the block's, are multiplied by. */
+static __device__ __forceinline__ softmax_sum merge(softmax_sum all, softmax_sum block,
+                                                    float *before, float *now)
+{
+    float max = cuda_max(all.max, block.max);
+
+    *before = cuda_exp(all.max - max);
+    *now = cuda_exp(block.max - max);
+    return {max, __fmaf_rn(all.sum, *before, block.sum * *now)};
+}
+
+static __device__ __forceinline__ softmax_sum merge_sink(softmax_sum all, float sink, float *before)
+{
+    float max = cuda_max(all.max, sink);
+
+    *before = cuda_exp(all.max - max);
+    return {max, __fmaf_rn(all.sum, *before, cuda_exp(sink - max))};
+}
+
+/* Rows [c.first_row, c.end_row), in tiles of at most `queries` (8 or 16): attention_tile.cu. */
+void attend_tiles(struct device_stream *s, const attend_call &c, uint32_t queries);
+
+#endif

@@ -1,0 +1,216 @@
+/* Routed experts, as exec/experts.c has them: hidden values of every segment of every task (gate and up in one launch where
+ * they are of one type), quantised where down's type wants it, then the down rows of every task, segments in order.
+ *
+ * A pass is as many tasks, or tokens of one, as fit into a table of fixed size. Tokens of a task are cut into items, whose
+ * blocks decode the weights once. Passes use the same scratch, one after the other in the stream's order. */
+#include "device/cuda/ops.h"
+#include "device/cuda/product.h"
+
+extern "C" {
+#include "base/checked.h"
+}
+
+#include <string.h>
+
+enum { PASS_ITEMS = 512, PASS_PLACES = 1024, PASS_TOKENS = 4096 };
+
+struct pass {
+    uint32_t n_items, n_places, n_tokens;
+    uint32_t n_hidden;                   /* hidden rows */
+    uint32_t most_segments, most_tokens; /* of an item */
+    struct tables {
+        struct product_item items[PASS_ITEMS];
+        const void *places[PASS_PLACES];
+        uint32_t tokens[PASS_TOKENS];
+    } tables;
+};
+
+/* How far the tasks have been put into passes. */
+struct progress {
+    const struct device_expert_task *tasks;
+    uint32_t n_tasks, task, token; /* token: of task, the next */
+    uint32_t tokens_an_item;
+};
+
+/* As many tokens of the task as fit, from `first`; returns how many. */
+static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, uint32_t first,
+                         uint32_t tokens_an_item)
+{
+    uint32_t n = t->n_tokens - first;
+
+    if (n > PASS_TOKENS - pass->n_tokens)
+        n = PASS_TOKENS - pass->n_tokens;
+    if (n > (PASS_ITEMS - pass->n_items) * tokens_an_item)
+        n = (PASS_ITEMS - pass->n_items) * tokens_an_item;
+    if (n == 0 || t->n_segments > PASS_PLACES - pass->n_places)
+        return 0;
+    uint32_t n_items = (n + tokens_an_item - 1) / tokens_an_item;
+    uint32_t step = (n + n_items - 1) / n_items;
+    for (uint32_t i = 0; i < n; i += step) {
+        struct product_item *item = &pass->tables.items[pass->n_items++];
+        item->place = pass->n_places;
+        item->n_segments = t->n_segments;
+        item->token = pass->n_tokens + i;
+        item->n_tokens = n - i < step ? n - i : step;
+        item->hidden_row = pass->n_hidden + i;
+        item->task_tokens = n;
+        item->out_row = t->first_row + first + i;
+        item->continues = t->continues;
+    }
+    memcpy(pass->tables.places + pass->n_places, t->places, t->n_segments * sizeof *t->places);
+    memcpy(pass->tables.tokens + pass->n_tokens, t->tokens + first, n * sizeof *t->tokens);
+    pass->n_places += t->n_segments;
+    pass->n_tokens += n;
+    pass->n_hidden += t->n_segments * n;
+    if (t->n_segments > pass->most_segments)
+        pass->most_segments = t->n_segments;
+    if (step > pass->most_tokens)
+        pass->most_tokens = step;
+    return n;
+}
+
+/* False: there is nothing left. */
+static bool next_pass(struct progress *g, struct pass *pass)
+{
+    memset(pass, 0, offsetof(struct pass, tables));
+    while (g->task < g->n_tasks) {
+        const struct device_expert_task *t = &g->tasks[g->task];
+        if (t->n_segments > 0 && g->token < t->n_tokens) {
+            uint32_t n = add_task(pass, t, g->token, g->tokens_an_item);
+            g->token += n;
+            if (n == 0 || g->token < t->n_tokens)
+                return true;
+        }
+        g->task++;
+        g->token = 0;
+    }
+    return pass->n_items > 0;
+}
+
+/* The pass's tables to the device, close behind each other, in one copy. */
+static bool stage(struct device_stream *s, struct pass *pass, struct product *p)
+{
+    uint8_t *to = (uint8_t *)&pass->tables;
+    size_t places = pass->n_items * sizeof *pass->tables.items;
+    size_t tokens = places + pass->n_places * sizeof *pass->tables.places;
+    size_t end = tokens + pass->n_tokens * sizeof *pass->tables.tokens;
+
+    memmove(to + places, pass->tables.places, tokens - places);
+    memmove(to + tokens, pass->tables.tokens, end - tokens);
+    const uint8_t *staged = (const uint8_t *)cuda_stage(s, to, end);
+    if (!staged)
+        return false;
+    p->items = (const struct product_item *)staged;
+    p->places = (const uint8_t *const *)(staged + places);
+    p->tokens = (const uint32_t *)(staged + tokens);
+    p->n_items = pass->n_items;
+    p->n_segments = pass->most_segments;
+    p->n_tokens = pass->most_tokens;
+    return true;
+}
+
+static void set_input(struct product *p, const struct device_activations *a)
+{
+    p->x = a->x;
+    p->x_stride = a->x_stride;
+    p->q = a->q;
+    p->d = a->d;
+    p->bias = a->bias;
+    p->sum = a->sum;
+}
+
+/* Hidden rows from gate and up. p has the tables. */
+static void gate_and_up(struct device_stream *s, const struct device_segments *l, struct product p)
+{
+    p.work = PRODUCT_SEGMENTS;
+    p.rows = l->width;
+    p.cols = l->d_model;
+    if (l->gate_type != l->up_type) {
+        p.finish = PRODUCT_SUM;
+        product_launch(s, (enum tensor_type)l->gate_type, &p);
+        p.offset = l->up_offset;
+    } else {
+        p.part_bytes = l->up_offset;
+    }
+    p.finish = PRODUCT_GATED;
+    p.bias_offset = l->bias_offset;
+    p.activation = l->activation;
+    product_launch(s, (enum tensor_type)l->up_type, &p);
+}
+
+static void down(struct device_stream *s, const struct device_segments *l, struct product p)
+{
+    p.work = PRODUCT_TASKS;
+    p.finish = PRODUCT_SUM;
+    p.rows = l->d_model;
+    p.cols = l->width;
+    p.offset = l->down_offset;
+    product_launch(s, (enum tensor_type)l->down_type, &p);
+}
+
+static uint32_t hidden_stride(const struct device_segments *l)
+{
+    return (uint32_t)round_up(l->width, TILE_ROWS);
+}
+
+static size_t hidden_bytes(const struct device_segments *l, uint32_t n_rows)
+{
+    return (size_t)round_up((uint64_t)hidden_stride(l) * n_rows * sizeof(float), TILE_ALIGN);
+}
+
+static void run_pass(struct device_stream *s, const struct device_segments *l, const struct device_activations *in,
+                     struct pass *pass, float *rows, void *scratch)
+{
+    bool quantize = product_quantizes(l->down_type);
+    float *hidden = (float *)scratch;
+    struct device_activations h;
+    struct product p = {};
+
+    if (!stage(s, pass, &p))
+        return;
+    set_input(&p, in);
+    p.out = hidden;
+    p.out_stride = hidden_stride(l);
+    gate_and_up(s, l, p);
+    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, pass->n_hidden), l->width, pass->n_hidden, hidden,
+                          hidden_stride(l), quantize);
+    if (quantize)
+        cuda_quantize(s, &h);
+    set_input(&p, &h);
+    p.out = rows;
+    p.out_stride = l->d_model;
+    down(s, l, p);
+}
+
+size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows)
+{
+    size_t quantized = product_quantizes(layout->down_type) ? cuda_activations_bytes(layout->width, n_task_rows) : 0;
+    return hidden_bytes(layout, n_task_rows) + quantized;
+}
+
+/* What a block's shared memory has room for in both products. */
+static uint32_t tokens_an_item(const struct device_segments *l, const struct device_expert_task *tasks,
+                               uint32_t n_tasks)
+{
+    uint32_t most_segments = 1;
+
+    for (uint32_t i = 0; i < n_tasks; i++)
+        if (tasks[i].n_segments > most_segments)
+            most_segments = tasks[i].n_segments;
+    uint32_t up = product_tokens(2, l->d_model), down = product_tokens(most_segments, l->width);
+    return most_segments > PASS_PLACES ? 0 : up < down ? up : down;
+}
+
+void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
+                  const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch)
+{
+    struct progress g = {tasks, n_tasks, 0, 0, tokens_an_item(layout, tasks, n_tasks)};
+    struct pass pass;
+
+    if (g.tokens_an_item == 0) {
+        cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
+        return;
+    }
+    while (next_pass(&g, &pass))
+        run_pass(s, layout, in, &pass, rows, scratch);
+}

@@ -1,0 +1,122 @@
+/* Activations: their layout, and quantising them (quantize_16 and quantize_block of kernels/ops.inc.c). */
+#include "device/cuda/ops.h"
+#include "device/cuda/quantize.h"
+#include "device/cuda/scalar.cuh"
+
+extern "C" {
+#include "base/checked.h"
+}
+
+#include <float.h>
+#include <math.h>
+
+enum { THREADS = 256 };
+
+struct sizes {
+    size_t q, d, bias, sum; /* bytes, each a multiple of 64 */
+};
+
+static struct sizes sizes_of(uint32_t cols, uint32_t n_tokens)
+{
+    size_t blocks = ((size_t)cols + 31) / 32 * n_tokens;
+    struct sizes s;
+
+    s.q = (size_t)round_up(cols, 64) * n_tokens;
+    s.d = (size_t)round_up(2 * sizeof(float) * blocks, TILE_ALIGN);
+    s.bias = (size_t)round_up(sizeof(float) * blocks, TILE_ALIGN);
+    s.sum = (size_t)round_up(2 * sizeof(int32_t) * blocks, TILE_ALIGN);
+    return s;
+}
+
+size_t cuda_activations_bytes(uint32_t cols, uint32_t n_tokens)
+{
+    struct sizes s = sizes_of(cols, n_tokens);
+    return s.q + s.d + s.bias + s.sum;
+}
+
+void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t cols, uint32_t n_tokens,
+                           const float *x, size_t x_stride, bool quantize)
+{
+    struct sizes s = sizes_of(cols, n_tokens);
+    uint8_t *next = (uint8_t *)memory;
+
+    *a = {};
+    a->n_tokens = n_tokens;
+    a->cols = cols;
+    a->x = x;
+    a->x_stride = x_stride;
+    if (!quantize)
+        return;
+    a->q = (int8_t *)next;
+    next += s.q;
+    a->d = (float *)next;
+    next += s.d;
+    a->bias = (float *)next;
+    next += s.bias;
+    a->sum = (int32_t *)next;
+}
+
+/* block_scale of kernels/ops.inc.c. */
+static __device__ __forceinline__ float block_scale(int max_bits, float *inverse)
+{
+    *inverse = 0;
+    if (max_bits >= 0x7f800000)
+        return __int_as_float(0x7fc00000);
+    float d = __int_as_float(max_bits) / 127.0f;
+    if (!(d > 0) || 1.0f / d > FLT_MAX)
+        return 0;
+    *inverse = 1.0f / d;
+    return d;
+}
+
+/* A warp has 32 columns of one row, a column a lane. */
+static __global__ void __launch_bounds__(THREADS)
+    quantize_kernel(const struct device_activations a, uint32_t n, size_t plane)
+{
+    const unsigned all = 0xffffffff;
+    const float rounding = 12582912.0f; /* 1.5 * 2^23 */
+    uint32_t blocks = (a.cols + 31) / 32, lane = threadIdx.x % 32;
+    size_t at = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+
+    if (at >= (size_t)blocks * a.n_tokens)
+        return; /* the whole warp */
+    uint32_t row = (uint32_t)(at / blocks), col = (uint32_t)(at % blocks) * 32 + lane;
+    float x = col < a.cols ? a.x[row / n * plane + row % n * a.x_stride + col] : 0;
+    int max_bits = __float_as_int(x) & 0x7fffffff;
+#pragma unroll
+    for (int width = 8; width > 0; width /= 2)
+        max_bits = max(max_bits, __shfl_xor_sync(all, max_bits, width));
+    float inverse, d = block_scale(max_bits, &inverse);
+    int q = 0;
+    if (inverse != 0)
+        q = __float_as_int(x * inverse + rounding) - __float_as_int(rounding);
+    int sum = q;
+#pragma unroll
+    for (int width = 8; width > 0; width /= 2)
+        sum += __shfl_xor_sync(all, sum, width);
+    float d_1 = __shfl_sync(all, d, 16), sum_1 = __shfl_sync(all, (float)sum, 16);
+
+    a.q[(size_t)row * ((a.cols + 63) / 64 * 64) + col] = (int8_t)q;
+    if (lane % 16 == 0) {
+        a.d[2 * at + lane / 16] = d;
+        a.sum[2 * at + lane / 16] = sum;
+    }
+    if (lane == 0)
+        a.bias[at] = __fmaf_rn(sum_1, d_1, (float)sum * d);
+}
+
+void quantize_planes(struct device_stream *s, const struct device_activations *a, uint32_t n, size_t plane)
+{
+    uint64_t warps = (uint64_t)((a->cols + 31) / 32) * a->n_tokens;
+
+    if (warps == 0)
+        return;
+    CUDA_LAUNCH(quantize_kernel, (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32)), THREADS, 0, cuda_stream(s),
+                *a, n, plane);
+    cuda_check(s, "quantize");
+}
+
+void cuda_quantize(struct device_stream *s, const struct device_activations *a)
+{
+    quantize_planes(s, a, a->n_tokens, 0);
+}

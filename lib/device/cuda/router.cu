@@ -1,0 +1,245 @@
+/* From gate logits to experts and weights, step by step as model/router.c. A warp a row: what is computed for each
+ * expert is spread over the lanes, what is defined as a chain is computed by one. */
+#include "device/cuda/internal.h"
+#include "device/cuda/ops.h"
+#include "device/cuda/scalar.cuh"
+#include "model/architecture.h"
+
+#include <math.h>
+
+enum { LANES = 32 };
+#define ALL_LANES 0xffffffffu
+#define NOBODY    0xffffffffu
+
+/* As in router.c. */
+#define MIN_WEIGHT_SUM     6.103515625e-5f
+#define SPARSE_MIXER_REACH 0.02f
+
+struct route_call {
+    device_router r;
+    float *logits;
+    const float *selection_bias;
+    uint32_t *selected;
+    float *weights;
+};
+
+/* Values of which some are taken. */
+struct choice {
+    float *value;
+    uint8_t *taken; /* [n] */
+    uint32_t n;
+};
+
+static __device__ __forceinline__ void take_none(const choice &c)
+{
+    for (uint32_t i = threadIdx.x; i < c.n; i += LANES)
+        c.taken[i] = 0;
+    __syncwarp();
+}
+
+/* The largest value that is not taken, of equal ones the first. Where the first that is not taken is no number,
+ * that: nothing is larger than it. */
+static __device__ uint32_t take_largest(const choice &c)
+{
+    uint32_t first = NOBODY, best = NOBODY;
+    float value = 0;
+
+    for (uint32_t i = threadIdx.x; i < c.n; i += LANES) {
+        if (c.taken[i])
+            continue;
+        if (first == NOBODY)
+            first = i;
+        if (!isnan(c.value[i]) && (best == NOBODY || c.value[i] > value)) {
+            best = i;
+            value = c.value[i];
+        }
+    }
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        uint32_t other_first = __shfl_xor_sync(ALL_LANES, first, width);
+        uint32_t other = __shfl_xor_sync(ALL_LANES, best, width);
+        float other_value = __shfl_xor_sync(ALL_LANES, value, width);
+        first = min(first, other_first);
+        if (other != NOBODY &&
+            (best == NOBODY || other_value > value || (other_value == value && other < best))) {
+            best = other;
+            value = other_value;
+        }
+    }
+    if (best == NOBODY || isnan(c.value[first]))
+        best = first;
+    __syncwarp();
+    if (threadIdx.x == 0)
+        c.taken[best] = 1;
+    __syncwarp();
+    return best;
+}
+
+/* As softmax of kernels/ops.inc.c; in place, shared or global memory. */
+static __device__ void softmax(float *x, uint32_t n)
+{
+    uint32_t lane = threadIdx.x % 16;
+    float top = -INFINITY, sum = 0;
+
+    for (uint32_t i = lane; i < n; i += 16)
+        top = cuda_max(top, x[i]);
+    top = cuda_fold_max(top);
+    __syncwarp();
+    for (uint32_t i = threadIdx.x; i < n; i += LANES)
+        x[i] = cuda_exp(x[i] - top);
+    __syncwarp();
+    for (uint32_t i = lane; i < n; i += 16)
+        sum = sum + x[i];
+    float inverse = 1.0f / cuda_fold_add(sum);
+    __syncwarp();
+    for (uint32_t i = threadIdx.x; i < n; i += LANES)
+        x[i] = x[i] * inverse;
+    __syncwarp();
+}
+
+/* A group's score: its largest value, or the sum of its two largest. */
+static __device__ float group_score(const float *value, uint32_t n, bool two)
+{
+    float first = -INFINITY, second = -INFINITY;
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (value[i] > first) {
+            second = first;
+            first = value[i];
+        } else if (value[i] > second)
+            second = value[i];
+    }
+    return two && n > 1 ? first + second : first;
+}
+
+/* Selection values of groups that are not among the best become minus infinity. groups: [n_groups]. */
+static __device__ void keep_best_groups(const device_router &r, float *selection,
+                                        const choice &groups)
+{
+    uint32_t size = r.n_experts / r.n_groups;
+
+    for (uint32_t g = threadIdx.x; g < r.n_groups; g += LANES)
+        groups.value[g] = group_score(selection + g * size, size, r.kind == ROUTER_SIGMOID);
+    take_none(groups);
+    for (uint32_t rank = 0; rank < r.n_groups_used; rank++)
+        take_largest(groups);
+    for (uint32_t i = threadIdx.x; i < r.n_groups * size; i += LANES)
+        if (!groups.taken[i / size])
+            selection[i] = -INFINITY;
+    __syncwarp();
+}
+
+/* For each rank the largest logit that is left, weighed against those near it. near: [n_experts], scratch. */
+static __device__ void sparse_mixer(const device_router &r, const choice &experts, float *near,
+                                    uint32_t *selected, float *weights)
+{
+    take_none(experts);
+    for (uint32_t rank = 0; rank < r.n_used; rank++) {
+        /* Those that were taken before this rank do not count; the one that is taken now does. */
+        uint32_t best = take_largest(experts);
+        float top = experts.value[best];
+        for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES) {
+            float logit = experts.value[i], size = fabsf(logit) > top ? fabsf(logit) : top;
+            bool counts =
+                (i == best || !experts.taken[i]) && !((top - logit) / size > SPARSE_MIXER_REACH);
+            near[i] = counts ? cuda_exp(logit - top) : -1.0f;
+        }
+        __syncwarp();
+        if (threadIdx.x == 0) {
+            float sum = 0;
+            for (uint32_t i = 0; i < r.n_experts; i++)
+                if (!(near[i] < 0))
+                    sum = sum + near[i];
+            selected[rank] = best;
+            weights[rank] = 1.0f / sum;
+        }
+        __syncwarp();
+    }
+}
+
+static __device__ void select_largest(const route_call &c, float *row, float *scratch,
+                                      uint8_t *taken, uint32_t *selected)
+{
+    choice experts = {row, taken, c.r.n_experts};
+
+    if (c.selection_bias != NULL || c.r.n_groups != 0) {
+        experts.value = scratch;
+        for (uint32_t i = threadIdx.x; i < c.r.n_experts; i += LANES)
+            scratch[i] = row[i] + (c.selection_bias != NULL ? c.selection_bias[i] : 0);
+        __syncwarp();
+    }
+    if (c.r.n_groups != 0)
+        keep_best_groups(c.r, scratch, choice{scratch + c.r.n_experts, taken, c.r.n_groups});
+    take_none(experts);
+    for (uint32_t rank = 0; rank < c.r.n_used; rank++) {
+        uint32_t best = take_largest(experts);
+        if (threadIdx.x == 0)
+            selected[rank] = best;
+    }
+    __syncwarp();
+}
+
+static __device__ void to_probabilities(const device_router &r, float *row)
+{
+    if (r.kind == ROUTER_SOFTMAX)
+        softmax(row, r.n_experts);
+    else if (r.kind == ROUTER_SIGMOID)
+        for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+            row[i] = 1.0f / (1.0f + cuda_exp(-row[i]));
+    __syncwarp();
+}
+
+static __device__ void finish_weights(const device_router &r, float *weights)
+{
+    float sum = 0;
+
+    for (uint32_t rank = 0; rank < r.n_used; rank++)
+        sum = sum + weights[rank];
+    if (!(sum > MIN_WEIGHT_SUM))
+        sum = MIN_WEIGHT_SUM;
+    __syncwarp();
+    for (uint32_t rank = threadIdx.x; rank < r.n_used; rank += LANES)
+        weights[rank] = (r.renormalise ? weights[rank] / sum : weights[rank]) * r.scale;
+}
+
+/* Shared memory: the row, as much scratch, the groups' scores, what is taken. */
+static __global__ void route_row(route_call c)
+{
+    CUDA_SHARED(float, row);
+    const device_router &r = c.r;
+    float *scratch = row + r.n_experts, *logits = c.logits + (size_t)blockIdx.x * r.n_experts;
+    uint8_t *taken = (uint8_t *)(scratch + r.n_experts + r.n_groups);
+    uint32_t *selected = c.selected + (size_t)blockIdx.x * r.n_used;
+    float *weights = c.weights + (size_t)blockIdx.x * r.n_used;
+
+    for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+        row[i] = logits[i];
+    __syncwarp();
+    if (r.kind == ROUTER_SPARSE_MIXER)
+        sparse_mixer(r, choice{row, taken, r.n_experts}, scratch, selected, weights);
+    else {
+        to_probabilities(r, row);
+        if (r.kind != ROUTER_SOFTMAX_SELECTED)
+            for (uint32_t i = threadIdx.x; i < r.n_experts; i += LANES)
+                logits[i] = row[i];
+        select_largest(c, row, scratch, taken, selected);
+        for (uint32_t rank = threadIdx.x; rank < r.n_used; rank += LANES)
+            weights[rank] = row[selected[rank]];
+        __syncwarp();
+        if (r.kind == ROUTER_SOFTMAX_SELECTED)
+            softmax(weights, r.n_used);
+    }
+    finish_weights(r, weights);
+}
+
+void cuda_route(struct device_stream *s, const struct device_router *r, float *logits,
+                const float *selection_bias, uint32_t n, uint32_t *selected, float *weights)
+{
+    route_call c = {*r, logits, selection_bias, selected, weights};
+    /* At most 4096 experts and 256 groups: less than what every device gives a block. */
+    size_t shared_bytes = (2 * (size_t)r->n_experts + r->n_groups) * sizeof(float) + r->n_experts;
+
+    if (n == 0)
+        return;
+    CUDA_LAUNCH(route_row, n, LANES, shared_bytes, cuda_stream(s), c);
+    cuda_check(s, "route");
+}

@@ -1,0 +1,59 @@
+/* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
+ *
+ * emu: the arena is shared memory, the link paces memcpy. cuda: the arena is the device's memory, others import it by its
+ * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
+#ifndef MOED_DEVICE_LINK_H
+#define MOED_DEVICE_LINK_H
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/module.h"
+#include "ipc/shm.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct device_link;
+
+/* An arena: how others come to it. */
+struct device_arena {
+    uint8_t
+        *base; /* on the device; read and written through the link alone where there is a handle */
+    uint64_t bytes;
+    struct shm shared; /* fd -1: none, but */
+    struct device_handle handle;
+};
+
+/* Opens the device. ERROR_USAGE: it has no memory of its own. cuda: ERROR_UNSUPPORTED (no module, no driver, too old),
+ * ERROR_NOT_FOUND (no such device). */
+enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
+                                struct error *e);
+void device_link_free(struct device_link *l); /* takes NULL; what it allocated is released */
+
+/* Bytes for the arena of a model with so many of routed experts, as the device's words and its free memory have it.
+ * ERROR_USAGE: the device is smaller than what is asked for; ERROR_MEMORY: others use it at present. */
+enum error_code device_link_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
+                                 struct error *e);
+/* Once. Poisoned, where device_link_poison does that. Valid as long as the link. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t bytes,
+                                     const struct device_arena **out, struct error *e);
+
+/* Copy host memory into the arena and return when it is there. One thread a link. emu: the calling thread sleeps meanwhile,
+ * but for the time that the bytes themselves take to be moved, at the end; copies that are due in a row are paced without
+ * gaps: the link is busy from the later of the call and the last copy's end. An error: the device is lost to this process. */
+enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
+                                 struct error *e);
+/* Before a later copy of this thread. cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
+void device_link_poison(struct device_link *l, void *memory, size_t bytes);
+
+/* Host memory from which copies come, which are quicker then. Takes a while for much memory; any thread, while others
+ * copy. It must stay there as long as the link. *stop is looked at now and then. An error costs speed alone. */
+enum error_code device_link_pin(struct device_link *l, const void *memory, size_t bytes,
+                                const _Atomic bool *stop, struct error *e);
+
+/* Nanoseconds that the link was busy since it was made, and bytes it moved; any thread. */
+uint64_t device_link_busy_ns(const struct device_link *l);
+uint64_t device_link_bytes(const struct device_link *l);
+
+#endif

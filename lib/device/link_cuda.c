@@ -1,0 +1,210 @@
+/* A CUDA device's memory and the way there, by the device module; see link.h. The stream is the copying thread's. */
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "link_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Left free where the arena takes what there is: a worker's context with its kernels and staging (a few hundred MB), and in
+ * proportion to the device what its batches need. At most a quarter of what is free, on a device so small that the worker has
+ * to do with less. */
+#define RESERVE_BYTES    (512ull << 20)
+#define RESERVE_PART     20           /* of the device's memory */
+#define RESERVE_MOST     4            /* of what is free */
+#define ALLOCATION_BYTES (2ull << 20) /* what the driver hands out, and exports, at a time */
+/* After memd was killed its arena is free when the last worker that mapped it has ended, which takes a moment. */
+#define WAIT_NS 10000000000ull
+/* While one of them is registered other calls may wait; and a copy must not begin in one and end in another. */
+#define PIN_BYTES (1ull << 30)
+
+struct cuda_link {
+    struct device_link base;
+    const struct device_module *module;
+    struct device *device;
+    struct device_stream *stream;
+    struct device_event *event;
+    bool poisons;
+    /* what is registered, or about to be: written by the thread that does it, before */
+    _Atomic(const uint8_t *) pinned;
+};
+
+static void cuda_free(struct device_link *link)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    if (l->device) {
+        l->module->event_free(l->event);
+        l->module->stream_free(l->stream);
+        l->module->release(l->device, link->arena.base);
+        l->module->close(l->device); /* what is pinned, too */
+    }
+    free(l);
+}
+
+static uint64_t free_bytes(const struct cuda_link *l, struct device_facts *facts)
+{
+    l->module->facts(l->device, facts);
+    return facts->free_bytes;
+}
+
+/* Memory that others leave, or time out. */
+static uint64_t await_free(const struct cuda_link *l, uint64_t bytes, struct device_facts *facts)
+{
+    uint64_t started = clock_ns(), there = free_bytes(l, facts);
+    if (there < bytes && bytes <= facts->memory_bytes)
+        log_info("%s has %.2f of %.2f GB free, %.2f GB are wanted: waiting for others to end",
+                 facts->name, (double)there * 1e-9, (double)facts->memory_bytes * 1e-9,
+                 (double)bytes * 1e-9);
+    while (there < bytes && bytes <= facts->memory_bytes && clock_ns() - started < WAIT_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        there = free_bytes(l, facts);
+    }
+    return there;
+}
+
+static uint64_t reserve_of(const struct device_facts *facts)
+{
+    uint64_t reserve = RESERVE_BYTES + facts->memory_bytes / RESERVE_PART;
+    uint64_t most = facts->free_bytes / RESERVE_MOST;
+    return reserve < most ? reserve : most;
+}
+
+static enum error_code too_much(const struct device_facts *facts, uint64_t asked, struct error *e)
+{
+    return error_set(e, ERROR_USAGE,
+                     "%s has %.2f GB of memory, %.2f GB are asked for: give a smaller vram=",
+                     facts->name, (double)facts->memory_bytes * 1e-9, (double)asked * 1e-9);
+}
+
+static enum error_code cuda_room(struct device_link *link, uint64_t expert_bytes, uint64_t *out,
+                                 struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    struct device_facts facts;
+    uint64_t asked = device_arena_bytes(&link->spec, expert_bytes);
+    uint64_t there = await_free(l, asked, &facts);
+    if (asked > facts.memory_bytes)
+        return too_much(&facts, asked, e);
+    if (asked > there)
+        return error_set(
+            e, ERROR_MEMORY,
+            "%s has %.2f of %.2f GB free, %.2f GB are asked for: give a smaller vram=, "
+            "or end what uses it",
+            facts.name, (double)there * 1e-9, (double)facts.memory_bytes * 1e-9,
+            (double)asked * 1e-9);
+    if (!asked) {
+        uint64_t reserve = reserve_of(&facts);
+        asked = there - reserve;
+        log_info("%s has %.2f GB free: experts may have %.2f GB of it, %.2f GB are left to the "
+                 "worker (vram= says otherwise)",
+                 facts.name, (double)there * 1e-9, (double)asked * 1e-9, (double)reserve * 1e-9);
+    }
+    *out = asked;
+    return ERROR_OK;
+}
+
+static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    void *memory = NULL;
+    enum error_code code =
+        l->module->allocate(l->device, round_up(bytes, ALLOCATION_BYTES), &memory, e);
+    if (code)
+        return code;
+    link->arena.base = memory;
+    return l->module->export_memory(l->device, memory, &link->arena.handle, e);
+}
+
+/* How much of it can be copied at once: to the end of the part that is, or will be, registered by itself. */
+static size_t piece(const struct cuda_link *l, const uint8_t *from, size_t bytes)
+{
+    const uint8_t *pinned = atomic_load_explicit(&l->pinned, memory_order_acquire);
+    uint64_t rest;
+    if (!pinned || from + bytes <= pinned)
+        return bytes;
+    if (from < pinned)
+        rest = (uint64_t)(pinned - from);
+    else
+        rest = PIN_BYTES - (uint64_t)(from - pinned) % PIN_BYTES;
+    return rest < bytes ? (size_t)rest : bytes;
+}
+
+static enum error_code cuda_copy(struct device_link *link, void *to, const void *from, size_t bytes,
+                                 uint64_t *busy_ns, struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    uint64_t started = clock_ns();
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = piece(l, (const uint8_t *)from + done, bytes - done);
+        l->module->upload(l->stream, (uint8_t *)to + done, (const uint8_t *)from + done, n);
+    }
+    l->module->event_record(l->event, l->stream);
+    enum error_code code = l->module->event_wait(l->event, e);
+    *busy_ns = clock_ns() - started;
+    return code;
+}
+
+static void cuda_poison(struct device_link *link, void *memory, size_t bytes)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    if (l->poisons)
+        l->module->fill(l->stream, memory, DEVICE_POISON, bytes);
+}
+
+static enum error_code cuda_pin(struct device_link *link, const void *memory, size_t bytes,
+                                const _Atomic bool *stop, struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    const uint8_t *at = memory;
+    atomic_store_explicit(&l->pinned, at, memory_order_release);
+    for (uint64_t done = 0; done < bytes && !atomic_load(stop); done += PIN_BYTES) {
+        uint64_t n = bytes - done < PIN_BYTES ? bytes - done : PIN_BYTES;
+        enum error_code code = l->module->pin(l->device, at + done, n, e);
+        if (code)
+            return error_prefix(e, "after %.1f of %.1f GB", (double)done * 1e-9,
+                                (double)bytes * 1e-9);
+    }
+    return ERROR_OK;
+}
+
+static enum error_code open_device(struct cuda_link *l, const struct device_spec *s,
+                                   struct error *e)
+{
+    struct device_facts facts;
+    enum error_code code = device_module_load("cuda", &l->module, e);
+    if (!code)
+        code = l->module->open(s->ordinal, &l->device, e);
+    if (!code)
+        code = l->module->stream_new(l->device, &l->stream, e);
+    if (!code)
+        code = l->module->event_new(l->device, &l->event, e);
+    if (code)
+        return code;
+    l->module->facts(l->device, &facts);
+    log_info("device cuda:%u is %s, %.2f GB, %u multiprocessors, %s", s->ordinal, facts.name,
+             (double)facts.memory_bytes * 1e-9, facts.multiprocessors, facts.version);
+    if (s->vram_bytes > facts.memory_bytes) /* now, not when the model is loaded */
+        return too_much(&facts, s->vram_bytes, e);
+    return ERROR_OK;
+}
+
+enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,
+                                     struct error *e)
+{
+    static const struct device_link_kind kind = {cuda_free, cuda_room,   cuda_allocate,
+                                                 cuda_copy, cuda_poison, cuda_pin};
+    struct cuda_link *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(e, ERROR_MEMORY, "no memory for the link of the device");
+    l->base.kind = &kind;
+    l->poisons = getenv("MOED_DEVICE_POISON") != NULL;
+    enum error_code code = open_device(l, s, e);
+    if (code) {
+        cuda_free(&l->base);
+        return code;
+    }
+    *out = &l->base;
+    return ERROR_OK;
+}

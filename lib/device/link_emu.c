@@ -1,0 +1,130 @@
+/* The emulated link: copies that take as long as a bus of the given rate would, in wall-clock; see link.h.
+ *
+ * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the
+ * bytes, moved by memcpy, will just be there at the due time, moves them, and sleeps for what is
+ * left. A thread never wakes exactly when asked to; what it is late by would add up over many copies
+ * and make the link slower than it says. So a copy that follows the last one at once starts when
+ * that one was due, not when it returned: a queue on a real bus does not wait for whoever observes
+ * it either. A caller that was doing something else in between starts a new queue, at its call.
+ *
+ * Invariants: due never lies before the due time of the copy before; a copy never returns before its
+ * due time.
+ */
+#include "base/clock.h"
+#include "link_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* From one copy's return to the next call: what a thread needs to find its next copy, with some
+ * room. */
+#define TURNAROUND_NS 100000u
+/* The lateness that is made up for at most: memcpy slower than the link, or a machine that was
+ * stopped, must not lead to copies without end that take no time. */
+#define LATE_MAX_NS 50000000u
+
+struct emu_link {
+    struct device_link base;
+    double memcpy_ns_per_byte; /* estimate */
+    uint64_t due_ns;           /* of the last copy; 0: none yet */
+    uint64_t done_ns;          /* when it returned */
+};
+
+static void emu_free(struct device_link *l)
+{
+    free((struct emu_link *)l);
+}
+
+static enum error_code emu_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
+                                struct error *e)
+{
+    (void)e;
+    *out = device_arena_bytes(&l->spec, expert_bytes);
+    return ERROR_OK;
+}
+
+static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct error *e)
+{
+    enum error_code code = shm_create("moed-arena", bytes, &l->arena.shared, e);
+    if (!code)
+        code = shm_seal_writes(&l->arena.shared, e); /* this mapping stays writable */
+    l->arena.base = l->arena.shared.base;
+    return code;
+}
+
+static void sleep_until(uint64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+}
+
+/* Follow what memcpy really takes; one that was interrupted for long says little about the next. */
+static void learn_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
+{
+    if (bytes < 4096)
+        return;
+    double seen = (double)ns / (double)bytes, limit = 4 * l->memcpy_ns_per_byte;
+    l->memcpy_ns_per_byte += ((seen < limit ? seen : limit) - l->memcpy_ns_per_byte) / 8;
+}
+
+static enum error_code emu_copy(struct device_link *link, void *to, const void *from, size_t bytes,
+                                uint64_t *busy_ns, struct error *e)
+{
+    (void)e;
+    struct emu_link *l = (struct emu_link *)link;
+    double latency_ns = link->spec.link_latency_s * 1e9;
+    double ns_per_byte = 1e9 / link->spec.link_bytes_per_s;
+    uint64_t now = clock_ns();
+    if (l->due_ns ==
+        0) /* the calling thread's, once: by default the kernel adds up to 50 us to every sleep */
+        prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+    bool follows = l->due_ns && now - l->done_ns <= TURNAROUND_NS;
+    uint64_t start = !follows                                ? now
+                     : l->done_ns - l->due_ns <= LATE_MAX_NS ? l->due_ns
+                                                             : now - LATE_MAX_NS;
+    uint64_t due = start + (uint64_t)(latency_ns + ns_per_byte * (double)bytes);
+    uint64_t moving = (uint64_t)(l->memcpy_ns_per_byte * (double)bytes);
+    if (due > now + moving)
+        sleep_until(due - moving);
+    uint64_t before = clock_ns();
+    memcpy(to, from, bytes);
+    uint64_t done = clock_ns();
+    learn_memcpy(l, done - before, bytes);
+    if (done < due) {
+        sleep_until(due);
+        done = clock_ns();
+    }
+    *busy_ns = done - (follows ? l->done_ns : now);
+    l->due_ns = due;
+    l->done_ns = done;
+    return ERROR_OK;
+}
+
+static void emu_poison(struct device_link *l, void *memory, size_t bytes)
+{
+    (void)l;
+    device_poison(memory, bytes);
+}
+
+static enum error_code emu_pin(struct device_link *l, const void *memory, size_t bytes,
+                               const _Atomic bool *stop, struct error *e)
+{
+    (void)l, (void)memory, (void)bytes, (void)stop, (void)e;
+    return ERROR_OK;
+}
+
+enum error_code device_link_emu_new(struct device_link **out, struct error *e)
+{
+    static const struct device_link_kind kind = {emu_free, emu_room,   emu_allocate,
+                                                 emu_copy, emu_poison, emu_pin};
+    struct emu_link *l = calloc(1, sizeof *l);
+    if (!l)
+        return error_set(e, ERROR_MEMORY, "no memory for the link of the device");
+    l->base.kind = &kind;
+    l->memcpy_ns_per_byte = 0.2; /* 5 GB/s, until it has been seen */
+    *out = &l->base;
+    return ERROR_OK;
+}

@@ -1,0 +1,34 @@
+/* What a kind of link is to link.c. */
+#ifndef MOED_DEVICE_LINK_INTERNAL_H
+#define MOED_DEVICE_LINK_INTERNAL_H
+
+#include "device/link.h"
+
+#include <stdatomic.h>
+
+struct device_link_kind {
+    void (*free)(struct device_link *l);
+    enum error_code (*room)(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
+                            struct error *e);
+    enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct error *e);
+    /* *busy_ns: how much longer the link was busy */
+    enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,
+                            uint64_t *busy_ns, struct error *e);
+    void (*poison)(struct device_link *l, void *memory, size_t bytes);
+    enum error_code (*pin)(struct device_link *l, const void *memory, size_t bytes,
+                           const _Atomic bool *stop, struct error *e);
+};
+
+/* The first member of each kind's. */
+struct device_link {
+    const struct device_link_kind *kind;
+    struct device_spec spec;
+    struct device_arena arena;
+    _Atomic uint64_t busy_ns, bytes;
+};
+
+enum error_code device_link_emu_new(struct device_link **out, struct error *e);
+enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,
+                                     struct error *e);
+
+#endif

@@ -1,0 +1,96 @@
+/* A CUDA device for tests of its operations: the module that MOED_CUDA_MODULE names, on cusim or on a GPU. */
+#ifndef MOED_TESTS_CUDA_ON_DEVICE_H
+#define MOED_TESTS_CUDA_ON_DEVICE_H
+
+#include "device/module.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct device_module *module;
+static struct device *device;
+static struct device_stream *stream;
+
+/* What was allocated since release_all. */
+static void *device_memory[256];
+static unsigned n_device_memory;
+
+static inline void check_code(enum error_code code, const struct error *e)
+{
+    if (code)
+        fail_msg("%s", e->text);
+}
+
+/* Exits with 77 where there is no module or no device. */
+static inline void open_device(void)
+{
+    struct error e;
+
+    if (device_module_load("cuda", &module, &e) || module->open(0, &device, &e)) {
+        fprintf(stderr, "skipped: %s\n", e.text);
+        exit(77);
+    }
+    check_code(module->stream_new(device, &stream, &e), &e);
+}
+
+static inline void close_device(void)
+{
+    module->stream_free(stream);
+    module->close(device);
+}
+
+static inline void finish(void)
+{
+    struct error e;
+    check_code(module->finish(stream, &e), &e);
+}
+
+static inline void *on_device(size_t bytes)
+{
+    struct error e;
+    void *memory;
+
+    assert_true(n_device_memory < sizeof device_memory / sizeof *device_memory);
+    check_code(module->allocate(device, bytes ? bytes : 1, &memory, &e), &e);
+    device_memory[n_device_memory++] = memory;
+    return memory;
+}
+
+static inline void *to_device(const void *from, size_t bytes)
+{
+    void *memory = on_device(bytes);
+
+    module->upload(stream, memory, from, bytes);
+    finish();
+    return memory;
+}
+
+static inline void from_device(void *to, const void *from, size_t bytes)
+{
+    module->download(stream, to, from, bytes);
+    finish();
+}
+
+static inline void release_all(void)
+{
+    finish();
+    while (n_device_memory > 0)
+        module->release(device, device_memory[--n_device_memory]);
+}
+
+static inline bool same_float(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
+/* The same bits; a NaN's sign and payload are nobody's business. */
+static inline void assert_same_floats(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!same_float(a[i], b[i]))
+            fail_msg("%s: element %zu is %a, expected %a", what, i, a[i], b[i]);
+}
+
+#endif

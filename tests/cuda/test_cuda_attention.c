@@ -1,0 +1,400 @@
+/* kv_store and attend of the CUDA module against the definition of attend in kernels/kernels.h, written here one
+ * step after the other, to the bit. */
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "on_device.h"
+
+enum { BLOCK = 256 };
+
+struct shape {
+    enum tensor_type type;
+    uint32_t n_heads, n_kv_heads, k_dim, v_dim;
+    bool latent; /* values are the keys' first part */
+    uint32_t window;
+    bool sinks;
+    float size; /* of queries and keys */
+};
+
+/* Requests with keys and values of all their positions, in the cache of the device and as floats here. */
+struct cache {
+    struct shape shape;
+    struct device_kv kv;
+    uint32_t layer, n_slots, positions;
+    float *keys, *values; /* [slot][position][row_values]: as the cache holds them */
+};
+
+enum { LAYERS = 2, LAYER = 1 };
+
+static float *random_floats(size_t n, float size, uint64_t *state)
+{
+    float *f = malloc((n ? n : 1) * sizeof *f);
+
+    for (size_t i = 0; i < n; i++)
+        f[i] = random_float(state) * size;
+    return f;
+}
+
+/* Pages in an order of their own; those beyond a slot's positions name no page at all. */
+static uint32_t *shuffled_pages(const struct cache *c, uint32_t pages_a_slot, uint64_t *state)
+{
+    uint32_t used = (c->positions + DEVICE_PAGE - 1) / DEVICE_PAGE, n = c->n_slots * used;
+    uint32_t *order = malloc(n * sizeof *order);
+    uint32_t *pages = malloc(c->n_slots * pages_a_slot * sizeof *pages);
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t j = (uint32_t)(random_u64(state) % (i + 1));
+        order[i] = order[j];
+        order[j] = i + 1; /* page 0 is nobody's */
+    }
+    for (uint32_t i = 0; i < c->n_slots * pages_a_slot; i++) {
+        uint32_t place = i % pages_a_slot;
+        pages[i] = place < used ? order[i / pages_a_slot * used + place] : UINT32_MAX;
+    }
+    free(order);
+    return pages;
+}
+
+static void round_to_cache(const struct cache *c, float *values, size_t n)
+{
+    for (size_t i = 0; i < n && c->shape.type == TENSOR_F16; i++)
+        values[i] = half_to_float(float_to_half(values[i]));
+}
+
+static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint32_t positions,
+                               uint64_t *state)
+{
+    struct cache c = {.shape = *shape, .layer = LAYER, .n_slots = n_slots, .positions = positions};
+    uint32_t dim = shape->k_dim > shape->v_dim ? shape->k_dim : shape->v_dim,
+             width = shape->n_kv_heads * dim;
+    uint32_t used = (positions + DEVICE_PAGE - 1) / DEVICE_PAGE, pages_a_slot = used + 3;
+    size_t n = (size_t)n_slots * positions;
+    uint32_t *pages = shuffled_pages(&c, pages_a_slot, state);
+    struct device_row *rows = malloc(n * sizeof *rows);
+
+    c.kv = (struct device_kv){.type = shape->type,
+                              .row_bytes = width * (shape->type == TENSOR_F16 ? 2 : 4),
+                              .n_pages = n_slots * used + 1,
+                              .rows = shape->latent ? 1 : 2,
+                              .row_values = width,
+                              .pages = to_device(pages, n_slots * pages_a_slot * sizeof *pages),
+                              .pages_a_slot = pages_a_slot};
+    size_t bytes = (size_t)LAYERS * c.kv.n_pages * c.kv.rows * DEVICE_PAGE * c.kv.row_bytes;
+    c.kv.memory = on_device(bytes);
+    module->fill(stream, c.kv.memory, 0xff, bytes); /* NaNs */
+    c.keys = random_floats(n * width, shape->size, state);
+    c.values = random_floats(n * width, 1, state);
+    for (uint32_t i = 0; i < n; i++)
+        rows[i] = (struct device_row){i / positions, i % positions};
+    module->ops.kv_store(stream, &c.kv, LAYER, to_device(rows, n * sizeof *rows), (uint32_t)n,
+                         to_device(c.keys, n * width * sizeof(float)),
+                         shape->latent ? NULL : to_device(c.values, n * width * sizeof(float)));
+    finish();
+    round_to_cache(&c, c.keys, n * width);
+    round_to_cache(&c, c.values, n * width);
+    free(rows);
+    free(pages);
+    return c;
+}
+
+static void free_cache(struct cache *c)
+{
+    free(c->keys);
+    free(c->values);
+}
+
+static float fold(float *sum)
+{
+    for (int width = 8; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            sum[i] += sum[i + width];
+    return sum[0];
+}
+
+static float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+/* Of positions [first, end), which are of one block: largest score, sum of shares, values. */
+static void attend_block(const struct shape *s, const float *q, const float *keys,
+                         const float *values, size_t stride, uint32_t n, float *max, float *sum,
+                         float *out)
+{
+    float p[BLOCK], sums[16] = {0};
+
+    for (uint32_t j = 0; j < n; j++) {
+        float dot[16] = {0};
+        for (uint32_t i = 0; i < s->k_dim; i++)
+            dot[i % 16] = fmaf(q[i], keys[j * stride + i], dot[i % 16]);
+        p[j] = fold(dot) * (1.0f / sqrtf((float)s->k_dim));
+        *max = j == 0 ? p[j] : larger(*max, p[j]);
+    }
+    for (uint32_t i = 0; i < s->v_dim; i++)
+        out[i] = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        p[j] = kernels_exp(p[j] - *max);
+        sums[j % 16] += p[j];
+        for (uint32_t i = 0; i < s->v_dim; i++)
+            out[i] = fmaf(p[j], values[j * stride + i], out[i]);
+    }
+    *sum = fold(sums);
+}
+
+static void attend_defined(const struct cache *c, struct device_row row, uint32_t head,
+                           const float *q, const float *sinks, float *out)
+{
+    const struct shape *s = &c->shape;
+    uint32_t end = row.position + 1, first = s->window && end > s->window ? end - s->window : 0;
+    uint32_t kv_head = head / (s->n_heads / s->n_kv_heads);
+    size_t stride = c->kv.row_values, slot = (size_t)row.slot * c->positions * stride;
+    const float *keys = c->keys + slot + kv_head * s->k_dim;
+    const float *values = s->latent ? keys : c->values + slot + kv_head * s->v_dim;
+    float max = 0, sum = 0, *block_out = malloc(s->v_dim * sizeof *block_out);
+
+    for (uint32_t at = first; at < end; at = at / BLOCK * BLOCK + BLOCK) {
+        uint32_t block_end = at / BLOCK * BLOCK + BLOCK < end ? at / BLOCK * BLOCK + BLOCK : end;
+        float block_max = 0, block_sum = 0, merged, a, b;
+        attend_block(s, q, keys + at * stride, values + at * stride, stride, block_end - at,
+                     &block_max, &block_sum, block_out);
+        merged = at == first ? block_max : larger(max, block_max);
+        a = kernels_exp(max - merged);
+        b = kernels_exp(block_max - merged);
+        for (uint32_t i = 0; i < s->v_dim; i++)
+            out[i] = at == first ? block_out[i] : fmaf(out[i], a, block_out[i] * b);
+        sum = at == first ? block_sum : fmaf(sum, a, block_sum * b);
+        max = merged;
+    }
+    if (sinks) {
+        float merged = larger(max, sinks[head]), a = kernels_exp(max - merged);
+        sum = fmaf(sum, a, kernels_exp(sinks[head] - merged));
+        for (uint32_t i = 0; i < s->v_dim; i++)
+            out[i] *= a;
+    }
+    for (uint32_t i = 0; i < s->v_dim; i++)
+        out[i] /= sum;
+    free(block_out);
+}
+
+static void check_rows(const struct cache *c, const struct device_row *rows, uint32_t n,
+                       uint64_t *state)
+{
+    const struct shape *s = &c->shape;
+    size_t n_q = (size_t)n * s->n_heads * s->k_dim, n_out = (size_t)n * s->n_heads * s->v_dim;
+    float *q = random_floats(n_q, s->size, state), *sinks = random_floats(s->n_heads, 3, state);
+    float *out = malloc(n_out * sizeof *out), *expected = malloc(n_out * sizeof *expected);
+    float *device_out = on_device(n_out * sizeof *out);
+    uint32_t most = 0;
+    char what[160];
+
+    for (uint32_t t = 0; t < n; t++)
+        most = rows[t].position + 1 > most ? rows[t].position + 1 : most;
+    size_t scratch = module->ops.attend_scratch_bytes(n, s->n_heads, s->v_dim, most);
+    module->ops.attend(stream, &c->kv, c->layer, to_device(rows, n * sizeof *rows), n, most,
+                       to_device(q, n_q * sizeof *q), s->n_heads, s->n_kv_heads, s->k_dim, s->v_dim,
+                       1.0f / sqrtf((float)s->k_dim), s->window,
+                       s->sinks ? to_device(sinks, s->n_heads * sizeof *sinks) : NULL, device_out,
+                       on_device(scratch));
+    from_device(out, device_out, n_out * sizeof *out);
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t h = 0; h < s->n_heads; h++) {
+            size_t at = (size_t)t * s->n_heads + h;
+            attend_defined(c, rows[t], h, q + at * s->k_dim, s->sinks ? sinks : NULL,
+                           expected + at * s->v_dim);
+            snprintf(what, sizeof what,
+                     "%s, %u of %u heads, %u x %u, window %u: row %u of %u, position %u, head %u",
+                     s->type == TENSOR_F16 ? "F16" : "F32", s->n_kv_heads, s->n_heads, s->k_dim,
+                     s->v_dim, s->window, t, n, rows[t].position, h);
+            assert_same_floats(out + at * s->v_dim, expected + at * s->v_dim, s->v_dim, what);
+        }
+    free(expected);
+    free(out);
+    free(sinks);
+    free(q);
+}
+
+/* Each of these positions alone, then all as one batch of two requests. */
+static void check_decode(const struct shape *shape, const uint32_t *contexts, uint32_t n)
+{
+    uint64_t state = 77 + shape->k_dim;
+    struct device_row rows[16];
+    uint32_t most = 0;
+
+    assert_true(n <= 16);
+    for (uint32_t i = 0; i < n; i++)
+        most = contexts[i] > most ? contexts[i] : most;
+    struct cache c = make_cache(shape, 2, most, &state);
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i] = (struct device_row){i % 2, contexts[i] - 1};
+        check_rows(&c, &rows[i], 1, &state);
+    }
+    check_rows(&c, rows, n, &state);
+    free_cache(&c);
+    release_all();
+}
+
+/* n rows of one request after `before` positions, then one row of another, then some of a third. */
+static void check_prompt(const struct shape *shape, uint32_t before, uint32_t n)
+{
+    uint64_t state = 99 + n;
+    struct cache c = make_cache(shape, 3, before + n + 3, &state);
+    struct device_row *rows = malloc((n + 4) * sizeof *rows);
+
+    for (uint32_t t = 0; t < n; t++)
+        rows[t] = (struct device_row){2, before + t};
+    check_rows(&c, rows, n, &state);
+    rows[n] = (struct device_row){0, before};
+    for (uint32_t t = n + 1; t < n + 4; t++)
+        rows[t] = (struct device_row){1, t - n - 1};
+    check_rows(&c, rows, n + 4, &state);
+    free(rows);
+    free_cache(&c);
+    release_all();
+}
+
+static const uint32_t contexts[] = {1, 2, 16, 63, 64, 65, 255, 256, 257, 512, 700, 1000};
+enum { N_CONTEXTS = sizeof contexts / sizeof *contexts };
+static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16};
+
+static void test_decode(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        check_decode(&(struct shape){types[i], 8, 2, 64, 64, .size = 1}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 8, 1, 128, 128, .size = 2}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 2, 2, 80, 80, .size = 1}, contexts, N_CONTEXTS);
+    }
+}
+
+/* Heads that are no multiple of a tile, dimensions that are none of a vector. */
+static void test_odd_shapes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        check_decode(&(struct shape){types[i], 14, 2, 20, 12, .size = 2}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 6, 2, 17, 31, .size = 2}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 3, 3, 1, 1, .size = 2}, contexts, N_CONTEXTS);
+        check_decode(&(struct shape){types[i], 20, 1, 33, 6, .size = 2}, contexts, 9);
+        check_prompt(&(struct shape){types[i], 5, 1, 19, 7, .size = 2}, 250, 33);
+    }
+}
+
+static void test_windows_and_sinks(void **state)
+{
+    (void)state;
+    static const uint32_t windows[] = {1, 16, 128, 255, 256, 257, 600};
+    for (unsigned i = 0; i < 7; i++) {
+        struct shape s = {types[i % 2],        8,        2, 32, 32, .window = windows[i],
+                          .sinks = i % 3 != 0, .size = 2};
+        check_decode(&s, contexts, N_CONTEXTS);
+        check_prompt(&s, 500, 33);
+    }
+}
+
+static void test_latent(void **state)
+{
+    (void)state;
+    static const uint32_t few[] = {1, 255, 256, 257, 600};
+    check_decode(&(struct shape){TENSOR_F16, 16, 1, 576, 512, .latent = true, .size = 0.3f}, few,
+                 5);
+    check_decode(&(struct shape){TENSOR_F32, 20, 1, 576, 512, .latent = true, .size = 0.3f}, few,
+                 5);
+    check_decode(&(struct shape){TENSOR_F32, 5, 1, 40, 24, .latent = true, .size = 1}, contexts,
+                 N_CONTEXTS);
+    check_prompt(&(struct shape){TENSOR_F16, 20, 1, 72, 64, .latent = true, .size = 1}, 250, 9);
+}
+
+static void test_prompts(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {2, 3, 7, 8, 9, 33, 64, 70};
+    for (unsigned i = 0; i < 8; i++) {
+        check_prompt(&(struct shape){types[i % 2], 8, 2, 32, 32, .size = 2}, 0, counts[i]);
+        check_prompt(&(struct shape){types[i % 2], 4, 4, 24, 24, .size = 2}, 240, counts[i]);
+        check_prompt(&(struct shape){types[(i + 1) % 2], 16, 2, 16, 16, .size = 2, .window = 40},
+                     500, counts[i]);
+    }
+}
+
+/* As many rows of heads as make a block of threads walk through all positions. */
+static void test_many_rows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        check_prompt(&(struct shape){types[i], 64, 8, 16, 16, .size = 2, .sinks = i == 0}, 500, 65);
+        check_prompt(&(struct shape){types[i], 64, 4, 8, 20, .size = 2, .window = 300 * i}, 230,
+                     70);
+    }
+}
+
+/* More blocks than a round of the merge has; more partial results than are kept at a time. */
+static void test_long_contexts(void **state)
+{
+    (void)state;
+    static const uint32_t two[] = {256 * 128, 256 * 129 + 3};
+    check_decode(&(struct shape){TENSOR_F32, 2, 1, 4, 4, .size = 2, .sinks = true}, two, 2);
+    uint32_t many[12];
+    for (uint32_t i = 0; i < 12; i++)
+        many[i] = 33000 - i * 50;
+    check_decode(&(struct shape){TENSOR_F16, 128, 1, 4, 128, .size = 2, .window = 300}, many, 12);
+}
+
+/* Scores from far below to far above what an exponential can be of, shares that are zero, all of one share. */
+static void test_extreme_scores(void **state)
+{
+    (void)state;
+    static const float sizes[] = {0, 1e-30f, 40, 1e9f};
+    for (unsigned i = 0; i < 4; i++) {
+        struct shape s = {types[i % 2], 8, 2, 32, 32, .size = sizes[i], .sinks = true};
+        if (sizes[i] > 60000)
+            s.type = TENSOR_F32;
+        check_decode(&s, contexts, N_CONTEXTS);
+        check_prompt(&s, 240, 33);
+    }
+}
+
+/* Scratch that is enough for a large batch is enough for every smaller one. */
+static void test_scratch(void **state)
+{
+    (void)state;
+    for (uint32_t heads = 1; heads <= 128; heads *= 2) {
+        size_t most = module->ops.attend_scratch_bytes(2048, heads, 128, 131072);
+        for (uint32_t n = 1; n <= 2048; n += n / 3 + 1)
+            for (uint32_t positions = 1; positions <= 131072; positions += positions / 5 + 1)
+                assert_true(module->ops.attend_scratch_bytes(n, heads, 128, positions) <= most);
+    }
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    open_device();
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_windows_and_sinks),
+        cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_long_contexts),
+        cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_scratch),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,293 @@
+/* experts of the CUDA module against exec_experts with the portable kernels, to the bit. */
+#include "exec/exec.h"
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "on_device.h"
+
+static int open_all(void **state)
+{
+    (void)state;
+    assert_true(kernels_select("portable"));
+    open_device();
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
+}
+
+struct shape {
+    enum tensor_type gate, up, down;
+    uint32_t d_model, width, n_segments;
+    bool biased;
+    const char *arch; /* for its activation */
+};
+
+/* Segments with random weights, those of one expert one after the other, here and on the device. */
+struct segments {
+    struct pool_slabs slabs;
+    struct pool_map map;
+    uint8_t *memory, *on_it;
+};
+
+static void put_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, uint64_t seed, uint8_t *to)
+{
+    uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, seed);
+    struct matrix m = tiles_of(type, rows, cols, file);
+
+    memcpy(to, m.tiles, tile_matrix_bytes(type, rows, cols));
+    free((void *)m.tiles);
+    free(file);
+}
+
+static void put_segment(const struct pool_slabs *s, uint64_t seed, uint8_t *to)
+{
+    struct expert_segment at = pool_segment_at(s, to);
+    uint64_t state = seed + 1;
+
+    put_matrix(at.gate.type, at.gate.rows, at.gate.cols, 3 * seed, (uint8_t *)at.gate.tiles);
+    put_matrix(at.up.type, at.up.rows, at.up.cols, 3 * seed + 1, (uint8_t *)at.up.tiles);
+    put_matrix(at.down.type, at.down.rows, at.down.cols, 3 * seed + 2, (uint8_t *)at.down.tiles);
+    for (uint32_t i = 0; at.gate_bias && i < 2 * s->segment_width; i++)
+        ((float *)at.gate_bias)[i] = random_float(&state);
+}
+
+/* Filled in place: map borrows slabs. */
+static void make_segments(struct segments *s, const struct shape *shape, uint32_t n_experts)
+{
+    uint64_t gate = tile_matrix_bytes(shape->gate, shape->width, shape->d_model);
+    uint64_t up = tile_matrix_bytes(shape->up, shape->width, shape->d_model);
+    uint64_t down = tile_matrix_bytes(shape->down, shape->d_model, shape->width);
+    uint64_t biases = shape->biased ? (2 * sizeof(float) * shape->width + 63) / 64 * 64 : 0;
+
+    s->slabs = (struct pool_slabs){.n_experts = n_experts,
+                                   .n_segments = shape->n_segments,
+                                   .segment_width = shape->width,
+                                   .d_model = shape->d_model,
+                                   .gate_type = shape->gate,
+                                   .up_type = shape->up,
+                                   .down_type = shape->down,
+                                   .up_offset = gate,
+                                   .down_offset = gate + up,
+                                   .bias_offset = shape->biased ? gate + up + down : 0,
+                                   .segment_bytes = gate + up + down + biases};
+    s->slabs.slab_bytes = shape->n_segments * s->slabs.segment_bytes;
+    size_t bytes = n_experts * s->slabs.slab_bytes;
+    s->memory = aligned_alloc(TILE_ALIGN, bytes);
+    assert_non_null(s->memory);
+    for (uint32_t i = 0; i < n_experts * shape->n_segments; i++)
+        put_segment(&s->slabs, i + 1, s->memory + i * s->slabs.segment_bytes);
+    s->on_it = to_device(s->memory, bytes);
+    s->map = (struct pool_map){.slabs = &s->slabs};
+    s->map.params.arch = architecture_find(shape->arch, strlen(shape->arch));
+    assert_non_null(s->map.params.arch);
+}
+
+static struct device_segments layout_of(const struct segments *s)
+{
+    return (struct device_segments){.d_model = s->slabs.d_model,
+                                    .width = s->slabs.segment_width,
+                                    .gate_type = s->slabs.gate_type,
+                                    .up_type = s->slabs.up_type,
+                                    .down_type = s->slabs.down_type,
+                                    .up_offset = s->slabs.up_offset,
+                                    .down_offset = s->slabs.down_offset,
+                                    .bias_offset = s->slabs.bias_offset,
+                                    .activation = s->map.params.arch->activation};
+}
+
+/* What is asked of both: segments [first, first + n) of an expert for some tokens. */
+struct wanted {
+    uint32_t expert, first, n_segments, n_tokens;
+    const uint32_t *tokens;
+    bool continues;
+};
+
+static void on_host(const struct segments *s, const struct inputs_of *in, const struct wanted *wanted, uint32_t n,
+                    uint32_t n_task_rows, float *rows)
+{
+    struct expert_task *tasks = calloc(n, sizeof *tasks);
+    struct exec_limits limits = {in->a.n_tokens, in->a.cols, n_task_rows, s->slabs.segment_width};
+    struct pool *pool;
+    struct exec *x;
+    struct error e;
+
+    check_code(pool_new("test", 1, false, 0, &pool, &e), &e);
+    check_code(exec_new(pool, &limits, false, &x, &e), &e);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct wanted *w = &wanted[i];
+        tasks[i] = (struct expert_task){.expert = w->expert,
+                                        .first_segment = w->first,
+                                        .n_segments = w->n_segments,
+                                        .n_tokens = w->n_tokens,
+                                        .tokens = w->tokens,
+                                        .out = rows,
+                                        .output = w->continues ? EXPERT_CONTINUE : EXPERT_SUM,
+                                        .slab = s->memory + w->expert * s->slabs.slab_bytes};
+        rows += (size_t)w->n_tokens * s->slabs.d_model;
+    }
+    exec_experts(x, &s->map, 0, &in->a, tasks, n);
+    exec_free(x);
+    pool_free(pool);
+    free(tasks);
+}
+
+static void on_it(const struct segments *s, const struct device_activations *in, const struct wanted *wanted,
+                  uint32_t n, uint32_t n_segments, uint32_t n_task_rows, float *rows)
+{
+    struct device_expert_task *tasks = calloc(n, sizeof *tasks);
+    const void **places = calloc(n_segments + 1, sizeof *places), **next = places;
+    struct device_segments layout = layout_of(s);
+    uint32_t row = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct wanted *w = &wanted[i];
+        const uint8_t *slab = s->on_it + w->expert * s->slabs.slab_bytes;
+        tasks[i] = (struct device_expert_task){
+            w->n_segments, w->n_tokens, next, w->tokens, row, w->continues,
+        };
+        for (uint32_t k = 0; k < w->n_segments; k++)
+            *next++ = slab + (w->first + k) * s->slabs.segment_bytes;
+        row += w->n_tokens;
+    }
+    void *scratch = on_device(module->ops.experts_scratch_bytes(&layout, n_segments, n_task_rows));
+    module->ops.experts(stream, &layout, in, tasks, n, rows, scratch);
+    memset(tasks, 0xff, n * sizeof *tasks); /* read before the call returned */
+    memset(places, 0xff, n_segments * sizeof *places);
+    free(tasks);
+    free(places);
+}
+
+static void check(const struct segments *s, const struct inputs_of *in, const struct device_activations *a,
+                  const struct wanted *wanted, uint32_t n)
+{
+    uint32_t n_rows = 0, n_segments = 0, n_task_rows = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        n_rows += wanted[i].n_tokens;
+        n_segments += wanted[i].n_segments;
+        n_task_rows += wanted[i].n_segments * wanted[i].n_tokens;
+    }
+    size_t values = ((size_t)n_rows + 1) * s->slabs.d_model; /* a row more, which stays */
+    float *expected = malloc(values * sizeof *expected), *got = malloc(values * sizeof *got);
+    uint64_t state = 77;
+    for (size_t i = 0; i < values; i++)
+        expected[i] = random_float(&state);
+    float *rows = to_device(expected, values * sizeof *rows);
+    on_host(s, in, wanted, n, n_task_rows, expected);
+    on_it(s, a, wanted, n, n_segments, n_task_rows, rows);
+    from_device(got, rows, values * sizeof *rows);
+    assert_same_floats(got, expected, values, tensor_type_info(s->slabs.gate_type)->name);
+    free(got);
+    free(expected);
+}
+
+static void check_shape(const struct shape *shape)
+{
+    enum { TOKENS = 43, EXPERTS = 4 };
+    static const uint32_t few[] = {41, 3, 17}, one[] = {42}, other[] = {0};
+    uint32_t all[TOKENS], last = shape->n_segments - 1;
+    struct segments s;
+    struct inputs_of in = make_inputs(kernels_get(), shape->d_model, TOKENS, INPUTS_USUAL, 5);
+    struct device_activations a;
+
+    for (uint32_t i = 0; i < TOKENS; i++)
+        all[i] = i * 16 % TOKENS;
+    make_segments(&s, shape, EXPERTS);
+    float *x = to_device(in.x, TOKENS * in.a.x_stride * sizeof *x);
+    void *memory = on_device(module->ops.activations_bytes(shape->d_model, TOKENS));
+    module->ops.activations_bind(&a, memory, shape->d_model, TOKENS, x, in.a.x_stride, true);
+    module->ops.quantize(stream, &a);
+
+    /* a decoded token; some for each; a part of the segments, onto others' sums; one expert's, twice */
+    const struct wanted decode[] = {{0, 0, shape->n_segments, 1, one, false}, {2, 0, shape->n_segments, 1, one, false}};
+    const struct wanted some[] = {{3, 0, shape->n_segments, 3, few, false},
+                                  {1, last, 1, 1, other, true},
+                                  {0, 0, 1, TOKENS, all, false},
+                                  {2, last, 1, 9, all, false},
+                                  {2, 0, shape->n_segments, 8, all + 3, true}};
+    check(&s, &in, &a, decode, 2);
+    check(&s, &in, &a, some, 5);
+    check(&s, &in, &a, some + 1, 1);
+    check(&s, &in, &a, some, 0);
+    release_all();
+    free(s.memory);
+    free_inputs(&in);
+}
+
+/* Every type as gate, up and down; several segments, and one. */
+static void test_types(void **state)
+{
+    (void)state;
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        enum tensor_type type = computed_types[t];
+        uint32_t block = tensor_type_info(type)->block_values;
+        uint32_t width = block == 1 ? 48 : block == 32 ? 96 : 256;
+        check_shape(&(struct shape){type, type, type, block == 1 ? 300 : 512, width, 3, t % 2, "qwen3moe"});
+        check_shape(&(struct shape){type, type, type, block == 1 ? 77 : 256, width, 1, t % 2 == 0, "gpt-oss"});
+    }
+}
+
+/* As files have them: gate and up of one type, down of another; and of three. */
+static void test_mixed_types(void **state)
+{
+    static const struct shape shapes[] = {
+        {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 768, 512, 3, false, "qwen3moe"},
+        {TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q8_0, 256, 64, 3, true, "gpt-oss"},
+        {TENSOR_F32, TENSOR_Q8_0, TENSOR_BF16, 288, 32, 2, true, "qwen3moe"},
+        {TENSOR_Q8_0, TENSOR_F16, TENSOR_IQ4_NL, 2080, 32, 16, false, "gpt-oss"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check_shape(&shapes[i]);
+}
+
+/* More tasks, and more tokens of one, than a pass takes. */
+static void test_many(void **state)
+{
+    enum { TOKENS = 9000, TASKS = 700 };
+    static const struct shape shape = {TENSOR_F32, TENSOR_F32, TENSOR_Q8_0, 16, 32, 2, false, "qwen3moe"};
+    struct segments s;
+    struct inputs_of in = make_inputs(kernels_get(), 16, TOKENS, INPUTS_USUAL, 5);
+    struct device_activations a;
+    uint32_t *tokens = malloc(TOKENS * sizeof *tokens);
+    struct wanted *tasks = calloc(TASKS, sizeof *tasks);
+
+    (void)state;
+    make_segments(&s, &shape, 2);
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = i * 7 % TOKENS;
+    float *x = to_device(in.x, TOKENS * in.a.x_stride * sizeof *x);
+    module->ops.activations_bind(&a, NULL, 16, TOKENS, x, in.a.x_stride, false);
+    check(&s, &in, &a, &(struct wanted){1, 0, 2, TOKENS, tokens, false}, 1);
+    /* kept in exec_experts' limit of parts a pass by one segment each */
+    for (uint32_t i = 0; i < TASKS; i++)
+        tasks[i] = (struct wanted){i % 2, i % 2, 1, 1 + i % 3 * (i % 5 == 0), tokens + i, i % 7 == 0};
+    tasks[100].n_tokens = 0;
+    tasks[TASKS - 1].n_tokens = 4500;
+    check(&s, &in, &a, tasks, TASKS);
+    release_all();
+    free(tasks);
+    free(tokens);
+    free(s.memory);
+    free_inputs(&in);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_many),
+    };
+    return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);
+}

@@ -1,0 +1,348 @@
+/* quantize, multiply, multiply_planes and embed of the CUDA module against the portable kernels, to the bit. */
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "on_device.h"
+
+static const struct kernels *portable;
+
+static int open_all(void **state)
+{
+    (void)state;
+    assert_true(kernels_select("portable"));
+    portable = kernels_get();
+    open_device();
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
+}
+
+static size_t q_stride(uint32_t cols)
+{
+    return ((size_t)cols + 63) / 64 * 64;
+}
+
+/* in's activations on the device, quantised there. */
+static struct device_activations activations_of(const struct inputs_of *in, bool quantize)
+{
+    const struct activations *a = &in->a;
+    struct device_activations d;
+    float *x = to_device(in->x, a->n_tokens * a->x_stride * sizeof *x);
+
+    module->ops.activations_bind(&d, on_device(module->ops.activations_bytes(a->cols, a->n_tokens)), a->cols,
+                                 a->n_tokens, x, a->x_stride, quantize);
+    assert_true((d.q != NULL) == quantize);
+    if (quantize)
+        module->ops.quantize(stream, &d);
+    return d;
+}
+
+static void check_quantized(const struct activations *a, const struct device_activations *d)
+{
+    size_t blocks = (a->cols + 31) / 32, n = a->n_tokens * blocks;
+    int8_t *q = malloc(a->n_tokens * q_stride(a->cols));
+    float *scales = malloc(2 * n * sizeof *scales), *bias = malloc(n * sizeof *bias);
+    int32_t *sums = malloc(2 * n * sizeof *sums);
+
+    from_device(q, d->q, a->n_tokens * q_stride(a->cols));
+    from_device(scales, d->d, 2 * n * sizeof *scales);
+    from_device(bias, d->bias, n * sizeof *bias);
+    from_device(sums, d->sum, 2 * n * sizeof *sums);
+    for (uint32_t t = 0; t < a->n_tokens; t++)
+        assert_memory_equal(q + t * q_stride(a->cols), a->q + t * q_stride(a->cols), 32 * blocks);
+    assert_same_floats(scales, a->d, 2 * n, "d");
+    assert_same_floats(bias, a->bias, n, "bias");
+    for (size_t i = 0; i < 2 * n; i++)
+        assert_int_equal(sums[i], -(a->minus_sum8[2 * i] + a->minus_sum8[2 * i + 1]));
+    free(q);
+    free(scales);
+    free(bias);
+    free(sums);
+}
+
+static void test_quantize(void **state)
+{
+    static const uint32_t col_counts[] = {1, 32, 40, 96, 256, 2048};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof col_counts / sizeof *col_counts; i++)
+        for (int kind = 0; kind < N_INPUTS; kind++) {
+            struct inputs_of in = make_inputs(portable, col_counts[i], 3, kind, 11 + i);
+            struct device_activations d = activations_of(&in, true);
+            check_quantized(&in.a, &d);
+            free_inputs(&in);
+            release_all();
+        }
+}
+
+/* What does not come by chance: ties, a block of one scale beside another, infinity and NaN. */
+static void test_quantize_ties_and_faults(void **state)
+{
+    struct inputs_of in = make_inputs(portable, 96, 1, INPUTS_USUAL, 1);
+    static const float ties[8] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 3.49f};
+    static const int8_t expected[8] = {127, 0, 2, 2, 0, -2, -2, 3};
+    int8_t q[8];
+
+    (void)state;
+    memset(in.x, 0, 96 * sizeof *in.x);
+    memcpy(in.x, ties, sizeof ties);
+    in.x[16] = -254;
+    in.x[17] = 1;
+    in.x[56] = INFINITY;
+    in.x[64] = 1e-38f; /* 1 / d is infinite */
+    in.x[95] = NAN;
+    portable->quantize(&in.a, 0, 1);
+    struct device_activations d = activations_of(&in, true);
+    check_quantized(&in.a, &d);
+    from_device(q, d.q, sizeof q);
+    assert_memory_equal(q, expected, sizeof q);
+    free_inputs(&in);
+    release_all();
+}
+
+/* On what stands in y beforehand, and in the 3 floats after each of its rows. */
+static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n_tokens, enum inputs kind)
+{
+    struct inputs_of in = make_inputs(portable, m->cols, n_tokens, kind, m->rows + n_tokens);
+    struct device_activations a = activations_of(&in, tensor_type_info(m->type)->block_values > 1);
+    size_t stride = m->rows + 3, n = n_tokens * stride;
+    float *expected = malloc(n * sizeof *expected), *got = malloc(n * sizeof *got);
+
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        for (size_t i = 0; i < n; i++)
+            expected[i] = (float)i * 0.37f;
+        float *y = to_device(expected, n * sizeof *y);
+        portable->multiply(m, 0, tile_row_count(m->rows), &in.a, NULL, n_tokens, expected, stride, accumulate);
+        module->ops.multiply(stream, on_it, &a, y, stride, accumulate);
+        from_device(got, y, n * sizeof *y);
+        assert_same_floats(got, expected, n, tensor_type_info(m->type)->name);
+    }
+    free(got);
+    free(expected);
+    free_inputs(&in);
+}
+
+static void check_type(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n_tokens)
+{
+    for (int kind = 0; kind < N_WEIGHTS; kind++) {
+        uint8_t *file = random_rows(type, rows, cols, kind, rows + cols + n_tokens);
+        struct matrix m = tiles_of(type, rows, cols, file), on_it = m;
+
+        on_it.tiles = to_device(m.tiles, tile_matrix_bytes(type, rows, cols));
+        for (int inputs = 0; inputs < N_INPUTS; inputs++)
+            check_product(&m, &on_it, n_tokens, inputs);
+        release_all();
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
+static void test_multiply(void **state)
+{
+    static const uint32_t token_counts[] = {1, 2, 3, 7, 8, 9, 17};
+
+    (void)state;
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        enum tensor_type type = computed_types[t];
+        uint32_t block = tensor_type_info(type)->block_values;
+
+        for (size_t i = 0; i < sizeof token_counts / sizeof *token_counts; i++) {
+            uint32_t n = token_counts[i];
+            check_type(type, 1 + n * 5 % 37, block == 1 ? 512 : 256, n);
+            check_type(type, 16, block == 1 ? 64 : block, n);
+        }
+        check_type(type, 49, 2048, 3);
+        check_type(type, 157, 512, 1);
+        check_type(type, 40, 1024, 5);
+        check_type(type, 7, block == 1 ? 333 : block * 5, 2);
+        check_type(type, 18, block == 1 ? 1537 : block * 9, 1);
+    }
+}
+
+/* Float types: any number of columns, and rows of x that are not aligned. */
+static void test_odd_columns(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16};
+
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (uint32_t cols = 1; cols < 1100; cols = cols * 2 + 1)
+            for (uint32_t n = 1; n < 4; n += 2)
+                check_type(types[t], 21, cols, n);
+}
+
+/* More groups of 256 columns than half-warps, and than shared memory has room for with 8 tokens; a block of threads with
+ * several tile rows, for every number of groups that makes it so. */
+static void test_many_and_few_groups(void **state)
+{
+    (void)state;
+    check_type(TENSOR_Q4_0, 17, 256 * 40 + 96, 2);
+    check_type(TENSOR_BF16, 5, 256 * 130, 9);
+    for (uint32_t groups = 1; groups <= 9; groups++) {
+        check_type(TENSOR_Q8_0, 16 * 9 + 1, 256 * groups - 64, 1);
+        check_type(TENSOR_Q6_K, 16 * 3, 256 * groups, 9);
+    }
+}
+
+static void test_every_exponent(void **state)
+{
+    enum { ROWS = 256, COLS = 32, BLOCK_BYTES = 17 };
+    uint8_t *file = random_rows(TENSOR_MXFP4, ROWS, COLS, WEIGHTS_USUAL, 4);
+
+    (void)state;
+    for (uint32_t r = 0; r < ROWS; r++) {
+        memcpy(file + r * BLOCK_BYTES, file, BLOCK_BYTES);
+        file[r * BLOCK_BYTES] = (uint8_t)r;
+    }
+    struct matrix m = tiles_of(TENSOR_MXFP4, ROWS, COLS, file), on_it = m;
+    on_it.tiles = to_device(m.tiles, tile_matrix_bytes(m.type, ROWS, COLS));
+    for (int kind = 0; kind < N_INPUTS; kind++)
+        check_product(&m, &on_it, 1, kind);
+    release_all();
+    free((void *)m.tiles);
+    free(file);
+}
+
+/* Each plane with its own columns of every row, as one product with each would do it. */
+static void check_planes(enum tensor_type type, uint32_t n)
+{
+    enum { PLANES = 3, ROWS = 37, GAP = 4 };
+    uint32_t cols = tensor_type_info(type)->block_values == 1 ? 300 : 256;
+    uint8_t *file = random_rows(type, PLANES * 48, cols, WEIGHTS_USUAL, 7 + n);
+    size_t plane_bytes = tile_matrix_bytes(type, ROWS, cols), file_plane = 48 * quant_row_bytes(type, cols);
+    size_t in_plane = cols + GAP, in_stride = PLANES * in_plane, out_stride = PLANES * ROWS + 5;
+    uint8_t *tiles = malloc(PLANES * plane_bytes);
+    struct inputs_of in = make_inputs(portable, (uint32_t)in_stride, n, INPUTS_USUAL, n);
+    float *expected = calloc(n * out_stride, sizeof *expected), *got = malloc(n * out_stride * sizeof *got);
+    float *y = to_device(expected, n * out_stride * sizeof *y);
+    float *x = to_device(in.x, n * in.a.x_stride * sizeof *x);
+    void *scratch = on_device(module->ops.activations_bytes(cols, n * PLANES));
+
+    for (uint32_t i = 0; i < PLANES; i++) {
+        struct matrix m = tiles_of(type, ROWS, cols, file + i * file_plane);
+        void *memory = aligned_alloc(TILE_ALIGN, act_bytes(cols, n));
+        struct activations a;
+
+        act_bind(&a, memory, cols, n, in.x + i * in_plane, in.a.x_stride);
+        portable->quantize(&a, 0, n);
+        portable->multiply(&m, 0, tile_row_count(ROWS), &a, NULL, n, expected + i * ROWS, out_stride, false);
+        memcpy(tiles + i * plane_bytes, m.tiles, plane_bytes);
+        free(memory);
+        free((void *)m.tiles);
+    }
+    struct matrix m = {type, ROWS, cols, to_device(tiles, PLANES * plane_bytes)};
+    module->ops.multiply_planes(stream, &m, plane_bytes, PLANES, n, x, in.a.x_stride, in_plane, y, out_stride, ROWS,
+                                scratch);
+    from_device(got, y, n * out_stride * sizeof *y);
+    assert_same_floats(got, expected, n * out_stride, tensor_type_info(type)->name);
+    release_all();
+    free(tiles);
+    free(expected);
+    free(got);
+    free_inputs(&in);
+    free(file);
+}
+
+static void test_planes(void **state)
+{
+    static const uint32_t token_counts[] = {1, 3, 10};
+
+    (void)state;
+    for (int t = 0; t < N_COMPUTED_TYPES; t++)
+        for (int i = 0; i < 3; i++)
+            check_planes(computed_types[t], token_counts[i]);
+}
+
+static void test_embed(void **state)
+{
+    enum { ROWS = 35 };
+    static const uint32_t tokens[] = {34, 0, 16, 15, 0, 33};
+    enum { N = sizeof tokens / sizeof *tokens };
+
+    (void)state;
+    for (int t = 0; t < N_COMPUTED_TYPES; t++)
+        for (int kind = 0; kind < N_WEIGHTS; kind++) {
+            enum tensor_type type = computed_types[t];
+            uint32_t cols = tensor_type_info(type)->block_values == 1 ? 333 : 768;
+            uint8_t *file = random_rows(type, ROWS, cols, kind, 5 + t);
+            struct matrix m = tiles_of(type, ROWS, cols, file), on_it = m;
+            float *expected = malloc(cols * sizeof *expected), *got = malloc(N * cols * sizeof *got);
+            float *out = on_device(N * cols * sizeof *out);
+
+            on_it.tiles = to_device(m.tiles, tile_matrix_bytes(type, ROWS, cols));
+            module->ops.embed(stream, &on_it, tokens, N, out);
+            from_device(got, out, N * cols * sizeof *got);
+            for (uint32_t i = 0; i < N; i++) {
+                tile_unpack_row(&m, tokens[i], expected);
+                assert_same_floats(got + i * cols, expected, cols, tensor_type_info(type)->name);
+            }
+            release_all();
+            free(got);
+            free(expected);
+            free((void *)m.tiles);
+            free(file);
+        }
+}
+
+/* No rows, no tokens: nothing is written, nothing fails. */
+static void test_nothing_to_do(void **state)
+{
+    struct inputs_of in = make_inputs(portable, 256, 1, INPUTS_USUAL, 3);
+    struct device_activations a = activations_of(&in, true);
+    float y = 5, *on_it = to_device(&y, sizeof y);
+    struct matrix m = {TENSOR_Q8_0, 16, 256, on_device(tile_matrix_bytes(TENSOR_Q8_0, 16, 256))};
+
+    (void)state;
+    a.n_tokens = 0;
+    module->ops.quantize(stream, &a);
+    module->ops.multiply(stream, &m, &a, on_it, 16, false);
+    module->ops.multiply_planes(stream, &m, 0, 0, 0, a.x, 256, 256, on_it, 16, 16, NULL);
+    module->ops.embed(stream, &m, NULL, 0, on_it);
+    from_device(&y, on_it, sizeof y);
+    assert_true(y == 5);
+    free_inputs(&in);
+    release_all();
+}
+
+/* A product whose sums have no room fails, as an error of the device, of which there is one more here. */
+static void test_too_many_columns(void **state)
+{
+    enum { COLS = 100000 };
+    struct matrix m = {TENSOR_BF16, 16, COLS, on_device(tile_matrix_bytes(TENSOR_BF16, 16, COLS))};
+    struct device_activations a;
+    struct device_stream *s;
+    struct device *other;
+    struct error e;
+
+    (void)state;
+    check_code(module->open(0, &other, &e), &e);
+    check_code(module->stream_new(other, &s, &e), &e);
+    module->ops.activations_bind(&a, NULL, COLS, 1, on_device(COLS * sizeof(float)), COLS, false);
+    module->ops.multiply(s, &m, &a, on_device(16 * sizeof(float)), 16, false);
+    assert_int_not_equal(module->finish(s, &e), ERROR_OK);
+    assert_non_null(strstr(e.text, "too many columns"));
+    module->stream_free(s);
+    module->close(other);
+    release_all();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantize),        cmocka_unit_test(test_quantize_ties_and_faults),
+        cmocka_unit_test(test_multiply),        cmocka_unit_test(test_odd_columns),
+        cmocka_unit_test(test_every_exponent),  cmocka_unit_test(test_many_and_few_groups),
+        cmocka_unit_test(test_planes),          cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_nothing_to_do),   cmocka_unit_test(test_too_many_columns),
+    };
+    return cmocka_run_group_tests_name("cuda_multiply", tests, open_all, close_all);
+}

@@ -1,0 +1,247 @@
+/* route and largest of the CUDA module: against model/router.c, to the bit, and against a sort. */
+#include "tests/unit/kernel_cases.h"
+
+#include "model/router.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "on_device.h"
+
+enum logits {
+    LOGITS_USUAL,
+    LOGITS_EQUAL,   /* few different values, so that many are the same */
+    LOGITS_EXTREME, /* far apart, zeros of both signs, infinities */
+    LOGITS_NAN,     /* some are no numbers */
+    N_LOGITS
+};
+
+static float random_logit(enum logits kind, uint64_t *state)
+{
+    static const float extreme[] = {0, -0.0f, 1e-40f, 80, -80, 3e38f, -3e38f, -INFINITY};
+    float f = random_float(state);
+
+    switch (kind) {
+    case LOGITS_EQUAL:
+        return (float)(int)(f * 2.9f);
+    case LOGITS_EXTREME:
+        return f > 0 ? f * 100 : extreme[random_u64(state) / 1024 % 8];
+    case LOGITS_NAN:
+        return f > 0.8f ? NAN : f;
+    default:
+        return f * 4;
+    }
+}
+
+static float *random_logits(size_t n, enum logits kind, uint64_t seed)
+{
+    uint64_t state = seed * 2 + 1;
+    float *f = malloc(n * sizeof *f);
+
+    for (size_t i = 0; i < n; i++)
+        f[i] = random_logit(kind, &state);
+    return f;
+}
+
+static void check_route(const struct router_params *p, uint32_t n, enum logits kind, bool bias)
+{
+    size_t n_logits = (size_t)n * p->n_experts, n_selected = (size_t)n * p->n_used;
+    float *logits = random_logits(n_logits, kind, n + p->n_experts),
+          *selection_bias = random_logits(p->n_experts, LOGITS_USUAL, 3);
+    float *expected_weights = malloc(n_selected * sizeof(float)),
+          *weights = malloc(n_selected * sizeof(float));
+    uint32_t *expected = malloc(n_selected * sizeof *expected),
+             *selected = malloc(n_selected * sizeof *selected);
+    float *probabilities = malloc(n_logits * sizeof(float));
+    struct device_router r = {p->kind,          p->n_experts,   p->n_used, p->n_groups,
+                              p->n_groups_used, p->renormalise, p->scale};
+    float *device_logits = to_device(logits, n_logits * sizeof *logits),
+          *device_weights = on_device(n_selected * 4);
+    uint32_t *device_selected = on_device(n_selected * 4);
+    char what[96];
+
+    module->ops.route(stream, &r, device_logits,
+                      bias ? to_device(selection_bias, p->n_experts * sizeof *selection_bias)
+                           : NULL,
+                      n, device_selected, device_weights);
+    for (uint32_t t = 0; t < n; t++)
+        router_select(p, logits + (size_t)t * p->n_experts, bias ? selection_bias : NULL,
+                      expected + (size_t)t * p->n_used, expected_weights + (size_t)t * p->n_used);
+    from_device(selected, device_selected, n_selected * 4);
+    from_device(weights, device_weights, n_selected * 4);
+    from_device(probabilities, device_logits, n_logits * 4);
+    snprintf(what, sizeof what, "kind %d, %u of %u experts, %u groups, logits %d", p->kind,
+             p->n_used, p->n_experts, p->n_groups, kind);
+    for (size_t i = 0; i < n_selected; i++)
+        if (selected[i] != expected[i])
+            fail_msg("%s: rank %zu is expert %u, expected %u", what, i, selected[i], expected[i]);
+    assert_same_floats(weights, expected_weights, n_selected, what);
+    assert_same_floats(probabilities, logits, n_logits, what);
+    free(probabilities);
+    free(selected);
+    free(expected);
+    free(weights);
+    free(expected_weights);
+    free(selection_bias);
+    free(logits);
+    release_all();
+}
+
+static void check_kinds(struct router_params p, uint32_t n, enum logits kind)
+{
+    for (p.kind = ROUTER_SOFTMAX; p.kind <= ROUTER_SPARSE_MIXER; p.kind++) {
+        p.renormalise = (p.kind + n) % 2 != 0;
+        check_route(&p, n, kind, n % 3 == 0);
+    }
+}
+
+static void test_route(void **state)
+{
+    (void)state;
+    static const uint32_t shapes[][2] = {{1, 1},   {2, 1},   {8, 2},    {16, 2},
+                                         {17, 17}, {60, 4},  {64, 6},   {100, 33},
+                                         {128, 8}, {256, 8}, {512, 10}, {4096, 20}};
+    for (unsigned s = 0; s < 12; s++)
+        for (int kind = 0; kind < N_LOGITS; kind++)
+            for (uint32_t n = 1; n <= (shapes[s][0] > 512 ? 1u : 33u); n += n == 1 ? 2 : 30) {
+                struct router_params p = {
+                    .n_experts = shapes[s][0], .n_used = shapes[s][1], .scale = 2.5f};
+                check_kinds(p, n, kind);
+            }
+}
+
+static void test_route_groups(void **state)
+{
+    (void)state;
+    /* experts, used, groups, groups used */
+    static const uint32_t shapes[][4] = {
+        {256, 8, 8, 4}, {64, 6, 8, 3}, {160, 6, 8, 3}, {16, 2, 16, 5}, {512, 4, 256, 200}};
+    for (unsigned s = 0; s < 5; s++)
+        for (int kind = 0; kind < N_LOGITS; kind++)
+            for (int bias = 0; bias < 2; bias++) {
+                struct router_params p = {ROUTER_SOFTMAX,
+                                          shapes[s][0],
+                                          shapes[s][1],
+                                          shapes[s][2],
+                                          shapes[s][3],
+                                          bias,
+                                          1};
+                check_route(&p, 5, kind, bias);
+                p.kind = ROUTER_SIGMOID;
+                check_route(&p, 5, kind, bias);
+            }
+}
+
+struct place {
+    float value;
+    uint32_t place;
+};
+
+static int before(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+
+    if (x->value != y->value)
+        return x->value > y->value ? -1 : 1;
+    return x->place < y->place ? -1 : 1;
+}
+
+static void check_rows(const float *logits, uint32_t n, uint32_t vocab, uint32_t k)
+{
+    float *values = malloc((size_t)n * k * sizeof *values),
+          *device_values = on_device((size_t)n * k * sizeof *values);
+    uint32_t *places = malloc((size_t)n * k * sizeof *places),
+             *device_places = on_device((size_t)n * k * sizeof *places);
+    struct place *sorted = malloc(vocab * sizeof *sorted);
+
+    module->ops.largest(stream, to_device(logits, (size_t)n * vocab * sizeof *logits), n, vocab, k,
+                        device_values, device_places);
+    from_device(values, device_values, (size_t)n * k * sizeof *values);
+    from_device(places, device_places, (size_t)n * k * sizeof *places);
+    for (uint32_t t = 0; t < n; t++) {
+        for (uint32_t i = 0; i < vocab; i++) {
+            float logit = logits[(size_t)t * vocab + i];
+            sorted[i] = (struct place){isnan(logit) ? -INFINITY : logit, i};
+        }
+        qsort(sorted, vocab, sizeof *sorted, before);
+        for (uint32_t i = 0; i < k; i++) {
+            if (places[(size_t)t * k + i] != sorted[i].place)
+                fail_msg("row %u of %u logits: rank %u of %u is at %u, expected %u", t, vocab, i, k,
+                         places[(size_t)t * k + i], sorted[i].place);
+            assert_same_floats(&values[(size_t)t * k + i], &sorted[i].value, 1, "value");
+        }
+    }
+    free(sorted);
+    free(places);
+    free(values);
+    release_all();
+}
+
+static void test_largest(void **state)
+{
+    (void)state;
+    static const uint32_t vocabs[] = {256, 300, 511, 512, 513, 2048, 32000, 151937};
+    static const uint32_t ks[] = {1, 2, 40, 255, 256};
+    for (int v = 0; v < 8; v++)
+        for (int kind = 0; kind < N_LOGITS; kind++) {
+            uint32_t n = vocabs[v] > 4096 ? 1 : 3;
+            float *logits = random_logits((size_t)n * vocabs[v], kind, (uint64_t)v);
+            for (int k = 0; k < 5; k++)
+                if (vocabs[v] <= 4096 || k % 2 == kind % 2)
+                    check_rows(logits, n, vocabs[v], ks[k]);
+            free(logits);
+        }
+    float few[] = {3, 1, 2};
+    check_rows(few, 1, 3, 3);
+}
+
+/* Rows that are hard on the selection: all the same, ascending, and the largest ones all in the share of some
+ * threads. */
+static void test_largest_of_hard_rows(void **state)
+{
+    (void)state;
+    enum { VOCAB = 65536 };
+    float *logits = malloc(VOCAB * sizeof *logits);
+
+    for (uint32_t i = 0; i < VOCAB; i++)
+        logits[i] = -3;
+    check_rows(logits, 1, VOCAB, 256);
+    for (uint32_t i = 0; i < VOCAB; i++)
+        logits[i] = (float)i;
+    check_rows(logits, 1, VOCAB, 256);
+    for (uint32_t stride = 256; stride <= 1024; stride *= 2) {
+        for (uint32_t i = 0; i < VOCAB; i++)
+            logits[i] = i % stride < 40 ? 1e6f + (float)i : (float)(i % 1000);
+        check_rows(logits, 1, VOCAB, 40);
+        check_rows(logits, 1, VOCAB, 41);
+    }
+    free(logits);
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    assert_true(kernels_select("portable"));
+    open_device();
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_route_groups),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_largest_of_hard_rows),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

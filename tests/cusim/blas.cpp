@@ -1,0 +1,196 @@
+/* cuBLAS: operands are converted to float, OpenBLAS multiplies, in the stream. */
+#include "include/cublas_v2.h"
+#include "include/cuda_bf16.h"
+#include "include/cuda_fp16.h"
+#include "runtime.h"
+
+#include <cblas.h>
+
+struct cublasContext {
+    cudaStream_t stream;
+};
+
+namespace
+{
+/* A column-major matrix in device memory. */
+struct matrix {
+    char *memory;
+    cudaDataType type;
+    size_t rows, columns, leading;
+};
+
+struct product {
+    bool transpose_a, transpose_b;
+    int m, n, k;
+    float alpha, beta;
+    matrix a, b, c;
+};
+
+size_t bytes_of(cudaDataType type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+float load(const matrix &x, size_t i)
+{
+    if (x.type == CUDA_R_32F)
+        return ((const float *)x.memory)[i];
+    unsigned short bits = ((const unsigned short *)x.memory)[i];
+    return x.type == CUDA_R_16F ? __half2float(__ushort_as_half(bits)) : __bfloat162float(__ushort_as_bfloat16(bits));
+}
+
+void store(const matrix &x, size_t i, float value)
+{
+    if (x.type == CUDA_R_32F)
+        ((float *)x.memory)[i] = value;
+    else
+        ((unsigned short *)x.memory)[i] = x.type == CUDA_R_16F ? __half_as_ushort(__float2half_rn(value))
+                                                               : __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+/* Without gaps between the columns. */
+std::vector<float> unpack(const matrix &x)
+{
+    std::vector<float> out(x.rows * x.columns);
+    for (size_t j = 0; j < x.columns; j++)
+        for (size_t i = 0; i < x.rows; i++)
+            out[j * x.rows + i] = load(x, j * x.leading + i);
+    return out;
+}
+
+void multiply(const product &p)
+{
+    std::vector<float> a = unpack(p.a), b = unpack(p.b), c(p.c.rows * p.c.columns);
+    if (p.beta != 0) /* else what C holds, NaN too, does not matter */
+        c = unpack(p.c);
+    cblas_sgemm(CblasColMajor, p.transpose_a ? CblasTrans : CblasNoTrans, p.transpose_b ? CblasTrans : CblasNoTrans,
+                p.m, p.n, p.k, p.alpha, a.data(), (int)p.a.rows, b.data(), (int)p.b.rows, p.beta, c.data(), p.m);
+    for (size_t j = 0; j < p.c.columns; j++)
+        for (size_t i = 0; i < p.c.rows; i++)
+            store(p.c, j * p.c.leading + i, c[j * p.c.rows + i]);
+}
+
+bool lies_on_device(const matrix &x, size_t batch_bytes, int n_batches)
+{
+    size_t bytes = ((x.columns - 1) * x.leading + x.rows) * bytes_of(x.type) + batch_bytes * (size_t)(n_batches - 1);
+    return x.leading >= x.rows && memory_kind_of(x.memory, bytes) == MEMORY_DEVICE;
+}
+
+bool is_known(cudaDataType type)
+{
+    return type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
+}
+} // namespace
+
+extern "C" {
+cublasStatus_t cublasCreate(cublasHandle_t *handle)
+{
+    if (call_begin("cublasCreate") != cudaSuccess)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (handle == nullptr)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *handle = new cublasContext{nullptr};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy(cublasHandle_t handle)
+{
+    delete handle;
+    return handle != nullptr ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
+}
+
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
+{
+    if (handle == nullptr)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
+{
+    (void)mode; /* everything is done in float */
+    return handle != nullptr ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
+{
+    if (handle == nullptr)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    bool good = bytes == 0 || memory_kind_of(workspace, bytes) == MEMORY_DEVICE;
+    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+const char *cublasGetStatusString(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "success";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+        return "the library was not initialized";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "the resource allocation failed";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "an invalid value was used as an argument";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return "the device does not have what is needed";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "the program failed to execute";
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+        return "an internal operation failed";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "the functionality is not supported";
+    }
+    return "unknown status";
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
+                                          int n, int k, const void *alpha, const void *a, cudaDataType a_type, int lda,
+                                          long long int stride_a, const void *b, cudaDataType b_type, int ldb,
+                                          long long int stride_b, const void *beta, void *c, cudaDataType c_type,
+                                          int ldc, long long int stride_c, int n_batches, cublasComputeType_t compute,
+                                          cublasGemmAlgo_t algorithm)
+{
+    (void)compute, (void)algorithm;
+    if (handle == nullptr)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (call_begin("cublasGemmEx") != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (m < 0 || n < 0 || k < 0 || n_batches < 0 || alpha == nullptr || beta == nullptr)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (m == 0 || n == 0 || n_batches == 0)
+        return CUBLAS_STATUS_SUCCESS;
+    if (k == 0 || a_type != b_type || !is_known(a_type) || (c_type != a_type && c_type != CUDA_R_32F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    size_t um = (size_t)m, un = (size_t)n, uk = (size_t)k;
+    product p = {op_a != CUBLAS_OP_N, op_b != CUBLAS_OP_N, m, n, k, *(const float *)alpha, *(const float *)beta,
+                 {}, {}, {}};
+    p.a = {(char *)const_cast<void *>(a), a_type, p.transpose_a ? uk : um, p.transpose_a ? um : uk, (size_t)lda};
+    p.b = {(char *)const_cast<void *>(b), b_type, p.transpose_b ? un : uk, p.transpose_b ? uk : un, (size_t)ldb};
+    p.c = {(char *)c, c_type, um, un, (size_t)ldc};
+    size_t step_a = (size_t)stride_a * bytes_of(a_type), step_b = (size_t)stride_b * bytes_of(b_type);
+    size_t step_c = (size_t)stride_c * bytes_of(c_type);
+    if (!lies_on_device(p.a, step_a, n_batches) || !lies_on_device(p.b, step_b, n_batches) ||
+        !lies_on_device(p.c, step_c, n_batches))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    auto run = [=]() mutable {
+        for (int i = 0; i < n_batches; i++) {
+            multiply(p);
+            p.a.memory += step_a, p.b.memory += step_b, p.c.memory += step_c;
+        }
+        return cudaSuccess;
+    };
+    /* A copy each time: a graph runs it again. */
+    cudaError_t error = enqueue(handle->stream, {"cublasGemmEx", [run] { return decltype(run)(run)(); }, {}, {}});
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
+                            const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b,
+                            cudaDataType b_type, int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,
+                            cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
+{
+    return cublasGemmStridedBatchedEx(handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0, beta, c,
+                                      c_type, ldc, 0, 1, compute, algorithm);
+}
+}

@@ -1,0 +1,152 @@
+#!/bin/bash
+# A deployment on a CUDA device, which tests/cusim simulates: the same tokens as without one under several policies and while the
+# policy changes; deaths of the worker and of memd; faults of the device; what is said where there is none.
+#   cuda.sh MOED MODULE MODEL...     the first model is killed
+MOED=$1 MODULE=$2 MODEL=$3
+shift 2
+. "$(dirname "$0")/../deployment.sh"
+[ -e "$MODULE" ] || skip "$MODULE is not here"
+export MOED_CUDA_MODULE=$MODULE
+export MOED_DEVICE_POISON=1 # a wrong residency bit shows
+prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
+CUT="--segment-bytes 32768"
+
+up() { # up MODEL [OPTION]...
+    # shellcheck disable=SC2086 # words
+    "$MOED" up "$@" --reproducible $CUT >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }
+}
+down() { "$MOED" down >/dev/null 2>&1 || true; }
+check() { ask_all 12 got; cmp -s "$WORK/want" "$WORK/got" || fail "$1: other tokens than on the host"; }
+segments() { metric worker "moed_worker_segments_total{where=\"$1\"}"; }
+on_device() { echo $(($(segments resident) + $(segments loaded))); }
+copied() { echo $(($(metric memd 'moed_memd_copied_bytes_total{why="demanded"}') + $(metric memd 'moed_memd_copied_bytes_total{why="prefetched"}'))); }
+answers() { "$MOED" run -n 1 x; }
+said() { grep -qF -- "$2" "$RUN/$1.log" || fail "$1's log lacks: $2"; }
+# refused LINE ENVIRONMENT... -- DEVICE: `moed up` fails, and says that in its last line (before it comes its progress).
+refused() {
+    local line=$1 environment=()
+    shift
+    while [ "$1" != -- ]; do environment+=("$1"); shift; done
+    env "${environment[@]}" "$MOED" up "$MODEL" --device "$2" >/dev/null 2>"$WORK/up" && fail "$2 is taken: $line"
+    tail -n 1 "$WORK/up" | grep -qF -- "$line" || { cat "$WORK/up" >&2; fail "$2: no line with: $line"; }
+    down
+}
+
+[ -e "$(dirname "$MOED")/../lib/moed/libmoed-cuda.so" ] ||
+    refused "libmoed-cuda.so is not there: build it where the CUDA toolkit is installed" MOED_CUDA_MODULE= -- cuda
+refused "MOED_CUDA_MODULE names $WORK/none, which cannot be read" MOED_CUDA_MODULE="$WORK/none" -- cuda
+refused "is not a device module of moed" MOED_CUDA_MODULE="$(dirname "$MODULE")/../cusim/libmoed-cusim.so" -- cuda
+refused "no NVIDIA driver is installed here" MOED_CUSIM_DRIVER=0 -- cuda
+refused "the NVIDIA driver serves CUDA 11.4 and older" MOED_CUSIM_DRIVER=11040 -- cuda
+refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda
+refused "device cuda:3: there are 2, counted from 0" MOED_CUSIM_DEVICES=2 -- cuda:3
+refused "of memory, 9.00 GB are asked for: give a smaller vram=" -- cuda:0,vram=9G
+refused "bytes hold no segment of an expert" -- cuda:0,vram=1K
+refused "device cuda: no option 'link'" -- cuda:0,link=1G
+refused "cusim has no " MOED_CUSIM_MEMORY=1M -- cuda:0,vram=40% # memd
+refused "free: give a smaller vram=" MOED_CUSIM_MEMORY=6M -- cuda:0,vram=100K # the worker
+say "ok: what is said where it cannot start"
+
+for model in "$@"; do
+    up "$model"
+    ask_all 12 want
+    down
+    for device in cuda cuda:0,vram=40% cuda:0,vram=20%; do
+        up "$model" --device $device --policy ondemand
+        for policy in ondemand moed "static --predictor none" "lru --predictor next-gate" "layerwise --prefetch chunked" \
+            "dali --assign load-all" moepic prescope; do
+            # shellcheck disable=SC2086 # words
+            "$MOED" policy $policy >/dev/null || fail "policy $policy"
+            before=$(on_device)
+            check "$(basename "$model"), $device, $policy"
+            case $policy in ondemand* | dali*) # those compute nothing elsewhere but what has no room
+                [ "$(on_device)" -gt "$before" ] || fail "$device, $policy: nothing was computed on the device" ;;
+            esac
+        done
+        [ "$(metric worker moed_worker_loads_taken_back_total)" = 0 ] || say "  (loads were late: a slow machine)"
+        slots_add_up || fail "$device: slots do not add up"
+        down
+    done
+    say "ok: $(basename "$model")"
+done
+
+# While answers are under way: other policies, then deaths.
+up "$MODEL"
+ask_all 60 want-long
+ask_all 12 want
+down
+up "$MODEL" --device cuda:0,vram=40% --policy ondemand
+ask_all 60 got-long & asking=$!
+for change in lru "dali --predictor none" ondemand moed "--predictor next-gate" "--cache lru --budget uniform" ondemand; do
+    sleep 0.05
+    # shellcheck disable=SC2086 # words
+    "$MOED" policy $change >/dev/null || fail "policy $change"
+done
+wait $asking || fail "answers while the policy changes"
+cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens while the policy changes"
+say "ok: the policy changes meanwhile"
+
+# An answer that was cut short by a death is the beginning of the right one.
+kill_worker() {
+    local pids=() i code
+    for i in "${!prompts[@]}"; do
+        "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/cut-$i" 2>"$WORK/err-$i" & pids+=($!)
+    done
+    sleep "$1"
+    kill -9 "$(pid_of worker)" || fail "no worker to kill"
+    for i in "${!pids[@]}"; do
+        set +e; wait "${pids[$i]}"; code=$?; set -e
+        [ $code -eq 0 ] || grep -qi again "$WORK/err-$i" || fail "$(cat "$WORK/err-$i")"
+        cmp -s -n "$(($(wc -c < "$WORK/cut-$i") > 4 ? $(wc -c < "$WORK/cut-$i") - 4 : 0))" "$WORK/whole-$i" "$WORK/cut-$i" ||
+            fail "wrong tokens before a kill"
+    done
+    wait_until 20 answers || fail "no answer after the worker died"
+}
+for i in "${!prompts[@]}"; do "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/whole-$i"; done
+memd=$(pid_of memd)
+for pause in 0.05 0.15 0.3; do
+    kill_worker $pause
+    check "after the worker died"
+done
+[ "$(pid_of memd)" = "$memd" ] || fail "memd did not stay"
+settled() { [ "$(policy_field filling)" = 0 ] && [ "$(policy_field retired)" = 0 ] && slots_add_up; }
+wait_until 10 settled || fail "slots: $("$MOED" policy --json)"
+say "ok: the worker dies"
+
+# Where everything has room and has come, the next worker finds it there: it copies nothing.
+down
+up "$MODEL" --device cuda --policy lru --assign load-all
+all_there() { [ "$(policy_field free)" = 0 ] || { answers; ask_all 12 got; false; }; }
+wait_until 20 all_there || fail "not everything comes: $("$MOED" policy --json)"
+before=$(copied)
+kill -9 "$(pid_of worker)"
+wait_until 20 answers || fail "no answer after the worker died"
+check "a warm cache"
+[ "$(on_device)" -gt 0 ] && [ "$(segments loaded)" = 0 ] || fail "hits do not go on after the worker's death"
+[ "$(copied)" = "$before" ] || fail "segments were copied again"
+say "ok: the cache stays warm"
+
+kill -9 "$(pid_of memd)"
+wait_until 20 answers || fail "no answer after memd died"
+check "after memd died"
+down
+say "ok: memd dies"
+
+# Faults: the process that has the context ends with one line and is started again; memd's cache outlives the worker's.
+# (Only workers run kernels; only memd waits for events.)
+MOED_CUSIM_FAIL=kernel:1500:cudaErrorIllegalAddress up "$MODEL" --device cuda:0,vram=40% --policy ondemand
+memd=$(pid_of memd) worker=$(pid_of worker)
+died() { "$MOED" run -n 12 --ignore-end x; [ "$(pid_of worker)" != "$worker" ]; }
+wait_until 30 died || fail "the device's fault does not end the worker"
+said worker "an illegal memory access was encountered (cudaErrorIllegalAddress)"
+wait_until 20 answers || fail "no answer after the worker's device failed"
+[ "$(pid_of memd)" = "$memd" ] || fail "the worker's fault ended memd"
+down
+MOED_CUSIM_FAIL=cudaEventSynchronize:200:cudaErrorECCUncorrectable up "$MODEL" --device cuda:0,vram=20% --policy ondemand
+memd=$(pid_of memd)
+died() { "$MOED" run -n 12 --ignore-end x; [ "$(pid_of memd)" != "$memd" ]; }
+wait_until 30 died || fail "the device's fault does not end memd"
+said memd "uncorrectable ECC error encountered (cudaErrorECCUncorrectable)"
+wait_until 20 answers || fail "no answer after memd's device failed"
+down
+say "ok: faults"

@@ -1,0 +1,130 @@
+/* Computing experts on the device, whatever it is, and on the emulated one; see device_compute.h. The emulated device's
+ * arithmetic is that of this process's threads. */
+#include "device_compute_internal.h"
+
+#include <stdlib.h>
+
+enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
+                                   const struct device_spec *spec, uint32_t max_tokens,
+                                   uint32_t max_rows, struct device_compute **out, struct error *e)
+{
+    struct device_compute base = {
+        .memory = memory, .own = own, .max_tokens = max_tokens, .max_rows = max_rows};
+    bool shared = memory->arena.base != NULL;
+    if (spec->kind != (shared ? DEVICE_EMU : DEVICE_CUDA))
+        return error_set(e, ERROR_USAGE,
+                         "memd and the worker have different devices: --device is to be the same");
+    if (shared)
+        return device_compute_emu_new(&base, out, e);
+    return device_compute_cuda_new(&base, spec->ordinal, out, e);
+}
+
+void device_compute_free(struct device_compute *c)
+{
+    if (c)
+        c->kind->free(c);
+}
+
+const char *device_compute_name(const struct device_compute *c)
+{
+    return c->name;
+}
+
+const uint8_t *device_compute_arena(const struct device_compute *c)
+{
+    return c->arena;
+}
+
+float *device_compute_rows(const struct device_compute *c)
+{
+    return c->rows;
+}
+
+void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
+                          uint32_t n_tokens)
+{
+    c->kind->input(c, layer, values, n_tokens);
+}
+
+enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
+                                   uint32_t n_tasks, struct error *e)
+{
+    return c->kind->run(c, tasks, n_tasks, e);
+}
+
+const uint8_t *device_compute_store(struct device_compute *c, const void *from, size_t bytes)
+{
+    return c->kind->store(c, from, bytes);
+}
+
+void device_compute_drop(struct device_compute *c)
+{
+    c->kind->drop(c);
+}
+
+/* -- emulated -- */
+
+struct emu_compute {
+    struct device_compute base;
+    uint32_t layer;
+    const struct activations *input;
+};
+
+static void emu_free(struct device_compute *c)
+{
+    free(c->rows);
+    free((struct emu_compute *)c);
+}
+
+static void emu_input(struct device_compute *c, uint32_t layer, const float *values,
+                      uint32_t n_tokens)
+{
+    struct emu_compute *m = (struct emu_compute *)c;
+    const struct pool_slabs *s = &c->memory->map.slabs[layer];
+    uint32_t d_model = c->memory->map.params.d_model;
+    bool quantize = exec_quantizes((enum tensor_type)s->gate_type) ||
+                    exec_quantizes((enum tensor_type)s->up_type);
+    m->layer = layer;
+    m->input = exec_prepare(c->own, 1, values, d_model, n_tokens, d_model, quantize);
+}
+
+static enum error_code emu_run(struct device_compute *c, const struct expert_task *tasks,
+                               uint32_t n_tasks, struct error *e)
+{
+    struct emu_compute *m = (struct emu_compute *)c;
+    (void)e;
+    exec_experts(c->own, &c->memory->map, m->layer, m->input, tasks, n_tasks);
+    return ERROR_OK;
+}
+
+static const uint8_t *emu_store(struct device_compute *c, const void *from, size_t bytes)
+{
+    (void)c, (void)from, (void)bytes;
+    return NULL;
+}
+
+static void emu_drop(struct device_compute *c)
+{
+    (void)c;
+}
+
+enum error_code device_compute_emu_new(const struct device_compute *base,
+                                       struct device_compute **out, struct error *e)
+{
+    static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_store,
+                                                    emu_drop};
+    struct emu_compute *m = calloc(1, sizeof *m);
+    float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);
+    if (!m || !rows) {
+        free(m);
+        free(rows);
+        return error_set(e, ERROR_MEMORY, "no memory for the experts' rows");
+    }
+    m->base = *base;
+    m->base.kind = &kind;
+    m->base.name = "";
+    m->base.arena = base->memory->arena.base;
+    m->base.rows = rows;
+    *out = &m->base;
+    return ERROR_OK;
+}

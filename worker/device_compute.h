@@ -1,0 +1,42 @@
+/* Computing experts on a device with memory of its own, out of that memory: on this process's threads for an emulated one, in
+ * the kernels of a device module for a real one. The bits are the same (exec/exec.h). One thread, the engine's; before it
+ * starts, the one that calibrates. */
+#ifndef MOED_WORKER_DEVICE_COMPUTE_H
+#define MOED_WORKER_DEVICE_COMPUTE_H
+
+#include "base/error.h"
+#include "device/device.h"
+#include "exec/exec.h"
+#include "memory/memory_client.h"
+
+struct device_compute;
+
+/* Borrows memory, which has an arena, and own. max_tokens: of a call; max_rows: tokens of all its tasks together. cuda: opens
+ * the device and imports the arena; ERROR_UNSUPPORTED, ERROR_NOT_FOUND (no module, no device), ERROR_MEMORY, ERROR_IO. */
+enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
+                                   const struct device_spec *spec, uint32_t max_tokens,
+                                   uint32_t max_rows, struct device_compute **out, struct error *e);
+void device_compute_free(struct device_compute *c); /* takes NULL */
+
+/* What the device calls itself; "" for an emulated one. */
+const char *device_compute_name(const struct device_compute *c);
+/* The arena's first byte, on the device. */
+const uint8_t *device_compute_arena(const struct device_compute *c);
+/* [max_rows][d_model]: where tasks' results go. */
+float *device_compute_rows(const struct device_compute *c);
+
+/* The input of the runs that follow: values [n_tokens][d_model] stays as it is until the next call. */
+void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
+                          uint32_t n_tokens);
+/* The tasks, whose out lies in the rows and whose places are on the device (NULL with an emulated one alone: as exec_experts').
+ * output is SUM, or CONTINUE onto what an earlier run of this input left in the same rows. When it returns the rows are
+ * there, and the device reads none of the places any more. An error: the device is lost to this process. */
+enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
+                                   uint32_t n_tasks, struct error *e);
+
+/* For measuring: bytes of host memory, where the device can compute with them. NULL: there is no room, or the emulated device
+ * computes with host memory itself. drop: all of them. */
+const uint8_t *device_compute_store(struct device_compute *c, const void *from, size_t bytes);
+void device_compute_drop(struct device_compute *c);
+
+#endif

@@ -1,0 +1,33 @@
+/* What a kind of device is to device_compute.c. */
+#ifndef MOED_WORKER_DEVICE_COMPUTE_INTERNAL_H
+#define MOED_WORKER_DEVICE_COMPUTE_INTERNAL_H
+
+#include "device_compute.h"
+
+struct device_compute_kind {
+    void (*free)(struct device_compute *c);
+    void (*input)(struct device_compute *c, uint32_t layer, const float *values, uint32_t n_tokens);
+    enum error_code (*run)(struct device_compute *c, const struct expert_task *tasks,
+                           uint32_t n_tasks, struct error *e);
+    const uint8_t *(*store)(struct device_compute *c, const void *from, size_t bytes);
+    void (*drop)(struct device_compute *c);
+};
+
+/* The first member of each kind's. */
+struct device_compute {
+    const struct device_compute_kind *kind;
+    const struct memory_client *memory;
+    struct exec *own;
+    uint32_t max_tokens, max_rows;
+    const char *name;
+    const uint8_t *arena;
+    float *rows;
+};
+
+/* base: filled in but for kind, name, arena and rows. */
+enum error_code device_compute_emu_new(const struct device_compute *base,
+                                       struct device_compute **out, struct error *e);
+enum error_code device_compute_cuda_new(const struct device_compute *base, unsigned ordinal,
+                                        struct device_compute **out, struct error *e);
+
+#endif
