@@ -5,9 +5,10 @@
  *   experts    one token through 8 experts of a Qwen3-30B layer, and 8 tokens, by tensor type: weights read a second; beside memory
  *   sharing    exporting and importing the arena, pinning host memory: how long each takes
  *
- *   bench-device [--device cuda[:N]] [--seconds S]    S: about so long a figure
+ *   bench-device [--device cuda[:N]] [--seconds S] [--facts]    S: about so long a figure; --facts: only what device it is
  *
- * On a simulated device it runs everything once and prints no speed. Lines "figure: ..." are for tests/gpu/run. */
+ * On a simulated device it runs everything once and prints no speed. Lines "figure: ..." are for tests/gpu/run. Exit codes: 77
+ * where there is no module or no device, 1 another error. */
 #include "base/clock.h"
 #include "device/module.h"
 #include "gguf/tensor_type.h"
@@ -27,7 +28,7 @@ static const struct device_module *module;
 static struct device *device;
 static struct device_stream *stream;
 static double seconds = 0.2;
-static bool simulated;
+static bool simulated, facts_only;
 
 static void fail(const struct error *e)
 {
@@ -235,6 +236,14 @@ static void bench_type(enum tensor_type type, uint32_t n_tokens, double memory)
 
 /* ---- sharing ---- */
 
+static struct device_facts read_facts(void)
+{
+    struct device_facts facts;
+    module->facts(device, &facts);
+    simulated = strstr(facts.name, "cusim") != NULL;
+    return facts;
+}
+
 /* In a process of its own, as a worker is. */
 static int import_and_close(int fd, unsigned ordinal)
 {
@@ -245,6 +254,7 @@ static int import_and_close(int fd, unsigned ordinal)
         return 0; /* the parent had nothing to share, and says why */
     if (module->open(ordinal, &device, &e))
         fail(&e);
+    read_facts();
     uint64_t since = clock_ns();
     if (module->import_memory(device, &handle, &memory, &e))
         fail(&e);
@@ -260,8 +270,7 @@ static int import_and_close(int fd, unsigned ordinal)
 static void bench_sharing(int fd)
 {
     struct error e;
-    struct device_facts facts;
-    module->facts(device, &facts);
+    struct device_facts facts = read_facts();
     size_t bytes = simulated ? 1u << 20 : facts.free_bytes / 2 >> 21 << 21;
     void *arena = allocate(bytes);
     struct device_handle handle;
@@ -303,14 +312,19 @@ static unsigned read_options(int argc, char **argv)
 {
     unsigned ordinal = 0;
     static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'}, {"seconds", required_argument, NULL, 's'}, {0}};
+        {"device", required_argument, NULL, 'd'},
+        {"seconds", required_argument, NULL, 's'},
+        {"facts", no_argument, NULL, 'f'},
+        {0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
         if (o == 'd' && strncmp(optarg, "cuda", 4) == 0)
             ordinal = optarg[4] == ':' ? (unsigned)atoi(optarg + 5) : 0;
         else if (o == 's' && atof(optarg) > 0)
             seconds = atof(optarg);
+        else if (o == 'f')
+            facts_only = true;
         else {
-            fprintf(stderr, "usage: bench-device [--device cuda[:N]] [--seconds S]\n");
+            fprintf(stderr, "usage: bench-device [--device cuda[:N]] [--seconds S] [--facts]\n");
             exit(2);
         }
     return ordinal;
@@ -321,8 +335,10 @@ int main(int argc, char **argv)
     struct error e;
     unsigned ordinal = read_options(argc, argv);
     int ends[2];
-    if (device_module_load("cuda", &module, &e))
-        fail(&e);
+    if (device_module_load("cuda", &module, &e)) {
+        fprintf(stderr, "bench-device: %s\n", e.text);
+        return 77;
+    }
     /* before this process opens the device: a context does not survive a fork */
     if (pipe(ends))
         return 1;
@@ -333,13 +349,17 @@ int main(int argc, char **argv)
         return import_and_close(ends[0], ordinal);
     }
     close(ends[0]);
-    if (module->open(ordinal, &device, &e) || module->stream_new(device, &stream, &e))
+    if (module->open(ordinal, &device, &e)) {
+        fprintf(stderr, "bench-device: %s\n", e.text);
+        return 77;
+    }
+    if (module->stream_new(device, &stream, &e))
         fail(&e);
-    struct device_facts facts;
-    module->facts(device, &facts);
-    simulated = strstr(facts.name, "cusim") != NULL;
+    struct device_facts facts = read_facts();
     printf("%s, %s, %.1f GB of memory, %u multiprocessors\n", facts.name, facts.version,
            (double)facts.memory_bytes * 1e-9, facts.multiprocessors);
+    if (facts_only)
+        return 0;
     double memory = bench_copies();
     static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_BF16,  TENSOR_Q4_0,
                                              TENSOR_Q6_K, TENSOR_Q5_K, TENSOR_MXFP4, TENSOR_IQ4_XS};

@@ -2,7 +2,8 @@
 # One golden model through a real deployment: logits of the tokens as one batch and one by one, and where there is
 # one the greedy continuation; then the perplexity is that of the golden logits too. Keys and values are kept as float32,
 # as the other implementation has them; the greedy continuation is the same with the default type.
-#   model.sh MOED COMPARE DIRECTORY NAME MODE LIMIT     MODE and LIMIT as golden-compare takes them
+#   [MOED_TEST_DEVICE=cuda:0] model.sh MOED COMPARE DIRECTORY NAME MODE LIMIT
+# MODE and LIMIT as golden-compare takes them. On a device all routed experts are computed there.
 MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 MODE=$5 LIMIT=$6
 [ -e "$DIRECTORY/$NAME.gguf" ] || { echo "skipped: $DIRECTORY/$NAME.gguf is not here" >&2; exit 77; }
 . "$(dirname "$0")/../deployment.sh"
@@ -10,12 +11,18 @@ MOED=$1 COMPARE=$2 DIRECTORY=$3 NAME=$4 MODE=$5 LIMIT=$6
 VOCAB=320
 TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
 
-"$MOED" up --kv-type f32 "$DIRECTORY/$NAME.gguf" >/dev/null
+DEVICE=()
+[ -z "${MOED_TEST_DEVICE:-}" ] || DEVICE=(--device "$MOED_TEST_DEVICE,vram=100%" --policy ondemand)
+"$MOED" up "${DEVICE[@]}" --kv-type f32 "$DIRECTORY/$NAME.gguf" >/dev/null
 for how in "" --stepwise; do
     "$MOED" logits $how --tokens "$TOKENS" -o "$WORK/logits"
     printf '%-14s %-10s ' "$NAME" "${how:-batch}"
     "$COMPARE" "$WORK/logits" "$DIRECTORY/$NAME.logits" "$VOCAB" "$MODE" "$LIMIT"
 done
+if [ ${#DEVICE[@]} -gt 0 ]; then
+    segments() { metric worker "moed_worker_segments_total{where=\"$1\"}"; }
+    [ $(($(segments resident) + $(segments loaded))) -gt 0 ] || fail "nothing was computed on $MOED_TEST_DEVICE"
+fi
 check_greedy() {
     "$MOED" run -n 16 --ignore-end --json --tokens "$(echo "$TOKENS" | cut -d, -f1-8)" > "$WORK/answer"
     got=$(sed -n 's/.*"tokens": *\[\([0-9, ]*\)\].*/\1/p' "$WORK/answer" | tr -d ,)
@@ -32,6 +39,6 @@ if [ -e "$DIRECTORY/$NAME.greedy" ]; then
         fail "mean negative log-likelihood of $NAME: got $got, expected $want"
     say "$NAME perplexity: nll $got, of the golden logits $want"
     "$MOED" down >/dev/null
-    "$MOED" up "$DIRECTORY/$NAME.gguf" >/dev/null
+    "$MOED" up "${DEVICE[@]}" "$DIRECTORY/$NAME.gguf" >/dev/null
     check_greedy "as they are kept by default"
 fi

@@ -1,12 +1,13 @@
 #!/bin/bash
 # A deployment on a CUDA device, which tests/cusim simulates: the same tokens as without one under several policies and while the
 # policy changes; deaths of the worker and of memd; faults of the device; what is said where there is none.
-#   cuda.sh MOED MODULE MODEL...     the first model is killed
+#   cuda.sh MOED MODULE MODEL...     the first model is killed. With a GPU's module all but what only the simulation can be told.
 MOED=$1 MODULE=$2 MODEL=$3
 shift 2
 . "$(dirname "$0")/../deployment.sh"
 [ -e "$MODULE" ] || skip "$MODULE is not here"
 export MOED_CUDA_MODULE=$MODULE
+case $(basename "$MODULE") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
 export MOED_DEVICE_POISON=1 # a wrong residency bit shows
 prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 CUT="--segment-bytes 32768"
@@ -35,16 +36,18 @@ refused() {
 [ -e "$(dirname "$MOED")/../lib/moed/libmoed-cuda.so" ] ||
     refused "libmoed-cuda.so is not there: build it where the CUDA toolkit is installed" MOED_CUDA_MODULE= -- cuda
 refused "MOED_CUDA_MODULE names $WORK/none, which cannot be read" MOED_CUDA_MODULE="$WORK/none" -- cuda
-refused "is not a device module of moed" MOED_CUDA_MODULE="$(dirname "$MODULE")/../cusim/libmoed-cusim.so" -- cuda
-refused "no NVIDIA driver is installed here" MOED_CUSIM_DRIVER=0 -- cuda
-refused "the NVIDIA driver serves CUDA 11.4 and older" MOED_CUSIM_DRIVER=11040 -- cuda
-refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda
-refused "device cuda:3: there are 2, counted from 0" MOED_CUSIM_DEVICES=2 -- cuda:3
-refused "of memory, 9.00 GB are asked for: give a smaller vram=" -- cuda:0,vram=9G
 refused "bytes hold no segment of an expert" -- cuda:0,vram=1K
 refused "device cuda: no option 'link'" -- cuda:0,link=1G
-refused "cusim has no " MOED_CUSIM_MEMORY=1M -- cuda:0,vram=40% # memd
-refused "free: give a smaller vram=" MOED_CUSIM_MEMORY=6M -- cuda:0,vram=100K # the worker
+if [ $SIMULATED = yes ]; then
+    refused "is not a device module of moed" MOED_CUDA_MODULE="$(dirname "$MODULE")/../cusim/libmoed-cusim.so" -- cuda
+    refused "no NVIDIA driver is installed here" MOED_CUSIM_DRIVER=0 -- cuda
+    refused "the NVIDIA driver serves CUDA 11.4 and older" MOED_CUSIM_DRIVER=11040 -- cuda
+    refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda
+    refused "device cuda:3: there are 2, counted from 0" MOED_CUSIM_DEVICES=2 -- cuda:3
+    refused "of memory, 9.00 GB are asked for: give a smaller vram=" -- cuda:0,vram=9G
+    refused "cusim has no " MOED_CUSIM_MEMORY=1M -- cuda:0,vram=40% # memd
+    refused "free: give a smaller vram=" MOED_CUSIM_MEMORY=6M -- cuda:0,vram=100K # the worker
+fi
 say "ok: what is said where it cannot start"
 
 for model in "$@"; do
@@ -132,6 +135,7 @@ check "after memd died"
 down
 say "ok: memd dies"
 
+[ $SIMULATED = yes ] || exit 0
 # Faults: the process that has the context ends with one line and is started again; memd's cache outlives the worker's.
 # (Only workers run kernels; only memd waits for events.)
 MOED_CUSIM_FAIL=kernel:1500:cudaErrorIllegalAddress up "$MODEL" --device cuda:0,vram=40% --policy ondemand
