@@ -57,6 +57,8 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--predictor", o->predictor);
     if (o->budget)
         add_argument(&p[MEMD], "--budget", o->budget);
+    if (o->prefetch)
+        add_argument(&p[MEMD], "--prefetch", o->prefetch);
     if (o->learned)
         add_argument(&p[MEMD], "--learned", o->learned);
     if (o->segment_bytes)

@@ -334,6 +334,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"cache", OPTION_STRING, &o->cache, 0, 0, "C", "for memd"},
         {"predictor", OPTION_STRING, &o->predictor, 0, 0, "P", "for memd"},
         {"budget", OPTION_STRING, &o->budget, 0, 0, "B", "for memd"},
+        {"prefetch", OPTION_STRING, &o->prefetch, 0, 0, "P", "for memd"},
         {"learned", OPTION_STRING, &o->learned, 0, 0, "FILE", "for memd"},
         {"fine-tune", OPTION_BOOL, &o->fine_tune, 0, 0, NULL, "for worker"},
         {"threads", OPTION_UINT, &o->threads, 0, 1024, "N", "for all; 0: their own choice"},

@@ -17,7 +17,7 @@ enum { MEMD, CPUEXEC, WORKER };
 
 struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
-    const char *policy, *assign, *cache, *predictor, *budget, *learned, *kv_type;
+    const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *learned, *kv_type;
     uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
     bool reproducible, calibrate, fine_tune;
     double stop_timeout_s, stable_s;

@@ -3,6 +3,7 @@
 #define MOED_TESTS_CUDA_ON_DEVICE_H
 
 #include "device/module.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +40,25 @@ static inline void close_device(void)
 {
     module->stream_free(stream);
     module->close(device);
+}
+
+/* Of the tests' groups. The portable kernels are what they compare with. */
+static const struct kernels *portable __attribute__((unused));
+
+static inline int open_all(void **state)
+{
+    (void)state;
+    assert_true(kernels_select("portable"));
+    portable = kernels_get();
+    open_device();
+    return 0;
+}
+
+static inline int close_all(void **state)
+{
+    (void)state;
+    close_device();
+    return 0;
 }
 
 static inline void finish(void)

@@ -369,20 +369,6 @@ static void test_scratch(void **state)
     }
 }
 
-static int open_all(void **state)
-{
-    (void)state;
-    open_device();
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    close_device();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

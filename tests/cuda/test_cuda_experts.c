@@ -9,21 +9,6 @@
 
 #include "on_device.h"
 
-static int open_all(void **state)
-{
-    (void)state;
-    assert_true(kernels_select("portable"));
-    open_device();
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    close_device();
-    return 0;
-}
-
 struct shape {
     enum tensor_type gate, up, down;
     uint32_t d_model, width, n_segments;

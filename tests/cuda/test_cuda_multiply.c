@@ -8,24 +8,6 @@
 
 #include "on_device.h"
 
-static const struct kernels *portable;
-
-static int open_all(void **state)
-{
-    (void)state;
-    assert_true(kernels_select("portable"));
-    portable = kernels_get();
-    open_device();
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    close_device();
-    return 0;
-}
-
 static size_t q_stride(uint32_t cols)
 {
     return ((size_t)cols + 63) / 64 * 64;

@@ -220,21 +220,6 @@ static void test_largest_of_hard_rows(void **state)
     free(logits);
 }
 
-static int open_all(void **state)
-{
-    (void)state;
-    assert_true(kernels_select("portable"));
-    open_device();
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    close_device();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -8,8 +8,6 @@
 
 #include "on_device.h"
 
-static const struct kernels *portable;
-
 static const uint32_t widths[] = {1, 5, 15, 16, 17, 33, 64, 127, 128, 1000, 1024, 1025, 2880, 4099};
 enum { N_WIDTHS = sizeof widths / sizeof *widths };
 static const uint32_t row_counts[] = {1, 2, 3, 8, 33};
@@ -267,22 +265,6 @@ static void test_combine(void **state)
         for (int r = 0; r < N_ROW_COUNTS; r++)
             check_combine(row_counts[r], widths[w], 1 + (uint32_t)(w + r) % 9, w % 2 == 0,
                           r % 2 == 0);
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    assert_true(kernels_select("portable"));
-    portable = kernels_get();
-    open_device();
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    close_device();
-    return 0;
 }
 
 int main(void)

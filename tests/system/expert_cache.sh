@@ -20,10 +20,10 @@ refused() { # refused LINE ARGUMENT...: of `moed policy`
 }
 
 # Chosen at the start, and kept by memd for a worker that starts later.
-"$MOED" up "$1" --device emu:vram=50%,link=1G --cache lru --budget uniform --predictor frequency >/dev/null 2>&1 || fail "up with a predictor"
+"$MOED" up "$1" --device emu:vram=50%,link=1G --cache lru --budget uniform --predictor frequency --prefetch urgent >/dev/null 2>&1 || fail "up with a predictor"
 "$MOED" restart worker >/dev/null || fail "restart"
 chosen=$("$MOED" policy --json)
-for part in '"cache": "lru"' '"budget": "uniform"' '"predictor": "frequency"'; do
+for part in '"cache": "lru"' '"budget": "uniform"' '"predictor": "frequency"' '"prefetcher": "urgent"'; do
     case $chosen in *"$part"*) ;; *) fail "$part is not in $chosen" ;; esac
 done
 "$MOED" run -n 40 --ignore-end --temp 0 "Once upon a time" >/dev/null
