@@ -3,6 +3,9 @@
 set(MOED_CUSIM OFF)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT MOED_FUZZ)
   include(CheckLanguage)
+  if(NOT CMAKE_CXX_COMPILER)
+    unset(CMAKE_CXX_COMPILER CACHE) # it may have been installed since
+  endif()
   check_language(CXX)
   if(CMAKE_CXX_COMPILER)
     enable_language(CXX)
