@@ -186,7 +186,7 @@ static void ask_ahead(struct loader *l, uint32_t index)
         uint32_t after = next <= index ? index + 1 : next + 1; /* what is being read needs no asking */
         if (!atomic_compare_exchange_weak(&l->n_asked, &next, after))
             continue;
-        if (after == next + 1)
+        if (next > index)
             posix_fadvise(gguf_fd(l->g, tensor->file), (off_t)piece_offset(l, p),
                           (off_t)piece_bytes(l, p), POSIX_FADV_WILLNEED);
         next = after;
@@ -291,10 +291,9 @@ static bool allocate(struct loader *l, const struct pool_plan *plan, unsigned n_
 {
     l->threads = aligned_alloc(_Alignof(struct load_thread), n_threads * sizeof *l->threads);
     l->populated = calloc(l->pool_bytes / POPULATE_BYTES + 1, sizeof *l->populated);
-    if (!l->threads || !l->populated)
-        return false;
-    memset(l->threads, 0, n_threads * sizeof *l->threads);
-    return plan_pieces(l, plan);
+    if (l->threads)
+        memset(l->threads, 0, n_threads * sizeof *l->threads);
+    return l->threads && l->populated && plan_pieces(l, plan);
 }
 
 static void log_times(const struct loader *l, unsigned n_threads)

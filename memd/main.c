@@ -77,28 +77,27 @@ static void show_progress(void *arg, uint64_t done, uint64_t total)
                   (double)done * 1e-9, (double)total * 1e-9);
 }
 
-/* On a machine of several memory nodes, while it has no pages yet. */
+/* On a machine of several memory nodes, while it has no pages yet (of reserved ones, one). */
 static void place_pool(struct memd *m)
 {
     static struct topology t; /* large */
-    uint64_t page = 1u << 12, huge;
+    uint64_t page = m->pages == SHM_PAGES_ORDINARY ? 1u << 12 : 2u << 20, reserved;
     topology_read(&t);
-    if (m->pages != SHM_PAGES_ORDINARY) {
-        memory_reserved_bytes(&huge);
-        page = huge;
-    }
-    numa_place_pool(&t, &m->plan, page, m->pool.base);
+    memory_reserved_bytes(&reserved);
+    if (m->pages == SHM_PAGES_RESERVED && reserved)
+        page = reserved;
+    numa_place_pool(&t, &m->plan, page, m->pool.base, m->pool.bytes);
 }
 
 /* What pages the pool has got: a reader of much memory feels the difference. */
 static void log_pages(const struct memd *m)
 {
     double gb = (double)m->pool.bytes * 1e-9;
-    double huge_gb = (double)memory_huge_bytes(m->pool.base) * 1e-9;
     if (m->pages == SHM_PAGES_RESERVED)
         log_info("host pool: %.2f GB in reserved huge pages", gb);
     else if (m->pages == SHM_PAGES_TRANSPARENT)
-        log_info("host pool: %.2f of %.2f GB in transparent huge pages", huge_gb, gb);
+        log_info("host pool: %.2f of %.2f GB in transparent huge pages",
+                 (double)memory_huge_bytes(m->pool.base) * 1e-9, gb);
     else
         log_info("host pool: %.2f GB in ordinary pages; huge ones are loaded faster "
                  "(docs/operations.md)",

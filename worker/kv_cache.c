@@ -35,6 +35,8 @@ enum error_code kv_cache_new(const struct model_params *p, enum tensor_type type
                          "no memory for a KV cache of %.2f GB (%" PRIu32 " requests of %" PRIu32
                          " tokens): lower --ctx or --parallel, or take a smaller --kv-type",
                          (double)bytes * 1e-9, n_slots, context);
+    /* A position's keys and values lie far apart: huge pages would make a request's first tokens take most of its slot. */
+    madvise(c.memory, bytes, MADV_NOHUGEPAGE);
     *out = c;
     return ERROR_OK;
 }

@@ -274,6 +274,8 @@ void attention_run(struct attention *a, const struct attention_row *rows, uint32
                    const float *q, const float *sinks, float *out)
 {
     size_t n_sums = (size_t)n_rows * a->shape.n_heads;
+    if (n_rows == 0)
+        return;
     a->rows = rows;
     a->q = q;
     a->sinks = sinks;

@@ -68,32 +68,38 @@ static bool place(const struct topology *t, uint8_t *memory, const struct numa_r
                    all ? MPOL_INTERLEAVE : MPOL_PREFERRED, nodes, 8 * sizeof nodes + 1, 0) == 0;
 }
 
-static void place_all(const struct topology *t, uint8_t *memory, const struct numa_range *ranges,
-                      uint32_t n)
+/* memory has so many bytes: a range's last page may reach beyond. */
+static void place_all(const struct topology *t, uint8_t *memory, uint64_t bytes,
+                      const struct numa_range *ranges, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!place(t, memory, &ranges[i])) {
+    for (uint32_t i = 0; i < n; i++) {
+        struct numa_range r = ranges[i];
+        if (r.end > bytes)
+            r.end = bytes;
+        if (r.end > r.start && !place(t, memory, &r)) {
             log_warn("the weights cannot be placed on %u memory nodes (%m): they lie where they "
                      "are written from",
                      t->n_nodes);
             return;
         }
+    }
     log_info("weights placed on %u memory nodes", t->n_nodes);
 }
 
 void numa_place_pool(const struct topology *t, const struct pool_plan *plan, uint64_t page_bytes,
-                     void *memory)
+                     void *memory, uint64_t bytes)
 {
     if (t->n_nodes < 2)
         return;
     struct numa_range *ranges = calloc(numa_range_count(plan, t->n_nodes), sizeof *ranges);
     if (ranges)
-        place_all(t, memory, ranges, numa_ranges(plan, t->n_nodes, page_bytes, ranges));
+        place_all(t, memory, bytes, ranges,
+                  numa_ranges(plan, t->n_nodes, page_bytes, ranges));
     free(ranges);
 }
 
 void numa_spread(const struct topology *t, void *memory, uint64_t bytes)
 {
     if (t->n_nodes > 1)
-        place_all(t, memory, &(struct numa_range){0, bytes, NUMA_ALL_NODES}, 1);
+        place_all(t, memory, bytes, &(struct numa_range){0, bytes, NUMA_ALL_NODES}, 1);
 }

@@ -33,7 +33,7 @@ uint32_t numa_ranges(const struct pool_plan *plan, unsigned n_nodes, uint64_t pa
 /* Ask the system for it, before anything is written there; what it refuses is logged and done without. Nothing on a machine of
  * one node. */
 void numa_place_pool(const struct topology *t, const struct pool_plan *plan, uint64_t page_bytes,
-                     void *memory);
+                     void *memory, uint64_t bytes);
 void numa_spread(const struct topology *t, void *memory, uint64_t bytes);
 
 #endif

@@ -19,27 +19,35 @@
 
 #define HUGE_PAGE (2ull << 20) /* of most machines; elsewhere it costs address space alone */
 
+/* The border that a mapping should begin at: of huge pages, and of reserved ones (which are the block of their file) must. */
+static size_t border(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (size_t)st.st_blksize > HUGE_PAGE ? (size_t)st.st_blksize
+                                                                    : HUGE_PAGE;
+}
+
 /* Large memory at a border of huge pages, so that they can be mapped whole. */
 static void *map_shared(int fd, size_t bytes, int protection)
 {
     if (bytes < HUGE_PAGE)
         return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
-    size_t whole = round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
-    uint8_t *room = mmap(NULL, whole + HUGE_PAGE, PROT_NONE,
+    size_t whole = round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE)), step = border(fd);
+    uint8_t *room = mmap(NULL, whole + step, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
         return MAP_FAILED;
-    size_t before = (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
+    size_t before = (step - (uintptr_t)room % step) % step;
     uint8_t *at = mmap(room + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
     if (at == MAP_FAILED) {
         int reason = errno;
-        munmap(room, whole + HUGE_PAGE);
+        munmap(room, whole + step);
         errno = reason;
         return MAP_FAILED;
     }
     if (before)
         munmap(room, before);
-    munmap(at + whole, HUGE_PAGE - before);
+    munmap(at + whole, step - before);
     return at;
 }
 

@@ -148,7 +148,7 @@ static struct float_rows read_rows(enum tensor_type type, const uint8_t *row, si
 /* ---- Queries times keys ---- */
 
 /* The products of Q queries with the keys of one group: those at index g, g + 4, g + 8 and g + 12 of 16, folded to four
- * sums each. The lower 16 rows beyond `last` stand for the last one. ahead: bytes from a key to one that will be wanted
+ * sums each. Rows beyond `last` are read as row `last`. ahead: bytes from a key to one that will be wanted
  * soon; 0: somebody else asks for it. */
 LANES void multiply_keys(const float *const *q, struct float_rows keys, uint32_t last, uint32_t g,
                          uint32_t dim, size_t ahead, const int Q, vf *folded)
