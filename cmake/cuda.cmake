@@ -1,7 +1,7 @@
 # The CUDA module (lib/device/cuda): built where nvcc is, never required. MOED_HAS_CUDA says whether it is.
 set(MOED_CUDA AUTO CACHE STRING "The module for CUDA devices: AUTO (where there is a toolkit), ON, OFF")
 set_property(CACHE MOED_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(MOED_CUDA_ARCHITECTURES all-major CACHE STRING "What its kernels are compiled for, as 75;86 or native")
+set(MOED_CUDA_ARCHITECTURES "" CACHE STRING "What its kernels are compiled for, as 75;86 or native; empty: all-major")
 set(MOED_HAS_CUDA OFF)
 
 # Why it cannot be built, in `out`; empty: it can, and the language is enabled.
@@ -16,7 +16,15 @@ macro(moed_find_cuda out)
     if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
       set(ENV{CUDACXX} ${CUDAToolkit_NVCC_EXECUTABLE}) # which is tried, and may turn out not to work
     endif()
-    set(CMAKE_CUDA_ARCHITECTURES ${MOED_CUDA_ARCHITECTURES})
+    # Older toolkits know devices that the kernels are not for: independent halves of a warp came with 7.0.
+    set(architectures ${MOED_CUDA_ARCHITECTURES})
+    if(NOT architectures)
+      set(architectures all-major)
+      if(CUDAToolkit_VERSION VERSION_LESS 13)
+        set(architectures 70 75 80 86)
+      endif()
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures})
     include(CheckLanguage)
     if(NOT CMAKE_CUDA_COMPILER)
       unset(CMAKE_CUDA_COMPILER CACHE) # it may have been installed since
@@ -38,7 +46,7 @@ else()
   moed_find_cuda(why)
   if(why STREQUAL "")
     set(MOED_HAS_CUDA ON)
-    message(STATUS "Module for CUDA devices: CUDA ${CUDAToolkit_VERSION}, for ${MOED_CUDA_ARCHITECTURES}")
+    message(STATUS "Module for CUDA devices: CUDA ${CUDAToolkit_VERSION}, for ${architectures}")
   elseif(MOED_CUDA STREQUAL "ON")
     message(FATAL_ERROR "MOED_CUDA is ON, but ${why}")
   else()

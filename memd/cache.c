@@ -230,19 +230,25 @@ static void *pin_thread(void *arg)
     const void *memory = tier ? tier->base : c->map.base;
     uint64_t bytes = tier ? tier->bytes : c->map.header->bytes, started = clock_ns();
     struct error e;
+    struct residency_header *header = c->residency.base;
     pthread_setname_np(pthread_self(), "memd/pin");
     if (device_link_pin(c->link, memory, bytes, &c->stop_pinning, &e))
         log_warn("host memory is not pinned, copies to the device are slower: %s", e.text);
     else if (!atomic_load(&c->stop_pinning))
         log_info("%.2f GB of host memory pinned in %.2f s", (double)bytes * 1e-9,
                  (double)(clock_ns() - started) * 1e-9);
+    atomic_store(&header->pinning, 0);
     return NULL;
 }
 
 static void start_pinning(struct cache *c)
 {
+    struct residency_header *header = c->residency.base;
+    atomic_store(&header->pinning, 1);
     int failed = pthread_create(&c->pin_thread, NULL, pin_thread, c);
     c->has_pin_thread = failed == 0;
+    if (failed)
+        atomic_store(&header->pinning, 0);
     if (failed)
         log_warn("cannot start the thread memd/pin: error %d", failed);
 }

@@ -24,6 +24,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 /* Which experts the device keeps, and who computes what. */
@@ -63,6 +64,7 @@ struct memd {
     struct cache *cache;         /* NULL: the device has no memory of its own */
     struct learned_file learned; /* what predictors know of the model; region.base NULL: nothing */
     struct leases *leases;
+    _Atomic bool device_failed;
     struct counter *loaded_bytes;
     struct tier_counters tier_counters; /* where there is a tier */
     /* of the cache */
@@ -197,6 +199,7 @@ static void device_lost(void *arg, const struct error *e)
 {
     struct memd *m = arg;
     log_error("the device has failed: %s", e->text);
+    atomic_store(&m->device_failed, true);
     daemon_request_stop(&m->daemon, EXIT_RETRY);
 }
 
@@ -673,6 +676,8 @@ int main(int argc, char **argv)
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
+    if (atomic_load(&m.device_failed)) /* what of its driver still answers is not waited for */
+        _exit(exit_code);
     recent_free(m.recent);
     cache_free(m.cache);
     tier_free(m.tier);

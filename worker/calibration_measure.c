@@ -28,7 +28,9 @@
 #define SET_BYTES     (64u << 20) /* that jobs take turns in */
 #define MOST_EXPERTS  8
 #define MOST_TURNS    64
-#define MOST_STORED   256  /* segments, of SET_BYTES */
+#define STORED_BYTES  (256u << 20) /* on a device whose caches hold tens of MB */
+#define MOST_STORED   256          /* segments of it */
+#define PINNING_S     60           /* that memd's pinning is waited for */
 #define POINT_S       0.05 /* a point is measured again until so much has gone */
 #define LEAST_REPEATS 5
 #define MOST_REPEATS  25
@@ -232,25 +234,27 @@ static const uint8_t *find_in_memory(const struct bench *b, uint32_t layer, uint
     return host_experts_slab(p->host, slot) + segment * slabs_of(b, layer)->segment_bytes;
 }
 
+/* What a segment's bytes are makes no difference to the time: as many copies as there is room for, of one that is in memory, or
+ * else of zeros. */
 static void store_segments(struct bench *b)
 {
     uint32_t layer = layer_of(b, 0);
     const struct pool_slabs *s = slabs_of(b, layer);
-    uint64_t most = SET_BYTES / s->segment_bytes, all = (uint64_t)s->n_experts * s->n_segments;
-    most = most < all ? most : all;
+    uint64_t most = STORED_BYTES / s->segment_bytes;
     most = most < 1 ? 1 : most < MOST_STORED ? most : MOST_STORED;
+    uint8_t *zeros = calloc(1, s->segment_bytes);
     if (b->parts->host)
         host_experts_enter(b->parts->host, 0, 0);
-    for (uint32_t i = 0; i < all && b->n_stored < most; i++) {
-        const uint8_t *from = find_in_memory(b, layer, i / s->n_segments, i % s->n_segments);
-        if (!from)
-            continue;
-        b->stored[b->n_stored] = device_compute_store(b->parts->compute, from, s->segment_bytes);
-        if (!b->stored[b->n_stored])
-            break;
+    const uint8_t *from = NULL;
+    for (uint32_t i = 0; i < s->n_experts && !from; i++)
+        from = find_in_memory(b, layer, i, 0);
+    from = from ? from : zeros;
+    while (from && b->n_stored < most &&
+           (b->stored[b->n_stored] =
+                device_compute_store(b->parts->compute, from, s->segment_bytes)))
         b->n_stored++;
-    }
     release(b);
+    free(zeros);
 }
 
 /* False: the device is lost. */
@@ -606,8 +610,17 @@ static void measure_together(struct bench *b, uint32_t n_loads, struct calibrati
 
 /* One segment, and many. From the first of many to the last the link is ours alone, whatever it copied when they were asked
  * for; only short segments are rather told by the difference of many and one, since noticing the first takes a while. */
+static void await_pinning(const struct bench *b)
+{
+    uint64_t since = clock_ns();
+    while (device_cache_pinning(b->parts->cache) &&
+           clock_ns() - since < PINNING_S * 1000000000ull)
+        nap(0.02);
+}
+
 static void measure_link(struct bench *b, struct calibration *c)
 {
+    await_pinning(b);
     uint32_t n = loads_at_once(b), repeats = 0;
     double one_s = INFINITY, many_s = INFINITY, spent_s = 0, between[LINK_REPEATS];
     while (repeats < LINK_REPEATS && (repeats < 2 || spent_s < LINK_ALONE_S)) {

@@ -77,6 +77,11 @@ uint64_t device_cache_copies(const struct device_cache *c)
     return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_acquire);
 }
 
+bool device_cache_pinning(const struct device_cache *c)
+{
+    return atomic_load(&c->memory->residency.header->pinning) != 0;
+}
+
 double device_cache_copying_s(const struct device_cache *c)
 {
     const struct residency_header *h = c->memory->residency.header;

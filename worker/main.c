@@ -17,8 +17,10 @@
 #include "sched/policy.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_CONTEXT 4096
 
@@ -43,6 +45,7 @@ struct worker {
     struct experts_counters counters;
     struct prediction_counters prediction; /* where the device has memory of its own */
     struct experts *experts;
+    _Atomic bool device_failed;
     struct strbuf calibration; /* in words, where the device has memory of its own */
     struct recent *recent;     /* there, or where there is a host tier */
     struct forward *forward;
@@ -179,6 +182,7 @@ static void device_lost(void *arg, const struct error *e)
 {
     struct worker *w = arg;
     log_error("the device has failed: %s", e->text);
+    atomic_store(&w->device_failed, true);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
 }
 
@@ -557,6 +561,8 @@ static void stop(struct worker *w)
     experts_stop(w->experts);
     engine_stop(w->engine);
     sessions_free(w->sessions);
+    if (atomic_load(&w->device_failed)) /* what of its driver still answers is not waited for */
+        _exit(EXIT_RETRY);
     engine_free(w->engine);
     recent_free(w->recent);
     strbuf_fini(&w->calibration);

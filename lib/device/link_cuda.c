@@ -18,7 +18,9 @@
 /* After memd was killed its arena is free when the last worker that mapped it has ended, which takes a moment. */
 #define WAIT_NS 10000000000ull
 /* While one of them is registered other calls may wait; and a copy must not begin in one and end in another. */
-#define PIN_BYTES (1ull << 30)
+#define PIN_BYTES (1ull << 30) /* and its parts begin at multiples of it */
+/* Who takes what is free waits until others have given up what they will. */
+#define SETTLED_NS 500000000ull
 
 struct cuda_link {
     struct device_link base;
@@ -27,8 +29,6 @@ struct cuda_link {
     struct device_stream *stream;
     struct device_event *event;
     bool poisons;
-    /* what is registered, or about to be: written by the thread that does it, before */
-    _Atomic(const uint8_t *) pinned;
 };
 
 static void cuda_free(struct device_link *link)
@@ -64,6 +64,20 @@ static uint64_t await_free(const struct cuda_link *l, uint64_t bytes, struct dev
     return there;
 }
 
+/* What is free when it has not changed for a while. */
+static uint64_t await_settled(const struct cuda_link *l, struct device_facts *facts)
+{
+    uint64_t started = clock_ns(), since = started, there = free_bytes(l, facts);
+    while (clock_ns() - since < SETTLED_NS && clock_ns() - started < WAIT_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        uint64_t now = free_bytes(l, facts);
+        if (now != there)
+            since = clock_ns();
+        there = now;
+    }
+    return there;
+}
+
 static uint64_t reserve_of(const struct device_facts *facts)
 {
     uint64_t reserve = RESERVE_BYTES + facts->memory_bytes / RESERVE_PART;
@@ -84,7 +98,7 @@ static enum error_code cuda_room(struct device_link *link, uint64_t expert_bytes
     struct cuda_link *l = (struct cuda_link *)link;
     struct device_facts facts;
     uint64_t asked = device_arena_bytes(&link->spec, expert_bytes);
-    uint64_t there = await_free(l, asked, &facts);
+    uint64_t there = asked ? await_free(l, asked, &facts) : await_settled(l, &facts);
     if (asked > facts.memory_bytes)
         return too_much(&facts, asked, e);
     if (asked > there)
@@ -117,18 +131,11 @@ static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, s
     return l->module->export_memory(l->device, memory, &link->arena.handle, e);
 }
 
-/* How much of it can be copied at once: to the end of the part that is, or will be, registered by itself. */
-static size_t piece(const struct cuda_link *l, const uint8_t *from, size_t bytes)
+/* How much of it lies in one part that is, or will be, registered by itself. */
+static size_t piece(const uint8_t *from, size_t bytes)
 {
-    const uint8_t *pinned = atomic_load_explicit(&l->pinned, memory_order_acquire);
-    uint64_t rest;
-    if (!pinned || from + bytes <= pinned)
-        return bytes;
-    if (from < pinned)
-        rest = (uint64_t)(pinned - from);
-    else
-        rest = PIN_BYTES - (uint64_t)(from - pinned) % PIN_BYTES;
-    return rest < bytes ? (size_t)rest : bytes;
+    size_t rest = PIN_BYTES - (uintptr_t)from % PIN_BYTES;
+    return rest < bytes ? rest : bytes;
 }
 
 static enum error_code cuda_copy(struct device_link *link, void *to, const void *from, size_t bytes,
@@ -137,7 +144,7 @@ static enum error_code cuda_copy(struct device_link *link, void *to, const void 
     struct cuda_link *l = (struct cuda_link *)link;
     uint64_t started = clock_ns();
     for (size_t done = 0, n; done < bytes; done += n) {
-        n = piece(l, (const uint8_t *)from + done, bytes - done);
+        n = piece((const uint8_t *)from + done, bytes - done);
         l->module->upload(l->stream, (uint8_t *)to + done, (const uint8_t *)from + done, n);
     }
     l->module->event_record(l->event, l->stream);
@@ -158,9 +165,8 @@ static enum error_code cuda_pin(struct device_link *link, const void *memory, si
 {
     struct cuda_link *l = (struct cuda_link *)link;
     const uint8_t *at = memory;
-    atomic_store_explicit(&l->pinned, at, memory_order_release);
-    for (uint64_t done = 0; done < bytes && !atomic_load(stop); done += PIN_BYTES) {
-        uint64_t n = bytes - done < PIN_BYTES ? bytes - done : PIN_BYTES;
+    for (size_t done = 0, n; done < bytes && !atomic_load(stop); done += n) {
+        n = piece(at + done, bytes - done);
         enum error_code code = l->module->pin(l->device, at + done, n, e);
         if (code)
             return error_prefix(e, "after %.1f of %.1f GB", (double)done * 1e-9,

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 4u
+#define RESIDENCY_LAYOUT_VERSION 5u
 #define RESIDENCY_LEARNT         8
 
 struct residency_header {
@@ -39,7 +39,8 @@ struct residency_header {
     _Alignas(64) _Atomic uint64_t copies;
     _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
     _Atomic uint32_t cache_reads;    /* what the cache policy wants to be told beside (sched_cache_reads) */
-    uint8_t pad2[44];
+    _Atomic uint32_t pinning;        /* 1: host memory is still being pinned, copies are slower than they will be */
+    uint8_t pad2[40];
     /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
 };

@@ -23,14 +23,25 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* Whether it is worth another try. */
+static enum error_code code_of(cudaError_t code)
+{
+    switch (code) {
+    case cudaErrorMemoryAllocation: return ERROR_MEMORY;
+    case cudaErrorNotSupported:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorNoKernelImageForDevice: return ERROR_UNSUPPORTED;
+    default: return ERROR_IO;
+    }
+}
+
 /* "module.c:123: cudaMalloc(...): out of memory (cudaErrorMemoryAllocation)" */
 static enum error_code explain(struct error *e, cudaError_t code, const char *what,
                                const char *file, int line)
 {
     int name = (int)strcspn(what, "("); /* of a call the function alone */
     cudaGetLastError();                 /* it is told: the next call's error is its own */
-    return error_set(e, code == cudaErrorMemoryAllocation ? ERROR_MEMORY : ERROR_IO,
-                     "%s:%d: %.*s: %s (%s)", base_name(file), line, name, what,
+    return error_set(e, code_of(code), "%s:%d: %.*s: %s (%s)", base_name(file), line, name, what,
                      cudaGetErrorString(code), cudaGetErrorName(code));
 }
 #define EXPLAIN(e, code, what) explain(e, code, what, __FILE__, __LINE__)

@@ -25,6 +25,7 @@
     X(ErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                                               \
     X(ErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")                               \
     X(ErrorInvalidResourceHandle, 400, "invalid resource handle")                                                      \
+    X(ErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                    \
     X(ErrorIllegalState, 401, "the operation cannot be performed in the present state")                                \
     X(ErrorNotReady, 600, "device not ready")                                                                          \
     X(ErrorIllegalAddress, 700, "an illegal memory access was encountered")                                            \
