@@ -151,7 +151,8 @@ bool learned_view(const void *bytes, size_t n, struct sched_learned *out, char w
          !lies_inside(&l, l.header.groups, sizeof *l.groups * (uint64_t)l.header.n_groups)))
         return refuse(why, "it is damaged: its tables lie outside it");
     l.layers = (const struct learned_layer *)(l.bytes + l.header.layers);
-    l.groups = (const struct learned_group *)(l.bytes + l.header.groups);
+    if (l.header.n_groups) /* with none the offset is any number */
+        l.groups = (const struct learned_group *)(l.bytes + l.header.groups);
     if (!check_groups(&l))
         return refuse(why, "it is damaged: a PCA in it is none");
     for (uint32_t i = 0; i < l.header.n_layers; i++)
