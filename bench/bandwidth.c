@@ -1,10 +1,11 @@
 /* Reading memory as fast as it goes; see bandwidth.h.
  *
- * Each thread sums a part of its own, as four streams a quarter of the part apart: one stream alone
- * leaves the hardware's prefetchers idle at each border of a page. The memory asks for huge pages,
- * so that the figure is the memory's and not the page tables'.
+ * Each thread reads a part of its own, as yardsticks.h does. The memory asks for huge pages, so that the figure is the
+ * memory's and not the page tables'.
  */
 #include "bandwidth.h"
+
+#include "yardsticks.h"
 
 #include "base/clock.h"
 #include "base/machine_memory.h"
@@ -18,8 +19,6 @@
 #define BYTES_WANTED ((size_t)1 << 30)
 #define MEASURE_NS   300000000u         /* longer than the scheduler's turns */
 #define BYTES_LEAST  ((size_t)64 << 20) /* less would measure caches */
-
-typedef uint64_t lanes __attribute__((vector_size(16)));
 
 struct reader {
     struct bandwidth *owner;
@@ -38,31 +37,13 @@ struct bandwidth {
     struct reader *readers;
 };
 
-static uint64_t read_all(const uint8_t *memory, size_t bytes)
-{
-    enum { STREAMS = 4, LINE = 64, AHEAD = 1024 };
-    size_t part = bytes / STREAMS / LINE * LINE;
-    lanes sums[STREAMS][2] = {{{0}}};
-    for (size_t i = 0; i < part; i += LINE)
-        for (size_t k = 0; k < STREAMS; k++) {
-            const lanes *p = (const lanes *)(memory + k * part + i);
-            __builtin_prefetch((const uint8_t *)p + AHEAD);
-            sums[k][0] += p[0] + p[1];
-            sums[k][1] += p[2] + p[3];
-        }
-    uint64_t sum = 0;
-    for (int k = 0; k < STREAMS; k++)
-        sum += sums[k][0][0] + sums[k][0][1] + sums[k][1][0] + sums[k][1][1];
-    return sum;
-}
-
 static void *reader_main(void *arg)
 {
     struct reader *r = arg;
     pthread_mutex_lock(&r->owner->gate);
     pthread_mutex_unlock(&r->owner->gate);
     r->start_ns = clock_ns();
-    r->sum = read_all(r->memory, r->bytes);
+    r->sum = yardstick_read(r->memory, r->bytes);
     r->end_ns = clock_ns();
     return NULL;
 }

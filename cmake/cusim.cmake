@@ -2,11 +2,7 @@
 # agree); MOED_CUSIM says whether it is there.
 set(MOED_CUSIM OFF)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT MOED_FUZZ)
-  include(CheckLanguage)
-  if(NOT CMAKE_CXX_COMPILER)
-    unset(CMAKE_CXX_COMPILER CACHE) # it may have been installed since
-  endif()
-  check_language(CXX)
+  moed_check_language(CXX)
   if(CMAKE_CXX_COMPILER)
     enable_language(CXX)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -18,22 +14,14 @@ if(NOT MOED_CUSIM)
   message(STATUS "No CUDA simulation (tests/cusim): it needs gcc and g++ (package g++), and is not fuzzed")
 endif()
 
-# moed_cuda_sim_options(target): as moed_compile_options, for C++ and for C.
+# moed_cuda_sim_options(target): moed_compile_options and what sources on cusim need beside.
 function(moed_cuda_sim_options target)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
+  moed_compile_options(${target})
   target_compile_features(${target} PRIVATE cxx_std_17)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_definitions(${target} PRIVATE _GNU_SOURCE MOED_CUSIM MOED_VERSION="${PROJECT_VERSION}")
+  target_compile_definitions(${target} PRIVATE MOED_CUSIM)
   # -O2 whatever the build type: kernels are slow enough. Unknown pragmas: "#pragma unroll" is nvcc's.
-  target_compile_options(${target} PRIVATE -O2 -Wall -Wextra -Wpointer-arith -Wshadow -Wvla -Wundef
-    -Wno-unused-parameter -Wno-unknown-pragmas -ffp-contract=off -fno-math-errno -fno-strict-aliasing)
-  if(MOED_WERROR)
-    target_compile_options(${target} PRIVATE -Werror)
-  endif()
-  if(MOED_SANITIZE)
-    target_compile_options(${target} PRIVATE -fsanitize=${MOED_SANITIZE} -fno-omit-frame-pointer -g1)
-    target_link_options(${target} PUBLIC -fsanitize=${MOED_SANITIZE})
-  endif()
+  target_compile_options(${target} PRIVATE -O2 -Wno-unknown-pragmas)
 endfunction()
 
 # moed_cuda_sim_library(name [STATIC|SHARED|MODULE] SOURCES ... [LINK libs...]): a library of .cu, .cpp and .c sources

@@ -4,8 +4,8 @@ function(moed_compile_options target)
   # _GNU_SOURCE: memfd, pidfd, futex, affinity: moed is a Linux program.
   target_compile_definitions(${target} PRIVATE _GNU_SOURCE MOED_VERSION="${PROJECT_VERSION}")
   # No contraction: arithmetic is defined to the bit; where it fuses it says fmaf().
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpointer-arith -Wshadow -Wstrict-prototypes
-    -Wmissing-prototypes -Wvla -Wundef -Wno-unused-parameter -ffp-contract=off -fno-math-errno -fno-strict-aliasing)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpointer-arith -Wshadow -Wvla -Wundef -Wno-unused-parameter
+    "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>" -ffp-contract=off -fno-math-errno -fno-strict-aliasing)
   if(MOED_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
@@ -19,6 +19,15 @@ function(moed_compile_options target)
     target_link_options(${target} PUBLIC -fsanitize=fuzzer-no-link)
   endif()
 endfunction()
+
+# moed_check_language(language): check_language, again where a compiler was missing the last time: it may be there now.
+macro(moed_check_language language)
+  include(CheckLanguage)
+  if(NOT CMAKE_${language}_COMPILER)
+    unset(CMAKE_${language}_COMPILER CACHE)
+  endif()
+  check_language(${language})
+endmacro()
 
 # moed_module(name [LINK libs...]): the static library moed-NAME of the sources in this folder.
 function(moed_module name)

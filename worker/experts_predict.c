@@ -131,8 +131,7 @@ static void tell_host(struct experts *x, const struct predict_target *target,
     for (uint32_t i = 0; i < n_experts; i++)
         if (!host_experts_find(x->host, target->layer, experts[i].expert, &slot) &&
             !is_on_device(x, target->layer, experts[i].expert))
-            x->mentions[n++] = (struct cache_mention){
-                experts[i].expert, (uint32_t)(experts[i].probability * UINT16_MAX)};
+            x->mentions[n++] = mention(&experts[i]);
     if (!n)
         return;
     host_experts_predicted(x->host, target->step, target->layer, x->mentions, n);

@@ -181,13 +181,8 @@ static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_cod
         if (interrupts)
             return INTERRUPTED;
         progress_end(&p->progress);
-        if (!error.retry || deaths == SERVING_MAX_DEATHS) {
-            *exit_code = ask_failed(&error);
-            return FAILED;
-        }
-        moed_detach(p->session);
-        p->session = NULL;
-        if (!serving_attach_context(&p->serving, p->model, p->context, &p->session, exit_code))
+        if (!serving_attach_again(&p->serving, p->model, p->context, deaths, &error, &p->session,
+                                  exit_code))
             return FAILED;
     }
     if (!estimate_end_window(&p->estimate)) {

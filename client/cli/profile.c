@@ -333,11 +333,6 @@ static bool write_sequence(struct profile *p, const uint32_t *tokens, size_t n)
 
 enum outcome { DONE, INTERRUPTED, FAILED };
 
-static bool attach(struct profile *p, int *exit_code)
-{
-    return serving_attach_context(&p->serving, p->model, p->context, &p->session, exit_code);
-}
-
 /* One sequence, again where the worker is restarted meanwhile. */
 static enum outcome profile_sequence(struct profile *p, size_t k, int *exit_code)
 {
@@ -348,13 +343,8 @@ static enum outcome profile_sequence(struct profile *p, size_t k, int *exit_code
         if (interrupts)
             return INTERRUPTED;
         progress_end(&p->progress);
-        if (!error.retry || deaths == SERVING_MAX_DEATHS) {
-            *exit_code = ask_failed(&error);
-            return FAILED;
-        }
-        moed_detach(p->session);
-        p->session = NULL;
-        if (!attach(p, exit_code))
+        if (!serving_attach_again(&p->serving, p->model, p->context, deaths, &error, &p->session,
+                                  exit_code))
             return FAILED;
     }
     if (p->recorded.n != n)
@@ -433,7 +423,7 @@ static int profile(struct profile *p, const char *model)
         return exit_code;
     if (!interrupts_watch())
         exit_code = CLI_FAILURE;
-    else if (attach(p, &exit_code))
+    else if (serving_attach_context(&p->serving, p->model, p->context, &p->session, &exit_code))
         exit_code = profile_all(p);
     moed_detach(p->session);
     serving_close(&p->serving);

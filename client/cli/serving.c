@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MAX_DEATHS 2 /* of a worker, of one request */
+
 /* ---- A deployment that runs ---- */
 
 struct search {
@@ -144,6 +146,19 @@ bool serving_attach_context(const struct serving *s, const char *model, uint64_t
     moed_model_free(facts);
     *exit_code = CLI_FAILURE;
     return fits;
+}
+
+bool serving_attach_again(const struct serving *s, const char *model, uint64_t context,
+                          unsigned deaths, const struct moed_error *error,
+                          struct moed_session **session, int *exit_code)
+{
+    if (!error->retry || deaths == MAX_DEATHS) {
+        *exit_code = ask_failed(error);
+        return false;
+    }
+    moed_detach(*session);
+    *session = NULL;
+    return serving_attach_context(s, model, context, session, exit_code);
 }
 
 enum moed_code serving_consume(struct moed_request *request, serving_take *take, void *arg,

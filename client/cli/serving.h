@@ -29,9 +29,12 @@ int serving_attach(const struct serving *s, const char *model, struct moed_sessi
 bool serving_attach_context(const struct serving *s, const char *model, uint64_t context,
                             struct moed_session **session, int *exit_code);
 
-/* A request that the worker's death ended is sent again to its successor, so many times: one that dies of the very request
- * would die for ever. */
-#define SERVING_MAX_DEATHS 2
+/* A request has failed with `error`. Where it can be sent again, to a worker that takes the place of one that died: attach to
+ * that. deaths: how often this request was sent again already; after two it is given up, for a worker that dies of the very
+ * request would die for ever. False: it has complained, and *exit_code is what to exit with. */
+bool serving_attach_again(const struct serving *s, const char *model, uint64_t context,
+                          unsigned deaths, const struct moed_error *error,
+                          struct moed_session **session, int *exit_code);
 
 /* Take the request's events until it ends; Ctrl-C cancels it (interrupt.h, `interrupts` tells). What `take` returns that is
  * not MOED_OK ends it too. Frees the request. */

@@ -81,11 +81,6 @@ enum error_code file_writer_pad(struct file_writer *w, size_t multiple, struct e
     return code;
 }
 
-uint64_t file_writer_bytes(const struct file_writer *w)
-{
-    return w->bytes;
-}
-
 const char *file_writer_path(const struct file_writer *w)
 {
     return w->path;

@@ -17,7 +17,6 @@ enum error_code file_writer_write(struct file_writer *w, const void *data, size_
                                   struct error *e);
 /* Zeros up to the next multiple of a power of two. */
 enum error_code file_writer_pad(struct file_writer *w, size_t multiple, struct error *e);
-uint64_t file_writer_bytes(const struct file_writer *w); /* written so far */
 const char *file_writer_path(const struct file_writer *w);
 /* Frees it; where it fails nothing is left. */
 enum error_code file_writer_finish(struct file_writer *w, struct error *e);

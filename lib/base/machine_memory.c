@@ -11,19 +11,21 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static uint64_t meminfo_available(void)
+/* A number of /proc/meminfo, in its unit. False: it has none of that name. */
+static bool meminfo_number(const char *name, uint64_t *out)
 {
     FILE *f = fopen("/proc/meminfo", "re");
     if (f == NULL)
-        return UINT64_MAX;
+        return false;
     char line[256];
-    unsigned long long kib = 0;
-    uint64_t bytes = UINT64_MAX;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            bytes = (uint64_t)kib << 10;
+    unsigned long long n = 0;
+    bool found = false;
+    size_t length = strlen(name);
+    while (!found && fgets(line, sizeof line, f) != NULL)
+        found = strncmp(line, name, length) == 0 && sscanf(line + length, ": %llu", &n) == 1;
     fclose(f);
-    return bytes;
+    *out = n;
+    return found;
 }
 
 static bool read_number(const char *dir, const char *file, uint64_t *out)
@@ -74,7 +76,8 @@ static uint64_t cgroup_available(void)
 
 uint64_t memory_available_bytes(void)
 {
-    uint64_t machine = meminfo_available(), group = cgroup_available();
+    uint64_t kib, group = cgroup_available();
+    uint64_t machine = meminfo_number("MemAvailable", &kib) ? kib << 10 : UINT64_MAX;
     return machine < group ? machine : group;
 }
 
@@ -88,26 +91,13 @@ enum error_code memory_populate(void *at, size_t bytes, struct error *e)
                      bytes);
 }
 
-/* A number of /proc/meminfo, in its unit. */
-static uint64_t meminfo_number(const char *name)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f == NULL)
-        return 0;
-    char line[256];
-    unsigned long long n = 0, found = 0;
-    size_t length = strlen(name);
-    while (fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, name, length) == 0 && sscanf(line + length, ": %llu", &n) == 1)
-            found = n;
-    fclose(f);
-    return found;
-}
-
 uint64_t memory_reserved_bytes(uint64_t *page_bytes)
 {
-    uint64_t kib = meminfo_number("Hugepagesize"), free_pages = meminfo_number("HugePages_Free");
-    uint64_t promised = meminfo_number("HugePages_Rsvd"); /* to others' mappings, not yet touched */
+    uint64_t kib, free_pages, promised; /* promised: to others' mappings, not yet touched */
+    *page_bytes = 0;
+    if (!meminfo_number("Hugepagesize", &kib) || !meminfo_number("HugePages_Free", &free_pages) ||
+        !meminfo_number("HugePages_Rsvd", &promised))
+        return 0;
     *page_bytes = kib << 10;
     return free_pages > promised ? (free_pages - promised) * *page_bytes : 0;
 }

@@ -367,31 +367,6 @@ static void score_block(struct attend_call *c, float scale)
     }
 }
 
-/* n scores to weights, their largest and their sum. */
-static void weigh_scores(float *x, uint32_t n, struct attend_part *part)
-{
-    vf max = vf_set1(-INFINITY), sum = vf_set1(0), top;
-    uint32_t i;
-
-    for (i = 0; i + 16 <= n; i += 16)
-        max = vf_max(max, vf_load(x + i));
-    if (i < n)
-        max = vf_max(max, load_part(x + i, n - i, -INFINITY));
-    part->max = vf_fold_max(max);
-    top = vf_set1(part->max);
-    for (i = 0; i + 16 <= n; i += 16) {
-        vf e = vf_exp(vf_sub(vf_load(x + i), top));
-        vf_store(x + i, e);
-        sum = vf_add(sum, e);
-    }
-    if (i < n) {
-        vf e = vf_exp(vf_sub(load_part(x + i, n - i, -INFINITY), top));
-        store_part(x + i, n - i, e);
-        sum = vf_add(sum, e);
-    }
-    part->sum = vf_fold_add(sum);
-}
-
 /* Of the rows that stand for positions `here`, those in `range`, into the parts of n queries from the t-th on. */
 static void weigh_range(const struct attend_call *c, struct float_rows rows, struct range here,
                         struct range range, uint32_t t, uint32_t n, size_t ahead)
@@ -478,7 +453,8 @@ static void attend_block(const struct kv_head *kv, uint32_t block, float scale,
         struct range r = c.ranges[t];
         memset(parts[t].values, 0, whole_vectors(kv->v_dim) * sizeof(float));
         if (r.first < r.end)
-            weigh_scores(c.memory.scores + t * ATTEND_BLOCK + r.first, r.end - r.first, &parts[t]);
+            parts[t].sum = exponentials(c.memory.scores + t * ATTEND_BLOCK + r.first,
+                                        r.end - r.first, &parts[t].max);
     }
     weigh_block(&c);
 }

@@ -228,17 +228,18 @@ static void layer_norm(const float *x, const float *w, const float *b, float eps
     }
 }
 
-static void softmax(float *x, size_t n)
+/* x to exp(x - the largest of x); returns their sum. */
+static float exponentials(float *x, size_t n, float *largest)
 {
-    vf max = vf_set1(-INFINITY), sum = vf_set1(0);
-    vf top, inverse;
+    vf max = vf_set1(-INFINITY), sum = vf_set1(0), top;
     size_t i;
 
     for (i = 0; i + 16 <= n; i += 16)
         max = vf_max(max, vf_load(x + i));
     if (i < n)
         max = vf_max(max, load_part(x + i, n - i, -INFINITY));
-    top = vf_set1(vf_fold_max(max));
+    *largest = vf_fold_max(max);
+    top = vf_set1(*largest);
     for (i = 0; i + 16 <= n; i += 16) {
         vf e = vf_exp(vf_sub(vf_load(x + i), top));
         vf_store(x + i, e);
@@ -249,7 +250,15 @@ static void softmax(float *x, size_t n)
         store_part(x + i, n - i, e);
         sum = vf_add(sum, e);
     }
-    inverse = vf_set1(1.0f / vf_fold_add(sum));
+    return vf_fold_add(sum);
+}
+
+static void softmax(float *x, size_t n)
+{
+    float largest;
+    vf inverse = vf_set1(1.0f / exponentials(x, n, &largest));
+    size_t i;
+
     for (i = 0; i + 16 <= n; i += 16)
         vf_store(x + i, vf_mul(vf_load(x + i), inverse));
     if (i < n)

@@ -392,11 +392,6 @@ uint32_t params_window(const struct model_params *p, uint32_t layer)
     return period && layer % period < period - 1 ? p->window : 0;
 }
 
-uint32_t params_cache_row(const struct model_params *p)
-{
-    return p->n_kv_heads * (p->k_dim > p->v_dim ? p->k_dim : p->v_dim);
-}
-
 uint32_t params_cache_rows(const struct model_params *p)
 {
     return p->kv_rank ? 1 : 2; /* not by arch, which is NULL in shared memory */

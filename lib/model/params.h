@@ -64,9 +64,8 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
 
 /* The positions that `layer` attends to at most, its own included; 0: all. */
 uint32_t params_window(const struct model_params *p, uint32_t layer);
-/* What a position takes in the KV cache of a layer: rows of so many values. Two, keys and values; one with latent
- * attention, whose values are the first part of the key. */
-uint32_t params_cache_row(const struct model_params *p);
+/* What a position takes in the KV cache of a layer. Two rows, keys and values; one with latent attention, whose values are the
+ * first part of the key. */
 uint32_t params_cache_rows(const struct model_params *p);
 
 #endif

@@ -298,16 +298,43 @@ static enum error_code write_hidden_at(struct trace_writer *w, const struct trac
     return code;
 }
 
-static enum error_code write_halves(struct trace_writer *w, const float *values, uint64_t n,
-                                    struct error *e)
+/* Values as they lie in the file: count of those at `values` from the first-th on. */
+typedef void pack_values(const void *values, uint64_t first, size_t count, void *out);
+
+static void pack_halves(const void *values, uint64_t first, size_t count, void *out)
+{
+    const float *from = (const float *)values + first;
+    uint16_t *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = to_half(from[i]);
+}
+
+static void pack_choices(const void *values, uint64_t first, size_t count, void *out)
+{
+    const uint16_t *from = (const uint16_t *)values + first;
+    uint8_t *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (uint8_t)from[i];
+}
+
+static void pack_gate(const void *values, uint64_t first, size_t count, void *out)
+{
+    const float *from = (const float *)values + first;
+    uint8_t *to = out;
+    for (size_t i = 0; i < count; i++)
+        to[i] = trace_gate_pack(from[i]);
+}
+
+/* bytes: of a packed value, at most 2. */
+static enum error_code write_packed(struct trace_writer *w, const void *values, uint64_t n,
+                                    size_t bytes, pack_values *pack, struct error *e)
 {
     uint16_t block[BLOCK];
     enum error_code code = ERROR_OK;
     for (uint64_t done = 0; done < n && !code;) {
         size_t part = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
-        for (size_t i = 0; i < part; i++)
-            block[i] = to_half(values[done + i]);
-        code = file_writer_write(w->file, block, part * sizeof *block, e);
+        pack(values, done, part, block);
+        code = file_writer_write(w->file, block, part * bytes, e);
         done += part;
     }
     return code;
@@ -320,40 +347,16 @@ static enum error_code write_hidden(struct trace_writer *w, const struct trace_d
     enum error_code code = ERROR_OK;
     for (uint32_t i = 0; data->hidden && i < data->sequence.n_tokens && !code; i++)
         if (data->hidden[i])
-            code = write_halves(w, data->hidden[i], n, e);
+            code = write_packed(w, data->hidden[i], n, 2, pack_halves, e);
     return code;
 }
 
 static enum error_code write_selected(struct trace_writer *w, const uint16_t *selected, uint64_t n,
                                       struct error *e)
 {
-    uint8_t block[BLOCK];
-    enum error_code code = ERROR_OK;
     if (trace_choice_bytes(&w->shape) == 2)
         return file_writer_write(w->file, selected, n * sizeof *selected, e);
-    for (uint64_t done = 0; done < n && !code;) {
-        size_t part = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
-        for (size_t i = 0; i < part; i++)
-            block[i] = (uint8_t)selected[done + i];
-        code = file_writer_write(w->file, block, part, e);
-        done += part;
-    }
-    return code;
-}
-
-static enum error_code write_gate(struct trace_writer *w, const float *gate, uint64_t n,
-                                  struct error *e)
-{
-    uint8_t block[BLOCK];
-    enum error_code code = ERROR_OK;
-    for (uint64_t done = 0; done < n && !code;) {
-        size_t part = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
-        for (size_t i = 0; i < part; i++)
-            block[i] = trace_gate_pack(gate[done + i]);
-        code = file_writer_write(w->file, block, part, e);
-        done += part;
-    }
-    return code;
+    return write_packed(w, selected, n, 1, pack_choices, e);
 }
 
 enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_data *data,
@@ -382,7 +385,7 @@ enum error_code trace_write_sequence(struct trace_writer *w, const struct trace_
     if (!code)
         code = write_selected(w, data->selected, rows * s->n_used, e);
     if (!code && (s->has & TRACE_GATE))
-        code = write_gate(w, data->gate, rows * s->n_experts, e);
+        code = write_packed(w, data->gate, rows * s->n_experts, 1, pack_gate, e);
     if (code)
         return code;
     w->end.n_sequences++;

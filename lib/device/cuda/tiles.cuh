@@ -42,6 +42,14 @@ static __device__ __forceinline__ uint32_t tile_load_16(const uint8_t *p)
     return *(const uint16_t *)p;
 }
 
+/* The row's word of each of COUNT vectors. */
+template <int COUNT> static __device__ __forceinline__ void tile_load_rows(const uint8_t *vectors, uint32_t row, uint32_t *words)
+{
+#pragma unroll
+    for (int k = 0; k < COUNT; k++)
+        words[k] = tile_load_32(vectors + k * TILE_VECTOR + 4 * row);
+}
+
 static __device__ __forceinline__ float tile_half(uint32_t bits)
 {
     return cuda_half_to_float((uint16_t)bits);
@@ -136,9 +144,7 @@ template <int TILE_BYTES, int QUANTS_AT, int N_WORDS> struct tiles_of_32 {
 
     static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub, uint32_t row, uint32_t *words)
     {
-#pragma unroll
-        for (int k = 0; k < WORDS; k++)
-            words[k] = tile_load_32(tile + sub * BYTES + QUANTS_AT + k * TILE_VECTOR + 4 * row);
+        tile_load_rows<WORDS>(tile + sub * BYTES + QUANTS_AT, row, words);
     }
 };
 
@@ -251,9 +257,7 @@ template <int TILE_BYTES, int QUANTS_AT, int SUB_BYTES> struct tiles_of_256 {
 
     static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub, uint32_t row, uint32_t *words)
     {
-#pragma unroll
-        for (int k = 0; k < WORDS; k++)
-            words[k] = tile_load_32(tile + QUANTS_AT + sub * SUB_BYTES + k * TILE_VECTOR + 4 * row);
+        tile_load_rows<WORDS>(tile + QUANTS_AT + sub * SUB_BYTES, row, words);
     }
 };
 
@@ -267,10 +271,9 @@ template <int TILE_BYTES, int SUB_BYTES> struct tiles_k : tiles_of_256<TILE_BYTE
 
     static __device__ __forceinline__ scales read_scales(const uint8_t *tile, uint32_t row)
     {
-        const uint8_t *p = tile + K_SCALES + 4 * row;
-        return {tile_load_16(tile + 2 * row),
-                tile_load_16(tile + K_MINS + 2 * row),
-                {tile_load_32(p), tile_load_32(p + TILE_VECTOR), tile_load_32(p + 2 * TILE_VECTOR)}};
+        scales s = {tile_load_16(tile + 2 * row), tile_load_16(tile + K_MINS + 2 * row), {}};
+        tile_load_rows<3>(tile + K_SCALES, row, s.packed);
+        return s;
     }
 
     static __device__ __forceinline__ void decode_scales(const scales &s, uint32_t sub, struct tile_block *b)
@@ -312,10 +315,9 @@ struct tiles_q6_k : tiles_of_256<Q6_K_TILE, Q6_K_QUANTS, Q6_K_SUB> {
 
     static __device__ __forceinline__ scales read_scales(const uint8_t *tile, uint32_t row)
     {
-        const uint8_t *p = tile + Q6_K_SCALES + 4 * row;
-        return {tile_load_16(tile + 2 * row),
-                {tile_load_32(p), tile_load_32(p + TILE_VECTOR), tile_load_32(p + 2 * TILE_VECTOR),
-                 tile_load_32(p + 3 * TILE_VECTOR)}};
+        scales s = {tile_load_16(tile + 2 * row), {}};
+        tile_load_rows<4>(tile + Q6_K_SCALES, row, s.packed);
+        return s;
     }
 
     static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
@@ -344,11 +346,9 @@ struct tiles_q2_k : tiles_of_256<Q2_K_TILE, Q2_K_QUANTS, Q2_K_SUB> {
 
     static __device__ __forceinline__ scales read_scales(const uint8_t *tile, uint32_t row)
     {
-        const uint8_t *p = tile + Q2_K_SCALES + 4 * row;
-        return {tile_load_16(tile + 2 * row),
-                tile_load_16(tile + K_MINS + 2 * row),
-                {tile_load_32(p), tile_load_32(p + TILE_VECTOR), tile_load_32(p + 2 * TILE_VECTOR),
-                 tile_load_32(p + 3 * TILE_VECTOR)}};
+        scales s = {tile_load_16(tile + 2 * row), tile_load_16(tile + K_MINS + 2 * row), {}};
+        tile_load_rows<4>(tile + Q2_K_SCALES, row, s.packed);
+        return s;
     }
 
     static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
@@ -379,9 +379,9 @@ struct tiles_q3_k : tiles_of_256<Q3_K_TILE, Q3_K_QUANTS, Q3_K_SUB> {
 
     static __device__ __forceinline__ scales read_scales(const uint8_t *tile, uint32_t row)
     {
-        const uint8_t *p = tile + Q3_K_SCALES + 4 * row;
-        return {tile_load_16(tile + 2 * row),
-                {tile_load_32(p), tile_load_32(p + TILE_VECTOR), tile_load_32(p + 2 * TILE_VECTOR)}};
+        scales s = {tile_load_16(tile + 2 * row), {}};
+        tile_load_rows<3>(tile + Q3_K_SCALES, row, s.packed);
+        return s;
     }
 
     /* quant_q3_k_scale: of scales j to j + 3, which share a word, the low nibbles and the two upper bits. */

@@ -1,0 +1,370 @@
+/* libmoed against a stand-in worker (stand_in_worker.h): what a request brings: generated tokens, logits, logprobs and routing,
+ * in order, acknowledged, cancelled, malformed. */
+#include "client_session.h"
+
+#include <poll.h>
+
+/* ---- Generating ---- */
+
+static void test_generate(void **state)
+{
+    struct moed_generate_options options = prompt_of("count 1000");
+    struct collected c = {.in_order = true};
+    struct moed_result result;
+    assert_int_equal(moed_generate(session, &options, collect, &c, &result, NULL), MOED_OK);
+    assert_int_equal(c.events, 1000);
+    assert_true(c.in_order);
+    assert_int_equal(result.reason, MOED_REASON_LENGTH);
+    assert_int_equal(result.prompt_tokens, 7);
+    assert_int_equal(result.generated_tokens, 1000);
+    assert_true(result.queue_ns == 11 && result.prefill_ns == 12 && result.decode_ns == 13);
+    struct peer p = stand_in_look(&worker, 0);
+    assert_int_equal(p.sent, 1000);
+    assert_in_range(p.most_outstanding, 1, WINDOW);
+    /* Acknowledged in batches of a quarter of the window, not one by one. */
+    assert_in_range(p.acks, 1, 1000 / (WINDOW / 4));
+}
+
+static void test_options_arrive(void **state)
+{
+    uint32_t tokens[] = {5, 6};
+    struct moed_bytes stop[] = {{"a\0b", 3}, {"c", 1}};
+    struct moed_generate_options options = {
+        .tokens = tokens,
+        .token_count = 2,
+        .parse_special = true,
+        .ignore_end = true,
+        .max_tokens = 9,
+        .sampling = {.temperature = 0.5f,
+                     .top_k = 40,
+                     .top_p = 0.25f,
+                     .min_p = 0.125f,
+                     .repetition_penalty = 1.5f,
+                     .repetition_window = 32,
+                     .seed = UINT64_MAX},
+        .stop = stop,
+        .stop_count = 2,
+    };
+    struct moed_request *r;
+    assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
+    uint32_t *ids;
+    size_t n; /* an answered question: the one before it has arrived */
+    assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
+    moed_free(ids);
+    Moed__V1__Generate *g = worker.peers[0].last;
+    assert_int_equal(g->prompt.len, 0);
+    assert_int_equal(g->n_tokens, 2);
+    assert_int_equal(g->tokens[1], 6);
+    assert_true(g->parse_special && g->ignore_end);
+    assert_int_equal(g->max_tokens, 9);
+    assert_true(g->sampling->temperature == 0.5f && g->sampling->top_p == 0.25f &&
+                g->sampling->min_p == 0.125f && g->sampling->repetition_penalty == 1.5f);
+    assert_int_equal(g->sampling->top_k, 40);
+    assert_int_equal(g->sampling->repetition_window, 32);
+    assert_true(g->sampling->seed == UINT64_MAX);
+    assert_int_equal(g->n_stop, 2);
+    assert_int_equal(g->stop[0].len, 3);
+    assert_memory_equal(g->stop[0].data, "a\0b", 3);
+    moed_request_free(r);
+}
+
+static void test_callback_stops(void **state)
+{
+    struct moed_generate_options options = prompt_of("count 1000000");
+    struct collected c = {.in_order = true, .stop_after = 5};
+    struct moed_result result;
+    assert_int_equal(moed_generate(session, &options, collect, &c, &result, NULL), MOED_OK);
+    assert_int_equal(c.events, 5);
+    assert_true(c.in_order);
+    assert_int_equal(result.reason, MOED_REASON_CANCELLED);
+    assert_int_equal(stand_in_look(&worker, 0).cancels, 1);
+}
+
+static void test_poll(void **state)
+{
+    struct moed_request *r = start("quiet");
+    struct moed_event event;
+    struct moed_error error;
+    assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_ERROR_TIMEOUT);
+    assert_int_equal(moed_request_next(r, 20, &event, &error), MOED_ERROR_TIMEOUT);
+    struct pollfd fd = {.fd = moed_request_fd(r), .events = POLLIN};
+    assert_int_equal(poll(&fd, 1, 20), 0);
+    moed_request_cancel(r);
+    assert_int_equal(poll(&fd, 1, 5000), 1);
+    assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_OK);
+    assert_int_equal(event.kind, MOED_EVENT_DONE);
+    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    /* The end stays. */
+    assert_int_equal(poll(&fd, 1, 0), 1);
+    assert_int_equal(moed_request_next(r, -1, &event, &error), MOED_OK);
+    assert_int_equal(event.kind, MOED_EVENT_DONE);
+    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    moed_request_cancel(r); /* does nothing */
+    moed_request_free(r);
+
+    r = start("hold");
+    fd.fd = moed_request_fd(r);
+    assert_int_equal(poll(&fd, 1, 5000), 1);
+    assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_OK);
+    assert_int_equal(event.kind, MOED_EVENT_TOKENS);
+    assert_int_equal(poll(&fd, 1, 20), 0); /* taken: quiet again */
+    moed_request_free(r);
+}
+
+static void test_back_pressure(void **state)
+{
+    struct moed_request *r = start("count 100");
+    pause_ms(200);
+    assert_int_equal(stand_in_look(&worker, 0).sent, WINDOW); /* nobody consumes: no more come */
+    struct moed_event event;
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
+        assert_int_equal(event.tokens[0], i);
+        /* The event that the program holds is not consumed yet. */
+        assert_true(stand_in_look(&worker, 0).acknowledged <= i);
+    }
+    assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
+    assert_int_equal(event.kind, MOED_EVENT_DONE);
+    moed_request_free(r);
+    assert_int_equal(stand_in_look(&worker, 0).most_outstanding, WINDOW);
+}
+
+static void test_freed_requests_give_the_window_back(void **state)
+{
+    for (int i = 0; i < 50; i++) {
+        struct moed_request *r = start("count 1000000");
+        struct moed_event event;
+        for (int k = 0; k < i % 4; k++)
+            assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
+        moed_request_free(r);
+    }
+    moed_request_free(NULL);
+    struct moed_generate_options options = prompt_of("count 100");
+    struct collected c = {.in_order = true};
+    assert_int_equal(moed_generate(session, &options, collect, &c, NULL, NULL), MOED_OK);
+    assert_int_equal(c.events, 100);
+    assert_true(c.in_order);
+    assert_int_equal(stand_in_look(&worker, 0).cancels, 50);
+    assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
+}
+
+static void test_empty_prompt(void **state)
+{
+    struct moed_generate_options options = {0};
+    struct moed_request *r;
+    assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_ERROR_USAGE);
+}
+
+/* ---- Logits ---- */
+
+struct rows {
+    uint32_t n, stop_after;
+    bool right;
+};
+
+static int check_row(void *arg, const struct moed_event *event)
+{
+    struct rows *rows = arg;
+    rows->right = rows->right && event->kind == MOED_EVENT_ROW && event->row == rows->n &&
+                  event->logit_count == STAND_IN_VOCAB;
+    for (uint32_t i = 0; rows->right && i < STAND_IN_VOCAB; i++)
+        rows->right = event->logits[i] == (float)(rows->n * 1000 + i);
+    rows->n++;
+    return rows->n == rows->stop_after;
+}
+
+static void test_logits(void **state)
+{
+    uint32_t tokens[30] = {1};
+    struct rows rows = {.right = true};
+    assert_int_equal(moed_logits(session, tokens, 30, false, check_row, &rows, NULL), MOED_OK);
+    assert_int_equal(rows.n, 30);
+    assert_true(rows.right);
+    rows = (struct rows){.right = true, .stop_after = 2};
+    assert_int_equal(moed_logits(session, tokens, 30, true, check_row, &rows, NULL),
+                     MOED_ERROR_CANCELLED);
+    assert_int_equal(rows.n, 2);
+    assert_int_equal(moed_logits(session, tokens, 0, true, check_row, &rows, NULL),
+                     MOED_ERROR_USAGE);
+}
+
+static void test_logits_malformed(void **state)
+{
+    for (uint32_t bad = 666; bad <= 667; bad++) {
+        struct moed_session *s;
+        uint32_t tokens[3] = {bad};
+        struct rows rows = {.right = true};
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_logits(s, tokens, 3, false, check_row, &rows, NULL),
+                         MOED_ERROR_PROTOCOL);
+        assert_int_equal(rows.n, 1);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
+}
+
+/* ---- Logprobs ---- */
+
+struct logprobs {
+    size_t next, events, stop_after;
+    bool right;
+};
+
+static int check_logprobs(void *arg, const struct moed_event *event)
+{
+    struct logprobs *l = arg;
+    l->right = l->right && event->kind == MOED_EVENT_LOGPROBS && event->first == l->next &&
+               event->logprob_count > 0;
+    for (size_t i = 0; l->right && i < event->logprob_count; i++)
+        l->right = event->logprobs[i] == -(float)l->next++ / 4;
+    return ++l->events == l->stop_after;
+}
+
+static void test_logprobs(void **state)
+{
+    uint32_t tokens[100] = {1};
+    for (size_t first = 0; first < 100; first += 33) { /* 0 is 1; the last is 99: one value */
+        struct logprobs l = {.next = first ? first : 1, .right = true};
+        assert_int_equal(moed_logprobs(session, tokens, 100, first, check_logprobs, &l, NULL),
+                         MOED_OK);
+        assert_true(l.right);
+        assert_int_equal(l.next, 100);
+    }
+    struct logprobs l = {.next = 1, .right = true, .stop_after = 3};
+    assert_int_equal(moed_logprobs(session, tokens, 100, 0, check_logprobs, &l, NULL),
+                     MOED_ERROR_CANCELLED);
+    assert_true(l.right && l.events == 3);
+    assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
+}
+
+static void test_logprobs_of_nothing(void **state)
+{
+    uint32_t tokens[3] = {1};
+    struct moed_request *r;
+    struct moed_error error;
+    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, &r, &error), MOED_ERROR_USAGE);
+}
+
+static void test_logprobs_malformed(void **state)
+{
+    for (uint32_t bad = 666; bad <= 668; bad++) {
+        struct moed_session *s;
+        uint32_t tokens[2] = {bad};
+        struct logprobs l = {.next = 1, .right = true};
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_logprobs(s, tokens, 2, 0, check_logprobs, &l, NULL),
+                         MOED_ERROR_PROTOCOL);
+        assert_int_equal(l.events, 0);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
+}
+
+/* ---- Routing ---- */
+
+struct routing {
+    size_t next, next_hidden, events;
+    const struct moed_record_options *options;
+    bool right;
+};
+
+static bool routing_is_right(struct routing *r, const struct moed_routing *some)
+{
+    if (some->first != r->next || some->selected_count != 2 * some->token_count ||
+        !some->gate != !r->options->gate ||
+        some->gate_count != (r->options->gate ? 2 * some->token_count : 0) ||
+        some->hidden_count != some->hidden_at_count)
+        return false;
+    for (size_t i = 0; i < some->token_count; i++, r->next++)
+        if (some->selected[2 * i] != r->next || some->selected[2 * i + 1] != r->next + 1 ||
+            (some->gate &&
+             (some->gate[2 * i] != (float)r->next / 1024 || some->gate[2 * i + 1] != 0.5f)))
+            return false;
+    for (size_t i = 0; i < some->hidden_at_count; i++, r->next_hidden += r->options->hidden_every)
+        if (some->hidden_at[i] != r->next_hidden || some->hidden[i] != r->next_hidden)
+            return false;
+    return true;
+}
+
+static int check_routing(void *arg, const struct moed_event *event)
+{
+    struct routing *r = arg;
+    r->events++;
+    r->right =
+        r->right && event->kind == MOED_EVENT_ROUTING && routing_is_right(r, &event->routing);
+    return 0;
+}
+
+static void test_routing(void **state)
+{
+    const struct moed_record_options all[] = {
+        {.gate = true}, {.hidden_every = 1}, {.gate = true, .hidden_every = 5, .hidden_phase = 3}};
+    for (unsigned i = 0; i < 3; i++) {
+        struct routing r = {.options = &all[i], .next_hidden = all[i].hidden_phase, .right = true};
+        struct moed_generate_options o = {
+            .prompt = "routing 100", .prompt_bytes = 11, .record = &all[i]};
+        assert_int_equal(moed_generate(session, &o, check_routing, &r, NULL, NULL), MOED_OK);
+        assert_true(r.right);
+        assert_int_equal(r.next, 100);
+        assert_in_range(r.events, 50, 60); /* 1, 2 and 3 tokens in turn */
+        if (all[i].hidden_every)
+            assert_in_range(r.next_hidden, 100, 99 + all[i].hidden_every);
+    }
+    assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
+}
+
+static void test_record_options(void **state)
+{
+    const struct moed_record_options record = {true, 7, 4, true, true};
+    struct moed_generate_options o = {.prompt = "count 1", .prompt_bytes = 7, .record = &record};
+    assert_int_equal(moed_generate(session, &o, NULL, NULL, NULL, NULL), MOED_OK);
+    const Moed__V1__Record *got = stand_in_look(&worker, 0).last->record;
+    assert_non_null(got);
+    assert_true(got->gate && got->stepwise && got->prompt_only);
+    assert_int_equal(got->hidden_every, 7);
+    assert_int_equal(got->hidden_phase, 4);
+}
+
+/* 0: nothing is wrong with it, but nobody asked for it. */
+static void test_routing_malformed(void **state)
+{
+    const struct moed_record_options record = {.gate = true, .hidden_every = 1};
+    for (unsigned wrong = 0; wrong <= STAND_IN_WRONG; wrong++) {
+        struct moed_session *s;
+        struct routing r = {.options = &record};
+        char prompt[32];
+        struct moed_generate_options o = {
+            .prompt = prompt,
+            .prompt_bytes = (size_t)snprintf(prompt, sizeof prompt, "routing 3 %u", wrong),
+            .record = wrong ? &record : NULL};
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_generate(s, &o, check_routing, &r, NULL, NULL), MOED_ERROR_PROTOCOL);
+        assert_int_equal(r.events, 0);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_WORKER(test_generate),
+        WITH_WORKER(test_options_arrive),
+        WITH_WORKER(test_callback_stops),
+        WITH_WORKER(test_poll),
+        WITH_WORKER(test_back_pressure),
+        WITH_WORKER(test_freed_requests_give_the_window_back),
+        WITH_WORKER(test_empty_prompt),
+        WITH_WORKER(test_logits),
+        WITH_WORKER(test_logits_malformed),
+        WITH_WORKER(test_logprobs),
+        WITH_WORKER(test_logprobs_of_nothing),
+        WITH_WORKER(test_logprobs_malformed),
+        WITH_WORKER(test_routing),
+        WITH_WORKER(test_record_options),
+        WITH_WORKER(test_routing_malformed),
+    };
+    return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
+}

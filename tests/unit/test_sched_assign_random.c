@@ -1,0 +1,386 @@
+/* lib/sched's assigners: random layers held against what each one's rule promises, with the time of a plan reckoned here by a
+ * simulation of link, device and CPU; and how long making a plan takes. */
+#include "assign_costs.h"
+#include "random_numbers.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST = 64 };
+
+static double uniform(double from, double to)
+{
+    return from + (to - from) * (double)(random_u64() >> 11) * 0x1p-53;
+}
+
+/* A random layer. */
+struct instance {
+    struct sched_costs costs;
+    struct sched_layer layer;
+    struct sched_expert experts[MOST];
+    uint32_t n;
+};
+
+static struct instance random_instance(uint32_t most)
+{
+    struct instance x = {.n = 1 + below(most)};
+    x.layer = (struct sched_layer){.n_segments = 1 + below(6), .whole = below(2)};
+    x.layer.spare_slots = below(3) ? 100000 : below(most * x.layer.n_segments);
+    if (below(2)) {
+        x.layer.cpu_busy_s = uniform(0, 5);
+        x.layer.link_busy_s = uniform(0, 5);
+    }
+    /* one after the other: the order of a call's arguments is the compiler's */
+    double load = uniform(0.5, 8), device = uniform(0, 0.1), device_token = uniform(0, 0.02);
+    double cpu = uniform(0.1, 6), cpu_token = uniform(0, 2);
+    x.costs = costs(load, device, device_token, cpu, cpu_token);
+    uint32_t deepest = below(4) ? 4 : 200;
+    for (uint32_t i = 0; i < x.n; i++) {
+        struct sched_expert *e = &x.experts[i];
+        *e = (struct sched_expert){.expert = i * 3, .workload = 1 + below(deepest)};
+        e->last_use = below(5);
+        e->device = e->load = 77; /* must be overwritten */
+        if (below(2))
+            e->resident = below(x.layer.n_segments + 1);
+    }
+    if (below(2)) { /* one copy is under way at most */
+        struct sched_expert *e = &x.experts[below(x.n)];
+        e->in_flight = e->resident < x.layer.n_segments;
+    }
+    return x;
+}
+
+static void slow_down(struct instance *x)
+{
+    double link = uniform(1, 2), cpu = uniform(1, 2);
+    x->costs.load_contended_s *= link;
+    x->costs.cpu_contended_s *= cpu;
+    x->costs.cpu_contended_token_s *= cpu;
+}
+
+static uint32_t missing(const struct instance *x, const struct sched_expert *e)
+{
+    return x->layer.n_segments - e->resident - e->in_flight;
+}
+
+/* Segments that the plan copies and that were not on their way. */
+static uint32_t new_loads(const struct instance *x, const struct sched_expert *e)
+{
+    uint32_t there = e->resident + e->in_flight, wanted = e->device + e->load;
+    return e->load && wanted > there ? wanted - there : 0;
+}
+
+static void check_valid(const struct instance *x, enum sched_assigner kind)
+{
+    uint32_t loads = 0;
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct sched_expert *e = &x->experts[i];
+        assert_true(e->device <= e->resident);
+        assert_true(e->device + e->load <= x->layer.n_segments);
+        assert_true(e->load == 0 || e->device == e->resident); /* a copy extends the prefix */
+        if (x->layer.whole)
+            assert_true(e->device + e->load == x->layer.n_segments || e->device + e->load == 0);
+        loads += new_loads(x, e);
+    }
+    if (kind != ASSIGN_LOAD_ALL)
+        assert_true(loads <= x->layer.spare_slots);
+    if (kind == ASSIGN_LAYERWISE)
+        assert_int_equal(loads, 0);
+}
+
+/* When a plan is done, where nothing slows anything else: every segment is followed. Loads come in
+ * the order of falling workload, and the device computes what is there first, then in the order of
+ * arrival. */
+static double simulate(const struct instance *x)
+{
+    double device = 0, cpu = 0, link = x->layer.link_busy_s;
+    uint32_t order[MOST];
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct sched_expert *e = &x->experts[i];
+        double device_s = x->costs.device_s + e->workload * x->costs.device_token_s;
+        device += e->device * device_s;
+        cpu += (x->layer.n_segments - e->device - e->load) *
+               (x->costs.cpu_s + e->workload * x->costs.cpu_token_s);
+        uint32_t j = i;
+        for (; j > 0 && x->experts[order[j - 1]].workload < e->workload; j--)
+            order[j] = order[j - 1];
+        order[j] = i;
+    }
+    for (int awaited = 1; awaited >= 0; awaited--)
+        for (uint32_t i = 0; i < x->n; i++) {
+            const struct sched_expert *e = &x->experts[order[i]];
+            uint32_t loads = new_loads(x, e), n = awaited ? e->load - loads : loads;
+            for (uint32_t s = 0; s < n; s++) {
+                if (!awaited)
+                    link += x->costs.load_s;
+                double device_s = x->costs.device_s + e->workload * x->costs.device_token_s;
+                device = fmax(device, link) + device_s;
+            }
+        }
+    return fmax(device, cpu > 0 ? x->layer.cpu_busy_s + cpu : 0);
+}
+
+/* Every plan is one that can be carried out, takes the time that it says, and comes again. */
+static void test_plans(void **state)
+{
+    random_state = 1;
+    for (int round = 0; round < 20000; round++) {
+        struct instance x = random_instance(12);
+        bool contended = below(2);
+        if (contended)
+            slow_down(&x);
+        for (int kind = 0; kind < N_ASSIGNERS; kind++) {
+            struct instance y = x, z = x;
+            double seconds =
+                sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts, y.n);
+            check_valid(&y, (enum sched_assigner)kind);
+            if (!contended)
+                expect_seconds(seconds, simulate(&y));
+            assert_true(sched_assign((enum sched_assigner)kind, &z.costs, &z.layer, z.experts,
+                                     z.n) == seconds);
+            assert_memory_equal(&y.experts, &z.experts, sizeof y.experts);
+        }
+    }
+}
+
+/* Each missing expert's own comparison, as written. */
+static void test_threshold_rule(void **state)
+{
+    random_state = 2;
+    for (int round = 0; round < 5000; round++) {
+        struct instance x = random_instance(12);
+        x.layer.whole = true;
+        x.layer.spare_slots = 100000;
+        sched_assign(ASSIGN_THRESHOLD, &x.costs, &x.layer, x.experts, x.n);
+        for (uint32_t i = 0; i < x.n; i++) {
+            const struct sched_expert *e = &x.experts[i];
+            double s = x.layer.n_segments;
+            double cpu = s * (x.costs.cpu_s + e->workload * x.costs.cpu_token_s);
+            double device = missing(&x, e) * x.costs.load_s +
+                            s * (x.costs.device_s + e->workload * x.costs.device_token_s);
+            bool on_cpu = missing(&x, e) && cpu < device;
+            assert_int_equal(e->device + e->load, on_cpu ? 0 : x.layer.n_segments);
+        }
+    }
+}
+
+/* DALI's accounting of its own plan: never later than all on one side. */
+static void test_greedy_bound(void **state)
+{
+    random_state = 3;
+    for (int round = 0; round < 5000; round++) {
+        struct instance x = random_instance(MOST);
+        x.layer.whole = true;
+        x.layer.spare_slots = 100000;
+        sched_assign(ASSIGN_GREEDY, &x.costs, &x.layer, x.experts, x.n);
+        double cpu = x.layer.cpu_busy_s, device = x.layer.link_busy_s, all_cpu = cpu,
+               all_device = device;
+        for (uint32_t i = 0; i < x.n; i++) {
+            const struct sched_expert *e = &x.experts[i];
+            double s = x.layer.n_segments;
+            double on_cpu = s * (x.costs.cpu_s + e->workload * x.costs.cpu_token_s);
+            double on_device = fmax(missing(&x, e) * x.costs.load_s,
+                                    s * (x.costs.device_s + e->workload * x.costs.device_token_s));
+            all_cpu += on_cpu;
+            all_device += on_device;
+            if (e->device + e->load)
+                device += on_device;
+            else
+                cpu += on_cpu;
+        }
+        assert_true(fmax(cpu, device) <= 1e-9 + fmax(all_cpu, x.layer.link_busy_s));
+        assert_true(fmax(cpu, device) <= 1e-9 + fmax(all_device, x.layer.cpu_busy_s));
+    }
+}
+
+/* Segments that can be cut as fine as one likes, the most saving first, a device that takes no
+ * time: where the link's and the CPU's lines cross. By bisection over the seconds of link. */
+static double continuous_optimum(const struct instance *x, double *segment_s)
+{
+    double low = 0, high = 0;
+    *segment_s = x->costs.load_s;
+    for (uint32_t i = 0; i < x->n; i++)
+        high += missing(x, &x->experts[i]);
+    double all = high;
+    bool done[MOST];
+    for (int round = 0; round < 100; round++) {
+        double loads = (low + high) / 2, left = loads, cpu = 0;
+        memset(done, 0, sizeof done);
+        for (uint32_t k = 0; k < x->n; k++) {
+            uint32_t most = MOST;
+            for (uint32_t i = 0; i < x->n; i++)
+                if (!done[i] &&
+                    (most == MOST || x->experts[i].workload > x->experts[most].workload))
+                    most = i;
+            done[most] = true;
+            const struct sched_expert *e = &x->experts[most];
+            double taken = fmin(left, missing(x, e));
+            double each = x->costs.cpu_s + e->workload * x->costs.cpu_token_s;
+            left -= taken;
+            cpu += (missing(x, e) - taken) * each;
+            if (missing(x, e))
+                *segment_s = fmax(*segment_s, each);
+        }
+        double link = x->layer.link_busy_s + loads * x->costs.load_s;
+        if (x->layer.cpu_busy_s + cpu > link)
+            low = loads;
+        else
+            high = loads;
+    }
+    if (low >= all - 1e-9) /* the CPU is late even with nothing to do */
+        return x->layer.link_busy_s + all * x->costs.load_s;
+    return x->layer.link_busy_s + high * x->costs.load_s;
+}
+
+static void test_balance_continuous(void **state)
+{
+    random_state = 4;
+    for (int round = 0; round < 3000; round++) {
+        struct instance x = random_instance(40);
+        x.layer.whole = false;
+        x.layer.spare_slots = 100000;
+        x.costs.device_s = x.costs.device_token_s = 0;
+        double segment_s, optimum = continuous_optimum(&x, &segment_s);
+        double got = sched_assign(ASSIGN_BALANCE, &x.costs, &x.layer, x.experts, x.n);
+        uint32_t loads = 0;
+        for (uint32_t i = 0; i < x.n; i++)
+            loads += new_loads(&x, &x.experts[i]);
+        if (loads && got > optimum + segment_s + 1e-9)
+            fail_msg("%g seconds, the optimum is %g, a segment %g", got, optimum, segment_s);
+        /* Never better than without cutting; a link that is busy for longer than all else does not
+         * count. */
+        if (x.layer.link_busy_s == 0)
+            assert_true(got >= optimum - 1e-6 || loads == 0);
+    }
+}
+
+/* Every plan of a few experts, by simulation: balance is within one segment of the best, segment by
+ * segment and whole. */
+static void enumerate(struct instance *x, uint32_t i, double *best)
+{
+    if (i == x->n) {
+        *best = fmin(*best, simulate(x));
+        return;
+    }
+    struct sched_expert *e = &x->experts[i];
+    uint32_t there = e->resident + e->in_flight;
+    for (uint32_t total = there; total <= x->layer.n_segments; total++) {
+        if (x->layer.whole && total != x->layer.n_segments)
+            continue;
+        e->device = e->resident;
+        e->load = total - e->device;
+        enumerate(x, i + 1, best);
+    }
+    if (x->layer.whole) {
+        e->device = e->load = 0;
+        enumerate(x, i + 1, best);
+    }
+}
+
+static void test_balance_best(void **state)
+{
+    random_state = 5;
+    for (int round = 0; round < 2000; round++) {
+        struct instance x = random_instance(5);
+        x.layer.n_segments = x.layer.n_segments > 4 ? 4 : x.layer.n_segments;
+        for (uint32_t i = 0; i < x.n; i++) {
+            struct sched_expert *e = &x.experts[i];
+            e->resident = e->resident % (x.layer.n_segments + 1);
+            e->in_flight = e->in_flight && e->resident < x.layer.n_segments;
+        }
+        x.layer.spare_slots = 100000;
+        struct instance y = x;
+        double best = INFINITY, largest = x.costs.load_s + x.costs.device_s;
+        enumerate(&y, 0, &best);
+        for (uint32_t i = 0; i < x.n; i++) {
+            double each = x.costs.cpu_s + x.experts[i].workload * x.costs.cpu_token_s;
+            largest = fmax(largest, each);
+        }
+        if (x.layer.whole) /* an expert is what is moved */
+            largest *= x.layer.n_segments;
+        double got = sched_assign(ASSIGN_BALANCE, &x.costs, &x.layer, x.experts, x.n);
+        if (got > best + largest + 1e-9)
+            fail_msg("round %d: %g, the best is %g, a segment %g", round, got, best, largest);
+    }
+}
+
+/* As assign_finish() tells, with contention: no other assigner is better by more than a segment,
+ * and neither extreme at all. */
+static void test_balance_others(void **state)
+{
+    random_state = 6;
+    for (int round = 0; round < 20000; round++) {
+        struct instance x = random_instance(MOST);
+        if (below(2))
+            slow_down(&x);
+        double got[N_ASSIGNERS], segment_s = x.costs.load_contended_s;
+        for (int kind = 0; kind < N_ASSIGNERS; kind++) {
+            struct instance y = x;
+            got[kind] = sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts, y.n);
+        }
+        for (uint32_t i = 0; i < x.n; i++)
+            segment_s = fmax(segment_s, x.costs.cpu_contended_s +
+                                            x.experts[i].workload * x.costs.cpu_contended_token_s);
+        if (x.layer.whole)
+            segment_s *= x.layer.n_segments;
+        double balance = got[ASSIGN_BALANCE];
+        for (int kind = 0; kind < ASSIGN_BALANCE; kind++) {
+            bool bounded = kind != ASSIGN_LOAD_ALL || x.layer.spare_slots == 100000;
+            if (bounded && balance > got[kind] + segment_s + 1e-9)
+                fail_msg("round %d: %g, %s has %g, a segment %g", round, balance,
+                         sched_assigner_name((enum sched_assigner)kind), got[kind], segment_s);
+        }
+        if (x.layer.spare_slots == 100000)
+            assert_true(balance <= got[ASSIGN_LOAD_ALL] + 1e-9);
+        struct sched_layer no_slots = x.layer;
+        no_slots.spare_slots = 0;
+        assert_true(balance <=
+                    1e-9 + sched_assign(ASSIGN_BALANCE, &x.costs, &no_slots, x.experts, x.n));
+    }
+}
+
+/* How long a plan takes; for the reader of the log. */
+static void test_speed(void **state)
+{
+    static struct sched_expert experts[SCHED_MAX_EXPERTS];
+    static const uint32_t sizes[] = {8, 32, 128, 512, SCHED_MAX_EXPERTS};
+    struct sched_costs c = costs(3, 0.1, 0.01, 1, 0.5);
+    random_state = 7;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        uint32_t n = sizes[k], rounds = 1 + 20000 / n;
+        struct sched_layer layer = {.n_segments = 8, .spare_slots = 100000};
+        for (uint32_t i = 0; i < n; i++)
+            experts[i] = (struct sched_expert){.expert = i,
+                                               .workload = 1 + below(32),
+                                               .resident = below(3) * 4,
+                                               .last_use = below(1000)};
+        char line[160] = "";
+        for (int kind = 0; kind < N_ASSIGNERS; kind++) {
+            double best = INFINITY;
+            for (int batch = 0; batch < 9; batch++) {
+                double start = clock_s();
+                for (uint32_t r = 0; r < rounds; r++)
+                    sched_assign((enum sched_assigner)kind, &c, &layer, experts, n);
+                best = fmin(best, (clock_s() - start) * 1e6 / rounds);
+            }
+            snprintf(line + strlen(line), sizeof line - strlen(line), " %s %.2f",
+                     sched_assigner_name((enum sched_assigner)kind), best);
+        }
+        print_message("%u experts, microseconds:%s\n", n, line);
+        for (uint32_t i = 0; i < n; i++)
+            assert_true(experts[i].device + experts[i].load <= layer.n_segments);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plans),        cmocka_unit_test(test_threshold_rule),
+        cmocka_unit_test(test_greedy_bound), cmocka_unit_test(test_balance_continuous),
+        cmocka_unit_test(test_balance_best), cmocka_unit_test(test_balance_others),
+        cmocka_unit_test(test_speed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
