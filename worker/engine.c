@@ -156,6 +156,7 @@ static void *engine_main(void *arg)
 {
     struct engine *g = arg;
     pthread_setname_np(pthread_self(), "worker/engine");
+    pool_settle_caller(g->config.pool);
     bool busy = false;
     for (;;) {
         pthread_mutex_lock(&g->lock);

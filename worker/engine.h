@@ -20,6 +20,7 @@ struct engine;
 
 struct engine_config {
     struct forward *forward;
+    struct pool *pool; /* that forward computes on */
     struct kv_cache *kv;
     const struct tokenizer *tokenizer;
     uint32_t vocab, d_model;

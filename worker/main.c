@@ -314,6 +314,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     if (code)
         return code;
     struct engine_config config = {.forward = w->forward,
+                                   .pool = w->pool,
                                    .kv = &w->kv,
                                    .tokenizer = w->tokenizer,
                                    .vocab = w->memory.map.params.vocab,

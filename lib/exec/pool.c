@@ -39,7 +39,6 @@ struct pool {
     bool stopping;
     unsigned n_threads, spin_us, n_nodes;
     char name[12];
-    cpu_set_t cpus[TOPOLOGY_MAX_NODES]; /* where each node's threads stay; empty: anywhere */
     struct pool_thread *threads; /* [n_threads]; that of index 0 is the caller of pool_run */
 
     _Alignas(64) _Atomic uint32_t job;  /* futex word: number of the current job */
@@ -51,6 +50,7 @@ struct pool {
 struct pool_thread {
     struct pool *pool;
     unsigned index, node;
+    cpu_set_t cpus; /* where it stays; empty: anywhere */
     pthread_t thread;
 };
 
@@ -123,12 +123,11 @@ static void leave(struct pool *p)
         futex_wake_all(&p->gate);
 }
 
-/* On the node's CPUs: a hint, failing is harmless. */
-static void stay(const struct pool *p, unsigned node)
+/* A hint: failing is harmless. */
+static void stay(const struct pool_thread *t)
 {
-    const cpu_set_t *set = &p->cpus[node];
-    if (CPU_COUNT(set))
-        pthread_setaffinity_np(pthread_self(), sizeof *set, set);
+    if (CPU_COUNT(&t->cpus))
+        pthread_setaffinity_np(pthread_self(), sizeof t->cpus, &t->cpus);
 }
 
 static void *thread_main(void *arg)
@@ -138,7 +137,7 @@ static void *thread_main(void *arg)
     char name[16];
     snprintf(name, sizeof name, "%.10s/%u", p->name, t->index % 1000);
     pthread_setname_np(pthread_self(), name);
-    stay(p, t->node);
+    stay(t);
     for (uint32_t seen = 0;;) {
         wait_change(p, &p->job, seen, &p->sleepers);
         seen = atomic_load_explicit(&p->job, memory_order_acquire);
@@ -228,23 +227,35 @@ static void stop_threads(struct pool *p, unsigned n_started)
         pthread_join(p->threads[i].thread, NULL);
 }
 
-/* The topology says where each belongs. Threads are kept on their node and off the second threads of cores that others
- * compute on. Which of these CPUs is the system's choice: a thread that waits for one CPU, while another process's
- * or the caller computes there and others are idle, holds up all. */
+/* Where a thread stays: where there is one for each core, on its own. The owners of two processes that take turns then meet
+ * on one core and their helpers on the others, and none is put beside another while a core is idle. Where there are fewer,
+ * which cores they have is the system's choice, for others compute too: on the thread's node, and off the second threads of
+ * cores. */
+static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsigned index)
+{
+    bool one_each = p->n_threads >= t->n_cores;
+    unsigned n_cpus = p->n_threads > t->n_cores ? t->n_cpus : t->n_cores;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (unsigned i = 0; i < n_cpus; i++)
+        if (one_each ? i == index % n_cpus : t->cpus[i].node == p->threads[index].node)
+            CPU_SET(t->cpus[i].cpu, &set);
+    return set;
+}
+
 static void place_threads(struct pool *p, const struct topology *t, bool pin)
 {
-    for (unsigned i = 0; i < p->n_threads; i++)
+    for (unsigned i = 0; i < p->n_threads; i++) {
         p->threads[i] = (struct pool_thread){
             .pool = p, .index = i, .node = t->n_cpus ? t->cpus[i % t->n_cpus].node : 0};
-    unsigned n_cpus = p->n_threads > t->n_cores ? t->n_cpus : t->n_cores;
-    for (unsigned i = 0; i < n_cpus && pin; i++)
-        CPU_SET(t->cpus[i].cpu, &p->cpus[t->cpus[i].node]);
+        if (pin)
+            p->threads[i].cpus = place_of(p, t, i);
+    }
 }
 
 void pool_settle_caller(const struct pool *p)
 {
-    if (p->n_nodes > 1)
-        stay(p, p->threads[0].node);
+    stay(&p->threads[0]);
 }
 
 static enum error_code start_threads(struct pool *p, struct error *e)

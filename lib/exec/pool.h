@@ -1,9 +1,9 @@
 /* A pool of compute threads for one process: run a function over chunks, all threads and the caller
  * together, return when every chunk is done.
  *
- * Owner: one thread calls pool_run at a time. Threads are kept on cores and memory nodes when asked (pin). Waiting
- * spins briefly, giving the core to whoever else wants it, and then sleeps on a futex; so processes that take turns
- * on the same cores do not hold each other up.
+ * Owner: one thread calls pool_run at a time. When asked (pin) threads are kept on memory nodes and cores, each on a core
+ * of its own where there is one for each. Waiting spins briefly, giving the core to whoever else wants it, and then sleeps
+ * on a futex; so processes that take turns on the same cores do not hold each other up.
  */
 #ifndef MOED_EXEC_POOL_H
 #define MOED_EXEC_POOL_H
@@ -39,7 +39,7 @@ void pool_wake(struct pool *p);
 void pool_run_by_node(struct pool *p, pool_work *work, void *arg, const uint32_t *first,
                       unsigned n_nodes);
 unsigned pool_node_count(const struct pool *p);
-/* Where there are several nodes, keeps the calling thread on that of thread 0, for who calls pool_run_by_node. */
+/* Keeps the calling thread where thread 0 of a pool that pins belongs, for who calls pool_run from then on. */
 void pool_settle_caller(const struct pool *p);
 
 /* The cores that this process may use (topology_threads). */
