@@ -24,7 +24,8 @@ struct calibration_parts {
     const struct device_spec *device;
     const char *device_text;
     uint32_t max_tokens;
-    bool anew; /* what was measured before memd loaded this model does not count */
+    bool rows_stay; /* on the device, where the dense part is computed */
+    bool anew;      /* what was measured before memd loaded this model does not count */
 };
 
 /* From the file, or measured and stored. Without an executor the CPU's figures are the device's, and nothing is stored.

@@ -265,7 +265,9 @@ static bool compute_chosen(struct bench *b, uint32_t turn, const struct chosen *
     uint32_t d_model = p->memory->map.params.d_model;
     const uint8_t *places[MOST_EXPERTS][POOL_MAX_SEGMENTS];
     struct expert_task tasks[MOST_EXPERTS];
+    bool fetch[MOST_EXPERTS];
     for (uint32_t i = 0; i < b->n_experts; i++) {
+        fetch[i] = !p->rows_stay;
         tasks[i] = (struct expert_task){
             .expert = c->experts[i],
             .n_segments = c->n_segments,
@@ -279,9 +281,10 @@ static bool compute_chosen(struct bench *b, uint32_t turn, const struct chosen *
     }
     for (uint32_t i = 0; i < n_tokens; i++)
         b->indices[i] = i;
-    device_compute_input(p->compute, b->n_stored ? layer_of(b, 0) : c->layer, b->values, n_tokens);
+    device_compute_input(p->compute, b->n_stored ? layer_of(b, 0) : c->layer, b->values, NULL,
+                         n_tokens);
     uint64_t started = clock_ns();
-    if (device_compute_run(p->compute, tasks, b->n_experts, &b->lost))
+    if (device_compute_run(p->compute, tasks, fetch, b->n_experts, &b->lost))
         return false;
     took->compute_s = took->trip_s = (double)(clock_ns() - started) * 1e-9;
     took->segments = b->n_experts * c->n_segments;

@@ -5,18 +5,17 @@
 #include <stdlib.h>
 
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
-                                   const struct device_spec *spec, uint32_t max_tokens,
-                                   uint32_t max_rows, struct device_compute **out, struct error *e)
+                                   struct cuda_device *cuda, uint32_t max_tokens, uint32_t max_rows,
+                                   struct device_compute **out, struct error *e)
 {
     struct device_compute base = {
         .memory = memory, .own = own, .max_tokens = max_tokens, .max_rows = max_rows};
-    bool shared = memory->arena.base != NULL;
-    if (spec->kind != (shared ? DEVICE_EMU : DEVICE_CUDA))
+    if (cuda)
+        return device_compute_cuda_new(&base, cuda, out, e);
+    if (!memory->arena.base)
         return error_set(e, ERROR_USAGE,
                          "memd and the worker have different devices: --device is to be the same");
-    if (shared)
-        return device_compute_emu_new(&base, out, e);
-    return device_compute_cuda_new(&base, spec->ordinal, out, e);
+    return device_compute_emu_new(&base, out, e);
 }
 
 void device_compute_free(struct device_compute *c)
@@ -40,16 +39,32 @@ float *device_compute_rows(const struct device_compute *c)
     return c->rows;
 }
 
-void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
-                          uint32_t n_tokens)
+float *device_compute_own_rows(const struct device_compute *c)
 {
-    c->kind->input(c, layer, values, n_tokens);
+    return c->own_rows;
+}
+
+void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
+                          const float *there, uint32_t n_tokens)
+{
+    c->kind->input(c, layer, values, there, n_tokens);
 }
 
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
-                                   uint32_t n_tasks, struct error *e)
+                                   const bool *fetch, uint32_t n_tasks, struct error *e)
 {
-    return c->kind->run(c, tasks, n_tasks, e);
+    return c->kind->run(c, tasks, fetch, n_tasks, e);
+}
+
+enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
+                                     struct error *e)
+{
+    return c->kind->fetch(c, first, n, e);
+}
+
+void device_compute_give(struct device_compute *c, uint32_t first, uint32_t n)
+{
+    c->kind->give(c, first, n);
 }
 
 const uint8_t *device_compute_store(struct device_compute *c, const void *from, size_t bytes)
@@ -77,8 +92,9 @@ static void emu_free(struct device_compute *c)
 }
 
 static void emu_input(struct device_compute *c, uint32_t layer, const float *values,
-                      uint32_t n_tokens)
+                      const float *there, uint32_t n_tokens)
 {
+    (void)there;
     struct emu_compute *m = (struct emu_compute *)c;
     const struct pool_slabs *s = &c->memory->map.slabs[layer];
     uint32_t d_model = c->memory->map.params.d_model;
@@ -89,12 +105,24 @@ static void emu_input(struct device_compute *c, uint32_t layer, const float *val
 }
 
 static enum error_code emu_run(struct device_compute *c, const struct expert_task *tasks,
-                               uint32_t n_tasks, struct error *e)
+                               const bool *fetch, uint32_t n_tasks, struct error *e)
 {
     struct emu_compute *m = (struct emu_compute *)c;
-    (void)e;
+    (void)fetch, (void)e; /* the rows are in host memory */
     exec_experts(c->own, &c->memory->map, m->layer, m->input, tasks, n_tasks);
     return ERROR_OK;
+}
+
+static enum error_code emu_fetch(struct device_compute *c, uint32_t first, uint32_t n,
+                                 struct error *e)
+{
+    (void)c, (void)first, (void)n, (void)e;
+    return ERROR_OK;
+}
+
+static void emu_give(struct device_compute *c, uint32_t first, uint32_t n)
+{
+    (void)c, (void)first, (void)n;
 }
 
 static const uint8_t *emu_store(struct device_compute *c, const void *from, size_t bytes)
@@ -111,8 +139,8 @@ static void emu_drop(struct device_compute *c)
 enum error_code device_compute_emu_new(const struct device_compute *base,
                                        struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_store,
-                                                    emu_drop};
+    static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
+                                                    emu_give, emu_store, emu_drop};
     struct emu_compute *m = calloc(1, sizeof *m);
     float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);
     if (!m || !rows) {
@@ -124,7 +152,7 @@ enum error_code device_compute_emu_new(const struct device_compute *base,
     m->base.kind = &kind;
     m->base.name = "";
     m->base.arena = base->memory->arena.base;
-    m->base.rows = rows;
+    m->base.rows = m->base.own_rows = rows;
     *out = &m->base;
     return ERROR_OK;
 }

@@ -9,30 +9,39 @@
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 
+struct cuda_device;
 struct device_compute;
 
-/* Borrows memory, which has an arena, and own. max_tokens: of a call; max_rows: tokens of all its tasks together. cuda: opens
- * the device and imports the arena; ERROR_UNSUPPORTED, ERROR_NOT_FOUND (no module, no device), ERROR_MEMORY, ERROR_IO. */
+/* Borrows memory, which has an arena, own and cuda (NULL: the device is emulated). max_tokens: of a call; max_rows: tokens of
+ * all its tasks together. ERROR_MEMORY: the device has not enough. */
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
-                                   const struct device_spec *spec, uint32_t max_tokens,
-                                   uint32_t max_rows, struct device_compute **out, struct error *e);
+                                   struct cuda_device *cuda, uint32_t max_tokens, uint32_t max_rows,
+                                   struct device_compute **out, struct error *e);
 void device_compute_free(struct device_compute *c); /* takes NULL */
 
 /* What the device calls itself; "" for an emulated one. */
 const char *device_compute_name(const struct device_compute *c);
 /* The arena's first byte, on the device. */
 const uint8_t *device_compute_arena(const struct device_compute *c);
-/* [max_rows][d_model]: where tasks' results go. */
+/* [max_rows][d_model]: where tasks' results go, in host memory, where they are fetched; and on the device, the same where it is
+ * emulated. */
 float *device_compute_rows(const struct device_compute *c);
+float *device_compute_own_rows(const struct device_compute *c);
 
-/* The input of the runs that follow: values [n_tokens][d_model] stays as it is until the next call. */
+/* The input of the runs that follow: values [n_tokens][d_model] stays as it is until the next call. there: the same on a CUDA
+ * device, written before on its stream; NULL: they are brought there. */
 void device_compute_input(struct device_compute *c, uint32_t layer, const float *values,
-                          uint32_t n_tokens);
+                          const float *there, uint32_t n_tokens);
 /* The tasks, whose out lies in the rows and whose places are on the device (NULL with an emulated one alone: as exec_experts').
- * output is SUM, or CONTINUE onto what an earlier run of this input left in the same rows. When it returns the rows are
- * there, and the device reads none of the places any more. An error: the device is lost to this process. */
+ * output is SUM, or CONTINUE onto what an earlier run of this input left in the same rows on the device. When it returns the
+ * rows of the tasks with fetch[i] are in host memory too, and the device reads none of the places any more. An error: the device is
+ * lost to this process. */
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
-                                   uint32_t n_tasks, struct error *e);
+                                   const bool *fetch, uint32_t n_tasks, struct error *e);
+/* Rows [first, first + n): to host memory; and from there to the device, for what is called later. */
+enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
+                                     struct error *e);
+void device_compute_give(struct device_compute *c, uint32_t first, uint32_t n);
 
 /* For measuring: bytes of host memory, where the device can compute with them. NULL: there is no room, or the emulated device
  * computes with host memory itself. drop: all of them. */

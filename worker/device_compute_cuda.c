@@ -1,14 +1,12 @@
 /* Computing experts in the kernels of a device module; see device_compute.h.
  *
- * One stream does everything in order: the tokens' values go up from pinned memory and are quantised, once a layer's input;
- * then for each run the kernels, and the rows come down to pinned memory, where the caller finds them. The rows stay on the
- * device too, for a later run of the same layer to go on with their sums. A run ends with the stream's end: that is what lets
- * the worker leave its epoch. */
-#include "base/log.h"
-#include "device/module.h"
+ * One stream does everything in order: the tokens' values go up from pinned memory, where the dense part has not made them on the
+ * device, and are quantised, once a layer's input; then for each run the kernels, and the rows that are wanted come down to
+ * pinned memory, where the caller finds them. The rows stay on the device too, for a later run of the same layer to go on with their
+ * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch. */
+#include "cuda_device.h"
 #include "device_compute_internal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,17 +14,14 @@ enum { STORED_MOST = 256 };
 
 struct cuda_compute {
     struct device_compute base;
-    const struct device_module *module;
+    const struct device_module *module; /* these three are the worker's */
     struct device *device;
     struct device_stream *stream;
-    struct device_facts facts;
-    void *arena; /* imported */
     /* host memory, pinned */
     float *values; /* [max_tokens][d_model] */
     /* device memory */
     float *device_values; /* [max_tokens][d_model] */
     void *activations;    /* of as many */
-    float *device_rows;   /* [max_rows][d_model] */
     void *scratch;
     void *stored[STORED_MOST];
     uint32_t n_stored;
@@ -35,7 +30,8 @@ struct cuda_compute {
     uint32_t layer;
     struct device_segments layout; /* of it */
     struct device_activations input;
-    const float *input_values; /* not NULL: still to be brought there */
+    const float *input_values; /* not NULL: still to be made ready; */
+    const float *input_there;  /* the same on the device, where they are */
 };
 
 static struct device_segments layout_of(const struct pool_map *map, uint32_t layer)
@@ -62,30 +58,26 @@ static void cuda_drop(struct device_compute *base)
 static void cuda_free(struct device_compute *base)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
-    if (c->device) {
-        cuda_drop(base);
-        c->module->stream_free(c->stream);
-        c->module->release(c->device, c->scratch);
-        c->module->release(c->device, c->device_rows);
-        c->module->release(c->device, c->activations);
-        c->module->release(c->device, c->device_values);
-        c->module->release_pinned(c->device, c->values);
-        c->module->release_pinned(c->device, base->rows);
-        c->module->close_imported(c->device, c->arena);
-        c->module->close(c->device);
-    }
+    cuda_drop(base);
+    c->module->release(c->device, c->scratch);
+    c->module->release(c->device, base->own_rows);
+    c->module->release(c->device, c->activations);
+    c->module->release(c->device, c->device_values);
+    c->module->release_pinned(c->device, c->values);
+    c->module->release_pinned(c->device, base->rows);
     free(c->tasks);
     free(c);
 }
 
 static void cuda_input(struct device_compute *base, uint32_t layer, const float *values,
-                       uint32_t n_tokens)
+                       const float *there, uint32_t n_tokens)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     c->layer = layer;
     c->layout = layout_of(&base->memory->map, layer);
     c->input.n_tokens = n_tokens;
     c->input_values = values;
+    c->input_there = there;
 }
 
 static void bring_input(struct cuda_compute *c)
@@ -94,30 +86,42 @@ static void bring_input(struct cuda_compute *c)
     size_t bytes = (size_t)n * d * sizeof(float);
     bool quantize = exec_quantizes((enum tensor_type)c->layout.gate_type) ||
                     exec_quantizes((enum tensor_type)c->layout.up_type);
-    memcpy(c->values, c->input_values, bytes); /* nothing reads it: the run before has ended */
-    c->module->upload(c->stream, c->device_values, c->values, bytes);
-    c->module->ops.activations_bind(&c->input, c->activations, d, n, c->device_values, d, quantize);
+    const float *there = c->input_there;
+    if (!there) {
+        memcpy(c->values, c->input_values, bytes); /* nothing reads it: the run before has ended */
+        c->module->upload(c->stream, c->device_values, c->values, bytes);
+        there = c->device_values;
+    }
+    c->module->ops.activations_bind(&c->input, c->activations, d, n, there, d, quantize);
     if (quantize)
         c->module->ops.quantize(c->stream, &c->input);
     c->input_values = NULL;
 }
 
-/* The rows of the tasks, those that lie side by side at once. */
-static void fetch_rows(struct cuda_compute *c, const struct device_expert_task *tasks,
-                       uint32_t n_tasks)
+static void download_rows(struct cuda_compute *c, uint32_t first, uint32_t n)
 {
     size_t d = c->layout.d_model;
+    c->module->download(c->stream, c->base.rows + first * d, c->base.own_rows + first * d,
+                        n * d * sizeof(float));
+}
+
+/* The rows of the tasks that are wanted, those that lie side by side at once. */
+static void fetch_rows(struct cuda_compute *c, const struct device_expert_task *tasks,
+                       const bool *fetch, uint32_t n_tasks)
+{
     for (uint32_t i = 0, next; i < n_tasks; i = next) {
         uint32_t first = tasks[i].first_row, end = first + tasks[i].n_tokens;
-        for (next = i + 1; next < n_tasks && tasks[next].first_row == end; next++)
+        next = i + 1;
+        if (!fetch[i])
+            continue;
+        for (; next < n_tasks && fetch[next] && tasks[next].first_row == end; next++)
             end += tasks[next].n_tokens;
-        c->module->download(c->stream, c->base.rows + first * d, c->device_rows + first * d,
-                            (end - first) * d * sizeof(float));
+        download_rows(c, first, end - first);
     }
 }
 
 static enum error_code cuda_run(struct device_compute *base, const struct expert_task *tasks,
-                                uint32_t n_tasks, struct error *e)
+                                const bool *fetch, uint32_t n_tasks, struct error *e)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     if (c->input_values)
@@ -132,10 +136,26 @@ static enum error_code cuda_run(struct device_compute *base, const struct expert
             .first_row = (uint32_t)((size_t)(t->out - base->rows) / c->layout.d_model),
             .continues = t->output == EXPERT_CONTINUE};
     }
-    c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n_tasks, c->device_rows,
+    c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n_tasks, base->own_rows,
                            c->scratch);
-    fetch_rows(c, c->tasks, n_tasks);
+    fetch_rows(c, c->tasks, fetch, n_tasks);
     return c->module->finish(c->stream, e);
+}
+
+static enum error_code cuda_fetch(struct device_compute *base, uint32_t first, uint32_t n,
+                                  struct error *e)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    download_rows(c, first, n);
+    return c->module->finish(c->stream, e);
+}
+
+static void cuda_give(struct device_compute *base, uint32_t first, uint32_t n)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    size_t d = c->layout.d_model;
+    c->module->upload(c->stream, base->own_rows + first * d, base->rows + first * d,
+                      n * d * sizeof(float));
 }
 
 static const uint8_t *cuda_store(struct device_compute *base, const void *from, size_t bytes)
@@ -179,7 +199,7 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
     if (!code)
         code = m->allocate(c->device, values, (void **)&c->device_values, e);
     if (!code)
-        code = m->allocate(c->device, rows, (void **)&c->device_rows, e);
+        code = m->allocate(c->device, rows, (void **)&c->base.own_rows, e);
     if (!code)
         code = m->allocate(c->device, m->ops.activations_bytes(d, tokens), &c->activations, e);
     if (!code)
@@ -187,41 +207,24 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
     return code;
 }
 
-static enum error_code open_all(struct cuda_compute *c, unsigned ordinal, struct error *e)
-{
-    const struct memory_client *memory = c->base.memory;
-    enum error_code code = device_module_load("cuda", &c->module, e);
-    if (!code)
-        code = c->module->open(ordinal, &c->device, e);
-    if (!code)
-        code = c->module->import_memory(c->device, &memory->arena_handle, &c->arena, e);
-    if (!code)
-        code = c->module->stream_new(c->device, &c->stream, e);
-    if (!code)
-        code = make_buffers(c, e);
-    if (code)
-        return code;
-    c->module->facts(c->device, &c->facts);
-    c->base.name = c->facts.name;
-    c->base.arena = c->arena;
-    log_info("experts are computed on %s (%s), %.2f GB of it are memd's", c->facts.name,
-             c->facts.version, (double)memory->arena_bytes * 1e-9);
-    return ERROR_OK;
-}
-
-enum error_code device_compute_cuda_new(const struct device_compute *base, unsigned ordinal,
+enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_store,
-                                                    cuda_drop};
+    static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_fetch,
+                                                    cuda_give, cuda_store, cuda_drop};
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the device's tables");
     c->base = *base;
     c->base.kind = &kind;
+    c->base.name = cuda->facts.name;
+    c->base.arena = cuda->arena;
+    c->module = cuda->module;
+    c->device = cuda->device;
+    c->stream = cuda->stream;
     c->tasks = calloc(base->memory->map.params.router.n_experts, sizeof *c->tasks);
     enum error_code code = c->tasks
-                               ? open_all(c, ordinal, e)
+                               ? make_buffers(c, e)
                                : error_set(e, ERROR_MEMORY, "no memory for the device's tables");
     if (code) {
         cuda_free(&c->base);

@@ -6,9 +6,12 @@
 
 struct device_compute_kind {
     void (*free)(struct device_compute *c);
-    void (*input)(struct device_compute *c, uint32_t layer, const float *values, uint32_t n_tokens);
+    void (*input)(struct device_compute *c, uint32_t layer, const float *values, const float *there,
+                  uint32_t n_tokens);
     enum error_code (*run)(struct device_compute *c, const struct expert_task *tasks,
-                           uint32_t n_tasks, struct error *e);
+                           const bool *fetch, uint32_t n_tasks, struct error *e);
+    enum error_code (*fetch)(struct device_compute *c, uint32_t first, uint32_t n, struct error *e);
+    void (*give)(struct device_compute *c, uint32_t first, uint32_t n);
     const uint8_t *(*store)(struct device_compute *c, const void *from, size_t bytes);
     void (*drop)(struct device_compute *c);
 };
@@ -21,13 +24,13 @@ struct device_compute {
     uint32_t max_tokens, max_rows;
     const char *name;
     const uint8_t *arena;
-    float *rows;
+    float *rows, *own_rows;
 };
 
-/* base: filled in but for kind, name, arena and rows. */
+/* base: filled in but for kind, name, arena and the rows. */
 enum error_code device_compute_emu_new(const struct device_compute *base,
                                        struct device_compute **out, struct error *e);
-enum error_code device_compute_cuda_new(const struct device_compute *base, unsigned ordinal,
+enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* The engine: the thread that owns the KV cache and runs the requests, all of them at once.
+/* The engine: the thread that computes, and runs the requests, all of them at once.
  *
  * Between steps requests join and leave. A step is either one piece of one request's prompt (prefill, in
  * pieces of PREFILL_TOKENS) or one token of every request that is generating (decode, one batch); where there
@@ -20,11 +20,12 @@ struct engine;
 
 struct engine_config {
     struct forward *forward;
-    struct pool *pool; /* that forward computes on */
-    struct kv_cache *kv;
+    struct dense *dense; /* forward's */
+    struct pool *pool;   /* that forward computes on */
     const struct tokenizer *tokenizer;
     uint32_t vocab, d_model;
-    uint32_t parallel; /* requests at once: slots of kv */
+    uint32_t parallel; /* requests at once: slots of the KV cache */
+    uint32_t context;  /* of each */
     struct metrics *metrics;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dense.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ static bool allocate(struct experts *x)
     x->activated = calloc(x->n_experts, sizeof *x->activated);
     x->plan = calloc(x->n_experts, sizeof *x->plan);
     x->tasks = calloc(x->n_experts, sizeof *x->tasks);
+    x->fetch = calloc(x->n_experts, sizeof *x->fetch);
     x->places = calloc((size_t)x->n_experts * x->n_segments, sizeof *x->places);
     x->last_use =
         calloc((size_t)x->memory->map.params.n_layers * x->n_experts, sizeof *x->last_use);
@@ -45,7 +47,7 @@ static bool allocate(struct experts *x)
     x->gate = calloc(x->n_experts, sizeof *x->gate);
     x->best = calloc(x->n_experts, sizeof *x->best);
     x->row_at = calloc(rows, sizeof *x->row_at);
-    return x->activated && x->plan && x->tasks && x->places && x->last_use && x->indices &&
+    return x->activated && x->plan && x->tasks && x->fetch && x->places && x->last_use && x->indices &&
            x->row_of && x->first_row && x->row_at && x->mentions && x->fetch_used &&
            x->scores && x->gate && x->best;
 }
@@ -58,7 +60,7 @@ static enum error_code make_caches(struct experts *x, struct error *e)
         return ERROR_OK;
     enum error_code code = cache_link_open(x->memory, &x->cache_link, e);
     if (!code && device)
-        code = device_compute_new(x->memory, x->own, &x->options.device, x->options.max_tokens,
+        code = device_compute_new(x->memory, x->own, x->options.cuda, x->options.max_tokens,
                                   x->options.max_tokens * x->n_used, &x->compute, e);
     if (code)
         return code;
@@ -132,6 +134,7 @@ void experts_free(struct experts *x)
     free(x->activated);
     free(x->plan);
     free(x->tasks);
+    free(x->fetch);
     free(x->places);
     free(x->last_use);
     free(x->indices);
@@ -163,6 +166,7 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
                                       .device = &x->options.device,
                                       .device_text = device_text,
                                       .max_tokens = x->options.max_tokens,
+                                      .rows_stay = x->options.rows_stay,
                                       .anew = anew};
     enum error_code code = calibrate(&parts, &x->calibration, e);
     if (code)
@@ -285,8 +289,8 @@ static void tell_costs(struct experts *x)
     device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
 }
 
-void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
-                   const uint32_t *selected, bool one_request)
+void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
+                   uint32_t n_tokens, const uint32_t *selected, bool one_request)
 {
     x->begun_ns = clock_ns();
     observe_outside(x, layer);
@@ -297,7 +301,8 @@ void experts_begin(struct experts *x, uint32_t layer, const float *values, uint3
     x->layer = layer;
     x->one_request = one_request;
     x->n_tokens = n_tokens;
-    x->values = values;
+    x->values = values->host;
+    x->values_there = x->options.rows_stay ? values->own : NULL;
     x->inputs_sent = false;
     for (uint32_t row = 0; row < n_tokens * x->n_used; row++)
         x->row_at[row] = x->rows + (size_t)row * x->d_model;
@@ -354,12 +359,12 @@ static void compute_cpu_share(struct experts *x)
 }
 
 /* The executor's rows: apart, added to the device's sum in order; or the sum, where it lies, unless there will be another
- * round, whose rows may take its place. */
+ * round, whose rows may take its place, or it is to go to the device. */
 static void take_cpu_rows(struct experts *x)
 {
     const struct kernels *k = kernels_get();
     size_t d = x->d_model;
-    bool last = x->n_done + x->n_round == x->n_activated;
+    bool last = x->n_done + x->n_round == x->n_activated && !x->options.rows_stay;
     for (uint32_t i = 0; i < x->n_round; i++) {
         const struct activated *a = &x->round[i];
         const float *from = x->channel->out + a->first_out * d;
@@ -399,7 +404,7 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
 }
 
 /* Whoever asked is told to come again, and whoever owns this process ends it. */
-static enum error_code lose_device(struct experts *x, struct error *e)
+enum error_code experts_lose_device(struct experts *x, struct error *e)
 {
     struct error why = *e;
     if (x->options.device_lost && !x->lost)
@@ -413,7 +418,7 @@ static enum error_code lose_device(struct experts *x, struct error *e)
 static enum error_code finish_round(struct experts *x, struct error *e)
 {
     if (x->cache && experts_compute_device(x, e))
-        return lose_device(x, e);
+        return experts_lose_device(x, e);
     if (x->channel && !x->n_cpu)
         return ERROR_OK;
     struct expert_completion done;
@@ -437,17 +442,40 @@ static enum error_code finish_round(struct experts *x, struct error *e)
     return ERROR_OK;
 }
 
-static enum error_code finish_rounds(struct experts *x, struct error *e)
+/* Rows of the round that were finished in host memory, to the device; those that lie side by side at once. */
+static void give_rows(struct experts *x)
+{
+    for (uint32_t i = 0, next; i < x->n_round; i = next) {
+        const struct activated *a = &x->round[i];
+        uint32_t end = a->first_row + a->n_rows;
+        next = i + 1;
+        if (!a->on_host)
+            continue;
+        for (; next < x->n_round && x->round[next].on_host && x->round[next].first_row == end;
+             next++)
+            end += x->round[next].n_rows;
+        device_compute_give(x->compute, a->first_row, end - a->first_row);
+    }
+}
+
+static enum error_code finish_and_give(struct experts *x, struct error *e)
 {
     enum error_code code = finish_round(x, e);
+    if (!code && x->options.rows_stay)
+        give_rows(x);
     experts_end_round(x);
+    return code;
+}
+
+static enum error_code finish_rounds(struct experts *x, struct error *e)
+{
+    enum error_code code = finish_and_give(x, e);
     while (!code && x->n_done < x->n_activated) {
         code = experts_next_round(x, e);
         if (code)
             return code;
         start_round(x);
-        code = finish_round(x, e);
-        experts_end_round(x);
+        code = finish_and_give(x, e);
     }
     return code;
 }
@@ -475,4 +503,14 @@ enum error_code experts_finish(struct experts *x, struct error *e)
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank)
 {
     return x->row_at[x->row_of[token * x->n_used + rank]];
+}
+
+const float *experts_device_rows(const struct experts *x)
+{
+    return device_compute_own_rows(x->compute);
+}
+
+const uint32_t *experts_row_of(const struct experts *x)
+{
+    return x->row_of;
 }

@@ -16,6 +16,8 @@
 /* Larger batches activate most of a layer: predicting is of no use. */
 #define PREDICT_MAX_TOKENS 32
 
+struct cuda_device;
+struct dense_values;
 struct experts;
 
 struct experts_counters {
@@ -41,6 +43,8 @@ struct experts_options {
     uint32_t max_tokens; /* of one layer call */
     unsigned spin_us;
     struct device_spec device;
+    struct cuda_device *cuda; /* NULL: not on such a device */
+    bool rows_stay;           /* there, for the dense part is computed there too */
     enum sched_assigner assigner;
     enum sched_predictor predictor;
     bool fine_tune;                                 /* as predict_shape's */
@@ -93,14 +97,20 @@ bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t 
 void experts_predict_guess(struct experts *x, struct predict_seen seen,
                            const struct predict_target *target, const uint32_t *guessed);
 
-/* Start layer's experts for n_tokens rows of x [n_tokens][d_model]; selected[t * n_used + rank] is an expert
- * of token t. Then finish: waits; then the row of token t and rank k is experts_row(x, t, k), [d_model], valid until the
- * next begin. values stays valid in between. one_request: as forward_run's. */
-void experts_begin(struct experts *x, uint32_t layer, const float *values, uint32_t n_tokens,
-                   const uint32_t *selected, bool one_request);
+/* Start layer's experts for n_tokens rows of values, float [n_tokens][d_model], fetched; selected[t * n_used + rank] is an
+ * expert of token t. Then finish: waits; then the row of token t and rank k is experts_row(x, t, k), [d_model], valid until the
+ * next begin. With rows_stay it is row experts_row_of(x)[t * n_used + k] of experts_device_rows(x), on the device, for what is
+ * called later on its stream. values stays valid in between. one_request: as forward_run's. */
+void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
+                   uint32_t n_tokens, const uint32_t *selected, bool one_request);
 /* ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows.
  * ERROR_UNAVAILABLE too where the device has failed. */
 enum error_code experts_finish(struct experts *x, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
+const float *experts_device_rows(const struct experts *x);
+const uint32_t *experts_row_of(const struct experts *x);
+
+/* The device has failed elsewhere, as e says: what experts_finish does where it meets that. Returns e's code. */
+enum error_code experts_lose_device(struct experts *x, struct error *e);
 
 #endif

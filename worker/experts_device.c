@@ -37,7 +37,7 @@ static enum error_code compute_on_device(struct experts *x, uint32_t n_tasks, st
     double predicted = x->calibration.device_call_s;
     for (uint32_t i = 0; i < n_tasks; i++)
         predicted += x->tasks[i].n_segments * sched_device_s(&x->costs.now, x->tasks[i].n_tokens);
-    enum error_code code = device_compute_run(x->compute, x->tasks, n_tasks, e);
+    enum error_code code = device_compute_run(x->compute, x->tasks, x->fetch, n_tasks, e);
     if (code)
         return code;
     double took = (double)(clock_ns() - started) * 1e-9, slow = took / x->options.device.speed;
@@ -61,6 +61,12 @@ static const uint8_t *const *find_places(struct experts *x, uint32_t at, uint32_
     return places;
 }
 
+/* Whether the rows of the device's part are wanted in host memory: to go on with the CPU's, or for the dense part. */
+static bool wants_rows(const struct experts *x, const struct activated *a)
+{
+    return a->cpu > 0 || !x->options.rows_stay;
+}
+
 static enum error_code compute_resident(struct experts *x, struct error *e)
 {
     uint32_t n = 0;
@@ -69,6 +75,7 @@ static enum error_code compute_resident(struct experts *x, struct error *e)
         const struct activated *a = &x->round[i];
         if (!a->device)
             continue;
+        x->fetch[n] = wants_rows(x, a);
         x->tasks[n] = experts_task(x, a, 0, a->device);
         x->tasks[n++].places = find_places(x, i, a->expert, 0, a->device);
         segments += a->device;
@@ -88,17 +95,25 @@ static void correct_load_costs(struct experts *x, const struct activated *a, boo
 }
 
 /* Segments that do not come are taken back: our threads compute them. */
-static void take_back(struct experts *x, const struct activated *a, uint32_t first, uint32_t n)
+static enum error_code take_back(struct experts *x, struct activated *a, uint32_t first, uint32_t n,
+                                 struct error *e)
 {
+    enum error_code code = ERROR_OK;
+    if (first && !wants_rows(x, a)) /* else they are there */
+        code = device_compute_fetch(x->compute, a->first_row, a->n_rows, e);
+    if (code)
+        return code;
+    a->on_host = true;
     x->tasks[0] = experts_task(x, a, first, n);
     exec_experts(x->own, &x->memory->map, x->layer, experts_input(x), x->tasks, 1);
     counter_add(x->counters.loads_taken_back, n);
+    return ERROR_OK;
 }
 
 /* An expert whose missing segments were asked for: computed as they arrive. */
 static enum error_code compute_load(struct experts *x, uint32_t at, struct error *e)
 {
-    const struct activated *a = &x->round[at];
+    struct activated *a = &x->round[at];
     uint32_t done = a->device, target = a->device + a->load;
     uint64_t since = clock_ns();
     enum error_code code = ERROR_OK;
@@ -110,6 +125,7 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
         if (there == target)
             correct_load_costs(x, a, waited);
         if (there > done) {
+            x->fetch[0] = wants_rows(x, a);
             x->tasks[0] = experts_task(x, a, done, there - done);
             x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
             code = compute_on_device(x, 1, e);
@@ -122,7 +138,7 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
         if (code || done == target)
             break;
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
-            take_back(x, a, done, target - done);
+            code = take_back(x, a, done, target - done, e);
             break;
         }
         waited = device_cache_read(x->cache, x->layer, a->expert).resident <= done;
@@ -139,7 +155,9 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
 
 enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
-    device_compute_input(x->compute, x->layer, x->values, x->n_tokens);
+    device_compute_input(x->compute, x->layer, x->values, x->values_there, x->n_tokens);
+    for (uint32_t i = 0; i < x->n_round; i++)
+        x->round[i].on_host = x->round[i].cpu > 0;
     enum error_code code = compute_resident(x, e);
     device_cache_leave(x->cache);
     for (uint32_t i = 0; i < x->n_round && !code; i++)

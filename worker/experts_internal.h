@@ -30,6 +30,7 @@ struct activated {
     const uint8_t *slab; /* where it lies in the host tier; NULL: in the pool, or not in memory */
     uint32_t fetch;      /* asked for as the layer's fetch of this number; 0: not */
     uint32_t failures;   /* of reading it, when that was asked for */
+    bool on_host;        /* its rows are finished in host memory */
 };
 
 struct experts {
@@ -81,6 +82,7 @@ struct experts {
     uint32_t n_fetches, n_fetched; /* asked for in this layer; the first of them that are used */
     bool *fetch_used;              /* [n_experts]: fetch i + 1 */
     const float *values;
+    const float *values_there; /* on the device; NULL: they are not */
     uint64_t begun_ns, round_begun_ns;
     uint64_t copies;             /* to the device, when the round began: device_cache_copies */
     bool all_there;              /* all that is activated is on the device, as everything may be */
@@ -90,6 +92,7 @@ struct experts {
     struct activated *activated; /* [n_experts] */
     struct sched_expert *plan;   /* [n_experts] */
     struct expert_task *tasks;   /* [n_experts] */
+    bool *fetch;                 /* [n_experts]: of the device's tasks, whose rows are wanted in host memory */
     const uint8_t **places;      /* [n_experts][n_segments] */
     uint32_t *indices;           /* [max_tokens * n_used]: token of each row */
     uint32_t *row_of;            /* [max_tokens * n_used]: row of each token and rank */

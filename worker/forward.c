@@ -2,93 +2,70 @@
 #include "forward.h"
 #include "forward_internal.h"
 
-#include "base/checked.h"
 #include "model/rope.h"
-#include "model/router.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-static float *floats(size_t n)
+static bool allocate_latent(struct forward *f, size_t n)
 {
-    size_t bytes = round_up((n ? n : 1) * sizeof(float), 64);
-    float *p = aligned_alloc(64, bytes);
-    if (p)
-        memset(p, 0, bytes);
-    return p;
+    const struct model_params *p = f->params;
+    f->latent.q_low = f->ops->allocate(f->dense, n * p->q_rank * sizeof(float));
+    f->latent.absorbed = f->ops->allocate(f->dense, n * p->n_heads * p->k_dim * sizeof(float));
+    f->latent.context = f->ops->allocate(f->dense, n * p->n_heads * p->kv_rank * sizeof(float));
+    return f->latent.q_low && f->latent.absorbed && f->latent.context;
 }
 
 static bool allocate(struct forward *f)
 {
     const struct model_params *p = f->params;
-    size_t n = f->max_tokens;
-    f->x = floats(n * p->d_model);
-    f->h = floats(n * p->d_model);
-    f->q = floats(n * p->n_heads * p->q_dim);
-    f->k = floats(n * p->n_kv_heads * p->k_dim);
-    f->v = floats(n * p->n_kv_heads * p->v_dim);
-    f->attended = floats(n * p->n_heads * p->o_dim);
-    f->rows = calloc(n, sizeof *f->rows);
-    f->rope = floats(n * p->rope.dims);
-    f->rope_frequency = calloc(p->rope.dims / 2 + 1, sizeof *f->rope_frequency);
-    f->router = floats(n * p->router.n_experts);
-    f->selected = calloc(n * p->router.n_used, sizeof *f->selected);
-    f->guessed = calloc(n * p->router.n_used, sizeof *f->guessed);
-    f->weights_of = floats(n * p->router.n_used);
-    f->guessed_weights = floats(n * p->router.n_used);
+    const struct dense_ops *ops = f->ops;
+    struct dense *d = f->dense;
+    size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
-    f->ffn_gate = floats(n * width);
-    f->ffn_up = floats(n * width);
-    f->shared_out = floats(n * p->d_model);
-    f->shared_scale = floats(n);
-    return f->x && f->h && f->q && f->k && f->v && f->attended && f->rows && f->rope &&
-           f->rope_frequency && f->router && f->selected && f->guessed && f->guessed_weights &&
-           f->weights_of && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
-           (!p->kv_rank || latent_allocate(f));
+    f->rope = calloc(n * p->rope.dims + 1, sizeof *f->rope);
+    f->rope_frequency = calloc(p->rope.dims / 2 + 1, sizeof *f->rope_frequency);
+    f->q = ops->allocate(d, row * p->n_heads * p->q_dim);
+    f->k = ops->allocate(d, row * p->n_kv_heads * p->k_dim);
+    f->v = ops->allocate(d, row * p->n_kv_heads * p->v_dim);
+    f->attended = ops->allocate(d, row * p->n_heads * p->o_dim);
+    f->guessed_router = ops->allocate(d, row * p->router.n_experts);
+    f->guessed_weights = ops->allocate(d, row * p->router.n_used);
+    f->expert_weights = ops->allocate(d, row * p->router.n_used);
+    f->ffn_gate = ops->allocate(d, row * width);
+    f->ffn_up = ops->allocate(d, row * width);
+    f->shared_out = ops->allocate(d, row * p->d_model);
+    f->shared_scale = ops->allocate(d, row);
+    return f->rope && f->rope_frequency && f->q && f->k && f->v && f->attended &&
+           f->guessed_router && f->guessed_weights && f->expert_weights && f->ffn_gate &&
+           f->ffn_up && f->shared_out && f->shared_scale &&
+           ops->allocate_shared(d, row * p->d_model, &f->x) &&
+           ops->allocate_shared(d, row * p->d_model, &f->h) &&
+           ops->allocate_shared(d, row * p->router.n_experts, &f->router) &&
+           ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
+           ops->allocate_shared(d, row * p->router.n_used, &f->guessed) &&
+           (!p->kv_rank || allocate_latent(f, n));
 }
 
-static enum error_code make_attention(struct forward *f, struct error *e)
-{
-    const struct model_params *p = f->params;
-    struct attention_shape shape = {.type = f->kv->type,
-                                    .n_heads = p->n_heads,
-                                    .n_kv_heads = p->n_kv_heads,
-                                    .k_dim = p->k_dim,
-                                    .v_dim = p->v_dim,
-                                    .scale = p->attention_scale,
-                                    .key_stride = f->kv->key_bytes,
-                                    .value_stride = kv_cache_value_stride(f->kv),
-                                    .head_stride = f->kv->head_bytes};
-    return attention_new(exec_pool(f->exec), &shape, f->max_tokens, &f->attention, e);
-}
-
-enum error_code forward_new(const struct pool_map *map, const struct model_weights *weights,
-                            struct kv_cache *kv, struct exec *exec, struct experts *experts,
-                            uint32_t max_tokens, struct forward **out, struct error *e)
+enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
+                            struct dense *dense, struct experts *experts, uint32_t context,
+                            struct forward **out, struct error *e)
 {
     struct forward *f = calloc(1, sizeof *f);
     if (f) {
-        f->map = map;
-        f->params = &map->params;
+        f->params = params;
         f->weights = weights;
-        f->kv = kv;
-        f->exec = exec;
+        f->dense = dense;
+        f->ops = dense->ops;
         f->experts = experts;
-        f->max_tokens = max_tokens;
-        f->kernels = kernels_get();
     }
     if (!f || !allocate(f)) {
         forward_free(f);
-        return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens", max_tokens);
+        return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
+                         dense->max_tokens);
     }
-    enum error_code code = make_attention(f, e);
-    if (code) {
-        forward_free(f);
-        return code;
-    }
-    bool far = rope_uses_long(&f->params->rope, kv->context);
-    rope_frequencies(&f->params->rope, far ? weights->rope_long_factors : weights->rope_factors,
+    bool far = rope_uses_long(&params->rope, context);
+    rope_frequencies(&params->rope, far ? weights->rope_long_factors : weights->rope_factors,
                      f->rope_frequency);
     *out = f;
     return ERROR_OK;
@@ -98,141 +75,108 @@ void forward_free(struct forward *f)
 {
     if (!f)
         return;
-    float *all[] = {f->x,        f->h,      f->q,          f->k,           f->v,
-                    f->attended, f->rope,       f->router,      f->weights_of,
-                    f->ffn_gate, f->ffn_up, f->shared_out, f->shared_scale};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    free(f->selected);
-    free(f->guessed);
-    free(f->guessed_weights);
+    free(f->rope);
     free(f->rope_frequency);
-    free(f->rows);
-    attention_free(f->attention);
-    latent_free(f);
     free(f);
 }
 
 /* Rows of x through a norm into h. */
 static void norm_rows(struct forward *f, const struct norm_weights *w)
 {
-    size_t d = f->params->d_model;
-    float eps = f->params->norm_eps;
-    for (uint32_t t = 0; t < f->n; t++)
-        if (w->bias)
-            f->kernels->layer_norm(f->x + t * d, w->weight, w->bias, eps, d, f->h + t * d);
-        else
-            f->kernels->rms_norm(f->x + t * d, w->weight, eps, d, f->h + t * d);
+    f->ops->norm(f->dense, f->x.own, w, f->params->norm_eps, f->params->d_model, f->h.own);
 }
 
-/* What a layer's gate makes of a: each token's experts, and their weights. */
-static void route(struct forward *f, const struct layer_weights *w, const struct activations *a,
+/* What a layer's gate makes of its input: each token's experts, and their weights. */
+static void route(struct forward *f, const struct layer_weights *w, const void *in, float *logits,
                   uint32_t *selected, float *weights)
 {
-    const struct router_params *r = &f->params->router;
-    exec_multiply(f->exec, &w->router, a, f->router, r->n_experts, false);
-    forward_add_bias(f, f->router, w->router_bias, r->n_experts);
-    for (uint32_t t = 0; t < f->n; t++)
-        router_select(r, f->router + (size_t)t * r->n_experts, w->selection_bias,
-                      selected + (size_t)t * r->n_used, weights + (size_t)t * r->n_used);
+    f->ops->multiply(f->dense, &w->router, in, logits, false);
+    f->ops->add_bias(f->dense, w->router_bias, logits, w->router.rows);
+    f->ops->route(f->dense, w->selection_bias, logits, selected, weights);
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
 static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
-                      const struct matrix *down, const struct activations *a, float *out,
-                      bool accumulate)
+                      const struct matrix *down, const void *in, float *out, bool accumulate)
 {
-    uint32_t width = gate->rows;
-    exec_multiply(f->exec, gate, a, f->ffn_gate, width, false);
-    exec_multiply(f->exec, up, a, f->ffn_up, width, false);
-    f->kernels->gated(f->params->arch->activation, f->ffn_gate, f->ffn_up, f->ffn_gate,
-                      (size_t)f->n * width);
-    const struct activations *hidden =
-        exec_prepare(f->exec, 0, f->ffn_gate, width, f->n, width, weights_quantize(down));
-    exec_multiply(f->exec, down, hidden, out, f->params->d_model, accumulate);
+    f->ops->multiply(f->dense, gate, in, f->ffn_gate, false);
+    f->ops->multiply(f->dense, up, in, f->ffn_up, false);
+    f->ops->gated(f->dense, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
+    const void *hidden =
+        f->ops->prepare(f->dense, 0, f->ffn_gate, gate->rows, weights_quantize(down));
+    f->ops->multiply(f->dense, down, hidden, out, accumulate);
 }
 
 /* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed experts are
  * computed. */
-static void shared_expert(struct forward *f, const struct layer_weights *w,
-                          const struct activations *a)
+static void shared_expert(struct forward *f, const struct layer_weights *w, const void *in)
 {
-    const struct model_params *p = f->params;
-    if (w->shared_gate_input.tiles) /* first: a is overwritten below */
-        exec_multiply(f->exec, &w->shared_gate_input, a, f->shared_scale, 1, false);
-    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, a, f->shared_out, false);
-    for (uint32_t t = 0; t < f->n && w->shared_gate_input.tiles; t++) {
-        float scale = 1.0f / (1.0f + kernels_exp(-f->shared_scale[t]));
-        float *row = f->shared_out + (size_t)t * p->d_model;
-        for (uint32_t i = 0; i < p->d_model; i++)
-            row[i] *= scale;
-    }
+    bool gated = w->shared_gate_input.tiles != NULL;
+    if (gated) /* first: the input is overwritten below */
+        f->ops->multiply(f->dense, &w->shared_gate_input, in, f->shared_scale, false);
+    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    if (gated)
+        f->ops->scale_by_sigmoid(f->dense, f->shared_scale, f->shared_out, f->params->d_model);
 }
 
 /* A layer without experts: x += FFN of the normed x. */
 static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
 {
-    uint32_t d = f->params->d_model;
     norm_rows(f, &w->ffn_norm);
     bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
-    const struct activations *a = exec_prepare(f->exec, 0, f->h, d, f->n, d, quantize);
-    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, a, f->x, true);
-}
-
-struct combine_job {
-    struct forward *f;
-    const struct layer_weights *w;
-};
-
-/* x += sum over ranks of weight * (expert, then its bias), in rank order, plus the shared expert. */
-static void combine_token(void *arg, unsigned thread, uint32_t t)
-{
-    const struct combine_job *job = arg;
-    struct forward *f = job->f;
-    size_t d = f->params->d_model;
-    uint32_t n_used = f->params->router.n_used;
-    float *sum = f->h + t * d; /* the experts' input is no longer needed */
-    (void)thread;
-    memset(sum, 0, d * sizeof *sum);
-    for (uint32_t k = 0; k < n_used; k++) {
-        float weight = f->weights_of[t * n_used + k];
-        f->kernels->axpy(weight, experts_row(f->experts, t, k), sum, d);
-        if (job->w->down_bias)
-            f->kernels->axpy(weight, job->w->down_bias + f->selected[t * n_used + k] * d, sum, d);
-    }
-    if (f->params->d_shared)
-        f->kernels->add(f->shared_out + t * d, sum, d);
-    f->kernels->add(sum, f->x + t * d, d);
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
 }
 
 /* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead.
- * a: seen->hidden, prepared for the next layer's gate too. */
-static void guess_ahead(struct forward *f, const struct predict_seen *seen,
-                        const struct activations *a)
+ * in: seen->hidden, prepared for the next layer's gate too. */
+static enum error_code guess_ahead(struct forward *f, const struct predict_seen *seen,
+                                   const void *in, struct error *e)
 {
+    const struct model_params *p = f->params;
     struct predict_target target;
     const float *input;
     for (uint32_t i = 0; experts_predict_gate(f->experts, *seen, i, &target, &input); i++) {
         const struct layer_weights *w = &f->weights->layers[target.layer];
-        size_t d = f->params->d_model;
-        const struct activations *in = a;
-        if (input != seen->hidden || target.layer != seen->layer + 1)
-            in =
-                exec_prepare(f->exec, 1, input, d, f->n, (uint32_t)d, weights_quantize(&w->router));
-        route(f, w, in, f->guessed, f->guessed_weights);
-        experts_predict_guess(f->experts, *seen, &target, f->guessed);
+        const void *a = in;
+        if (input != seen->hidden || target.layer != seen->layer + 1) {
+            const float *x = input == seen->hidden
+                                 ? f->h.own
+                                 : f->ops->bring(f->dense, input,
+                                                 (size_t)f->n * p->d_model * sizeof *input);
+            a = f->ops->prepare(f->dense, 1, x, p->d_model, weights_quantize(&w->router));
+        }
+        route(f, w, a, f->guessed_router, f->guessed.own, f->guessed_weights);
+        f->ops->fetch(f->dense, &f->guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
+        enum error_code code = f->ops->wait(f->dense, e);
+        if (code)
+            return code;
+        experts_predict_guess(f->experts, *seen, &target, f->guessed.host);
     }
+    return ERROR_OK;
 }
 
 static void record(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
-    for (uint32_t t = 0; t < f->n; t++)
+    const uint32_t *selected = f->selected.host;
+    const float *router = f->router.host, *h = f->h.host;
+    for (size_t t = 0; t < f->n; t++)
         if (f->batch[t].recording)
             recording_layer(f->batch[t].recording, f->batch[t].position, layer,
-                            f->selected + (size_t)t * p->router.n_used,
-                            f->router + (size_t)t * p->router.n_experts,
-                            f->h + (size_t)t * p->d_model);
+                            selected + t * p->router.n_used, router + t * p->router.n_experts,
+                            h + t * p->d_model);
+}
+
+/* What others read of the layer's gate: who copies, who computes experts, who predicts, who records. */
+static enum error_code fetch_routing(struct forward *f, struct error *e)
+{
+    const struct router_params *r = &f->params->router;
+    size_t row = f->n * sizeof(float);
+    f->ops->fetch(f->dense, &f->selected, row * r->n_used);
+    f->ops->fetch(f->dense, &f->router, row * r->n_experts);
+    f->ops->fetch(f->dense, &f->h, row * f->params->d_model);
+    return f->ops->wait(f->dense, e);
 }
 
 static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
@@ -244,31 +188,31 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
     bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
                     weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
                     (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_ahead */
-    const struct activations *a =
-        exec_prepare(f->exec, 0, f->h, p->d_model, f->n, p->d_model, quantize);
-    route(f, w, a, f->selected, f->weights_of);
-    experts_begin(f->experts, layer, f->h, f->n, f->selected, f->one_request);
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, p->d_model, quantize);
+    route(f, w, in, f->router.own, f->selected.own, f->expert_weights);
+    enum error_code code = fetch_routing(f, e);
+    if (code)
+        return experts_lose_device(f->experts, e);
+    experts_begin(f->experts, layer, &f->h, f->n, f->selected.host, f->one_request);
     struct predict_seen seen = {.layer = layer,
                                 .n_tokens = f->n,
                                 .tokens = f->shown,
-                                .hidden = f->h,
-                                .gate = f->router,
-                                .selected = f->selected};
+                                .hidden = f->h.host,
+                                .gate = f->router.host,
+                                .selected = f->selected.host};
     experts_show(f->experts, seen);
     if (f->recorded)
         record(f, layer);
-    guess_ahead(f, &seen, a); /* overwrites the gate's probabilities */
+    code = guess_ahead(f, &seen, in, e);
+    if (code)
+        return experts_lose_device(f->experts, e);
     if (p->d_shared)
-        shared_expert(f, w, a);
-    enum error_code code = experts_finish(f->experts, e);
+        shared_expert(f, w, in);
+    code = experts_finish(f->experts, e);
     if (code)
         return code;
-    struct combine_job job = {f, w};
-    if (f->n < 4)
-        for (uint32_t t = 0; t < f->n; t++)
-            combine_token(&job, 0, t);
-    else
-        exec_each(f->exec, combine_token, &job, f->n);
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, f->selected.own,
+                    p->d_shared ? f->shared_out : NULL, f->x.own);
     return ERROR_OK;
 }
 
@@ -285,26 +229,43 @@ static void prepare_rope(struct forward *f)
         }
 }
 
-const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
-                         bool one_request, struct error *e)
+/* For who predicts from the embedding. */
+static enum error_code show_embedding(struct forward *f, struct error *e)
 {
-    const struct model_params *p = f->params;
-    exec_allow_blas(f->exec, one_request);
+    f->ops->fetch(f->dense, &f->x, (size_t)f->n * f->params->d_model * sizeof(float));
+    enum error_code code = f->ops->wait(f->dense, e);
+    if (code)
+        return experts_lose_device(f->experts, e);
+    experts_show(f->experts, (struct predict_seen){.layer = PREDICT_EMBEDDING,
+                                                   .n_tokens = f->n,
+                                                   .tokens = f->shown,
+                                                   .hidden = f->x.host});
+    return ERROR_OK;
+}
+
+static void begin_batch(struct forward *f, const struct batch_token *batch, uint32_t n,
+                        bool one_request)
+{
     f->one_request = one_request;
     f->batch = batch;
     f->n = n;
     f->recorded = false;
-    for (uint32_t t = 0; t < n; t++) {
-        tile_unpack_row(&f->weights->embedding, batch[t].token, f->x + (size_t)t * p->d_model);
+    for (uint32_t t = 0; t < n; t++)
         f->recorded |= batch[t].recording != NULL;
-    }
     for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
-    experts_show(f->experts, (struct predict_seen){.layer = PREDICT_EMBEDDING,
-                                                   .n_tokens = n,
-                                                   .tokens = f->shown,
-                                                   .hidden = f->x});
     prepare_rope(f);
+    f->ops->begin(f->dense, batch, n, f->rope, one_request);
+}
+
+const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
+                         bool one_request, struct error *e)
+{
+    const struct model_params *p = f->params;
+    begin_batch(f, batch, n, one_request);
+    f->ops->embed(f->dense, &f->weights->embedding, f->x.own);
+    if (show_embedding(f, e))
+        return NULL;
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
         experts_look(f->experts, layer); /* copies go on under attention */
         norm_rows(f, &f->weights->layers[layer].attn_norm);
@@ -315,16 +276,30 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
             return NULL;
     }
     norm_rows(f, &f->weights->output_norm);
-    return f->h;
+    f->ops->fetch(f->dense, &f->h, (size_t)n * p->d_model * sizeof(float));
+    if (f->ops->wait(f->dense, e)) {
+        experts_lose_device(f->experts, e);
+        return NULL;
+    }
+    return f->h.host;
 }
 
-void forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits)
+/* Where the dense part finds rows of hidden values: those of the run before are there, others are brought. */
+static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
 {
-    const struct matrix *output = &f->weights->output;
-    const struct activations *a = exec_prepare(f->exec, 0, hidden, f->params->d_model, n,
-                                               f->params->d_model, weights_quantize(output));
-    exec_multiply(f->exec, output, a, logits, f->params->vocab, false);
-    for (uint32_t t = 0; f->weights->output_bias && t < n; t++)
-        f->kernels->add(f->weights->output_bias, logits + (size_t)t * f->params->vocab,
-                        f->params->vocab);
+    const float *host = f->h.host;
+    size_t width = f->params->d_model;
+    if (hidden >= host && hidden < host + f->dense->max_tokens * width)
+        return (const float *)f->h.own + (hidden - host);
+    return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
+}
+
+bool forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits,
+                    struct error *e)
+{
+    if (!f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias,
+                        own_of(f, hidden, n), n, logits, e))
+        return true;
+    experts_lose_device(f->experts, e);
+    return false;
 }

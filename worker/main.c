@@ -1,5 +1,6 @@
 /* moed-worker: attaches to the model that memd holds, runs the forward pass for all frontends' requests at
  * once, and streams the answers. It owns the KV cache and nothing of the weights. */
+#include "cuda_device.h"
 #include "engine.h"
 #include "experts.h"
 #include "forward.h"
@@ -38,10 +39,11 @@ struct worker {
     struct watch *watch;
     struct tokenizer *tokenizer;
     char *chat_template;
-    struct model_weights weights;
     struct pool *pool;
     struct exec *exec;
-    struct kv_cache kv;
+    struct cuda_device cuda;
+    struct model_weights weights;
+    struct dense *dense;
     struct experts_counters counters;
     struct prediction_counters prediction; /* where the device has memory of its own */
     struct experts *experts;
@@ -111,6 +113,17 @@ static enum error_code make_pool(struct worker *w, struct error *e)
     return pool_new("worker", threads, w->pin && !own, (unsigned)w->spin_us, &w->pool, e);
 }
 
+static bool dense_on_device(const struct worker *w)
+{
+    return w->cuda.dense != NULL;
+}
+
+/* Where the pool's first byte lies for who computes the dense part. */
+static const uint8_t *dense_base(const struct worker *w)
+{
+    return dense_on_device(w) ? w->cuda.dense : w->memory.map.base;
+}
+
 static enum error_code make_compute(struct worker *w, struct error *e)
 {
     const struct model_params *p = &w->memory.map.params;
@@ -118,17 +131,23 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                  .max_cols = widest(p),
                                  .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
-    enum tensor_type kv_type;
-    enum error_code code = kv_type_parse(w->kv_type, &kv_type, e);
-    if (!code)
-        code = weights_bind(&w->memory.map, &w->weights, e);
+    struct dense_options dense = {.params = p,
+                                  .max_tokens = batch_tokens(w),
+                                  .n_slots = (uint32_t)w->parallel,
+                                  .context = (uint32_t)w->context};
+    enum error_code code = kv_type_parse(w->kv_type, &dense.kv_type, e);
     if (!code)
         code = make_pool(w, e);
     if (!code)
         code = exec_new(w->pool, &limits, !w->reproducible, &w->exec, e);
+    if (!code && w->device_spec.kind == DEVICE_CUDA)
+        code = cuda_device_open(&w->memory, &w->device_spec, &w->cuda, e);
     if (!code)
-        code = kv_cache_new(p, kv_type, (uint32_t)w->parallel, (uint32_t)w->context, &w->kv, e);
-    return code;
+        code = weights_bind(&w->memory.map, dense_base(w), &w->weights, e);
+    if (code)
+        return code;
+    return dense_on_device(w) ? dense_cuda_new(&dense, &w->cuda, &w->dense, e)
+                              : dense_host_new(&dense, w->exec, &w->dense, e);
 }
 
 static void register_cache_metrics(struct metrics *m, struct experts_counters *k)
@@ -300,6 +319,8 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     struct experts_options options = {.max_tokens = batch_tokens(w),
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
+                                      .cuda = w->cuda.device ? &w->cuda : NULL,
+                                      .rows_stay = dense_on_device(w),
                                       .assigner = w->assigner,
                                       .predictor = w->predictor,
                                       .fine_tune = w->fine_tune,
@@ -309,17 +330,18 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
     if (!code)
-        code = forward_new(&w->memory.map, &w->weights, &w->kv, w->exec, w->experts,
-                           batch_tokens(w), &w->forward, e);
+        code = forward_new(&w->memory.map.params, &w->weights, w->dense, w->experts,
+                           (uint32_t)w->context, &w->forward, e);
     if (code)
         return code;
     struct engine_config config = {.forward = w->forward,
+                                   .dense = w->dense,
                                    .pool = w->pool,
-                                   .kv = &w->kv,
                                    .tokenizer = w->tokenizer,
                                    .vocab = w->memory.map.params.vocab,
                                    .d_model = w->memory.map.params.d_model,
                                    .parallel = (uint32_t)w->parallel,
+                                   .context = (uint32_t)w->context,
                                    .metrics = m};
     return engine_new(&config, &w->engine, e);
 }
@@ -569,7 +591,8 @@ static void stop(struct worker *w)
     strbuf_fini(&w->calibration);
     forward_free(w->forward);
     experts_free(w->experts);
-    kv_cache_free(&w->kv);
+    dense_free(w->dense);
+    cuda_device_close(&w->cuda);
     exec_free(w->exec);
     pool_free(w->pool);
     weights_free(&w->weights);

@@ -36,7 +36,7 @@ static void drop(struct engine *g, struct request *r)
     unlink_request(g, r);
     if (r->slot >= 0) {
         g->slot_used[r->slot] = false;
-        kv_cache_release(g->config.kv, (uint32_t)r->slot);
+        g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
     }
     request_free(r);
 }
@@ -134,7 +134,7 @@ static void take_token(struct engine *g, struct request *r, float *logits)
         reason = FINISH_STOP;
     else if (r->max_tokens && r->n_generated >= r->max_tokens)
         reason = FINISH_LENGTH;
-    else if (r->tokens.count >= g->config.kv->context)
+    else if (r->tokens.count >= g->config.context)
         reason = FINISH_CONTEXT;
     if (reason == FINISH_LENGTH || reason == FINISH_CONTEXT)
         request_flush(r, &g->text);
@@ -165,41 +165,63 @@ static bool send_routing(struct engine *g)
 
 /* ---- rows of logits, and the probabilities in them ---- */
 
+/* The step has failed: what was computed for this request is of no use. credit: one was taken for its token. */
+static void fail_request(struct engine *g, struct request *r, bool credit, const struct error *e)
+{
+    if (credit)
+        frontend_return_credit(r->frontend);
+    frontend_send_error(r->frontend, r->id, e->code, e->text);
+    drop(g, r);
+}
+
 /* Whether hidden values of wanted rows are there and not sent. */
 static bool has_rows(const struct request *r)
 {
     return r->next_row < r->hidden_begin + r->n_hidden;
 }
 
-/* One event for each row. False: none can be sent now. */
-static bool send_logits(struct engine *g, struct request *r, uint32_t left, const float *hidden)
+/* NOT_SENT: nothing can be sent now. FAILED: the request has ended. */
+enum sending { NOT_SENT, SENT, FAILED };
+
+/* One event for each row. */
+static enum sending send_logits(struct engine *g, struct request *r, uint32_t left,
+                                const float *hidden)
 {
     uint32_t n = 0;
     while (n < left && n < LOGITS_ROWS && frontend_take_credit(r->frontend))
         n++;
+    struct error e;
     if (n == 0)
-        return false;
-    forward_logits(g->config.forward, hidden, n, g->logits);
+        return NOT_SENT;
+    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+        fail_request(g, r, true, &e);
+        return FAILED;
+    }
     for (uint32_t i = 0; i < n; i++)
         frontend_send_logits(r->frontend, r->id, r->next_row++,
                              g->logits + (size_t)i * g->config.vocab, g->config.vocab);
-    return true;
+    return SENT;
 }
 
 /* One event for all rows; row i has the probabilities of token i + 1. */
-static bool send_logprobs(struct engine *g, struct request *r, uint32_t left, const float *hidden)
+static enum sending send_logprobs(struct engine *g, struct request *r, uint32_t left,
+                                  const float *hidden)
 {
     if (!frontend_take_credit(r->frontend))
-        return false;
+        return NOT_SENT;
     float logprobs[LOGPROBS_ROWS];
     uint32_t n = left < LOGPROBS_ROWS ? left : LOGPROBS_ROWS;
-    forward_logits(g->config.forward, hidden, n, g->logits);
+    struct error e;
+    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+        fail_request(g, r, true, &e);
+        return FAILED;
+    }
     for (uint32_t i = 0; i < n; i++)
         logprobs[i] = logprob_of(g->logits + (size_t)i * g->config.vocab, g->config.vocab,
                                  r->tokens.ids[r->next_row + i + 1]);
     frontend_send_logprobs(r->frontend, r->id, r->next_row + 1, logprobs, n);
     r->next_row += n;
-    return true;
+    return SENT;
 }
 
 /* Some rows of one request whose frontend takes them: a step does not wait for more. True: something was sent. */
@@ -211,11 +233,11 @@ static bool send_rows(struct engine *g)
         uint32_t left = r->hidden_begin + r->n_hidden - r->next_row;
         const float *hidden =
             r->hidden + (size_t)(r->next_row - r->hidden_begin) * g->config.d_model;
-        bool sent = r->kind == REQUEST_LOGITS ? send_logits(g, r, left, hidden)
-                                              : send_logprobs(g, r, left, hidden);
-        if (!sent)
+        enum sending sent = r->kind == REQUEST_LOGITS ? send_logits(g, r, left, hidden)
+                                                      : send_logprobs(g, r, left, hidden);
+        if (sent == NOT_SENT)
             continue;
-        if (r->next_row == r->n_prefill)
+        if (sent == SENT && r->next_row == r->n_prefill)
             finish(g, r, FINISH_LENGTH);
         return true;
     }
@@ -269,15 +291,6 @@ static struct request *next_prefill(const struct engine *g)
     return NULL;
 }
 
-/* The step has failed: what was computed for this request is of no use. credit: one was taken for its token. */
-static void fail_request(struct engine *g, struct request *r, bool credit, const struct error *e)
-{
-    if (credit)
-        frontend_return_credit(r->frontend);
-    frontend_send_error(r->frontend, r->id, e->code, e->text);
-    drop(g, r);
-}
-
 static void run_prefill(struct engine *g, struct request *r)
 {
     uint64_t started = clock_ns();
@@ -304,9 +317,11 @@ static void run_prefill(struct engine *g, struct request *r)
     } else if (r->n_past == r->n_prefill && r->prompt_only) {
         end_request(g, r, FINISH_LENGTH);
     } else if (r->n_past == r->n_prefill) {
-        forward_logits(g->config.forward, hidden + (size_t)(n - 1) * g->config.d_model, 1,
-                       g->logits);
-        take_token(g, r, g->logits);
+        hidden += (size_t)(n - 1) * g->config.d_model;
+        if (forward_logits(g->config.forward, hidden, 1, g->logits, &e))
+            take_token(g, r, g->logits);
+        else
+            fail_request(g, r, true, &e);
     }
     counter_add(g->counters.prefill_ns, clock_ns() - started);
 }
@@ -337,13 +352,13 @@ static void run_decode(struct engine *g, uint32_t n)
     uint64_t started = clock_ns();
     struct error e;
     const float *hidden = forward_run(g->config.forward, g->batch, n, false, &e);
-    for (uint32_t i = 0; i < n && !hidden; i++)
+    bool done = hidden && forward_logits(g->config.forward, hidden, n, g->logits, &e);
+    for (uint32_t i = 0; i < n && !done; i++)
         fail_request(g, g->batch_requests[i], true, &e);
-    if (!hidden) {
+    if (!done) {
         counter_add(g->counters.decode_ns, clock_ns() - started);
         return;
     }
-    forward_logits(g->config.forward, hidden, n, g->logits);
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = g->batch_requests[i];
         r->n_past++;

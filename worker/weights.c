@@ -7,6 +7,7 @@
 
 struct binder {
     const struct pool_map *map;
+    const uint8_t *base; /* that offsets are counted from */
     struct error *e;
     enum error_code failed;
     char name[64];
@@ -36,7 +37,7 @@ static struct head_matrices head_matrices(struct binder *b, const char *name, ui
     const struct pool_tensor *t = find(b, name, false, POOL_MATRIX, rows, cols, heads);
     if (!t)
         return (struct head_matrices){0};
-    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->map->base + t->offset},
+    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->base + t->offset},
                                   t->bytes / heads};
 }
 
@@ -46,14 +47,14 @@ static struct matrix matrix(struct binder *b, const char *name, bool optional, u
     const struct pool_tensor *t = find(b, name, optional, POOL_MATRIX, rows, cols, 1);
     if (!t)
         return (struct matrix){0};
-    return (struct matrix){(enum tensor_type)t->type, rows, cols, b->map->base + t->offset};
+    return (struct matrix){(enum tensor_type)t->type, rows, cols, b->base + t->offset};
 }
 
 static const float *vectors(struct binder *b, const char *name, bool optional, uint32_t count,
                             uint32_t values)
 {
     const struct pool_tensor *t = find(b, name, optional, POOL_VECTOR, count, values, 1);
-    return t ? (const float *)(b->map->base + t->offset) : NULL;
+    return t ? (const float *)(b->base + t->offset) : NULL;
 }
 
 static const float *vector(struct binder *b, const char *name, bool optional, uint32_t values)
@@ -153,10 +154,11 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     }
 }
 
-enum error_code weights_bind(const struct pool_map *map, struct model_weights *out, struct error *e)
+enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
+                             struct model_weights *out, struct error *e)
 {
     const struct model_params *p = &map->params;
-    struct binder b = {.map = map, .e = e};
+    struct binder b = {.map = map, .base = base, .e = e};
     struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers)};
     if (!w.layers)
         return error_set(e, ERROR_MEMORY, "no memory for the table of weights");
@@ -168,13 +170,14 @@ enum error_code weights_bind(const struct pool_map *map, struct model_weights *o
     if (p->arch->norm == NORM_LAYER)
         w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
     w.output_bias = vector(&b, "output.bias", true, p->vocab);
+    for (uint32_t layer = 0; layer < p->n_layers; layer++)
+        bind_layer(&b, layer, &w.layers[layer]);
+    b.base = map->base; /* the angles are made in host memory */
     bool long_rope = p->rope.scaling == ROPE_SCALING_LONG;
     w.rope_factors = vector(&b, long_rope ? "rope_factors_short.weight" : "rope_freqs.weight",
                             !long_rope, p->rope.dims / 2);
     if (long_rope)
         w.rope_long_factors = vector(&b, "rope_factors_long.weight", false, p->rope.dims / 2);
-    for (uint32_t layer = 0; layer < p->n_layers; layer++)
-        bind_layer(&b, layer, &w.layers[layer]);
     if (b.failed) {
         weights_free(&w);
         return b.failed;

@@ -1,4 +1,4 @@
-/* The dense weights of a model as the forward pass uses them: pointers into the host pool. */
+/* The dense weights of a model as the forward pass uses them: pointers into the host pool, or a device's copy of it. */
 #ifndef MOED_WORKER_WEIGHTS_H
 #define MOED_WORKER_WEIGHTS_H
 
@@ -41,14 +41,16 @@ struct model_weights {
     struct matrix embedding, output;
     struct norm_weights output_norm;
     const float *output_bias;  /* [vocab]; NULL: none */
-    const float *rope_factors; /* [rope dims / 2], frequencies are divided by them; NULL: none */
+    /* in host memory: [rope dims / 2], frequencies are divided by them; NULL: none */
+    const float *rope_factors;
     const float *rope_long_factors; /* instead of those where rope_uses_long; NULL: none */
     struct layer_weights *layers;   /* owned */
 };
 
-/* ERROR_PROTOCOL names a tensor that the pool lacks or holds in another shape. */
-enum error_code weights_bind(const struct pool_map *map, struct model_weights *out,
-                             struct error *e);
+/* base: where the pool's first byte lies, or would lie, for who computes; map->base in host memory. ERROR_PROTOCOL names a
+ * tensor that the pool lacks or holds in another shape. */
+enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
+                             struct model_weights *out, struct error *e);
 void weights_free(struct model_weights *w);
 
 /* True where products with this matrix need quantised activations. */

@@ -4,6 +4,7 @@
 
 #include "exec/exec.h"
 #include "ipc/lease.h"
+#include "worker/dense.h"
 #include "worker/experts_internal.h"
 
 #include <fcntl.h>
@@ -143,7 +144,8 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
 {
     struct experts *x = s->experts;
     draw_layer(s, n_tokens);
-    experts_begin(x, layer, s->values, n_tokens, s->selected, n_tokens > 4);
+    const struct dense_values values = {s->values, s->values};
+    experts_begin(x, layer, &values, n_tokens, s->selected, n_tokens > 4);
     struct predict_seen seen = {
         .layer = layer, .n_tokens = n_tokens, .hidden = s->values, .selected = s->selected};
     struct predict_target target;

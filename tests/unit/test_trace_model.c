@@ -61,7 +61,7 @@ static void check_model(const char *name, uint32_t first_layer, bool bias, bool 
     char path[512];
     snprintf(path, sizeof path, MOED_SOURCE_DIR "/tests/golden/%s.gguf", name);
     load_file(&m, path);
-    must(weights_bind(&m.map, &w, &e), &e);
+    must(weights_bind(&m.map, m.map.base, &w, &e), &e);
     must(trace_model_read(m.g, &t, &e), &e);
     const struct model_params *p = &m.map.params;
     assert_string_equal(t.shape.model, p->name);

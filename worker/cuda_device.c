@@ -1,0 +1,44 @@
+/* Opening the CUDA device; see cuda_device.h. */
+#include "cuda_device.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
+                                 struct cuda_device *out, struct error *e)
+{
+    struct cuda_device c = {0};
+    void *imported = NULL;
+    if (memory->arena.base)
+        return error_set(e, ERROR_USAGE,
+                         "memd and the worker have different devices: --device is to be the same");
+    enum error_code code = device_module_load("cuda", &c.module, e);
+    if (!code)
+        code = c.module->open(spec->ordinal, &c.device, e);
+    if (!code)
+        code = c.module->import_memory(c.device, &memory->arena_handle, &imported, e);
+    c.memory = imported;
+    if (!code)
+        code = c.module->stream_new(c.device, &c.stream, e);
+    if (code) {
+        cuda_device_close(&c);
+        return code;
+    }
+    c.arena = c.memory;
+    c.module->facts(c.device, &c.facts);
+    log_info("experts are computed on %s (%s), %.2f GB of it are memd's", c.facts.name,
+             c.facts.version, (double)memory->arena_bytes * 1e-9);
+    *out = c;
+    return ERROR_OK;
+}
+
+void cuda_device_close(struct cuda_device *c)
+{
+    if (!c->device)
+        return;
+    c->module->stream_free(c->stream);
+    c->module->close_imported(c->device, c->memory);
+    c->module->close(c->device);
+    memset(c, 0, sizeof *c);
+}

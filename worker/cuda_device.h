@@ -1,0 +1,26 @@
+/* The CUDA device as a worker has it: one module, one stream, on which everything happens in order, and memd's memory,
+ * imported. */
+#ifndef MOED_WORKER_CUDA_DEVICE_H
+#define MOED_WORKER_CUDA_DEVICE_H
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/module.h"
+#include "memory/memory_client.h"
+
+struct cuda_device {
+    const struct device_module *module;
+    struct device *device;
+    struct device_stream *stream;
+    struct device_facts facts;
+    uint8_t *memory;      /* memd's: the dense weights' copy, where there is one, and the arena */
+    const uint8_t *arena; /* of experts, in it */
+    const uint8_t *dense; /* where the pool's first byte would lie for the dense weights' copy; NULL: there is none */
+};
+
+/* ERROR_UNSUPPORTED, ERROR_NOT_FOUND (no module, no device), ERROR_MEMORY, ERROR_IO. */
+enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
+                                 struct cuda_device *out, struct error *e);
+void cuda_device_close(struct cuda_device *c); /* takes one of zeros */
+
+#endif

@@ -1,0 +1,466 @@
+/* The dense part on a CUDA device; see dense.h.
+ *
+ * Everything is queued on the worker's one stream, in the order of the calls. What the device reads of host memory goes
+ * through pinned memory of ours: the batch's tables once a step, the rest through `staged`, which is free again after each
+ * wait. The KV cache lies in pages, each slot's its own from the start: what was planned is there. */
+#include "cuda_device.h"
+#include "dense.h"
+#include "experts.h"
+
+#include "base/checked.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BUFFERS = 64, LOGITS_ROWS_AT_ONCE = 16 };
+#define BUFFER_ALIGN 256u
+
+/* A piece of host memory, pinned, and its place on the device. */
+struct mirror {
+    uint8_t *host, *own;
+    size_t bytes;
+};
+
+struct dense_cuda {
+    struct dense base;
+    const struct device_module *module; /* these three are the worker's */
+    struct device *device;
+    struct device_stream *stream;
+    struct device_kv kv;
+    uint32_t n_slots, context;
+    uint32_t most_positions;                      /* of the batch */
+    struct device_activations inputs[EXEC_SLOTS]; /* prepared */
+    void *input_memory[EXEC_SLOTS];
+    void *heads_scratch, *attend_scratch;
+    float *logits; /* [LOGITS_ROWS_AT_ONCE][vocab] */
+    uint32_t *tokens; /* [max_tokens], in host memory: embed's */
+    struct mirror rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
+    struct mirror staged;
+    size_t staged_used;
+    void *buffers[MOST_BUFFERS], *pinned[MOST_BUFFERS];
+    unsigned n_buffers, n_pinned;
+};
+
+static struct dense_cuda *cuda_of(struct dense *d)
+{
+    return (struct dense_cuda *)d;
+}
+
+/* ---- Memory ---- */
+
+static void cuda_free(struct dense *d)
+{
+    struct dense_cuda *c = cuda_of(d);
+    while (c->n_buffers)
+        c->module->release(c->device, c->buffers[--c->n_buffers]);
+    while (c->n_pinned)
+        c->module->release_pinned(c->device, c->pinned[--c->n_pinned]);
+    free(c->tokens);
+    free(c);
+}
+
+static void *cuda_allocate(struct dense *d, size_t bytes)
+{
+    struct dense_cuda *c = cuda_of(d);
+    struct error e;
+    void *memory;
+    bytes = round_up(bytes ? bytes : 1, BUFFER_ALIGN);
+    if (c->n_buffers == MOST_BUFFERS || c->module->allocate(c->device, bytes, &memory, &e))
+        return NULL;
+    c->buffers[c->n_buffers++] = memory;
+    c->module->fill(c->stream, memory, 0, bytes);
+    return memory;
+}
+
+static void *allocate_pinned(struct dense_cuda *c, size_t bytes)
+{
+    struct error e;
+    void *memory;
+    bytes = round_up(bytes ? bytes : 1, BUFFER_ALIGN);
+    if (c->n_pinned == MOST_BUFFERS || c->module->allocate_pinned(c->device, bytes, &memory, &e))
+        return NULL;
+    memset(memory, 0, bytes);
+    c->pinned[c->n_pinned++] = memory;
+    return memory;
+}
+
+static bool cuda_allocate_shared(struct dense *d, size_t bytes, struct dense_values *out)
+{
+    out->own = cuda_allocate(d, bytes);
+    out->host = allocate_pinned(cuda_of(d), bytes);
+    return out->own && out->host;
+}
+
+static bool allocate_mirror(struct dense_cuda *c, size_t bytes, struct mirror *out)
+{
+    struct dense_values both;
+    if (!cuda_allocate_shared(&c->base, bytes, &both))
+        return false;
+    *out = (struct mirror){both.host, both.own, bytes};
+    return true;
+}
+
+static void cuda_fetch(struct dense *d, const struct dense_values *v, size_t bytes)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->download(c->stream, v->host, v->own, bytes);
+}
+
+static enum error_code cuda_wait(struct dense *d, struct error *e)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->staged_used = 0;
+    return c->module->finish(c->stream, e);
+}
+
+static const void *cuda_bring(struct dense *d, const void *host, size_t bytes)
+{
+    struct dense_cuda *c = cuda_of(d);
+    struct error e;
+    if (c->staged.bytes - c->staged_used < bytes)
+        cuda_wait(d, &e); /* an error is met again by the next wait */
+    uint8_t *at = c->staged.host + c->staged_used, *to = c->staged.own + c->staged_used;
+    memcpy(at, host, bytes);
+    c->module->upload(c->stream, to, at, bytes);
+    c->staged_used += round_up(bytes, BUFFER_ALIGN);
+    return to;
+}
+
+static void upload(struct dense_cuda *c, const struct mirror *m, size_t bytes)
+{
+    c->module->upload(c->stream, m->own, m->host, bytes);
+}
+
+/* ---- The batch ---- */
+
+static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
+                       const float *cos_sin, bool one_request)
+{
+    struct dense_cuda *c = cuda_of(d);
+    struct device_row *rows = (struct device_row *)c->rows.host;
+    size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
+    (void)one_request;
+    d->batch = batch;
+    d->n = n;
+    c->most_positions = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        c->tokens[t] = batch[t].token;
+        rows[t] = (struct device_row){batch[t].slot, batch[t].position};
+        if (batch[t].position + 1 > c->most_positions)
+            c->most_positions = batch[t].position + 1;
+    }
+    memcpy(c->angles.host, cos_sin, angles);
+    upload(c, &c->rows, n * sizeof *rows);
+    upload(c, &c->angles, angles);
+}
+
+/* Its pages stay its own. */
+static void cuda_release_slot(struct dense *d, uint32_t slot)
+{
+    (void)d, (void)slot;
+}
+
+static void cuda_embed(struct dense *d, const struct matrix *m, float *out)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.embed(c->stream, m, c->tokens, d->n, out);
+}
+
+static void cuda_norm(struct dense *d, const float *x, const struct norm_weights *w, float eps,
+                      uint32_t width, float *out)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
+}
+
+static void cuda_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = cuda_of(d);
+    if (bias)
+        c->module->ops.add(c->stream, bias, 0, rows, width, d->n, width);
+}
+
+static void cuda_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
+                       float *h)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.gated(c->stream, (uint32_t)d->params->arch->activation, gate, up, h,
+                         (size_t)d->n * width);
+}
+
+static void cuda_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.scale_by_sigmoid(c->stream, by, rows, d->n, width);
+}
+
+/* ---- Products ---- */
+
+static const void *prepare_rows(struct dense_cuda *c, unsigned slot, const float *x, uint32_t cols,
+                                uint32_t n, bool quantize)
+{
+    struct device_activations *a = &c->inputs[slot];
+    c->module->ops.activations_bind(a, c->input_memory[slot], cols, n, x, cols, quantize);
+    if (quantize)
+        c->module->ops.quantize(c->stream, a);
+    return a;
+}
+
+static const void *cuda_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                                bool quantize)
+{
+    return prepare_rows(cuda_of(d), slot, x, cols, d->n, quantize);
+}
+
+static void cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
+                          bool accumulate)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.multiply(c->stream, m, input, y, m->rows, accumulate);
+}
+
+static void cuda_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
+                                uint32_t in_head, float *out, uint32_t out_head)
+{
+    struct dense_cuda *c = cuda_of(d);
+    uint32_t n_heads = d->params->n_heads;
+    c->module->ops.multiply_planes(c->stream, &m->first, m->bytes, n_heads, d->n, in,
+                                   (size_t)n_heads * in_head, in_head, out,
+                                   (size_t)n_heads * out_head, out_head, c->heads_scratch);
+}
+
+static enum error_code cuda_logits(struct dense *d, const struct matrix *m, const float *bias,
+                                   const float *hidden, uint32_t n, float *logits, struct error *e)
+{
+    struct dense_cuda *c = cuda_of(d);
+    for (uint32_t done = 0, part; done < n; done += part) {
+        part = n - done < LOGITS_ROWS_AT_ONCE ? n - done : LOGITS_ROWS_AT_ONCE;
+        const void *in = prepare_rows(c, 0, hidden + (size_t)done * m->cols, m->cols, part,
+                                      weights_quantize(m));
+        c->module->ops.multiply(c->stream, m, in, c->logits, m->rows, false);
+        if (bias)
+            c->module->ops.add(c->stream, bias, 0, c->logits, m->rows, part, m->rows);
+        c->module->download(c->stream, logits + (size_t)done * m->rows, c->logits,
+                            (size_t)part * m->rows * sizeof *logits);
+    }
+    return cuda_wait(d, e);
+}
+
+/* ---- Attention ---- */
+
+/* Heads of every row, normed where the model does, and rotated. */
+static void norm_and_rotate(struct dense_cuda *c, float *heads, uint32_t n_heads, const float *norm)
+{
+    const struct model_params *p = c->base.params;
+    const struct device_ops *ops = &c->module->ops;
+    uint32_t n = c->base.n, width = n_heads * p->k_dim;
+    if (norm && p->arch->qk_norm_whole)
+        ops->norm(c->stream, heads, width, norm, NULL, p->norm_eps, n, width, heads, width);
+    if (norm && p->arch->qk_norm)
+        ops->norm(c->stream, heads, p->k_dim, norm, NULL, p->norm_eps, n * n_heads, p->k_dim, heads,
+                  p->k_dim);
+    if (p->rope.dims)
+        ops->rotate(c->stream, heads, width, p->k_dim, n, n_heads, (const float *)c->angles.own,
+                    p->rope.dims, p->arch->rope_neox);
+}
+
+static void cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                             float *q, float *k, const float *v)
+{
+    struct dense_cuda *c = cuda_of(d);
+    norm_and_rotate(c, q, d->params->n_heads, w->q_norm);
+    norm_and_rotate(c, k, d->params->n_kv_heads, w->k_norm);
+    c->module->ops.kv_store(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, d->n,
+                            k, v);
+}
+
+static void cuda_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                              float *row, const float *q, float *absorbed)
+{
+    struct dense_cuda *c = cuda_of(d);
+    const struct model_params *p = d->params;
+    const struct device_ops *ops = &c->module->ops;
+    const float *angles = (const float *)c->angles.own;
+    uint32_t n = d->n, dims = p->rope.dims;
+    size_t q_row = (size_t)p->n_heads * p->q_dim, k_row = (size_t)p->n_heads * p->k_dim;
+    float *rotated = absorbed + p->kv_rank;
+    ops->norm(c->stream, row, p->k_dim, w->kv_a_norm, NULL, LATENT_NORM_EPS, n, p->kv_rank, row,
+              p->k_dim);
+    ops->rotate(c->stream, row + p->kv_rank, p->k_dim, p->k_dim, n, 1, angles, dims,
+                p->arch->rope_neox);
+    ops->scatter(c->stream, q + p->q_dim - dims, q_row, p->q_dim, rotated, k_row, p->k_dim, n,
+                 p->n_heads, dims);
+    ops->rotate(c->stream, rotated, k_row, p->k_dim, n, p->n_heads, angles, dims,
+                p->arch->rope_neox);
+    ops->kv_store(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, n, row, NULL);
+}
+
+static void cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
+                        float *out)
+{
+    struct dense_cuda *c = cuda_of(d);
+    const struct model_params *p = d->params;
+    c->module->ops.attend(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, d->n,
+                          c->most_positions, q, p->n_heads, p->n_kv_heads, p->k_dim, p->v_dim,
+                          p->attention_scale, params_window(p, layer), sinks, out,
+                          c->attend_scratch);
+}
+
+/* ---- Around the experts ---- */
+
+static void cuda_route(struct dense *d, const float *selection_bias, float *logits,
+                       uint32_t *selected, float *weights)
+{
+    struct dense_cuda *c = cuda_of(d);
+    const struct router_params *p = &d->params->router;
+    const struct device_router r = {.kind = (uint32_t)p->kind,
+                                    .n_experts = p->n_experts,
+                                    .n_used = p->n_used,
+                                    .n_groups = p->n_groups,
+                                    .n_groups_used = p->n_groups_used,
+                                    .renormalise = p->renormalise,
+                                    .scale = p->scale};
+    c->module->ops.route(c->stream, &r, logits, selection_bias, d->n, selected, weights);
+}
+
+static void cuda_combine(struct dense *d, const struct experts *experts, const float *down_bias,
+                         const float *weights, const uint32_t *selected, const float *shared,
+                         float *x)
+{
+    struct dense_cuda *c = cuda_of(d);
+    uint32_t n_used = d->params->router.n_used;
+    const uint32_t *row_of =
+        cuda_bring(d, experts_row_of(experts), (size_t)d->n * n_used * sizeof *row_of);
+    c->module->ops.combine(c->stream, experts_device_rows(experts), row_of, weights, selected,
+                           n_used, down_bias, shared, x, d->n, d->params->d_model);
+}
+
+/* ---- */
+
+static uint32_t widest(const struct model_params *p)
+{
+    uint32_t widths[] = {p->d_model, p->n_heads * p->o_dim, p->q_rank, p->d_shared, p->d_dense};
+    uint32_t most = 0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        most = widths[i] > most ? widths[i] : most;
+    return most;
+}
+
+/* Whose pages are where: slot i has the i-th run of them. */
+static bool make_kv(struct dense_cuda *c, enum tensor_type type)
+{
+    const struct model_params *p = c->base.params;
+    uint32_t a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE, n = a_slot * c->n_slots;
+    uint32_t values = p->n_kv_heads * p->k_dim, rows = params_cache_rows(p);
+    uint32_t row_bytes = values * (type == TENSOR_F16 ? 2 : 4);
+    uint32_t *pages = malloc(n * sizeof *pages);
+    for (uint32_t i = 0; pages && i < n; i++)
+        pages[i] = i;
+    size_t bytes = (size_t)p->n_layers * n * rows * DEVICE_PAGE * row_bytes;
+    uint32_t *own = cuda_allocate(&c->base, n * sizeof *pages);
+    c->kv = (struct device_kv){.memory = cuda_allocate(&c->base, bytes),
+                               .type = (uint32_t)type,
+                               .row_bytes = row_bytes,
+                               .n_pages = n,
+                               .rows = rows,
+                               .row_values = values,
+                               .pages = own,
+                               .pages_a_slot = a_slot};
+    struct error e;
+    bool made = pages && own && c->kv.memory;
+    if (made)
+        c->module->upload(c->stream, own, pages, n * sizeof *pages);
+    made = made && !c->module->finish(c->stream, &e);
+    free(pages);
+    return made;
+}
+
+static bool make_scratch(struct dense_cuda *c)
+{
+    const struct model_params *p = c->base.params;
+    const struct device_ops *ops = &c->module->ops;
+    struct dense *d = &c->base;
+    uint32_t n = d->max_tokens;
+    for (unsigned i = 0; i < EXEC_SLOTS; i++)
+        if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(widest(p), n))))
+            return false;
+    if (p->kv_rank) {
+        uint32_t nope = p->q_dim - p->rope.dims, cols = nope > p->kv_rank ? nope : p->kv_rank;
+        c->heads_scratch = cuda_allocate(d, ops->activations_bytes(cols, n * p->n_heads));
+    }
+    c->attend_scratch =
+        cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
+    c->logits = cuda_allocate(d, (size_t)LOGITS_ROWS_AT_ONCE * p->vocab * sizeof(float));
+    c->tokens = calloc(n, sizeof *c->tokens);
+    /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
+    size_t most = n > LOGITS_ROWS_AT_ONCE ? n : LOGITS_ROWS_AT_ONCE;
+    size_t staged = most * p->d_model * sizeof(float) + n * p->router.n_used * sizeof(uint32_t);
+    return c->attend_scratch && c->logits && c->tokens && (!p->kv_rank || c->heads_scratch) &&
+           allocate_mirror(c, n * sizeof(struct device_row), &c->rows) &&
+           allocate_mirror(c, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
+           allocate_mirror(c, staged + 2 * (size_t)BUFFER_ALIGN, &c->staged);
+}
+
+static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, struct error *e)
+{
+    const struct model_params *p = c->base.params;
+    if (kv_type != TENSOR_F16 && kv_type != TENSOR_F32)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "a CUDA device keeps keys and values as f16 or f32: give --kv-type f16, "
+                         "or dense=host in --device");
+    if (!p->kv_rank && p->k_dim != p->v_dim)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "keys of %" PRIu32 " values and values of %" PRIu32
+                         " do not go into a CUDA device's cache: give dense=host in --device",
+                         p->k_dim, p->v_dim);
+    if (make_kv(c, kv_type) && make_scratch(c))
+        return ERROR_OK;
+    return error_set(e, ERROR_MEMORY,
+                     "the device has no memory for %" PRIu32 " requests of %" PRIu32
+                     " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host",
+                     c->n_slots, c->context);
+}
+
+enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,
+                               struct dense **out, struct error *e)
+{
+    static const struct dense_ops ops = {.free = cuda_free,
+                                         .allocate = cuda_allocate,
+                                         .allocate_shared = cuda_allocate_shared,
+                                         .fetch = cuda_fetch,
+                                         .wait = cuda_wait,
+                                         .bring = cuda_bring,
+                                         .begin = cuda_begin,
+                                         .release_slot = cuda_release_slot,
+                                         .embed = cuda_embed,
+                                         .norm = cuda_norm,
+                                         .prepare = cuda_prepare,
+                                         .multiply = cuda_multiply,
+                                         .multiply_heads = cuda_multiply_heads,
+                                         .add_bias = cuda_add_bias,
+                                         .place_heads = cuda_place_heads,
+                                         .place_latent = cuda_place_latent,
+                                         .attend = cuda_attend,
+                                         .gated = cuda_gated,
+                                         .scale_by_sigmoid = cuda_scale_by_sigmoid,
+                                         .route = cuda_route,
+                                         .combine = cuda_combine,
+                                         .logits = cuda_logits};
+    struct dense_cuda *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
+    c->base = (struct dense){&ops, options->params, options->max_tokens, NULL, 0};
+    c->module = cuda->module;
+    c->device = cuda->device;
+    c->stream = cuda->stream;
+    c->n_slots = options->n_slots;
+    c->context = options->context;
+    enum error_code code = make_all(c, options->kv_type, e);
+    if (code) {
+        cuda_free(&c->base);
+        return code;
+    }
+    *out = &c->base;
+    return ERROR_OK;
+}
