@@ -1,9 +1,12 @@
 /* Opening the CUDA device; see cuda_device.h. */
 #include "cuda_device.h"
 
+#include "base/checked.h"
 #include "base/log.h"
 
 #include <string.h>
+
+#define ALLOCATION_ALIGN 256u
 
 enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
                                  struct cuda_device *out, struct error *e)
@@ -41,4 +44,13 @@ void cuda_device_close(struct cuda_device *c)
     c->module->close_imported(c->device, c->memory);
     c->module->close(c->device);
     memset(c, 0, sizeof *c);
+}
+
+enum error_code cuda_device_allocate(struct cuda_device *c, enum cuda_use use, size_t bytes, void **out,
+                                     struct error *e)
+{
+    bytes = round_up(bytes ? bytes : 1, ALLOCATION_ALIGN);
+    enum error_code code = c->module->allocate(c->device, bytes, out, e);
+    c->used[use] += code ? 0 : bytes;
+    return code;
 }

@@ -8,6 +8,8 @@
 #include "device/module.h"
 #include "memory/memory_client.h"
 
+enum cuda_use { CUDA_KV, CUDA_SCRATCH, CUDA_USES };
+
 struct cuda_device {
     const struct device_module *module;
     struct device *device;
@@ -15,6 +17,7 @@ struct cuda_device {
     struct device_facts facts;
     uint8_t *memory;      /* memd's: the dense weights' copy, where there is one, and the arena */
     const uint8_t *arena; /* of experts, in it */
+    uint64_t used[CUDA_USES]; /* bytes that cuda_device_allocate gave */
     const uint8_t *dense; /* where the pool's first byte would lie for the dense weights' copy; NULL: there is none */
 };
 
@@ -22,5 +25,9 @@ struct cuda_device {
 enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
                                  struct cuda_device *out, struct error *e);
 void cuda_device_close(struct cuda_device *c); /* takes one of zeros */
+
+/* Memory of this worker's own, as lib/device/worker_room.h reckons with it; c->module releases it. */
+enum error_code cuda_device_allocate(struct cuda_device *c, enum cuda_use use, size_t bytes, void **out,
+                                     struct error *e);
 
 #endif

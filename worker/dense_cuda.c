@@ -24,7 +24,8 @@ struct mirror {
 
 struct dense_cuda {
     struct dense base;
-    const struct device_module *module; /* these three are the worker's */
+    struct cuda_device *cuda;
+    const struct device_module *module; /* these three are cuda's */
     struct device *device;
     struct device_stream *stream;
     struct device_kv kv;
@@ -60,17 +61,20 @@ static void cuda_free(struct dense *d)
     free(c);
 }
 
-static void *cuda_allocate(struct dense *d, size_t bytes)
+static void *allocate_for(struct dense_cuda *c, enum cuda_use use, size_t bytes)
 {
-    struct dense_cuda *c = cuda_of(d);
     struct error e;
     void *memory;
-    bytes = round_up(bytes ? bytes : 1, BUFFER_ALIGN);
-    if (c->n_buffers == MOST_BUFFERS || c->module->allocate(c->device, bytes, &memory, &e))
+    if (c->n_buffers == MOST_BUFFERS || cuda_device_allocate(c->cuda, use, bytes, &memory, &e))
         return NULL;
     c->buffers[c->n_buffers++] = memory;
     c->module->fill(c->stream, memory, 0, bytes);
     return memory;
+}
+
+static void *cuda_allocate(struct dense *d, size_t bytes)
+{
+    return allocate_for(cuda_of(d), CUDA_SCRATCH, bytes);
 }
 
 static void *allocate_pinned(struct dense_cuda *c, size_t bytes)
@@ -359,7 +363,7 @@ static bool make_kv(struct dense_cuda *c, enum tensor_type type)
         pages[i] = i;
     size_t bytes = (size_t)p->n_layers * n * rows * DEVICE_PAGE * row_bytes;
     uint32_t *own = cuda_allocate(&c->base, n * sizeof *pages);
-    c->kv = (struct device_kv){.memory = cuda_allocate(&c->base, bytes),
+    c->kv = (struct device_kv){.memory = allocate_for(c, CUDA_KV, bytes),
                                .type = (uint32_t)type,
                                .row_bytes = row_bytes,
                                .n_pages = n,
@@ -451,6 +455,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
     c->base = (struct dense){&ops, options->params, options->max_tokens, NULL, 0};
+    c->cuda = cuda;
     c->module = cuda->module;
     c->device = cuda->device;
     c->stream = cuda->stream;

@@ -14,7 +14,8 @@ enum { STORED_MOST = 256 };
 
 struct cuda_compute {
     struct device_compute base;
-    const struct device_module *module; /* these three are the worker's */
+    struct cuda_device *cuda;
+    const struct device_module *module; /* these three are cuda's */
     struct device *device;
     struct device_stream *stream;
     /* host memory, pinned */
@@ -197,13 +198,14 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
     if (!code)
         code = m->allocate_pinned(c->device, rows, (void **)&c->base.rows, e);
     if (!code)
-        code = m->allocate(c->device, values, (void **)&c->device_values, e);
+        code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, values, (void **)&c->device_values, e);
     if (!code)
-        code = m->allocate(c->device, rows, (void **)&c->base.own_rows, e);
+        code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, rows, (void **)&c->base.own_rows, e);
     if (!code)
-        code = m->allocate(c->device, m->ops.activations_bytes(d, tokens), &c->activations, e);
+        code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, m->ops.activations_bytes(d, tokens),
+                                    &c->activations, e);
     if (!code)
-        code = m->allocate(c->device, scratch_bytes(c), &c->scratch, e);
+        code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, scratch_bytes(c), &c->scratch, e);
     return code;
 }
 
@@ -219,6 +221,7 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
     c->base.kind = &kind;
     c->base.name = cuda->facts.name;
     c->base.arena = cuda->arena;
+    c->cuda = cuda;
     c->module = cuda->module;
     c->device = cuda->device;
     c->stream = cuda->stream;
