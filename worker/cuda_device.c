@@ -13,9 +13,6 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
 {
     struct cuda_device c = {0};
     void *imported = NULL;
-    if (memory->arena.base)
-        return error_set(e, ERROR_USAGE,
-                         "memd and the worker have different devices: --device is to be the same");
     enum error_code code = device_module_load("cuda", &c.module, e);
     if (!code)
         code = c.module->open(spec->ordinal, &c.device, e);
@@ -30,8 +27,9 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
     }
     c.arena = c.memory;
     c.module->facts(c.device, &c.facts);
-    log_info("experts are computed on %s (%s), %.2f GB of it are memd's", c.facts.name,
-             c.facts.version, (double)memory->arena_bytes * 1e-9);
+    log_info("%s computes on %s (%s), %.2f GB of it are for experts",
+             c.dense ? "all but other experts" : "the experts that are there", c.facts.name, c.facts.version,
+             (double)memory->arena_bytes * 1e-9);
     *out = c;
     return ERROR_OK;
 }

@@ -39,7 +39,7 @@ struct dense_ops {
     /* Until all is done. An error: the device is lost to this process. */
     enum error_code (*wait)(struct dense *d, struct error *e);
     /* Host memory, which may change afterwards, to where it computes; valid for operations that are called before the next
-     * wait. */
+     * wait or bring. At most a batch's rows of d_model floats. */
     const void *(*bring)(struct dense *d, const void *host, size_t bytes);
 
     /* The batch of the operations that follow. cos_sin [n][rope dims / 2][2], in host memory; both stay until the last

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ struct dense_cuda {
     size_t staged_used;
     void *buffers[MOST_BUFFERS], *pinned[MOST_BUFFERS];
     unsigned n_buffers, n_pinned;
+    struct error failed; /* the last allocation that did */
 };
 
 static struct dense_cuda *cuda_of(struct dense *d)
@@ -53,6 +55,8 @@ static struct dense_cuda *cuda_of(struct dense *d)
 static void cuda_free(struct dense *d)
 {
     struct dense_cuda *c = cuda_of(d);
+    struct error e;
+    c->module->finish(c->stream, &e); /* nothing that it reads is freed before */
     while (c->n_buffers)
         c->module->release(c->device, c->buffers[--c->n_buffers]);
     while (c->n_pinned)
@@ -63,9 +67,12 @@ static void cuda_free(struct dense *d)
 
 static void *allocate_for(struct dense_cuda *c, enum cuda_use use, size_t bytes)
 {
-    struct error e;
     void *memory;
-    if (c->n_buffers == MOST_BUFFERS || cuda_device_allocate(c->cuda, use, bytes, &memory, &e))
+    if (c->n_buffers == MOST_BUFFERS) {
+        error_set(&c->failed, ERROR_MEMORY, "too many buffers");
+        return NULL;
+    }
+    if (cuda_device_allocate(c->cuda, use, bytes, &memory, &c->failed))
         return NULL;
     c->buffers[c->n_buffers++] = memory;
     c->module->fill(c->stream, memory, 0, bytes);
@@ -79,10 +86,13 @@ static void *cuda_allocate(struct dense *d, size_t bytes)
 
 static void *allocate_pinned(struct dense_cuda *c, size_t bytes)
 {
-    struct error e;
     void *memory;
     bytes = round_up(bytes ? bytes : 1, BUFFER_ALIGN);
-    if (c->n_pinned == MOST_BUFFERS || c->module->allocate_pinned(c->device, bytes, &memory, &e))
+    if (c->n_pinned == MOST_BUFFERS) {
+        error_set(&c->failed, ERROR_MEMORY, "too many buffers");
+        return NULL;
+    }
+    if (c->module->allocate_pinned(c->device, bytes, &memory, &c->failed))
         return NULL;
     memset(memory, 0, bytes);
     c->pinned[c->n_pinned++] = memory;
@@ -101,7 +111,7 @@ static bool allocate_mirror(struct dense_cuda *c, size_t bytes, struct mirror *o
     struct dense_values both;
     if (!cuda_allocate_shared(&c->base, bytes, &both))
         return false;
-    *out = (struct mirror){both.host, both.own, bytes};
+    *out = (struct mirror){both.host, both.own, round_up(bytes, BUFFER_ALIGN)};
     return true;
 }
 
@@ -121,13 +131,15 @@ static enum error_code cuda_wait(struct dense *d, struct error *e)
 static const void *cuda_bring(struct dense *d, const void *host, size_t bytes)
 {
     struct dense_cuda *c = cuda_of(d);
+    size_t whole = round_up(bytes, BUFFER_ALIGN);
     struct error e;
-    if (c->staged.bytes - c->staged_used < bytes)
+    assert(whole <= c->staged.bytes);
+    if (c->staged.bytes - c->staged_used < whole)
         cuda_wait(d, &e); /* an error is met again by the next wait */
     uint8_t *at = c->staged.host + c->staged_used, *to = c->staged.own + c->staged_used;
     memcpy(at, host, bytes);
     c->module->upload(c->stream, to, at, bytes);
-    c->staged_used += round_up(bytes, BUFFER_ALIGN);
+    c->staged_used += whole;
     return to;
 }
 
@@ -371,11 +383,10 @@ static bool make_kv(struct dense_cuda *c, enum tensor_type type)
                                .row_values = values,
                                .pages = own,
                                .pages_a_slot = a_slot};
-    struct error e;
     bool made = pages && own && c->kv.memory;
     if (made)
         c->module->upload(c->stream, own, pages, n * sizeof *pages);
-    made = made && !c->module->finish(c->stream, &e);
+    made = made && !c->module->finish(c->stream, &c->failed);
     free(pages);
     return made;
 }
@@ -385,9 +396,9 @@ static bool make_scratch(struct dense_cuda *c)
     const struct model_params *p = c->base.params;
     const struct device_ops *ops = &c->module->ops;
     struct dense *d = &c->base;
-    uint32_t n = d->max_tokens;
+    uint32_t n = d->max_tokens, most = n > LOGITS_ROWS_AT_ONCE ? n : LOGITS_ROWS_AT_ONCE;
     for (unsigned i = 0; i < EXEC_SLOTS; i++)
-        if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(widest(p), n))))
+        if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(widest(p), most))))
             return false;
     if (p->kv_rank) {
         uint32_t nope = p->q_dim - p->rope.dims, cols = nope > p->kv_rank ? nope : p->kv_rank;
@@ -398,12 +409,12 @@ static bool make_scratch(struct dense_cuda *c)
     c->logits = cuda_allocate(d, (size_t)LOGITS_ROWS_AT_ONCE * p->vocab * sizeof(float));
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
-    size_t most = n > LOGITS_ROWS_AT_ONCE ? n : LOGITS_ROWS_AT_ONCE;
-    size_t staged = most * p->d_model * sizeof(float) + n * p->router.n_used * sizeof(uint32_t);
+    size_t values = (size_t)most * p->d_model * sizeof(float);
+    size_t staged = round_up(values, BUFFER_ALIGN) + n * p->router.n_used * sizeof(uint32_t);
     return c->attend_scratch && c->logits && c->tokens && (!p->kv_rank || c->heads_scratch) &&
            allocate_mirror(c, n * sizeof(struct device_row), &c->rows) &&
            allocate_mirror(c, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
-           allocate_mirror(c, staged + 2 * (size_t)BUFFER_ALIGN, &c->staged);
+           allocate_mirror(c, staged, &c->staged);
 }
 
 static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, struct error *e)
@@ -421,9 +432,9 @@ static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, 
     if (make_kv(c, kv_type) && make_scratch(c))
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
-                     "the device has no memory for %" PRIu32 " requests of %" PRIu32
-                     " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host",
-                     c->n_slots, c->context);
+                     "no room on the device for %" PRIu32 " requests of %" PRIu32
+                     " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host (%s)",
+                     c->n_slots, c->context, c->failed.text);
 }
 
 enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,

@@ -12,9 +12,6 @@ enum error_code device_compute_new(const struct memory_client *memory, struct ex
         .memory = memory, .own = own, .max_tokens = max_tokens, .max_rows = max_rows};
     if (cuda)
         return device_compute_cuda_new(&base, cuda, out, e);
-    if (!memory->arena.base)
-        return error_set(e, ERROR_USAGE,
-                         "memd and the worker have different devices: --device is to be the same");
     return device_compute_emu_new(&base, out, e);
 }
 
@@ -65,6 +62,11 @@ enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, u
 void device_compute_give(struct device_compute *c, uint32_t first, uint32_t n)
 {
     c->kind->give(c, first, n);
+}
+
+enum error_code device_compute_settle(struct device_compute *c, struct error *e)
+{
+    return c->kind->settle(c, e);
 }
 
 const uint8_t *device_compute_store(struct device_compute *c, const void *from, size_t bytes)
@@ -120,6 +122,12 @@ static enum error_code emu_fetch(struct device_compute *c, uint32_t first, uint3
     return ERROR_OK;
 }
 
+static enum error_code emu_settle(struct device_compute *c, struct error *e)
+{
+    (void)c, (void)e;
+    return ERROR_OK;
+}
+
 static void emu_give(struct device_compute *c, uint32_t first, uint32_t n)
 {
     (void)c, (void)first, (void)n;
@@ -140,7 +148,7 @@ enum error_code device_compute_emu_new(const struct device_compute *base,
                                        struct device_compute **out, struct error *e)
 {
     static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
-                                                    emu_give, emu_store, emu_drop};
+                                                    emu_give, emu_settle, emu_store, emu_drop};
     struct emu_compute *m = calloc(1, sizeof *m);
     float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);
     if (!m || !rows) {

@@ -5,7 +5,6 @@
 #define MOED_WORKER_DEVICE_COMPUTE_H
 
 #include "base/error.h"
-#include "device/device.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 
@@ -42,6 +41,8 @@ enum error_code device_compute_run(struct device_compute *c, const struct expert
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
                                      struct error *e);
 void device_compute_give(struct device_compute *c, uint32_t first, uint32_t n);
+/* Until the device has done what others asked of it, so that a run's time is its own. */
+enum error_code device_compute_settle(struct device_compute *c, struct error *e);
 
 /* For measuring: bytes of host memory, where the device can compute with them. NULL: there is no room, or the emulated device
  * computes with host memory itself. drop: all of them. */

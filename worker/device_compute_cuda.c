@@ -59,6 +59,8 @@ static void cuda_drop(struct device_compute *base)
 static void cuda_free(struct device_compute *base)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
+    struct error e;
+    c->module->finish(c->stream, &e); /* nothing that it reads is freed before */
     cuda_drop(base);
     c->module->release(c->device, c->scratch);
     c->module->release(c->device, base->own_rows);
@@ -159,6 +161,12 @@ static void cuda_give(struct device_compute *base, uint32_t first, uint32_t n)
                       n * d * sizeof(float));
 }
 
+static enum error_code cuda_settle(struct device_compute *base, struct error *e)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    return c->module->finish(c->stream, e);
+}
+
 static const uint8_t *cuda_store(struct device_compute *base, const void *from, size_t bytes)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
@@ -213,7 +221,7 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
                                         struct device_compute **out, struct error *e)
 {
     static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_fetch,
-                                                    cuda_give, cuda_store, cuda_drop};
+                                                    cuda_give, cuda_settle, cuda_store, cuda_drop};
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the device's tables");

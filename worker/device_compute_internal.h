@@ -12,6 +12,7 @@ struct device_compute_kind {
                            const bool *fetch, uint32_t n_tasks, struct error *e);
     enum error_code (*fetch)(struct device_compute *c, uint32_t first, uint32_t n, struct error *e);
     void (*give)(struct device_compute *c, uint32_t first, uint32_t n);
+    enum error_code (*settle)(struct device_compute *c, struct error *e);
     const uint8_t *(*store)(struct device_compute *c, const void *from, size_t bytes);
     void (*drop)(struct device_compute *c);
 };

@@ -300,6 +300,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
         x->step++;
     x->layer = layer;
     x->one_request = one_request;
+    exec_allow_blas(x->own, one_request);
     x->n_tokens = n_tokens;
     x->values = values->host;
     x->values_there = x->options.rows_stay ? values->own : NULL;
@@ -425,7 +426,7 @@ static enum error_code finish_round(struct experts *x, struct error *e)
     uint64_t started = clock_ns();
     bool answered = x->channel && await_completion(x, &done);
     uint64_t waited_ns = clock_ns() - started;
-    if (answered)
+    if (answered && !x->options.rows_stay)
         pool_wake(exec_pool(x->own)); /* the next layer's attention is near */
     counter_add(x->counters.wait_ns, waited_ns);
     x->has_waited |= waited_ns > WAITED_NS;
@@ -484,6 +485,7 @@ enum error_code experts_finish(struct experts *x, struct error *e)
 {
     uint64_t before_ns = x->finished_ns;
     enum error_code code = finish_rounds(x, e);
+    x->n_cpu = 0; /* nothing is under way */
     x->finished_ns = clock_ns();
     observe_cpu(x, before_ns);
     if (code || !x->cache)

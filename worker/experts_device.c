@@ -158,7 +158,10 @@ enum error_code experts_compute_device(struct experts *x, struct error *e)
     device_compute_input(x->compute, x->layer, x->values, x->values_there, x->n_tokens);
     for (uint32_t i = 0; i < x->n_round; i++)
         x->round[i].on_host = x->round[i].cpu > 0;
-    enum error_code code = compute_resident(x, e);
+    bool beside = x->options.rows_stay && x->memory->map.params.d_shared; /* the shared expert */
+    enum error_code code = beside ? device_compute_settle(x->compute, e) : ERROR_OK;
+    if (!code)
+        code = compute_resident(x, e);
     device_cache_leave(x->cache);
     for (uint32_t i = 0; i < x->n_round && !code; i++)
         if (x->round[i].load)

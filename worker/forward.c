@@ -276,6 +276,8 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
             return NULL;
     }
     norm_rows(f, &f->weights->output_norm);
+    if (!one_request)
+        return f->h.host;
     f->ops->fetch(f->dense, &f->h, (size_t)n * p->d_model * sizeof(float));
     if (f->ops->wait(f->dense, e)) {
         experts_lose_device(f->experts, e);
@@ -287,10 +289,10 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
 /* Where the dense part finds rows of hidden values: those of the run before are there, others are brought. */
 static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
 {
-    const float *host = f->h.host;
-    size_t width = f->params->d_model;
-    if (hidden >= host && hidden < host + f->dense->max_tokens * width)
-        return (const float *)f->h.own + (hidden - host);
+    size_t width = f->params->d_model, bytes = f->dense->max_tokens * width * sizeof *hidden;
+    size_t offset = (uintptr_t)hidden - (uintptr_t)f->h.host;
+    if (offset < bytes)
+        return (const float *)((const uint8_t *)f->h.own + offset);
     return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
 }
 

@@ -23,7 +23,7 @@ void forward_free(struct forward *f); /* takes NULL; before dense */
 
 /* Run n rows; fills the KV cache. one_request: all rows are one request's, so that products through BLAS, whose
  * rounding depends on the number of rows, depend on nobody else. Returns the last layer's output after the final norm,
- * [n][d_model], valid until the next run: what forward_logits takes. NULL: experts cannot be had (experts_finish), or the device
+ * [n][d_model], valid until the next run: what forward_logits takes; with one_request also to be read. NULL: experts cannot be had (experts_finish), or the device
  * has failed; the batch's rows of the KV cache hold anything. */
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
                          bool one_request, struct error *e);

@@ -382,6 +382,18 @@ static enum error_code ask_policy(struct worker *w, enum sched_assigner *assigne
     return code;
 }
 
+/* What memd has lent is of the device that we were told. */
+static enum error_code check_device(const struct worker *w, struct error *e)
+{
+    enum device_kind lent = !w->memory.arena_bytes  ? DEVICE_HOST
+                            : w->memory.arena.base ? DEVICE_EMU
+                                                   : DEVICE_CUDA;
+    if (lent == w->device_spec.kind)
+        return ERROR_OK;
+    return error_set(e, ERROR_USAGE,
+                     "memd and the worker have different devices: --device is to be the same");
+}
+
 static enum error_code start(struct worker *w, struct error *e)
 {
     enum error_code code = device_parse(w->device, &w->device_spec, e);
@@ -389,6 +401,8 @@ static enum error_code start(struct worker *w, struct error *e)
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
         code = memory_client_attach(w->daemon.run, "worker", 10000, &w->memory, e);
+    if (!code)
+        code = check_device(w, e);
     if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
         code = ask_policy(w, &w->assigner, &w->predictor, e);
     if (code)

@@ -194,6 +194,8 @@ static enum sending send_logits(struct engine *g, struct request *r, uint32_t le
     if (n == 0)
         return NOT_SENT;
     if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+        while (--n)
+            frontend_return_credit(r->frontend);
         fail_request(g, r, true, &e);
         return FAILED;
     }

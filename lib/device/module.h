@@ -165,7 +165,7 @@ struct device_ops {
     void (*route)(struct device_stream *s, const struct device_router *r, float *logits, const float *selection_bias,
                   uint32_t n, uint32_t *selected, float *weights);
     /* x[t] += (sum over ranks k of weights[t][k] * (row row_of[t * n_used + k] of rows + down_bias[selected]), in order of
-     * rank, from 0) + shared[t]; as worker/forward.c's combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
+     * rank, from 0) + shared[t]; as worker/dense_host.c's combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
     void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of, const float *weights,
                     const uint32_t *selected, uint32_t n_used, const float *down_bias, const float *shared, float *x,
                     uint32_t n, uint32_t d);
