@@ -354,15 +354,6 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
 
 /* ---- */
 
-static uint32_t widest(const struct model_params *p)
-{
-    uint32_t widths[] = {p->d_model, p->n_heads * p->o_dim, p->q_rank, p->d_shared, p->d_dense};
-    uint32_t most = 0;
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        most = widths[i] > most ? widths[i] : most;
-    return most;
-}
-
 /* Whose pages are where: slot i has the i-th run of them. */
 static bool make_kv(struct dense_cuda *c, enum tensor_type type)
 {
@@ -398,12 +389,11 @@ static bool make_scratch(struct dense_cuda *c)
     struct dense *d = &c->base;
     uint32_t n = d->max_tokens, most = n > LOGITS_ROWS_AT_ONCE ? n : LOGITS_ROWS_AT_ONCE;
     for (unsigned i = 0; i < EXEC_SLOTS; i++)
-        if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(widest(p), most))))
+        if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(params_widest_input(p), most))))
             return false;
-    if (p->kv_rank) {
-        uint32_t nope = p->q_dim - p->rope.dims, cols = nope > p->kv_rank ? nope : p->kv_rank;
-        c->heads_scratch = cuda_allocate(d, ops->activations_bytes(cols, n * p->n_heads));
-    }
+    if (p->kv_rank)
+        c->heads_scratch =
+            cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * p->n_heads));
     c->attend_scratch =
         cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
     c->logits = cuda_allocate(d, (size_t)LOGITS_ROWS_AT_ONCE * p->vocab * sizeof(float));

@@ -379,8 +379,7 @@ static bool allocate_scratch(struct dense_host *h)
     h->sums = host_allocate(&h->base, h->n_threads * sizeof(float) * p->d_model);
     if (!h->rows || !h->sums || !p->kv_rank)
         return h->rows && h->sums;
-    uint32_t nope = p->q_dim - p->rope.dims, cols = nope > p->kv_rank ? nope : p->kv_rank;
-    size_t bytes = round_up(act_bytes(cols, most), TILE_ALIGN);
+    size_t bytes = round_up(act_bytes(params_head_input(p), most), TILE_ALIGN);
     uint8_t *all = host_allocate(&h->base, h->n_threads * bytes);
     h->heads_activations = host_allocate(&h->base, h->n_threads * sizeof *h->heads_activations);
     if (!all || !h->heads_activations)

@@ -90,16 +90,6 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
     return code;
 }
 
-static uint32_t widest(const struct model_params *p)
-{
-    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
-                         p->d_shared, p->d_expert,           p->d_dense};
-    uint32_t most = 0;
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        most = widths[i] > most ? widths[i] : most;
-    return most;
-}
-
 static uint32_t batch_tokens(const struct worker *w)
 {
     return w->parallel > PREFILL_TOKENS ? (uint32_t)w->parallel : PREFILL_TOKENS;
@@ -128,7 +118,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
 {
     const struct model_params *p = &w->memory.map.params;
     struct exec_limits limits = {.max_tokens = batch_tokens(w),
-                                 .max_cols = widest(p),
+                                 .max_cols = params_widest_input(p),
                                  .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
     struct dense_options dense = {.params = p,

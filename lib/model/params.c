@@ -396,3 +396,19 @@ uint32_t params_cache_rows(const struct model_params *p)
 {
     return p->kv_rank ? 1 : 2; /* not by arch, which is NULL in shared memory */
 }
+
+uint32_t params_widest_input(const struct model_params *p)
+{
+    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
+                         p->d_shared, p->d_expert,           p->d_dense};
+    uint32_t most = 0;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        most = widths[i] > most ? widths[i] : most;
+    return most;
+}
+
+uint32_t params_head_input(const struct model_params *p)
+{
+    uint32_t unrotated = p->q_dim - p->rope.dims;
+    return unrotated > p->kv_rank ? unrotated : p->kv_rank;
+}

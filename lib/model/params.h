@@ -67,5 +67,8 @@ uint32_t params_window(const struct model_params *p, uint32_t layer);
 /* What a position takes in the KV cache of a layer. Two rows, keys and values; one with latent attention, whose values are the
  * first part of the key. */
 uint32_t params_cache_rows(const struct model_params *p);
+/* The most columns of any matrix; and of those that there is one of for each head (latent attention). */
+uint32_t params_widest_input(const struct model_params *p);
+uint32_t params_head_input(const struct model_params *p);
 
 #endif
