@@ -6,6 +6,7 @@
  * the worker leave its epoch. */
 #include "base/log.h"
 #include "device/module.h"
+#include "device/worker_room.h"
 #include "device_compute_internal.h"
 
 #include <inttypes.h>
@@ -38,20 +39,6 @@ struct cuda_compute {
     const float *input_values; /* not NULL: still to be brought there */
 };
 
-static struct device_segments layout_of(const struct pool_map *map, uint32_t layer)
-{
-    const struct pool_slabs *s = &map->slabs[layer];
-    return (struct device_segments){.d_model = s->d_model,
-                                    .width = s->segment_width,
-                                    .gate_type = s->gate_type,
-                                    .up_type = s->up_type,
-                                    .down_type = s->down_type,
-                                    .up_offset = s->up_offset,
-                                    .down_offset = s->down_offset,
-                                    .bias_offset = s->bias_offset,
-                                    .activation = (uint32_t)map->params.arch->activation};
-}
-
 static void cuda_drop(struct device_compute *base)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
@@ -83,7 +70,7 @@ static void cuda_input(struct device_compute *base, uint32_t layer, const float 
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     c->layer = layer;
-    c->layout = layout_of(&base->memory->map, layer);
+    c->layout = device_segments_of(&base->memory->map, layer);
     c->input.n_tokens = n_tokens;
     c->input_values = values;
 }
@@ -159,7 +146,7 @@ static size_t scratch_bytes(const struct cuda_compute *c)
         const struct pool_slabs *s = &map->slabs[layer];
         if (!s->n_experts)
             continue;
-        struct device_segments layout = layout_of(map, layer);
+        struct device_segments layout = device_segments_of(map, layer);
         size_t bytes = c->module->ops.experts_scratch_bytes(&layout, s->n_experts * s->n_segments,
                                                             c->base.max_rows * s->n_segments);
         most = bytes > most ? bytes : most;
@@ -203,7 +190,7 @@ static enum error_code open_all(struct cuda_compute *c, unsigned ordinal, struct
         return code;
     c->module->facts(c->device, &c->facts);
     c->base.name = c->facts.name;
-    c->base.arena = c->arena;
+    c->base.arena = (const uint8_t *)c->arena + memory->slots_offset;
     log_info("experts are computed on %s (%s), %.2f GB of it are memd's", c->facts.name,
              c->facts.version, (double)memory->arena_bytes * 1e-9);
     return ERROR_OK;

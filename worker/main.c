@@ -22,8 +22,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_CONTEXT 4096
-
 struct worker {
     struct daemon daemon;
     /* options */
@@ -100,7 +98,7 @@ static uint32_t widest(const struct model_params *p)
 
 static uint32_t batch_tokens(const struct worker *w)
 {
-    return w->parallel > PREFILL_TOKENS ? (uint32_t)w->parallel : PREFILL_TOKENS;
+    return serving_batch_tokens((uint32_t)w->parallel);
 }
 
 /* See device_cores: cpuexec has the others. */
@@ -371,8 +369,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
-    if (w->context == 0)
-        w->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    w->context = serving_context(&w->memory.map.params, (uint32_t)w->context);
     if (w->context > trained)
         log_warn("a context of %" PRIu64 " tokens: the model was trained with %" PRIu32, w->context,
                  trained);
@@ -580,10 +577,10 @@ static void stop(struct worker *w)
 int main(int argc, char **argv)
 {
     static struct worker w = {
-        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = 4, .spin_us = 20, .pin = true};
+        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = DEFAULT_PARALLEL, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+         "host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
          "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
