@@ -67,12 +67,15 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[WORKER], "--calibrate", NULL);
     if (o->fine_tune)
         add_argument(&p[WORKER], "--fine-tune", NULL);
-    if (o->ctx)
-        add_argument(&p[WORKER], "--ctx", s->numbers[1]);
-    if (o->parallel)
-        add_argument(&p[WORKER], "--parallel", s->numbers[2]);
-    if (o->kv_type)
-        add_argument(&p[WORKER], "--kv-type", o->kv_type);
+    const int served[] = {MEMD, WORKER}; /* memd leaves room for it on the device */
+    for (int i = 0; i < 2; i++) {
+        if (o->ctx)
+            add_argument(&p[served[i]], "--ctx", s->numbers[1]);
+        if (o->parallel)
+            add_argument(&p[served[i]], "--parallel", s->numbers[2]);
+        if (o->kv_type)
+            add_argument(&p[served[i]], "--kv-type", o->kv_type);
+    }
     if (o->reproducible) {
         add_argument(&p[CPUEXEC], "--reproducible", NULL);
         add_argument(&p[WORKER], "--reproducible", NULL);

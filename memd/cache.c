@@ -9,7 +9,6 @@
  */
 #include "cache_internal.h"
 
-#include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -90,49 +89,6 @@ static void *copy_thread(void *arg)
     return NULL;
 }
 
-/* What the arena is cut into. */
-struct cache_shape {
-    uint64_t slot_bytes;
-    uint32_t n_slots, n_segments;
-    uint64_t total; /* segments that there are */
-};
-
-static enum error_code shape_of(const struct pool_map *map, struct device_link *link,
-                                struct cache_shape *out, struct error *e)
-{
-    struct cache_shape s = {0};
-    for (uint32_t i = 0; i < map->header->n_layers; i++) {
-        const struct pool_slabs *slabs = &map->slabs[i];
-        if (!slabs->n_experts)
-            continue;
-        s.total += (uint64_t)slabs->n_experts * slabs->n_segments;
-        if (slabs->segment_bytes > s.slot_bytes)
-            s.slot_bytes = slabs->segment_bytes;
-        if (slabs->n_segments > s.n_segments)
-            s.n_segments = slabs->n_segments;
-    }
-    if (s.total == 0)
-        return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
-    s.slot_bytes = round_up(s.slot_bytes, 64);
-    uint64_t bytes = 0;
-    enum error_code code = device_link_room(link, map->header->expert_bytes, &bytes, e);
-    if (code)
-        return code;
-    uint64_t n = bytes / s.slot_bytes;
-    if (n == 0)
-        return error_set(e, ERROR_USAGE,
-                         "the device's %" PRIu64
-                         " bytes hold no segment of an expert, which has %" PRIu64
-                         ": give it more (vram=)",
-                         bytes, s.slot_bytes);
-    n = n < s.total ? n : s.total; /* more would stay empty */
-    if (n > UINT32_MAX)
-        return error_set(e, ERROR_LIMIT, "%" PRIu64 " slots are more than can be numbered", n);
-    s.n_slots = (uint32_t)n;
-    *out = s;
-    return ERROR_OK;
-}
-
 static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind,
                                       enum sched_budget budget)
 {
@@ -195,25 +151,14 @@ void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher)
     doorbell_ring(&c->bell);
 }
 
-static enum error_code make_arena(struct cache *c, const struct cache_shape *s, struct error *e)
-{
-    uint64_t bytes;
-    if (!checked_mul(s->n_slots, s->slot_bytes, &bytes) || bytes > SIZE_MAX)
-        return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
-    enum error_code code = device_link_allocate(c->link, bytes, &c->arena, e);
-    if (!code)
-        code = cache_slots_init(&c->slots, c->link, c->arena->base, s->slot_bytes, s->n_slots, e);
-    return code;
-}
-
-static enum error_code make_table(struct cache *c, const struct cache_shape *s, struct error *e)
+static enum error_code make_table(struct cache *c, const struct device_plan *p, struct error *e)
 {
     uint32_t n_layers = c->map.header->n_layers, n_experts = c->map.params.router.n_experts;
-    size_t bytes = residency_bytes(n_layers, n_experts, s->n_segments);
+    size_t bytes = residency_bytes(n_layers, n_experts, p->n_segments);
     enum error_code code = shm_create("moed-residency", bytes, &c->residency, e);
     if (code)
         return code;
-    residency_init(c->residency.base, n_layers, n_experts, s->n_segments, s->slot_bytes, s->n_slots,
+    residency_init(c->residency.base, n_layers, n_experts, p->n_segments, p->slot_bytes, p->n_slots,
                    c->map.header->generation);
     ((struct residency_header *)c->residency.base)->n_spare = c->reserve;
     code = residency_attach(&c->table, c->residency.base, bytes, e);
@@ -261,15 +206,13 @@ static void ring_engine(void *arg)
 
 static enum error_code make(struct cache *c, struct error *e)
 {
-    struct cache_shape shape = {0};
-    enum error_code code = shape_of(&c->map, c->link, &shape, e);
-    if (code)
-        return code;
-    c->reserve = sched_copies_reserve(shape.n_slots, shape.total,
-                                      c->map.params.router.n_used * shape.n_segments);
-    code = make_arena(c, &shape, e);
+    const struct device_plan *p = c->options.plan;
+    c->reserve = sched_copies_reserve(p->n_slots, p->total_segments,
+                                      c->map.params.router.n_used * p->n_segments);
+    enum error_code code = cache_slots_init(&c->slots, c->link, c->arena->base + c->arena->slots_offset,
+                                            p->slot_bytes, p->n_slots, e);
     if (!code)
-        code = make_table(c, &shape, e);
+        code = make_table(c, p, e);
     if (!code)
         code = cache_make_copies(c, e);
     if (code)
@@ -304,6 +247,7 @@ enum error_code cache_new(const struct pool_map *map, const struct cache_options
     }
     *c = (struct cache){.map = *map, .options = *options, .counters = *counters};
     c->link = options->link;
+    c->arena = options->arena;
     c->residency.fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     enum error_code code = make(c, e);

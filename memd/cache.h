@@ -14,6 +14,7 @@
 #define MOED_MEMD_CACHE_H
 
 #include "device/link.h"
+#include "device_plan.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"
@@ -36,7 +37,9 @@ struct cache_counters {               /* NULL members are not counted */
 };
 
 struct cache_options {
-    struct device_link *link; /* the device, opened; taken over, on failure too */
+    struct device_link *link; /* the device, opened, its memory allocated; taken over, on failure too */
+    const struct device_arena *arena; /* of it */
+    const struct device_plan *plan;   /* what it is cut into; read by cache_new alone */
     enum sched_cache_kind cache;
     enum sched_budget budget; /* one that the cache takes */
     enum sched_prefetcher prefetcher;
@@ -50,8 +53,7 @@ struct cache_options {
     void *device_lost_arg;
 };
 
-/* map: the sealed pool. Makes the arena and the residency table, and starts the thread. ERROR_USAGE where the arena holds
- * less than one segment; ERROR_MEMORY. */
+/* map: the sealed pool. Makes the residency table, and starts the thread. ERROR_MEMORY. */
 enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
                           const struct cache_counters *counters, struct cache **out,
                           struct error *e);

@@ -78,3 +78,13 @@ void cache_metrics_state(struct metrics *r, struct cache *c)
     metrics_counter_function(r, "moed_memd_link_busy_seconds_total", NULL, read_link_busy, c,
                              "Time that the link was moving them.");
 }
+
+void cache_metrics_device(struct metrics *r, const struct device_plan *p)
+{
+    const char *name = "moed_memd_device_bytes";
+    const char *help = "Bytes of the device's memory, by use; KV cache and scratch as planned for the worker.";
+    gauge_set(metrics_gauge(r, name, "use=\"dense\"", help), (int64_t)p->dense_bytes);
+    gauge_set(metrics_gauge(r, name, "use=\"experts\"", help), (int64_t)device_plan_slots_bytes(p));
+    gauge_set(metrics_gauge(r, name, "use=\"kv\"", help), (int64_t)p->kv_bytes);
+    gauge_set(metrics_gauge(r, name, "use=\"scratch\"", help), (int64_t)p->scratch_bytes);
+}

@@ -174,6 +174,8 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     const struct device_arena *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
     bool shares = arena && arena->shared.fd >= 0;
     m.value[4] = arena ? arena->bytes : 0;
+    m.value[7] = arena ? arena->dense_bytes : 0;
+    m.value[8] = arena ? arena->slots_offset : 0;
     if (arena && !shares) {
         m.kind = MEMORY_GRANT_DEVICE;
         memcpy(m.bytes, arena->handle.bytes, sizeof m.bytes);

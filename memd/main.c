@@ -3,6 +3,7 @@
  * nothing but the model file, and that before anyone is attached. */
 #include "cache.h"
 #include "cache_metrics.h"
+#include "device_plan.h"
 #include "learned.h"
 #include "leases.h"
 #include "load.h"
@@ -20,6 +21,7 @@
 #include "ipc/shm.h"
 #include "metrics/recent.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,8 +50,12 @@ struct memd {
     const char *model, *device, *ram, *learned_path;
     struct policy_names names;
     uint64_t threads, segment_bytes;
+    const char *kv_type; /* this and the next two as the worker has them: the device is to have room for it */
+    uint64_t context, parallel;
     struct device_spec device_spec;
     struct device_link *link; /* until the cache takes it over; NULL: host */
+    struct device_plan device_plan;
+    const struct device_arena *arena;
     struct policy_choice choice;
     /* what it owns */
     struct gguf *gguf;
@@ -203,13 +209,50 @@ static void device_lost(void *arg, const struct error *e)
     daemon_request_stop(&m->daemon, EXIT_RETRY);
 }
 
-/* The device's memory, and the residency table that says what is in it. */
+/* The device's memory is planned and taken before the model is loaded, which takes minutes: then it is too late to be told. */
+static enum error_code take_device_memory(struct memd *m, struct error *e)
+{
+    struct pool_map planned = pool_plan_map(&m->plan);
+    struct device_plan_options options = {.device = &m->device_spec,
+                                          .parallel = (uint32_t)m->parallel,
+                                          .context = (uint32_t)m->context};
+    enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
+    if (!code)
+        code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
+    const struct device_plan *p = &m->device_plan;
+    if (!code)
+        code = device_link_allocate(m->link, p->dense_bytes, device_plan_slots_bytes(p), &m->arena, e);
+    if (code)
+        return code;
+    cache_metrics_device(m->daemon.metrics, p);
+    return ERROR_OK;
+}
+
+/* Before any worker is told where they are. */
+static enum error_code place_dense(struct memd *m, struct error *e)
+{
+    struct pool_range dense = pool_map_dense(&m->map);
+    uint64_t started = clock_ns();
+    if (!m->arena->dense_bytes)
+        return ERROR_OK;
+    enum error_code code = device_link_place_dense(m->link, m->map.base + dense.offset, e);
+    if (!code)
+        log_info("%.2f GB of dense weights copied to the device in %.2f s",
+                 (double)dense.bytes * 1e-9, (double)(clock_ns() - started) * 1e-9);
+    return code;
+}
+
+/* What is on the device, and the residency table that says so. */
 static enum error_code make_cache(struct memd *m, struct error *e)
 {
     struct cache_counters counters = cache_metrics_counters(m->daemon.metrics);
     m->wasted_bytes = counters.wasted_bytes;
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
+    if (!code)
+        code = place_dense(m, e);
     struct cache_options options = {.link = m->link,
+                                    .arena = m->arena,
+                                    .plan = &m->device_plan,
                                     .cache = m->choice.cache,
                                     .budget = m->choice.budget,
                                     .prefetcher = m->choice.prefetcher,
@@ -347,6 +390,19 @@ static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMap
     entry->segments = s->n_segments;
 }
 
+static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
+{
+    static Moed__V1__DeviceMemory memory;
+    const struct device_plan *p = &m->device_plan;
+    moed__v1__device_memory__init(&memory);
+    memory.device = (char *)m->device;
+    memory.dense_bytes = p->dense_bytes;
+    memory.expert_bytes = device_plan_slots_bytes(p);
+    memory.kv_bytes = p->kv_bytes;
+    memory.scratch_bytes = p->scratch_bytes;
+    return &memory;
+}
+
 static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapRequest *request,
                                  Moed__V1__Reply *reply)
 {
@@ -365,6 +421,8 @@ static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapReques
         map.n_entries++;
     }
     map.entries = pointers;
+    if (m->cache)
+        map.device = describe_device(m);
     reply->body_case = MOED__V1__REPLY__BODY_MEMORY_MAP;
     reply->memory_map = &map;
     return ERROR_OK;
@@ -494,6 +552,8 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     health->clients = leases_count(m->leases);
     health->loaded_bytes = m->bytes_loaded;
     health->load_ns = m->load_ns;
+    if (m->cache)
+        health->device_memory = describe_device(m);
     if (!m->recent)
         return;
     static Moed__V1__CacheHealth cache;
@@ -591,6 +651,8 @@ static enum error_code start(struct memd *m, struct error *e)
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
     if (!code)
         code = load_learned(m, has_memory || m->tier_plan.n_slots, e);
+    if (!code && has_memory)
+        code = take_device_memory(m, e);
     if (code)
         return code;
     register_metrics(m);
@@ -630,13 +692,15 @@ int main(int argc, char **argv)
     static struct memd m = {.device = "host",
                             .names = {"moed", "", "", "", "", ""},
                             .segment_bytes = POOL_SEGMENT_BYTES,
+                            .kv_type = KV_TYPE_DEFAULT,
+                            .parallel = DEFAULT_PARALLEL,
                             .pool.fd = -1,
                             .learned.region.fd = -1,
                             .residency.fd = -1};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "where experts are cached: host, cuda[:N][,vram=SIZE], or "
+         "where weights are kept too: host, cuda[:N][,vram=SIZE][,dense=host], or "
          "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
         {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
@@ -651,6 +715,10 @@ int main(int argc, char **argv)
         {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
          "host memory for weights: bytes (K, M, G, Ki, Mi, Gi) or a share of the model, as 50%; "
          "what does not fit is read from the file when it is needed (all)"},
+        {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
+         "the worker's, for which a CUDA device is to have room"},
+        {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "likewise"},
+        {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE", "likewise"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
         {0},
     };

@@ -25,11 +25,13 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
         cuda_device_close(&c);
         return code;
     }
-    c.arena = c.memory;
+    c.arena = c.memory + memory->slots_offset;
+    if (memory->dense_bytes) /* integers: the first byte that counts may lie before the allocation */
+        c.dense = (const uint8_t *)((uintptr_t)c.memory - pool_map_dense(&memory->map).offset);
     c.module->facts(c.device, &c.facts);
-    log_info("%s computes on %s (%s), %.2f GB of it are for experts",
-             c.dense ? "all but other experts" : "the experts that are there", c.facts.name, c.facts.version,
-             (double)memory->arena_bytes * 1e-9);
+    log_info("%s computes %s, %.2f GB of it are for experts: %s", c.facts.name,
+             c.dense ? "the model" : "the experts that are in it",
+             (double)memory->arena_bytes * 1e-9, c.facts.version);
     *out = c;
     return ERROR_OK;
 }

@@ -8,13 +8,14 @@
 #include "experts.h"
 
 #include "base/checked.h"
+#include "device/worker_room.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BUFFERS = 64, LOGITS_ROWS_AT_ONCE = 16 };
+enum { MOST_BUFFERS = 64 };
 #define BUFFER_ALIGN 256u
 
 /* A piece of host memory, pinned, and its place on the device. */
@@ -35,7 +36,7 @@ struct dense_cuda {
     struct device_activations inputs[EXEC_SLOTS]; /* prepared */
     void *input_memory[EXEC_SLOTS];
     void *heads_scratch, *attend_scratch;
-    float *logits; /* [LOGITS_ROWS_AT_ONCE][vocab] */
+    float *logits; /* [WORKER_LOGITS_ROWS][vocab] */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
     struct mirror rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
     struct mirror staged;
@@ -251,7 +252,7 @@ static enum error_code cuda_logits(struct dense *d, const struct matrix *m, cons
 {
     struct dense_cuda *c = cuda_of(d);
     for (uint32_t done = 0, part; done < n; done += part) {
-        part = n - done < LOGITS_ROWS_AT_ONCE ? n - done : LOGITS_ROWS_AT_ONCE;
+        part = n - done < WORKER_LOGITS_ROWS ? n - done : WORKER_LOGITS_ROWS;
         const void *in = prepare_rows(c, 0, hidden + (size_t)done * m->cols, m->cols, part,
                                       weights_quantize(m));
         c->module->ops.multiply(c->stream, m, in, c->logits, m->rows, false);
@@ -387,7 +388,7 @@ static bool make_scratch(struct dense_cuda *c)
     const struct model_params *p = c->base.params;
     const struct device_ops *ops = &c->module->ops;
     struct dense *d = &c->base;
-    uint32_t n = d->max_tokens, most = n > LOGITS_ROWS_AT_ONCE ? n : LOGITS_ROWS_AT_ONCE;
+    uint32_t n = d->max_tokens, most = n > WORKER_LOGITS_ROWS ? n : WORKER_LOGITS_ROWS;
     for (unsigned i = 0; i < EXEC_SLOTS; i++)
         if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(params_widest_input(p), most))))
             return false;
@@ -396,7 +397,7 @@ static bool make_scratch(struct dense_cuda *c)
             cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * p->n_heads));
     c->attend_scratch =
         cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
-    c->logits = cuda_allocate(d, (size_t)LOGITS_ROWS_AT_ONCE * p->vocab * sizeof(float));
+    c->logits = cuda_allocate(d, (size_t)WORKER_LOGITS_ROWS * p->vocab * sizeof(float));
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
     size_t values = (size_t)most * p->d_model * sizeof(float);

@@ -5,6 +5,7 @@
  * pinned memory, where the caller finds them. The rows stay on the device too, for a later run of the same layer to go on with their
  * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch. */
 #include "cuda_device.h"
+#include "device/worker_room.h"
 #include "device_compute_internal.h"
 
 #include <stdlib.h>
@@ -35,20 +36,6 @@ struct cuda_compute {
     const float *input_there;  /* the same on the device, where they are */
 };
 
-static struct device_segments layout_of(const struct pool_map *map, uint32_t layer)
-{
-    const struct pool_slabs *s = &map->slabs[layer];
-    return (struct device_segments){.d_model = s->d_model,
-                                    .width = s->segment_width,
-                                    .gate_type = s->gate_type,
-                                    .up_type = s->up_type,
-                                    .down_type = s->down_type,
-                                    .up_offset = s->up_offset,
-                                    .down_offset = s->down_offset,
-                                    .bias_offset = s->bias_offset,
-                                    .activation = (uint32_t)map->params.arch->activation};
-}
-
 static void cuda_drop(struct device_compute *base)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
@@ -77,7 +64,7 @@ static void cuda_input(struct device_compute *base, uint32_t layer, const float 
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     c->layer = layer;
-    c->layout = layout_of(&base->memory->map, layer);
+    c->layout = device_segments_of(&base->memory->map, layer);
     c->input.n_tokens = n_tokens;
     c->input_values = values;
     c->input_there = there;
@@ -179,23 +166,6 @@ static const uint8_t *cuda_store(struct device_compute *base, const void *from, 
     return c->module->finish(c->stream, &e) ? NULL : memory;
 }
 
-/* Of the layer that needs most. */
-static size_t scratch_bytes(const struct cuda_compute *c)
-{
-    const struct pool_map *map = &c->base.memory->map;
-    size_t most = 0;
-    for (uint32_t layer = 0; layer < map->params.n_layers; layer++) {
-        const struct pool_slabs *s = &map->slabs[layer];
-        if (!s->n_experts)
-            continue;
-        struct device_segments layout = layout_of(map, layer);
-        size_t bytes = c->module->ops.experts_scratch_bytes(&layout, s->n_experts * s->n_segments,
-                                                            c->base.max_rows * s->n_segments);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
 {
     const struct device_module *m = c->module;
@@ -213,7 +183,9 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
         code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, m->ops.activations_bytes(d, tokens),
                                     &c->activations, e);
     if (!code)
-        code = cuda_device_allocate(c->cuda, CUDA_SCRATCH, scratch_bytes(c), &c->scratch, e);
+        code = cuda_device_allocate(
+            c->cuda, CUDA_SCRATCH,
+            worker_room_experts(m, &c->base.memory->map, c->base.max_rows), &c->scratch, e);
     return code;
 }
 

@@ -12,9 +12,8 @@
 #include "base/error.h"
 #include "forward.h"
 #include "metrics/metrics.h"
+#include "model/serving_limits.h"
 #include "request.h"
-
-#define PREFILL_TOKENS 256
 
 struct engine;
 

@@ -23,8 +23,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEFAULT_CONTEXT 4096
-
 struct worker {
     struct daemon daemon;
     /* options */
@@ -92,7 +90,7 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
 
 static uint32_t batch_tokens(const struct worker *w)
 {
-    return w->parallel > PREFILL_TOKENS ? (uint32_t)w->parallel : PREFILL_TOKENS;
+    return serving_batch_tokens((uint32_t)w->parallel);
 }
 
 /* See device_cores: cpuexec has the others. */
@@ -239,6 +237,25 @@ static void register_cost_metrics(struct worker *w, struct experts_counters *k)
     metrics_gauge_function(m, name, "side=\"link\"", read_link_correction, w, help);
 }
 
+static double read_kv_bytes(void *arg)
+{
+    return (double)((struct worker *)arg)->cuda.used[CUDA_KV];
+}
+
+static double read_scratch_bytes(void *arg)
+{
+    return (double)((struct worker *)arg)->cuda.used[CUDA_SCRATCH];
+}
+
+/* moed_memd_device_bytes says what memd reckoned with. */
+static void register_device_metrics(struct worker *w)
+{
+    const char *name = "moed_worker_device_bytes";
+    const char *help = "Bytes of the device's memory that this worker allocated, by use.";
+    metrics_gauge_function(w->daemon.metrics, name, "use=\"kv\"", read_kv_bytes, w, help);
+    metrics_gauge_function(w->daemon.metrics, name, "use=\"scratch\"", read_scratch_bytes, w, help);
+}
+
 /* For the shares of the last seconds. */
 enum {
     RECENT_SEGMENTS,
@@ -301,6 +318,8 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     if (w->memory.arena_bytes) {
         register_cache_metrics(m, &w->counters);
         register_cost_metrics(w, &w->counters);
+        if (w->cuda.device)
+            register_device_metrics(w);
     }
     if (w->memory.tier.slots)
         register_tier_metrics(m, &w->counters);
@@ -398,8 +417,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
-    if (w->context == 0)
-        w->context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    w->context = serving_context(&w->memory.map.params, (uint32_t)w->context);
     if (w->context > trained)
         log_warn("a context of %" PRIu64 " tokens: the model was trained with %" PRIu32, w->context,
                  trained);
@@ -608,10 +626,10 @@ static void stop(struct worker *w)
 int main(int argc, char **argv)
 {
     static struct worker w = {
-        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = 4, .spin_us = 20, .pin = true};
+        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = DEFAULT_PARALLEL, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+         "host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
          "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",

@@ -2,6 +2,7 @@
 #include "client/cli/deployment.h"
 
 #include "base/clock.h"
+#include "base/quantity.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "daemon/control.h"
@@ -350,10 +351,22 @@ void deployment_format_uptime(uint64_t ms, char out[24])
         snprintf(out, 24, "%llud%02lluh", s / 86400, s / 3600 % 24);
 }
 
-void deployment_format_bytes(uint64_t bytes, char out[24])
+void deployment_device_text(const Moed__V1__DeviceMemory *m, struct strbuf *out)
 {
-    if (bytes >= 1000u * 1000 * 1000)
-        snprintf(out, 24, "%.1f GB", (double)bytes * 1e-9);
-    else
-        snprintf(out, 24, "%.0f MB", (double)bytes * 1e-6);
+    const struct {
+        uint64_t bytes;
+        const char *what;
+    } parts[] = {{m->dense_bytes, "dense weights"},
+                 {m->expert_bytes, "experts"},
+                 {m->kv_bytes, "KV cache"},
+                 {m->scratch_bytes, "scratch"}};
+    const char *before = "";
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char bytes[24];
+        if (!parts[i].bytes)
+            continue;
+        quantity_format_bytes(parts[i].bytes, bytes);
+        strbuf_printf(out, "%s%s %s", before, bytes, parts[i].what);
+        before = ", ";
+    }
 }

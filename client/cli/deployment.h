@@ -73,9 +73,10 @@ bool deployment_systemd_unit(const char *run, char unit[128]);
  * pid files, keep logs. */
 enum error_code deployment_stop(const char *run, struct error *e);
 
+/* "1.1 GB dense weights, 9.5 GB experts, 0.4 GB KV cache, 0.2 GB scratch": what there is of them. */
+void deployment_device_text(const Moed__V1__DeviceMemory *m, struct strbuf *out);
+
 /* Seconds as "5s", "3m12s", "2h05m", "4d03h". */
 void deployment_format_uptime(uint64_t ms, char out[24]);
-/* Bytes as "812 MB", "4.7 GB". */
-void deployment_format_bytes(uint64_t bytes, char out[24]);
 
 #endif

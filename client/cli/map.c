@@ -9,6 +9,16 @@
 
 #define MAP_TIMEOUT_MS 5000
 
+static void print_device(const Moed__V1__DeviceMemory *m)
+{
+    struct strbuf parts;
+    strbuf_init(&parts);
+    deployment_device_text(m, &parts);
+    if (!parts.failed)
+        printf("device %s: %s\n", m->device, parts.data);
+    strbuf_fini(&parts);
+}
+
 static void print_entry(const Moed__V1__MemoryMapEntry *entry)
 {
     char offset[24] = "-"; /* experts that come and go */
@@ -37,10 +47,12 @@ static enum error_code print_some(const char *run, uint32_t *first, uint32_t *to
     if (code)
         return code;
     const Moed__V1__MemoryMapReply *got = reply->memory_map;
-    if (*first == 0)
-        printf("generation %" PRIu64 "\n%14s %12s  %-5s %16s %s\n", got->generation, "offset",
-               "bytes", "type", "rows x columns", "name");
-    else if (got->generation != *generation)
+    if (*first == 0) {
+        printf("generation %" PRIu64 "\n", got->generation);
+        if (got->device)
+            print_device(got->device);
+        printf("%14s %12s  %-5s %16s %s\n", "offset", "bytes", "type", "rows x columns", "name");
+    } else if (got->generation != *generation)
         code = error_set(e, ERROR_UNAVAILABLE, "the model was loaded anew meanwhile: try again");
     else if (got->n_entries == 0)
         code = error_set(e, ERROR_PROTOCOL, "memd gave no more entries after %" PRIu32, *first);
@@ -63,7 +75,8 @@ int map_main(int argc, char **argv)
     int n, exit_code;
     if (!deployment_arguments(table, "map", "[--name N]",
                               "Prints what memd holds: each dense tensor and each layer's experts, "
-                              "with the offset in the\nhost pool, the bytes and the type.",
+                              "with the offset in the\nhost pool, the bytes and the type; and what the device's "
+                              "memory is used for.",
                               argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];

@@ -1,5 +1,6 @@
 /* moed ps: every process of every deployment of this user. What the supervisor knows (state,
  * restarts) is joined with what each process says of itself (memory, requests, speed). */
+#include "base/quantity.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -25,6 +26,7 @@ struct listing {
     bool has_memd_cache, has_worker_cache;
     Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are gone */
     char predictor[32];
+    struct strbuf device; /* its line; empty: none */
     /* likewise, where not all experts are in host memory */
     bool has_memd_tier, has_worker_tier;
     Moed__V1__TierHealth memd_tier, worker_tier;
@@ -67,6 +69,15 @@ static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
         strbuf_printf(b, ", \"predictor\": \"%s\"", c->predictor);
     share_json(b, "prediction_precision", c->predictions_right, c->predictions);
     strbuf_printf(b, "}");
+}
+
+static void device_json(struct strbuf *b, const Moed__V1__DeviceMemory *m)
+{
+    strbuf_printf(b,
+                  ", \"device_memory\": {\"dense_bytes\": %llu, \"expert_bytes\": %llu, "
+                  "\"kv_bytes\": %llu, \"scratch_bytes\": %llu}",
+                  (unsigned long long)m->dense_bytes, (unsigned long long)m->expert_bytes,
+                  (unsigned long long)m->kv_bytes, (unsigned long long)m->scratch_bytes);
 }
 
 static void tier_json(struct strbuf *b, const Moed__V1__TierHealth *t)
@@ -112,6 +123,8 @@ static void row_json(struct listing *l, const struct row *r)
         cache_json(b, h->cache);
     if (h && h->tier)
         tier_json(b, h->tier);
+    if (h && h->device_memory)
+        device_json(b, h->device_memory);
     strbuf_printf(b, "}");
 }
 
@@ -130,7 +143,7 @@ static void row_text(struct listing *l, const struct row *r)
     if (r->supervised)
         snprintf(restarts, sizeof restarts, "%llu", (unsigned long long)r->restarts);
     if (h)
-        deployment_format_bytes(h->memory_bytes, memory);
+        quantity_format_bytes(h->memory_bytes, memory);
     if (h && is_worker) {
         snprintf(requests, sizeof requests, "%u+%u", h->requests_running, h->requests_waiting);
         snprintf(speed, sizeof speed, "%.1f", h->tokens_per_s);
@@ -169,6 +182,12 @@ static void cache_text(struct listing *l, const char *name)
     strbuf_printf(b, "\n");
 }
 
+static void device_text(struct listing *l, const char *name)
+{
+    if (l->device.len)
+        strbuf_printf(&l->out, "%-10s device: %s\n", name, l->device.data);
+}
+
 /* One line for the host tier, likewise. */
 static void tier_text(struct listing *l, const char *name)
 {
@@ -200,6 +219,12 @@ static void keep_tier(struct listing *l, const struct row *r)
 }
 
 /* The reply is freed before the line is written. */
+static void keep_device(struct listing *l, const struct row *r)
+{
+    if (r->health && r->health->device_memory)
+        deployment_device_text(r->health->device_memory, &l->device);
+}
+
 static void keep_cache(struct listing *l, const struct row *r)
 {
     const Moed__V1__CacheHealth *cache = r->health ? r->health->cache : NULL;
@@ -240,6 +265,7 @@ static void add_process(struct listing *l, struct row *r)
         if (!r->reason || !*r->reason)
             r->reason = e.text;
     }
+    keep_device(l, r);
     keep_cache(l, r);
     keep_tier(l, r);
     add_row(l, r);
@@ -314,6 +340,7 @@ static void visit(void *arg, const char *name, const char *run)
     static struct deployment_status status; /* large */
     if (l->only && strcmp(l->only, name) != 0)
         return;
+    strbuf_clear(&l->device);
     l->has_memd_cache = l->has_worker_cache = false;
     l->has_memd_tier = l->has_worker_tier = false;
     if (deployment_status(run, &status, NULL) == ERROR_OK)
@@ -322,6 +349,7 @@ static void visit(void *arg, const char *name, const char *run)
         list_unsupervised(l, name, run);
     if (l->json)
         return;
+    device_text(l, name);
     cache_text(l, name);
     tier_text(l, name);
 }
@@ -360,7 +388,7 @@ int ps_main(int argc, char **argv)
             "Lists the processes of your deployments. REQUESTS: running+waiting. "
             "MEMORY is resident,\nwith what is shared: memd's model counts in "
             "every process that has read it. The lines\n\"cache\" and \"memory\" are "
-            "of the last seconds.",
+            "of the last seconds; \"device\": what its memory is for.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
@@ -368,6 +396,7 @@ int ps_main(int argc, char **argv)
         return CLI_USAGE;
     strbuf_init(&l.out);
     strbuf_init(&l.notes);
+    strbuf_init(&l.device);
     struct error e = {0};
     if (run_dir_list(visit, &l, &e)) {
         ask_complain("ps: %s", e.text);
@@ -377,5 +406,6 @@ int ps_main(int argc, char **argv)
     }
     strbuf_fini(&l.out);
     strbuf_fini(&l.notes);
+    strbuf_fini(&l.device);
     return exit_code;
 }

@@ -57,7 +57,7 @@ int up_main(int argc, char **argv)
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &l.name, 0, 0, "N", "the deployment's name (default: default)"},
         {"device", OPTION_STRING, &l.device, 0, 0, "D",
-         "where the model runs: host, cuda[:N][,vram=SIZE], or emu:vram=SIZE,link=RATE"},
+         "where the model runs: host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE"},
         {"ram", OPTION_STRING, &l.ram, 0, 0, "SIZE",
          "host memory for weights, bytes or 50%; the rest is read from the file as it is needed"},
         {"policy", OPTION_STRING, &l.policy, 0, 0, "P", sched_policy_help()},

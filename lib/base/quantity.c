@@ -1,6 +1,7 @@
 /* Numbers with a unit; see quantity.h. */
 #include "base/quantity.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,4 +32,14 @@ bool quantity_parse(const char *text, size_t len, const struct quantity_unit *un
             return true;
         }
     return false;
+}
+
+void quantity_format_bytes(uint64_t bytes, char out[24])
+{
+    if (bytes >= 1000u * 1000 * 1000)
+        snprintf(out, 24, "%.1f GB", (double)bytes * 1e-9);
+    else if (bytes >= 1000u * 1000)
+        snprintf(out, 24, "%.0f MB", (double)bytes * 1e-6);
+    else
+        snprintf(out, 24, "%.0f kB", (double)bytes * 1e-3);
 }

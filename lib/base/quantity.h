@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct quantity_unit {
     const char *text;
@@ -15,5 +16,8 @@ extern const struct quantity_unit quantity_sizes[], quantity_percent[];
 
 /* Digits, perhaps with a point, and one of the units. No sign, no exponent, no space. */
 bool quantity_parse(const char *text, size_t len, const struct quantity_unit *units, double *out);
+
+/* Bytes for a person: "4.7 GB", "812 MB", "53 kB". */
+void quantity_format_bytes(uint64_t bytes, char out[24]);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR], cuda[:N][,vram=SIZE]"
+#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR], cuda[:N][,vram=SIZE][,dense=host]"
 
 /* Slots are of the largest segment's size, so all experts of a model whose segments differ take
  * more than 100 %. */
@@ -61,6 +61,12 @@ static bool set_speed(struct device_spec *s, struct value v)
     return quantity_parse(v.text, v.len, no_units, &s->speed) && s->speed > 0 && s->speed <= 1;
 }
 
+static bool set_dense(struct device_spec *s, struct value v)
+{
+    s->dense_on_host = v.len == 4 && memcmp(v.text, "host", 4) == 0;
+    return s->dense_on_host;
+}
+
 struct option {
     const char *name;
     bool (*set)(struct device_spec *s, struct value v);
@@ -76,7 +82,8 @@ static const struct option emu_options[] = {
     {"speed", set_speed, "a factor above 0, at most 1", false},
     {0},
 };
-static const struct option cuda_options[] = {{"vram", set_vram, VRAM_TAKES, false}, {0}};
+static const struct option cuda_options[] = {
+    {"vram", set_vram, VRAM_TAKES, false}, {"dense", set_dense, "host", false}, {0}};
 
 /* A device with options. */
 struct form {
@@ -85,7 +92,7 @@ struct form {
     const char *takes; /* their names */
 };
 static const struct form emu = {"emu", emu_options, "vram, link, latency, speed"};
-static const struct form cuda = {"cuda", cuda_options, "vram, after the device's number"};
+static const struct form cuda = {"cuda", cuda_options, "vram and dense, after the device's number"};
 
 static enum error_code parse_option(const struct form *f, const char *text, size_t len,
                                     unsigned *seen, struct device_spec *s, struct error *e)
@@ -184,6 +191,8 @@ uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes)
     if (s->vram_bytes)
         return s->vram_bytes;
     double bytes = s->vram_share * (double)expert_bytes;
+    if (s->vram_share > 0 && bytes < 1)
+        return 1;
     return bytes < 0x1p63 ? (uint64_t)llround(bytes) : UINT64_MAX;
 }
 

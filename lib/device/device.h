@@ -7,10 +7,10 @@
  *           that is filled by copies over a paced link alone; its experts are computed by the worker's threads out of
  *           that arena, FACTOR times as fast (at most 1). SIZE: bytes with K, M, G (powers of 1000) or Ki, Mi, Gi, or
  *           "25%" of the model's routed experts. RATE: bytes a second, with K, M, G. TIME: with us, ms, s.
- *   cuda[:N][,vram=SIZE]
- *           a CUDA device, the N-th of the machine (0): its memory holds the arena, its kernels compute the experts in
- *           it. Without vram: what is free less a reserve for the worker. Through a module that is loaded where it is asked
- *           for (module.h).
+ *   cuda[:N][,vram=SIZE][,dense=host]
+ *           a CUDA device, the N-th of the machine (0): its memory holds the dense weights and the arena for experts, its kernels
+ *           compute with what is in it. vram: the arena's bytes; without it what is left when all else has its room. dense=host:
+ *           the dense weights stay in host memory. Through a module that is loaded where it is asked for (module.h).
  *
  * Another name is refused with the list of those that there are.
  */
@@ -35,12 +35,13 @@ struct device_spec {
     double link_latency_s; /* before the bytes of each copy; 10 us where not given */
     double speed;          /* 1 where not given */
     unsigned ordinal;      /* cuda */
+    bool dense_on_host;    /* cuda: the device has no copy of the dense weights */
 };
 
 /* ERROR_UNSUPPORTED for a device that there is not, naming those that there are; ERROR_USAGE for an option that makes no
  * sense, naming it. */
 enum error_code device_parse(const char *text, struct device_spec *out, struct error *e);
-/* The bytes of the arena that is asked for, of a model with so many bytes of routed experts. 0: nothing is said. */
+/* The bytes of the arena that is asked for, of a model with so many bytes of routed experts; at least 1. 0: nothing is said. */
 uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes);
 
 /* Of so many cores, those that do the device's computing. An emulated one has half of them, at least one: the worker runs on

@@ -1,6 +1,8 @@
 /* The owner's side of a device's memory, whatever the device; see link.h. */
 #include "link_internal.h"
 
+#include "base/checked.h"
+
 enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
                                 struct error *e)
 {
@@ -25,22 +27,47 @@ void device_link_free(struct device_link *l)
     l->kind->free(l);
 }
 
-enum error_code device_link_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
-                                 struct error *e)
+const struct device_module *device_link_module(const struct device_link *l)
 {
-    return l->kind->room(l, expert_bytes, out, e);
+    return l->kind->module(l);
 }
 
-enum error_code device_link_allocate(struct device_link *l, uint64_t bytes,
+void device_link_facts(struct device_link *l, struct device_facts *out)
+{
+    l->kind->facts(l, out);
+}
+
+void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out)
+{
+    l->kind->await(l, bytes, out);
+}
+
+uint64_t device_slots_offset(uint64_t dense_bytes)
+{
+    return round_up(dense_bytes, DEVICE_ALLOCATION_BYTES);
+}
+
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t bytes,
                                      const struct device_arena **out, struct error *e)
 {
-    enum error_code code = l->kind->allocate(l, bytes, e);
+    uint64_t slots = device_slots_offset(dense_bytes), all;
+    if (slots < dense_bytes || !checked_add(slots, bytes, &all) || all > SIZE_MAX / 2)
+        return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
+    enum error_code code = l->kind->allocate(l, all, e);
     if (code)
         return code;
+    l->arena.dense_bytes = dense_bytes;
+    l->arena.slots_offset = slots;
     l->arena.bytes = bytes;
-    device_link_poison(l, l->arena.base, bytes);
+    device_link_poison(l, l->arena.base + slots, bytes);
     *out = &l->arena;
     return ERROR_OK;
+}
+
+enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e)
+{
+    uint64_t busy_ns;
+    return l->kind->copy(l, l->arena.base, from, l->arena.dense_bytes, &busy_ns, e);
 }
 
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,

@@ -1,5 +1,7 @@
 /* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
  *
+ * The arena is one allocation: perhaps a copy of the pool's dense weights, then the slots for experts.
+ *
  * emu: the arena is shared memory, the link paces memcpy. cuda: the arena is the device's memory, others import it by its
  * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
 #ifndef MOED_DEVICE_LINK_H
@@ -18,10 +20,10 @@ struct device_link;
 
 /* An arena: how others come to it. */
 struct device_arena {
-    uint8_t
-        *base; /* on the device; read and written through the link alone where there is a handle */
-    uint64_t bytes;
-    struct shm shared; /* fd -1: none, but */
+    uint8_t *base;        /* on the device; read and written through the link alone where there is a handle */
+    uint64_t dense_bytes; /* at base; 0: no dense weights */
+    uint64_t slots_offset, bytes; /* of the slots */
+    struct shm shared;            /* fd -1: none, but */
     struct device_handle handle;
 };
 
@@ -31,13 +33,22 @@ enum error_code device_link_new(const struct device_spec *s, struct device_link 
                                 struct error *e);
 void device_link_free(struct device_link *l); /* takes NULL; what it allocated is released */
 
-/* Bytes for the arena of a model with so many of routed experts, as the device's words and its free memory have it.
- * ERROR_USAGE: the device is smaller than what is asked for; ERROR_MEMORY: others use it at present. */
-enum error_code device_link_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
-                                 struct error *e);
-/* Once. Poisoned, where device_link_poison does that. Valid as long as the link. */
-enum error_code device_link_allocate(struct device_link *l, uint64_t bytes,
+/* NULL: the emulated device, which has none. */
+const struct device_module *device_link_module(const struct device_link *l);
+/* The device as it is now, name and memory. emu: all the memory that is asked for. */
+void device_link_facts(struct device_link *l, struct device_facts *out);
+/* The same when so many bytes are free, or in ten seconds: what others leave, such as the workers of a memd that was killed, is
+ * waited for. 0: when what is free has not changed for a while. */
+void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out);
+
+#define DEVICE_ALLOCATION_BYTES (2ull << 20) /* what a driver hands out, and exports, at a time */
+/* Where the slots begin behind so many bytes of dense weights. */
+uint64_t device_slots_offset(uint64_t dense_bytes);
+/* Once; bytes: of slots. The slots are poisoned, where device_link_poison does that. Valid as long as the link. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t bytes,
                                      const struct device_arena **out, struct error *e);
+/* The arena's dense bytes, from host memory, before the first copy; not counted with the copies. */
+enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 
 /* Copy host memory into the arena and return when it is there. One thread a link. emu: the calling thread sleeps meanwhile,
  * but for the time that the bytes themselves take to be moved, at the end; copies that are due in a row are paced without

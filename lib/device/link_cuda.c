@@ -8,13 +8,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Left free where the arena takes what there is: a worker's context with its kernels and staging (a few hundred MB), and in
- * proportion to the device what its batches need. At most a quarter of what is free, on a device so small that the worker has
- * to do with less. */
-#define RESERVE_BYTES    (512ull << 20)
-#define RESERVE_PART     20           /* of the device's memory */
-#define RESERVE_MOST     4            /* of what is free */
-#define ALLOCATION_BYTES (2ull << 20) /* what the driver hands out, and exports, at a time */
 /* After memd was killed its arena is free when the last worker that mapped it has ended, which takes a moment. */
 #define WAIT_NS 10000000000ull
 /* While one of them is registered other calls may wait; and a copy must not begin in one and end in another. */
@@ -43,46 +36,58 @@ static void cuda_free(struct device_link *link)
     free(l);
 }
 
-static uint64_t free_bytes(const struct cuda_link *l, struct device_facts *facts)
+static const struct device_module *cuda_module(const struct device_link *link)
 {
-    l->module->facts(l->device, facts);
-    return facts->free_bytes;
+    return ((const struct cuda_link *)link)->module;
+}
+
+static void cuda_facts(struct device_link *link, struct device_facts *out)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    l->module->facts(l->device, out);
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
 /* Memory that others leave, or time out. */
-static uint64_t await_free(const struct cuda_link *l, uint64_t bytes, struct device_facts *facts)
+static void await_free(struct device_link *link, uint64_t bytes, struct device_facts *facts)
 {
-    uint64_t started = clock_ns(), there = free_bytes(l, facts);
-    if (there < bytes && bytes <= facts->memory_bytes)
+    uint64_t started = clock_ns();
+    cuda_facts(link, facts);
+    if (facts->free_bytes < bytes && bytes <= facts->memory_bytes)
         log_info("%s has %.2f of %.2f GB free, %.2f GB are wanted: waiting for others to end",
-                 facts->name, (double)there * 1e-9, (double)facts->memory_bytes * 1e-9,
+                 facts->name, (double)facts->free_bytes * 1e-9, (double)facts->memory_bytes * 1e-9,
                  (double)bytes * 1e-9);
-    while (there < bytes && bytes <= facts->memory_bytes && clock_ns() - started < WAIT_NS) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        there = free_bytes(l, facts);
+    while (facts->free_bytes < bytes && bytes <= facts->memory_bytes &&
+           clock_ns() - started < WAIT_NS) {
+        nap();
+        cuda_facts(link, facts);
     }
-    return there;
 }
 
 /* What is free when it has not changed for a while. */
-static uint64_t await_settled(const struct cuda_link *l, struct device_facts *facts)
+static void await_settled(struct device_link *link, struct device_facts *facts)
 {
-    uint64_t started = clock_ns(), since = started, there = free_bytes(l, facts);
+    uint64_t started = clock_ns(), since = started;
+    cuda_facts(link, facts);
     while (clock_ns() - since < SETTLED_NS && clock_ns() - started < WAIT_NS) {
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        uint64_t now = free_bytes(l, facts);
-        if (now != there)
+        uint64_t before = facts->free_bytes;
+        nap();
+        cuda_facts(link, facts);
+        if (facts->free_bytes != before)
             since = clock_ns();
-        there = now;
     }
-    return there;
 }
 
-static uint64_t reserve_of(const struct device_facts *facts)
+static void cuda_await(struct device_link *link, uint64_t bytes, struct device_facts *out)
 {
-    uint64_t reserve = RESERVE_BYTES + facts->memory_bytes / RESERVE_PART;
-    uint64_t most = facts->free_bytes / RESERVE_MOST;
-    return reserve < most ? reserve : most;
+    if (bytes)
+        await_free(link, bytes, out);
+    else
+        await_settled(link, out);
 }
 
 static enum error_code too_much(const struct device_facts *facts, uint64_t asked, struct error *e)
@@ -92,39 +97,12 @@ static enum error_code too_much(const struct device_facts *facts, uint64_t asked
                      facts->name, (double)facts->memory_bytes * 1e-9, (double)asked * 1e-9);
 }
 
-static enum error_code cuda_room(struct device_link *link, uint64_t expert_bytes, uint64_t *out,
-                                 struct error *e)
-{
-    struct cuda_link *l = (struct cuda_link *)link;
-    struct device_facts facts;
-    uint64_t asked = device_arena_bytes(&link->spec, expert_bytes);
-    uint64_t there = asked ? await_free(l, asked, &facts) : await_settled(l, &facts);
-    if (asked > facts.memory_bytes)
-        return too_much(&facts, asked, e);
-    if (asked > there)
-        return error_set(
-            e, ERROR_MEMORY,
-            "%s has %.2f of %.2f GB free, %.2f GB are asked for: give a smaller vram=, "
-            "or end what uses it",
-            facts.name, (double)there * 1e-9, (double)facts.memory_bytes * 1e-9,
-            (double)asked * 1e-9);
-    if (!asked) {
-        uint64_t reserve = reserve_of(&facts);
-        asked = there - reserve;
-        log_info("%s has %.2f GB free: experts may have %.2f GB of it, %.2f GB are left to the "
-                 "worker (vram= says otherwise)",
-                 facts.name, (double)there * 1e-9, (double)asked * 1e-9, (double)reserve * 1e-9);
-    }
-    *out = asked;
-    return ERROR_OK;
-}
-
 static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     void *memory = NULL;
     enum error_code code =
-        l->module->allocate(l->device, round_up(bytes, ALLOCATION_BYTES), &memory, e);
+        l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), &memory, e);
     if (code)
         return code;
     link->arena.base = memory;
@@ -199,8 +177,8 @@ static enum error_code open_device(struct cuda_link *l, const struct device_spec
 enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,
                                      struct error *e)
 {
-    static const struct device_link_kind kind = {cuda_free, cuda_room,   cuda_allocate,
-                                                 cuda_copy, cuda_poison, cuda_pin};
+    static const struct device_link_kind kind = {cuda_free,     cuda_module, cuda_facts,  cuda_await,
+                                                 cuda_allocate, cuda_copy,   cuda_poison, cuda_pin};
     struct cuda_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

@@ -37,12 +37,23 @@ static void emu_free(struct device_link *l)
     free((struct emu_link *)l);
 }
 
-static enum error_code emu_room(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
-                                struct error *e)
+static const struct device_module *emu_module(const struct device_link *l)
 {
-    (void)e;
-    *out = device_arena_bytes(&l->spec, expert_bytes);
-    return ERROR_OK;
+    (void)l;
+    return NULL;
+}
+
+static void emu_facts(struct device_link *l, struct device_facts *out)
+{
+    (void)l;
+    *out = (struct device_facts){
+        .name = "emulated", .memory_bytes = UINT64_MAX, .free_bytes = UINT64_MAX};
+}
+
+static void emu_await(struct device_link *l, uint64_t bytes, struct device_facts *out)
+{
+    (void)bytes;
+    emu_facts(l, out);
 }
 
 static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct error *e)
@@ -118,8 +129,8 @@ static enum error_code emu_pin(struct device_link *l, const void *memory, size_t
 
 enum error_code device_link_emu_new(struct device_link **out, struct error *e)
 {
-    static const struct device_link_kind kind = {emu_free, emu_room,   emu_allocate,
-                                                 emu_copy, emu_poison, emu_pin};
+    static const struct device_link_kind kind = {emu_free,     emu_module, emu_facts,  emu_await,
+                                                 emu_allocate, emu_copy,   emu_poison, emu_pin};
     struct emu_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

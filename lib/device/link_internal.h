@@ -8,8 +8,9 @@
 
 struct device_link_kind {
     void (*free)(struct device_link *l);
-    enum error_code (*room)(struct device_link *l, uint64_t expert_bytes, uint64_t *out,
-                            struct error *e);
+    const struct device_module *(*module)(const struct device_link *l);
+    void (*facts)(struct device_link *l, struct device_facts *out);
+    void (*await)(struct device_link *l, uint64_t bytes, struct device_facts *out);
     enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct error *e);
     /* *busy_ns: how much longer the link was busy */
     enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,

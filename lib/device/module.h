@@ -44,6 +44,9 @@ struct device_facts {
     unsigned multiprocessors;
 };
 
+/* What a stream takes of the device's memory for itself, when it first runs an operation. */
+enum { DEVICE_STREAM_BYTES = 8 << 20 };
+
 /* Names memory for another process of this machine; valid while the memory is there. */
 enum { DEVICE_HANDLE_BYTES = 64 };
 struct device_handle {

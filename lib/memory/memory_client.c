@@ -1,6 +1,7 @@
 /* Attaching to memd; see memory_client.h. */
 #include "memory/memory_client.h"
 
+#include "base/checked.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
 #include "ipc/lease.h"
@@ -33,6 +34,8 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     c->lease = grant.value[0];
     c->generation = grant.value[1];
     c->arena_bytes = grant.value[4];
+    c->dense_bytes = grant.value[7];
+    c->slots_offset = grant.value[8];
     memcpy(c->arena_handle.bytes, grant.bytes, sizeof c->arena_handle.bytes);
     struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm, &c->learned_shm};
     for (unsigned i = 0, fd = 0; i < 5; i++) {
@@ -64,14 +67,29 @@ static enum error_code attach_tier(struct memory_client *c, struct error *e)
                 : error_set(e, ERROR_PROTOCOL, "memd's pool and host tier do not belong together");
 }
 
+/* The device's memory: the slots hold what the table says, the copy of the dense weights is of these, and lies before them. */
+static enum error_code check_arena(const struct memory_client *c, struct error *e)
+{
+    const struct residency_header *h = c->residency.header;
+    uint64_t end;
+    if (c->arena_bytes && (!h->slot_bytes || h->n_slots > c->arena_bytes / h->slot_bytes))
+        return error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
+    bool sane = checked_add(c->slots_offset, c->arena_bytes, &end) && c->slots_offset >= c->dense_bytes;
+    if (c->dense_bytes)
+        sane = sane && !c->arena.base && c->dense_bytes == pool_map_dense(&c->map).bytes;
+    else
+        sane = sane && c->slots_offset == 0;
+    return sane ? ERROR_OK
+                : error_set(e, ERROR_PROTOCOL, "memd's arena has a dense part that makes no sense");
+}
+
 static enum error_code attach_maps(struct memory_client *c, struct error *e)
 {
     enum error_code code = pool_map_attach(c->pool.base, c->pool.bytes, &c->map, e);
     if (!code)
         code = residency_attach(&c->residency, c->residency_shm.base, c->residency_shm.bytes, e);
-    const struct residency_header *h = c->residency.header;
-    if (!code && c->arena_bytes && (!h->slot_bytes || h->n_slots > c->arena_bytes / h->slot_bytes))
-        code = error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
+    if (!code)
+        code = check_arena(c, e);
     if (!code && (c->residency.n_layers != c->map.params.n_layers ||
                   c->residency.n_experts != c->map.params.router.n_experts ||
                   c->map.header->generation != c->generation))

@@ -2,6 +2,8 @@
  * checked once, for a mismatch of builds is likelier than malice. */
 #include "model/pool_map.h"
 
+#include "base/checked.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +71,41 @@ static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
     return sane ? ERROR_OK : nonsense(e, "a layer's slabs");
 }
 
+struct pool_range pool_map_dense(const struct pool_map *map)
+{
+    uint64_t first = UINT64_MAX, end = 0;
+    for (uint32_t i = 0; i < map->header->n_tensors; i++) {
+        const struct pool_tensor *t = &map->tensors[i];
+        first = t->offset < first ? t->offset : first;
+        end = t->offset + t->bytes > end ? t->offset + t->bytes : end;
+    }
+    return end ? (struct pool_range){first, end - first} : (struct pool_range){0, 0};
+}
+
+static bool apart(const struct pool_range *r, uint64_t offset, uint64_t bytes)
+{
+    return bytes == 0 || r->bytes == 0 || offset + bytes <= r->offset ||
+           r->offset + r->bytes <= offset;
+}
+
+/* What pool_map_dense promises. All of it is known to lie inside the pool. Tensors that leave no gap could still overlap,
+ * which would be strange and do no harm. */
+static enum error_code check_dense(const struct pool_map *map, struct error *e)
+{
+    const struct pool_header *h = map->header;
+    struct pool_range dense = pool_map_dense(map);
+    uint64_t filled = 0;
+    for (uint32_t i = 0; i < h->n_tensors; i++)
+        filled += round_up(map->tensors[i].bytes, TILE_ALIGN);
+    bool sane = dense.bytes <= filled && apart(&dense, 0, sizeof *h) &&
+                apart(&dense, h->tensors_offset, h->n_tensors * sizeof *map->tensors) &&
+                apart(&dense, h->slabs_offset, h->n_layers * sizeof *map->slabs) &&
+                apart(&dense, h->metadata_offset, h->metadata_bytes);
+    for (uint32_t i = 0; sane && i < h->n_layers && !h->tiered; i++)
+        sane = apart(&dense, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts);
+    return sane ? ERROR_OK : nonsense(e, "the part of the dense tensors");
+}
+
 enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map *out,
                                 struct error *e)
 {
@@ -83,6 +120,8 @@ enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map 
         code = check_tensor(h, &map.tensors[i], e);
     for (uint32_t i = 0; !code && i < h->n_layers; i++)
         code = check_slabs(h, i, &map.slabs[i], e);
+    if (!code)
+        code = check_dense(&map, e);
     if (code)
         return code;
     map.params.arch = architecture_find(h->arch, strnlen(h->arch, sizeof h->arch));

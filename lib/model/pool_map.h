@@ -100,6 +100,13 @@ enum error_code pool_map_attach(const void *base, size_t bytes, struct pool_map 
                                 struct error *e);
 /* NULL when absent. */
 const struct pool_tensor *pool_map_find(const struct pool_map *map, const char *name);
+/* The part of the pool in which all dense tensors lie, from the first one's first byte to the last one's last, and nothing
+ * else but what aligns them: pool_map_attach refuses a pool where it is otherwise. The offset is TILE_ALIGN aligned; bytes
+ * 0: there are none. In a copy of the range a tensor lies at its own offset less the range's. */
+struct pool_range {
+    uint64_t offset, bytes;
+};
+struct pool_range pool_map_dense(const struct pool_map *map);
 /* In the host pool, where it is not tiered. */
 const uint8_t *pool_map_segment_place(const struct pool_map *map, uint32_t layer, uint32_t expert,
                                       uint32_t segment);

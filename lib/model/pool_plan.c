@@ -227,6 +227,15 @@ void pool_plan_free(struct pool_plan *p)
     *p = (struct pool_plan){0};
 }
 
+struct pool_map pool_plan_map(const struct pool_plan *p)
+{
+    const struct pool_header *h = &p->header;
+    struct pool_map map = {
+        .header = h, .tensors = p->tensors, .slabs = p->slabs, .params = h->params};
+    map.params.arch = architecture_find(h->arch, strlen(h->arch));
+    return map;
+}
+
 void pool_plan_keep_dense(struct pool_plan *p)
 {
     struct pool_header *h = &p->header;

@@ -39,6 +39,10 @@ enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
                                   struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
 
+/* The pool as it will be, for who reckons with it before it is there: all but the weights and the metadata (base is NULL).
+ * Borrows the plan. */
+struct pool_map pool_plan_map(const struct pool_plan *p);
+
 /* The pool is to hold the dense weights only; slabs lie elsewhere (header.tiered). */
 void pool_plan_keep_dense(struct pool_plan *p);
 

@@ -1,9 +1,11 @@
 #!/bin/bash
 # A deployment on a CUDA device, which tests/cusim simulates: the same tokens as without one under several policies and while the
-# policy changes; deaths of the worker and of memd; faults of the device; what is said where there is none.
-#   cuda.sh MOED MODULE MODEL...     the first model is killed. With a GPU's module all but what only the simulation can be told.
-MOED=$1 MODULE=$2 MODEL=$3
-shift 2
+# policy changes; the dense weights are on the device too; deaths of the worker and of memd; faults of the device; what is said where
+# there is none, or too little of its memory.
+#   cuda.sh MOED MODULE DENSE-CHECK MODEL...     the first model is killed. With a GPU's module all but what only the simulation can
+#   be told.
+MOED=$1 MODULE=$2 DENSE_CHECK=$3 MODEL=$4
+shift 3
 . "$(dirname "$0")/../deployment.sh"
 [ -e "$MODULE" ] || skip "$MODULE is not here"
 export MOED_CUDA_MODULE=$MODULE
@@ -11,6 +13,7 @@ case $(basename "$MODULE") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
 export MOED_DEVICE_POISON=1 # a wrong residency bit shows
 prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 CUT="--segment-bytes 32768"
+STREAM_BYTES=$((8 << 20)) # of scratch: the driver's, for a stream (DEVICE_STREAM_BYTES)
 
 up() { # up MODEL [OPTION]...
     # shellcheck disable=SC2086 # words
@@ -23,13 +26,30 @@ on_device() { echo $(($(segments resident) + $(segments loaded))); }
 copied() { echo $(($(metric memd 'moed_memd_copied_bytes_total{why="demanded"}') + $(metric memd 'moed_memd_copied_bytes_total{why="prefetched"}'))); }
 answers() { "$MOED" run -n 1 x; }
 said() { grep -qF -- "$2" "$RUN/$1.log" || fail "$1's log lacks: $2"; }
-# refused LINE ENVIRONMENT... -- DEVICE: `moed up` fails, and says that in its last line (before it comes its progress).
+# device_bytes USE: of its memory, as memd says.
+device_bytes() { metric memd "moed_memd_device_bytes{use=\"$1\"}"; }
+# The worker takes what memd reckoned with: of the KV cache to the byte, of scratch no more, and not half of it.
+worker_bytes() { metric worker "moed_worker_device_bytes{use=\"$1\"}"; }
+plan_holds() {
+    [ "$(worker_bytes kv)" = "$(device_bytes kv)" ] || fail "$1: $(worker_bytes kv) bytes of KV cache, planned $(device_bytes kv)"
+    local used planned
+    used=$(worker_bytes scratch) planned=$(($(device_bytes scratch) - STREAM_BYTES))
+    [ "$used" -le "$planned" ] && [ $((2 * used)) -ge "$planned" ] || fail "$1: $used bytes of scratch, planned $planned"
+}
+# The dense weights are on the device, all of them and the right ones.
+dense_there() {
+    local bytes
+    bytes=$("$DENSE_CHECK" "$RUN") || fail "$1: the dense weights on the device"
+    [ "$bytes" -gt 0 ] && [ "$bytes" = "$(device_bytes dense)" ] || fail "$1: $bytes bytes of dense weights are on the device"
+}
+# refused LINE ENVIRONMENT... -- DEVICE OPTION...: `moed up` fails, and says that in its last line (before it comes its progress).
 refused() {
     local line=$1 environment=()
     shift
     while [ "$1" != -- ]; do environment+=("$1"); shift; done
-    env "${environment[@]}" "$MOED" up "$MODEL" --device "$2" >/dev/null 2>"$WORK/up" && fail "$2 is taken: $line"
-    tail -n 1 "$WORK/up" | grep -qF -- "$line" || { cat "$WORK/up" >&2; fail "$2: no line with: $line"; }
+    shift
+    env "${environment[@]}" "$MOED" up "$MODEL" --device "$@" >/dev/null 2>"$WORK/up" && fail "$* is taken: $line"
+    tail -n 1 "$WORK/up" | grep -qF -- "$line" || { cat "$WORK/up" >&2; fail "$*: no line with: $line"; }
     down
 }
 
@@ -45,9 +65,18 @@ if [ $SIMULATED = yes ]; then
     refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda
     refused "device cuda:3: there are 2, counted from 0" MOED_CUSIM_DEVICES=2 -- cuda:3
     refused "of memory, 9.00 GB are asked for: give a smaller vram=" -- cuda:0,vram=9G
-    refused "cusim has no " MOED_CUSIM_MEMORY=1M -- cuda:0,vram=40% # memd
-    refused "free: give a smaller vram=" MOED_CUSIM_MEMORY=6M -- cuda:0,vram=100K # the worker
+    # The plan: which part has no room, and what to do about it.
+    refused "kB dense weights: give dense=host" MOED_CUSIM_MEMORY=2M -- cuda
+    refused "scratch: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=8M -- cuda
+    refused "KV cache (4 requests of 65536 tokens): lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=40M -- cuda --ctx 65536
+    refused "KV cache (200 requests of 512 tokens): lower --ctx or --parallel, take --kv-type f16, or give dense=host" \
+        MOED_CUSIM_MEMORY=40M -- cuda --parallel 200 --kv-type f32
+    refused "kB of experts, a single segment: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda
+    refused "kB of experts: give a smaller vram=, lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda:0,vram=100K
+    refused "kB of experts: give a smaller vram=" MOED_CUSIM_MEMORY=12M -- cuda:0,vram=40%,dense=host
+    refused "scratch: this model needs a larger device" MOED_CUSIM_MEMORY=8M -- cuda:0,dense=host
 fi
+MODEL=$(dirname "$MODEL")/qwen3moe.gguf refused "a CUDA device keeps keys and values as f32 or f16" -- cuda --kv-type q8_0 # heads of 32
 say "ok: what is said where it cannot start"
 
 for model in "$@"; do
@@ -56,6 +85,8 @@ for model in "$@"; do
     down
     for device in cuda cuda:0,vram=40% cuda:0,vram=20%; do
         up "$model" --device $device --policy ondemand
+        dense_there "$(basename "$model"), $device"
+        plan_holds "$(basename "$model"), $device"
         for policy in ondemand moed "static --predictor none" "lru --predictor next-gate" "layerwise --prefetch chunked" \
             "dali --assign load-all" moepic prescope; do
             # shellcheck disable=SC2086 # words
@@ -72,6 +103,25 @@ for model in "$@"; do
     done
     say "ok: $(basename "$model")"
 done
+
+# The plan is said, and shown; the dense weights can stay on the host, with keys and values of any type.
+up "$MODEL" --device cuda:0,vram=40% --ctx 256 --parallel 3 --policy ondemand
+grep -qE 'cuda:0 .*, [0-9.]+ .B free: [0-9.]+ .B dense weights, [0-9.]+ .B KV cache \(3 requests of 256 tokens\), [0-9.]+ .B scratch, [0-9.]+ .B for the driver; [0-9.]+ .B for experts, [0-9]+ % of them$' "$RUN/memd.log" ||
+    fail "memd's log lacks the plan"
+for place in map ps; do
+    "$MOED" $place | grep -qE 'device.*: [0-9.]+ .B dense weights, [0-9.]+ .B experts, [0-9.]+ .B KV cache, [0-9.]+ .B scratch$' || fail "moed $place: $("$MOED" $place)"
+done
+"$MOED" ps --json | grep -q "\"device_memory\": {\"dense_bytes\": $(device_bytes dense), \"expert_bytes\": $(device_bytes experts), \"kv_bytes\": $(device_bytes kv), \"scratch_bytes\": $(device_bytes scratch)}" ||
+    fail "ps --json: $("$MOED" ps --json)"
+down
+up "$MODEL" --kv-type f32
+ask_all 12 want
+down
+up "$MODEL" --device cuda:0,vram=40%,dense=host --kv-type f32 --policy ondemand
+check "dense=host"
+[ "$("$DENSE_CHECK" "$RUN")" = 0 ] && [ "$(device_bytes dense)" = 0 ] && [ "$(device_bytes kv)" = 0 ] || fail "dense=host: dense weights on the device"
+down
+say "ok: the plan"
 
 # While answers are under way: other policies, then deaths.
 up "$MODEL"
@@ -132,6 +182,7 @@ say "ok: the cache stays warm"
 kill -9 "$(pid_of memd)"
 wait_until 20 answers || fail "no answer after memd died"
 check "after memd died"
+dense_there "after memd died"
 down
 say "ok: memd dies"
 

@@ -101,6 +101,23 @@ static inline void bench_make_pool(struct bench *b)
                     *word++ = bench_word(layer, expert, segment, i);
 }
 
+/* As memd does: planned and allocated before there is a cache. Frees the link where it fails. */
+static inline enum error_code bench_make_arena(const struct pool_map *map,
+                                               const struct device_spec *device,
+                                               struct cache_options *options,
+                                               struct device_plan *plan, struct error *e)
+{
+    struct device_plan_options o = {.device = device, .parallel = 1};
+    enum error_code code = device_plan_new(options->link, map, &o, plan, e);
+    if (!code)
+        code = device_link_allocate(options->link, plan->dense_bytes, device_plan_slots_bytes(plan),
+                                    &options->arena, e);
+    if (code)
+        device_link_free(options->link);
+    options->plan = plan;
+    return code;
+}
+
 static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind kind, uint64_t vram,
                                         double latency_s, struct error *e)
 {
@@ -135,7 +152,10 @@ static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind k
         .queue_seconds = &b->queue,
         .copy_seconds = &b->copy,
     };
+    struct device_plan plan;
     enum error_code code = device_link_new(&device, &options.link, e);
+    if (!code)
+        code = bench_make_arena(&map, &device, &options, &plan, e);
     return code ? code : cache_new(&map, &options, &counters, &b->cache, e);
 }
 

@@ -73,6 +73,8 @@ static void test_real_model(void **state)
     struct device_spec device;
     must(device_parse("emu:vram=50%,link=10G", &device, &e), &e);
     must(device_link_new(&device, &options.link, &e), &e);
+    struct device_plan plan;
+    must(bench_make_arena(&m.map, &device, &options, &plan, &e), &e);
     must(cache_new(&m.map, &options, &none, &b.cache, &e), &e);
     const struct shm *table = cache_residency(b.cache);
     must(residency_attach(&b.table, table->base, table->bytes, &e), &e);

@@ -70,18 +70,23 @@ static void test_cuda(void **state)
         unsigned ordinal;
         uint64_t vram_bytes;
         double share;
+        bool dense_on_host;
     } cases[] = {
-        {"cuda", 0, 0, 0},
-        {"cuda:3", 3, 0, 0},
-        {"cuda:0,vram=6G", 0, 6000000000, 0},
-        {"cuda:12,vram=25%", 12, 0, 0.25},
-        {"cuda,vram=1Mi", 0, 1 << 20, 0},
-        {"cuda:vram=50%", 0, 0, 0.5},
+        {"cuda", 0, 0, 0, false},
+        {"cuda:3", 3, 0, 0, false},
+        {"cuda:0,vram=6G", 0, 6000000000, 0, false},
+        {"cuda:12,vram=25%", 12, 0, 0.25, false},
+        {"cuda,vram=1Mi", 0, 1 << 20, 0, false},
+        {"cuda:vram=50%", 0, 0, 0.5, false},
+        {"cuda,dense=host", 0, 0, 0, true},
+        {"cuda:2,dense=host,vram=50%", 2, 0, 0.5, true},
+        {"cuda:2,vram=1G,dense=host", 2, 1000000000, 0, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct device_spec s = parsed(cases[i].text);
         assert_int_equal(s.kind, DEVICE_CUDA);
         assert_int_equal(s.ordinal, cases[i].ordinal);
+        assert_int_equal(s.dense_on_host, cases[i].dense_on_host);
         assert_int_equal(s.vram_bytes, cases[i].vram_bytes);
         assert_true(fabs(s.vram_share - cases[i].share) < 1e-12);
         assert_true(s.link_bytes_per_s > 0 && s.speed > 0); /* to reckon with */
@@ -140,6 +145,12 @@ static void test_refused(void **state)
         {"cuda:0,vram=1G,vram=1G", ERROR_USAGE, "twice"},
         {"cuda:0,link=1G", ERROR_USAGE, "no option 'link'"},
         {"cuda:0,1", ERROR_USAGE, "no option '1'"},
+        {"cuda:0,dense", ERROR_USAGE, "dense is not host"},
+        {"cuda:0,dense=hos", ERROR_USAGE, "dense is not host"},
+        {"cuda:0,dense=hosts", ERROR_USAGE, "dense is not host"},
+        {"cuda:0,dense=device", ERROR_USAGE, "dense is not host"},
+        {"cuda:0,dense=host,dense=host", ERROR_USAGE, "twice"},
+        {"emu:vram=1G,link=1G,dense=host", ERROR_USAGE, "no option 'dense'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct device_spec s, before;
@@ -160,6 +171,10 @@ static void test_arena_bytes(void **state)
     assert_int_equal(device_arena_bytes(&s, 123456789012345u), 123456789012345u);
     s = parsed("emu:vram=3Mi,link=1G");
     assert_int_equal(device_arena_bytes(&s, 5), 3 << 20);
+    s = parsed("emu:vram=1%,link=1G");
+    assert_int_equal(device_arena_bytes(&s, 5), 1); /* asked for, however little */
+    s = parsed("cuda");
+    assert_int_equal(device_arena_bytes(&s, 5), 0);
 }
 
 /* NaN as the float types read it: all exponent bits set, a mantissa that is not 0. */

@@ -131,7 +131,7 @@ static void test_descriptors_travel(void **state)
     struct shm s = {0}, mapped = {0};
     assert_int_equal(shm_create("moed-test-lease", 4096, &s, NULL), ERROR_OK);
     strcpy(s.base, "through the socket");
-    struct lease_message m = {.kind = 7, .value = {1, 2, 3, 4, 5, 6, UINT64_MAX}}, in;
+    struct lease_message m = {.kind = 7, .value = {1, 2, 3, 4, 5, 6, 7, 8, UINT64_MAX}}, in;
     unsigned n = 99;
     assert_int_equal(lease_send(client, &m, &s.fd, 1, NULL), ERROR_OK);
     assert_int_equal(lease_receive(server, &in, received, LEASE_MAX_FDS, &n, 1000, NULL), ERROR_OK);

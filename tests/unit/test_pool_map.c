@@ -554,6 +554,121 @@ static void test_fused(void **state)
     unload_model(&m);
 }
 
+/* What lies at each byte of the pool: dense tensors, other things, nothing. */
+enum { NOTHING, DENSE, OTHER };
+
+static void mark(uint8_t *marks, uint64_t offset, uint64_t bytes, uint8_t what)
+{
+    for (uint64_t i = offset; i < offset + bytes; i++) {
+        assert_int_equal(marks[i], NOTHING);
+        marks[i] = what;
+    }
+}
+
+static void check_dense_range(const struct pool_map *map, struct pool_range range)
+{
+    const struct pool_header *h = map->header;
+    uint8_t *marks = calloc(h->bytes, 1);
+    assert_non_null(marks);
+    mark(marks, 0, sizeof *h, OTHER);
+    mark(marks, h->tensors_offset, h->n_tensors * sizeof *map->tensors, OTHER);
+    mark(marks, h->slabs_offset, h->n_layers * sizeof *map->slabs, OTHER);
+    mark(marks, h->metadata_offset, h->metadata_bytes, OTHER);
+    for (uint32_t i = 0; i < h->n_tensors; i++)
+        mark(marks, map->tensors[i].offset, map->tensors[i].bytes, DENSE);
+    for (uint32_t i = 0; i < h->n_layers && !h->tiered; i++)
+        mark(marks, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts, OTHER);
+    assert_int_equal(range.offset % TILE_ALIGN, 0);
+    assert_int_equal(marks[range.offset], DENSE);
+    assert_int_equal(marks[range.offset + range.bytes - 1], DENSE);
+    uint64_t empty = 0;
+    for (uint64_t i = 0; i < h->bytes; i++) {
+        bool inside = i >= range.offset && i < range.offset + range.bytes;
+        assert_true(inside ? marks[i] != OTHER : marks[i] != DENSE);
+        empty = marks[i] == NOTHING ? empty + 1 : 0;
+        assert_true(!inside || empty < TILE_ALIGN);
+    }
+    free(marks);
+}
+
+static void check_dense_of(const struct mkmodel_options *o)
+{
+    struct loaded_model m;
+    load_model(&m, o);
+    struct pool_range range = pool_map_dense(&m.map);
+    check_dense_range(&m.map, range);
+    /* known before anything is loaded, and the same where experts lie elsewhere */
+    for (int i = 0; i < 2; i++) {
+        struct pool_map map = pool_plan_map(&m.plan);
+        struct pool_range before = pool_map_dense(&map);
+        assert_true(before.offset == range.offset && before.bytes == range.bytes);
+        assert_ptr_equal(map.params.arch, m.map.params.arch);
+        check_dense_range(&map, before);
+        pool_plan_keep_dense(&m.plan);
+    }
+    unload_model(&m);
+}
+
+static void test_dense_range(void **state)
+{
+    struct mkmodel_options o;
+    (void)state;
+    options(&o, "qwen3moe", "Q4_K");
+    check_dense_of(&o);
+    options(&o, "llama", "F32");
+    o.expert_width = 40;
+    check_dense_of(&o);
+    /* by hand: two tensors of 100 and of 64 bytes, in no order */
+    struct pool_tensor tensors[] = {{.offset = 1152, .bytes = 64}, {.offset = 1024, .bytes = 100}};
+    struct pool_header h = {.n_tensors = 2};
+    struct pool_map map = {.header = &h, .tensors = tensors};
+    struct pool_range range = pool_map_dense(&map);
+    assert_true(range.offset == 1024 && range.bytes == 192);
+    h.n_tensors = 1;
+    range = pool_map_dense(&map);
+    assert_true(range.offset == 1152 && range.bytes == 64);
+    h.n_tensors = 0;
+    assert_int_equal(pool_map_dense(&map).bytes, 0);
+}
+
+/* A pool in which something else lies among the dense tensors, or nothing for longer than it takes to align them, is
+ * refused. */
+static void test_dense_broken(void **state)
+{
+    struct mkmodel_options o;
+    struct loaded_model m;
+    struct pool_map map;
+    struct error e;
+    (void)state;
+    options(&o, "qwen3moe", "F32");
+    load_model(&m, &o);
+    struct pool_header *h = (struct pool_header *)m.pool, sane = *h;
+    struct pool_range range = pool_map_dense(&m.map);
+    struct pool_tensor *tensors = (struct pool_tensor *)(m.pool + h->tensors_offset);
+    struct pool_slabs *slabs = (struct pool_slabs *)(m.pool + h->slabs_offset);
+
+    h->metadata_offset = range.offset + 64;
+    assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
+    h->metadata_offset = range.offset - h->metadata_bytes / 8 * 8; /* its last bytes */
+    assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e),
+                     sane.metadata_bytes % 8 ? ERROR_PROTOCOL : ERROR_OK);
+    *h = sane;
+    struct pool_slabs slab = slabs[1];
+    slabs[1].offset = range.offset;
+    assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
+    slabs[1] = slab;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < h->n_tensors; i++)
+        last = tensors[i].offset > tensors[last].offset ? i : last;
+    tensors[last].offset = sane.bytes - (tensors[last].bytes + 63) / 64 * 64; /* among the experts */
+    assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
+    slabs[0].offset = slabs[1].offset = 0; /* no experts: then it is the gap */
+    h->tiered = 1;
+    assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
+    assert_non_null(strstr(e.text, "dense tensors"));
+    unload_model(&m);
+}
+
 /* Every byte of header and tables flipped: attaching refuses or gives a map that lies in the pool. */
 static void test_attach_broken(void **state)
 {
@@ -589,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_plan_refuses),          cmocka_unit_test(test_attach_broken),
         cmocka_unit_test(test_plan_refuses_features), cmocka_unit_test(test_plan_refuses_unused),
         cmocka_unit_test(test_linear_scaling),        cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_dense_range),           cmocka_unit_test(test_dense_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -429,6 +429,8 @@ static enum error_code finish(struct device_stream *s, struct error *e)
 
 /* ---- Staging ---- */
 
+_Static_assert((int)CUDA_STAGE_BLOCKS * (int)CUDA_STAGE_BLOCK_BYTES == (int)DEVICE_STREAM_BYTES, "what it takes");
+
 static bool make_staging(struct device_stream *s)
 {
     size_t bytes = (size_t)CUDA_STAGE_BLOCKS * CUDA_STAGE_BLOCK_BYTES;

@@ -1,0 +1,135 @@
+/* Reckoning a worker's device memory; see worker_room.h. */
+#include "device/worker_room.h"
+
+#include "base/checked.h"
+
+#define ALIGN_BYTES 256 /* of each buffer */
+
+struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer)
+{
+    const struct pool_slabs *s = &map->slabs[layer];
+    return (struct device_segments){.d_model = s->d_model,
+                                    .width = s->segment_width,
+                                    .gate_type = s->gate_type,
+                                    .up_type = s->up_type,
+                                    .down_type = s->down_type,
+                                    .up_offset = s->up_offset,
+                                    .down_offset = s->down_offset,
+                                    .bias_offset = s->bias_offset,
+                                    .activation = (uint32_t)map->params.arch->activation};
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* UINT64_MAX stays what it is. */
+static uint64_t product(uint64_t a, uint64_t b)
+{
+    uint64_t out;
+    return checked_mul(a, b, &out) ? out : UINT64_MAX;
+}
+
+static void add(uint64_t *sum, uint64_t bytes)
+{
+    if (bytes > UINT64_MAX - ALIGN_BYTES || !checked_add(*sum, round_up(bytes, ALIGN_BYTES), sum))
+        *sum = UINT64_MAX;
+}
+
+static uint64_t pages_of(const struct worker_room_needs *n)
+{
+    return product(n->parallel, ((uint64_t)n->context + DEVICE_PAGE - 1) / DEVICE_PAGE);
+}
+
+/* [n_layers][pages][rows][DEVICE_PAGE][row_bytes] */
+static uint64_t kv_bytes(const struct worker_room_needs *n)
+{
+    const struct model_params *p = &n->map->params;
+    uint64_t row = larger(p->k_dim, p->v_dim) * p->n_kv_heads * (n->kv_type == TENSOR_F16 ? 2 : 4);
+    uint64_t position = product(row, (uint64_t)p->n_layers * params_cache_rows(p));
+    return product(product(position, DEVICE_PAGE), pages_of(n));
+}
+
+uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map,
+                             uint32_t max_rows)
+{
+    uint64_t most = 0;
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++) {
+        const struct pool_slabs *s = &map->slabs[layer];
+        if (!s->n_experts)
+            continue;
+        struct device_segments layout = device_segments_of(map, layer);
+        most = larger(most, module->ops.experts_scratch_bytes(&layout, s->n_experts * s->n_segments,
+                                                              max_rows * s->n_segments));
+    }
+    return most;
+}
+
+static uint64_t largest_segment(const struct pool_map *map)
+{
+    uint64_t most = 0;
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
+        if (map->slabs[layer].n_experts)
+            most = larger(most, map->slabs[layer].segment_bytes);
+    return most;
+}
+
+/* What the routed experts are computed with: a batch's values, quantised too, their partial sums, and what lies between gate
+ * and down; and a segment for the calibration, which takes more where it finds it. */
+static uint64_t expert_scratch(const struct worker_room_needs *n)
+{
+    const struct model_params *p = &n->map->params;
+    uint32_t rows = n->max_tokens * p->router.n_used;
+    uint64_t sum = 0;
+    add(&sum, product(n->max_tokens, p->d_model * sizeof(float)));
+    add(&sum, product(rows, p->d_model * sizeof(float)));
+    add(&sum, n->module->ops.activations_bytes(p->d_model, n->max_tokens));
+    add(&sum, worker_room_experts(n->module, n->map, rows));
+    add(&sum, largest_segment(n->map));
+    return sum;
+}
+
+/* Of a batch's row, in worker/forward.c: residual stream, normed, shared expert's; queries, keys, values and what attention gives; the
+ * gates' logits and choices, real and guessed; between gate and down; and in worker/dense_cuda.c the angles, and what is
+ * brought there. */
+static uint64_t dense_floats(const struct model_params *p)
+{
+    uint64_t heads = (uint64_t)p->n_heads * (p->q_dim + p->o_dim) +
+                     (uint64_t)p->n_kv_heads * (p->k_dim + p->v_dim);
+    uint64_t latent = p->kv_rank ? p->q_rank + (uint64_t)p->n_heads * (p->k_dim + p->kv_rank) : 0;
+    uint64_t routing = 2 * (uint64_t)p->router.n_experts + 4 * (uint64_t)p->router.n_used;
+    uint64_t feed_forward = 2 * larger(p->d_shared, p->d_dense) + 1;
+    uint64_t brought = p->rope.dims + p->d_model + p->router.n_used;
+    return 3 * (uint64_t)p->d_model + heads + latent + routing + feed_forward + brought;
+}
+
+/* Those are so many buffers at most, each of whose sizes is rounded up. */
+#define DENSE_BUFFERS 32
+
+static uint64_t dense_scratch(const struct worker_room_needs *n)
+{
+    const struct model_params *p = &n->map->params;
+    const struct device_ops *ops = &n->module->ops;
+    uint32_t most = n->max_tokens > WORKER_LOGITS_ROWS ? n->max_tokens : WORKER_LOGITS_ROWS;
+    uint64_t sum = DENSE_BUFFERS * ALIGN_BYTES;
+    add(&sum, product(most, dense_floats(p) * sizeof(float)));
+    add(&sum, product(2, ops->activations_bytes(params_widest_input(p), most))); /* two inputs */
+    if (p->kv_rank) /* a matrix a head */
+        add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
+    add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
+    add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
+    add(&sum, product(pages_of(n), sizeof(uint32_t)));
+    add(&sum, product(n->max_tokens, sizeof(struct device_row)));
+    return sum;
+}
+
+void worker_room(const struct worker_room_needs *n, struct worker_room *out)
+{
+    *out = (struct worker_room){.scratch_bytes = DEVICE_STREAM_BYTES};
+    add(&out->scratch_bytes, expert_scratch(n));
+    if (!n->dense)
+        return;
+    out->kv_bytes = kv_bytes(n);
+    add(&out->scratch_bytes, dense_scratch(n));
+}

@@ -1,0 +1,39 @@
+/* What a worker needs of a CUDA device's memory beside what memd keeps there: known before anything is allocated, so that
+ * memd leaves room for it. */
+#ifndef MOED_DEVICE_WORKER_ROOM_H
+#define MOED_DEVICE_WORKER_ROOM_H
+
+#include "device/module.h"
+#include "gguf/tensor_type.h"
+#include "model/pool_map.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct worker_room_needs {
+    const struct device_module *module;
+    const struct pool_map *map; /* of params and slabs; the weights need not be there */
+    uint32_t max_tokens;        /* rows of a batch */
+    uint32_t parallel, context; /* of the KV cache */
+    enum tensor_type kv_type;   /* F32 or F16 */
+    bool dense;                 /* the dense part is computed there too: else no KV cache, no scratch for it */
+};
+
+/* Bytes; UINT64_MAX: more than can be counted. */
+struct worker_room {
+    uint64_t kv_bytes;      /* struct device_kv's memory, exactly */
+    uint64_t scratch_bytes; /* everything else, at most so much */
+};
+
+void worker_room(const struct worker_room_needs *n, struct worker_room *out);
+
+/* What the experts operation wants of scratch, in the layer that wants most, for max_rows token rows of all tasks. */
+uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map, uint32_t max_rows);
+
+/* Rows of logits that are on the device at once. */
+enum { WORKER_LOGITS_ROWS = 16 };
+
+/* How a layer's segments are laid out, for the module's operations. */
+struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer);
+
+#endif

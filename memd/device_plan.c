@@ -1,0 +1,269 @@
+/* Sharing out a device's memory; see device_plan.h. */
+#include "device_plan.h"
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "base/quantity.h"
+#include "base/strbuf.h"
+#include "device/worker_room.h"
+#include "model/serving_limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* A process's context of the driver, with its kernels. memd's is there already when we look at what is free, so that much
+ * is left for what nobody reckons with: the driver's rounding, and the segments that the worker calibrates with. At most a
+ * quarter of what is free, on a device so small that it cannot be more. */
+#define CONTEXT_BYTES (256ull << 20)
+#define CONTEXTS      2 /* memd's and the worker's */
+#define DRIVER_PART   4
+
+/* ---- Arithmetic ---- */
+
+enum device_part device_plan_share(struct device_plan *p)
+{
+    const struct {
+        enum device_part part;
+        uint64_t bytes;
+    } parts[] = {{DEVICE_PART_DRIVER, p->driver_bytes},
+                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes)},
+                 {DEVICE_PART_SCRATCH, p->scratch_bytes},
+                 {DEVICE_PART_KV, p->kv_bytes}};
+    uint64_t left = p->free_bytes, all;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes > left)
+            return parts[i].part;
+        left -= parts[i].bytes;
+    }
+    left -= left % p->unit_bytes;
+    if (!checked_mul(p->total_segments, p->slot_bytes, &all))
+        all = UINT64_MAX;
+    uint64_t bytes = p->asked_bytes ? p->asked_bytes : left;
+    uint64_t n = (bytes < all ? bytes : all) / p->slot_bytes;
+    if (n > UINT32_MAX) /* no more can be numbered */
+        n = UINT32_MAX;
+    if (n == 0 || n * p->slot_bytes > left)
+        return DEVICE_PART_SLOTS;
+    p->n_slots = (uint32_t)n;
+    return DEVICE_PART_NONE;
+}
+
+/* What has to be free for it. */
+static uint64_t least_bytes(const struct device_plan *p)
+{
+    uint64_t slots = p->asked_bytes ? p->asked_bytes : p->slot_bytes, all;
+    if (checked_mul(p->total_segments, p->slot_bytes, &all) && all < slots)
+        slots = all;
+    const uint64_t parts[] = {device_slots_offset(p->dense_bytes), p->scratch_bytes, p->kv_bytes,
+                              round_up(slots, p->unit_bytes)};
+    uint64_t sum = p->driver_bytes;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!checked_add(sum, parts[i], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+/* ---- What is wanted ---- */
+
+static enum error_code want_slots(const struct pool_map *map, const struct device_spec *s,
+                                  struct device_plan *p, struct error *e)
+{
+    for (uint32_t i = 0; i < map->header->n_layers; i++) {
+        const struct pool_slabs *slabs = &map->slabs[i];
+        if (!slabs->n_experts)
+            continue;
+        p->total_segments += (uint64_t)slabs->n_experts * slabs->n_segments;
+        if (slabs->segment_bytes > p->slot_bytes)
+            p->slot_bytes = slabs->segment_bytes;
+        if (slabs->n_segments > p->n_segments)
+            p->n_segments = slabs->n_segments;
+    }
+    if (p->total_segments == 0)
+        return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
+    p->slot_bytes = round_up(p->slot_bytes, 64);
+    p->asked_bytes = device_arena_bytes(s, map->header->expert_bytes);
+    if (p->asked_bytes && p->asked_bytes < p->slot_bytes)
+        return error_set(e, ERROR_USAGE,
+                         "the device's %" PRIu64
+                         " bytes hold no segment of an expert, which has %" PRIu64
+                         ": give it more (vram=)",
+                         p->asked_bytes, p->slot_bytes);
+    return ERROR_OK;
+}
+
+/* Of a device that is not emulated: all that has no choice. */
+static enum error_code want_fixed(const struct device_module *module, const struct pool_map *map,
+                                  const struct device_plan_options *o, struct device_plan *p,
+                                  struct error *e)
+{
+    bool dense = !o->device->dense_on_host;
+    if (dense && o->kv_type != TENSOR_F16 && o->kv_type != TENSOR_F32)
+        return error_set(e, ERROR_USAGE,
+                         "--kv-type q8_0: a CUDA device keeps keys and values as f32 or f16: take one of "
+                         "these, or --device with dense=host");
+    struct worker_room_needs needs = {.module = module,
+                                      .map = map,
+                                      .max_tokens = serving_batch_tokens(o->parallel),
+                                      .parallel = o->parallel,
+                                      .context = serving_context(&map->params, o->context),
+                                      .kv_type = o->kv_type,
+                                      .dense = dense};
+    struct worker_room room;
+    worker_room(&needs, &room);
+    p->scratch_bytes = room.scratch_bytes;
+    p->kv_bytes = room.kv_bytes;
+    p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
+    p->unit_bytes = DEVICE_ALLOCATION_BYTES;
+    return ERROR_OK;
+}
+
+static void look_at(struct device_plan *p, uint64_t free_bytes)
+{
+    p->free_bytes = free_bytes;
+    p->driver_bytes = CONTEXTS * CONTEXT_BYTES < free_bytes / DRIVER_PART ? CONTEXTS * CONTEXT_BYTES
+                                                                         : free_bytes / DRIVER_PART;
+}
+
+/* ---- In words ---- */
+
+struct words {
+    char driver[24], dense[24], scratch[24], kv[24], slots[24], free[24], memory[24];
+    char requests[64]; /* whose KV cache it is */
+    char device[160];
+};
+
+static void put_in_words(const struct device_plan *p, const struct device_facts *facts,
+                         const struct pool_map *map, const struct device_plan_options *o,
+                         struct words *w)
+{
+    quantity_format_bytes(p->driver_bytes, w->driver);
+    quantity_format_bytes(p->dense_bytes, w->dense);
+    quantity_format_bytes(p->scratch_bytes, w->scratch);
+    quantity_format_bytes(p->kv_bytes, w->kv);
+    quantity_format_bytes(p->free_bytes, w->free);
+    quantity_format_bytes(facts->memory_bytes, w->memory);
+    quantity_format_bytes(p->n_slots     ? device_plan_slots_bytes(p)
+                          : p->asked_bytes ? p->asked_bytes
+                                           : p->slot_bytes,
+                          w->slots);
+    snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
+             o->parallel, o->parallel == 1 ? "" : "s", serving_context(&map->params, o->context));
+    snprintf(w->device, sizeof w->device, "cuda:%u %s", o->device->ordinal, facts->name);
+}
+
+/* What stands before `part`, and it. */
+static void say_lack(struct strbuf *b, const struct device_plan *p, enum device_part part,
+                     const struct words *w)
+{
+    strbuf_printf(b, "beside %s for the driver", w->driver);
+    if (p->dense_bytes && part > DEVICE_PART_DENSE)
+        strbuf_printf(b, ", %s dense weights", w->dense);
+    if (part > DEVICE_PART_SCRATCH)
+        strbuf_printf(b, ", %s scratch", w->scratch);
+    if (p->kv_bytes && part > DEVICE_PART_KV)
+        strbuf_printf(b, ", %s KV cache (%s)", w->kv, w->requests);
+    strbuf_printf(b, " there is no room for ");
+    if (part == DEVICE_PART_DENSE)
+        strbuf_printf(b, "%s dense weights: ", w->dense);
+    else if (part == DEVICE_PART_SCRATCH)
+        strbuf_printf(b, "%s scratch: ", w->scratch);
+    else if (part == DEVICE_PART_KV)
+        strbuf_printf(b, "%s KV cache (%s): ", w->kv, w->requests);
+    else
+        strbuf_printf(b, "%s of experts%s: ", w->slots, p->asked_bytes ? "" : ", a single segment");
+}
+
+static void say_remedy(struct strbuf *b, const struct device_plan *p, enum device_part part,
+                       enum tensor_type kv_type)
+{
+    const char *before = "";
+    bool dense = p->dense_bytes > 0;
+    if (part == DEVICE_PART_SLOTS && p->asked_bytes) {
+        strbuf_printf(b, "give a smaller vram=");
+        before = ", ";
+    }
+    if (dense && part >= DEVICE_PART_SCRATCH)
+        strbuf_printf(b, "%slower --ctx or --parallel%s", before,
+                      kv_type == TENSOR_F32 && part >= DEVICE_PART_KV ? ", take --kv-type f16" : "");
+    else if (!dense && !before[0]) /* what is left is a batch's experts */
+        strbuf_printf(b, "this model needs a larger device");
+    if (dense)
+        strbuf_printf(b, "%sgive dense=host", part >= DEVICE_PART_SCRATCH ? ", or " : "");
+}
+
+/* never: the device is too small, whoever uses it. */
+static enum error_code refuse(const struct device_plan *p, enum device_part part, bool never,
+                              const struct words *w, enum tensor_type kv_type, struct error *e)
+{
+    struct strbuf b;
+    enum error_code code = never ? ERROR_USAGE : ERROR_MEMORY;
+    strbuf_init(&b);
+    say_lack(&b, p, part, w);
+    say_remedy(&b, p, part, kv_type);
+    if (b.failed)
+        error_set(e, code, "%s has too little memory", w->device);
+    else if (never)
+        error_set(e, code, "%s has %s of memory: %s", w->device, w->memory, b.data);
+    else
+        error_set(e, code, "%s has %s of %s free: %s, or end what uses it", w->device, w->free,
+                  w->memory, b.data);
+    strbuf_fini(&b);
+    return code;
+}
+
+static void say_plan(const struct device_plan *p, const struct words *w)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    if (p->dense_bytes)
+        strbuf_printf(&b, "%s dense weights, %s KV cache (%s), ", w->dense, w->kv, w->requests);
+    strbuf_printf(&b, "%s scratch, %s for the driver; %s for experts, %.0f %% of them", w->scratch,
+                  w->driver, w->slots, 100 * (double)p->n_slots / (double)p->total_segments);
+    if (!p->dense_bytes)
+        strbuf_printf(&b, "; the dense weights stay in host memory");
+    if (!b.failed)
+        log_info("%s, %s free: %s", w->device, w->free, b.data);
+    strbuf_fini(&b);
+}
+
+/* ---- All of it ---- */
+
+enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
+                                const struct device_plan_options *o, struct device_plan *out,
+                                struct error *e)
+{
+    struct device_plan p = {.unit_bytes = 1};
+    struct device_facts facts;
+    struct words words;
+    const struct device_module *module = device_link_module(link);
+    enum error_code code = want_slots(map, o->device, &p, e);
+    if (!code && module)
+        code = want_fixed(module, map, o, &p, e);
+    if (code)
+        return code;
+    device_link_facts(link, &facts);
+    if (!module) {
+        p.free_bytes = facts.free_bytes;
+        device_plan_share(&p); /* it has what is asked for */
+        *out = p;
+        return ERROR_OK;
+    }
+    look_at(&p, facts.memory_bytes);
+    enum device_part lacks = device_plan_share(&p);
+    bool never = lacks != DEVICE_PART_NONE;
+    if (!never) {
+        uint64_t least = least_bytes(&p);
+        p.n_slots = 0;
+        if (!p.asked_bytes)
+            device_link_await(link, 0, &facts);
+        device_link_await(link, least, &facts);
+        look_at(&p, facts.free_bytes);
+        lacks = device_plan_share(&p);
+    }
+    put_in_words(&p, &facts, map, o, &words);
+    if (lacks)
+        return refuse(&p, lacks, never, &words, o->kv_type, e);
+    say_plan(&p, &words);
+    *out = p;
+    return ERROR_OK;
+}

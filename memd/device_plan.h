@@ -1,0 +1,59 @@
+/* How a device's memory is shared out, decided before anything is allocated, in this order:
+ *
+ *     the driver's | dense weights | the worker's scratch | its KV cache | slots for experts
+ *
+ * The slots have what is asked for, or else what is left; never more than all segments take. The emulated device has
+ * slots alone. */
+#ifndef MOED_MEMD_DEVICE_PLAN_H
+#define MOED_MEMD_DEVICE_PLAN_H
+
+#include "base/error.h"
+#include "device/link.h"
+#include "model/pool_map.h"
+
+#include <stdint.h>
+
+struct device_plan {
+    /* what there is, and what is wanted of it */
+    uint64_t free_bytes;
+    uint64_t unit_bytes; /* memory is had in multiples of it */
+    uint64_t driver_bytes, dense_bytes, scratch_bytes, kv_bytes;
+    uint64_t asked_bytes; /* for slots; 0: what is left */
+    uint64_t slot_bytes, total_segments; /* that there are */
+    uint32_t n_segments;                 /* of an expert at most */
+    /* what comes of it */
+    uint32_t n_slots;
+};
+
+/* Who has no room any more; in the order above. */
+enum device_part {
+    DEVICE_PART_NONE,
+    DEVICE_PART_DRIVER,
+    DEVICE_PART_DENSE,
+    DEVICE_PART_SCRATCH,
+    DEVICE_PART_KV,
+    DEVICE_PART_SLOTS
+};
+
+/* Sets p->n_slots, at least 1, where all have room. Pure. */
+enum device_part device_plan_share(struct device_plan *p);
+
+struct device_plan_options {
+    const struct device_spec *device;
+    uint32_t parallel, context; /* the worker's; context 0: its default */
+    enum tensor_type kv_type;
+};
+
+/* Waits for memory that others are about to leave (device_link_await), and logs the plan of a device that is not emulated.
+ * map: weights need not be there. ERROR_USAGE: the device is too small, or the arena for a segment; ERROR_MEMORY: others
+ * use it at present. Either says what does not fit and what to lower. */
+enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
+                                const struct device_plan_options *options, struct device_plan *out,
+                                struct error *e);
+
+static inline uint64_t device_plan_slots_bytes(const struct device_plan *p)
+{
+    return p->n_slots * p->slot_bytes;
+}
+
+#endif

@@ -1,0 +1,411 @@
+/* memd/device_plan.c and device/worker_room.c: how a device's memory is shared out. Worked out by hand; the device is a
+ * stand-in whose free memory the test says: no simulation has other users of it. */
+#include "memd/device_plan.h"
+
+#include "device/link_internal.h"
+#include "device/worker_room.h"
+#include "model/kv_type.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define MIB (1ull << 20)
+
+/* 1000 MiB: 100 for the driver, 3 (two allocations) of dense weights, 10 of scratch, 20 of KV cache: 866 are left. */
+static struct device_plan sample(void)
+{
+    return (struct device_plan){.free_bytes = 1000 * MIB,
+                                .unit_bytes = 2 * MIB,
+                                .driver_bytes = 100 * MIB,
+                                .dense_bytes = 3 * MIB,
+                                .scratch_bytes = 10 * MIB,
+                                .kv_bytes = 20 * MIB,
+                                .slot_bytes = MIB,
+                                .total_segments = 10000};
+}
+
+static void expect(struct device_plan p, enum device_part lacks, uint32_t n_slots)
+{
+    p.n_slots = 0;
+    assert_int_equal(device_plan_share(&p), lacks);
+    assert_int_equal(p.n_slots, n_slots);
+}
+
+static void test_slots(void **state)
+{
+    struct device_plan p = sample();
+    expect(p, DEVICE_PART_NONE, 866);
+    p.scratch_bytes -= MIB / 2; /* 866.5: the half is of no use */
+    expect(p, DEVICE_PART_NONE, 866);
+    p.scratch_bytes -= 3 * MIB / 2;
+    expect(p, DEVICE_PART_NONE, 868);
+    p = sample();
+    p.scratch_bytes += 1; /* less than 866: 864 */
+    expect(p, DEVICE_PART_NONE, 864);
+    p = sample();
+    p.slot_bytes = 3 * MIB;
+    expect(p, DEVICE_PART_NONE, 288); /* 866 / 3 */
+    p.total_segments = 7;
+    expect(p, DEVICE_PART_NONE, 7); /* no more than there are */
+    p = sample();
+    p.dense_bytes = 0;
+    p.kv_bytes = 0;
+    expect(p, DEVICE_PART_NONE, 890);
+}
+
+static void test_asked_slots(void **state)
+{
+    struct device_plan p = sample();
+    p.asked_bytes = 100 * MIB + 5;
+    expect(p, DEVICE_PART_NONE, 100);
+    p.asked_bytes = 866 * MIB;
+    expect(p, DEVICE_PART_NONE, 866);
+    p.asked_bytes = 867 * MIB - 1; /* still 866 slots */
+    expect(p, DEVICE_PART_NONE, 866);
+    p.asked_bytes = 867 * MIB;
+    expect(p, DEVICE_PART_SLOTS, 0);
+    p.total_segments = 50; /* not all that is asked for is wanted */
+    expect(p, DEVICE_PART_NONE, 50);
+    p.asked_bytes = MIB - 1;
+    expect(p, DEVICE_PART_SLOTS, 0);
+}
+
+/* Each part up to the last byte, and one more. */
+static void test_lacking(void **state)
+{
+    struct device_plan p = sample();
+    p.driver_bytes = 1000 * MIB + 1;
+    expect(p, DEVICE_PART_DRIVER, 0);
+    p.driver_bytes = 1000 * MIB;
+    expect(p, DEVICE_PART_DENSE, 0);
+    p = sample();
+    p.dense_bytes = 900 * MIB;
+    expect(p, DEVICE_PART_SCRATCH, 0);
+    p.dense_bytes = 900 * MIB + 1;
+    expect(p, DEVICE_PART_DENSE, 0);
+    p = sample();
+    p.scratch_bytes = 896 * MIB;
+    expect(p, DEVICE_PART_KV, 0);
+    p.scratch_bytes = 896 * MIB + 1;
+    expect(p, DEVICE_PART_SCRATCH, 0);
+    p = sample();
+    p.kv_bytes = 886 * MIB;
+    expect(p, DEVICE_PART_SLOTS, 0);
+    p.kv_bytes = 886 * MIB + 1;
+    expect(p, DEVICE_PART_KV, 0);
+    p.kv_bytes = 884 * MIB;
+    expect(p, DEVICE_PART_NONE, 2);
+    p.kv_bytes = 884 * MIB + 1; /* less than the driver hands out */
+    expect(p, DEVICE_PART_SLOTS, 0);
+}
+
+static void test_overflow(void **state)
+{
+    struct device_plan p = sample();
+    p.kv_bytes = UINT64_MAX;
+    expect(p, DEVICE_PART_KV, 0);
+    p.scratch_bytes = UINT64_MAX;
+    expect(p, DEVICE_PART_SCRATCH, 0);
+    p = sample();
+    p.total_segments = UINT64_MAX / 2; /* their bytes are more than can be counted */
+    expect(p, DEVICE_PART_NONE, 866);
+    p.asked_bytes = UINT64_MAX;
+    expect(p, DEVICE_PART_SLOTS, 0);
+    p = sample();
+    p.free_bytes = 1ull << 60;
+    p.slot_bytes = 64;
+    p.total_segments = 1ull << 50;
+    expect(p, DEVICE_PART_NONE, UINT32_MAX);
+}
+
+/* ---- A worker's needs ---- */
+
+/* Formulas to be worked out by hand; not those of the module. */
+static size_t activations_bytes(uint32_t cols, uint32_t n_tokens)
+{
+    return (size_t)cols * n_tokens;
+}
+
+static size_t experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
+                                    uint32_t n_task_rows)
+{
+    return (size_t)layout->width * n_task_rows + n_segments;
+}
+
+static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
+                                   uint32_t most_positions)
+{
+    return (size_t)n * n_heads * (most_positions / 64) + v_dim;
+}
+
+static const struct device_module module = {.name = "formulas",
+                                            .ops.activations_bytes = activations_bytes,
+                                            .ops.experts_scratch_bytes = experts_scratch_bytes,
+                                            .ops.attend_scratch_bytes = attend_scratch_bytes};
+
+/* Two layers, the first without experts; an expert's two segments of 1000 bytes are 16 wide. */
+static struct pool_slabs slabs[2] = {
+    {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
+/* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
+static struct pool_tensor tensors[2] = {{.offset = 4096, .bytes = 60},
+                                        {.offset = 4160, .bytes = 5 * MIB}};
+static struct pool_header header = {.n_layers = 2, .n_tensors = 2, .expert_bytes = 16000};
+
+static struct pool_map sample_map(void)
+{
+    struct pool_map map = {.header = &header, .tensors = tensors, .slabs = slabs};
+    map.params = (struct model_params){.arch = architecture_find("llama", 5),
+                                       .n_layers = 2,
+                                       .d_model = 32,
+                                       .n_heads = 4,
+                                       .n_kv_heads = 2,
+                                       .q_dim = 8,
+                                       .o_dim = 8,
+                                       .k_dim = 8,
+                                       .v_dim = 8,
+                                       .rope.dims = 8,
+                                       .router = {.n_experts = 8, .n_used = 2},
+                                       .d_expert = 32,
+                                       .n_dense = 1,
+                                       .d_dense = 48,
+                                       .vocab = 100,
+                                       .context_trained = 2048};
+    return map;
+}
+
+static struct worker_room room_of(const struct pool_map *map, enum tensor_type kv, bool dense,
+                                  uint32_t parallel, uint32_t context)
+{
+    struct worker_room_needs n = {.module = &module,
+                                  .map = map,
+                                  .max_tokens = 256,
+                                  .parallel = parallel,
+                                  .context = context,
+                                  .kv_type = kv,
+                                  .dense = dense};
+    struct worker_room out;
+    worker_room(&n, &out);
+    return out;
+}
+
+static void test_kv_bytes(void **state)
+{
+    struct pool_map map = sample_map();
+    /* 3 requests of 100 positions are 6 pages; a position of a layer is 2 heads of 8 halves, keys and values: 64
+     * bytes */
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 64);
+    assert_int_equal(room_of(&map, TENSOR_F32, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
+    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
+    map.params.v_dim = 12; /* rows are as long as the longer */
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
+    /* latent: one row of 24 values, which is both */
+    map.params.arch = architecture_find("deepseek2", 9);
+    map.params.kv_rank = map.params.v_dim = 16;
+    map.params.k_dim = 24;
+    map.params.n_kv_heads = 1;
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 48);
+}
+
+static void test_scratch_bytes(void **state)
+{
+    struct pool_map map = sample_map();
+    /* 256 tokens, 512 rows of partial sums, 512 * 2 rows between gate and down; each buffer in multiples of 256 */
+    uint64_t experts = 256 * 32 * 4 + 512 * 32 * 4 + 32 * 256 + (16 * 1024 + 256) + 1024;
+    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
+                     DEVICE_STREAM_BYTES + experts);
+    /* with the dense part: what the forward pass has for a token, at least; more for more positions */
+    uint64_t least = 256 * 4 * (2 * 32 + 4 * 16 + 2 * 16 + 8 + 2 * 48 + 100);
+    uint64_t dense = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
+                     256 * 4 * 4); /* the page table grows within its 256 bytes */
+}
+
+static void test_room_overflow(void **state)
+{
+    struct pool_map map = sample_map();
+    map.params.n_layers = 2;
+    map.params.n_kv_heads = 1024;
+    map.params.k_dim = map.params.v_dim = UINT32_MAX;
+    assert_true(room_of(&map, TENSOR_F32, true, UINT32_MAX, UINT32_MAX).kv_bytes == UINT64_MAX);
+}
+
+/* ---- The whole plan ---- */
+
+/* A device that others leave, one step each time that somebody waits. */
+struct stand_in {
+    struct device_link base;
+    uint64_t memory, free[4];
+    unsigned waited;
+    uint64_t awaited[4];
+};
+
+static const struct device_module *stand_in_module(const struct device_link *l)
+{
+    (void)l;
+    return &module;
+}
+
+static void stand_in_facts(struct device_link *l, struct device_facts *out)
+{
+    struct stand_in *s = (struct stand_in *)l;
+    *out = (struct device_facts){
+        .name = "GPU", .memory_bytes = s->memory, .free_bytes = s->free[s->waited]};
+}
+
+static void stand_in_await(struct device_link *l, uint64_t bytes, struct device_facts *out)
+{
+    struct stand_in *s = (struct stand_in *)l;
+    assert_true(s->waited < 3);
+    s->awaited[s->waited++] = bytes;
+    stand_in_facts(l, out);
+}
+
+static enum error_code plan_on(struct stand_in *s, const char *device, const char *kv, uint32_t context,
+                               struct device_plan *out, struct error *e)
+{
+    static const struct device_link_kind kind = {
+        .module = stand_in_module, .facts = stand_in_facts, .await = stand_in_await};
+    struct pool_map map = sample_map();
+    struct device_spec spec;
+    struct device_plan_options o = {.device = &spec, .parallel = 3, .context = context};
+    s->base.kind = &kind;
+    if (device_parse(device, &spec, e) || kv_type_parse(kv, &o.kv_type, e))
+        fail_msg("%s", e->text);
+    return device_plan_new(&s->base, &map, &o, out, e);
+}
+
+static void says(const struct error *e, const char *text)
+{
+    if (!strstr(e->text, text))
+        fail_msg("'%s' lacks '%s'", e->text, text);
+    assert_null(strchr(e->text, '\n'));
+}
+
+static void test_plan(void **state)
+{
+    struct device_plan p;
+    struct error e;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB, 4000 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(p.driver_bytes, 512 * MIB);
+    assert_int_equal(p.dense_bytes, 64 + 5 * MIB);
+    assert_int_equal(p.kv_bytes, 2 * 6 * 64 * 64);
+    assert_int_equal(p.slot_bytes, 1024); /* 1000, in multiples of 64 */
+    assert_int_equal(p.total_segments, 16);
+    assert_int_equal(p.n_segments, 2);
+    assert_int_equal(p.n_slots, 16);
+    assert_int_equal(s.waited, 2);
+    assert_int_equal(s.awaited[0], 0); /* until it has settled, then for what it needs at least */
+    /* half of the 16 segments' 16000 bytes: 7 slots; and only what is needed is waited for */
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(p.n_slots, 7);
+    assert_int_equal(s.waited, 1);
+    assert_int_equal(s.awaited[0], 512 * MIB + 6 * MIB + p.scratch_bytes + p.kv_bytes + 2 * MIB);
+    uint64_t scratch = p.scratch_bytes;
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda,dense=host", "q8_0", 100, &p, &e), ERROR_OK);
+    assert_true(p.dense_bytes == 0 && p.kv_bytes == 0 && p.scratch_bytes < scratch);
+    /* the model's own context, 2048 */
+    s.waited = 0;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 0, &p, &e), ERROR_OK);
+    assert_int_equal(p.kv_bytes, 2 * 3 * 32 * 64 * 64);
+}
+
+/* What is too much for the device is refused at once; what others have at present after they were waited for. */
+static void test_plan_refused(void **state)
+{
+    struct device_plan p = {.n_slots = 4711}, before = p;
+    struct error e;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_USAGE);
+    says(&e, "--kv-type q8_0");
+    assert_int_equal(plan_on(&s, "cuda:1", "f32", 1 << 24, &p, &e), ERROR_USAGE);
+    says(&e, "cuda:1 GPU has 4.3 GB of memory: beside 537 MB for the driver, 5 MB dense weights, ");
+    says(&e, "there is no room for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "
+             "--parallel, take --kv-type f16, or give dense=host");
+    s.memory = 7 * MIB;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "there is no room for 5 MB dense weights: give dense=host");
+    s.memory = 18 * MIB;
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "scratch: lower --ctx or --parallel, or give dense=host");
+    assert_int_equal(plan_on(&s, "cuda,vram=1000", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "1000 bytes hold no segment of an expert, which has 1024");
+    assert_int_equal(s.waited, 0);
+    /* others have it: 4 MiB at first, then too little, then enough */
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 8 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_MEMORY);
+    says(&e, "has 8 MB of 4.3 GB free: ");
+    says(&e, "give dense=host, or end what uses it");
+    assert_int_equal(s.waited, 1);
+    assert_memory_equal(&p, &before, sizeof p);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 8 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(p.n_slots, 16);
+    assert_int_equal(p.free_bytes, 4000 * MIB);
+}
+
+/* A device of which so much is left that not one slot fits, or not what is asked for. */
+static void test_plan_refuses_slots(void **state)
+{
+    struct device_plan p;
+    struct error e;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {0, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    /* a quarter for the driver: 4/3 of the rest */
+    uint64_t fixed = 6 * MIB + p.scratch_bytes + p.kv_bytes, memory = (fixed + MIB) / 3 * 4;
+    s = (struct stand_in){.memory = memory};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "there is no room for 1 kB of experts, a single segment: lower --ctx or --parallel, or "
+             "give dense=host");
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "there is no room for 8 kB of experts: give a smaller vram=, lower --ctx or --parallel, or "
+             "give dense=host");
+    s.memory = 13 * MIB;
+    assert_int_equal(plan_on(&s, "cuda,dense=host,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
+    says(&e, "there is no room for 8 kB of experts: give a smaller vram=");
+    assert_null(strstr(e.text, "--ctx"));
+}
+
+/* The emulated device has what is asked for, whatever a worker needs. */
+static void test_emulated(void **state)
+{
+    struct pool_map map = sample_map();
+    struct device_spec spec;
+    struct device_link *link;
+    struct device_plan p;
+    struct error e;
+    struct device_plan_options o = {.device = &spec, .parallel = 4, .kv_type = TENSOR_Q8_0};
+    assert_int_equal(device_parse("emu:vram=5000,link=1G", &spec, &e), ERROR_OK);
+    assert_int_equal(device_link_new(&spec, &link, &e), ERROR_OK);
+    assert_int_equal(device_plan_new(link, &map, &o, &p, &e), ERROR_OK);
+    assert_int_equal(p.n_slots, 4);
+    assert_true(p.dense_bytes == 0 && p.kv_bytes == 0 && p.scratch_bytes == 0 && p.driver_bytes == 0);
+    device_link_free(link);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_asked_slots),
+        cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_kv_bytes),
+        cmocka_unit_test(test_scratch_bytes),
+        cmocka_unit_test(test_room_overflow),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_refused),
+        cmocka_unit_test(test_plan_refuses_slots),
+        cmocka_unit_test(test_emulated),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
