@@ -96,6 +96,7 @@ bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t 
                           struct predict_target *target, const float **input);
 void experts_predict_guess(struct experts *x, struct predict_seen seen,
                            const struct predict_target *target, const uint32_t *guessed);
+void experts_predict_end(struct experts *x); /* of a layer's, for what they took */
 
 /* Start layer's experts for n_tokens rows of values, float [n_tokens][d_model], fetched; selected[t * n_used + rank] is an
  * expert of token t. Then finish: waits; then the row of token t and rank k is experts_row(x, t, k), [d_model], valid until the

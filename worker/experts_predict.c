@@ -249,12 +249,14 @@ bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t 
     seen.step = x->step;
     if (i == 0)
         x->guessing_since_ns = timed_since(x, x->step);
-    if (x->prediction && !x->all_there && /* else nothing is left to copy ahead */
-        prediction_gate(x->prediction, &seen, i, target, input))
-        return true;
+    return x->prediction && !x->all_there && /* else nothing is left to copy ahead */
+           prediction_gate(x->prediction, &seen, i, target, input);
+}
+
+void experts_predict_end(struct experts *x)
+{
     add_time(x, x->guessing_since_ns);
     x->guessing_since_ns = 0;
-    return false;
 }
 
 void experts_predict_guess(struct experts *x, struct predict_seen seen,

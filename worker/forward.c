@@ -16,6 +16,14 @@ static bool allocate_latent(struct forward *f, size_t n)
     return f->latent.q_low && f->latent.absorbed && f->latent.context;
 }
 
+static bool allocate_guesses(struct forward *f, size_t bytes)
+{
+    for (unsigned i = 0; i < GUESSES_AT_ONCE; i++)
+        if (!f->ops->allocate_shared(f->dense, bytes, &f->guessed[i]))
+            return false;
+    return true;
+}
+
 static bool allocate(struct forward *f)
 {
     const struct model_params *p = f->params;
@@ -43,8 +51,7 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, row * p->d_model, &f->h) &&
            ops->allocate_shared(d, row * p->router.n_experts, &f->router) &&
            ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
-           ops->allocate_shared(d, row * p->router.n_used, &f->guessed) &&
-           (!p->kv_rank || allocate_latent(f, n));
+           allocate_guesses(f, row * p->router.n_used) && (!p->kv_rank || allocate_latent(f, n));
 }
 
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
@@ -128,31 +135,44 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
     plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
 }
 
+/* What a layer to come would activate, were its gate's input that one. in: seen->hidden, prepared for the next layer's gate. */
+static void queue_guess(struct forward *f, const struct predict_seen *seen,
+                        const struct predict_target *target, const float *input, const void *in,
+                        const struct dense_values *guessed)
+{
+    const struct model_params *p = f->params;
+    const struct layer_weights *w = &f->weights->layers[target->layer];
+    if (input != seen->hidden || target->layer != seen->layer + 1) {
+        const float *x = f->h.own;
+        if (input != seen->hidden)
+            x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
+        in = f->ops->prepare(f->dense, 1, x, p->d_model, weights_quantize(&w->router));
+    }
+    route(f, w, in, f->guessed_router, guessed->own, f->guessed_weights);
+    f->ops->fetch(f->dense, guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
+}
+
 /* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead.
- * in: seen->hidden, prepared for the next layer's gate too. */
+ * in: as queue_guess's. */
 static enum error_code guess_ahead(struct forward *f, const struct predict_seen *seen,
                                    const void *in, struct error *e)
 {
-    const struct model_params *p = f->params;
-    struct predict_target target;
+    struct predict_target targets[GUESSES_AT_ONCE];
     const float *input;
-    for (uint32_t i = 0; experts_predict_gate(f->experts, *seen, i, &target, &input); i++) {
-        const struct layer_weights *w = &f->weights->layers[target.layer];
-        const void *a = in;
-        if (input != seen->hidden || target.layer != seen->layer + 1) {
-            const float *x = input == seen->hidden
-                                 ? f->h.own
-                                 : f->ops->bring(f->dense, input,
-                                                 (size_t)f->n * p->d_model * sizeof *input);
-            a = f->ops->prepare(f->dense, 1, x, p->d_model, weights_quantize(&w->router));
+    for (uint32_t asked = 0, n = GUESSES_AT_ONCE; n == GUESSES_AT_ONCE; asked += n) {
+        n = 0;
+        while (n < GUESSES_AT_ONCE &&
+               experts_predict_gate(f->experts, *seen, asked + n, &targets[n], &input)) {
+            queue_guess(f, seen, &targets[n], input, in, &f->guessed[n]);
+            n++;
         }
-        route(f, w, a, f->guessed_router, f->guessed.own, f->guessed_weights);
-        f->ops->fetch(f->dense, &f->guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
-        enum error_code code = f->ops->wait(f->dense, e);
+        enum error_code code = n ? f->ops->wait(f->dense, e) : ERROR_OK;
         if (code)
             return code;
-        experts_predict_guess(f->experts, *seen, &target, f->guessed.host);
+        for (uint32_t i = 0; i < n; i++)
+            experts_predict_guess(f->experts, *seen, &targets[i], f->guessed[i].host);
     }
+    experts_predict_end(f->experts);
     return ERROR_OK;
 }
 

@@ -4,6 +4,9 @@
 
 #include "forward.h"
 
+/* Layers whose gates are asked at a time what they would choose. */
+#define GUESSES_AT_ONCE 4
+
 struct forward {
     const struct model_params *params;
     const struct model_weights *weights;
@@ -23,7 +26,7 @@ struct forward {
     struct dense_values h;        /* float [n][d_model]: normed */
     struct dense_values router;   /* float [n][n_experts] */
     struct dense_values selected; /* uint32_t [n][n_used] */
-    struct dense_values guessed;  /* uint32_t [n][n_used]: of a layer to come */
+    struct dense_values guessed[GUESSES_AT_ONCE]; /* uint32_t [n][n_used]: of layers to come */
     float *q;                     /* [n][n_heads][q_dim] */
     float *k, *v;                 /* [n][n_kv_heads][k_dim or v_dim]; latent: k alone */
     float *attended;              /* [n][n_heads][o_dim] */

@@ -98,7 +98,7 @@ static uint64_t dense_floats(const struct model_params *p)
     uint64_t heads = (uint64_t)p->n_heads * (p->q_dim + p->o_dim) +
                      (uint64_t)p->n_kv_heads * (p->k_dim + p->v_dim);
     uint64_t latent = p->kv_rank ? p->q_rank + (uint64_t)p->n_heads * (p->k_dim + p->kv_rank) : 0;
-    uint64_t routing = 2 * (uint64_t)p->router.n_experts + 4 * (uint64_t)p->router.n_used;
+    uint64_t routing = 2 * (uint64_t)p->router.n_experts + 7 * (uint64_t)p->router.n_used;
     uint64_t feed_forward = 2 * larger(p->d_shared, p->d_dense) + 1;
     uint64_t brought = p->rope.dims + p->d_model + p->router.n_used;
     return 3 * (uint64_t)p->d_model + heads + latent + routing + feed_forward + brought;
