@@ -25,7 +25,7 @@ struct device_compute {
 };
 
 /* base: filled in but for kind, name, arena and rows. */
-enum error_code device_compute_emu_new(const struct device_compute *base,
+enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e);
 enum error_code device_compute_cuda_new(const struct device_compute *base, unsigned ordinal,
                                         struct device_compute **out, struct error *e);
