@@ -701,7 +701,7 @@ int main(int argc, char **argv)
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
          "where weights are kept too: host, cuda[:N][,vram=SIZE][,dense=host], or "
-         "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+         "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
         {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
         {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},

@@ -2,17 +2,19 @@
  * arithmetic is that of this process's threads. */
 #include "device_compute_internal.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
-                                   struct cuda_device *cuda, uint32_t max_tokens, uint32_t max_rows,
-                                   struct device_compute **out, struct error *e)
+                                   struct cuda_device *cuda, double call_s, uint32_t max_tokens,
+                                   uint32_t max_rows, struct device_compute **out, struct error *e)
 {
     struct device_compute base = {
         .memory = memory, .own = own, .max_tokens = max_tokens, .max_rows = max_rows};
     if (cuda)
         return device_compute_cuda_new(&base, cuda, out, e);
-    return device_compute_emu_new(&base, out, e);
+    return device_compute_emu_new(&base, call_s, out, e);
 }
 
 void device_compute_free(struct device_compute *c)
@@ -83,6 +85,7 @@ void device_compute_drop(struct device_compute *c)
 
 struct emu_compute {
     struct device_compute base;
+    double call_s;
     uint32_t layer;
     const struct activations *input;
 };
@@ -106,11 +109,21 @@ static void emu_input(struct device_compute *c, uint32_t layer, const float *val
     m->input = exec_prepare(c->own, 1, values, d_model, n_tokens, d_model, quantize);
 }
 
+/* What a real one takes to be told; too short to sleep. */
+static void spend(double seconds)
+{
+    uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
+    while (clock_ns() < until)
+        ;
+}
+
 static enum error_code emu_run(struct device_compute *c, const struct expert_task *tasks,
                                const bool *fetch, uint32_t n_tasks, struct error *e)
 {
     struct emu_compute *m = (struct emu_compute *)c;
     (void)fetch, (void)e; /* the rows are in host memory */
+    if (m->call_s > 0)
+        spend(m->call_s);
     exec_experts(c->own, &c->memory->map, m->layer, m->input, tasks, n_tasks);
     return ERROR_OK;
 }
@@ -144,7 +157,7 @@ static void emu_drop(struct device_compute *c)
     (void)c;
 }
 
-enum error_code device_compute_emu_new(const struct device_compute *base,
+enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e)
 {
     static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
@@ -156,6 +169,7 @@ enum error_code device_compute_emu_new(const struct device_compute *base,
         free(rows);
         return error_set(e, ERROR_MEMORY, "no memory for the experts' rows");
     }
+    m->call_s = call_s;
     m->base = *base;
     m->base.kind = &kind;
     m->base.name = "";

@@ -11,11 +11,11 @@
 struct cuda_device;
 struct device_compute;
 
-/* Borrows memory, which has an arena, own and cuda (NULL: the device is emulated). max_tokens: of a call; max_rows: tokens of
+/* Borrows memory, which has an arena, own and cuda (NULL: the device is emulated, and each run takes call_s beside). max_tokens: of a call; max_rows: tokens of
  * all its tasks together. ERROR_MEMORY: the device has not enough. */
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
-                                   struct cuda_device *cuda, uint32_t max_tokens, uint32_t max_rows,
-                                   struct device_compute **out, struct error *e);
+                                   struct cuda_device *cuda, double call_s, uint32_t max_tokens,
+                                   uint32_t max_rows, struct device_compute **out, struct error *e);
 void device_compute_free(struct device_compute *c); /* takes NULL */
 
 /* What the device calls itself; "" for an emulated one. */

@@ -29,7 +29,7 @@ struct device_compute {
 };
 
 /* base: filled in but for kind, name, arena and the rows. */
-enum error_code device_compute_emu_new(const struct device_compute *base,
+enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e);
 enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e);

@@ -60,8 +60,9 @@ static enum error_code make_caches(struct experts *x, struct error *e)
         return ERROR_OK;
     enum error_code code = cache_link_open(x->memory, &x->cache_link, e);
     if (!code && device)
-        code = device_compute_new(x->memory, x->own, x->options.cuda, x->options.max_tokens,
-                                  x->options.max_tokens * x->n_used, &x->compute, e);
+        code = device_compute_new(x->memory, x->own, x->options.cuda, x->options.device.call_s,
+                                  x->options.max_tokens, x->options.max_tokens * x->n_used,
+                                  &x->compute, e);
     if (code)
         return code;
     if (device)

@@ -23,8 +23,8 @@ struct experts;
 struct experts_counters {
     struct counter *sent, *local, *taken_back, *wait_ns;
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
-     * on the CPU; loads that did not come in time; time to plan. */
-    struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns;
+     * on the CPU; loads that did not come in time; layers computed in one call when the load was there; time to plan. */
+    struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns, *at_once;
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */

@@ -110,6 +110,19 @@ static enum error_code take_back(struct experts *x, struct activated *a, uint32_
     return ERROR_OK;
 }
 
+/* Until so many segments of it are there, or something else has come; outside of the epoch. True: they were not there yet. */
+static bool wait_for(struct experts *x, const struct activated *a, uint32_t segments)
+{
+    bool missing = device_cache_read(x->cache, x->layer, a->expert).resident < segments;
+    uint64_t before = clock_ns();
+    device_cache_wait(x->cache, x->layer, a->expert, segments, x->options.spin_us,
+                      LOAD_STALL_MS / 4);
+    uint64_t waited_ns = clock_ns() - before;
+    counter_add(x->counters.load_wait_ns, waited_ns);
+    x->has_waited |= waited_ns > WAITED_NS;
+    return missing;
+}
+
 /* An expert whose missing segments were asked for: computed as they arrive. */
 static enum error_code compute_load(struct experts *x, uint32_t at, struct error *e)
 {
@@ -141,25 +154,88 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
             code = take_back(x, a, done, target - done, e);
             break;
         }
-        waited = device_cache_read(x->cache, x->layer, a->expert).resident <= done;
-        uint64_t before = clock_ns();
-        device_cache_wait(x->cache, x->layer, a->expert, done + 1, x->options.spin_us,
-                          LOAD_STALL_MS / 4);
-        uint64_t waited_ns = clock_ns() - before;
-        counter_add(x->counters.load_wait_ns, waited_ns);
-        x->has_waited |= waited_ns > WAITED_NS;
+        waited = wait_for(x, a, done + 1);
     }
     device_cache_consumed(x->cache);
     return code;
 }
 
+/* The one expert that something is loaded of; NULL: there is none. */
+static const struct activated *loaded_one(const struct experts *x)
+{
+    for (uint32_t i = 0; i < x->n_round; i++)
+        if (x->round[i].load)
+            return &x->round[i];
+    return NULL;
+}
+
+static void await_load(struct experts *x, const struct activated *a)
+{
+    uint32_t target = a->device + a->load, before = 0, there;
+    uint64_t since = clock_ns();
+    bool waited = false;
+    while ((there = device_cache_read(x->cache, x->layer, a->expert).resident) < target) {
+        if (there != before)
+            since = clock_ns();
+        else if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
+            return;
+        before = there;
+        waited = wait_for(x, a, target);
+    }
+    correct_load_costs(x, a, waited);
+}
+
+/* All that the device computes of the round in one call, when the load is there. Not in the epoch while it waits: the room for
+ * the load may be what that holds back. So what was resident may have gone meanwhile, where there is next to no room; our
+ * threads compute it then. */
+static enum error_code compute_at_once(struct experts *x, struct error *e)
+{
+    await_load(x, loaded_one(x));
+    uint32_t n = 0;
+    uint64_t resident = 0, loaded = 0;
+    device_cache_enter(x->cache, x->step, x->layer);
+    for (uint32_t i = 0; i < x->n_round; i++) {
+        struct activated *a = &x->round[i];
+        uint32_t target = a->device + a->load;
+        a->there = device_cache_read(x->cache, x->layer, a->expert);
+        a->there.resident = a->there.resident < target ? a->there.resident : target;
+        if (!a->there.resident)
+            continue;
+        x->fetch[n] = wants_rows(x, a);
+        x->tasks[n] = experts_task(x, a, 0, a->there.resident);
+        x->tasks[n++].places = find_places(x, i, a->expert, 0, a->there.resident);
+        uint32_t before = a->device < a->there.resident ? a->device : a->there.resident;
+        resident += before;
+        loaded += a->there.resident - before;
+    }
+    enum error_code code = n ? compute_on_device(x, n, e) : ERROR_OK;
+    device_cache_leave(x->cache);
+    device_cache_consumed(x->cache);
+    if (code)
+        return code;
+    counter_add(x->counters.resident, resident);
+    counter_add(x->counters.loaded, loaded);
+    counter_add(x->counters.at_once, 1);
+    for (uint32_t i = 0; i < x->n_round && !code; i++) {
+        struct activated *a = &x->round[i];
+        uint32_t target = a->device + a->load;
+        if (a->there.resident < target)
+            code = take_back(x, a, a->there.resident, target - a->there.resident, e);
+    }
+    return code;
+}
+
 enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
+    bool beside = x->options.rows_stay && x->memory->map.params.d_shared; /* the shared expert */
     device_compute_input(x->compute, x->layer, x->values, x->values_there, x->n_tokens);
     for (uint32_t i = 0; i < x->n_round; i++)
         x->round[i].on_host = x->round[i].cpu > 0;
-    bool beside = x->options.rows_stay && x->memory->map.params.d_shared; /* the shared expert */
     enum error_code code = beside ? device_compute_settle(x->compute, e) : ERROR_OK;
+    if (!code && x->device_waits && loaded_one(x)) {
+        device_cache_leave(x->cache);
+        return compute_at_once(x, e);
+    }
     if (!code)
         code = compute_resident(x, e);
     device_cache_leave(x->cache);

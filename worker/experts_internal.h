@@ -85,6 +85,7 @@ struct experts {
     const float *values_there; /* on the device; NULL: they are not */
     uint64_t begun_ns, round_begun_ns;
     uint64_t copies;             /* to the device, when the round began: device_cache_copies */
+    bool device_waits;           /* for the round's one load: sched_device_waits */
     bool all_there;              /* all that is activated is on the device, as everything may be */
     uint64_t disk_wait_ns;       /* of this layer */
     double predicted_s;          /* of this layer's rounds */

@@ -145,6 +145,7 @@ void experts_plan(struct experts *x)
         /* rows apart need room in the channel: one for each segment */
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
         .device_call_s = x->calibration.device_call_s,
+        .never_waits = x->host, /* what is on the device may be nowhere else, and must not go meanwhile */
         /* before anything is computed or has come: to the executor and back, to memd and back */
         .cpu_busy_s = x->costs.job_s + x->calibration.cpu_call_s,
         .link_busy_s = link_busy_s(x, &costs),
@@ -152,6 +153,7 @@ void experts_plan(struct experts *x)
     plan_from_residency(x);
     experts_look_ahead(x, &layer);
     x->predicted_s += sched_assign(assigner, &costs, &layer, x->plan, x->n_round);
+    x->device_waits = sched_device_waits(&costs, &layer, x->plan, x->n_round);
     for (uint32_t i = 0; i < x->n_round; i++) {
         struct activated *a = &x->round[i];
         limit_to_slots(x, &x->plan[i], layer.whole);

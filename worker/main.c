@@ -148,6 +148,8 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
     k->loads_taken_back =
         metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
+    k->at_once = metrics_counter(m, "moed_worker_layers_at_once_total", NULL, 1,
+                                 "Layers that the device computed in one call, when its one load was there.");
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
                         "Predicted experts whose copy would have cost more than it saves.");
@@ -629,7 +631,7 @@ int main(int argc, char **argv)
         .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = DEFAULT_PARALLEL, .spin_us = 20, .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]"},
+         "host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]"},
         {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
          "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",

@@ -39,6 +39,7 @@ struct simulation {
     struct sched_expert *plan;
     uint64_t *last_use; /* [n_layers][n_experts] */
     uint32_t n_activated;
+    bool device_waits; /* as in sched_device_waits */
     uint8_t *predicted; /* [n_layers][n_experts]: for the layer's next turn */
     /* scratch, [n_experts] each */
     float *gate, *gate_sum;
@@ -390,6 +391,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         s->on_device += p->device;
         s->loaded += p->load;
     }
+    s->device_waits = sched_device_waits(costs, &l, s->plan, s->n_activated);
     s->decision_ns += clock_ns() - started;
     s->decisions++;
     tell_ahead(s, layer, &l);
@@ -443,6 +445,33 @@ static void compute_loads(struct simulation *s, uint32_t layer)
     }
 }
 
+static void compute_resident(struct simulation *s, uint32_t layer)
+{
+    double resident_s = 0;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        resident_s += compute_on_device(s, layer, s->plan[i].device, s->plan[i].workload);
+    advance(s, s->engine.now_s + (resident_s > 0 ? call_s(s, true) + resident_s : 0));
+    engine_end_reading(&s->engine);
+}
+
+/* What is resident and the one load, when that is there. */
+static void compute_at_once(struct simulation *s, uint32_t layer)
+{
+    struct engine *e = &s->engine;
+    double took_s = call_s(s, true);
+    engine_end_reading(e);
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan[i];
+        if (p->load)
+            engine_await(e, layer, p->expert, p->device + p->load);
+        took_s += compute_on_device(s, layer, p->device + p->load, p->workload);
+    }
+    engine_begin_reading(e);
+    advance(s, e->now_s + took_s);
+    engine_end_reading(e);
+    engine_consumed(e);
+}
+
 static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     struct engine *e = &s->engine;
@@ -458,12 +487,12 @@ static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
             engine_load(e, layer, s->plan[i].expert, s->plan[i].device + s->plan[i].load);
     give_cpu(s, layer);
     predicting_show(s->predicting, layer, s->selected);
-    double resident_s = 0;
-    for (uint32_t i = 0; i < s->n_activated; i++)
-        resident_s += compute_on_device(s, layer, s->plan[i].device, s->plan[i].workload);
-    advance(s, e->now_s + (resident_s > 0 ? call_s(s, true) + resident_s : 0));
-    engine_end_reading(e);
-    compute_loads(s, layer);
+    if (s->device_waits) {
+        compute_at_once(s, layer);
+    } else {
+        compute_resident(s, layer);
+        compute_loads(s, layer);
+    }
     while (e->cpu_left_s > 0)
         engine_advance(e, e->now_s + e->cpu_left_s * e->cpu_slowdown);
 }

@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR], cuda[:N][,vram=SIZE][,dense=host]"
+#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME], cuda[:N][,vram=SIZE][,dense=host]"
 
 /* Slots are of the largest segment's size, so all experts of a model whose segments differ take
  * more than 100 %. */
 #define VRAM_SHARE_MAX 10.0
 #define LATENCY_MAX_S  1.0
+#define CALL_MAX_S     0.01
 #define RATE_MIN       1e3 /* bytes a second: below, a segment takes hours */
 #define RATE_MAX       1e15
 #define ORDINAL_DIGITS 3
@@ -67,6 +68,11 @@ static bool set_dense(struct device_spec *s, struct value v)
     return s->dense_on_host;
 }
 
+static bool set_call(struct device_spec *s, struct value v)
+{
+    return quantity_parse(v.text, v.len, time_units, &s->call_s) && s->call_s <= CALL_MAX_S;
+}
+
 struct option {
     const char *name;
     bool (*set)(struct device_spec *s, struct value v);
@@ -80,6 +86,7 @@ static const struct option emu_options[] = {
     {"link", set_link, "bytes a second (K, M, G), at least 1K", true},
     {"latency", set_latency, "a time with us, ms or s, at most 1s", false},
     {"speed", set_speed, "a factor above 0, at most 1", false},
+    {"call", set_call, "a time with us, ms or s, at most 10ms", false},
     {0},
 };
 static const struct option cuda_options[] = {
@@ -91,7 +98,7 @@ struct form {
     const struct option *options;
     const char *takes; /* their names */
 };
-static const struct form emu = {"emu", emu_options, "vram, link, latency, speed"};
+static const struct form emu = {"emu", emu_options, "vram, link, latency, speed, call"};
 static const struct form cuda = {"cuda", cuda_options, "vram and dense, after the device's number"};
 
 static enum error_code parse_option(const struct form *f, const char *text, size_t len,

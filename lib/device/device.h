@@ -2,10 +2,10 @@
  *
  *   host    none: device memory is the host pool itself, nothing is copied, routed experts are computed by
  *           the CPU executor and the dense part by the worker's own threads.
- *   emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR]
+ *   emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]
  *           an emulated accelerator, for tests and for developing policies without one. Its memory is an arena
  *           that is filled by copies over a paced link alone; its experts are computed by the worker's threads out of
- *           that arena, FACTOR times as fast (at most 1). SIZE: bytes with K, M, G (powers of 1000) or Ki, Mi, Gi, or
+ *           that arena, FACTOR times as fast (at most 1), and each call of experts takes TIME beside. SIZE: bytes with K, M, G (powers of 1000) or Ki, Mi, Gi, or
  *           "25%" of the model's routed experts. RATE: bytes a second, with K, M, G. TIME: with us, ms, s.
  *   cuda[:N][,vram=SIZE][,dense=host]
  *           a CUDA device, the N-th of the machine (0): its memory holds the dense weights and the arena for experts, its kernels
@@ -34,6 +34,7 @@ struct device_spec {
     double link_bytes_per_s;
     double link_latency_s; /* before the bytes of each copy; 10 us where not given */
     double speed;          /* 1 where not given */
+    double call_s;         /* emu: of each call of experts, beside computing; 0 where not given */
     unsigned ordinal;      /* cuda */
     bool dense_on_host;    /* cuda: the device has no copy of the dense weights */
 };

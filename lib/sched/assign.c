@@ -76,7 +76,9 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
     w->loaded_s += loads * arrived_s;
     if (loads && (w->loads == 0 || arrived_s < w->last_loaded_s))
         w->last_loaded_s = arrived_s;
+    w->calls_s += e->load * a->layer->device_call_s;
     w->loads += loads;
+    w->awaited += e->load > 0;
     w->cpu_segments += cpu;
     if (cpu) { /* its costs may be infinite where there is none */
         w->cpu_s += cpu * sched_cpu_s(a->costs, e->workload);
@@ -98,7 +100,12 @@ static double later(double x, double y)
     return x > y ? x : y;
 }
 
-double assign_finish(const struct assignment *a, const struct assign_work *w)
+/* When CPU and link are done. */
+struct sides_end {
+    double cpu_s, link_s;
+};
+
+static struct sides_end sides_end(const struct assignment *a, const struct assign_work *w)
 {
     const struct sched_layer *layer = a->layer;
     bool cpu = w->cpu_segments > 0;
@@ -106,21 +113,47 @@ double assign_finish(const struct assignment *a, const struct assign_work *w)
     double cpu_contended_s = cpu ? layer->cpu_busy_s + w->cpu_contended_s : 0;
     double link_s = layer->link_busy_s + w->loads * a->costs->load_s;
     double link_contended_s = layer->link_busy_s + w->loads * a->costs->load_contended_s;
-
-    double call_s = w->resident_s > 0 ? layer->device_call_s : 0;
-    double end = call_s + w->resident_s + w->in_flight_s + w->loaded_s;
+    struct sides_end end = {0, layer->link_busy_s};
     if (cpu)
-        end = later(end, contended_end(cpu_s, cpu_contended_s, link_contended_s));
+        end.cpu_s = contended_end(cpu_s, cpu_contended_s, link_contended_s);
+    if (w->loads)
+        end.link_s = contended_end(link_s, link_contended_s, cpu_contended_s);
+    return end;
+}
+
+/* The device, computing what is resident and then each segment as it arrives, when the link is done at link_s. */
+static double device_end(const struct assignment *a, const struct assign_work *w, double link_s)
+{
+    double busy_s = a->layer->link_busy_s, call_s = w->resident_s > 0 ? a->layer->device_call_s : 0;
+    double end = call_s + w->resident_s + w->in_flight_s + w->loaded_s;
     if (w->in_flight_s > 0)
-        end = later(end, layer->link_busy_s + w->in_flight_s + w->loaded_s);
+        end = later(end, busy_s + w->in_flight_s + w->loaded_s);
     if (w->loads) {
         /* Arrivals are evenly spaced and the longest are computed first, so the device waits at the
          * first or at the last. */
-        double link_end = contended_end(link_s, link_contended_s, cpu_contended_s);
-        double first = layer->link_busy_s + (link_end - layer->link_busy_s) / w->loads;
-        end = later(end, later(first + w->loaded_s, link_end + w->last_loaded_s));
+        double first = busy_s + (link_s - busy_s) / w->loads;
+        end = later(end, later(first + w->loaded_s, link_s + w->last_loaded_s));
     }
     return end;
+}
+
+/* Computing all in one call when all is there. Of more than one expert that is waited for the first would keep its room
+ * while the next one needs some, so that is not done. */
+static double device_end_at_once(const struct assignment *a, const struct assign_work *w,
+                                 double link_s)
+{
+    if (w->awaited != 1 || a->layer->never_waits)
+        return INFINITY;
+    return link_s + a->layer->device_call_s + w->resident_s + w->in_flight_s + w->loaded_s -
+           w->calls_s;
+}
+
+double assign_finish(const struct assignment *a, const struct assign_work *w)
+{
+    struct sides_end end = sides_end(a, w);
+    double device_s =
+        fmin(device_end(a, w, end.link_s), device_end_at_once(a, w, end.link_s));
+    return later(end.cpu_s, device_s);
 }
 
 static void assign_load_all(const struct assignment *a)
@@ -162,4 +195,15 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
     for (uint32_t i = 0; i < a.n; i++)
         assign_add(&a, &experts[i], &work);
     return assign_finish(&a, &work);
+}
+
+bool sched_device_waits(const struct sched_costs *costs, const struct sched_layer *layer,
+                        const struct sched_expert *experts, uint32_t n)
+{
+    struct assignment a = {.costs = costs, .layer = layer, .n = n};
+    struct assign_work work = {0};
+    for (uint32_t i = 0; i < n; i++)
+        assign_add(&a, &experts[i], &work);
+    double link_s = sides_end(&a, &work).link_s;
+    return device_end_at_once(&a, &work, link_s) < device_end(&a, &work, link_s);
 }

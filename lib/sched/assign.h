@@ -93,6 +93,7 @@ struct sched_layer {
     uint32_t spare_slots; /* segments that may be loaded for this layer at once */
     bool whole;
     double device_call_s; /* of computing anything on the device, once for what is resident and for each arrival */
+    bool never_waits;     /* the device computes what is resident first in any case (sched_device_waits) */
     double cpu_busy_s; /* what the CPU side still has to do before this layer's experts */
     /* likewise: the rest of the copy under way. What is in flight is there when it is over, and costs the link nothing more */
     double link_busy_s;
@@ -140,5 +141,11 @@ enum { SCHED_MAX_EXPERTS = 4096 };
  * that load all (the layer runs in waves); the others keep within it as long as the CPU can take the rest. */
 double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n);
+
+/* How the device goes about a plan. True: it waits for the load and computes it with what is resident in one call, for that is
+ * sooner than beginning with what is resident (a call takes long, the load is soon there). Only where one expert alone is
+ * loaded. */
+bool sched_device_waits(const struct sched_costs *costs, const struct sched_layer *layer,
+                        const struct sched_expert *experts, uint32_t n);
 
 #endif

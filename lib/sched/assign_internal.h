@@ -58,7 +58,9 @@ struct assign_work {
     double cpu_s, cpu_contended_s;
     double resident_s, in_flight_s, loaded_s; /* on the device, by when the segment is there */
     double last_loaded_s;         /* the shortest loaded segment's: the one that comes last */
+    double calls_s;               /* of in_flight_s and loaded_s: the calls */
     uint32_t loads, cpu_segments; /* over the link, on the CPU */
+    uint32_t awaited;             /* experts of which something is still to come */
 };
 
 /* The parts of one expert under a plan, added to w. */
@@ -68,7 +70,8 @@ void assign_add(const struct assignment *a, const struct sched_expert *e, struct
  * CPU and link work side by side at their contended pace until the first of them has finished, the
  * other goes on at its own. The loaded segments arrive evenly spaced, those of most tokens first;
  * the device computes what is resident, then what is in flight (there when link_busy_s is over),
- * then each as it arrives. */
+ * then each as it arrives. Or, where that is sooner, it waits for the one expert that is still to
+ * come, and computes all in one call. */
 double assign_finish(const struct assignment *a, const struct assign_work *w);
 
 /* assign_*.c, one each. */

@@ -124,6 +124,9 @@ bool copies_room_for_demand(struct sched_copies *c, uint32_t layer, uint32_t exp
     return true;
 }
 
+/* What is given up while a layer is computed comes back when that is over, and the link would be idle until then. So half of what
+ * is kept free for loads may be used while as much is on its way back, by what will more likely than not be asked for
+ * itself. (By any guess: policies with bad ones lose up to a tenth, for their loads wait.) */
 bool copies_room_for_prefetch(struct sched_copies *c, uint32_t layer, uint32_t expert,
                               double probability)
 {
@@ -132,5 +135,6 @@ bool copies_room_for_prefetch(struct sched_copies *c, uint32_t layer, uint32_t e
         reclaim(c);
     if (free_soon(c) <= reserve && evict_for(c, layer, expert, false, probability, true))
         reclaim(c);
-    return free_slots(c) > reserve;
+    uint32_t least = probability >= 0.5 ? reserve / 2 : reserve;
+    return free_soon(c) > reserve && free_slots(c) > least;
 }

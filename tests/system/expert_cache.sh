@@ -43,7 +43,7 @@ for model in "$@"; do
     ask_all 12 want
     ask_all 80 want-long
     "$MOED" down >/dev/null 2>&1
-    devices=(emu:vram=100%,link=2G emu:vram=40%,link=500M "emu:vram=$LEAST%,link=100M,speed=0.5")
+    devices=(emu:vram=100%,link=2G emu:vram=40%,link=500M,call=200us "emu:vram=$LEAST%,link=100M,speed=0.5")
     [ -z "${MOED_TEST_SHORT:-}" ] || devices=("${devices[1]}")
     for device in "${devices[@]}"; do
         "$MOED" up "$model" --reproducible --device "$device" --policy moed --segment-bytes 32768 >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "$device"; }
@@ -76,6 +76,7 @@ for model in "$@"; do
         done
         wait $asking || fail "answers while the policy changes"
         cmp -s "$WORK/want-long" "$WORK/got-long" || fail "$device: other tokens while the policy changes"
+        case $device in *call=*) [ "$(metric worker moed_worker_layers_at_once_total)" -gt 0 ] || fail "$device: no layer was computed in one call" ;; esac
         slots_add_up || fail "$device: slots do not add up"
         "$MOED" policy | sed -n 's/^computed */  /p'
         refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-ahead, lcp, score" --budget uniform

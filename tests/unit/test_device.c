@@ -41,16 +41,18 @@ static void test_emu(void **state)
     static const struct {
         const char *text;
         uint64_t vram_bytes;
-        double share, rate, latency, speed;
+        double share, rate, latency, speed, call;
     } cases[] = {
-        {"emu:vram=25%,link=16G", 0, 0.25, 16e9, 10e-6, 1},
-        {"emu:vram=2G,link=500M", 2000000000, 0, 500e6, 10e-6, 1},
-        {"emu:vram=2Gi,link=500M,latency=1.5ms", 2147483648, 0, 500e6, 1.5e-3, 1},
-        {"emu:link=12.5G,vram=1.5Mi,speed=0.5,latency=20us", 1572864, 0, 12.5e9, 20e-6, 0.5},
-        {"emu:vram=4096,link=1000000,latency=0us", 4096, 0, 1e6, 0, 1},
-        {"emu:vram=64Ki,link=8K,latency=1s,speed=1", 65536, 0, 8e3, 1, 1},
-        {"emu:vram=12.5%,link=1G,latency=0.001s", 0, 0.125, 1e9, 1e-3, 1},
-        {"emu:vram=100%,link=1G", 0, 1, 1e9, 10e-6, 1},
+        {"emu:vram=25%,link=16G", 0, 0.25, 16e9, 10e-6, 1, 0},
+        {"emu:vram=2G,link=500M", 2000000000, 0, 500e6, 10e-6, 1, 0},
+        {"emu:vram=2Gi,link=500M,latency=1.5ms", 2147483648, 0, 500e6, 1.5e-3, 1, 0},
+        {"emu:link=12.5G,vram=1.5Mi,speed=0.5,latency=20us", 1572864, 0, 12.5e9, 20e-6, 0.5, 0},
+        {"emu:vram=4096,link=1000000,latency=0us", 4096, 0, 1e6, 0, 1, 0},
+        {"emu:vram=1G,link=1G,call=15us", 1000000000, 0, 1e9, 10e-6, 1, 15e-6},
+        {"emu:vram=1G,link=1G,call=10ms", 1000000000, 0, 1e9, 10e-6, 1, 10e-3},
+        {"emu:vram=64Ki,link=8K,latency=1s,speed=1", 65536, 0, 8e3, 1, 1, 0},
+        {"emu:vram=12.5%,link=1G,latency=0.001s", 0, 0.125, 1e9, 1e-3, 1, 0},
+        {"emu:vram=100%,link=1G", 0, 1, 1e9, 10e-6, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct device_spec s = parsed(cases[i].text);
@@ -60,6 +62,7 @@ static void test_emu(void **state)
         assert_true(fabs(s.link_bytes_per_s - cases[i].rate) < 1e-3);
         assert_true(fabs(s.link_latency_s - cases[i].latency) < 1e-12);
         assert_true(fabs(s.speed - cases[i].speed) < 1e-12);
+        assert_true(fabs(s.call_s - cases[i].call) < 1e-12);
     }
 }
 
@@ -133,6 +136,8 @@ static void test_refused(void **state)
         {"emu:vram=1G,link=", ERROR_USAGE, "link is not"},
         {"emu:vram=1G,link=1G,latency=5", ERROR_USAGE, "latency is not"},
         {"emu:vram=1G,link=1G,latency=2s", ERROR_USAGE, "latency is not"},
+        {"emu:vram=1G,link=1G,call=11ms", ERROR_USAGE, "call is not"},
+        {"emu:vram=1G,link=1G,call=", ERROR_USAGE, "call is not"},
         {"emu:vram=1G,link=1G,speed=0", ERROR_USAGE, "speed is not"},
         {"emu:vram=1G,link=1G,speed=1.5", ERROR_USAGE, "speed is not"},
         {"cuda:", ERROR_USAGE, "no option ''"},

@@ -141,7 +141,7 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Two tokens, (1, 4): h = (3, 3), z = (3, -3, 1/2); (-1, 0.5): 2 x0 + 1 = -1 and x1 - 1 = -1/2, both cut off: z = (0, 0, 1/2). */
+/* ProMoE: "Each layer's predictor is implemented as a two-layer multi-layer perceptron". Two tokens, (1, 4): h = (3, 3), z = (3, -3, 1/2); (-1, 0.5): 2 x0 + 1 = -1 and x1 - 1 = -1/2, both cut off: z = (0, 0, 1/2). */
 static void test_mlp_net(void **state)
 {
     struct image m = make_image();
@@ -158,7 +158,8 @@ static void test_mlp_net(void **state)
     image_free(&m);
 }
 
-/* c = 10 + 3 x0 - x1 of x = (-3, 1/2): 1/2. With a block: as the comment of llapor_4 says. */
+/* PreScope: "compresses the hidden state with Principal Component Analysis", "each linear block consists of a linear layer, GELU
+ * activation"; the middle groups have "an additional residual block", which "a gating unit modulates". c = 10 + 3 x0 - x1 of x = (-3, 1/2): 1/2. With a block: as the comment of llapor_4 says. */
 static void test_llapor_nets(void **state)
 {
     struct image m = make_image();
@@ -245,6 +246,7 @@ static void test_probabilities(void **state)
 
 /* ---- Predictors ---- */
 
+/* ProMoE: "stride prefetching increases the prediction distance by 1": what is shown of layer 1 predicts layer 3. */
 static void test_predict_mlp(void **state)
 {
     struct image m = make_image();

@@ -92,7 +92,8 @@ static void test_best(void **state)
     assert_int_equal(predict_best(p, 6, 0, best), 0);
 }
 
-/* Two experts a token. Both shares of a layer begin at 1/2, as if of 8 guesses. One token guesses 3, then 5: 1/2 each.
+/* Mixtral-offloading: "the next layer's gate applied to this layer's gate input"; the product is the worker's, what its guesses are worth is
+ * decided here. Two experts a token. Both shares of a layer begin at 1/2, as if of 8 guesses. One token guesses 3, then 5: 1/2 each.
  * The layer activates 3 and 0: the first share becomes 1/2 + (1 - 1/2) / 9 = 5/9, the second 1/2 - 1/2 / 9 = 4/9. Then two
  * tokens guess (3, 5) and (5, 3): either expert is missed with (1 - 5/9) (1 - 4/9) = 20/81. Another layer has learnt nothing. */
 static void test_next_gate(void **state)
@@ -147,7 +148,8 @@ static void test_share(void **state)
     predict_ranks_free(r);
 }
 
-/* h(0) = (t, 1) and h(1) = (t + 1 + (-1)^t, 3) of 64 tokens: the mean step from layer 0 is (1, 2). It is taught after the 64th,
+/* DALI, section 4.2, equation 11: res(l) is the mean over tokens of h(l+1) - h(l); here over those served ("N is the number of tokens in
+ * the calibration dataset"). h(0) = (t, 1) and h(1) = (t + 1 + (-1)^t, 3) of 64 tokens: the mean step from layer 0 is (1, 2). It is taught after the 64th,
  * not before, and what was not followed by its next layer teaches nothing: layer 2 is shown in other steps alone. */
 static void test_residual(void **state)
 {

@@ -57,8 +57,9 @@ static const struct machine idle = {.name = "idle",
                                     .cpu_bytes_per_s = 1,
                                     .dram_bytes_per_s = 1};
 
-static struct replay_result replay(const struct trace *t, const struct sched_costs *costs,
-                                   const char *policy, double vram, uint32_t batch)
+static struct replay_result replay_on(const struct machine *machine, const struct trace *t,
+                                      const struct sched_costs *costs, const char *policy,
+                                      double vram, uint32_t batch)
 {
     struct replay_result r;
     struct error e = {0};
@@ -67,10 +68,16 @@ static struct replay_result replay(const struct trace *t, const struct sched_cos
         ;
     assert_non_null(p);
     struct replay_run run = {
-        .trace = t, .machine = &idle, .costs = costs, .policy = p, .vram = vram, .batch = batch};
+        .trace = t, .machine = machine, .costs = costs, .policy = p, .vram = vram, .batch = batch};
     if (replay_simulate(&run, &r, &e))
         fail_msg("%s", e.text);
     return r;
+}
+
+static struct replay_result replay(const struct trace *t, const struct sched_costs *costs,
+                                   const char *policy, double vram, uint32_t batch)
+{
+    return replay_on(&idle, t, costs, policy, vram, batch);
 }
 
 static void near(double got, double expected)
@@ -141,6 +148,24 @@ static void test_batch(void **state)
     assert_int_equal(r.decode_tokens, 4);
     near(r.decode_tokens_per_s, 4.0 / 32);
     near(r.moved_bytes, 500); /* both prompts' too */
+    trace_close(t);
+}
+
+/* A call of the device takes 15 s. The prompts: 10 + 15 + 1 and, there, 15 + 1 s. Then 0, which is there, and 1 together: the device
+ * waits for the load, 10 + 15 + 2, rather than compute 0 first, 16, and then 1, another 16. With calls of 5 s the first is over when
+ * the load comes: 10 + 5 + 1. */
+static void test_at_once(void **state)
+{
+    static const uint16_t selected[] = {0, 0, /**/ 0, 1};
+    struct machine slow_calls = idle;
+    struct trace *t = make_trace(2, 2, 1, selected);
+    slow_calls.device_call_s = 15;
+    struct replay_result r = replay_on(&slow_calls, t, &costs, "lru", 0.5, 2);
+    near(r.prefill_tokens_per_s, 2.0 / 42);
+    near(r.decode_tokens_per_s, 2.0 / 27);
+    near(r.on_device, 1.0 / 2);
+    slow_calls.device_call_s = 5;
+    near(replay_on(&slow_calls, t, &costs, "lru", 0.5, 2).decode_tokens_per_s, 2.0 / 16);
     trace_close(t);
 }
 
@@ -230,7 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lru),       cmocka_unit_test(test_belady),
-        cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch), cmocka_unit_test(test_at_once),
         cmocka_unit_test(test_steps),     cmocka_unit_test(test_least_misses),
         cmocka_unit_test(test_bound),     cmocka_unit_test(test_never_above),
     };

@@ -252,6 +252,51 @@ static void test_in_flight(void **state)
     expect_plan(&e, 0, 0);
 }
 
+/* A call of the device takes 15, a load 8, a segment 1 there and 2 on the CPU, which is busy for 30 before. Two experts are
+ * resident, one is not: what is there first is 15 + 2, the load then another 15 + 1, 33 in all; the CPU would take 32; waiting for
+ * the load and computing all three at once 8 + 15 + 3 = 26. A second one that is missing is the CPU's, 32: of two loads none is
+ * waited for. */
+static void test_device_waits(void **state)
+{
+    struct sched_costs c = costs(8, 1, 0, 2, 0);
+    struct sched_layer layer = {
+        .n_segments = 1, .spare_slots = 4, .device_call_s = 15, .cpu_busy_s = 30};
+    struct sched_expert e[] = {{.expert = 0, .workload = 1, .resident = 1},
+                               {.expert = 1, .workload = 1, .resident = 1},
+                               {.expert = 2, .workload = 1},
+                               {.expert = 3, .workload = 1}};
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 26);
+    expect_plan(&e[2], 0, 1);
+    assert_true(sched_device_waits(&c, &layer, e, 3));
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 4), 32);
+    expect_plan(&e[2], 0, 1);
+    expect_plan(&e[3], 0, 0);
+    assert_true(sched_device_waits(&c, &layer, e, 4));
+    /* Both loaded: 15 + 2, then 15 + 1 for each, long after they have come. */
+    expect_seconds(sched_assign(ASSIGN_LOAD_ALL, &c, &layer, e, 4), 49);
+    assert_false(sched_device_waits(&c, &layer, e, 4));
+    /* On its way, there in 3: 3 + 15 + 3. */
+    layer.link_busy_s = 3;
+    e[2].in_flight = 1;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 21);
+    assert_true(sched_device_waits(&c, &layer, e, 3));
+    layer.link_busy_s = 0;
+    e[2].in_flight = 0;
+    layer.device_call_s = 4; /* 4 + 2 meanwhile, then 8 + 4 + 1, against 8 + 4 + 3 */
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 13);
+    expect_plan(&e[2], 0, 1);
+    assert_false(sched_device_waits(&c, &layer, e, 3));
+    layer.device_call_s = 15; /* who may not wait has the CPU do it: 32 */
+    layer.never_waits = true;
+    expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 32);
+    expect_plan(&e[2], 0, 0);
+    assert_false(sched_device_waits(&c, &layer, e, 3));
+    layer.never_waits = false;
+    /* Nothing to wait for, and nothing to wait with. */
+    assert_false(sched_device_waits(&c, &layer, e, 2));
+    assert_false(sched_device_waits(&c, &layer, e, 0));
+}
+
 /* "The CPU may be missing: then everything is loaded, whatever the assigner", in as many waves as
  * it takes. */
 static void test_no_cpu(void **state)
@@ -281,6 +326,7 @@ int main(void)
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_contention),
         cmocka_unit_test(test_in_flight),
+        cmocka_unit_test(test_device_waits),
         cmocka_unit_test(test_no_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,15 +92,18 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
 
 /* When a plan is done, where nothing slows anything else: every segment is followed. Loads come in
  * the order of falling workload, and the device computes what is there first, then in the order of
- * arrival. */
+ * arrival, a call each. If only one expert is to come, all may be one call when it is there. */
 static double simulate(const struct instance *x)
 {
-    double device = 0, cpu = 0, link = x->layer.link_busy_s;
+    double device = 0, computing = 0, cpu = 0, link = x->layer.link_busy_s, call = x->layer.device_call_s;
+    uint32_t awaited_experts = 0;
     uint32_t order[MOST];
     for (uint32_t i = 0; i < x->n; i++) {
         const struct sched_expert *e = &x->experts[i];
         double device_s = x->costs.device_s + e->workload * x->costs.device_token_s;
         device += e->device * device_s;
+        computing += (e->device + e->load) * device_s;
+        awaited_experts += e->load > 0;
         cpu += (x->layer.n_segments - e->device - e->load) *
                (x->costs.cpu_s + e->workload * x->costs.cpu_token_s);
         uint32_t j = i;
@@ -108,6 +111,8 @@ static double simulate(const struct instance *x)
             order[j] = order[j - 1];
         order[j] = i;
     }
+    if (device > 0)
+        device += call;
     for (int awaited = 1; awaited >= 0; awaited--)
         for (uint32_t i = 0; i < x->n; i++) {
             const struct sched_expert *e = &x->experts[order[i]];
@@ -116,9 +121,11 @@ static double simulate(const struct instance *x)
                 if (!awaited)
                     link += x->costs.load_s;
                 double device_s = x->costs.device_s + e->workload * x->costs.device_token_s;
-                device = fmax(device, link) + device_s;
+                device = fmax(device, link) + call + device_s;
             }
         }
+    if (awaited_experts == 1)
+        device = fmin(device, link + call + computing);
     return fmax(device, cpu > 0 ? x->layer.cpu_busy_s + cpu : 0);
 }
 
@@ -131,6 +138,7 @@ static void test_plans(void **state)
         bool contended = below(2);
         if (contended)
             slow_down(&x);
+        x.layer.device_call_s = below(2) ? uniform(0, 5) : 0;
         for (int kind = 0; kind < N_ASSIGNERS; kind++) {
             struct instance y = x, z = x;
             double seconds =
@@ -315,6 +323,7 @@ static void test_balance_others(void **state)
         struct instance x = random_instance(MOST);
         if (below(2))
             slow_down(&x);
+        x.layer.device_call_s = below(2) ? uniform(0, 5) : 0;
         double got[N_ASSIGNERS], segment_s = x.costs.load_contended_s;
         for (int kind = 0; kind < N_ASSIGNERS; kind++) {
             struct instance y = x;
