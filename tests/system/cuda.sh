@@ -59,7 +59,8 @@ refused "MOED_CUDA_MODULE names $WORK/none, which cannot be read" MOED_CUDA_MODU
 refused "bytes hold no segment of an expert" -- cuda:0,vram=1K
 refused "device cuda: no option 'link'" -- cuda:0,link=1G
 if [ $SIMULATED = yes ]; then
-    refused "is not a device module of moed" MOED_CUDA_MODULE="$(dirname "$MODULE")/../cusim/libmoed-cusim.so" -- cuda
+    # any library that the program has
+    refused "is not a device module of moed" MOED_CUDA_MODULE="$(ldd "$MOED" | awk '$2 == "=>" { print $3; exit }')" -- cuda
     refused "no NVIDIA driver is installed here" MOED_CUSIM_DRIVER=0 -- cuda
     refused "the NVIDIA driver serves CUDA 11.4 and older" MOED_CUSIM_DRIVER=11040 -- cuda
     refused "the driver finds no device" MOED_CUSIM_DEVICES=0 -- cuda

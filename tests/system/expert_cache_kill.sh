@@ -1,12 +1,13 @@
 #!/bin/bash
 # The expert cache under deaths: worker, cpuexec or both killed at random instants while answers are under way, under each
 # policy. No wrong token, no slot lost.
-#   [ROUNDS=2] [POLICIES="moed ..."] expert_cache_kill.sh MOED MODEL     rounds a policy, and which
-MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2}
+#   [ROUNDS=2] [POLICIES="moed ..."] [TOKENS=80] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
+# rounds a policy, and which; tokens of an answer; the device
+MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2} DEVICE=${DEVICE:-emu:vram=30%,link=400M}
 read -ra POLICIES <<< "${POLICIES:-moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe}"
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=7
-N=80
+N=${TOKENS:-80}
 prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 SEGMENTS="--segment-bytes 65536"
 "$MOED" up "$MODEL" --reproducible $SEGMENTS >/dev/null 2>&1
@@ -32,7 +33,7 @@ check_answer() { # check_answer I EXIT
     fi
 }
 
-"$MOED" up "$MODEL" --reproducible $SEGMENTS --device emu:vram=30%,link=400M --policy moed >/dev/null 2>&1
+"$MOED" up "$MODEL" --reproducible $SEGMENTS --device "$DEVICE" --policy moed >/dev/null 2>&1
 kills=0 whole=0
 for policy in "${POLICIES[@]}"; do
     "$MOED" policy $policy >/dev/null || fail "policy $policy"
@@ -59,4 +60,4 @@ for policy in "${POLICIES[@]}"; do
     wait_until 10 settled || fail "$policy: slots: $("$MOED" policy --json)"
 done
 [ "$whole" -gt 0 ] || fail "no answer survived: nothing was tested of cpuexec's deaths"
-say "ok: $kills kills under ${#POLICIES[@]} policies, $whole answers whole"
+say "ok: $kills kills under ${#POLICIES[@]} policies on $DEVICE, $whole answers whole"

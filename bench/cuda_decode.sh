@@ -1,0 +1,216 @@
+#!/bin/bash
+# Whole deployments on a CUDA device: prefill and decode speed with all experts resident (dense part on the device and on the
+# host), and decode with a share of the experts resident under every policy, each beside its bound. Every answer is greedy and has
+# the tokens of --device host, or it fails.
+#   cuda_decode.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS] [-q PROMPT_TOKENS] [-v "10 25 50"] [-p "POLICIES"]
+#                  [-t SECONDS] [-l LINK_GB_S] [-m MEMORY_GB_S]
+# Policies take turns within a run, each after a warm-up of its own with other prompts; medians over the runs, with the spread.
+# -t: about so long; runs that no longer fit are left out, first the second and later ones, then policies, and both are said.
+# -l, -m: what bench-device measured: a large copy from pinned memory, and a copy within the device. PEER, or llama-bench in PATH,
+# with CUDA in it, computes the same file. On the simulated device everything is compared and no speed is printed.
+# Lines that begin with "|" are the tables, "figure: " is for tests/gpu/run.
+MOED=$1 MODEL=$2
+shift 2
+DEVICE=cuda:0 RUNS=5 TOKENS=64 PROMPT=512 SHARES="10 25 50" POLICIES= LIMIT=0 LINK=0 MEMORY=0
+while getopts d:r:n:q:v:p:t:l:m: option; do
+    case $option in
+    d) DEVICE=$OPTARG ;; r) RUNS=$OPTARG ;; n) TOKENS=$OPTARG ;; q) PROMPT=$OPTARG ;; v) SHARES=$OPTARG ;;
+    p) POLICIES=$OPTARG ;; t) LIMIT=$OPTARG ;; l) LINK=$OPTARG ;; m) MEMORY=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+. "$(dirname "$0")/../tests/deployment.sh"
+. "$(dirname "$0")/decode_figures.sh"
+case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
+export MOED_DEVICE_POISON=1 # a wrong residency bit shows
+everyone=("The" "How" "What" "Once") # short: a prompt's step counts as one of decoding
+ids=$(awk -v n="$PROMPT" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", 3 + i * 37 % 250 }')
+
+up() {
+    "$MOED" up "$MODEL" --ctx $((PROMPT + TOKENS + 32)) "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }
+}
+down() { "$MOED" down >/dev/null 2>&1 || true; }
+# ask NAME PROMPT...: the tokens, into the file NAME.
+ask() {
+    local name=$1
+    shift
+    prompts=("$@")
+    ask_all "$TOKENS" "$name"
+}
+# Of one answer in $WORK/answer-0 or another file: a number.
+number() { sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p" "${2:-$WORK/answer-0}"; }
+same() { cmp -s "$WORK/$2" "$WORK/$1" || fail "$3: other tokens than with --device host"; }
+prefill() { # prefill NAME: tokens/s; the tokens that follow, into the file NAME
+    "$MOED" run -n 4 --ignore-end --temp 0 --json --tokens "$ids" >"$WORK/prefill" || fail "a prompt of $PROMPT tokens"
+    sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$WORK/prefill" >"$WORK/$1"
+    number prompt_tokens_per_s "$WORK/prefill"
+}
+segments() { metric worker "moed_worker_segments_total{where=\"$1\"}"; }
+shown() { [ $SIMULATED = no ] && printf "$@" || printf 'ran'; } # shown FORMAT VALUE: speeds are no speeds on the simulation
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.2f", a / b; else printf "-" }'; }
+# share_of BYTES_PER_S GB_S: per cent, where both are known
+share_of() { awk -v b="$1" -v r="$2" 'BEGIN { if (r > 0 && b > 0) printf "%.0f %%", b / r / 1e7; else printf "-" }'; }
+
+# ---- All experts resident ----
+
+# measure NAME COMPARE: RUNS prompts and answers, one at a time, in turns; "tokens/s prefill_tokens/s" a run into NAME.figures.
+measure() {
+    local run prompt rate
+    prefill got-prefill >/dev/null
+    for ((run = 0; run < RUNS; run++)); do
+        prompt=$((run % ${#everyone[@]}))
+        ask got "${everyone[$prompt]}"
+        rate=$(number tokens_per_s)
+        echo "$rate $(prefill got-prefill)" >>"$WORK/$1.figures"
+        [ "$2" = no ] || { same got "want-$prompt" "$1"; same got-prefill want-prefill "$1, a long prompt"; }
+    done
+}
+pinned() { grep -q " pinned" "$RUN/memd.log"; } # or cannot be: copies are then as fast as they will be
+all_there() { [ "$(policy_field free)" = 0 ] && [ "$(policy_field filling)" = 0 ]; }
+# resident_row NAME: its decode speed, beside how fast the memory could be read, and beside the host's
+resident_row() {
+    local rate prompt memory
+    rate=$(median "$WORK/$1.figures" 1) prompt=$(median "$WORK/$1.figures" 2)
+    memory=$(share_of "$(awk -v r="$rate" -v b="$bytes" 'BEGIN { print r * b }')" "$MEMORY")
+    case $1 in host*) memory=- ;; esac
+    echo "| $1 | $(shown %s "$prompt") | $(shown '%s (%s)' "$rate" "$(spread "$WORK/$1.figures" 1)")" \
+        "| $(shown %s "$memory") | $(shown %s "$(ratio "$rate" "$(median "$WORK/host.figures" 1)")") |"
+}
+# resident NAME COMPARE OPTIONS...: a deployment with every expert on the device and no other place to compute it
+resident() {
+    local name=$1 compare=$2 cpu there
+    shift 2
+    up --policy layerwise "$@"
+    if [ "$(policy_field slots)" -lt "$all_segments" ]; then
+        [ $SIMULATED = no ] || fail "$name: $("$MOED" policy --json): no room for $all_segments segments"
+        down
+        echo "| $name | does not fit the device | | | |"
+        return
+    fi
+    wait_until 60 all_there || fail "$name: not everything comes: $("$MOED" policy --json)"
+    cpu=$(segments cpu) there=$(segments resident)
+    measure "$name" "$compare"
+    [ "$(segments cpu)" = "$cpu" ] || fail "$name: experts were computed on the CPU"
+    [ "$(segments resident)" -gt "$there" ] || fail "$name: nothing was computed on the device"
+    down
+    resident_row "$name"
+}
+# fact NAME: a number of the model
+fact() { "$MOED" inspect --json "$MODEL" | tr '{,}' '\n' | sed -n "s/^ *\"$1\": *//p"; }
+# What a token reads: activated experts, and the dense weights but the table of embeddings, of which it reads one row.
+token_bytes() {
+    local table
+    table=$("$MOED" inspect --tensors "$MODEL" | awk '$1 == "token_embd.weight" { print $(NF - 1) }')
+    [ "$(fact tied_output)" = false ] || table=0
+    echo $(($(fact expert_bytes) * $(fact experts_used) / $(fact experts) + $(fact dense_bytes) - ${table:-0}))
+}
+
+bytes=$(token_bytes)
+all_segments=$((($(fact layers) - $(fact dense_layers)) * $(fact experts) * $(fact segments)))
+echo "$(basename "$MODEL"): a token reads $(awk -v b="$bytes" 'BEGIN { printf "%.1f", b / 1e6 }') MB of weights"
+echo "| all experts resident | prefill tokens/s ($PROMPT tokens) | decode tokens/s, median (least-most)" \
+    "| weights read, of the memory's rate | times host |"
+echo "|---|---|---|---|---|"
+up --device host --reproducible
+for i in "${!everyone[@]}"; do ask "want-$i" "${everyone[$i]}"; done
+prefill want-prefill >/dev/null
+ask want-all "${everyone[@]}"
+measure host yes
+down
+resident_row host
+
+# A calibration finds no loads to measure where all is resident: those with a share keep their own.
+shared_calibrations=$XDG_CACHE_HOME
+export XDG_CACHE_HOME=$WORK/cache-resident
+resident device yes --device "$DEVICE" --reproducible
+resident "device, order free in prefill" no --device "$DEVICE"
+resident "device, dense=host" yes --device "$DEVICE,dense=host" --reproducible
+
+peer=${PEER:-$(command -v llama-bench || true)}
+peer_ratio=none
+if [ -n "$peer" ] && [ $SIMULATED = no ]; then
+    # One line a field; "backends" comes before the figures, and tests one after the other: of the prompt, of the answer.
+    timeout 90 "$peer" -m "$MODEL" -ngl 99 -p "$PROMPT" -n "$TOKENS" -r "$RUNS" -o json 2>"$WORK/peer.err" |
+        tr ',{' '\n\n' | sed 's/[" ]//g' | awk -F: '
+        $1 == "backends" && $0 ~ /CUDA/ { cuda = 1 }
+        $1 == "n_gen" { n = $2 }
+        $1 == "avg_ts" { rate[n > 0] = $2 }
+        END { if (cuda && rate[1] > 0) print rate[1], rate[0] }' >"$WORK/peer.figures" || true
+    if [ -s "$WORK/peer.figures" ]; then
+        [ ! -e "$WORK/device.figures" ] ||
+            peer_ratio=$(ratio "$(median "$WORK/device.figures" 1)" "$(median "$WORK/peer.figures" 1)")
+        echo "| $(basename "$peer") | $(median "$WORK/peer.figures" 2) | $(median "$WORK/peer.figures" 1)" \
+            "| moed / peer: $peer_ratio | |"
+    else
+        sed 's/^/peer: /' "$WORK/peer.err" >&2
+        echo "| $(basename "$peer") | gave no figures of a CUDA device | | | |"
+    fi
+else
+    echo "| peer | none was there | | | |"
+fi
+export XDG_CACHE_HOME=$shared_calibrations
+
+# ---- A share of them ----
+
+echo "| resident | policy | tokens/s, median (least-most) | ms a token | bound, ms | token / bound" \
+    "| % resident / loaded / CPU | link while busy, of its rate |"
+echo "|---|---|---|---|---|---|---|---|"
+best= left_out=
+shares_left=$(wc -w <<<"$SHARES")
+for share in $SHARES; do
+    # what is left of the time, in equal parts
+    ends=$((LIMIT == 0 ? 1000000 : SECONDS + (LIMIT - SECONDS) / shares_left))
+    shares_left=$((shares_left - 1))
+    if [ "$SECONDS" -ge "$ends" ]; then
+        left_out="$left_out $share%"
+        continue
+    fi
+    up --device "$DEVICE,vram=$share%" --reproducible --policy ondemand
+    wait_until 60 pinned || fail "memd does not say that memory is pinned"
+    # Every preset that serves: the message about one that does not exist names them.
+    [ -n "$POLICIES" ] || POLICIES=$("$MOED" policy none-such 2>&1 | sed -n 's/.*there are //p' | tr -d ,)
+    [ -n "$POLICIES" ] || fail "which policies are there?"
+    costs >"$WORK/costs"
+    snapshot >"$WORK/before"
+    ask got "${everyone[0]}"
+    snapshot >"$WORK/after"
+    same got want-0 "$share %"
+    read -r layers activated < <(shape "$WORK/before" "$WORK/after")
+    rm -f "$WORK"/at-*.figures
+    for ((run = 0, took = 0; run < RUNS && (run == 0 || SECONDS + took <= ends); run++)); do
+        began=$SECONDS
+        prompt=$((run % ${#everyone[@]}))
+        for policy in $POLICIES; do
+            [ "$SECONDS" -lt "$ends" ] || { left_out="$left_out $share%/$policy/run-$((run + 1))"; continue; }
+            "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
+            ask got "${everyone[@]}"
+            same got want-all "$share %, $policy, ${#everyone[@]} at once"
+            snapshot >"$WORK/before"
+            ask got "${everyone[$prompt]}"
+            snapshot >"$WORK/after"
+            same got "want-$prompt" "$share %, $policy"
+            figures "$WORK/before" "$WORK/after" "$WORK/costs" 1 "$layers" "$activated" >>"$WORK/at-$policy.figures"
+        done
+        took=$((SECONDS - began))
+    done
+    slots_add_up || fail "$share %: slots do not add up: $("$MOED" policy --json)"
+    down
+    for policy in $POLICIES; do
+        f=$WORK/at-$policy.figures
+        [ -e "$f" ] || continue
+        link=$(share_of "$(median "$f" 7)" "$LINK")
+        echo "| $share % | $policy | $(shown '%s (%s)' "$(median "$f" 1)" "$(spread "$f" 1)")" \
+            "| $(shown %s "$(median "$f" 2)") | $(shown %s "$(median "$f" 3)") | $(shown %s "$(step_by_bound "$f")")" \
+            "| $(tail -n 1 "$f" | cut -d ' ' -f 4-6 | sed 's/ / \/ /g') | $(shown %s "$link") |"
+        echo "$(median "$f" 1) $policy $(step_by_bound "$f")" >>"$WORK/share-$share"
+    done
+    [ -e "$WORK/share-$share" ] || continue
+    best="$best; $share %: $(sort -gr "$WORK/share-$share" | awk 'NR == 1 { printf "%s %s tokens/s, %s bounds", $2, $1, $3 }')"
+done
+[ -z "$left_out" ] || echo "left out, no time:$left_out"
+if [ $SIMULATED = no ]; then
+    resident="does not fit"
+    [ ! -e "$WORK/device.figures" ] || resident="$(median "$WORK/device.figures" 1) tokens/s"
+    echo "figure: resident $resident, host $(median "$WORK/host.figures" 1), by the peer's: $peer_ratio$best"
+fi
+say "ok: the tokens of --device host in every deployment"

@@ -1,0 +1,55 @@
+# What the shell benchmarks of decoding share: a deployment's counters, and what a piece of decoding was beside its bound.
+# Sourced with MOED, the moed program, set.
+#
+# The bound of a step: its time outside of the experts, and resident segments x their time + the larger of CPU segments x their
+# time and loads x theirs, all as calibrated, each alone.
+
+# The counters, as NAME VALUE: the worker's, and what the link moved.
+snapshot() {
+    { "$MOED" metrics worker; "$MOED" metrics memd; } | sed -n \
+        -e 's/^moed_worker_\(decode_seconds_total\|decode_steps_total\|generated_tokens_total\|layer_seconds_total\|layers_total\) /\1 /p' \
+        -e 's/^moed_worker_segments_total{where="\([a-z]*\)"} /\1 /p' \
+        -e 's/^moed_memd_\(link_bytes_total\|link_busy_seconds_total\) /\1 /p'
+}
+# The calibration's lines, likewise.
+costs() {
+    "$MOED" inspect --calibration --json | tr ',{' '\n\n' | sed 's/[" ]//g' | awk -F: '
+        $1 == "base_s" { print (n++ ? "cpu_s" : "device_s"), $2 }
+        $1 == "token_s" { print (n > 1 ? "cpu_token_s" : "device_token_s"), $2 }
+        $1 == "link_segment_s" { print "link_s", $2 }'
+}
+# shape BEFORE AFTER: layers with experts, and segments that one token activates in all of them; of one request between the two.
+shape() {
+    join <(sort "$1") <(sort "$2") | awk '{ d[$1] = $3 - $2 } END {
+        layers = int(d["layers_total"] / (d["decode_steps_total"] + 1) + 0.5)
+        print layers, (d["resident"] + d["loaded"] + d["cpu"]) * layers / d["layers_total"] }'
+}
+# figures BEFORE AFTER COSTS BATCH LAYERS ACTIVATED, the last two as `shape` says: tokens a second, ms a step, its bound, %
+# resident, loaded, CPU (those three only where there are segments), bytes a second of the link while it was busy (else 0).
+figures() {
+    join <(sort "$1") <(sort "$2") | awk -v batch="$4" -v costs="$3" -v layers="$5" -v activated="$6" '
+        BEGIN { while ((getline line < costs) > 0) { split(line, f, " "); c[f[1]] = f[2] } }
+        { d[$1] = $3 - $2 }
+        END {
+            steps = d["decode_steps_total"]; s = d["resident"] + d["loaded"] + d["cpu"]
+            step = d["decode_seconds_total"] / steps
+            passes = d["layers_total"] / layers # prompts too
+            other = step - d["layer_seconds_total"] / passes
+            if (other < 0) other = 0 # layers of the prompt took longer, in a run of few steps
+            w = s ? batch * activated / (s / passes) : 1 # tokens of a segment, on average
+            device = d["resident"] * (c["device_s"] + w * c["device_token_s"]) / passes
+            cpu = d["cpu"] * (c["cpu_s"] + w * c["cpu_token_s"]) / passes
+            link = d["loaded"] * c["link_s"] / passes
+            # the first token of a request comes from the pass over its prompt, which is not in the time
+            rate = (d["generated_tokens_total"] - batch) / d["decode_seconds_total"]
+            printf "%.3f %.4f %.4f", rate, step * 1e3, (other + device + (cpu > link ? cpu : link)) * 1e3
+            if (s) printf " %.0f %.0f %.0f", 100 * d["resident"] / s, 100 * d["loaded"] / s, 100 * d["cpu"] / s
+            busy = d["link_busy_seconds_total"]
+            printf " %.0f\n", (busy > 0 ? d["link_bytes_total"] / busy : 0)
+        }' -
+}
+# median FILE COLUMN, spread FILE COLUMN (least-most): of a file with a line of figures a run
+median() { cut -d ' ' -f "$2" "$1" | sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+spread() { cut -d ' ' -f "$2" "$1" | sort -g | awk 'NR == 1 { a = $1 } END { printf "%.1f-%.1f", a, $1 }'; }
+# step_by_bound FILE: how many times its bound a step took, the median
+step_by_bound() { awk '{ print $2 / $3 }' "$1" | sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] }'; }
