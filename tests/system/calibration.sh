@@ -77,6 +77,12 @@ up
 [ "$(value link_segment_s)" = 0.5 ] || fail "what is kept is not what is used"
 down
 forget_logs
+sed 's/^link-segment .*/link-segment 0/' "$WORK/kept" > "$file" # as where everything was resident
+up
+log_has "calibrated in" && [ "$(value link_segment_s)" != 0 ] || fail "a calibration without the link was taken where there is something to load"
+down
+forget_logs
+sed 's/^link-segment .*/link-segment 0.5/' "$WORK/kept" > "$file"
 up --calibrate
 log_has "calibrated in" || fail "--calibrate does not measure"
 [ "$(value link_segment_s)" != 0.5 ] || fail "--calibrate keeps what it is to replace"
