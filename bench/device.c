@@ -3,6 +3,8 @@
  *   copies     from pinned host memory, by size: queued one behind the other, and each waited for; beside one large copy
  *   memory     a copy within the device: what it reads and writes a second
  *   experts    one token through 8 experts of a Qwen3-30B layer, and 8 tokens, by tensor type: weights read a second; beside memory
+ *   products   a matrix of a layer's attention times the rows of a batch, by tensor type: the module's own kernels, which keep to the
+ *              definition, and cuBLAS, where it is; in arithmetic operations a second, and as a ratio
  *   sharing    exporting and importing the arena, pinning host memory: how long each takes
  *
  *   bench-device [--device cuda[:N]] [--seconds S] [--facts]    S: about so long a figure; --facts: only what device it is
@@ -234,6 +236,83 @@ static void bench_type(enum tensor_type type, uint32_t n_tokens, double memory)
         module->release(device, all[i]);
 }
 
+/* ---- products ---- */
+
+struct product_bench {
+    struct matrix m; /* on the device */
+    struct device_activations input;
+    float *x, *y;
+    void *scratch; /* multiply_many's */
+};
+
+static void multiply_as_defined(void *arg, unsigned turn)
+{
+    const struct product_bench *b = arg;
+    (void)turn;
+    if (b->input.q)
+        module->ops.quantize(stream, &b->input);
+    module->ops.multiply(stream, &b->m, &b->input, b->y, b->m.rows, false);
+}
+
+static void multiply_by_blas(void *arg, unsigned turn)
+{
+    const struct product_bench *b = arg;
+    (void)turn;
+    module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->y, b->m.rows, false, b->scratch);
+}
+
+/* blas: it is there. */
+static void print_product(struct product_bench *b, bool blas)
+{
+    char what[64];
+    uint32_t n = b->input.n_tokens;
+    double operations = 2.0 * b->m.rows * b->m.cols * n;
+    double own = measure(multiply_as_defined, b), many = blas ? measure(multiply_by_blas, b) : 0;
+    const char *type = tensor_type_info(b->m.type)->name;
+    snprintf(what, sizeof what, "%u x %u of %s, %u rows", b->m.rows, b->m.cols, type, n);
+    if (simulated)
+        printf("%-44s ran\n", what);
+    else if (!blas)
+        printf("%-44s %8.2f TFLOP/s\n", what, operations / own * 1e-12);
+    else
+        printf("%-44s %8.2f TFLOP/s, cuBLAS %8.2f: %.2f times\n", what, operations / own * 1e-12,
+               operations / many * 1e-12, own / many);
+    if (!simulated && blas && n == 256)
+        printf("figure: %u rows of %s by cuBLAS %.2f times as quick\n", n, type, own / many);
+}
+
+static void bench_product(enum tensor_type type, uint32_t n, bool blas)
+{
+    struct product_bench b = {.m = {.type = type, .rows = simulated ? 64 : 4096, .cols = simulated ? 256 : D_MODEL}};
+    size_t bytes = tile_matrix_bytes(type, b.m.rows, b.m.cols), x_bytes = (size_t)n * b.m.cols * sizeof(float);
+    void *tiles = allocate(bytes), *input = allocate(module->ops.activations_bytes(b.m.cols, n));
+    b.m.tiles = tiles;
+    b.x = allocate(x_bytes);
+    b.y = allocate((size_t)n * b.m.rows * sizeof(float));
+    b.scratch = allocate(module->ops.multiply_many_scratch_bytes(&b.m, n));
+    module->fill(stream, tiles, 0x11, bytes);
+    module->fill(stream, b.x, 0x3f, x_bytes);
+    module->ops.activations_bind(&b.input, input, b.m.cols, n, b.x, b.m.cols,
+                                 tensor_type_info(type)->block_values > 1);
+    print_product(&b, blas);
+    void *all[] = {tiles, input, b.x, b.y, b.scratch};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        module->release(device, all[i]);
+}
+
+static void bench_products(void)
+{
+    static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_F16, TENSOR_BF16, TENSOR_F32};
+    static const uint32_t columns[] = {32, 128, 256};
+    struct error e;
+    bool blas = !module->load_blas(device, &e);
+    if (!blas)
+        printf("no products through cuBLAS: %s\n", e.text);
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
+        for (unsigned k = 0; k < sizeof columns / sizeof *columns; k++)
+            bench_product(types[i], columns[k], blas);
+}
+
 /* ---- sharing ---- */
 
 static struct device_facts read_facts(void)
@@ -367,6 +446,7 @@ int main(int argc, char **argv)
         bench_type(types[i], 1, memory);
         bench_type(types[i], MOST_TOKENS, memory);
     }
+    bench_products();
     bench_pinning();
     bench_sharing(ends[1]);
     module->stream_free(stream);

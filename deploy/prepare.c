@@ -76,10 +76,8 @@ static void build_arguments(struct supervisor *s)
         if (o->kv_type)
             add_argument(&p[served[i]], "--kv-type", o->kv_type);
     }
-    if (o->reproducible) {
-        add_argument(&p[CPUEXEC], "--reproducible", NULL);
-        add_argument(&p[WORKER], "--reproducible", NULL);
-    }
+    for (int i = 0; o->reproducible && i < SUPERVISE_PROCESSES; i++)
+        add_argument(&p[i], "--reproducible", NULL);
 }
 
 static enum error_code find_programs(struct supervisor *s, struct error *e)

@@ -343,7 +343,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
          "for memd and worker: context in tokens; 0: their own"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N", "for memd and worker: requests at once"},
         {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "for memd and worker"},
-        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for cpuexec and worker"},
+        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for all three"},
         {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "for worker"},
         {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",

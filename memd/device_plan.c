@@ -107,7 +107,8 @@ static enum error_code want_fixed(const struct device_module *module, const stru
                                       .parallel = o->parallel,
                                       .context = serving_context(&map->params, o->context),
                                       .kv_type = o->kv_type,
-                                      .dense = dense};
+                                      .dense = dense,
+                                      .blas = !o->reproducible};
     struct worker_room room;
     worker_room(&needs, &room);
     p->scratch_bytes = room.scratch_bytes;

@@ -42,6 +42,7 @@ struct device_plan_options {
     const struct device_spec *device;
     uint32_t parallel, context; /* the worker's; context 0: its default */
     enum tensor_type kv_type;
+    bool reproducible; /* so without BLAS */
 };
 
 /* Waits for memory that others are about to leave (device_link_await), and logs the plan of a device that is not emulated.

@@ -50,8 +50,9 @@ struct memd {
     const char *model, *device, *ram, *learned_path;
     struct policy_names names;
     uint64_t threads, segment_bytes;
-    const char *kv_type; /* this and the next two as the worker has them: the device is to have room for it */
+    const char *kv_type; /* this and the next three as the worker has them: the device is to have room for it */
     uint64_t context, parallel;
+    bool reproducible;
     struct device_spec device_spec;
     struct device_link *link; /* until the cache takes it over; NULL: host */
     struct device_plan device_plan;
@@ -215,7 +216,8 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
     struct pool_map planned = pool_plan_map(&m->plan);
     struct device_plan_options options = {.device = &m->device_spec,
                                           .parallel = (uint32_t)m->parallel,
-                                          .context = (uint32_t)m->context};
+                                          .context = (uint32_t)m->context,
+                                          .reproducible = m->reproducible};
     enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
     if (!code)
         code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
@@ -719,6 +721,7 @@ int main(int argc, char **argv)
          "the worker's, for which a CUDA device is to have room"},
         {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "likewise"},
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE", "likewise"},
+        {"reproducible", OPTION_BOOL, &m.reproducible, 0, 0, NULL, "likewise"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
         {0},
     };

@@ -1,5 +1,6 @@
 /* Where the dense part of the forward pass is computed: by this process's threads, or by a device. forward.c says what is
- * computed, in these operations; the bits are the same (kernels/kernels.h defines them), but for BLAS on the host (exec/exec.h).
+ * computed, in these operations; the bits are the same (kernels/kernels.h defines them), but for BLAS: the host's (exec/exec.h)
+ * and the device's (multiply_many of device/module.h), each where all rows are one request's.
  *
  * What an operation takes and gives are rows of floats, one a token of the batch, one after the other, in memory that
  * `allocate` gave; the weights lie where it computes too. Operations happen in order, perhaps after they were called: who
@@ -60,6 +61,8 @@ struct dense_ops {
     /* y [n][m->rows] (+)= W x. */
     void (*multiply)(struct dense *d, const struct matrix *m, const void *input, float *y,
                      bool accumulate);
+    /* The same of a router, whose operands are never rounded for speed: which experts are chosen shall not hang on it. */
+    void (*multiply_router)(struct dense *d, const struct matrix *m, const void *input, float *y);
     /* Each head's matrix times that head's part of each row: in [n][n_heads][in_head], of which the first cols count; out
      * [n][n_heads][out_head], the first rows are written. */
     void (*multiply_heads)(struct dense *d, const struct head_matrices *m, const float *in,
@@ -104,10 +107,12 @@ struct dense {
 };
 
 struct dense_options {
-    const struct model_params *params;
+    const struct pool_map *map;
+    const struct model_params *params; /* map's */
     uint32_t max_tokens;
     enum tensor_type kv_type;
     uint32_t n_slots, context; /* of the KV cache */
+    bool blas;                 /* on a device: where all rows are one request's and there are many of them */
 };
 
 /* Borrows exec. */

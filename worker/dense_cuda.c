@@ -8,6 +8,7 @@
 #include "experts.h"
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "device/worker_room.h"
 
 #include <assert.h>
@@ -17,6 +18,9 @@
 
 enum { MOST_BUFFERS = 64 };
 #define BUFFER_ALIGN 256u
+/* So many rows, of the batch and of a matrix, make a product through BLAS worth its preparations. A guess: only hardware can
+ * say where it pays (bench-device measures both ways). */
+enum { MANY_ROWS = 32 };
 
 /* A piece of host memory, pinned, and its place on the device. */
 struct mirror {
@@ -36,6 +40,8 @@ struct dense_cuda {
     struct device_activations inputs[EXEC_SLOTS]; /* prepared */
     void *input_memory[EXEC_SLOTS];
     void *heads_scratch, *attend_scratch;
+    void *many_scratch; /* of products through BLAS; NULL: there are none */
+    bool many;          /* of this batch */
     float *logits; /* [WORKER_LOGITS_ROWS][vocab] */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
     struct mirror rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
@@ -157,7 +163,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
     struct dense_cuda *c = cuda_of(d);
     struct device_row *rows = (struct device_row *)c->rows.host;
     size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
-    (void)one_request;
+    c->many = one_request && n >= MANY_ROWS && c->many_scratch;
     d->batch = batch;
     d->n = n;
     c->most_positions = 0;
@@ -234,7 +240,19 @@ static void cuda_multiply(struct dense *d, const struct matrix *m, const void *i
                           bool accumulate)
 {
     struct dense_cuda *c = cuda_of(d);
-    c->module->ops.multiply(c->stream, m, input, y, m->rows, accumulate);
+    const struct device_activations *a = input;
+    if (c->many && m->rows >= MANY_ROWS)
+        c->module->ops.multiply_many(c->stream, m, a->x, a->x_stride, a->n_tokens, y, m->rows,
+                                     accumulate, c->many_scratch);
+    else
+        c->module->ops.multiply(c->stream, m, a, y, m->rows, accumulate);
+}
+
+static void cuda_multiply_router(struct dense *d, const struct matrix *m, const void *input,
+                                 float *y)
+{
+    struct dense_cuda *c = cuda_of(d);
+    c->module->ops.multiply(c->stream, m, input, y, m->rows, false);
 }
 
 static void cuda_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
@@ -408,6 +426,19 @@ static bool make_scratch(struct dense_cuda *c)
            allocate_mirror(c, staged, &c->staged);
 }
 
+/* What it needs for products through BLAS. Without it all is as it was, but slower. */
+static void make_many(struct dense_cuda *c, const struct pool_map *map)
+{
+    struct error e;
+    if (c->module->load_blas(c->device, &e)) {
+        log_info("long prompts are computed without cuBLAS: %s", e.text);
+        return;
+    }
+    c->many_scratch = cuda_allocate(&c->base, worker_room_many(c->module, map, c->base.max_tokens));
+    if (!c->many_scratch)
+        log_warn("long prompts are computed without cuBLAS: %s", c->failed.text);
+}
+
 static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, struct error *e)
 {
     const struct model_params *p = c->base.params;
@@ -443,6 +474,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .norm = cuda_norm,
                                          .prepare = cuda_prepare,
                                          .multiply = cuda_multiply,
+                                         .multiply_router = cuda_multiply_router,
                                          .multiply_heads = cuda_multiply_heads,
                                          .add_bias = cuda_add_bias,
                                          .place_heads = cuda_place_heads,
@@ -468,6 +500,8 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
         cuda_free(&c->base);
         return code;
     }
+    if (options->blas)
+        make_many(c, options->map);
     *out = &c->base;
     return ERROR_OK;
 }

@@ -175,6 +175,12 @@ static void host_multiply(struct dense *d, const struct matrix *m, const void *i
     exec_multiply(host_of(d)->exec, m, input, y, m->rows, accumulate);
 }
 
+static void host_multiply_router(struct dense *d, const struct matrix *m, const void *input,
+                                 float *y)
+{
+    host_multiply(d, m, input, y, false);
+}
+
 static void multiply_head(void *arg, unsigned thread, uint32_t head)
 {
     const struct host_job *job = arg;
@@ -417,6 +423,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .norm = host_norm,
                                          .prepare = host_prepare,
                                          .multiply = host_multiply,
+                                         .multiply_router = host_multiply_router,
                                          .multiply_heads = host_multiply_heads,
                                          .add_bias = host_add_bias,
                                          .place_heads = host_place_heads,

@@ -97,7 +97,7 @@ static void norm_rows(struct forward *f, const struct norm_weights *w)
 static void route(struct forward *f, const struct layer_weights *w, const void *in, float *logits,
                   uint32_t *selected, float *weights)
 {
-    f->ops->multiply(f->dense, &w->router, in, logits, false);
+    f->ops->multiply_router(f->dense, &w->router, in, logits);
     f->ops->add_bias(f->dense, w->router_bias, logits, w->router.rows);
     f->ops->route(f->dense, w->selection_bias, logits, selected, weights);
 }

@@ -119,10 +119,12 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                  .max_cols = params_widest_input(p),
                                  .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
-    struct dense_options dense = {.params = p,
+    struct dense_options dense = {.map = &w->memory.map,
+                                  .params = p,
                                   .max_tokens = batch_tokens(w),
                                   .n_slots = (uint32_t)w->parallel,
-                                  .context = (uint32_t)w->context};
+                                  .context = (uint32_t)w->context,
+                                  .blas = !w->reproducible};
     enum error_code code = kv_type_parse(w->kv_type, &dense.kv_type, e);
     if (!code)
         code = make_pool(w, e);

@@ -3,6 +3,8 @@
 
 #include "base/checked.h"
 
+#include <string.h>
+
 #define ALIGN_BYTES 256 /* of each buffer */
 
 struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer)
@@ -90,6 +92,20 @@ static uint64_t expert_scratch(const struct worker_room_needs *n)
     return sum;
 }
 
+/* The embedding and the output head are not among them: a few rows of logits are wanted at once. */
+uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map,
+                          uint32_t max_tokens)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < map->header->n_tensors; i++) {
+        const struct pool_tensor *t = &map->tensors[i];
+        const struct matrix m = {.type = (enum tensor_type)t->type, .rows = t->rows, .cols = t->cols};
+        if (strncmp(t->name, "blk.", 4) == 0)
+            most = larger(most, module->ops.multiply_many_scratch_bytes(&m, max_tokens));
+    }
+    return most;
+}
+
 /* Of a batch's row, in worker/forward.c: residual stream, normed, shared expert's; queries, keys, values and what attention gives; the
  * gates' logits and choices, real and guessed; between gate and down; and in worker/dense_cuda.c the angles, and what is
  * brought there. */
@@ -121,6 +137,8 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
     add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
     add(&sum, product(pages_of(n), sizeof(uint32_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
+    if (n->blas)
+        add(&sum, worker_room_many(n->module, n->map, n->max_tokens));
     return sum;
 }
 

@@ -17,6 +17,7 @@ struct worker_room_needs {
     uint32_t parallel, context; /* of the KV cache */
     enum tensor_type kv_type;   /* F32 or F16 */
     bool dense;                 /* the dense part is computed there too: else no KV cache, no scratch for it */
+    bool blas;                  /* it may multiply through BLAS, where that is found */
 };
 
 /* Bytes; UINT64_MAX: more than can be counted. */
@@ -29,6 +30,9 @@ void worker_room(const struct worker_room_needs *n, struct worker_room *out);
 
 /* What the experts operation wants of scratch, in the layer that wants most, for max_rows token rows of all tasks. */
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map, uint32_t max_rows);
+
+/* What multiply_many wants of scratch, of the layers' matrix that wants most, for a batch of max_tokens rows. */
+uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map, uint32_t max_tokens);
 
 /* Rows of logits that are on the device at once. */
 enum { WORKER_LOGITS_ROWS = 16 };

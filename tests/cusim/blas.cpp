@@ -8,6 +8,7 @@
 
 struct cublasContext {
     cudaStream_t stream;
+    cublasPointerMode_t mode;
 };
 
 namespace
@@ -85,11 +86,11 @@ bool is_known(cudaDataType type)
 extern "C" {
 cublasStatus_t cublasCreate(cublasHandle_t *handle)
 {
-    if (call_begin("cublasCreate") != cudaSuccess)
+    if (call_begin("cublasCreate") != cudaSuccess || setting("MOED_CUSIM_BLAS", 1) == 0)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (handle == nullptr)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *handle = new cublasContext{nullptr};
+    *handle = new cublasContext{nullptr, CUBLAS_POINTER_MODE_HOST};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -104,6 +105,14 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
     if (handle == nullptr)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t mode)
+{
+    if (handle == nullptr)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    handle->mode = mode;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -163,8 +172,14 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     if (k == 0 || a_type != b_type || !is_known(a_type) || (c_type != a_type && c_type != CUDA_R_32F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     size_t um = (size_t)m, un = (size_t)n, uk = (size_t)k;
-    product p = {op_a != CUBLAS_OP_N, op_b != CUBLAS_OP_N, m, n, k, *(const float *)alpha, *(const float *)beta,
-                 {}, {}, {}};
+    bool on_device = handle->mode == CUBLAS_POINTER_MODE_DEVICE; /* read when it is done */
+    const float *factors[2] = {(const float *)alpha, (const float *)beta};
+    for (const float *f : factors)
+        if (on_device && memory_kind_of(f, sizeof *f) != MEMORY_DEVICE)
+            return CUBLAS_STATUS_INVALID_VALUE;
+    product p = {op_a != CUBLAS_OP_N, op_b != CUBLAS_OP_N, m, n, k, 0, 0, {}, {}, {}};
+    if (!on_device)
+        p.alpha = *factors[0], p.beta = *factors[1];
     p.a = {(char *)const_cast<void *>(a), a_type, p.transpose_a ? uk : um, p.transpose_a ? um : uk, (size_t)lda};
     p.b = {(char *)const_cast<void *>(b), b_type, p.transpose_b ? un : uk, p.transpose_b ? uk : un, (size_t)ldb};
     p.c = {(char *)c, c_type, um, un, (size_t)ldc};
@@ -174,6 +189,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
         !lies_on_device(p.c, step_c, n_batches))
         return CUBLAS_STATUS_INVALID_VALUE;
     auto run = [=]() mutable {
+        if (on_device)
+            p.alpha = *factors[0], p.beta = *factors[1];
         for (int i = 0; i < n_batches; i++) {
             multiply(p);
             p.a.memory += step_a, p.b.memory += step_b, p.c.memory += step_c;

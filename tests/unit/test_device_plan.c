@@ -136,6 +136,11 @@ static size_t experts_scratch_bytes(const struct device_segments *layout, uint32
     return (size_t)layout->width * n_task_rows + n_segments;
 }
 
+static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n)
+{
+    return (size_t)m->rows * m->cols + n;
+}
+
 static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
                                    uint32_t most_positions)
 {
@@ -145,15 +150,18 @@ static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
 static const struct device_module module = {.name = "formulas",
                                             .ops.activations_bytes = activations_bytes,
                                             .ops.experts_scratch_bytes = experts_scratch_bytes,
+                                            .ops.multiply_many_scratch_bytes = multiply_many_scratch_bytes,
                                             .ops.attend_scratch_bytes = attend_scratch_bytes};
 
 /* Two layers, the first without experts; an expert's two segments of 1000 bytes are 16 wide. */
 static struct pool_slabs slabs[2] = {
     {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
 /* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
-static struct pool_tensor tensors[2] = {{.offset = 4096, .bytes = 60},
-                                        {.offset = 4160, .bytes = 5 * MIB}};
-static struct pool_header header = {.n_layers = 2, .n_tensors = 2, .expert_bytes = 16000};
+static struct pool_tensor tensors[3] = {
+    {.name = "blk.0.attn_q.weight", .rows = 8, .cols = 32, .offset = 4096, .bytes = 60},
+    {.name = "blk.1.attn_q.weight", .rows = 20, .cols = 96, .offset = 4160, .bytes = 2 * MIB},
+    {.name = "output.weight", .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB, .bytes = 3 * MIB}};
+static struct pool_header header = {.n_layers = 2, .n_tensors = 3, .expert_bytes = 16000};
 
 static struct pool_map sample_map(void)
 {
@@ -177,6 +185,8 @@ static struct pool_map sample_map(void)
     return map;
 }
 
+static bool many; /* products through BLAS are reckoned with */
+
 static struct worker_room room_of(const struct pool_map *map, enum tensor_type kv, bool dense,
                                   uint32_t parallel, uint32_t context)
 {
@@ -186,7 +196,8 @@ static struct worker_room room_of(const struct pool_map *map, enum tensor_type k
                                   .parallel = parallel,
                                   .context = context,
                                   .kv_type = kv,
-                                  .dense = dense};
+                                  .dense = dense,
+                                  .blas = many};
     struct worker_room out;
     worker_room(&n, &out);
     return out;
@@ -225,6 +236,12 @@ static void test_scratch_bytes(void **state)
     assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
     assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
+    /* with products through BLAS: of the layers' matrices 20 * 96 + 256 for the larger */
+    many = true;
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 2304);
+    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
+                     DEVICE_STREAM_BYTES + experts);
+    many = false;
 }
 
 static void test_room_overflow(void **state)

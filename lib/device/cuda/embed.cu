@@ -1,9 +1,7 @@
 /* Rows of a matrix as float32: tile_unpack_row, with the arithmetic of quant/dequantize.c. */
 #include "device/cuda/internal.h"
 #include "device/cuda/ops.h"
-#include "device/cuda/tiles.cuh"
-
-#include <stdlib.h>
+#include "device/cuda/unpack.cuh"
 
 enum { THREADS = 128 };
 
@@ -15,28 +13,7 @@ struct embed_call {
     float *out;
 };
 
-/* 32 columns of a row a thread. The terms are those of dequantize.c, (d * scale) * q - dmin * min. */
-template <class T>
-static __device__ __forceinline__ void embed_block(const uint8_t *tile, uint32_t sub, uint32_t row, float *out)
-{
-    uint32_t words[T::WORDS];
-    struct tile_block b;
-
-    /* A tile of 32 columns has its scales before its quants; one of 256, for all 8 blocks. */
-    T::read_quants(tile, sub, row, words);
-    T::decode(T::read_scales(T::COLUMNS == 32 ? tile + sub * T::BYTES : tile, row), words, sub, &b);
-#pragma unroll
-    for (int g = 0; g < 8; g++) {
-        float w = T::SCALES_16 ? b.w * (float)b.scale[g / 4] : b.w;
-        float c = T::MINIMUM == 16 ? -(b.c * (float)b.min[g / 4]) : b.c;
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            float value = w * (float)(tile_signed_byte((uint32_t)b.q[g], k) - T::OFFSET);
-            out[4 * g + k] = T::MINIMUM != 0 ? value + c : value;
-        }
-    }
-}
-
+/* 32 columns of a row a thread. */
 template <class T> static __global__ void __launch_bounds__(THREADS) embed_kernel(const struct embed_call c)
 {
     uint32_t col = (blockIdx.x * THREADS + threadIdx.x) * (T::QUANTIZED ? 32 : 1);
@@ -48,7 +25,7 @@ template <class T> static __global__ void __launch_bounds__(THREADS) embed_kerne
         const uint8_t *tile = c.tiles + row / TILE_ROWS * c.row_bytes;
         float *out = c.out + (size_t)i * c.cols + col;
         if constexpr (T::QUANTIZED)
-            embed_block<T>(tile + (size_t)(col / 256) * tiles_256<T>::BYTES, col % 256 / 32, row % TILE_ROWS, out);
+            unpack_block<T>(tile + (size_t)(col / 256) * tiles_256<T>::BYTES, col % 256 / 32, row % TILE_ROWS, out);
         else
             *out = T::read(tile, col, row % TILE_ROWS);
     }
@@ -64,46 +41,6 @@ template <class T> static void embed(struct device_stream *s, struct embed_call 
     cuda_check(s, "embed");
 }
 
-static void embed_type(struct device_stream *s, enum tensor_type type, const struct embed_call &c)
-{
-    switch (type) {
-    case TENSOR_F32:
-        return embed<tiles_f32>(s, c);
-    case TENSOR_F16:
-        return embed<tiles_f16>(s, c);
-    case TENSOR_BF16:
-        return embed<tiles_bf16>(s, c);
-    case TENSOR_Q8_0:
-        return embed<tiles_q8_0>(s, c);
-    case TENSOR_Q4_0:
-        return embed<tiles_q4_0>(s, c);
-    case TENSOR_Q4_1:
-        return embed<tiles_q4_1>(s, c);
-    case TENSOR_Q5_0:
-        return embed<tiles_q5_0>(s, c);
-    case TENSOR_Q5_1:
-        return embed<tiles_q5_1>(s, c);
-    case TENSOR_IQ4_NL:
-        return embed<tiles_iq4_nl>(s, c);
-    case TENSOR_MXFP4:
-        return embed<tiles_mxfp4>(s, c);
-    case TENSOR_Q2_K:
-        return embed<tiles_q2_k>(s, c);
-    case TENSOR_Q3_K:
-        return embed<tiles_q3_k>(s, c);
-    case TENSOR_Q4_K:
-        return embed<tiles_q4_k>(s, c);
-    case TENSOR_Q5_K:
-        return embed<tiles_q5_k>(s, c);
-    case TENSOR_Q6_K:
-        return embed<tiles_q6_k>(s, c);
-    case TENSOR_IQ4_XS:
-        return embed<tiles_iq4_xs>(s, c);
-    default:
-        abort(); /* refused when the model was opened: our bug */
-    }
-}
-
 void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out)
 {
     struct embed_call c = {};
@@ -117,5 +54,5 @@ void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t 
     c.cols = m->cols;
     c.n = n;
     c.out = out;
-    embed_type(s, m->type, c);
+    tiles_of_type(m->type, [&](auto tiles) { embed<decltype(tiles)>(s, c); });
 }

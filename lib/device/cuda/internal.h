@@ -31,6 +31,7 @@ struct device {
     size_t block_shared_bytes_optin; /* that it may have after cudaFuncSetAttribute */
     bool pins_read_only;             /* cudaHostRegisterReadOnly is known */
     char name[128], version[64];
+    struct cuda_blas *blas; /* blas.h; NULL: not loaded */
 
     pthread_mutex_t lock; /* guards */
     struct error first;   /* code ERROR_OK: nothing has failed yet */

@@ -3,6 +3,7 @@
  * The runtime's current device is the calling thread's, so whoever calls in is put onto this one first. Errors: what a call
  * returns is put into words where it was made, with the place; the first one of a device is kept, since a fault (an illegal
  * address, say) is returned by every call that follows, whatever it is. */
+#include "blas.h"
 #include "internal.h"
 #include "ops.h"
 
@@ -203,9 +204,11 @@ static void close_device(struct device *d)
 {
     if (!d)
         return;
-    if (enter(d))
+    if (enter(d)) {
+        cuda_blas_close(d);
         while (d->n_pinned)
             cudaHostUnregister(d->pinned[--d->n_pinned].memory);
+    }
     free_device(d);
 }
 
@@ -220,6 +223,12 @@ static void facts(struct device *d, struct device_facts *out)
         cuda_try(d, cudaMemGetInfo(&free_bytes, &bytes));
     out->free_bytes = free_bytes;
     out->memory_bytes = bytes;
+}
+
+static enum error_code load_blas(struct device *d, struct error *e)
+{
+    enum error_code failed = try_enter(d, e);
+    return failed ? failed : cuda_blas_open(d, e);
 }
 
 /* ---- Memory ---- */
@@ -550,6 +559,7 @@ static const struct device_module module = {
     .open = open_device,
     .close = close_device,
     .facts = facts,
+    .load_blas = load_blas,
     .allocate = allocate,
     .release = release,
     .export_memory = export_memory,
@@ -579,6 +589,8 @@ static const struct device_module module = {
             .quantize = cuda_quantize,
             .multiply = cuda_multiply,
             .multiply_planes = cuda_multiply_planes,
+            .multiply_many_scratch_bytes = cuda_multiply_many_scratch_bytes,
+            .multiply_many = cuda_multiply_many,
             .experts_scratch_bytes = cuda_experts_scratch_bytes,
             .experts = cuda_experts,
             .embed = cuda_embed,

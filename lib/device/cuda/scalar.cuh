@@ -86,6 +86,15 @@ static __device__ __forceinline__ float cuda_bf16_to_float(uint32_t bits)
     return __int_as_float((int)(bits << 16));
 }
 
+/* To nearest even; a NaN stays one. */
+static __device__ __forceinline__ uint16_t cuda_float_to_bf16(float f)
+{
+    uint32_t bits = (uint32_t)__float_as_int(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
 /* A hint: these 128 bytes of device memory will be read soon. */
 static __device__ __forceinline__ void cuda_prefetch(const void *p)
 {

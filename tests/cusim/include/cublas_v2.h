@@ -28,7 +28,16 @@ typedef enum {
     CUBLAS_TF32_TENSOR_OP_MATH = 3
 } cublasMath_t;
 
+typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cublasPointerMode_t;
+
 typedef struct cublasContext *cublasHandle_t;
+
+/* As the library exports them. */
+#define cublasCreate         cublasCreate_v2
+#define cublasDestroy        cublasDestroy_v2
+#define cublasSetStream      cublasSetStream_v2
+#define cublasSetPointerMode cublasSetPointerMode_v2
+#define cublasSetWorkspace   cublasSetWorkspace_v2
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,10 +46,12 @@ extern "C" {
 cublasStatus_t cublasCreate(cublasHandle_t *handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
+cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t mode);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes);
 const char *cublasGetStatusString(cublasStatus_t status);
-/* C = alpha * op(A) op(B) + beta * C, column-major; alpha and beta: floats in host memory. */
+/* C = alpha * op(A) op(B) + beta * C, column-major; alpha and beta: floats, by the pointer mode in host memory (at
+ * first) or in device memory. */
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
                             const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b,
                             cudaDataType b_type, int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,

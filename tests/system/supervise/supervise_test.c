@@ -75,7 +75,9 @@ static void hands_each_process_its_options(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     char expected[512];
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n", f->run, f->base);
+             "--run\n%s\n--threads\n3\n--model\n%s/model\n--device\nhost\n--ctx\n4096\n"
+             "--parallel\n5\n--reproducible\n",
+             f->run, f->base);
     assert_string_equal(fixture_file(f, "arguments.memd"), expected);
     snprintf(expected, sizeof expected,
              "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n", f->run);

@@ -1,0 +1,142 @@
+/* See blas.h. What we call of cuBLAS is declared here, as its ABI has it: the toolkit's header is often not installed with
+ * the compiler. Where it is there, the numbers are compared with it. */
+#include "blas.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BLAS_SUCCESS = 0, BLAS_AS_IT_IS = 0, BLAS_TRANSPOSED = 1, BLAS_ON_DEVICE = 1, BLAS_FLOAT = 68, BLAS_ANY = -1 };
+
+#if __has_include(<cublas_v2.h>)
+#include <cublas_v2.h>
+_Static_assert((int)BLAS_SUCCESS == (int)CUBLAS_STATUS_SUCCESS, "cublasStatus_t");
+_Static_assert((int)BLAS_AS_IT_IS == (int)CUBLAS_OP_N && (int)BLAS_TRANSPOSED == (int)CUBLAS_OP_T, "cublasOperation_t");
+_Static_assert((int)BLAS_ON_DEVICE == (int)CUBLAS_POINTER_MODE_DEVICE, "cublasPointerMode_t");
+_Static_assert((int)BLAS_FLOAT == (int)CUBLAS_COMPUTE_32F, "cublasComputeType_t");
+_Static_assert((int)BLAS_ANY == (int)CUBLAS_GEMM_DEFAULT, "cublasGemmAlgo_t");
+#endif
+
+struct cuda_blas {
+    void *handle;
+    int (*create)(void **handle);
+    int (*destroy)(void *handle);
+    int (*set_stream)(void *handle, cudaStream_t stream);
+    int (*set_pointer_mode)(void *handle, int mode); /* where alpha and beta are */
+    /* C = alpha * op(A) op(B) + beta * C, column-major. */
+    int (*gemm)(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha,
+                const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type,
+                int ldb, const void *beta, void *c, cudaDataType c_type, int ldc, int compute,
+                int algorithm);
+    const char *(*status_words)(int status);
+};
+
+static bool find_functions(void *library, struct cuda_blas *b)
+{
+    const struct {
+        const char *name;
+        void **function;
+    } functions[] = {{"cublasCreate_v2", (void **)&b->create},
+                     {"cublasDestroy_v2", (void **)&b->destroy},
+                     {"cublasSetStream_v2", (void **)&b->set_stream},
+                     {"cublasSetPointerMode_v2", (void **)&b->set_pointer_mode},
+                     {"cublasGemmEx", (void **)&b->gemm},
+                     {"cublasGetStatusString", (void **)&b->status_words}};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!(*functions[i].function = dlsym(library, functions[i].name)))
+            return false;
+    return true;
+}
+
+/* A handle of this library; else, in e, why not. */
+static bool make_handle(void *library, const char *name, struct cuda_blas *b, struct error *e)
+{
+    if (!find_functions(library, b)) {
+        error_set(e, ERROR_UNSUPPORTED, "%s is too old", name);
+        return false;
+    }
+    int status = b->create(&b->handle);
+    if (status != BLAS_SUCCESS) /* as of a newer CUDA than the driver's */
+        error_set(e, ERROR_UNSUPPORTED, "%s does not start: %.100s (%d)", name,
+                  b->status_words(status), status);
+    return status == BLAS_SUCCESS;
+}
+
+#ifdef MOED_CUSIM
+/* tests/cusim stands in for it, which this module is linked with. */
+static bool find_library(struct cuda_blas *b, struct error *e)
+{
+    return make_handle(RTLD_DEFAULT, "cusim's cuBLAS", b, e);
+}
+#else
+static bool find_library(struct cuda_blas *b, struct error *e)
+{
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
+    error_set(e, ERROR_UNSUPPORTED, "cuBLAS is not installed (libcublas.so.13, .12 or .11)");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (library && make_handle(library, names[i], b, e))
+            return true; /* it stays loaded */
+        if (library)
+            dlclose(library);
+    }
+    return false;
+}
+#endif
+
+enum error_code cuda_blas_open(struct device *d, struct error *e)
+{
+    if (d->blas)
+        return ERROR_OK;
+    struct cuda_blas *b = calloc(1, sizeof *b);
+    if (!b)
+        return error_set(e, ERROR_MEMORY, "no memory for cuBLAS' functions");
+    if (!find_library(b, e)) {
+        free(b);
+        return e->code;
+    }
+    d->blas = b;
+    return ERROR_OK;
+}
+
+void cuda_blas_close(struct device *d)
+{
+    if (d->blas)
+        d->blas->destroy(d->blas->handle);
+    free(d->blas);
+    d->blas = NULL;
+}
+
+/* True: all is well. */
+static bool check(struct device *d, int status, const char *what)
+{
+    if (status == BLAS_SUCCESS)
+        return true;
+    char words[160];
+    snprintf(words, sizeof words, "%s: %.100s (%d)", what, d->blas->status_words(status), status);
+    cuda_refuse(d, words, __FILE__, __LINE__);
+    return false;
+}
+
+/* Rows of ours are columns of BLAS': W is cols x rows, transposed; x cols x n; y rows x n. */
+void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p)
+{
+    struct device *d = s->device;
+    struct cuda_blas *b = d->blas;
+    cudaStream_t stream = cuda_stream(s);
+    if (!b || p->w_stride > INT_MAX || p->x_stride > INT_MAX || p->y_stride > INT_MAX ||
+        p->rows > INT_MAX || p->n > INT_MAX) {
+        cuda_refuse(d, b ? "a product too large for cuBLAS" : "cuBLAS was not loaded", __FILE__,
+                    __LINE__);
+        return;
+    }
+    if (check(d, b->set_stream(b->handle, stream), "cublasSetStream") &&
+        check(d, b->set_pointer_mode(b->handle, BLAS_ON_DEVICE), "cublasSetPointerMode"))
+        check(d,
+              b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, (int)p->rows, (int)p->n,
+                      (int)p->cols, p->alpha, p->w, p->type, (int)p->w_stride, p->x, p->type,
+                      (int)p->x_stride, p->beta, p->y, CUDA_R_32F, (int)p->y_stride, BLAS_FLOAT,
+                      BLAS_ANY),
+              "cublasGemmEx");
+}

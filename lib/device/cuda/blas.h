@@ -1,0 +1,33 @@
+/* cuBLAS, found at run time: the module needs the driver alone, and products of many columns go through cuBLAS where it is
+ * installed. Plain C and C++. */
+#ifndef MOED_DEVICE_CUDA_BLAS_H
+#define MOED_DEVICE_CUDA_BLAS_H
+
+#include "device/cuda/internal.h"
+
+#include <library_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As load_blas of module.h; on the device's thread. */
+enum error_code cuda_blas_open(struct device *d, struct error *e);
+void cuda_blas_close(struct device *d);
+
+/* y[t * y_stride + r] = alpha * (sum over c of w[r * cols + c] * x[t * x_stride + c]) + beta * y[t * y_stride + r], sums in
+ * float32. w's rows are w_stride apart. All in device memory, alpha and beta too, which are read when it is computed. */
+struct cuda_blas_product {
+    cudaDataType type; /* of w and x: CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF */
+    uint32_t rows, cols, n;
+    const void *w, *x;
+    size_t w_stride, x_stride, y_stride; /* in values */
+    const float *alpha, *beta;
+    float *y;
+};
+void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

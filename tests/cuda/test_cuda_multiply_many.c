@@ -1,0 +1,321 @@
+/* multiply_many of the CUDA module against products in double.
+ *
+ * How far off it may be, for one sum over k columns of w x. An operand with p bits is off by at most 2^-p of itself, or by half
+ * the distance of its smallest numbers: of FP16 (11 bits) 2^-25, of BF16 (8 bits) 2^-134. x in FP16 is scaled so that the
+ * largest magnitude is 2^14 at least: 2^-25 there is at most 2^-39 of it here. A product of two operands is exact in float32, and
+ * each of the k additions is off by at most 2^-23 of the magnitudes' sum (half of it, but tensor cores cut off). Last come
+ * alpha, which is exact, and what is added to: one rounding each. A column's least normal float32 is granted, for what
+ * underflows or is flushed. */
+#include "tests/unit/kernel_cases.h"
+
+#include <float.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "on_device.h"
+
+struct rounding {
+    double relative;    /* of an operand's value */
+    double w_least;     /* and of a weight at least */
+    double x_least;     /* of a value of x at least: of x's largest magnitude, */
+    double x_least_own; /* and by itself */
+    double most;        /* weights beyond it become it */
+};
+
+static struct rounding rounding_of(enum tensor_type type)
+{
+    if (type == TENSOR_F32)
+        return (struct rounding){0, 0, 0, 0, INFINITY};
+    if (type == TENSOR_BF16)
+        return (struct rounding){ldexp(1, -8), 0, 0, ldexp(1, -134), INFINITY};
+    return (struct rounding){ldexp(1, -11), ldexp(1, -25), ldexp(1, -39), FLT_TRUE_MIN, 65504};
+}
+
+static double clamp(double w, double most)
+{
+    return w > most ? most : w < -most ? -most : w;
+}
+
+/* A product that was done, and what it was done with. */
+struct done {
+    const struct matrix *m; /* in host memory */
+    const float *x;
+    size_t x_stride;
+    uint32_t n;
+    double x_most; /* of |x| */
+};
+
+static double largest_of(const float *x, size_t stride, uint32_t cols, uint32_t n)
+{
+    double most = 0;
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t c = 0; c < cols; c++)
+            most = fmax(most, fabs(x[t * stride + c]));
+    return most;
+}
+
+/* One element: its exact value onto `on`, and how far `got` may be from that. */
+static void check_element(const struct done *p, const float *w, const float *x, double on, float got)
+{
+    struct rounding r = rounding_of(p->m->type);
+    double sum = on, rounded = 0, size = 0;
+
+    for (uint32_t c = 0; c < p->m->cols; c++) {
+        double wc = clamp(w[c], r.most), wa = fabs(wc), xa = fabs(x[c]);
+        double dw = p->m->type == TENSOR_BF16 || p->m->type == TENSOR_F16 ? 0 : fmax(wa * r.relative, r.w_least);
+        double dx = fmax(fmax(xa * r.relative, p->x_most * r.x_least), r.x_least_own);
+
+        sum += wc * x[c];
+        rounded += dw * xa + dx * wa + dw * dx;
+        size += (wa + dw) * (xa + dx);
+    }
+    double bound = rounded + (size * (p->m->cols + 1) + fabs(on)) * ldexp(1, -23) + p->m->cols * (double)FLT_MIN;
+    if (!(fabs(got - sum) <= bound))
+        fail_msg("%s, %u x %u, %u columns of x: %g, expected %g within %g", tensor_type_info(p->m->type)->name,
+                 p->m->rows, p->m->cols, p->n, got, sum, bound);
+}
+
+static float before(size_t i)
+{
+    return (float)(i % 97) * 0.37f - 12;
+}
+
+/* got [n][stride]: rows of y, then 3 floats that nobody writes. */
+static void check_rows(const struct done *p, bool accumulate, const float *got, size_t stride)
+{
+    float *w = malloc(p->m->cols * sizeof *w);
+
+    for (uint32_t r = 0; r < p->m->rows; r++) {
+        tile_unpack_row(p->m, r, w);
+        for (uint32_t t = 0; t < p->n; t++) {
+            size_t i = t * stride + r;
+            check_element(p, w, p->x + t * p->x_stride, accumulate ? before(i) : 0, got[i]);
+        }
+    }
+    for (uint32_t t = 0; t < p->n; t++)
+        for (size_t i = t * stride + p->m->rows; i < (t + 1) * stride; i++)
+            assert_true(got[i] == before(i));
+    free(w);
+}
+
+static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n, const float *x, size_t x_stride)
+{
+    struct done p = {m, x, x_stride, n, largest_of(x, x_stride, m->cols, n)};
+    size_t stride = m->rows + 3, all = n * stride;
+    float *y = malloc(all * sizeof *y), *own_y, *own_x = to_device(x, n * x_stride * sizeof *x);
+    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(m, n));
+
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        for (size_t i = 0; i < all; i++)
+            y[i] = before(i);
+        own_y = to_device(y, all * sizeof *y);
+        module->ops.multiply_many(stream, on_it, own_x, x_stride, n, own_y, stride, accumulate, scratch);
+        from_device(y, own_y, all * sizeof *y);
+        check_rows(&p, accumulate, y, stride);
+    }
+    free(y);
+}
+
+static void check_weights(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n, enum weights kind,
+                          int most_inputs)
+{
+    uint8_t *file = random_rows(type, rows, cols, kind, rows + cols + n);
+    struct matrix m = tiles_of(type, rows, cols, file), on_it = m;
+
+    on_it.tiles = to_device(m.tiles, tile_matrix_bytes(type, rows, cols));
+    for (int inputs = 0; inputs < most_inputs; inputs++) {
+        struct inputs_of in = make_inputs(portable, cols, n, inputs, rows + n);
+        check_product(&m, &on_it, n, in.x, in.a.x_stride);
+        free_inputs(&in);
+    }
+    release_all();
+    free((void *)m.tiles);
+    free(file);
+}
+
+static void check_type(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n)
+{
+    for (int kind = 0; kind < N_WEIGHTS; kind++)
+        check_weights(type, rows, cols, n, kind, N_INPUTS);
+}
+
+static void test_every_type(void **state)
+{
+    (void)state;
+    for (int t = 0; t < N_COMPUTED_TYPES; t++) {
+        uint32_t block = tensor_type_info(computed_types[t])->block_values;
+        check_type(computed_types[t], 49, block == 256 ? 512 : 352, 33);
+        check_type(computed_types[t], 16, block == 1 ? 8 : block, 5);
+    }
+}
+
+/* Columns that are no multiple of what operands are aligned to; x whose rows are aligned to nothing; one row, one column. */
+static void test_odd_shapes(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16};
+
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        for (uint32_t cols = 1; cols < 600; cols = cols * 2 + 1)
+            check_weights(types[t], 21, cols, 3, WEIGHTS_USUAL, N_INPUTS);
+        check_weights(types[t], 1, 257, 40, WEIGHTS_USUAL, N_INPUTS);
+    }
+}
+
+/* As many rows as two pieces and a part have room for; of float32 and of what is two bytes. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    check_weights(TENSOR_Q4_0, 2 * 8192 + 35, 2048, 1, WEIGHTS_USUAL, 1);
+    check_weights(TENSOR_F32, 2 * 8192 + 35, 1024, 1, WEIGHTS_USUAL, 1);
+}
+
+/* Values beyond FP16's range, in one row of x alone, and all of x far below it: neither is lost. */
+static void test_range_of_x(void **state)
+{
+    enum { ROWS = 16, COLS = 64, N = 3 };
+    uint8_t *file = random_rows(TENSOR_Q8_0, ROWS, COLS, WEIGHTS_USUAL, 9);
+    struct matrix m = tiles_of(TENSOR_Q8_0, ROWS, COLS, file), on_it = m;
+    static const float largest[] = {1e6f, 1e38f, 1e-12f, 1e-38f, 0};
+    uint64_t seed = 77;
+    float x[N * COLS];
+
+    (void)state;
+    on_it.tiles = to_device(m.tiles, tile_matrix_bytes(m.type, ROWS, COLS));
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) {
+        for (size_t c = 0; c < N * COLS; c++)
+            x[c] = random_float(&seed) * (largest[i] > 1 ? 1 : largest[i]);
+        x[COLS + 5] = largest[i];
+        check_product(&m, &on_it, N, x, COLS);
+    }
+    release_all();
+    free((void *)m.tiles);
+    free(file);
+}
+
+/* What is not a number, or infinite, in a row of x shows in that row. */
+static void test_faults_in_x(void **state)
+{
+    enum { ROWS = 16, COLS = 32, N = 3 };
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_BF16, TENSOR_Q8_0};
+    float x[N * COLS], got[N * ROWS];
+
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        uint8_t *file = random_rows(types[t], ROWS, COLS, WEIGHTS_USUAL, 3);
+        struct matrix m = tiles_of(types[t], ROWS, COLS, file), on_it = m;
+
+        for (int i = 0; i < N * COLS; i++)
+            x[i] = 1;
+        x[3] = NAN;
+        x[COLS + 3] = -INFINITY;
+        on_it.tiles = to_device(m.tiles, tile_matrix_bytes(m.type, ROWS, COLS));
+        float *y = on_device(sizeof got);
+        module->ops.multiply_many(stream, &on_it, to_device(x, sizeof x), COLS, N, y, ROWS, false,
+                                  on_device(module->ops.multiply_many_scratch_bytes(&m, N)));
+        from_device(got, y, sizeof got);
+        for (int r = 0; r < ROWS; r++) {
+            assert_true(isnan(got[r]));
+            assert_false(isfinite(got[ROWS + r]));
+            assert_true(isfinite(got[2 * ROWS + r]));
+        }
+        release_all();
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
+static void test_nothing_to_do(void **state)
+{
+    float y = 5, *on_it = to_device(&y, sizeof y);
+    struct matrix m = {TENSOR_Q8_0, 16, 256, on_device(tile_matrix_bytes(TENSOR_Q8_0, 16, 256))};
+
+    (void)state;
+    module->ops.multiply_many(stream, &m, on_it, 256, 0, on_it, 16, false, NULL);
+    m.rows = 0;
+    module->ops.multiply_many(stream, &m, on_it, 256, 1, on_it, 16, false, NULL);
+    from_device(&y, on_it, sizeof y);
+    assert_true(y == 5);
+    release_all();
+}
+
+/* cuBLAS is not there, or not of this driver's: it is said, and nothing else fails. One can ask again. Of a GPU nobody can
+ * take it away. */
+static void test_without_blas(void **state)
+{
+    struct device_facts facts;
+    struct device_stream *s;
+    struct device *other;
+    struct error e;
+
+    (void)state;
+    module->facts(device, &facts);
+    if (!strstr(facts.name, "cusim"))
+        skip();
+    check_code(module->open(0, &other, &e), &e);
+    check_code(module->stream_new(other, &s, &e), &e);
+    setenv("MOED_CUSIM_BLAS", "0", 1);
+    assert_int_equal(module->load_blas(other, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "does not start"));
+    unsetenv("MOED_CUSIM_BLAS");
+    check_code(module->finish(s, &e), &e);
+    check_code(module->load_blas(other, &e), &e);
+    check_code(module->load_blas(other, &e), &e);
+    module->stream_free(s);
+    module->close(other);
+}
+
+/* A call of cuBLAS that fails is an error of the device; so is a product that it was not loaded for. */
+static void test_errors(void **state)
+{
+    enum { ROWS = 16, COLS = 32, N = 2 };
+    struct matrix m = {TENSOR_F32, ROWS, COLS, on_device(tile_matrix_bytes(TENSOR_F32, ROWS, COLS))};
+    float *x = on_device(N * COLS * sizeof *x), *y = on_device(N * ROWS * sizeof *y);
+    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(&m, N));
+    static const char *const words[] = {"was not loaded", "cublasGemmEx: "};
+    struct error e;
+
+    (void)state;
+    module->fill(stream, x, 0, N * COLS * sizeof *x);
+    finish();
+    for (int loaded = 0; loaded < 2; loaded++) {
+        struct device_stream *s;
+        struct device *other;
+        check_code(module->open(0, &other, &e), &e);
+        check_code(module->stream_new(other, &s, &e), &e);
+        if (loaded)
+            check_code(module->load_blas(other, &e), &e);
+        /* y's stride is less than its rows: no such matrix */
+        module->ops.multiply_many(s, &m, x, COLS, N, y, ROWS - 1, false, scratch);
+        assert_int_not_equal(module->finish(s, &e), ERROR_OK);
+        if (!strstr(e.text, words[loaded]))
+            fail_msg("%s", e.text);
+        module->stream_free(s);
+        module->close(other);
+    }
+    release_all();
+}
+
+/* Without a cuBLAS there is nothing to test. */
+static int open_with_blas(void **state)
+{
+    struct error e;
+    open_all(state);
+    if (module->load_blas(device, &e)) {
+        fprintf(stderr, "skipped: %s\n", e.text);
+        exit(77);
+    }
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type),   cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_range_of_x),   cmocka_unit_test(test_faults_in_x),   cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_without_blas), cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests_name("cuda_multiply_many", tests, open_with_blas, close_all);
+}
