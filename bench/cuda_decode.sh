@@ -22,14 +22,17 @@ done
 . "$(dirname "$0")/../tests/deployment.sh"
 . "$(dirname "$0")/decode_figures.sh"
 case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
-export MOED_DEVICE_POISON=1 # a wrong residency bit shows
+[ $SIMULATED = no ] || export MOED_DEVICE_POISON=1 # a wrong residency bit shows; it takes the link's time, which a GPU's run measures
 everyone=("The" "How" "What" "Once") # short: a prompt's step counts as one of decoding
 ids=$(awk -v n="$PROMPT" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", 3 + i * 37 % 250 }')
 
 up() {
     "$MOED" up "$MODEL" --ctx $((PROMPT + TOKENS + 32)) "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }
 }
-down() { "$MOED" down >/dev/null 2>&1 || true; }
+down() {
+    "$MOED" down >/dev/null 2>&1 || true
+    rm -f "$RUN"/*.log # what the next one says is its own
+}
 # ask NAME PROMPT...: the tokens, into the file NAME.
 ask() {
     local name=$1

@@ -11,12 +11,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A process's context of the driver, with its kernels. memd's is there already when we look at what is free, so that much
- * is left for what nobody reckons with: the driver's rounding, and the segments that the worker calibrates with. At most a
+/* A process's context of the driver, with its kernels: it grows with the multiprocessors (others report some 300 MB on small
+ * devices, 550 on one of 188). memd's is there already when we look at what is free, so that much is left for what nobody
+ * reckons with: cuBLAS, the driver's rounding and page tables, and the segments that the worker calibrates with. At most a
  * quarter of what is free, on a device so small that it cannot be more. */
-#define CONTEXT_BYTES (256ull << 20)
-#define CONTEXTS      2 /* memd's and the worker's */
-#define DRIVER_PART   4
+#define CONTEXT_BYTES        (256ull << 20)
+#define MULTIPROCESSOR_BYTES (2ull << 20)
+#define CONTEXTS             2 /* memd's and the worker's */
+#define DRIVER_PART          4
 
 /* ---- Arithmetic ---- */
 
@@ -101,6 +103,11 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         return error_set(e, ERROR_USAGE,
                          "--kv-type q8_0: a CUDA device keeps keys and values as f32 or f16: take one of "
                          "these, or --device with dense=host");
+    if (dense && !map->params.kv_rank && map->params.k_dim != map->params.v_dim)
+        return error_set(e, ERROR_USAGE,
+                         "keys of %" PRIu32 " values and values of %" PRIu32
+                         " do not go into a CUDA device's cache: take --device with dense=host",
+                         map->params.k_dim, map->params.v_dim);
     struct worker_room_needs needs = {.module = module,
                                       .map = map,
                                       .max_tokens = serving_batch_tokens(o->parallel),
@@ -118,11 +125,13 @@ static enum error_code want_fixed(const struct device_module *module, const stru
     return ERROR_OK;
 }
 
-static void look_at(struct device_plan *p, uint64_t free_bytes)
+static void look_at(struct device_plan *p, const struct device_facts *facts, uint64_t free_bytes)
 {
+    uint64_t contexts =
+        CONTEXTS * (CONTEXT_BYTES + facts->multiprocessors * MULTIPROCESSOR_BYTES);
+    uint64_t most = free_bytes / DRIVER_PART;
     p->free_bytes = free_bytes;
-    p->driver_bytes = CONTEXTS * CONTEXT_BYTES < free_bytes / DRIVER_PART ? CONTEXTS * CONTEXT_BYTES
-                                                                         : free_bytes / DRIVER_PART;
+    p->driver_bytes = contexts < most ? contexts : most;
 }
 
 /* ---- In words ---- */
@@ -249,7 +258,10 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
         *out = p;
         return ERROR_OK;
     }
-    look_at(&p, facts.memory_bytes);
+    if (!facts.memory_bytes)
+        return error_set(e, ERROR_IO, "device cuda:%u does not say how much memory it has",
+                         o->device->ordinal);
+    look_at(&p, &facts, facts.memory_bytes);
     enum device_part lacks = device_plan_share(&p);
     bool never = lacks != DEVICE_PART_NONE;
     if (!never) {
@@ -258,7 +270,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
         if (!p.asked_bytes)
             device_link_await(link, 0, &facts);
         device_link_await(link, least, &facts);
-        look_at(&p, facts.free_bytes);
+        look_at(&p, &facts, facts.free_bytes);
         lacks = device_plan_share(&p);
     }
     put_in_words(&p, &facts, map, o, &words);

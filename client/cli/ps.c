@@ -218,7 +218,7 @@ static void keep_tier(struct listing *l, const struct row *r)
     }
 }
 
-/* The reply is freed before the line is written. */
+/* What keep_* keep: the reply is freed before the lines are written. */
 static void keep_device(struct listing *l, const struct row *r)
 {
     if (r->health && r->health->device_memory)

@@ -85,6 +85,34 @@ static bool find_library(struct cuda_blas *b, struct error *e)
 }
 #endif
 
+enum { TRIAL = 64 }; /* rows, columns, and columns of the result */
+
+static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
+{
+    float *numbers = memory, *a = memory + TRIAL, *c = a + TRIAL * TRIAL;
+    return b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, TRIAL, TRIAL, TRIAL, numbers, a, type, TRIAL, a, type,
+                   TRIAL, numbers, c, CUDA_R_32F, TRIAL, BLAS_FLOAT, BLAS_ANY);
+}
+
+/* One product of each type, of zeros: what is lazily loaded, or wants memory, does so now, not in somebody's prompt. */
+static bool works(struct cuda_blas *b, struct error *e)
+{
+    static const cudaDataType types[] = {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF};
+    const size_t bytes = (TRIAL + 2 * TRIAL * TRIAL) * sizeof(float);
+    void *memory = NULL;
+    int status = b->set_pointer_mode(b->handle, BLAS_ON_DEVICE);
+    bool ok = status == BLAS_SUCCESS && cudaMalloc(&memory, bytes) == cudaSuccess &&
+              cudaMemset(memory, 0, bytes) == cudaSuccess;
+    for (size_t i = 0; i < sizeof types / sizeof *types && ok; i++)
+        ok = (status = try_type(b, memory, types[i])) == BLAS_SUCCESS;
+    ok = cudaDeviceSynchronize() == cudaSuccess && ok;
+    cudaFree(memory);
+    if (!ok)
+        error_set(e, ERROR_UNSUPPORTED, "cuBLAS fails at a first product: %.100s (%d)",
+                  status == BLAS_SUCCESS ? "the device has no memory for it" : b->status_words(status), status);
+    return ok;
+}
+
 enum error_code cuda_blas_open(struct device *d, struct error *e)
 {
     if (d->blas)
@@ -93,6 +121,11 @@ enum error_code cuda_blas_open(struct device *d, struct error *e)
     if (!b)
         return error_set(e, ERROR_MEMORY, "no memory for cuBLAS' functions");
     if (!find_library(b, e)) {
+        free(b);
+        return e->code;
+    }
+    if (!works(b, e)) {
+        b->destroy(b->handle);
         free(b);
         return e->code;
     }
