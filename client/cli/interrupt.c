@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t held;
+static volatile sig_atomic_t holds; /* under way */
 static int wake_pipe[2];
 
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
-    if (!held || interrupts)
+    if (!holds || interrupts)
         _exit(EXIT_INTERRUPTED);
     interrupts = 1;
     int saved = errno;
@@ -42,7 +42,7 @@ int interrupts_fd(void)
     return wake_pipe[0];
 }
 
-void interrupts_hold(bool request_runs)
+void interrupts_hold(bool begins)
 {
-    held = request_runs;
+    holds += begins ? 1 : -1;
 }

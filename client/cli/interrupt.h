@@ -1,5 +1,5 @@
 /* Ctrl-C in verbs that wait for a request: the first one asks for the request's end, a second one,
- * or one while no request runs, ends the program at once. The worker cancels what a frontend leaves
+ * or one while nothing is held, ends the program at once. The worker cancels what a frontend leaves
  * behind. */
 #ifndef MOED_CLI_INTERRUPT_H
 #define MOED_CLI_INTERRUPT_H
@@ -16,7 +16,8 @@ extern volatile sig_atomic_t interrupts;
 bool interrupts_watch(void);
 /* Readable from the first Ctrl-C on, for poll(2). */
 int interrupts_fd(void);
-/* Whether Ctrl-C waits for a request's end. */
-void interrupts_hold(bool request_runs);
+/* A request begins or ends, or a row of them that keeps what is finished: meanwhile the first Ctrl-C ends it in good order. One
+ * may lie in the other. */
+void interrupts_hold(bool begins);
 
 #endif

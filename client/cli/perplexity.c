@@ -204,10 +204,12 @@ static int measure(struct perplexity *p)
     int exit_code = CLI_OK;
     enum outcome outcome = SCORED;
     progress_begin(&p->progress);
+    interrupts_hold(true);
     p->started_s = clock_s();
     for (size_t k = 0; k < p->n_windows && outcome == SCORED; k++)
         outcome = measure_window(p, k, &exit_code);
     p->seconds += clock_s() - p->started_s;
+    interrupts_hold(false);
     progress_end(&p->progress);
     if (outcome == FAILED)
         return exit_code;

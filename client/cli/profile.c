@@ -386,10 +386,12 @@ static int profile_all(struct profile *p)
     int exit_code = CLI_OK;
     enum outcome outcome = DONE;
     progress_begin(&p->progress);
+    interrupts_hold(true);
     p->started_s = clock_s();
     for (size_t k = 0; k < p->sequences.n && outcome == DONE; k++)
         outcome = profile_sequence(p, k, &exit_code);
     p->seconds = clock_s() - p->started_s;
+    interrupts_hold(false);
     progress_end(&p->progress);
     if (outcome == FAILED)
         return exit_code;
