@@ -108,7 +108,6 @@ struct dense {
 
 struct dense_options {
     const struct pool_map *map;
-    const struct model_params *params; /* map's */
     uint32_t max_tokens;
     enum tensor_type kv_type;
     uint32_t n_slots, context; /* of the KV cache */

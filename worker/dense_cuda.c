@@ -22,12 +22,6 @@ enum { MOST_BUFFERS = 64 };
  * say where it pays (bench-device measures both ways). */
 enum { MANY_ROWS = 32 };
 
-/* A piece of host memory, pinned, and its place on the device. */
-struct mirror {
-    uint8_t *host, *own;
-    size_t bytes;
-};
-
 struct dense_cuda {
     struct dense base;
     struct cuda_device *cuda;
@@ -44,9 +38,9 @@ struct dense_cuda {
     bool many;          /* of this batch */
     float *logits; /* [WORKER_LOGITS_ROWS][vocab] */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
-    struct mirror rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
-    struct mirror staged;
-    size_t staged_used;
+    struct dense_values rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
+    struct dense_values staged;
+    size_t staged_bytes, staged_used;
     void *buffers[MOST_BUFFERS], *pinned[MOST_BUFFERS];
     unsigned n_buffers, n_pinned;
     struct error failed; /* the last allocation that did */
@@ -113,15 +107,6 @@ static bool cuda_allocate_shared(struct dense *d, size_t bytes, struct dense_val
     return out->own && out->host;
 }
 
-static bool allocate_mirror(struct dense_cuda *c, size_t bytes, struct mirror *out)
-{
-    struct dense_values both;
-    if (!cuda_allocate_shared(&c->base, bytes, &both))
-        return false;
-    *out = (struct mirror){both.host, both.own, round_up(bytes, BUFFER_ALIGN)};
-    return true;
-}
-
 static void cuda_fetch(struct dense *d, const struct dense_values *v, size_t bytes)
 {
     struct dense_cuda *c = cuda_of(d);
@@ -140,19 +125,20 @@ static const void *cuda_bring(struct dense *d, const void *host, size_t bytes)
     struct dense_cuda *c = cuda_of(d);
     size_t whole = round_up(bytes, BUFFER_ALIGN);
     struct error e;
-    assert(whole <= c->staged.bytes);
-    if (c->staged.bytes - c->staged_used < whole)
+    assert(whole <= c->staged_bytes);
+    if (c->staged_bytes - c->staged_used < whole)
         cuda_wait(d, &e); /* an error is met again by the next wait */
-    uint8_t *at = c->staged.host + c->staged_used, *to = c->staged.own + c->staged_used;
+    uint8_t *at = (uint8_t *)c->staged.host + c->staged_used;
+    uint8_t *to = (uint8_t *)c->staged.own + c->staged_used;
     memcpy(at, host, bytes);
     c->module->upload(c->stream, to, at, bytes);
     c->staged_used += whole;
     return to;
 }
 
-static void upload(struct dense_cuda *c, const struct mirror *m, size_t bytes)
+static void upload(struct dense_cuda *c, const struct dense_values *v, size_t bytes)
 {
-    c->module->upload(c->stream, m->own, m->host, bytes);
+    c->module->upload(c->stream, v->own, v->host, bytes);
 }
 
 /* ---- The batch ---- */
@@ -161,7 +147,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
                        const float *cos_sin, bool one_request)
 {
     struct dense_cuda *c = cuda_of(d);
-    struct device_row *rows = (struct device_row *)c->rows.host;
+    struct device_row *rows = c->rows.host;
     size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
     c->many = one_request && n >= MANY_ROWS && c->many_scratch;
     d->batch = batch;
@@ -296,7 +282,7 @@ static void norm_and_rotate(struct dense_cuda *c, float *heads, uint32_t n_heads
         ops->norm(c->stream, heads, p->k_dim, norm, NULL, p->norm_eps, n * n_heads, p->k_dim, heads,
                   p->k_dim);
     if (p->rope.dims)
-        ops->rotate(c->stream, heads, width, p->k_dim, n, n_heads, (const float *)c->angles.own,
+        ops->rotate(c->stream, heads, width, p->k_dim, n, n_heads, c->angles.own,
                     p->rope.dims, p->arch->rope_neox);
 }
 
@@ -306,7 +292,7 @@ static void cuda_place_heads(struct dense *d, uint32_t layer, const struct layer
     struct dense_cuda *c = cuda_of(d);
     norm_and_rotate(c, q, d->params->n_heads, w->q_norm);
     norm_and_rotate(c, k, d->params->n_kv_heads, w->k_norm);
-    c->module->ops.kv_store(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, d->n,
+    c->module->ops.kv_store(c->stream, &c->kv, layer, c->rows.own, d->n,
                             k, v);
 }
 
@@ -316,7 +302,7 @@ static void cuda_place_latent(struct dense *d, uint32_t layer, const struct laye
     struct dense_cuda *c = cuda_of(d);
     const struct model_params *p = d->params;
     const struct device_ops *ops = &c->module->ops;
-    const float *angles = (const float *)c->angles.own;
+    const float *angles = c->angles.own;
     uint32_t n = d->n, dims = p->rope.dims;
     size_t q_row = (size_t)p->n_heads * p->q_dim, k_row = (size_t)p->n_heads * p->k_dim;
     float *rotated = absorbed + p->kv_rank;
@@ -328,7 +314,7 @@ static void cuda_place_latent(struct dense *d, uint32_t layer, const struct laye
                  p->n_heads, dims);
     ops->rotate(c->stream, rotated, k_row, p->k_dim, n, p->n_heads, angles, dims,
                 p->arch->rope_neox);
-    ops->kv_store(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, n, row, NULL);
+    ops->kv_store(c->stream, &c->kv, layer, c->rows.own, n, row, NULL);
 }
 
 static void cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
@@ -336,7 +322,7 @@ static void cuda_attend(struct dense *d, uint32_t layer, const float *q, const f
 {
     struct dense_cuda *c = cuda_of(d);
     const struct model_params *p = d->params;
-    c->module->ops.attend(c->stream, &c->kv, layer, (const struct device_row *)c->rows.own, d->n,
+    c->module->ops.attend(c->stream, &c->kv, layer, c->rows.own, d->n,
                           c->most_positions, q, p->n_heads, p->n_kv_heads, p->k_dim, p->v_dim,
                           p->attention_scale, params_window(p, layer), sinks, out,
                           c->attend_scratch);
@@ -383,9 +369,8 @@ static bool make_kv(struct dense_cuda *c, enum tensor_type type)
     uint32_t *pages = malloc(n * sizeof *pages);
     for (uint32_t i = 0; pages && i < n; i++)
         pages[i] = i;
-    size_t bytes = (size_t)p->n_layers * n * rows * DEVICE_PAGE * row_bytes;
     uint32_t *own = cuda_allocate(&c->base, n * sizeof *pages);
-    c->kv = (struct device_kv){.memory = allocate_for(c, CUDA_KV, bytes),
+    c->kv = (struct device_kv){.memory = allocate_for(c, CUDA_KV, worker_room_kv(p, type, c->n_slots, c->context)),
                                .type = (uint32_t)type,
                                .row_bytes = row_bytes,
                                .n_pages = n,
@@ -419,11 +404,12 @@ static bool make_scratch(struct dense_cuda *c)
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
     size_t values = (size_t)most * p->d_model * sizeof(float);
-    size_t staged = round_up(values, BUFFER_ALIGN) + n * p->router.n_used * sizeof(uint32_t);
+    c->staged_bytes = round_up(values, BUFFER_ALIGN) +
+                      round_up(n * p->router.n_used * sizeof(uint32_t), BUFFER_ALIGN);
     return c->attend_scratch && c->logits && c->tokens && (!p->kv_rank || c->heads_scratch) &&
-           allocate_mirror(c, n * sizeof(struct device_row), &c->rows) &&
-           allocate_mirror(c, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
-           allocate_mirror(c, staged, &c->staged);
+           cuda_allocate_shared(d, n * sizeof(struct device_row), &c->rows) &&
+           cuda_allocate_shared(d, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
+           cuda_allocate_shared(d, c->staged_bytes, &c->staged);
 }
 
 /* What it needs for products through BLAS. Without it all is as it was, but slower. */
@@ -488,7 +474,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
     struct dense_cuda *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
-    c->base = (struct dense){&ops, options->params, options->max_tokens, NULL, 0};
+    c->base = (struct dense){&ops, &options->map->params, options->max_tokens, NULL, 0};
     c->cuda = cuda;
     c->module = cuda->module;
     c->device = cuda->device;

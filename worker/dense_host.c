@@ -398,7 +398,7 @@ static bool allocate_scratch(struct dense_host *h)
 static enum error_code make_all(struct dense_host *h, const struct dense_options *options,
                                 struct error *e)
 {
-    enum error_code code = kv_cache_new(options->params, options->kv_type, options->n_slots,
+    enum error_code code = kv_cache_new(&options->map->params, options->kv_type, options->n_slots,
                                         options->context, &h->kv, e);
     if (!code)
         code = make_attention(h, e);
@@ -437,7 +437,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
     struct dense_host *h = calloc(1, sizeof *h);
     if (!h)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
-    h->base = (struct dense){&ops, options->params, options->max_tokens, NULL, 0};
+    h->base = (struct dense){&ops, &options->map->params, options->max_tokens, NULL, 0};
     h->exec = exec;
     h->kernels = kernels_get();
     h->n_threads = pool_thread_count(exec_pool(exec));

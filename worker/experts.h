@@ -92,6 +92,7 @@ const struct prediction *experts_prediction(const struct experts *x); /* NULL: n
 /* As prediction.h says. look: before a layer. The others after begin; show also before a step's first layer. seen.step is not needed. */
 void experts_look(struct experts *x, uint32_t layer);
 void experts_show(struct experts *x, struct predict_seen seen);
+bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens); /* else nobody looks at it */
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input);
 void experts_predict_guess(struct experts *x, struct predict_seen seen,

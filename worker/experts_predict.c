@@ -243,6 +243,12 @@ void experts_show(struct experts *x, struct predict_seen seen)
     add_time(x, since_ns);
 }
 
+bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens)
+{
+    return x->prediction && !x->all_there &&
+           prediction_reads(x->prediction, PREDICT_EMBEDDING, n_tokens);
+}
+
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input)
 {

@@ -284,7 +284,7 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
     const struct model_params *p = f->params;
     begin_batch(f, batch, n, one_request);
     f->ops->embed(f->dense, &f->weights->embedding, f->x.own);
-    if (show_embedding(f, e))
+    if (experts_reads_embedding(f->experts, n) && show_embedding(f, e))
         return NULL;
     for (uint32_t layer = 0; layer < p->n_layers; layer++) {
         experts_look(f->experts, layer); /* copies go on under attention */

@@ -120,7 +120,6 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                  .max_task_rows = batch_tokens(w) * p->router.n_used,
                                  .max_width = p->d_expert};
     struct dense_options dense = {.map = &w->memory.map,
-                                  .params = p,
                                   .max_tokens = batch_tokens(w),
                                   .n_slots = (uint32_t)w->parallel,
                                   .context = (uint32_t)w->context,

@@ -196,12 +196,17 @@ void prediction_look(struct prediction *p, uint64_t step, uint32_t layer)
         take_answers(p, &(struct predict_target){step, layer});
 }
 
+bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tokens)
+{
+    if (!p->set || n_tokens > p->options.shape.max_tokens)
+        return false;
+    uint32_t reads = p->set->traits.reads;
+    return layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads;
+}
+
 void prediction_show(struct prediction *p, const struct predict_seen *seen)
 {
-    if (!p->set || seen->n_tokens > p->options.shape.max_tokens)
-        return;
-    uint32_t reads = p->set->traits.reads;
-    if (seen->layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads)
+    if (prediction_reads(p, seen->layer, seen->n_tokens))
         predict_aside_show(p->aside, seen);
 }
 

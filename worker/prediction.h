@@ -49,6 +49,8 @@ struct predict_hits prediction_score(const struct prediction *p, uint32_t layer)
 void prediction_look(struct prediction *p, uint64_t step, uint32_t layer);
 /* The layer was routed: takes what came from beside, checks what was predicted for it. */
 void prediction_begin(struct prediction *p, const struct predict_seen *seen);
+/* Whether show would show a layer of so many tokens to anybody; PREDICT_EMBEDDING: a step's embedding. */
+bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tokens);
 /* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */
 void prediction_show(struct prediction *p, const struct predict_seen *seen);
 /* The i-th layer that is to be predicted from here through its gate, and the input of that gate, [n_tokens][d_model], valid

@@ -39,18 +39,18 @@ static void add(uint64_t *sum, uint64_t bytes)
         *sum = UINT64_MAX;
 }
 
-static uint64_t pages_of(const struct worker_room_needs *n)
+static uint64_t pages_of(uint32_t parallel, uint32_t context)
 {
-    return product(n->parallel, ((uint64_t)n->context + DEVICE_PAGE - 1) / DEVICE_PAGE);
+    return product(parallel, ((uint64_t)context + DEVICE_PAGE - 1) / DEVICE_PAGE);
 }
 
 /* [n_layers][pages][rows][DEVICE_PAGE][row_bytes] */
-static uint64_t kv_bytes(const struct worker_room_needs *n)
+uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
+                        uint32_t context)
 {
-    const struct model_params *p = &n->map->params;
-    uint64_t row = larger(p->k_dim, p->v_dim) * p->n_kv_heads * (n->kv_type == TENSOR_F16 ? 2 : 4);
+    uint64_t row = larger(p->k_dim, p->v_dim) * p->n_kv_heads * (type == TENSOR_F16 ? 2 : 4);
     uint64_t position = product(row, (uint64_t)p->n_layers * params_cache_rows(p));
-    return product(product(position, DEVICE_PAGE), pages_of(n));
+    return product(product(position, DEVICE_PAGE), pages_of(parallel, context));
 }
 
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map,
@@ -135,7 +135,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
     add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
-    add(&sum, product(pages_of(n), sizeof(uint32_t)));
+    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint32_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)
         add(&sum, worker_room_many(n->module, n->map, n->max_tokens));
@@ -148,6 +148,6 @@ void worker_room(const struct worker_room_needs *n, struct worker_room *out)
     add(&out->scratch_bytes, expert_scratch(n));
     if (!n->dense)
         return;
-    out->kv_bytes = kv_bytes(n);
+    out->kv_bytes = worker_room_kv(&n->map->params, n->kv_type, n->parallel, n->context);
     add(&out->scratch_bytes, dense_scratch(n));
 }

@@ -28,6 +28,9 @@ struct worker_room {
 
 void worker_room(const struct worker_room_needs *n, struct worker_room *out);
 
+/* struct device_kv's memory, for so many requests of so many tokens. */
+uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel, uint32_t context);
+
 /* What the experts operation wants of scratch, in the layer that wants most, for max_rows token rows of all tasks. */
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map, uint32_t max_rows);
 

@@ -20,4 +20,9 @@ static inline uint32_t below(uint32_t n)
     return (uint32_t)(random_u64() % n);
 }
 
+static inline double between(double from, double to)
+{
+    return from + (to - from) * (double)(random_u64() >> 11) * 0x1p-53;
+}
+
 #endif

@@ -17,11 +17,6 @@
 
 enum { MOST = 24 };
 
-static double uniform(double from, double to)
-{
-    return from + (to - from) * (double)(random_u64() >> 11) * 0x1p-53;
-}
-
 /* A random layer. */
 struct instance {
     struct sched_costs costs;
@@ -36,11 +31,11 @@ static struct instance random_instance(uint32_t most, bool whole, bool room)
     x.layer = (struct sched_layer){.n_segments = 1 + below(4), .whole = whole};
     x.layer.spare_slots = room ? 100000 : below(most * x.layer.n_segments);
     if (below(2)) {
-        x.layer.cpu_busy_s = uniform(0, 5);
-        x.layer.link_busy_s = uniform(0, 5);
+        x.layer.cpu_busy_s = between(0, 5);
+        x.layer.link_busy_s = between(0, 5);
     }
-    double load = uniform(0.5, 8), device = uniform(0, 0.3), device_token = uniform(0, 0.05);
-    double cpu = uniform(0.1, 6), cpu_token = uniform(0, 2);
+    double load = between(0.5, 8), device = between(0, 0.3), device_token = between(0, 0.05);
+    double cpu = between(0.1, 6), cpu_token = between(0, 2);
     x.costs =
         (struct sched_costs){load, load, device, device_token, cpu, cpu_token, cpu, cpu_token, 0};
     for (uint32_t i = 0; i < x.n; i++)

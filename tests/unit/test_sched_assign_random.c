@@ -10,11 +10,6 @@
 
 enum { MOST = 64 };
 
-static double uniform(double from, double to)
-{
-    return from + (to - from) * (double)(random_u64() >> 11) * 0x1p-53;
-}
-
 /* A random layer. */
 struct instance {
     struct sched_costs costs;
@@ -29,12 +24,12 @@ static struct instance random_instance(uint32_t most)
     x.layer = (struct sched_layer){.n_segments = 1 + below(6), .whole = below(2)};
     x.layer.spare_slots = below(3) ? 100000 : below(most * x.layer.n_segments);
     if (below(2)) {
-        x.layer.cpu_busy_s = uniform(0, 5);
-        x.layer.link_busy_s = uniform(0, 5);
+        x.layer.cpu_busy_s = between(0, 5);
+        x.layer.link_busy_s = between(0, 5);
     }
     /* one after the other: the order of a call's arguments is the compiler's */
-    double load = uniform(0.5, 8), device = uniform(0, 0.1), device_token = uniform(0, 0.02);
-    double cpu = uniform(0.1, 6), cpu_token = uniform(0, 2);
+    double load = between(0.5, 8), device = between(0, 0.1), device_token = between(0, 0.02);
+    double cpu = between(0.1, 6), cpu_token = between(0, 2);
     x.costs = costs(load, device, device_token, cpu, cpu_token);
     uint32_t deepest = below(4) ? 4 : 200;
     for (uint32_t i = 0; i < x.n; i++) {
@@ -54,7 +49,7 @@ static struct instance random_instance(uint32_t most)
 
 static void slow_down(struct instance *x)
 {
-    double link = uniform(1, 2), cpu = uniform(1, 2);
+    double link = between(1, 2), cpu = between(1, 2);
     x->costs.load_contended_s *= link;
     x->costs.cpu_contended_s *= cpu;
     x->costs.cpu_contended_token_s *= cpu;
@@ -138,7 +133,7 @@ static void test_plans(void **state)
         bool contended = below(2);
         if (contended)
             slow_down(&x);
-        x.layer.device_call_s = below(2) ? uniform(0, 5) : 0;
+        x.layer.device_call_s = below(2) ? between(0, 5) : 0;
         for (int kind = 0; kind < N_ASSIGNERS; kind++) {
             struct instance y = x, z = x;
             double seconds =
@@ -323,7 +318,7 @@ static void test_balance_others(void **state)
         struct instance x = random_instance(MOST);
         if (below(2))
             slow_down(&x);
-        x.layer.device_call_s = below(2) ? uniform(0, 5) : 0;
+        x.layer.device_call_s = below(2) ? between(0, 5) : 0;
         double got[N_ASSIGNERS], segment_s = x.costs.load_contended_s;
         for (int kind = 0; kind < N_ASSIGNERS; kind++) {
             struct instance y = x;
