@@ -16,6 +16,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* Nobody rings when a worker has followed the arena. */
+#define RESIZE_NS 1000000u
+
 static void watch_doorbells(struct cache *c)
 {
     cache_wait_begin(&c->wait);
@@ -47,7 +50,7 @@ static void run_job(struct cache *c, const struct cache_job *job)
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
     enum error_code code =
-        device_link_copy(c->link, c->slots.memory + job->slot * c->slots.slot_bytes, job->from,
+        device_link_copy(c->link, device_arena_slot(c->arena, job->slot), job->from,
                          s->segment_bytes, &e);
     if (code) { /* the segment stays in flight for ever: workers take its loads back */
         lose_device(c, &e);
@@ -71,6 +74,7 @@ static void *copy_thread(void *arg)
         cache_take_records(c);
         cache_release_consumed(c);
         cache_slots_reclaim(&c->slots);
+        cache_resize_step(c);
         cache_workers_report_broken(c->workers, &c->lock, c->options.worker_broken,
                                     c->options.worker_broken_arg);
         struct cache_job job;
@@ -81,6 +85,8 @@ static void *copy_thread(void *arg)
             run_job(c, &job);
             continue;
         }
+        if (c->aim.busy && timeout_ns > RESIZE_NS)
+            timeout_ns = RESIZE_NS;
         pthread_mutex_unlock(&c->lock);
         cache_wait_sleep(&c->wait, timeout_ns);
         pthread_mutex_lock(&c->lock);
@@ -90,7 +96,7 @@ static void *copy_thread(void *arg)
 }
 
 static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind,
-                                      enum sched_budget budget)
+                                      enum sched_budget budget, uint32_t capacity)
 {
     uint8_t *layer_segments = calloc(c->table.n_layers, 1);
     if (!layer_segments)
@@ -108,7 +114,7 @@ static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kin
         .layer_segments = layer_segments,
         .first_layer = first,
         .n_used = c->map.params.router.n_used,
-        .capacity = c->slots.n - c->reserve,
+        .capacity = capacity,
     };
     struct sched_cache_options options = {.budget = budget};
     struct sched_cache *policy = sched_cache_new(kind, &shape, &options);
@@ -131,15 +137,40 @@ static void use_policy(struct cache *c, struct sched_cache *policy)
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
                                  enum sched_budget budget, struct error *e)
 {
-    struct sched_cache *policy = new_policy(c, kind, budget); /* reads what never changes */
-    if (!policy)
-        return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
-                         sched_cache_name(kind));
     pthread_mutex_lock(&c->lock);
-    c->kind = kind;
-    use_policy(c, policy);
+    struct sched_cache *policy = new_policy(c, kind, budget, c->slots.limit - c->reserve);
+    if (policy) {
+        c->kind = kind;
+        c->budget = budget;
+        use_policy(c, policy);
+    }
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);
+    return policy ? ERROR_OK
+                  : error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
+                              sched_cache_name(kind));
+}
+
+static uint32_t reserve_of(const struct cache *c, uint32_t n_slots)
+{
+    return sched_copies_reserve(n_slots, c->plan.total_segments,
+                                c->map.params.router.n_used * c->plan.n_segments);
+}
+
+enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e)
+{
+    uint32_t reserve = reserve_of(c, n);
+    struct sched_cache *policy = new_policy(c, c->kind, c->budget, n - reserve);
+    if (!policy)
+        return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
+                         sched_cache_name(c->kind));
+    struct residency_header *shown = c->residency.base;
+    c->reserve = reserve;
+    cache_slots_limit(&c->slots, n);
+    sched_copies_resize(c->copies, n, reserve);
+    use_policy(c, policy);
+    atomic_store_explicit(&shown->n_slots, n, memory_order_relaxed);
+    atomic_store_explicit(&shown->n_spare, reserve, memory_order_relaxed);
     return ERROR_OK;
 }
 
@@ -160,7 +191,11 @@ static enum error_code make_table(struct cache *c, const struct device_plan *p, 
         return code;
     residency_init(c->residency.base, n_layers, n_experts, p->n_segments, p->slot_bytes, p->n_slots,
                    c->map.header->generation);
-    ((struct residency_header *)c->residency.base)->n_spare = c->reserve;
+    struct residency_header *shown = c->residency.base;
+    atomic_store(&shown->n_spare, c->reserve);
+    atomic_store(&shown->kv_bytes, device_plan_kv(p, p->n_slots));
+    shown->slots = c->arena->layout;
+    cache_show_pieces(c);
     code = residency_attach(&c->table, c->residency.base, bytes, e);
     if (code)
         return code;
@@ -207,20 +242,23 @@ static void ring_engine(void *arg)
 static enum error_code make(struct cache *c, struct error *e)
 {
     const struct device_plan *p = c->options.plan;
-    c->reserve = sched_copies_reserve(p->n_slots, p->total_segments,
-                                      c->map.params.router.n_used * p->n_segments);
-    enum error_code code = cache_slots_init(&c->slots, c->link, c->arena->base + c->arena->slots_offset,
-                                            p->slot_bytes, p->n_slots, e);
+    c->plan = *p;
+    c->reserve = reserve_of(c, p->n_slots);
+    c->aim.slots = p->n_slots;
+    enum error_code code = cache_slots_init(&c->slots, c->link, c->arena, p->slot_bytes,
+                                            device_plan_most_slots(p), p->n_slots, e);
     if (!code)
         code = make_table(c, p, e);
     if (!code)
         code = cache_make_copies(c, e);
     if (code)
         return code;
-    struct sched_cache *policy = new_policy(c, c->options.cache, c->options.budget);
+    struct sched_cache *policy =
+        new_policy(c, c->options.cache, c->options.budget, p->n_slots - c->reserve);
     if (!policy)
         return error_set(e, ERROR_MEMORY, "no memory for the cache policy");
     c->kind = c->options.cache;
+    c->budget = c->options.budget;
     use_policy(c, policy);
     sched_copies_order(c->copies, c->options.prefetcher);
     c->started_ns = clock_ns();
@@ -231,7 +269,7 @@ static enum error_code make(struct cache *c, struct error *e)
     if (failed)
         return error_set(e, ERROR_MEMORY, "cannot start the thread memd/copy: error %d", failed);
     c->has_thread = true;
-    if (c->arena->shared.fd < 0)
+    if (!c->arena->pieces[0].shared.base)
         start_pinning(c);
     return ERROR_OK;
 }
@@ -257,7 +295,7 @@ enum error_code cache_new(const struct pool_map *map, const struct cache_options
     }
     log_info("cache: %" PRIu32 " slots of %" PRIu64 " bytes, %" PRIu32
              " of them kept free for loads",
-             c->slots.n, c->slots.slot_bytes, c->reserve);
+             c->slots.limit, c->slots.slot_bytes, c->reserve);
     *out = c;
     return ERROR_OK;
 }
@@ -306,8 +344,11 @@ void cache_state(struct cache *c, struct cache_state *out)
     pthread_mutex_lock(&c->lock);
     assert(cache_slots_add_up(&c->slots));
     const uint32_t *counts = c->slots.counts;
+    const struct residency_header *shown = c->residency.base;
     *out = (struct cache_state){
-        .slots = c->slots.n,
+        .usable = c->slots.limit,
+        .kv_bytes = atomic_load_explicit(&shown->kv_bytes, memory_order_relaxed),
+        .slots = c->slots.n - counts[SLOT_ABSENT],
         .free = counts[SLOT_FREE],
         .resident = counts[SLOT_RESIDENT],
         .filling = counts[SLOT_FILLING],

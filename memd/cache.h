@@ -9,6 +9,9 @@
  *
  * A slot is free, or holds a resident segment, or is being filled, or is retired: taken out of the table and waiting until
  * no worker can still read it (cache_slots.h). Free, resident, filling and retired slots are all slots, always.
+ *
+ * How many slots there are can be changed while serving (cache_resize.c): the arena's last pieces go, or more are
+ * added.
  */
 #ifndef MOED_MEMD_CACHE_H
 #define MOED_MEMD_CACHE_H
@@ -23,6 +26,15 @@
 #include "tier.h"
 
 struct cache;
+
+/* What a resize waits for. */
+enum cache_resize_wait {
+    CACHE_RESIZE_NOTHING,
+    CACHE_RESIZE_USE,   /* loads that are not consumed, workers that still read: moments */
+    CACHE_RESIZE_CLOSE, /* workers are to close what goes */
+    CACHE_RESIZE_KV,    /* workers are to give up a part of their KV cache, which they do as requests end */
+    CACHE_RESIZE_MAP,   /* workers are to map what has come */
+};
 
 struct cache_counters {               /* NULL members are not counted */
     struct counter *demanded_bytes;   /* copied because a worker waits for them */
@@ -77,7 +89,21 @@ enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
 
 void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher);
 
+/* So many slots from now on (as device_plan_resize says), and what that leaves for the workers' KV cache. Goes on by
+ * itself; another call replaces the aim. Returns the resize's number, from 1. */
+uint64_t cache_resize(struct cache *c, uint32_t n_slots);
+
+struct cache_resize_state {
+    uint64_t number; /* of the last one; 0: there was none */
+    bool busy;
+    enum cache_resize_wait waits; /* while busy */
+    struct error failed; /* not busy: why it did not become what was asked for; code 0: it did */
+};
+void cache_resize_state(struct cache *c, struct cache_resize_state *out);
+
 struct cache_state {
+    uint64_t usable;   /* of these; others are about to go */
+    uint64_t kv_bytes; /* what a worker may have; UINT64_MAX: not limited */
     uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */
     uint64_t slot_bytes;
     uint64_t link_bytes, link_busy_ns,

@@ -30,7 +30,7 @@ static uint32_t free_slots(void *arg)
 static uint32_t retired_slots(void *arg)
 {
     const struct cache *c = arg;
-    return c->slots.counts[SLOT_RETIRED];
+    return c->slots.counts[SLOT_RETIRED] - c->slots.n_leaving;
 }
 
 static void reclaim(void *arg)
@@ -71,7 +71,7 @@ enum error_code cache_make_copies(struct cache *c, struct error *e)
     }
     struct copies_shape shape = {.n_layers = n_layers,
                                  .n_experts = c->table.n_experts,
-                                 .n_slots = c->slots.n,
+                                 .n_slots = c->slots.limit,
                                  .reserve = c->reserve,
                                  .layer_segments = segments,
                                  .segment_bytes = bytes};

@@ -4,6 +4,7 @@
  *
  *     cache.c           the engine thread, the interface
  *     cache_workers.c   attaching, records, `consumed`, leaving
+ *     cache_resize.c    more slots or fewer while serving
  *     cache_copies.c    making the copies that lib/sched/copies.h decides on: every write of the residency table
  *     cache_slots.c, cache_wait.c: parts that know nothing of the others
  */
@@ -26,6 +27,15 @@ struct cache_job {
     const uint8_t *from;
 };
 
+/* What the arena is to become; see cache_resize.c. */
+struct cache_aim {
+    bool busy; /* it is not that yet */
+    uint64_t number; /* of resizes, from 1; 0: none */
+    uint32_t slots;
+    enum cache_resize_wait waits;
+    struct error failed; /* why the last one ended short of it; code 0: it did not */
+};
+
 struct cache {
     pthread_mutex_t lock;
     struct pool_map map;
@@ -34,13 +44,18 @@ struct cache {
     struct copies_counts counted; /* of sched_copies_counts, what the counters have */
     struct device_link *link;
     const struct device_arena *arena;
+    struct device_plan plan;
     struct shm residency;
     struct residency_table table;
     struct cache_slots slots;
     uint32_t reserve; /* slots kept free for loads on demand */
+    struct cache_aim aim;
+    uint32_t n_shown; /* pieces that workers are shown; the arena's others are on their way in or out */
+    uint32_t last_serial; /* of a piece */
     struct sched_copies *copies;
     struct sched_cache *policy;
     enum sched_cache_kind kind; /* of it */
+    enum sched_budget budget;   /* likewise */
     struct sched_cache_costs costs; /* as told last; load_s 0: not yet */
     uint64_t started_ns;
     uint64_t step; /* forward passes of all workers */
@@ -64,6 +79,16 @@ static inline const struct pool_slabs *cache_slabs(const struct cache *c, uint32
 
 _Static_assert(POOL_MAX_SEGMENTS <= COPIES_MAX_SEGMENTS, "an expert's segments");
 _Static_assert((int)CACHE_MAX_WORKERS <= (int)COPIES_MAX_ASKERS, "a worker is an asker");
+
+/* cache.c: as many slots are used from now on. No memory: nothing has changed. */
+enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e);
+
+/* cache_resize.c; the engine thread's */
+
+/* Pieces of the arena that workers are not shown yet. Before there are any, and in cache_resize_step. */
+void cache_show_pieces(struct cache *c);
+/* A step towards the aim. Gives up the lock while memory is allocated. */
+void cache_resize_step(struct cache *c);
 
 /* cache_copies.c; the engine thread's, but for the first */
 

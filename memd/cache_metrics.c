@@ -79,12 +79,24 @@ void cache_metrics_state(struct metrics *r, struct cache *c)
                              "Time that the link was moving them.");
 }
 
-void cache_metrics_device(struct metrics *r, const struct device_plan *p)
+static double read_usable_bytes(void *arg)
+{
+    struct cache_state s = read_cache(arg);
+    return (double)(s.usable * s.slot_bytes);
+}
+
+static double read_kv_bytes(void *arg)
+{
+    uint64_t bytes = read_cache(arg).kv_bytes;
+    return bytes == UINT64_MAX ? 0 : (double)bytes;
+}
+
+void cache_metrics_device(struct metrics *r, const struct device_plan *p, struct cache *c)
 {
     const char *name = "moed_memd_device_bytes";
-    const char *help = "Bytes of the device's memory, by use; KV cache and scratch as planned for the worker.";
+    const char *help = "Bytes of the device's memory, by use: of the KV cache what the worker may have, scratch as planned for it.";
     gauge_set(metrics_gauge(r, name, "use=\"dense\"", help), (int64_t)p->dense_bytes);
-    gauge_set(metrics_gauge(r, name, "use=\"experts\"", help), (int64_t)device_plan_slots_bytes(p));
-    gauge_set(metrics_gauge(r, name, "use=\"kv\"", help), (int64_t)p->kv_bytes);
+    metrics_gauge_function(r, name, "use=\"experts\"", read_usable_bytes, c, help);
+    metrics_gauge_function(r, name, "use=\"kv\"", read_kv_bytes, c, help);
     gauge_set(metrics_gauge(r, name, "use=\"scratch\"", help), (int64_t)p->scratch_bytes);
 }

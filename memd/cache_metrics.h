@@ -7,7 +7,7 @@
 /* What the cache counts; before cache_new. */
 struct cache_counters cache_metrics_counters(struct metrics *r);
 /* What the device's memory is used for. */
-void cache_metrics_device(struct metrics *r, const struct device_plan *p);
+void cache_metrics_device(struct metrics *r, const struct device_plan *p, struct cache *c);
 /* What is read of it when asked for: slots, link. */
 void cache_metrics_state(struct metrics *r, struct cache *c);
 

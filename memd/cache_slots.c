@@ -17,6 +17,7 @@
  * 1. Every slot is in one state; counts[] says how many are in each; free[] and retired[] list theirs.
  * 2. A slot is written (poisoned, or filled by the link) only while it is free or being filled.
  * 3. waiting[slot] has no bit of a reader that is not there, and is 0 for slots that are not retired.
+ * 4. A free slot is one before the limit, an absent one is not.
  */
 #include "cache_slots.h"
 
@@ -24,10 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum error_code cache_slots_init(struct cache_slots *s, struct device_link *link, void *memory,
-                                 uint64_t slot_bytes, uint32_t n, struct error *e)
+enum error_code cache_slots_init(struct cache_slots *s, struct device_link *link,
+                                 const struct device_arena *arena, uint64_t slot_bytes, uint32_t n,
+                                 uint32_t limit, struct error *e)
 {
-    struct cache_slots slots = {.link = link, .memory = memory, .slot_bytes = slot_bytes, .n = n};
+    struct cache_slots slots = {
+        .link = link, .arena = arena, .slot_bytes = slot_bytes, .n = n, .limit = limit};
     slots.states = calloc(n, sizeof *slots.states); /* SLOT_FREE */
     slots.free = calloc(n, sizeof *slots.free);
     slots.retired = calloc(n, sizeof *slots.retired);
@@ -38,8 +41,11 @@ enum error_code cache_slots_init(struct cache_slots *s, struct device_link *link
         return error_set(e, ERROR_MEMORY, "no memory for the table of %u slots", n);
     }
     for (uint32_t i = 0; i < n; i++)
+        slots.states[i] = i < limit ? SLOT_FREE : SLOT_ABSENT;
+    for (uint32_t i = 0; i < limit; i++)
         slots.free[i] = i;
-    slots.counts[SLOT_FREE] = n;
+    slots.counts[SLOT_FREE] = limit;
+    slots.counts[SLOT_ABSENT] = n - limit;
     *s = slots;
     return ERROR_OK;
 }
@@ -123,6 +129,7 @@ void cache_slots_retire(struct cache_slots *s, uint32_t slot)
             waiting |= 1u << r;
     }
     s->waiting[slot] = waiting;
+    s->n_leaving += slot >= s->limit;
     s->retired[s->counts[SLOT_RETIRED]] = slot;
     move(s, slot, SLOT_RESIDENT, SLOT_RETIRED);
 }
@@ -134,6 +141,7 @@ void cache_slots_restore(struct cache_slots *s, uint32_t slot)
         i++;
     s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
     s->waiting[slot] = 0;
+    s->n_leaving -= slot >= s->limit;
     move(s, slot, SLOT_RETIRED, SLOT_RESIDENT);
 }
 
@@ -157,13 +165,47 @@ uint32_t cache_slots_reclaim(struct cache_slots *s)
         if (!grace_is_over(s, slot))
             continue;
         s->retired[i] = s->retired[s->counts[SLOT_RETIRED] - 1];
-        *free_at(s, s->counts[SLOT_FREE]) = slot;
-        move(s, slot, SLOT_RETIRED, SLOT_FREE);
-        if (s->link)
-            device_link_poison(s->link, s->memory + slot * s->slot_bytes, s->slot_bytes); /* M4 */
-        n++;
+        if (slot >= s->limit) {
+            s->n_leaving--;
+            move(s, slot, SLOT_RETIRED, SLOT_ABSENT);
+        } else {
+            *free_at(s, s->counts[SLOT_FREE]) = slot;
+            move(s, slot, SLOT_RETIRED, SLOT_FREE);
+            n++;
+        }
+        if (s->link) /* those that are absent too: their piece may stay */
+            device_link_poison(s->link, device_arena_slot(s->arena, slot), s->slot_bytes); /* M4 */
     }
     return n;
+}
+
+void cache_slots_limit(struct cache_slots *s, uint32_t limit)
+{
+    uint32_t n_free = s->counts[SLOT_FREE], kept = 0;
+    assert(limit <= s->n);
+    for (uint32_t i = 0; i < n_free; i++) {
+        uint32_t slot = *free_at(s, i);
+        if (slot < limit)
+            *free_at(s, kept++) = slot; /* they keep their order */
+        else
+            move(s, slot, SLOT_FREE, SLOT_ABSENT);
+    }
+    for (uint32_t slot = s->limit; slot < limit; slot++)
+        if (s->states[slot] == SLOT_ABSENT) {
+            *free_at(s, s->counts[SLOT_FREE]) = slot;
+            move(s, slot, SLOT_ABSENT, SLOT_FREE);
+        }
+    s->limit = limit;
+    s->n_leaving = 0;
+    for (uint32_t i = 0; i < s->counts[SLOT_RETIRED]; i++)
+        s->n_leaving += s->retired[i] >= limit;
+}
+
+bool cache_slots_empty_from(const struct cache_slots *s, uint32_t slot)
+{
+    while (slot < s->n && s->states[slot] == SLOT_ABSENT)
+        slot++;
+    return slot == s->n;
 }
 
 bool cache_slots_add_up(const struct cache_slots *s)
@@ -172,6 +214,8 @@ bool cache_slots_add_up(const struct cache_slots *s)
     for (uint32_t i = 0; i < s->n; i++) {
         counts[s->states[i]]++;
         if (s->states[i] != SLOT_RETIRED && s->waiting[i])
+            return false;
+        if (s->states[i] == (i < s->limit ? SLOT_ABSENT : SLOT_FREE))
             return false;
     }
     if (memcmp(counts, s->counts, sizeof counts) != 0)

@@ -22,6 +22,23 @@
 
 /* ---- Arithmetic ---- */
 
+/* The slots in so many bytes, at most all that there are. */
+static uint32_t slots_of(const struct device_plan *p, uint64_t bytes)
+{
+    uint64_t n = bytes / p->slot_bytes, most = device_plan_most_slots(p);
+    return (uint32_t)(n < most ? n : most);
+}
+
+/* What n slots take, at least 1; UINT64_MAX: more than can be counted. */
+static uint64_t bytes_of(const struct device_plan *p, uint32_t n)
+{
+    uint64_t bytes;
+    if (!checked_mul((uint64_t)n + p->layout.first + p->layout.each, p->slot_bytes, &bytes) ||
+        bytes > UINT64_MAX / 2)
+        return UINT64_MAX;
+    return arena_bytes(p->layout, p->slot_bytes, p->unit_bytes, n);
+}
+
 enum device_part device_plan_share(struct device_plan *p)
 {
     const struct {
@@ -31,33 +48,57 @@ enum device_part device_plan_share(struct device_plan *p)
                  {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes)},
                  {DEVICE_PART_SCRATCH, p->scratch_bytes},
                  {DEVICE_PART_KV, p->kv_bytes}};
-    uint64_t left = p->free_bytes, all;
+    uint64_t left = p->free_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i].bytes > left)
             return parts[i].part;
         left -= parts[i].bytes;
     }
-    left -= left % p->unit_bytes;
-    if (!checked_mul(p->total_segments, p->slot_bytes, &all))
-        all = UINT64_MAX;
-    uint64_t bytes = p->asked_bytes ? p->asked_bytes : left;
-    uint64_t n = (bytes < all ? bytes : all) / p->slot_bytes;
-    if (n > UINT32_MAX) /* no more can be numbered */
-        n = UINT32_MAX;
-    if (n == 0 || n * p->slot_bytes > left)
+    p->layout = arena_layout_for(p->slot_bytes, device_plan_most_slots(p), p->unit_bytes);
+    uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes)
+                                : arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes, left,
+                                                 device_plan_most_slots(p));
+    if (n == 0 || bytes_of(p, n) > left)
         return DEVICE_PART_SLOTS;
-    p->n_slots = (uint32_t)n;
+    p->room_bytes = left + p->kv_bytes;
+    p->n_slots = n;
     return DEVICE_PART_NONE;
+}
+
+uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots)
+{
+    uint64_t left = p->room_bytes - bytes_of(p, n_slots);
+    if (!p->kv_bytes)
+        return UINT64_MAX;
+    return left < p->kv_bytes ? left : p->kv_bytes;
+}
+
+enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
+                                   struct error *e)
+{
+    char asked[24], least[24], most[24];
+    uint32_t n = slots_of(p, bytes);
+    quantity_format_bytes(bytes, asked);
+    quantity_format_bytes(p->slot_bytes, least);
+    if (n == 0)
+        return error_set(e, ERROR_USAGE, "%s hold no segment of an expert, which has %s", asked, least);
+    if (bytes_of(p, n) <= p->room_bytes - p->kv_least_bytes) {
+        *n_slots = n;
+        return ERROR_OK;
+    }
+    n = arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes, p->room_bytes - p->kv_least_bytes,
+                       device_plan_most_slots(p));
+    quantity_format_bytes(n * p->slot_bytes, most);
+    return error_set(e, ERROR_USAGE, "%s are more than the device has for experts%s: at most %s", asked,
+                     p->kv_bytes ? " beside the KV cache of one request" : "", most);
 }
 
 /* What has to be free for it. */
 static uint64_t least_bytes(const struct device_plan *p)
 {
-    uint64_t slots = p->asked_bytes ? p->asked_bytes : p->slot_bytes, all;
-    if (checked_mul(p->total_segments, p->slot_bytes, &all) && all < slots)
-        slots = all;
+    uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes) : 1;
     const uint64_t parts[] = {device_slots_offset(p->dense_bytes), p->scratch_bytes, p->kv_bytes,
-                              round_up(slots, p->unit_bytes)};
+                              bytes_of(p, n)};
     uint64_t sum = p->driver_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!checked_add(sum, parts[i], &sum))
@@ -120,6 +161,8 @@ static enum error_code want_fixed(const struct device_module *module, const stru
     worker_room(&needs, &room);
     p->scratch_bytes = room.scratch_bytes;
     p->kv_bytes = room.kv_bytes;
+    if (dense)
+        p->kv_least_bytes = worker_room_kv(&map->params, o->kv_type, 1, needs.context);
     p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
     p->unit_bytes = DEVICE_ALLOCATION_BYTES;
     return ERROR_OK;
@@ -238,6 +281,24 @@ static void say_plan(const struct device_plan *p, const struct words *w)
 
 /* ---- All of it ---- */
 
+/* Shares what is free now; waits for what others may leave where less came of that than is wanted: nothing at all, or,
+ * where nothing was asked for, not room for all experts. */
+static enum device_part share_free(struct device_link *link, struct device_plan *p,
+                                   struct device_facts *facts)
+{
+    uint64_t least = least_bytes(p); /* by what the driver takes of an empty device */
+    look_at(p, facts, facts->free_bytes);
+    enum device_part lacks = device_plan_share(p);
+    if (!lacks && (p->asked_bytes || p->n_slots == device_plan_most_slots(p)))
+        return lacks;
+    if (!p->asked_bytes)
+        device_link_await(link, 0, facts);
+    if (lacks)
+        device_link_await(link, least, facts);
+    look_at(p, facts, facts->free_bytes);
+    return device_plan_share(p);
+}
+
 enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
                                 const struct device_plan_options *o, struct device_plan *out,
                                 struct error *e)
@@ -265,13 +326,8 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
     enum device_part lacks = device_plan_share(&p);
     bool never = lacks != DEVICE_PART_NONE;
     if (!never) {
-        uint64_t least = least_bytes(&p);
         p.n_slots = 0;
-        if (!p.asked_bytes)
-            device_link_await(link, 0, &facts);
-        device_link_await(link, least, &facts);
-        look_at(&p, &facts, facts.free_bytes);
-        lacks = device_plan_share(&p);
+        lacks = share_free(link, &p, &facts);
     }
     put_in_words(&p, &facts, map, o, &words);
     if (lacks)

@@ -172,13 +172,14 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     m.value[2] = l->lent.pool->bytes;
     m.value[3] = l->lent.residency->bytes;
     const struct device_arena *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
-    bool shares = arena && arena->shared.fd >= 0;
-    m.value[4] = arena ? arena->bytes : 0;
+    const struct device_piece *first = arena ? &arena->pieces[0] : NULL;
+    bool shares = first && first->shared.base;
+    m.value[4] = first ? first->n_slots * arena->slot_bytes : 0;
     m.value[7] = arena ? arena->dense_bytes : 0;
     m.value[8] = arena ? arena->slots_offset : 0;
     if (arena && !shares) {
         m.kind = MEMORY_GRANT_DEVICE;
-        memcpy(m.bytes, arena->handle.bytes, sizeof m.bytes);
+        memcpy(m.bytes, first->handle.bytes, sizeof m.bytes);
     }
     const struct shm *tier = l->lent.tier ? tier_region(l->lent.tier) : NULL;
     m.value[5] = tier ? tier->bytes : 0;
@@ -187,7 +188,7 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     int fds[LEASE_MAX_FDS] = {l->lent.pool->fd, l->lent.residency->fd};
     unsigned n_fds = 2;
     if (shares)
-        fds[n_fds++] = arena->shared.fd;
+        fds[n_fds++] = first->shared.fd;
     if (tier)
         fds[n_fds++] = tier->fd;
     if (learned)

@@ -223,11 +223,9 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
         code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
     const struct device_plan *p = &m->device_plan;
     if (!code)
-        code = device_link_allocate(m->link, p->dense_bytes, device_plan_slots_bytes(p), &m->arena, e);
-    if (code)
-        return code;
-    cache_metrics_device(m->daemon.metrics, p);
-    return ERROR_OK;
+        code = device_link_allocate(m->link, p->dense_bytes, p->slot_bytes, p->layout, p->n_slots,
+                                    &m->arena, e);
+    return code;
 }
 
 /* Before any worker is told where they are. */
@@ -268,6 +266,7 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     if (code)
         return code;
     cache_metrics_state(m->daemon.metrics, m->cache);
+    cache_metrics_device(m->daemon.metrics, &m->device_plan, m->cache);
     return ERROR_OK;
 }
 
@@ -396,11 +395,13 @@ static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
 {
     static Moed__V1__DeviceMemory memory;
     const struct device_plan *p = &m->device_plan;
+    struct cache_state s;
+    cache_state(m->cache, &s);
     moed__v1__device_memory__init(&memory);
     memory.device = (char *)m->device;
     memory.dense_bytes = p->dense_bytes;
-    memory.expert_bytes = device_plan_slots_bytes(p);
-    memory.kv_bytes = p->kv_bytes;
+    memory.expert_bytes = s.usable * s.slot_bytes;
+    memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
     memory.scratch_bytes = p->scratch_bytes;
     return &memory;
 }
@@ -529,6 +530,62 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
     return ERROR_OK;
 }
 
+static const char *resize_waits(enum cache_resize_wait waits)
+{
+    switch (waits) {
+    case CACHE_RESIZE_USE:
+        return "for experts that are in use";
+    case CACHE_RESIZE_CLOSE:
+        return "for a worker to leave the memory that goes";
+    case CACHE_RESIZE_KV:
+        return "for requests to end: a worker's KV cache is too large still";
+    case CACHE_RESIZE_MAP:
+        return "for a worker to map the memory that has come";
+    default:
+        return "";
+    }
+}
+
+static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__ResizeReply resize;
+    static struct cache_resize_state now; /* its text is sent */
+    struct cache_state before;
+    struct device_spec asked = m->device_spec;
+    uint32_t n_slots;
+    if (!m->cache)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "device %s has no memory of its own: no expert cache", m->device);
+    cache_state(m->cache, &before);
+    if (request->vram[0]) {
+        enum error_code code = device_parse_vram(request->vram, &asked, e);
+        if (!code)
+            code = device_plan_resize(&m->device_plan,
+                                      device_arena_bytes(&asked, m->plan.header.expert_bytes),
+                                      &n_slots, e);
+        if (code)
+            return code;
+        log_info("resize to %s: %" PRIu64 " slots become %" PRIu32, request->vram, before.usable,
+                 n_slots);
+        cache_resize(m->cache, n_slots);
+    }
+    cache_resize_state(m->cache, &now);
+    moed__v1__resize_reply__init(&resize);
+    resize.number = now.number;
+    resize.busy = now.busy;
+    resize.waits = (char *)(now.busy ? resize_waits(now.waits) : "");
+    resize.failed = now.busy || !now.failed.code ? (char *)"" : now.failed.text;
+    resize.expert_bytes = before.usable * before.slot_bytes;
+    resize.slots = before.usable;
+    resize.total_slots = m->device_plan.total_segments;
+    resize.has_kv = m->device_plan.kv_bytes > 0;
+    resize.kv_bytes = resize.has_kv ? before.kv_bytes : 0;
+    reply->body_case = MOED__V1__REPLY__BODY_RESIZE;
+    reply->resize = &resize;
+    return ERROR_OK;
+}
+
 static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
                                       Moed__V1__Reply *reply, struct error *e)
 {
@@ -540,6 +597,8 @@ static enum error_code handle_request(void *arg, const Moed__V1__Request *reques
         return reply_detach(m, request->memory_detach, reply, e);
     case MOED__V1__REQUEST__BODY_POLICY:
         return reply_policy(m, request->policy, reply, e);
+    case MOED__V1__REQUEST__BODY_RESIZE:
+        return reply_resize(m, request->resize, reply, e);
     case MOED__V1__REQUEST__BODY_MEMORY_MAP:
         return reply_map(m, request->memory_map, reply);
     default:

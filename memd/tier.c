@@ -156,7 +156,7 @@ static enum error_code make_tables(struct tier *t, struct error *e)
     uint64_t fill = t->plan->n_slots - t->reserve;
     t->fill_total = fill < t->total ? fill : t->total;
     enum error_code code =
-        cache_slots_init(&t->slots, NULL, NULL, t->plan->slot_bytes, t->plan->n_slots, e);
+        cache_slots_init(&t->slots, NULL, NULL, t->plan->slot_bytes, t->plan->n_slots, t->plan->n_slots, e);
     if (!code && !(t->policy = new_policy(t)))
         code = error_set(e, ERROR_MEMORY, "no memory for the tier's policy");
     return code;

@@ -67,7 +67,7 @@ static bool all_fits(const struct calibration_parts *p)
     for (uint32_t layer = 0; layer < p->memory->map.params.n_layers; layer++)
         segments += (uint64_t)p->memory->map.slabs[layer].n_experts *
                     p->memory->map.slabs[layer].n_segments;
-    return p->memory->residency.header->n_slots >= segments;
+    return residency_n_slots(p->memory->residency.header) >= segments;
 }
 
 enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,

@@ -536,7 +536,7 @@ static uint32_t loads_at_once(const struct bench *b)
     const struct device_spec *d = b->parts->device;
     uint64_t bytes = slabs_of(b, b->parts->memory->map.params.n_dense)->segment_bytes;
     double one_s = d->link_latency_s + (double)bytes / d->link_bytes_per_s;
-    uint64_t slots = b->parts->memory->residency.header->n_slots, room = slots > 1 ? slots / 2 : 1;
+    uint64_t slots = residency_n_slots(b->parts->memory->residency.header), room = slots > 1 ? slots / 2 : 1;
     uint32_t n = one_s * MOST_LOADED < LINK_S ? MOST_LOADED : (uint32_t)(LINK_S / one_s);
     n = n < 3 ? 3 : n;
     return n < room ? n : (uint32_t)room;

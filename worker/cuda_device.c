@@ -31,7 +31,10 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
     c.module->facts(c.device, &c.facts);
     log_info("%s computes %s, %.2f GB of it are for experts: %s", c.facts.name,
              c.dense ? "the model" : "the experts that are in it",
-             (double)memory->arena_bytes * 1e-9, c.facts.version);
+             (double)(residency_n_slots(memory->residency.header) *
+                      memory->residency.header->slot_bytes) *
+                 1e-9,
+             c.facts.version);
     *out = c;
     return ERROR_OK;
 }

@@ -15,8 +15,8 @@ struct cuda_device {
     struct device *device;
     struct device_stream *stream;
     struct device_facts facts;
-    uint8_t *memory;      /* memd's: the dense weights' copy, where there is one, and the arena */
-    const uint8_t *arena; /* of experts, in it */
+    uint8_t *memory; /* memd's: the dense weights' copy, where there is one, and the arena's first piece */
+    const uint8_t *arena; /* the first slot, in it */
     uint64_t used[CUDA_USES]; /* bytes that cuda_device_allocate gave */
     const uint8_t *dense; /* where the pool's first byte would lie for the dense weights' copy; NULL: there is none */
 };

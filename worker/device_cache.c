@@ -1,44 +1,94 @@
 /* The worker's side of the expert cache; see device_cache.h. */
 #include "device_cache.h"
 
+#include "base/checked.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "ipc/arena_follow.h"
 
 #include <stdlib.h>
 
 struct device_cache {
     const struct memory_client *memory;
-    const uint8_t *arena; /* on the device */
+    struct device_compute *compute;
     struct cache_channel *channel;
-    bool holds_all;
+    uint64_t all_segments; /* that there are */
+    struct arena_follower follower;
+    struct device_import pieces[ARENA_PIECES]; /* but the first */
+    const uint8_t *places[ARENA_PIECES];       /* each one's first slot, on the device */
 };
 
-static bool holds_all(const struct memory_client *memory)
+static uint64_t count_segments(const struct pool_map *map)
 {
     uint64_t segments = 0;
-    for (uint32_t layer = 0; layer < memory->map.params.n_layers; layer++) {
-        const struct pool_slabs *s = &memory->map.slabs[layer];
-        segments += (uint64_t)s->n_experts * s->n_segments;
-    }
-    return memory->residency.header->n_slots >= segments;
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
+        segments += (uint64_t)map->slabs[layer].n_experts * map->slabs[layer].n_segments;
+    return segments;
 }
 
-struct device_cache *device_cache_new(const struct memory_client *memory, const uint8_t *arena,
-                                      struct cache_link *link)
+static enum error_code import(void *arg, uint32_t piece, const struct residency_piece *what,
+                              struct error *e)
+{
+    struct device_cache *c = arg;
+    uint64_t bytes;
+    if (!checked_mul(what->n_slots, c->memory->residency.header->slot_bytes, &bytes))
+        return error_set(e, ERROR_PROTOCOL, "memd's arena has a piece that makes no sense");
+    enum error_code code =
+        device_compute_import(c->compute, what->handle, bytes, &c->pieces[piece], e);
+    c->places[piece] = code ? NULL : c->pieces[piece].slots;
+    return code;
+}
+
+static void close_piece(void *arg, uint32_t piece)
+{
+    struct device_cache *c = arg;
+    device_compute_close(c->compute, &c->pieces[piece]);
+    c->places[piece] = NULL;
+}
+
+enum error_code device_cache_new(const struct memory_client *memory, struct device_compute *compute,
+                                 struct cache_link *link, struct device_cache **out, struct error *e)
 {
     struct device_cache *c = calloc(1, sizeof *c);
-    if (c)
-        *c = (struct device_cache){memory, arena, &link->channel, holds_all(memory)};
-    return c;
+    if (!c)
+        return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
+    c->memory = memory;
+    c->compute = compute;
+    c->channel = &link->channel;
+    c->all_segments = count_segments(&memory->map);
+    c->places[0] = device_compute_arena(compute);
+    c->follower = (struct arena_follower){.header = memory->residency.header,
+                                          .channel = link->channel.header,
+                                          .arg = c,
+                                          .import = import,
+                                          .close = close_piece};
+    enum error_code code = arena_follow(&c->follower, e);
+    if (code) {
+        device_cache_free(c);
+        return code;
+    }
+    *out = c;
+    return ERROR_OK;
 }
 
 void device_cache_free(struct device_cache *c)
 {
+    if (c)
+        arena_forget(&c->follower);
     free(c);
+}
+
+void device_cache_follow(struct device_cache *c)
+{
+    struct error e;
+    if (arena_changed(&c->follower) && arena_follow(&c->follower, &e))
+        log_warn("more of the device's memory cannot be mapped: %s", e.text);
 }
 
 /* The epoch is the worker's alone; what must not move before it is the reading of the table. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer)
 {
+    device_cache_follow(c);
     atomic_store_explicit(&c->channel->header->place, step << 16 | layer, memory_order_relaxed);
     atomic_fetch_add(&c->channel->header->epoch, 1);
 }
@@ -60,15 +110,17 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
                                   uint32_t segment)
 {
     const struct residency_header *h = c->memory->residency.header;
-    uint64_t slot = atomic_load_explicit(
+    uint32_t slot = atomic_load_explicit(
         residency_slot(&c->memory->residency, layer, expert, segment),
         memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
-    return c->arena + slot * h->slot_bytes;
+    uint32_t piece = arena_piece_of(h->slots, slot);
+    return c->places[piece] +
+           (uint64_t)(slot - arena_piece_begin(h->slots, piece)) * h->slot_bytes;
 }
 
 bool device_cache_holds_all(const struct device_cache *c)
 {
-    return c->holds_all;
+    return residency_n_slots(c->memory->residency.header) >= c->all_segments;
 }
 
 uint64_t device_cache_copies(const struct device_cache *c)

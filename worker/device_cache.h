@@ -1,9 +1,11 @@
 /* The worker's side of the expert cache on a device with memory of its own: which segments are there, where they lie, asking
- * memd for more. One thread, the engine's. */
+ * memd for more; and following the arena, whose pieces memd adds and takes back (ipc/arena_follow.h). One thread, the
+ * engine's. */
 #ifndef MOED_WORKER_DEVICE_CACHE_H
 #define MOED_WORKER_DEVICE_CACHE_H
 
 #include "cache_link.h"
+#include "device_compute.h"
 #include "sched/assign.h"
 
 struct device_cache;
@@ -12,10 +14,14 @@ struct cached_expert {
     uint32_t resident, in_flight; /* segments */
 };
 
-/* Borrows all; arena: the address of its first byte, on the device. NULL: no memory. */
-struct device_cache *device_cache_new(const struct memory_client *memory, const uint8_t *arena,
-                                      struct cache_link *link);
+/* Borrows all. ERROR_MEMORY, or what importing the arena's pieces fails with. */
+enum error_code device_cache_new(const struct memory_client *memory, struct device_compute *compute,
+                                 struct cache_link *link, struct device_cache **out, struct error *e);
 void device_cache_free(struct device_cache *c); /* takes NULL */
+
+/* Do what memd waits for, if anything (each enter does, too): while nothing is computed nobody enters, so now and
+ * then. */
+void device_cache_follow(struct device_cache *c);
 
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);

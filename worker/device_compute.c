@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
                                    struct cuda_device *cuda, double call_s, uint32_t max_tokens,
@@ -31,6 +32,20 @@ const char *device_compute_name(const struct device_compute *c)
 const uint8_t *device_compute_arena(const struct device_compute *c)
 {
     return c->arena;
+}
+
+enum error_code device_compute_import(struct device_compute *c,
+                                      const uint8_t handle[DEVICE_HANDLE_BYTES], size_t bytes,
+                                      struct device_import *out, struct error *e)
+{
+    *out = (struct device_import){.shared.fd = -1};
+    return c->kind->import(c, handle, bytes, out, e);
+}
+
+void device_compute_close(struct device_compute *c, struct device_import *imported)
+{
+    c->kind->close(c, imported);
+    *imported = (struct device_import){.shared.fd = -1};
 }
 
 float *device_compute_rows(const struct device_compute *c)
@@ -157,11 +172,29 @@ static void emu_drop(struct device_compute *c)
     (void)c;
 }
 
+static enum error_code emu_import(struct device_compute *c, const uint8_t handle[DEVICE_HANDLE_BYTES],
+                                  size_t bytes, struct device_import *out, struct error *e)
+{
+    (void)c;
+    struct shm_name name;
+    memcpy(&name, handle, sizeof name);
+    enum error_code code = shm_map_named(&name, bytes, &out->shared, e);
+    out->slots = out->shared.base;
+    return code;
+}
+
+static void emu_close(struct device_compute *c, struct device_import *imported)
+{
+    (void)c;
+    shm_close(&imported->shared);
+}
+
 enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e)
 {
     static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
-                                                    emu_give, emu_settle, emu_store, emu_drop};
+                                                    emu_give, emu_settle, emu_store, emu_drop,
+                                                    emu_import, emu_close};
     struct emu_compute *m = calloc(1, sizeof *m);
     float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);
     if (!m || !rows) {

@@ -11,6 +11,12 @@
 struct cuda_device;
 struct device_compute;
 
+/* A piece of the arena that was imported. */
+struct device_import {
+    const uint8_t *slots; /* on the device */
+    struct shm shared;    /* base NULL: it is the device's */
+};
+
 /* Borrows memory, which has an arena, own and cuda (NULL: the device is emulated, and each run takes call_s beside). max_tokens: of a call; max_rows: tokens of
  * all its tasks together. ERROR_MEMORY: the device has not enough. */
 enum error_code device_compute_new(const struct memory_client *memory, struct exec *own,
@@ -20,8 +26,14 @@ void device_compute_free(struct device_compute *c); /* takes NULL */
 
 /* What the device calls itself; "" for an emulated one. */
 const char *device_compute_name(const struct device_compute *c);
-/* The arena's first byte, on the device. */
+/* The arena's first slot, on the device. */
 const uint8_t *device_compute_arena(const struct device_compute *c);
+/* Another piece of the arena, by its handle (struct device_piece); the caller closes it, when nothing computes with
+ * it. *out: its first slot, on the device. */
+enum error_code device_compute_import(struct device_compute *c,
+                                      const uint8_t handle[DEVICE_HANDLE_BYTES], size_t bytes,
+                                      struct device_import *out, struct error *e);
+void device_compute_close(struct device_compute *c, struct device_import *imported);
 /* [max_rows][d_model]: where tasks' results go, in host memory, where they are fetched; and on the device, the same where it is
  * emulated. */
 float *device_compute_rows(const struct device_compute *c);

@@ -12,6 +12,9 @@
 #include <string.h>
 
 enum { STORED_MOST = 256 };
+/* What a stream and the driver's kernels take of the device when they are first used is not to be taken by what is
+ * stored. */
+#define STORE_LEAVES (2ull * DEVICE_STREAM_BYTES)
 
 struct cuda_compute {
     struct device_compute base;
@@ -159,11 +162,39 @@ static const uint8_t *cuda_store(struct device_compute *base, const void *from, 
     struct cuda_compute *c = (struct cuda_compute *)base;
     void *memory;
     struct error e;
+    struct device_facts now;
+    c->module->facts(c->device, &now);
+    if (c->n_stored && now.free_bytes < bytes + STORE_LEAVES)
+        return NULL;
     if (c->n_stored == STORED_MOST || c->module->allocate(c->device, bytes, &memory, &e))
         return NULL;
     c->stored[c->n_stored++] = memory;
     c->module->upload(c->stream, memory, from, bytes);
     return c->module->finish(c->stream, &e) ? NULL : memory;
+}
+
+static enum error_code cuda_import(struct device_compute *base,
+                                   const uint8_t handle[DEVICE_HANDLE_BYTES], size_t bytes,
+                                   struct device_import *out, struct error *e)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    struct device_handle name;
+    void *memory;
+    (void)bytes; /* the driver knows */
+    memcpy(name.bytes, handle, sizeof name.bytes);
+    enum error_code code = c->module->import_memory(c->device, &name, &memory, e);
+    if (!code)
+        out->slots = memory;
+    return code;
+}
+
+/* What was queued may read it still. */
+static void cuda_close(struct device_compute *base, struct device_import *imported)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    struct error e;
+    if (c->module->finish(c->stream, &e) == ERROR_OK) /* else the device is lost: the next run says so */
+        c->module->close_imported(c->device, (void *)(uintptr_t)imported->slots);
 }
 
 static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
@@ -193,7 +224,8 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
                                         struct device_compute **out, struct error *e)
 {
     static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_fetch,
-                                                    cuda_give, cuda_settle, cuda_store, cuda_drop};
+                                                    cuda_give, cuda_settle, cuda_store, cuda_drop,
+                                                    cuda_import, cuda_close};
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the device's tables");

@@ -15,6 +15,9 @@ struct device_compute_kind {
     enum error_code (*settle)(struct device_compute *c, struct error *e);
     const uint8_t *(*store)(struct device_compute *c, const void *from, size_t bytes);
     void (*drop)(struct device_compute *c);
+    enum error_code (*import)(struct device_compute *c, const uint8_t handle[DEVICE_HANDLE_BYTES],
+                              size_t bytes, struct device_import *out, struct error *e);
+    void (*close)(struct device_compute *c, struct device_import *imported);
 };
 
 /* The first member of each kind's. */

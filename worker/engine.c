@@ -10,9 +10,12 @@
 #include "base/clock.h"
 #include "session.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#define IDLE_NS       50000000 /* between two calls of engine_config.idle */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 enum event_kind { EVENT_SUBMIT, EVENT_CANCEL, EVENT_CLOSE };
@@ -152,6 +155,27 @@ static void admit(struct engine *g)
     }
 }
 
+/* Until something changes. The lock is held, but for what is done meanwhile. */
+static void await_change(struct engine *g)
+{
+    while (!g->inbox && !g->woken && !g->stopping) {
+        if (!g->config.idle) {
+            pthread_cond_wait(&g->changed, &g->lock);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += IDLE_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
+            continue;
+        pthread_mutex_unlock(&g->lock);
+        g->config.idle(g->config.idle_arg);
+        pthread_mutex_lock(&g->lock);
+    }
+}
+
 static void *engine_main(void *arg)
 {
     struct engine *g = arg;
@@ -160,8 +184,8 @@ static void *engine_main(void *arg)
     bool busy = false;
     for (;;) {
         pthread_mutex_lock(&g->lock);
-        while (!busy && !g->inbox && !g->woken && !g->stopping)
-            pthread_cond_wait(&g->changed, &g->lock);
+        if (!busy)
+            await_change(g);
         bool stopping = g->stopping;
         struct event *events = take_inbox(g);
         pthread_mutex_unlock(&g->lock);
@@ -218,7 +242,11 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->config = *config;
     g->inbox_end = &g->inbox;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->changed, NULL);
+    pthread_condattr_t by_clock;
+    pthread_condattr_init(&by_clock);
+    pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->changed, &by_clock);
+    pthread_condattr_destroy(&by_clock);
     uint32_t rows = config->parallel > LOGPROBS_ROWS ? config->parallel : LOGPROBS_ROWS;
     g->slot_used = calloc(config->parallel, sizeof *g->slot_used);
     g->batch = calloc(PREFILL_TOKENS > config->parallel ? PREFILL_TOKENS : config->parallel,

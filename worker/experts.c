@@ -66,10 +66,12 @@ static enum error_code make_caches(struct experts *x, struct error *e)
     if (code)
         return code;
     if (device)
-        x->cache = device_cache_new(x->memory, device_compute_arena(x->compute), &x->cache_link);
+        code = device_cache_new(x->memory, x->compute, &x->cache_link, &x->cache, e);
+    if (code)
+        return code;
     if (host)
         x->host = host_experts_new(x->memory, &x->cache_link);
-    if ((device && !x->cache) || (host && !x->host))
+    if (host && !x->host)
         return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
     return experts_predict_init(x, e);
 }
@@ -146,6 +148,12 @@ void experts_free(struct experts *x)
     device_compute_free(x->compute);
     free(x->row_at);
     free(x);
+}
+
+void experts_follow(struct experts *x)
+{
+    if (x->cache)
+        device_cache_follow(x->cache);
 }
 
 bool experts_wait(struct experts *x, int timeout_ms)

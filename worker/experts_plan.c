@@ -125,7 +125,7 @@ static void ask_for_loads(struct experts *x)
 /* What a device with less room than one expert can hold of it. */
 static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool whole)
 {
-    uint32_t n_slots = (uint32_t)x->memory->residency.header->n_slots;
+    uint32_t n_slots = (uint32_t)residency_n_slots(x->memory->residency.header);
     if (s->device + s->load <= n_slots)
         return;
     s->device = whole ? 0 : s->device < n_slots ? s->device : n_slots;
@@ -141,7 +141,8 @@ void experts_plan(struct experts *x)
     const struct residency_header *residency = x->memory->residency.header;
     struct sched_layer layer = {
         .n_segments = n_segments,
-        .spare_slots = sched_spare_slots(assigner, residency->n_slots, residency->n_spare),
+        .spare_slots = sched_spare_slots(assigner, residency_n_slots(residency),
+                                         residency_n_spare(residency)),
         /* rows apart need room in the channel: one for each segment */
         .whole = (uint64_t)x->n_tokens * n_segments > x->options.max_tokens,
         .device_call_s = x->calibration.device_call_s,

@@ -11,6 +11,7 @@ int restart_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int logs_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
+int resize_main(int argc, char **argv);
 int metrics_main(int argc, char **argv);
 int run_main(int argc, char **argv);
 int tokenize_main(int argc, char **argv);

@@ -28,6 +28,7 @@ static const struct verb verbs[] = {
     {"map", map_main, "", "print what lies where in the host pool"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"policy", policy_main, "[POLICY]", "show or change which expert is cached and computed where"},
+    {"resize", resize_main, "--vram SIZE", "give experts more or less of the device's memory"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
     {"train", train_main, "TRACE", "train what predictors know of a model, from a trace"},
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},

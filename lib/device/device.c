@@ -193,6 +193,17 @@ enum error_code device_parse(const char *text, struct device_spec *out, struct e
     return code;
 }
 
+enum error_code device_parse_vram(const char *text, struct device_spec *s, struct error *e)
+{
+    struct device_spec new = *s;
+    new.vram_bytes = 0;
+    new.vram_share = 0;
+    if (!set_vram(&new, (struct value){text, strlen(text)}))
+        return error_set(e, ERROR_USAGE, "vram is not %s: '%.40s'", VRAM_TAKES, text);
+    *s = new;
+    return ERROR_OK;
+}
+
 uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes)
 {
     if (s->vram_bytes)

@@ -42,6 +42,8 @@ struct device_spec {
 /* ERROR_UNSUPPORTED for a device that there is not, naming those that there are; ERROR_USAGE for an option that makes no
  * sense, naming it. */
 enum error_code device_parse(const char *text, struct device_spec *out, struct error *e);
+/* What stands behind vram=, into s->vram_bytes or s->vram_share. ERROR_USAGE. */
+enum error_code device_parse_vram(const char *text, struct device_spec *s, struct error *e);
 /* The bytes of the arena that is asked for, of a model with so many bytes of routed experts; at least 1. 0: nothing is said. */
 uint64_t device_arena_bytes(const struct device_spec *s, uint64_t expert_bytes);
 

@@ -2,6 +2,9 @@
 #include "link_internal.h"
 
 #include "base/checked.h"
+#include "ipc/residency.h"
+
+_Static_assert((int)RESIDENCY_HANDLE_BYTES == (int)DEVICE_HANDLE_BYTES, "pieces are shown there");
 
 enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
                                 struct error *e)
@@ -14,7 +17,6 @@ enum error_code device_link_new(const struct device_spec *s, struct device_link 
     if (code)
         return code;
     l->spec = *s;
-    l->arena.shared.fd = -1;
     *out = l;
     return ERROR_OK;
 }
@@ -23,7 +25,11 @@ void device_link_free(struct device_link *l)
 {
     if (!l)
         return;
-    shm_close(&l->arena.shared);
+    struct device_arena *a = &l->arena;
+    if (a->n_pieces)
+        a->pieces[0].slots -= a->slots_offset;
+    for (uint32_t i = 0; i < a->n_pieces; i++)
+        l->kind->release(l, &a->pieces[i]);
     l->kind->free(l);
 }
 
@@ -47,27 +53,63 @@ uint64_t device_slots_offset(uint64_t dense_bytes)
     return round_up(dense_bytes, DEVICE_ALLOCATION_BYTES);
 }
 
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t bytes,
+/* A piece with `before` bytes before its slots. */
+static enum error_code add_piece(struct device_link *l, uint64_t before, uint32_t n_slots,
+                                 struct error *e)
+{
+    struct device_arena *a = &l->arena;
+    struct device_piece p = {.n_slots = n_slots, .shared.fd = -1};
+    uint64_t slots, all;
+    if (!checked_mul(n_slots, a->slot_bytes, &slots) || !checked_add(before, slots, &all) ||
+        all > SIZE_MAX / 2)
+        return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
+    enum error_code code = l->kind->allocate(l, all, &p, e);
+    if (code) {
+        l->kind->release(l, &p);
+        return code;
+    }
+    p.slots += before;
+    device_link_poison(l, p.slots, slots);
+    a->pieces[a->n_pieces++] = p;
+    return ERROR_OK;
+}
+
+enum error_code device_link_add_piece(struct device_link *l, uint32_t n_slots, struct error *e)
+{
+    return add_piece(l, 0, n_slots, e);
+}
+
+void device_link_drop_piece(struct device_link *l)
+{
+    struct device_arena *a = &l->arena;
+    l->kind->release(l, &a->pieces[--a->n_pieces]);
+}
+
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t slot_bytes,
+                                     struct arena_layout layout, uint32_t n_slots,
                                      const struct device_arena **out, struct error *e)
 {
-    uint64_t slots = device_slots_offset(dense_bytes), all;
-    if (slots < dense_bytes || !checked_add(slots, bytes, &all) || all > SIZE_MAX / 2)
+    struct device_arena *a = &l->arena;
+    uint64_t offset = device_slots_offset(dense_bytes);
+    if (offset < dense_bytes)
         return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
-    enum error_code code = l->kind->allocate(l, all, e);
-    if (code)
-        return code;
-    l->arena.dense_bytes = dense_bytes;
-    l->arena.slots_offset = slots;
-    l->arena.bytes = bytes;
-    device_link_poison(l, l->arena.base + slots, bytes);
-    *out = &l->arena;
-    return ERROR_OK;
+    a->dense_bytes = dense_bytes;
+    a->slots_offset = offset;
+    a->slot_bytes = slot_bytes;
+    a->layout = layout;
+    enum error_code code = ERROR_OK;
+    for (uint32_t i = 0; !code && i < arena_pieces(layout, n_slots); i++)
+        code = add_piece(l, i ? 0 : offset, arena_piece_slots(layout, i, n_slots), e);
+    if (!code)
+        *out = a;
+    return code;
 }
 
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e)
 {
     uint64_t busy_ns;
-    return l->kind->copy(l, l->arena.base, from, l->arena.dense_bytes, &busy_ns, e);
+    const struct device_arena *a = &l->arena;
+    return l->kind->copy(l, a->pieces[0].slots - a->slots_offset, from, a->dense_bytes, &busy_ns, e);
 }
 
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,

@@ -1,8 +1,10 @@
 /* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
  *
- * The arena is one allocation: perhaps a copy of the pool's dense weights, then the slots for experts.
+ * The arena is a few allocations, its pieces (ipc/arena_layout.h): in the first perhaps a copy of the pool's dense
+ * weights, then slots for experts; in each of the others more slots. Pieces but the first can be added, and the last
+ * one dropped.
  *
- * emu: the arena is shared memory, the link paces memcpy. cuda: the arena is the device's memory, others import it by its
+ * emu: a piece is shared memory, the link paces memcpy. cuda: a piece is the device's memory, others import it by its
  * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
 #ifndef MOED_DEVICE_LINK_H
 #define MOED_DEVICE_LINK_H
@@ -10,6 +12,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/module.h"
+#include "ipc/arena_layout.h"
 #include "ipc/shm.h"
 
 #include <stdbool.h>
@@ -18,14 +21,30 @@
 
 struct device_link;
 
-/* An arena: how others come to it. */
-struct device_arena {
-    uint8_t *base;        /* on the device; read and written through the link alone where there is a handle */
-    uint64_t dense_bytes; /* at base; 0: no dense weights */
-    uint64_t slots_offset, bytes; /* of the slots */
-    struct shm shared;            /* fd -1: none, but */
+/* A piece of the arena, and how others come to it: by the handle, which names shared memory (struct shm_name) where
+ * there is some, else is the device module's. */
+struct device_piece {
+    uint8_t *slots; /* the first, on the device; read and written through the link alone where nothing is shared */
+    uint32_t n_slots;
+    struct shm shared; /* base NULL: none */
     struct device_handle handle;
 };
+
+struct device_arena {
+    uint64_t dense_bytes;  /* where the first piece begins; 0: no dense weights */
+    uint64_t slots_offset; /* in the first piece */
+    uint64_t slot_bytes;
+    struct arena_layout layout;
+    uint32_t n_pieces;
+    struct device_piece pieces[ARENA_PIECES];
+};
+
+static inline uint8_t *device_arena_slot(const struct device_arena *a, uint32_t slot)
+{
+    uint32_t piece = arena_piece_of(a->layout, slot);
+    return a->pieces[piece].slots +
+           (uint64_t)(slot - arena_piece_begin(a->layout, piece)) * a->slot_bytes;
+}
 
 /* Opens the device. ERROR_USAGE: it has no memory of its own. cuda: ERROR_UNSUPPORTED (no module, no driver, too old),
  * ERROR_NOT_FOUND (no such device). */
@@ -44,9 +63,17 @@ void device_link_await(struct device_link *l, uint64_t bytes, struct device_fact
 #define DEVICE_ALLOCATION_BYTES (2ull << 20) /* what a driver hands out, and exports, at a time */
 /* Where the slots begin behind so many bytes of dense weights. */
 uint64_t device_slots_offset(uint64_t dense_bytes);
-/* Once; bytes: of slots. The slots are poisoned, where device_link_poison does that. Valid as long as the link. */
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t bytes,
+/* Once: dense weights and the first pieces, for n_slots at least. Slots are poisoned, where device_link_poison does
+ * that. *out is valid as long as the link, and changes with the two calls below. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t slot_bytes,
+                                     struct arena_layout layout, uint32_t n_slots,
                                      const struct device_arena **out, struct error *e);
+/* One piece more, of so many slots, poisoned likewise. ERROR_MEMORY: the device has not enough. The thread that
+ * copies. */
+enum error_code device_link_add_piece(struct device_link *l, uint32_t n_slots, struct error *e);
+/* The last piece goes, which is not the first. Nobody has it any more: no other process either. The thread that
+ * copies. */
+void device_link_drop_piece(struct device_link *l);
 /* The arena's dense bytes, from host memory, before the first copy; not counted with the copies. */
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 

@@ -30,7 +30,6 @@ static void cuda_free(struct device_link *link)
     if (l->device) {
         l->module->event_free(l->event);
         l->module->stream_free(l->stream);
-        l->module->release(l->device, link->arena.base);
         l->module->close(l->device); /* what is pinned, too */
     }
     free(l);
@@ -97,7 +96,8 @@ static enum error_code too_much(const struct device_facts *facts, uint64_t asked
                      facts->name, (double)facts->memory_bytes * 1e-9, (double)asked * 1e-9);
 }
 
-static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, struct error *e)
+static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, struct device_piece *p,
+                                     struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     void *memory = NULL;
@@ -105,8 +105,19 @@ static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, s
         l->module->allocate(l->device, round_up(bytes, DEVICE_ALLOCATION_BYTES), &memory, e);
     if (code)
         return code;
-    link->arena.base = memory;
-    return l->module->export_memory(l->device, memory, &link->arena.handle, e);
+    p->slots = memory;
+    return l->module->export_memory(l->device, memory, &p->handle, e);
+}
+
+/* What fills it was queued by the thread that calls. */
+static void cuda_release(struct device_link *link, struct device_piece *p)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    struct error e;
+    if (!p->slots || !l->device)
+        return;
+    if (l->module->finish(l->stream, &e) == ERROR_OK)
+        l->module->release(l->device, p->slots);
 }
 
 /* How much of it lies in one part that is, or will be, registered by itself. */
@@ -178,7 +189,8 @@ enum error_code device_link_cuda_new(const struct device_spec *s, struct device_
                                      struct error *e)
 {
     static const struct device_link_kind kind = {cuda_free,     cuda_module, cuda_facts,  cuda_await,
-                                                 cuda_allocate, cuda_copy,   cuda_poison, cuda_pin};
+                                                 cuda_allocate, cuda_release, cuda_copy, cuda_poison,
+                                                 cuda_pin};
     struct cuda_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

@@ -56,13 +56,28 @@ static void emu_await(struct device_link *l, uint64_t bytes, struct device_facts
     emu_facts(l, out);
 }
 
-static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct error *e)
+_Static_assert(sizeof(struct shm_name) <= DEVICE_HANDLE_BYTES, "a handle holds a name");
+
+static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct device_piece *p,
+                                    struct error *e)
 {
-    enum error_code code = shm_create("moed-arena", bytes, &l->arena.shared, e);
+    (void)l;
+    struct shm_name name;
+    enum error_code code = shm_create("moed-arena", bytes, &p->shared, e);
     if (!code)
-        code = shm_seal_writes(&l->arena.shared, e); /* this mapping stays writable */
-    l->arena.base = l->arena.shared.base;
+        code = shm_seal_writes(&p->shared, e); /* this mapping stays writable */
+    if (!code)
+        code = shm_name(&p->shared, &name, e);
+    if (!code)
+        memcpy(p->handle.bytes, &name, sizeof name);
+    p->slots = p->shared.base;
     return code;
+}
+
+static void emu_release(struct device_link *l, struct device_piece *p)
+{
+    (void)l;
+    shm_close(&p->shared);
 }
 
 static void sleep_until(uint64_t ns)
@@ -130,7 +145,8 @@ static enum error_code emu_pin(struct device_link *l, const void *memory, size_t
 enum error_code device_link_emu_new(struct device_link **out, struct error *e)
 {
     static const struct device_link_kind kind = {emu_free,     emu_module, emu_facts,  emu_await,
-                                                 emu_allocate, emu_copy,   emu_poison, emu_pin};
+                                                 emu_allocate, emu_release, emu_copy, emu_poison,
+                                                 emu_pin};
     struct emu_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

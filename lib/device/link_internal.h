@@ -11,7 +11,10 @@ struct device_link_kind {
     const struct device_module *(*module)(const struct device_link *l);
     void (*facts)(struct device_link *l, struct device_facts *out);
     void (*await)(struct device_link *l, uint64_t bytes, struct device_facts *out);
-    enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct error *e);
+    /* Sets p->slots to the allocation, p->shared and p->handle. What was set stays p's on failure. */
+    enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct device_piece *p,
+                                struct error *e);
+    void (*release)(struct device_link *l, struct device_piece *p); /* takes one that has nothing */
     /* *busy_ns: how much longer the link was busy */
     enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,
                             uint64_t *busy_ns, struct error *e);

@@ -20,6 +20,9 @@
  * worker must use and count the first ones before it waits for the last. `arrivals` is rung after each of them, too, and
  * after a read that failed.
  *
+ * `arena_seen`, `arena_refused` and `kv_bytes` are a worker's answers to a change of what the device's memory is used
+ * for (ipc/arena_follow.h).
+ *
  * What memd reads here is input: every number is checked.
  */
 #ifndef MOED_IPC_CACHE_CHANNEL_H
@@ -33,7 +36,7 @@
 #include <stdint.h>
 
 #define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
-#define CACHE_CHANNEL_VERSION 3u
+#define CACHE_CHANNEL_VERSION 4u
 #define CACHE_RING_RECORDS    1024
 
 /* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
@@ -56,8 +59,13 @@ struct cache_channel_header {
     /* worker: what it has learnt of its machine, in words of its own; the first is 0 where there is nothing. memd shows them
      * to the next worker when this one has gone (residency_header.learnt). */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
+    /* worker: residency_header.changes up to which it has every piece that there is and none that has gone; and the
+     * last one that had a piece which it could not map */
+    _Alignas(64) _Atomic uint64_t arena_seen;
+    _Atomic uint64_t arena_refused;
+    _Atomic uint64_t kv_bytes; /* worker: what its KV cache has of the device's memory */
 };
-_Static_assert(sizeof(struct cache_channel_header) == 512, "shared layout");
+_Static_assert(sizeof(struct cache_channel_header) == 576, "shared layout");
 
 enum cache_record_kind {
     CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */

@@ -22,6 +22,8 @@ void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_
         .generation = generation,
         .slot_bytes = slot_bytes,
         .n_slots = n_slots,
+        .slots = {1, 1},
+        .kv_bytes = UINT64_MAX,
     };
 }
 
@@ -40,7 +42,8 @@ enum error_code residency_attach(struct residency_table *t, void *memory, size_t
                                     .n_experts = h->n_experts,
                                     .n_segments = h->n_segments};
     if (table.n_layers > 1u << 16 || table.n_experts > 1u << 16 || table.n_segments > 255 ||
-        residency_bytes(table.n_layers, table.n_experts, table.n_segments) > bytes)
+        residency_bytes(table.n_layers, table.n_experts, table.n_segments) > bytes ||
+        h->slots.first == 0 || h->slots.each == 0)
         return error_set(e, ERROR_PROTOCOL,
                          "residency table: %" PRIu32 " layers of %" PRIu32
                          " experts do not fit the %zu bytes there are",

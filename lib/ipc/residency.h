@@ -10,19 +10,34 @@
  * a reader found here keeps its bytes until the reader's epoch has passed (ipc/cache_channel.h): both sides use
  * sequentially consistent operations on epoch and word, so that either the reader sees the smaller count or memd sees
  * the reader.
+ *
+ * The slots lie in pieces (ipc/arena_layout.h), which the header names, so that memd can add and take back some while
+ * workers read the others. How both agree on that: ipc/arena_follow.h.
  */
 #ifndef MOED_IPC_RESIDENCY_H
 #define MOED_IPC_RESIDENCY_H
 
 #include "base/error.h"
+#include "ipc/arena_layout.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 5u
+#define RESIDENCY_LAYOUT_VERSION 6u
 #define RESIDENCY_LEARNT         8
+
+enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
+
+/* A piece of the device's slots. Written while `serial` is 0, which is stored last (release), and read after it
+ * (acquire). */
+struct residency_piece {
+    _Atomic uint32_t serial; /* no two pieces of a memd have the same; 0: there is none */
+    uint32_t n_slots;
+    uint8_t handle[RESIDENCY_HANDLE_BYTES]; /* as device_link_allocate says */
+};
+_Static_assert(sizeof(struct residency_piece) == 72, "shared layout");
 
 struct residency_header {
     uint64_t magic;
@@ -31,10 +46,10 @@ struct residency_header {
     uint32_t n_segments; /* of an expert, at most */
     uint64_t generation; /* of the pool that it belongs to */
     uint64_t slot_bytes; /* 0: the device has no memory of its own */
-    uint64_t n_slots;
+    _Atomic uint64_t n_slots; /* that are used at present; residency_n_slots */
     /* of them, kept free for loads: so many segments can be loaded without waiting */
-    uint64_t n_spare;
-    uint8_t pad[8];
+    _Atomic uint64_t n_spare;
+    struct arena_layout slots;
     /* Of memd's copy thread. Bumped when a copy to the device begins and when it ends: odd while one is under way. */
     _Alignas(64) _Atomic uint64_t copies;
     _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
@@ -43,8 +58,24 @@ struct residency_header {
     uint8_t pad2[40];
     /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
+    /* The first piece is there from the start for good, and lent with the lease. */
+    struct residency_piece pieces[ARENA_PIECES];
+    _Alignas(64) _Atomic uint64_t changes; /* of the pieces; after each, release */
+    /* What a worker may have of the device's memory for its KV cache; UINT64_MAX: as much as it wants. */
+    _Atomic uint64_t kv_bytes;
+    uint8_t pad3[48];
 };
-_Static_assert(sizeof(struct residency_header) == 192, "shared layout");
+_Static_assert(sizeof(struct residency_header) == 2560, "shared layout");
+
+static inline uint64_t residency_n_slots(const struct residency_header *h)
+{
+    return atomic_load_explicit(&h->n_slots, memory_order_relaxed);
+}
+
+static inline uint64_t residency_n_spare(const struct residency_header *h)
+{
+    return atomic_load_explicit(&h->n_spare, memory_order_relaxed);
+}
 
 struct residency_table {
     const struct residency_header *header;
@@ -70,8 +101,8 @@ static inline struct residency residency_unpack(uint64_t word)
 }
 
 size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments);
-/* memd: a fresh table, nothing resident. memory is zeroed and 64-byte aligned. slot_bytes and n_slots are 0 for
- * a device without memory. */
+/* memd: a fresh table, nothing resident, no piece shown, no limit to the KV cache. memory is zeroed and 64-byte
+ * aligned. slot_bytes and n_slots are 0 for a device without memory. */
 void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
                     uint64_t slot_bytes, uint64_t n_slots, uint64_t generation);
 enum error_code residency_attach(struct residency_table *t, void *memory, size_t bytes,

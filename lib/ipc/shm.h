@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct shm {
     int fd; /* owned; -1 when closed */
@@ -29,6 +30,17 @@ enum error_code shm_create_large(const char *label, size_t bytes, struct shm *ou
 /* Map a received fd (taken over, closed on failure too). Refuses one that is not sealed against
  * shrinking or smaller than min_bytes (ERROR_PROTOCOL). */
 enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out, struct error *e);
+
+/* Names a region for other processes of this user on this machine, while this process has it. */
+struct shm_name {
+    int32_t pid, fd;
+    uint64_t inode;
+};
+enum error_code shm_name(const struct shm *s, struct shm_name *out, struct error *e);
+/* Map one that another process has named, read-only; checked as shm_map does. ERROR_UNAVAILABLE: it is not there any
+ * more. */
+enum error_code shm_map_named(const struct shm_name *name, size_t min_bytes, struct shm *out,
+                              struct error *e);
 
 /* From now on nobody can map it writable (existing writable mappings stay). */
 enum error_code shm_seal_writes(struct shm *s, struct error *e);

@@ -72,7 +72,7 @@ static enum error_code check_arena(const struct memory_client *c, struct error *
 {
     const struct residency_header *h = c->residency.header;
     uint64_t end;
-    if (c->arena_bytes && (!h->slot_bytes || h->n_slots > c->arena_bytes / h->slot_bytes))
+    if (c->arena_bytes && (!h->slot_bytes || h->slots.first > c->arena_bytes / h->slot_bytes))
         return error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
     bool sane = checked_add(c->slots_offset, c->arena_bytes, &end) && c->slots_offset >= c->dense_bytes;
     if (c->dense_bytes)

@@ -11,11 +11,12 @@
 #include "model/pool_map.h"
 
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
- * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the slots in the device's memory, value[5] of the
- * host tier, value[6] of what predictors know, value[7] of the dense weights' copy in the device's memory, value[8] where the slots
- * begin there; descriptors: pool, residency and, where there is one, the arena, and likewise the tier and
+ * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the slots in the arena's first piece, value[5] of
+ * the host tier, value[6] of what predictors know, value[7] of the dense weights' copy in the device's memory, value[8] where the slots
+ * begin there; descriptors: pool, residency and, where there is one, the arena's first piece, and likewise the tier and
  * what predictors know (all read-only). GRANT_DEVICE: as GRANT, but the arena is memory of a device, without a descriptor; bytes
- * is its struct device_handle. Only there is a copy of the dense weights. REFUSED: value[0] an enum error_code. */
+ * is the first piece's struct device_handle. The other pieces are named in the residency table. Only there is a copy
+ * of the dense weights. REFUSED: value[0] an enum error_code. */
 enum { MEMORY_GRANT = 1, MEMORY_REFUSED, MEMORY_GRANT_DEVICE };
 
 struct memory_client {
@@ -23,6 +24,7 @@ struct memory_client {
     uint64_t lease;
     uint64_t generation;
     struct shm pool, residency_shm;
+    /* The arena's first piece; worker/device_cache.h follows the others. */
     uint64_t arena_bytes; /* of its slots; 0: the device has no memory of its own */
     struct shm arena;     /* base NULL: there is none, or it is the device's, of this name: */
     struct device_handle arena_handle;

@@ -61,6 +61,18 @@ void sched_copies_use(struct sched_copies *c, struct sched_cache *policy)
         }
 }
 
+void sched_copies_resize(struct sched_copies *c, uint32_t n_slots, uint32_t reserve)
+{
+    c->shape.n_slots = n_slots;
+    c->shape.reserve = reserve;
+    for (uint32_t i = 0; i < COPIES_MAX_ASKERS; i++) {
+        struct cache_queue *q = c->queues[i];
+        for (uint64_t n = q ? q->served + 1 : 1; q && n <= q->taken; n++)
+            if (cache_queue_load(q, n)->prefix > n_slots)
+                cache_queue_load(q, n)->prefix = (uint8_t)n_slots;
+    }
+}
+
 void sched_copies_costs(struct sched_copies *c, const struct sched_costs *costs)
 {
     c->costs = *costs;

@@ -93,6 +93,12 @@ void sched_copies_free(struct sched_copies *c); /* takes NULL */
 void sched_copies_use(struct sched_copies *c, struct sched_cache *policy);
 /* The order of what is predicted, from now on; at first PREFETCH_PROBABLE. */
 void sched_copies_order(struct sched_copies *c, enum sched_prefetcher prefetcher);
+/* The owner uses so many slots from now on, and keeps so many of them free. Loads that want more segments than that
+ * want as many. What is resident stays, be it more. */
+void sched_copies_resize(struct sched_copies *c, uint32_t n_slots, uint32_t reserve);
+/* All but the first `keep` resident segments of an expert go. False: one is pinned, or on its way, so nothing went:
+ * try again. */
+bool sched_copies_shorten(struct sched_copies *c, uint32_t layer, uint32_t expert, uint32_t keep);
 /* What copying and computing cost, for PREFETCH_VALUE; while it is not told, loads go first there too. */
 void sched_copies_costs(struct sched_copies *c, const struct sched_costs *costs);
 

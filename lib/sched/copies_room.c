@@ -29,6 +29,16 @@ void copies_settle(struct sched_copies *c, uint32_t layer, uint32_t expert)
         copies_evict(c, layer, expert);
 }
 
+bool sched_copies_shorten(struct sched_copies *c, uint32_t layer, uint32_t expert, uint32_t keep)
+{
+    struct copies_expert *x = copies_expert_at(c, layer, expert);
+    if (x->resident > keep && (x->pins || x->filling))
+        return false;
+    while (x->resident > keep)
+        copies_evict(c, layer, expert);
+    return true;
+}
+
 struct blocked_by {
     const struct sched_copies *copies;
     bool

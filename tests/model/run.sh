@@ -58,4 +58,10 @@ check slots wrong -DFAULT_SEEN_BEFORE_WORD
 check slots wrong -DFAULT_LATE_EPOCH
 check slots wrong -DFAULT_NUMBER_BEFORE_BYTES
 check slots wrong -DFAULT_RESTORE_OTHERS
+check arena right
+check arena wrong -DFAULT_USE_AT_ONCE
+check arena wrong -DFAULT_FREE_AT_ONCE
+check arena wrong -DFAULT_IN_GRACE
+check arena wrong -DFAULT_SERIAL_FIRST
+check arena wrong -DFAULT_SEEN_LAST
 [ "$failures" -eq 0 ]

@@ -7,6 +7,7 @@
 #include "bench_wait.h"
 
 #include "base/checked.h"
+#include "ipc/arena_follow.h"
 #include "memd/cache_internal.h"
 
 #include <setjmp.h>
@@ -43,6 +44,8 @@ struct bench_worker {
     struct residency_table table;
     struct shm region;
     struct cache_channel channel;
+    struct arena_follower follower;
+    const uint8_t *places[ARENA_PIECES]; /* each piece's first slot; NULL: this worker has it not */
     uint64_t key, asked, consumed;
 };
 
@@ -110,8 +113,8 @@ static inline enum error_code bench_make_arena(const struct pool_map *map,
     struct device_plan_options o = {.device = device, .parallel = 1};
     enum error_code code = device_plan_new(options->link, map, &o, plan, e);
     if (!code)
-        code = device_link_allocate(options->link, plan->dense_bytes, device_plan_slots_bytes(plan),
-                                    &options->arena, e);
+        code = device_link_allocate(options->link, plan->dense_bytes, plan->slot_bytes, plan->layout,
+                                    plan->n_slots, &options->arena, e);
     if (code)
         device_link_free(options->link);
     options->plan = plan;
@@ -193,7 +196,7 @@ static inline const char *bench_check_locked(const struct bench *b)
                 uint32_t slot = atomic_load(residency_slot(&b->table, layer, expert, i));
                 if (slot >= s->n || named[slot]++ || s->states[slot] != SLOT_RESIDENT)
                     return "a resident segment has no slot of its own";
-                const uint8_t *at = s->memory + (size_t)slot * SLOT_BYTES;
+                const uint8_t *at = device_arena_slot(s->arena, slot);
                 if (!bench_is_segment(at, layer, expert, i))
                     return "a resident segment is not the pool's";
                 if (!bench_is_poison(at + bench_segment_bytes[layer],
@@ -203,7 +206,7 @@ static inline const char *bench_check_locked(const struct bench *b)
         }
     for (uint32_t i = 0; i < s->n; i++)
         if (s->states[i] == SLOT_FREE &&
-            !bench_is_poison(s->memory + (size_t)i * SLOT_BYTES, SLOT_BYTES))
+            !bench_is_poison(device_arena_slot(s->arena, i), SLOT_BYTES))
             return "a free slot is not poison";
     if (resident != s->counts[SLOT_RESIDENT] || filling != s->counts[SLOT_FILLING])
         return "the table and the slots count differently";
@@ -242,12 +245,13 @@ static inline uint64_t bench_consumed(struct bench *b, int place)
     return bench_queue(b, place, false);
 }
 
-static inline bool bench_present(struct bench *b)
+/* How many workers there are. */
+static inline uint32_t bench_present(struct bench *b)
 {
-    bool present = false;
+    uint32_t present = 0;
     pthread_mutex_lock(&b->cache->lock);
     for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        present |= b->cache->workers[i].present;
+        present += b->cache->workers[i].present;
     pthread_mutex_unlock(&b->cache->lock);
     return present;
 }
@@ -266,14 +270,46 @@ static inline uint32_t bench_resident(const struct bench *b, uint32_t layer, uin
 
 /* ---- workers ---- */
 
+/* memd's own mapping: what it writes there before it shows the piece, and does with it after it is closed, is seen by
+ * ThreadSanitizer. */
+static inline enum error_code bench_import(void *arg, uint32_t piece, const struct residency_piece *what,
+                                           struct error *e)
+{
+    struct bench_worker *w = arg;
+    (void)e;
+    assert_null(w->places[piece]);
+    assert_true(what->n_slots > 0);
+    w->places[piece] = cache_arena(w->cache)->pieces[piece].slots;
+    return ERROR_OK;
+}
+
+static inline void bench_close_piece(void *arg, uint32_t piece)
+{
+    ((struct bench_worker *)arg)->places[piece] = NULL;
+}
+
 static inline void bench_make_region(struct bench_worker *w, struct bench *b, uint64_t key)
 {
     struct error e;
     *w = (struct bench_worker){.cache = b->cache, .table = b->table, .key = key};
+    w->places[0] = cache_arena(b->cache)->pieces[0].slots;
     if (shm_create("moed-test-cache", cache_channel_bytes(), &w->region, &e))
         fail_msg("%s", e.text);
     cache_channel_init(w->region.base, BENCH_GENERATION);
     if (cache_channel_attach(&w->channel, w->region.base, w->region.bytes, &e))
+        fail_msg("%s", e.text);
+    w->follower = (struct arena_follower){.header = b->table.header,
+                                          .channel = w->channel.header,
+                                          .arg = w,
+                                          .import = bench_import,
+                                          .close = bench_close_piece};
+}
+
+/* As the engine of a worker does, between two epochs. */
+static inline void bench_follow(struct bench_worker *w)
+{
+    struct error e;
+    if (arena_changed(&w->follower) && arena_follow(&w->follower, &e))
         fail_msg("%s", e.text);
 }
 
@@ -283,6 +319,7 @@ static inline void bench_attach(struct bench_worker *w, struct bench *b, uint64_
     bench_make_region(w, b, key);
     if (cache_add_worker(b->cache, key, &w->region, &e))
         fail_msg("%s", e.text);
+    bench_follow(w);
 }
 
 static inline void bench_push(struct bench_worker *w, enum cache_record_kind kind, uint64_t step,
@@ -308,8 +345,11 @@ static inline void bench_consume(struct bench_worker *w, uint64_t n)
     atomic_store(&w->channel.header->consumed, w->consumed);
 }
 
+/* Odd, or even again. */
 static inline void bench_epoch(struct bench_worker *w)
 {
+    if (atomic_load(&w->channel.header->epoch) % 2 == 0)
+        bench_follow(w);
     atomic_fetch_add(&w->channel.header->epoch, 1);
 }
 
@@ -335,12 +375,15 @@ static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t 
 /* Within an odd epoch: the resident segments of an expert as the table has them; -1: one is not whole. */
 static inline int bench_read(const struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
-    const uint8_t *arena = cache_arena(w->cache)->base;
+    struct arena_layout layout = w->table.header->slots;
     struct residency r = residency_read(&w->table, layer, expert);
     for (uint32_t i = 0; i < r.resident; i++) {
         uint32_t slot =
             atomic_load_explicit(residency_slot(&w->table, layer, expert, i), memory_order_acquire);
-        if (!bench_is_segment(arena + (size_t)slot * SLOT_BYTES, layer, expert, i))
+        uint32_t piece = arena_piece_of(layout, slot);
+        const uint8_t *at = w->places[piece];
+        if (!at || !bench_is_segment(at + (size_t)(slot - arena_piece_begin(layout, piece)) * SLOT_BYTES,
+                                     layer, expert, i))
             return -1;
     }
     return r.resident;

@@ -82,25 +82,37 @@ static void test_real_model(void **state)
     bench_make_region(&w, &b, 1);
     cache_channel_init(w.region.base, m.map.header->generation);
     must(cache_add_worker(b.cache, 1, &w.region, &e), &e);
-    struct shm arena;
-    const struct shm *shared = &cache_arena(b.cache)->shared;
-    assert_int_equal(shm_map(dup(shared->fd), true, 1, &arena, NULL), ERROR_PROTOCOL);
-    must(shm_map(dup(shared->fd), false, shared->bytes, &arena, &e), &e);
+    struct shm pieces[ARENA_PIECES];
+    const struct device_arena *arena = cache_arena(b.cache);
+    assert_true(arena->n_pieces > 1);
+    for (uint32_t i = 0; i < arena->n_pieces; i++) { /* as others come to them */
+        const struct shm *shared = &arena->pieces[i].shared;
+        struct shm_name name;
+        assert_int_equal(shm_map(dup(shared->fd), true, 1, &pieces[i], NULL), ERROR_PROTOCOL);
+        memcpy(&name, arena->pieces[i].handle.bytes, sizeof name);
+        must(shm_map_named(&name, shared->bytes, &pieces[i], &e), &e);
+        assert_ptr_not_equal(pieces[i].base, shared->base);
+        name.inode++;
+        assert_int_equal(shm_map_named(&name, 1, &(struct shm){0}, &e), ERROR_UNAVAILABLE);
+    }
     for (uint32_t layer = 0; layer < 2; layer++)
         for (uint32_t expert = 0; expert < 8; expert++) {
             const struct pool_slabs *s = &m.map.slabs[layer];
             bench_load(&w, layer, expert, s->n_segments);
             assert_true(bench_await(&w, layer, expert, s->n_segments));
             for (uint32_t i = 0; i < s->n_segments; i++) {
+                uint32_t slot = *residency_slot(&b.table, layer, expert, i);
+                uint32_t piece = arena_piece_of(arena->layout, slot);
                 const uint8_t *at =
-                    (const uint8_t *)arena.base +
-                    *residency_slot(&b.table, layer, expert, i) * b.table.header->slot_bytes;
+                    (const uint8_t *)pieces[piece].base +
+                    (slot - arena_piece_begin(arena->layout, piece)) * b.table.header->slot_bytes;
                 assert_memory_equal(at, pool_map_segment_place(&m.map, layer, expert, i),
                                     s->segment_bytes);
             }
             bench_consume(&w, 1);
         }
-    shm_close(&arena);
+    for (uint32_t i = 0; i < arena->n_pieces; i++)
+        shm_close(&pieces[i]);
     cache_free(b.cache);
     unload_model(&m);
 }
@@ -257,7 +269,7 @@ static void test_epoch_holds(void **state)
     bench_nap(20000000);
     assert_int_equal(bench_state(&b).retired, 1);
     assert_true(
-        bench_is_segment(cache_arena(b.cache)->base, 3, 0, 0)); /* and its bytes are there still */
+        bench_is_segment(cache_arena(b.cache)->pieces[0].slots, 3, 0, 0)); /* and its bytes are there still */
     assert_int_equal(bench_resident(&b, 3, 1), 0);
     bench_epoch(&w[0]);
     assert_true(bench_await(&w[1], 3, 1, 1));

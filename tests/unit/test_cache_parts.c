@@ -18,7 +18,11 @@ static void test_slots(void **state)
     struct device_spec device = {.kind = DEVICE_EMU, .link_bytes_per_s = 1e9, .speed = 1};
     struct device_link *link;
     assert_int_equal(device_link_new(&device, &link, NULL), ERROR_OK);
-    assert_int_equal(cache_slots_init(&s, link, memory, 64, N, NULL), ERROR_OK);
+    struct device_arena arena = {.slot_bytes = 64,
+                                 .layout = {1, 1},
+                                 .n_pieces = N,
+                                 .pieces = {{.slots = memory}, {.slots = memory + 64}, {.slots = memory + 128}}};
+    assert_int_equal(cache_slots_init(&s, link, &arena, 64, N, N, NULL), ERROR_OK);
     int even = cache_slots_add_reader(&s, &epochs[0]), odd = cache_slots_add_reader(&s, &epochs[1]);
     assert_true(cache_slots_take(&s, &a) && cache_slots_take(&s, &b) && a != b);
     memset(memory, 1, sizeof memory);

@@ -1,6 +1,6 @@
 /* The expert cache under workers that read the arena all the time while memd evicts all the time: what is found in the table
- * is whole for as long as the epoch lasts. Run under ThreadSanitizer too, which sees workers and engine at one address: it is
- * the judge of the orders that tests/model/slots.pml takes for granted. */
+ * is whole for as long as the epoch lasts; also while slots come and go with their memory. Run under ThreadSanitizer
+ * too, which sees workers and engine at one address: it is the judge of the orders that tests/model/slots.pml takes for granted. */
 #include "cache_bench.h"
 #include "sched/copies_internal.h"
 
@@ -79,6 +79,8 @@ static void *worker(void *arg)
     while (!s->stop) {
         struct bench_worker w;
         self->key += WORKERS;
+        while (bench_present(&s->bench) >= CACHE_MAX_WORKERS - WORKERS) /* where all is resident lives are short */
+            bench_nap(100000);
         bench_attach(&w, &s->bench, self->key);
         uint64_t steps = 20 + bench_draw(&self->seed, 100);
         for (uint64_t step = 1; step < steps && !s->stop; step++)
@@ -92,7 +94,8 @@ static void *worker(void *arg)
     return NULL;
 }
 
-static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
+/* resizes: beside it, slots come and go all the time; but for as many as an expert has segments. */
+static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other, bool resizes)
 {
     static struct stress s;
     memset(&s, 0, sizeof s);
@@ -103,10 +106,18 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
         workers[i] = (struct stress_worker){&s, i + 1, i * 77 + 1};
         assert_int_equal(pthread_create(&threads[i], NULL, worker, &workers[i]), 0);
     }
-    uint64_t end = clock_ns() + SECONDS_EACH * 1000000000ull;
+    uint64_t end = clock_ns() + SECONDS_EACH * 1000000000ull, sizes = 0;
+    uint32_t seed = 4711;
     for (int i = 0; clock_ns() < end; i++) {
-        bench_nap(10000000);
+        bench_nap(resizes ? 3000000 : 10000000);
         bench_check(&s.bench);
+        struct cache_resize_state now;
+        cache_resize_state(s.bench.cache, &now);
+        if (resizes && (!now.busy || i % 16 == 0)) { /* often another before the last is over */
+            sizes += !now.busy;
+            cache_resize(s.bench.cache,
+                         MOST_SEGMENTS + bench_draw(&seed, ALL_SEGMENTS - MOST_SEGMENTS + 1));
+        }
         if (i % 10 == 9) { /* another policy while serving */
             enum sched_cache_kind next = i % 20 == 9 ? other : kind;
             enum sched_budget budget = i % 40 < 20 ? BUDGET_GLOBAL : BUDGET_UNIFORM;
@@ -119,13 +130,17 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
     for (uint32_t i = 0; i < WORKERS; i++)
         pthread_join(threads[i], NULL);
     BENCH_UNTIL(!bench_present(&s.bench));
+    struct cache_resize_state last;
+    BENCH_UNTIL((cache_resize_state(s.bench.cache, &last), !last.busy));
+    assert_int_equal(last.failed.code, ERROR_OK);
+    assert_true(!resizes || sizes > 0);
     BENCH_UNTIL(bench_state(&s.bench).filling == 0 && bench_state(&s.bench).retired == 0);
     bench_check(&s.bench);
     for (size_t i = 0; i < LAYERS * EXPERTS; i++)
         assert_true(s.bench.cache->copies->experts[i].pins == 0 &&
                     s.bench.cache->copies->experts[i].queued == 0);
-    print_message("%s and %s: %lu lives, %lu loads, %lu segments read, %lu evictions\n",
-                  sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives,
+    print_message("%s and %s: %lu lives, %lu resizes, %lu loads, %lu segments read, %lu evictions\n",
+                  sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives, (unsigned long)sizes,
                   (unsigned long)s.loads, (unsigned long)s.reads,
                   (unsigned long)counter_read(&s.bench.evictions));
     assert_int_equal(s.wrong, 0);
@@ -136,17 +151,26 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other)
 
 static void test_stress_keeping(void **state)
 {
-    run_policy(CACHE_LRU, CACHE_VALUE);
+    run_policy(CACHE_LRU, CACHE_VALUE, false);
 }
 
 static void test_stress_papers(void **state)
 {
-    run_policy(CACHE_LCP, CACHE_MAP_FREQUENCY);
+    run_policy(CACHE_LCP, CACHE_MAP_FREQUENCY, false);
 }
 
 static void test_stress_giving_up(void **state)
 {
-    run_policy(CACHE_NONE, CACHE_DALI);
+    run_policy(CACHE_NONE, CACHE_DALI, false);
+}
+
+static void test_stress_resizing(void **state)
+{
+    run_policy(CACHE_VALUE, CACHE_LRU, true);
+    run_policy(CACHE_NONE, CACHE_DALI, true);
+    run_policy(CACHE_STATIC, CACHE_LCP, true);
+    run_policy(CACHE_LAYERWISE, CACHE_LRU_AHEAD, true);
+    run_policy(CACHE_SCORE, CACHE_LFU, true);
 }
 
 int main(void)
@@ -155,6 +179,7 @@ int main(void)
         cmocka_unit_test(test_stress_keeping),
         cmocka_unit_test(test_stress_papers),
         cmocka_unit_test(test_stress_giving_up),
+        cmocka_unit_test(test_stress_resizing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,50 @@ static void test_slots(void **state)
     expect(p, DEVICE_PART_NONE, 890);
 }
 
+/* 866 MiB of slots of 1 MiB and 20 of KV cache, of which a request takes 5. Pieces: 2 slots, then 9998 / 31 = 322.5,
+ * so 324 (whole units). */
+static void test_resize(void **state)
+{
+    struct device_plan p = sample();
+    struct error e;
+    uint32_t n;
+    p.kv_least_bytes = 5 * MIB;
+    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(p.room_bytes, 886 * MIB);
+    assert_true(p.layout.first == 2 && p.layout.each == 324);
+    assert_int_equal(device_plan_kv(&p, 866), 20 * MIB);
+    assert_int_equal(device_plan_kv(&p, 10), 20 * MIB); /* never more */
+    assert_int_equal(device_plan_kv(&p, 872), 14 * MIB);
+    assert_int_equal(device_plan_kv(&p, 871), 14 * MIB); /* the last piece takes whole units */
+    assert_int_equal(device_plan_resize(&p, 100 * MIB + 5, &n, &e), ERROR_OK);
+    assert_int_equal(n, 100);
+    assert_int_equal(device_plan_resize(&p, 881 * MIB - 1, &n, &e), ERROR_OK);
+    assert_int_equal(n, 880); /* beside 5 MiB */
+    assert_int_equal(device_plan_resize(&p, 881 * MIB, &n, &e), ERROR_USAGE);
+    assert_string_equal(e.text, "924 MB are more than the device has for experts beside the KV cache of one "
+                                "request: at most 923 MB");
+    assert_int_equal(device_plan_resize(&p, MIB - 1, &n, &e), ERROR_USAGE);
+    assert_string_equal(e.text, "1 MB hold no segment of an expert, which has 1 MB");
+    p.total_segments = 50;
+    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_plan_resize(&p, UINT64_MAX, &n, &e), ERROR_OK);
+    assert_int_equal(n, 50); /* no more than there are */
+    /* asked for less than there is: the rest can be had later */
+    p = sample();
+    p.asked_bytes = 100 * MIB;
+    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_plan_resize(&p, 866 * MIB, &n, &e), ERROR_OK);
+    assert_true(n == 866 && device_plan_kv(&p, n) == 20 * MIB);
+    /* without a KV cache nothing is shared; the emulated device's memory has no end */
+    p.kv_bytes = p.kv_least_bytes = 0;
+    assert_true(device_plan_kv(&p, 866) == UINT64_MAX);
+    p = (struct device_plan){
+        .free_bytes = UINT64_MAX, .unit_bytes = 1, .slot_bytes = MIB, .total_segments = 64, .asked_bytes = 3 * MIB};
+    assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
+    assert_int_equal(device_plan_resize(&p, 999 * MIB, &n, &e), ERROR_OK);
+    assert_true(n == 64 && device_plan_kv(&p, n) == UINT64_MAX);
+}
+
 static void test_asked_slots(void **state)
 {
     struct device_plan p = sample();
@@ -318,14 +362,11 @@ static void test_plan(void **state)
     assert_int_equal(p.total_segments, 16);
     assert_int_equal(p.n_segments, 2);
     assert_int_equal(p.n_slots, 16);
-    assert_int_equal(s.waited, 2);
-    assert_int_equal(s.awaited[0], 0); /* until it has settled, then for what it needs at least */
-    /* half of the 16 segments' 16000 bytes: 7 slots; and only what is needed is waited for */
-    s.waited = 0;
+    assert_int_equal(s.waited, 0); /* all experts have room */
+    /* half of the 16 segments' 16000 bytes: 7 slots */
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
     assert_int_equal(p.n_slots, 7);
-    assert_int_equal(s.waited, 1);
-    assert_int_equal(s.awaited[0], 512 * MIB + 6 * MIB + p.scratch_bytes + p.kv_bytes + 2 * MIB);
+    assert_int_equal(s.waited, 0); /* what is asked for has room */
     uint64_t scratch = p.scratch_bytes;
     s.waited = 0;
     assert_int_equal(plan_on(&s, "cuda,dense=host", "q8_0", 100, &p, &e), ERROR_OK);
@@ -368,6 +409,33 @@ static void test_plan_refused(void **state)
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
     assert_int_equal(p.n_slots, 16);
     assert_int_equal(p.free_bytes, 4000 * MIB);
+}
+
+/* What is free at first is enough, though it is less than the sum with the driver's part of the whole device: a
+ * quarter of 60 MiB for that. Where it is not, there is a wait for what is needed; where all is wanted that there is,
+ * until it has settled. */
+static void test_plan_waits(void **state)
+{
+    struct device_plan p;
+    struct error e;
+    struct stand_in s = {.memory = 4096 * MIB, .free = {60 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(s.waited == 0 && p.driver_bytes == 15 * MIB && p.n_slots == 7);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
+    assert_int_equal(s.waited, 1);
+    assert_int_equal(s.awaited[0], 512 * MIB + 6 * MIB + p.scratch_bytes + p.kv_bytes + 2 * MIB);
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 8 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(s.waited == 2 && s.awaited[0] == 0 && s.awaited[1] > 0);
+    /* 8000 segments: not all fit at first, though some do */
+    slabs[1].n_experts = 4000;
+    slabs[1].segment_bytes = 100000;
+    s = (struct stand_in){.memory = 4096 * MIB, .free = {400 * MIB, 4000 * MIB}};
+    assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_OK);
+    assert_true(s.waited == 1 && s.awaited[0] == 0 && p.n_slots == 8000);
+    slabs[1].n_experts = 8;
+    slabs[1].segment_bytes = 1000;
 }
 
 /* A device of which so much is left that not one slot fits, or not what is asked for. */
@@ -414,7 +482,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_asked_slots),
+        cmocka_unit_test(test_resize),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_plan_waits),
         cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_kv_bytes),
         cmocka_unit_test(test_scratch_bytes),

@@ -359,7 +359,7 @@ static void test_free_slots_remember(void **state)
 /* Of what the device holds whole the least valuable goes first, though it is worth more than the others; then those. */
 static void test_device_holds(void **state)
 {
-    static _Alignas(64) uint8_t memory[4096];
+    static _Alignas(64) uint8_t memory[8192];
     struct bench b;
     struct bench_worker w;
     struct residency_table table;

@@ -1,0 +1,208 @@
+#!/bin/bash
+# `moed resize`: the device's memory for experts shrinks and grows while answers are under way, on the emulated device and on the
+# simulated CUDA one: the same tokens as without a device, whoever dies meanwhile; slots add up; what is shown and refused.
+#   resize.sh MOED MODULE     MODULE may be missing. A GPU's: DEVICE=cuda:N alone, without what only the simulation can be told
+MOED=$1 MODULE=$2
+. "$(dirname "$0")/../deployment.sh"
+# What runs beside ends first: it writes into the directory that is removed.
+trap 'code=$?; touch "$WORK/stop"; wait; (exit $code); end' EXIT
+export MOED_CUDA_MODULE=$MODULE MOED_DEVICE_POISON=1 # what is read where nothing is shows
+export MOED_CUSIM_MEMORY=256M
+prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
+MODEL=$WORK/model.gguf
+# 192 experts of 418 kB: pieces of some 6 of them with emu, of 25 (8 MiB at least) with cuda.
+"$MOED" mkmodel --arch qwen3moe --layers 4 --hidden 256 --heads 4 --kv-heads 2 --head-dim 64 --experts 48 --top-k 2 \
+    --expert-width 512 --vocab 500 --ctx 512 --type Q8_0 --seed 5 -o "$MODEL" >/dev/null 2>&1
+
+PARALLEL=2 # requests at most at once: the third one of ask_all waits
+up() { "$MOED" up "$MODEL" --reproducible --parallel $PARALLEL --ctx 512 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+down() { "$MOED" down >/dev/null 2>&1 || true; }
+answers() { "$MOED" run -n 1 x; }
+resize() { timeout 60 "$MOED" resize --vram "$1" > "$WORK/resize" 2>&1 || fail "resize $1: $(cat "$WORK/resize")"; }
+# refused LINE SIZE: says that, and changes nothing.
+refused() {
+    local before code=0
+    before=$(policy_field slots)
+    "$MOED" resize --vram "$2" > "$WORK/resize" 2>&1 || code=$?
+    [ $code -ne 0 ] || fail "resize $2 is taken: $(cat "$WORK/resize")"
+    [ "$(wc -l < "$WORK/resize")" -eq 1 ] && grep -qF -- "$1" "$WORK/resize" || fail "resize $2: no line with '$1': $(cat "$WORK/resize")"
+    [ "$(policy_field slots)" = "$before" ] || fail "resize $2 was refused, and there are $(policy_field slots) slots"
+}
+# has PERCENT: so many of the 192 slots, everywhere where that is shown. (Experts are 3 * 256 * 512 * 34 / 32 bytes.)
+has() {
+    local slots=$((192 * $1 / 100)) bytes
+    bytes=$((slots * 417792))
+    [ "$(policy_field slots)" = "$slots" ] || fail "$1 %: $(policy_field slots) slots, expected $slots"
+    [ "$(metric memd 'moed_memd_device_bytes{use="experts"}')" = "$bytes" ] || fail "$1 %: metrics: not $bytes bytes of experts"
+    "$MOED" ps --json | grep -q "\"expert_bytes\": $bytes," || fail "$1 %: ps: not $bytes bytes of experts"
+    slots_add_up || fail "$1 %: slots do not add up"
+}
+# kill_memd: and wait until another one and its worker answer.
+kill_memd() {
+    memd=$(pid_of memd) worker=$(pid_of worker)
+    kill -9 "$memd"
+    wait_until 30 others_answer || fail "no answer after memd died"
+}
+others_answer() { [ "$(pid_of memd)" != "$memd" ] && [ "$(pid_of worker)" != "$worker" ] && answers; }
+becomes() { (has "$1"); }
+settled() { [ "$(policy_field filling)" = 0 ] && [ "$(policy_field retired)" = 0 ] && slots_add_up; }
+
+# Resizes one after the other, some of which the next does not wait for, until the file $WORK/stop is there.
+resize_all_the_time() {
+    local n=0 size code
+    while :; do
+        for size in 12% 100% 3% 55% 1M 40M 80%; do
+            [ ! -e "$WORK/stop" ] || { echo $n > "$WORK/resizes"; return; }
+            n=$((n + 1))
+            case $((n % 3)) in
+            0) timeout 60 "$MOED" resize --vram $size --no-wait >/dev/null 2>"$WORK/resize-error" ;;
+            *) timeout 60 "$MOED" resize --vram $size >/dev/null 2>"$WORK/resize-error" ;;
+            esac || { code=$?; [ -e "$WORK/deaths" ] || { echo "resize $size: $code" >> "$WORK/resize-error"; return 1; }; sleep 0.1; }
+        done
+    done
+}
+start_resizing() {
+    rm -f "$WORK/stop" "$WORK/deaths"
+    [ $# -eq 0 ] || touch "$WORK/deaths" # a process may be missing
+    resize_all_the_time & resizing=$!
+}
+stop_resizing() {
+    touch "$WORK/stop"
+    wait $resizing || fail "$1: $(cat "$WORK/resize-error")"
+    [ "$(cat "$WORK/resizes")" -gt 1 ] || fail "$1: only $(cat "$WORK/resizes") resizes"
+}
+
+up
+ask_all 40 want
+refused "device host has no memory of its own" 25%
+for i in "${!prompts[@]}"; do "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/whole-$i"; done
+down
+
+check_device() { # check_device DEVICE...: DEVICE has 50 %
+    local device=$1
+    shift
+    up --device "$device" --policy lru
+    has 50
+    refused "hold no segment of an expert" 1K
+    refused "vram is not bytes" 12x
+    "$MOED" resize >/dev/null 2>&1 && fail "resize without a size is taken"
+    for size in 25 100 3 50; do
+        resize $size%
+        grep -qE "^experts [0-9.]+ .B, [0-9]+ % of them(, KV cache [0-9.]+ .B)? -> experts [0-9.]+ .B, $size % of them(, KV cache [0-9.]+ .B)?$" "$WORK/resize" ||
+            fail "resize $size%: $(cat "$WORK/resize")"
+        has $size
+    done
+    resize 1000000 # two slots
+    [ "$(policy_field slots)" = 2 ] || fail "1 MB: $(policy_field slots) slots"
+    resize 900% # no more than there are
+    has 100
+
+    for policy in moed ondemand; do
+        "$MOED" policy $policy >/dev/null || fail "policy $policy"
+        start_resizing
+        for _ in 1 2; do # two frontends
+            ask_all 40 got
+            cmp -s "$WORK/want" "$WORK/got" || fail "$device, $policy: other tokens than on the host"
+        done
+        stop_resizing "$device, $policy"
+        wait_until 10 settled || fail "$device, $policy: slots: $("$MOED" policy --json)"
+        resize 50%
+        has 50
+    done
+    [ "$(metric worker 'moed_worker_segments_total{where="resident"}')" -gt 0 ] || fail "$device: nothing was computed on the device"
+    down
+    say "ok: $device, the same tokens while it shrinks and grows"
+
+    # Deaths: an answer that was cut short is the beginning of the right one.
+    up --device "$device" --policy moed
+    memd=$(pid_of memd)
+    start_resizing deaths
+    for pause in 0.05 0.2 0.4; do
+        local pids=() i code
+        for i in "${!prompts[@]}"; do
+            "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[$i]}" > "$WORK/cut-$i" 2>"$WORK/err-$i" & pids+=($!)
+        done
+        sleep $pause
+        kill -9 "$(pid_of worker)" || fail "no worker to kill"
+        for i in "${!pids[@]}"; do
+            code=0
+            wait "${pids[$i]}" || code=$?
+            [ $code -eq 0 ] || grep -qi again "$WORK/err-$i" || fail "$(cat "$WORK/err-$i")"
+            cmp -s -n "$(($(wc -c < "$WORK/cut-$i") > 4 ? $(wc -c < "$WORK/cut-$i") - 4 : 0))" "$WORK/whole-$i" "$WORK/cut-$i" ||
+                fail "$device: wrong tokens before a kill"
+        done
+        wait_until 20 answers || fail "no answer after the worker died"
+        ask_all 40 got
+        cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after the worker died"
+    done
+    [ "$(pid_of memd)" = "$memd" ] || fail "memd did not stay"
+    stop_resizing "$device, the worker dies"
+    resize 25%
+    has 25
+    wait_until 10 settled || fail "$device: slots: $("$MOED" policy --json)"
+    start_resizing deaths
+    sleep 0.2
+    kill_memd
+    ask_all 40 got
+    cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after memd died"
+    stop_resizing "$device, memd dies"
+    resize 75%
+    has 75
+    kill_memd # another begins with what was asked for at the start
+    wait_until 10 becomes 50 || fail "$device: a new memd: $(policy_field slots) slots"
+    # A stopped worker holds up a resize: another takes its place, and goes on when the worker does.
+    worker=$(pid_of worker)
+    kill -STOP "$worker"
+    "$MOED" resize --vram 3% > "$WORK/first" 2>&1 & first=$!
+    wait_until 10 grep -q "waiting for a worker to leave the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }
+    "$MOED" resize --vram 100% --no-wait | grep -q -- '-> under way$' || { kill -CONT "$worker"; fail "--no-wait"; }
+    code=0
+    wait $first || code=$?
+    [ $code -ne 0 ] && grep -q "another resize has taken its place" "$WORK/first" || { kill -CONT "$worker"; fail "first: $(cat "$WORK/first")"; }
+    kill -CONT "$worker"
+    wait_until 10 becomes 100 || fail "$device: after a worker was stopped: $(policy_field slots) slots"
+    ask_all 40 got
+    cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after it was stopped"
+    down
+    say "ok: $device, deaths"
+}
+
+case $(basename "$MODULE") in
+*-sim.so) ;;
+*) [ ! -e "$MODULE" ] || { check_device "${DEVICE:-cuda:0},vram=50%"; exit 0; } ;;
+esac
+check_device emu:vram=50%,link=8G
+
+# What goes from the device may be nowhere else in memory.
+up --device emu:vram=50%,link=8G --ram 50% --policy moed
+start_resizing
+for _ in 1 2; do
+    ask_all 40 got
+    cmp -s "$WORK/want" "$WORK/got" || fail "--ram 50%: other tokens"
+done
+stop_resizing "--ram 50%"
+wait_until 10 settled || fail "--ram 50%: slots: $("$MOED" policy --json)"
+down
+say "ok: with a part of the experts in host memory"
+[ -e "$MODULE" ] || { say "no simulated device here"; exit 0; }
+check_device cuda:0,vram=50%
+
+# What experts and KV cache share: of 75 MB a quarter is the driver's at most, and 17 MB are the KV cache, 2 KiB a position. So experts
+# cannot have all that they want, and where they have most the KV cache has little more than one request's.
+export MOED_CUSIM_MEMORY=72M PARALLEL=16
+up --device cuda --policy lru
+kv=$(metric memd 'moed_memd_device_bytes{use="kv"}')
+[ "$kv" = $((16 * 512 * 2048)) ] || fail "$kv bytes of KV cache"
+before=$(metric memd 'moed_memd_device_bytes{use="experts"}')
+refused "more than the device has for experts beside the KV cache of one request: at most" 100%
+most=$(sed -n 's/.*at most \([0-9]*\) MB$/\1/p' "$WORK/resize")
+resize "$((most - 1))M" # that was rounded
+less=$(metric memd 'moed_memd_device_bytes{use="kv"}')
+[ "$less" -lt $((kv / 4)) ] && [ "$less" -ge $((512 * 2048)) ] || fail "the KV cache has $less of $kv bytes"
+[ "$(metric memd 'moed_memd_device_bytes{use="experts"}')" -gt "$before" ] || fail "no more experts than $before"
+resize 3%
+[ "$(metric memd 'moed_memd_device_bytes{use="kv"}')" = "$kv" ] || fail "the KV cache is not whole again"
+ask_all 40 got
+cmp -s "$WORK/want" "$WORK/got" || fail "other tokens with a smaller KV cache"
+down
+say "ok: the KV cache's share"
