@@ -86,6 +86,11 @@ struct dense_ops {
     /* model/router.h: logits [n][n_experts] is overwritten; selected and weights [n][n_used]. */
     void (*route)(struct dense *d, const float *selection_bias, float *logits, uint32_t *selected,
                   float *weights);
+    /* The calls from here to keep are those of a layer whose operations follow from the layer, from the number of rows and from
+     * how many positions they reach, with memory that stays where it is. True: they are queued, as they were kept for a batch
+     * like this one; the caller makes none of them. NULL, and keep too: it never does. */
+    bool (*again)(struct dense *d, uint32_t layer);
+    void (*keep)(struct dense *d);
     /* x += sum over ranks of weight * (the expert's row, then its down_bias), in rank order, plus shared [n][d_model], which
      * may be NULL. The rows are those of experts_finish. */
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,

@@ -6,6 +6,8 @@
 #include "cuda_device.h"
 #include "dense.h"
 #include "experts.h"
+#include "experts_alone.h"
+#include "layer_graphs.h"
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -30,7 +32,8 @@ struct dense_cuda {
     struct device_stream *stream;
     struct device_kv kv;
     uint32_t n_slots, context;
-    uint32_t most_positions;                      /* of the batch */
+    uint32_t most_positions; /* of the batch, or somewhat more */
+    struct layer_graphs *graphs;
     struct device_activations inputs[EXEC_SLOTS]; /* prepared */
     void *input_memory[EXEC_SLOTS];
     void *heads_scratch, *attend_scratch;
@@ -58,6 +61,7 @@ static void cuda_free(struct dense *d)
     struct dense_cuda *c = cuda_of(d);
     struct error e;
     c->module->finish(c->stream, &e); /* nothing that it reads is freed before */
+    layer_graphs_free(c->graphs);
     while (c->n_buffers)
         c->module->release(c->device, c->buffers[--c->n_buffers]);
     while (c->n_pinned)
@@ -159,6 +163,8 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
+    if (n <= WORKER_ALONE_TOKENS) /* the graphs of its layers serve a while */
+        c->most_positions = layer_graphs_positions(c->most_positions, c->context);
     memcpy(c->angles.host, cos_sin, angles);
     upload(c, &c->rows, n * sizeof *rows);
     upload(c, &c->angles, angles);
@@ -328,6 +334,20 @@ static void cuda_attend(struct dense *d, uint32_t layer, const float *q, const f
                           c->attend_scratch);
 }
 
+/* ---- Layers that are queued again ---- */
+
+static bool cuda_again(struct dense *d, uint32_t layer)
+{
+    struct dense_cuda *c = cuda_of(d);
+    return layer_graphs_again(c->graphs, layer, d->n, c->most_positions);
+}
+
+static void cuda_keep(struct dense *d)
+{
+    struct dense_cuda *c = cuda_of(d);
+    layer_graphs_keep(c->graphs);
+}
+
 /* ---- Around the experts ---- */
 
 static void cuda_route(struct dense *d, const float *selection_bias, float *logits,
@@ -351,8 +371,9 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
 {
     struct dense_cuda *c = cuda_of(d);
     uint32_t n_used = d->params->router.n_used;
-    const uint32_t *row_of =
-        cuda_bring(d, experts_row_of(experts), (size_t)d->n * n_used * sizeof *row_of);
+    const uint32_t *row_of = experts_own_row_of(experts);
+    if (!row_of)
+        row_of = cuda_bring(d, experts_row_of(experts), (size_t)d->n * n_used * sizeof *row_of);
     c->module->ops.combine(c->stream, experts_device_rows(experts), row_of, weights, selected,
                            n_used, down_bias, shared, x, d->n, d->params->d_model);
 }
@@ -437,6 +458,9 @@ static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, 
                          "keys of %" PRIu32 " values and values of %" PRIu32
                          " do not go into a CUDA device's cache: give dense=host in --device",
                          p->k_dim, p->v_dim);
+    c->graphs = layer_graphs_new(c->module, c->stream, p->n_layers);
+    if (!c->graphs)
+        return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
     if (make_kv(c, kv_type) && make_scratch(c))
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
@@ -469,6 +493,8 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .gated = cuda_gated,
                                          .scale_by_sigmoid = cuda_scale_by_sigmoid,
                                          .route = cuda_route,
+                                         .again = cuda_again,
+                                         .keep = cuda_keep,
                                          .combine = cuda_combine,
                                          .logits = cuda_logits};
     struct dense_cuda *c = calloc(1, sizeof *c);

@@ -77,6 +77,11 @@ uint64_t device_cache_copies(const struct device_cache *c)
     return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_acquire);
 }
 
+uint64_t device_cache_changes(const struct device_cache *c)
+{
+    return atomic_load(&c->memory->residency.header->changes);
+}
+
 bool device_cache_pinning(const struct device_cache *c)
 {
     return atomic_load(&c->memory->residency.header->pinning) != 0;

@@ -24,6 +24,8 @@ void device_cache_leave(struct device_cache *c);
 bool device_cache_holds_all(const struct device_cache *c);
 /* Changes when a copy to the device begins or ends, and is odd while one is under way. */
 uint64_t device_cache_copies(const struct device_cache *c);
+/* Grows with every change of what `read` says, before what is gone is overwritten. Within. */
+uint64_t device_cache_changes(const struct device_cache *c);
 /* Copies are slower than they will be: memd still pins what they come from. */
 bool device_cache_pinning(const struct device_cache *c);
 /* For how long the copy under way has been so. */

@@ -55,6 +55,13 @@ enum error_code device_compute_run(struct device_compute *c, const struct expert
     return c->kind->run(c, tasks, fetch, n_tasks, e);
 }
 
+void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
+                           const struct device_places *at, const uint32_t *selected, uint32_t n,
+                           uint32_t *row_of, void *tables)
+{
+    c->kind->chosen(c, layer, in, at, selected, n, row_of, tables);
+}
+
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
                                      struct error *e)
 {
@@ -160,7 +167,7 @@ static void emu_drop(struct device_compute *c)
 enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
+    static const struct device_compute_kind kind = {emu_free, emu_input,  emu_run,   NULL,    emu_fetch,
                                                     emu_give, emu_settle, emu_store, emu_drop};
     struct emu_compute *m = calloc(1, sizeof *m);
     float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);

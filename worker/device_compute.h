@@ -5,6 +5,7 @@
 #define MOED_WORKER_DEVICE_COMPUTE_H
 
 #include "base/error.h"
+#include "device/module.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 
@@ -37,6 +38,11 @@ void device_compute_input(struct device_compute *c, uint32_t layer, const float 
  * lost to this process. */
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
                                    const bool *fetch, uint32_t n_tasks, struct error *e);
+/* On a CUDA device: queues module.h's experts_chosen for a layer, of in (struct device_activations), onto the rows on the device.
+ * row_of and tables: as there. */
+void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
+                           const struct device_places *at, const uint32_t *selected, uint32_t n,
+                           uint32_t *row_of, void *tables);
 /* Rows [first, first + n): to host memory; and from there to the device, for what is called later. */
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
                                      struct error *e);

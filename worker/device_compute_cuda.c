@@ -132,6 +132,16 @@ static enum error_code cuda_run(struct device_compute *base, const struct expert
     return c->module->finish(c->stream, e);
 }
 
+static void cuda_chosen(struct device_compute *base, uint32_t layer, const void *in,
+                        const struct device_places *at, const uint32_t *selected, uint32_t n,
+                        uint32_t *row_of, void *tables)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    const struct device_segments layout = device_segments_of(&base->memory->map, layer);
+    c->module->ops.experts_chosen(c->stream, &layout, at, in, selected, n, row_of, base->own_rows,
+                                  tables, c->scratch);
+}
+
 static enum error_code cuda_fetch(struct device_compute *base, uint32_t first, uint32_t n,
                                   struct error *e)
 {
@@ -192,7 +202,7 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
 enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_fetch,
+    static const struct device_compute_kind kind = {cuda_free, cuda_input,  cuda_run,   cuda_chosen, cuda_fetch,
                                                     cuda_give, cuda_settle, cuda_store, cuda_drop};
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)

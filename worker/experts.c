@@ -71,7 +71,8 @@ static enum error_code make_caches(struct experts *x, struct error *e)
         x->host = host_experts_new(x->memory, &x->cache_link);
     if ((device && !x->cache) || (host && !x->host))
         return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
-    return experts_predict_init(x, e);
+    code = experts_alone_new(x, e);
+    return code ? code : experts_predict_init(x, e);
 }
 
 static enum error_code make_rows(struct experts *x, struct error *e)
@@ -123,6 +124,7 @@ void experts_free(struct experts *x)
     if (!x)
         return;
     expert_link_free(x->link);
+    experts_alone_free(x);
     device_cache_free(x->cache);
     host_experts_free(x->host);
     cache_link_close(&x->cache_link);
@@ -290,19 +292,24 @@ static void tell_costs(struct experts *x)
     device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
 }
 
-void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
-                   uint32_t n_tokens, const uint32_t *selected, bool one_request)
+void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
 {
-    x->begun_ns = clock_ns();
-    observe_outside(x, layer);
     if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
         tell_costs(x);
     if (layer <= x->layer || x->step == 0)
         x->step++;
     x->layer = layer;
+    x->n_tokens = n_tokens;
+}
+
+void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
+                   uint32_t n_tokens, const uint32_t *selected, bool one_request)
+{
+    x->begun_ns = clock_ns();
+    observe_outside(x, layer);
+    experts_enter_layer(x, layer, n_tokens);
     x->one_request = one_request;
     exec_allow_blas(x->own, one_request);
-    x->n_tokens = n_tokens;
     x->values = values->host;
     x->values_there = x->options.rows_stay ? values->own : NULL;
     x->inputs_sent = false;
@@ -317,6 +324,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     experts_tell(x, selected);
     experts_first_round(x);
     start_round(x);
+    experts_alone_observe(x);
 }
 
 /* The completion of the job under way; false when the executor died or stalled first. */

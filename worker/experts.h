@@ -25,6 +25,8 @@ struct experts_counters {
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; layers computed in one call when the load was there; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns, *at_once;
+    /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers replayed as a graph. */
+    struct counter *alone, *alone_missed, *graphs;
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */
@@ -111,6 +113,8 @@ enum error_code experts_finish(struct experts *x, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 const float *experts_device_rows(const struct experts *x);
 const uint32_t *experts_row_of(const struct experts *x);
+/* The same on the device, for the layers of experts_alone.h; NULL: it is in host memory. */
+const uint32_t *experts_own_row_of(const struct experts *x);
 
 /* The device has failed elsewhere, as e says: what experts_finish does where it meets that. Returns e's code. */
 enum error_code experts_lose_device(struct experts *x, struct error *e);

@@ -139,7 +139,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                               : dense_host_new(&dense, w->exec, &w->dense, e);
 }
 
-static void register_cache_metrics(struct metrics *m, struct experts_counters *k)
+static void register_cache_metrics(struct metrics *m, bool on_cuda, struct experts_counters *k)
 {
     const char *segments = "Expert segments computed, by where they were found.";
     k->resident =
@@ -151,6 +151,14 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
                         "Segments that did not arrive in time, computed from the host pool.");
     k->at_once = metrics_counter(m, "moed_worker_layers_at_once_total", NULL, 1,
                                  "Layers that the device computed in one call, when its one load was there.");
+    if (on_cuda) {
+        k->alone = metrics_counter(m, "moed_worker_layers_alone_total", NULL, 1,
+                                   "Layers that the device ran without being asked.");
+        k->alone_missed = metrics_counter(m, "moed_worker_layers_alone_missed_total", NULL, 1,
+                                          "Tries at that which met an expert that is not there.");
+        k->graphs = metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
+                                    "Of those layers, queued as a graph that was kept.");
+    }
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
                         "Predicted experts whose copy would have cost more than it saves.");
@@ -319,7 +327,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    "Time waited for cpuexec."),
     };
     if (w->memory.arena_bytes) {
-        register_cache_metrics(m, &w->counters);
+        register_cache_metrics(m, dense_on_device(w), &w->counters);
         register_cost_metrics(w, &w->counters);
         if (w->cuda.device)
             register_device_metrics(w);

@@ -30,12 +30,13 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    2u
+#define DEVICE_MODULE_ABI    3u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
 struct device_stream; /* an order of copies and operations */
 struct device_event;  /* a point in one */
+struct device_graph;  /* operations of one, to be queued again */
 
 struct device_facts {
     char name[128];
@@ -75,6 +76,15 @@ struct device_expert_task {
     bool continues;            /* onto what the rows hold; else onto nothing */
 };
 
+/* Where the segments of a layer's experts lie, for experts_chosen. */
+struct device_places {
+    const void *const *places; /* device: [n_experts][n_segments]; NULL: not on the device */
+    uint32_t n_segments;       /* of each expert */
+    uint32_t n_used;           /* experts of a token */
+    uint32_t layer;
+    uint32_t *missed; /* device: 0; the first layer that wanted an expert which is not on the device: its number + 1 */
+};
+
 /* How a layer's segments are laid out; from struct pool_slabs. Offsets within a segment, gate's is 0. */
 struct device_segments {
     uint32_t d_model, width;
@@ -83,6 +93,8 @@ struct device_segments {
     uint64_t bias_offset; /* gate's width biases, then up's; 0: none */
     uint32_t activation;  /* enum activation of kernels/kernels.h */
 };
+
+enum { DEVICE_CHOSEN = 256 }; /* experts_chosen: choices of all rows */
 
 /* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for one layer, all its
  * positions' keys, then all their values (none where values are the keys' first part). */
@@ -147,6 +159,15 @@ struct device_ops {
     size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
     void (*experts)(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
                     const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+
+    /* The same of the experts that the gate chose, selected [n][n_used] on the device, without the host: which they are, and
+     * whether all their segments are there, is found out on the device, n * n_used at most DEVICE_CHOSEN. Where *missed is 0 and
+     * all are there, row row_of[t * n_used + k] (device) of rows becomes the sum of token t's k-th expert; else *missed is set, where
+     * it was 0, and the rows stay as they are. tables: chosen_bytes; scratch: experts_scratch_bytes of n * n_used token rows. */
+    size_t (*chosen_bytes)(uint32_t n, uint32_t n_used, uint32_t n_segments);
+    void (*experts_chosen)(struct device_stream *s, const struct device_segments *layout,
+                           const struct device_places *at, const struct device_activations *in, const uint32_t *selected,
+                           uint32_t n, uint32_t *row_of, float *rows, void *tables, void *scratch);
 
     /* out[i] = row tokens[i] of m (a host array), as tile_unpack_row. */
     void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
@@ -227,6 +248,16 @@ struct device_module {
     void (*fill)(struct device_stream *s, void *to, uint8_t byte, size_t bytes);
     /* Until all of the stream is done. The first error since the device was opened. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
+
+    /* From now on multiply that accumulates, add and combine change nothing where *stop (device) is not 0
+     * when their turn comes: what was queued after something that failed does no harm. NULL: they do. */
+    void (*guard)(struct device_stream *s, const uint32_t *stop);
+    /* Between begin and end operations are not done but kept, with their arguments, and the guard; graph_launch queues them all.
+     * What they read of host memory is not kept, so embed and experts are not to be among them; nor copies. */
+    void (*graph_begin)(struct device_stream *s);
+    enum error_code (*graph_end)(struct device_stream *s, struct device_graph **out, struct error *e);
+    void (*graph_launch)(struct device_stream *s, struct device_graph *g);
+    void (*graph_free)(struct device_graph *g); /* takes NULL; none of its launches is under way */
 
     enum error_code (*event_new)(struct device *d, struct device_event **out, struct error *e);
     void (*event_free)(struct device_event *v); /* takes NULL */

@@ -77,6 +77,22 @@ static uint64_t largest_segment(const struct pool_map *map)
     return most;
 }
 
+/* worker/experts_alone.c: where all segments lie, and what is chosen. */
+static uint64_t alone_scratch(const struct worker_room_needs *n)
+{
+    const struct pool_map *map = n->map;
+    const struct router_params *r = &map->params.router;
+    uint32_t n_segments = 1;
+    uint64_t sum = ALIGN_BYTES; /* whether something was missing */
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
+        if (map->slabs[layer].n_segments > n_segments)
+            n_segments = map->slabs[layer].n_segments;
+    add(&sum, product(product(map->params.n_layers, r->n_experts), n_segments * sizeof(void *)));
+    add(&sum, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t));
+    add(&sum, n->module->ops.chosen_bytes(WORKER_ALONE_TOKENS, r->n_used, n_segments));
+    return sum;
+}
+
 /* What the routed experts are computed with: a batch's values, quantised too, their partial sums, and what lies between gate
  * and down; and a segment for the calibration, which takes more where it finds it. */
 static uint64_t expert_scratch(const struct worker_room_needs *n)
@@ -150,4 +166,5 @@ void worker_room(const struct worker_room_needs *n, struct worker_room *out)
         return;
     out->kv_bytes = worker_room_kv(&n->map->params, n->kv_type, n->parallel, n->context);
     add(&out->scratch_bytes, dense_scratch(n));
+    add(&out->scratch_bytes, alone_scratch(n));
 }

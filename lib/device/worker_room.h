@@ -37,6 +37,9 @@ uint64_t worker_room_experts(const struct device_module *module, const struct po
 /* What multiply_many wants of scratch, of the layers' matrix that wants most, for a batch of max_tokens rows. */
 uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map, uint32_t max_tokens);
 
+/* Rows of a batch whose layers the device may run by itself (worker/experts_alone.h): larger ones activate experts that are missing. */
+enum { WORKER_ALONE_TOKENS = 8 };
+
 /* Rows of logits that are on the device at once. */
 enum { WORKER_LOGITS_ROWS = 16 };
 

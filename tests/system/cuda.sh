@@ -140,6 +140,19 @@ wait $asking || fail "answers while the policy changes"
 cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens while the policy changes"
 say "ok: the policy changes meanwhile"
 
+# Some layers run by themselves, and miss an expert in the middle. All requests are long, so their graphs are used.
+down
+up "$MODEL" --device cuda:0,vram=80% --policy lru --assign load-all
+for _ in 1 2 3; do
+    ask_all 60 got-long
+    cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens where layers run by themselves"
+done
+[ "$(metric worker moed_worker_layers_alone_total)" -gt 0 ] && [ "$(metric worker moed_worker_layers_alone_missed_total)" -gt 0 ] ||
+    fail "no layer ran by itself, or none missed: $("$MOED" metrics worker | grep layers_alone)"
+down
+up "$MODEL" --device cuda:0,vram=40% --policy ondemand
+say "ok: layers run by themselves"
+
 # An answer that was cut short by a death is the beginning of the right one.
 kill_worker() {
     local pids=() i code
@@ -172,6 +185,11 @@ down
 up "$MODEL" --device cuda --policy lru --assign load-all
 all_there() { [ "$(policy_field free)" = 0 ] || { answers; ask_all 12 got; false; }; }
 wait_until 20 all_there || fail "not everything comes: $("$MOED" policy --json)"
+ask_all 12 got
+alone=$(metric worker moed_worker_layers_alone_total) replayed=$(metric worker moed_worker_layers_replayed_total)
+check "layers that the device runs by itself"
+[ "$(metric worker moed_worker_layers_alone_total)" -gt "$alone" ] || fail "the device runs no layer by itself"
+[ "$(metric worker moed_worker_layers_replayed_total)" -gt "$replayed" ] || fail "no layer is replayed as a graph"
 before=$(copied)
 kill -9 "$(pid_of worker)"
 wait_until 20 answers || fail "no answer after the worker died"

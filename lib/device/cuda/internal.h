@@ -53,6 +53,13 @@ struct device_stream {
     uint32_t block;        /* that is being filled */
     size_t block_used;
     cudaEvent_t block_done[CUDA_STAGE_BLOCKS]; /* recorded when it was full */
+    const uint32_t *guard; /* device; NULL: none */
+    bool captured;         /* into a graph */
+};
+
+struct device_graph {
+    struct device *device;
+    cudaGraphExec_t cuda;
 };
 
 struct device_event {

@@ -469,6 +469,10 @@ static bool next_block(struct device_stream *s)
 void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
 {
     size_t room = (bytes + 255) & ~(size_t)255;
+    if (s->captured) {
+        cuda_refuse(s->device, "a graph that reads host memory", __FILE__, __LINE__);
+        return NULL;
+    }
     if (room > CUDA_STAGE_BLOCK_BYTES) {
         cuda_refuse(s->device, "more is staged at once than a block holds", __FILE__, __LINE__);
         return NULL;
@@ -483,6 +487,55 @@ void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
     bool ok = cuda_try(s->device, cudaMemcpyAsync(s->staged + at, s->staging + at, bytes,
                                                   cudaMemcpyHostToDevice, s->cuda));
     return ok ? s->staged + at : NULL;
+}
+
+/* ---- Graphs ---- */
+
+static void guard(struct device_stream *s, const uint32_t *stop)
+{
+    s->guard = stop;
+}
+
+static void graph_begin(struct device_stream *s)
+{
+    /* other threads of this process may allocate meanwhile, and do other things that this one may not */
+    if (enter(s->device))
+        s->captured = cuda_try(s->device, cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeThreadLocal));
+}
+
+static void graph_free(struct device_graph *g)
+{
+    if (g && g->cuda && enter(g->device))
+        cuda_try(g->device, cudaGraphExecDestroy(g->cuda));
+    free(g);
+}
+
+static enum error_code graph_end(struct device_stream *s, struct device_graph **out, struct error *e)
+{
+    cudaGraph_t captured = NULL;
+    struct device_graph *g = calloc(1, sizeof *g);
+    if (s->captured && enter(s->device))
+        cuda_try(s->device, cudaStreamEndCapture(s->cuda, &captured));
+    s->captured = false;
+    if (g && captured) {
+        g->device = s->device;
+        cuda_try(s->device, cudaGraphInstantiate(&g->cuda, captured, 0));
+    }
+    if (captured)
+        cuda_try(s->device, cudaGraphDestroy(captured));
+    enum error_code code = g ? first_error(s->device, e) : error_set(e, ERROR_MEMORY, "no memory for a graph");
+    if (code) {
+        graph_free(g);
+        return code;
+    }
+    *out = g;
+    return ERROR_OK;
+}
+
+static void graph_launch(struct device_stream *s, struct device_graph *g)
+{
+    if (enter(s->device))
+        cuda_try(s->device, cudaGraphLaunch(g->cuda, s->cuda));
 }
 
 /* ---- Events ---- */
@@ -576,6 +629,11 @@ static const struct device_module module = {
     .copy = copy,
     .fill = fill,
     .finish = finish,
+    .guard = guard,
+    .graph_begin = graph_begin,
+    .graph_end = graph_end,
+    .graph_launch = graph_launch,
+    .graph_free = graph_free,
     .event_new = event_new,
     .event_free = event_free,
     .event_record = event_record,
@@ -593,6 +651,8 @@ static const struct device_module module = {
             .multiply_many = cuda_multiply_many,
             .experts_scratch_bytes = cuda_experts_scratch_bytes,
             .experts = cuda_experts,
+            .chosen_bytes = cuda_chosen_bytes,
+            .experts_chosen = cuda_experts_chosen,
             .embed = cuda_embed,
             .norm = cuda_norm,
             .add = cuda_add,

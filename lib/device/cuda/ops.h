@@ -23,6 +23,10 @@ void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const f
 size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
 void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
                   const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments);
+void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout, const struct device_places *at,
+                         const struct device_activations *in, const uint32_t *selected, uint32_t n, uint32_t *row_of,
+                         float *rows, void *tables, void *scratch);
 void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
 void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight, const float *bias,
                float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
