@@ -21,7 +21,7 @@ struct experts_alone {
     struct device *device;
     const void **places;        /* [n_layers][n_experts][n_segments], pinned: as the device has it; */
     const void *const *there;   /* the same, on the device */
-    uint64_t *seen;             /* [n_layers]: the residency table's changes when the layer was looked at; 0: never */
+    uint64_t *seen;             /* [n_layers]: 1 + the residency table's changes when the layer was looked at; 0: never */
     uint32_t *missed, *was_missed; /* on the device; where it is fetched to, pinned */
     uint32_t *row_of;           /* on the device, [WORKER_ALONE_TOKENS * n_used] */
     void *tables;               /* on the device: experts_chosen's */
@@ -139,9 +139,9 @@ static void look_at_layer(struct experts *x, uint32_t layer)
     uint64_t changes = device_cache_changes(x->cache);
     if (a->seen[layer] == changes + 1)
         return;
-    a->seen[layer] = changes + 1;
     const void **places = a->places + layer * layer_places(x);
-    bool changed = false;
+    bool changed = a->seen[layer] == 0;
+    a->seen[layer] = changes + 1;
     for (uint32_t i = 0; i < x->n_experts; i++) {
         uint32_t resident = device_cache_read(x->cache, layer, i).resident;
         for (uint32_t s = 0; s < n_segments; s++) {

@@ -266,7 +266,6 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
 
 static void run_attention(struct forward *f, uint32_t layer)
 {
-    experts_look(f->experts, layer); /* copies go on under attention */
     norm_rows(f, &f->weights->layers[layer].attn_norm);
     forward_attention(f, layer);
 }
@@ -284,8 +283,7 @@ static void queue_alone(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     uint32_t *selected = alone_at(f, layer).own;
-    norm_rows(f, &w->attn_norm);
-    forward_attention(f, layer);
+    run_attention(f, layer);
     norm_rows(f, &w->ffn_norm);
     const void *in = prepare_ffn(f, layer, experts_alone_quantize(f->experts, layer));
     route(f, w, in, f->router.own, selected, f->expert_weights);
@@ -348,6 +346,7 @@ static enum error_code run_alone(struct forward *f, uint32_t layer, uint32_t n, 
 static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *done, struct error *e)
 {
     uint32_t n = 0;
+    experts_look(f->experts, layer); /* copies go on under attention */
     if (layer >= f->params->n_dense && !f->recorded)
         n = experts_alone_layers(f->experts, layer, f->n);
     if (n)

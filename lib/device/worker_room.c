@@ -77,7 +77,7 @@ static uint64_t largest_segment(const struct pool_map *map)
     return most;
 }
 
-/* worker/experts_alone.c: where all segments lie, and what is chosen. */
+/* worker/experts_alone.c: where all segments lie, what every layer chose, and what is made of one layer's choice. */
 static uint64_t alone_scratch(const struct worker_room_needs *n)
 {
     const struct pool_map *map = n->map;
@@ -88,6 +88,7 @@ static uint64_t alone_scratch(const struct worker_room_needs *n)
         if (map->slabs[layer].n_segments > n_segments)
             n_segments = map->slabs[layer].n_segments;
     add(&sum, product(product(map->params.n_layers, r->n_experts), n_segments * sizeof(void *)));
+    add(&sum, product(map->params.n_layers, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t)));
     add(&sum, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t));
     add(&sum, n->module->ops.chosen_bytes(WORKER_ALONE_TOKENS, r->n_used, n_segments));
     return sum;
