@@ -22,6 +22,8 @@ done
 if [ ${#DEVICE[@]} -gt 0 ]; then
     segments() { metric worker "moed_worker_segments_total{where=\"$1\"}"; }
     [ $(($(segments resident) + $(segments loaded))) -gt 0 ] || fail "nothing was computed on $MOED_TEST_DEVICE"
+    # token by token everything was there soon
+    [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "$MOED_TEST_DEVICE ran no layer by itself"
 fi
 check_greedy() {
     "$MOED" run -n 16 --ignore-end --json --tokens "$(echo "$TOKENS" | cut -d, -f1-8)" > "$WORK/answer"
