@@ -12,7 +12,7 @@ VOCAB=320
 TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
 
 DEVICE=()
-[ -z "${MOED_TEST_DEVICE:-}" ] || DEVICE=(--device "$MOED_TEST_DEVICE,vram=100%" --policy ondemand)
+[ -z "${MOED_TEST_DEVICE:-}" ] || DEVICE=(--device "$MOED_TEST_DEVICE,vram=100%" --policy lru --assign load-all)
 "$MOED" up "${DEVICE[@]}" --kv-type f32 "$DIRECTORY/$NAME.gguf" >/dev/null
 for how in "" --stepwise; do
     "$MOED" logits $how --tokens "$TOKENS" -o "$WORK/logits"
