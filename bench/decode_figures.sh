@@ -36,10 +36,10 @@ figures() {
             step = d["decode_seconds_total"] / steps
             alone = d["layers_alone_total"] # those have no time of their own: what their experts should take
             passes = (d["layers_total"] + alone) / layers # prompts too
-            alone_s = alone / layers * activated * (c["device_s"] + c["device_token_s"])
+            w = s ? batch * activated / (s / passes) : 1 # tokens of a segment, on average
+            alone_s = alone * s / passes / layers * (c["device_s"] + w * c["device_token_s"])
             other = step - (d["layer_seconds_total"] + alone_s) / passes
             if (other < 0) other = 0 # layers of the prompt took longer, in a run of few steps
-            w = s ? batch * activated / (s / passes) : 1 # tokens of a segment, on average
             device = d["resident"] * (c["device_s"] + w * c["device_token_s"]) / passes
             cpu = d["cpu"] * (c["cpu_s"] + w * c["cpu_token_s"]) / passes
             link = d["loaded"] * c["link_s"] / passes

@@ -88,9 +88,10 @@ struct dense_ops {
                   float *weights);
     /* The calls from here to keep are those of a layer whose operations follow from the layer, from the number of rows and from
      * how many positions they reach, with memory that stays where it is. True: they are queued, as they were kept for a batch
-     * like this one; the caller makes none of them. NULL, and keep too: it never does. */
+     * like this one; the caller makes none of them. keep: false where they were not queued and have to be called once more.
+     * NULL, both: no layer may be queued so. */
     bool (*again)(struct dense *d, uint32_t layer);
-    void (*keep)(struct dense *d);
+    bool (*keep)(struct dense *d);
     /* x += sum over ranks of weight * (the expert's row, then its down_bias), in rank order, plus shared [n][d_model], which
      * may be NULL. The rows are those of experts_finish. */
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,

@@ -342,10 +342,9 @@ static bool cuda_again(struct dense *d, uint32_t layer)
     return layer_graphs_again(c->graphs, layer, d->n, c->most_positions);
 }
 
-static void cuda_keep(struct dense *d)
+static bool cuda_keep(struct dense *d)
 {
-    struct dense_cuda *c = cuda_of(d);
-    layer_graphs_keep(c->graphs);
+    return layer_graphs_keep(cuda_of(d)->graphs);
 }
 
 /* ---- Around the experts ---- */

@@ -37,9 +37,14 @@ void device_cache_free(struct device_cache *c)
 }
 
 /* The epoch is the worker's alone; what must not move before it is the reading of the table. */
-void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer)
+void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer)
 {
     atomic_store_explicit(&c->channel->header->place, step << 16 | layer, memory_order_relaxed);
+}
+
+void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer)
+{
+    device_cache_pass(c, step, layer);
     atomic_fetch_add(&c->channel->header->epoch, 1);
 }
 
@@ -79,7 +84,7 @@ uint64_t device_cache_copies(const struct device_cache *c)
 
 uint64_t device_cache_changes(const struct device_cache *c)
 {
-    return atomic_load(&c->memory->residency.header->changes);
+    return atomic_load(&c->memory->residency.header->word_changes);
 }
 
 bool device_cache_pinning(const struct device_cache *c)

@@ -19,6 +19,8 @@ void device_cache_free(struct device_cache *c); /* takes NULL */
 
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
+/* Within: what is under way is at a later layer. */
+void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer);
 void device_cache_leave(struct device_cache *c);
 /* The device has room for every segment. */
 bool device_cache_holds_all(const struct device_cache *c);

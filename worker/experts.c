@@ -260,16 +260,41 @@ static void start_round(struct experts *x)
         abandon_channel(x);
 }
 
-/* What lay between the layer before and this one. Longer pauses are not the model's. */
-static void observe_outside(struct experts *x, uint32_t layer)
+static void learn_outside(double *to, double took_s)
 {
-    double *to = layer > x->layer ? &x->attention_s : &x->head_s;
-    double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
-    if (x->finished_ns && took_s < OUTSIDE_MOST_S)
-        *to += (took_s - *to) / (*to > 0 ? 64 : 1);
+    *to += (took_s - *to) / (*to > 0 ? 64 : 1);
+}
+
+static void publish_outside(struct experts *x)
+{
     uint32_t layers = x->memory->map.params.n_layers - x->memory->map.params.n_dense;
     atomic_store_explicit(&x->outside_s, x->head_s + (layers - 1) * x->attention_s,
                           memory_order_relaxed);
+}
+
+/* What lay between the layer before and this one. Longer pauses are not the model's. */
+static void observe_outside(struct experts *x, uint32_t layer)
+{
+    double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
+    if (x->finished_ns && took_s < OUTSIDE_MOST_S)
+        learn_outside(layer > x->layer ? &x->attention_s : &x->head_s, took_s);
+    publish_outside(x);
+}
+
+void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step)
+{
+    x->begun_ns = clock_ns();
+    if (is_next_step) /* else its attention is still to come */
+        observe_outside(x, layer);
+}
+
+void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns)
+{
+    double took_s = (double)(ended_ns - x->begun_ns) * 1e-9;
+    if (n && took_s > experts_s)
+        learn_outside(&x->attention_s, (took_s - experts_s) / n);
+    publish_outside(x);
+    x->finished_ns = n ? clock_ns() : 0;
 }
 
 double experts_outside_s(const struct experts *x)
@@ -292,12 +317,16 @@ static void tell_costs(struct experts *x)
     device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
 }
 
+uint64_t experts_step_of(const struct experts *x, uint32_t layer)
+{
+    return x->step + (layer <= x->layer || x->step == 0);
+}
+
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
 {
     if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
         tell_costs(x);
-    if (layer <= x->layer || x->step == 0)
-        x->step++;
+    x->step = experts_step_of(x, layer);
     x->layer = layer;
     x->n_tokens = n_tokens;
 }

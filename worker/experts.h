@@ -25,8 +25,9 @@ struct experts_counters {
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; layers computed in one call when the load was there; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns, *at_once;
-    /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers replayed as a graph. */
-    struct counter *alone, *alone_missed, *graphs;
+    /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers that were queued behind a miss;
+     * layers that were queued as a graph. */
+    struct counter *alone, *alone_missed, *alone_in_vain, *replayed;
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */

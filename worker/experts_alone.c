@@ -1,19 +1,22 @@
 /* Layers that the device runs by itself; see experts_alone.h.
  *
- * The device's table of places is this worker's copy of the residency table: looked at again where memd has changed that, within the
- * epoch that lasts until the layers are done, so what it names stays where it is.
+ * The device's table of places is this worker's copy of the residency table: looked at again where memd has changed that,
+ * within the epoch that lasts until the layers are done, so what it names stays where it is.
  *
- * How many layers are tried at once follows how it went: twice as many after a try that missed nothing, else as many as were
- * done. After none, the host plans, until some plans in a row have found everything there. */
+ * How many layers are tried at once follows how it went: twice as many after a try that missed nothing, else as many as
+ * were done. After none, the host plans, until some plans in a row have found everything there. Where not everything
+ * has room they are a few at most: an epoch holds back memd, and with it other workers. */
 #include "cuda_device.h"
 #include "experts_internal.h"
 
+#include "base/clock.h"
 #include "sched/cache.h"
 
 #include <stdlib.h>
 
 /* So many layers in a row, and the next one's experts are likely to be there. */
 #define LIKELY_LAYERS 4
+#define FEW_LAYERS    8
 
 struct experts_alone {
     const struct device_module *module; /* these two are the CUDA device's */
@@ -108,11 +111,16 @@ void experts_alone_observe(struct experts *x)
         a->most = 1;
 }
 
-/* Somebody wants to see each layer, to say what is copied ahead; nothing is, where everything is there. */
+/* Somebody wants to see each layer before the next, to say what is copied ahead. Where everything is there nothing is. */
 static bool is_watched(const struct experts *x)
 {
     return !x->all_there && ((x->prediction && prediction_is_on(x->prediction)) ||
                              (device_cache_reads(x->cache) & CACHE_READS_SCORES));
+}
+
+static uint32_t most_layers(const struct experts *x)
+{
+    return device_cache_holds_all(x->cache) ? x->memory->map.params.n_layers : FEW_LAYERS;
 }
 
 uint32_t experts_alone_layers(struct experts *x, uint32_t layer, uint32_t n_tokens)
@@ -125,14 +133,11 @@ uint32_t experts_alone_layers(struct experts *x, uint32_t layer, uint32_t n_toke
         a->assigner = assigner;
         a->most = a->streak = 0;
     }
-    uint32_t left = x->memory->map.params.n_layers - layer, n = a->most < left ? a->most : left;
-    if (!is_watched(x))
-        return n;
-    return sched_assigner_looks_ahead((enum sched_assigner)assigner) ? 0 : n > 0;
+    uint32_t left = x->memory->map.params.n_layers - layer;
+    return is_watched(x) ? 0 : a->most < left ? a->most : left;
 }
 
-/* Within the epoch. */
-static void look_at_layer(struct experts *x, uint32_t layer)
+void experts_alone_look(struct experts *x, uint32_t layer)
 {
     struct experts_alone *a = x->alone;
     uint32_t n_segments = x->memory->map.slabs[layer].n_segments;
@@ -159,14 +164,12 @@ static void look_at_layer(struct experts *x, uint32_t layer)
 void experts_alone_begin(struct experts *x, uint32_t layer, uint32_t n_layers, uint32_t n_tokens)
 {
     struct experts_alone *a = x->alone;
-    bool is_next_step = layer <= x->layer || x->step == 0; /* as experts_begin counts */
     a->running = true;
     a->first = layer;
     a->n_layers = n_layers;
     a->n_tokens = n_tokens;
-    device_cache_enter(x->cache, x->step + is_next_step, layer);
-    for (uint32_t i = layer; i < layer + n_layers; i++)
-        look_at_layer(x, i);
+    experts_layer_begins(x, layer, experts_step_of(x, layer) != x->step);
+    device_cache_enter(x->cache, experts_step_of(x, layer), layer);
     a->module->fill(a->stream, a->missed, 0, sizeof *a->missed);
     a->module->guard(a->stream, a->missed);
 }
@@ -199,39 +202,67 @@ const uint32_t *experts_own_row_of(const struct experts *x)
     return x->alone && x->alone->running ? x->alone->row_of : NULL;
 }
 
-/* The layer as if it had been planned: who learns from it is told. */
-static void account(struct experts *x, uint32_t layer, const uint32_t *selected)
+/* The layer as if it had been planned: who learns from it is told. Seconds that its experts should have taken. */
+static double account(struct experts *x, uint32_t layer, const uint32_t *selected)
 {
     uint64_t *last_use = x->last_use + (size_t)layer * x->n_experts;
+    uint32_t n_segments = x->memory->map.slabs[layer].n_segments;
+    double experts_s = x->calibration.device_call_s;
     experts_enter_layer(x, layer, x->alone->n_tokens);
     experts_gather(x, selected);
     experts_tell(x, selected);
-    for (uint32_t i = 0; i < x->n_activated; i++)
-        last_use[x->activated[i].expert] = x->step;
-    counter_add(x->counters.resident,
-                (uint64_t)x->n_activated * x->memory->map.slabs[layer].n_segments);
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *e = &x->activated[i];
+        last_use[e->expert] = x->step;
+        experts_s += n_segments * sched_device_s(&x->costs.now, e->n_rows);
+    }
+    counter_add(x->counters.resident, (uint64_t)x->n_activated * n_segments);
     x->all_there = device_cache_holds_all(x->cache);
+    x->has_waited = false;
+    experts_observe_prediction(x);
+    return experts_s;
 }
 
-uint32_t experts_alone_end(struct experts *x, const uint32_t *selected, uint32_t stride,
-                           uint32_t n_graphs)
+static void leave(struct experts *x)
 {
     struct experts_alone *a = x->alone;
-    uint32_t done = *a->was_missed ? *a->was_missed - 1 - a->first : a->n_layers;
     a->module->guard(a->stream, NULL);
     a->running = false;
     device_cache_leave(x->cache);
-    for (uint32_t i = 0; i < done; i++)
-        account(x, a->first + i, selected + (size_t)i * stride);
-    x->finished_ns = 0; /* what lay between these layers is not known */
-    counter_add(x->counters.alone, done);
-    counter_add(x->counters.alone_missed, done < a->n_layers);
-    counter_add(x->counters.graphs, n_graphs);
-    uint32_t n_layers = x->memory->map.params.n_layers;
+}
+
+void experts_alone_give_up(struct experts *x)
+{
+    leave(x);
+}
+
+static void follow(struct experts_alone *a, uint32_t done, uint32_t most)
+{
+    a->streak = 0;
     if (done < a->n_layers)
         a->most = done;
-    else if (a->most < n_layers)
-        a->most *= 2;
-    a->streak = 0;
+    else
+        a->most = 2 * a->most < most ? 2 * a->most : most;
+}
+
+uint32_t experts_alone_end(struct experts *x, const uint32_t *selected, uint32_t stride,
+                           uint32_t n_replayed)
+{
+    struct experts_alone *a = x->alone;
+    uint32_t done = *a->was_missed ? *a->was_missed - 1 - a->first : a->n_layers;
+    double experts_s = 0;
+    uint64_t ended_ns = clock_ns();
+    if (done) /* what is needed next is behind it */
+        device_cache_pass(x->cache, experts_step_of(x, a->first), a->first + done - 1);
+    leave(x);
+    x->channel = expert_link_channel(x->link);
+    for (uint32_t i = 0; i < done; i++)
+        experts_s += account(x, a->first + i, selected + (size_t)i * stride);
+    experts_layers_ended(x, done == a->n_layers ? done : 0, experts_s, ended_ns);
+    counter_add(x->counters.alone, done);
+    counter_add(x->counters.alone_missed, done < a->n_layers);
+    counter_add(x->counters.alone_in_vain, done < a->n_layers ? a->n_layers - done - 1 : 0);
+    counter_add(x->counters.replayed, n_replayed);
+    follow(a, done, most_layers(x));
     return done;
 }

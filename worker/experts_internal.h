@@ -106,8 +106,13 @@ struct experts {
     const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
-/* experts.c: the layer under way is this one, from now on. */
+/* experts.c: the step that a layer belongs to that comes now, for layers come in order; the layer under way is this one, from
+ * now on; what lies outside of experts: before layers that begin now, and in n layers that ended then, of which their
+ * experts took so long (0: not known). */
+uint64_t experts_step_of(const struct experts *x, uint32_t layer);
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens);
+void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step);
+void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns);
 
 /* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who
  * computes what of a round, within the epochs. */

@@ -139,15 +139,14 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
     plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
 }
 
-/* What a layer to come would activate, were its gate's input that one. in: seen->hidden, prepared for the next layer's gate;
- * NULL: it is not. */
+/* What a layer to come would activate, were its gate's input that one. in: seen->hidden, prepared for the next layer's gate. */
 static void queue_guess(struct forward *f, const struct predict_seen *seen,
                         const struct predict_target *target, const float *input, const void *in,
                         const struct dense_values *guessed)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[target->layer];
-    if (!in || input != seen->hidden || target->layer != seen->layer + 1) {
+    if (input != seen->hidden || target->layer != seen->layer + 1) {
         const float *x = f->h.own;
         if (input != seen->hidden)
             x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
@@ -293,7 +292,7 @@ static void queue_alone(struct forward *f, uint32_t layer)
     combine(f, w, selected);
 }
 
-/* The choices of the layers, and of the one whether it is seen by others; then whether all were done. */
+/* The choices of the layers; of one also what run_planned reads. Then whether all were done. */
 static enum error_code fetch_alone(struct forward *f, uint32_t layer, uint32_t n, struct error *e)
 {
     struct dense_values first = alone_at(f, layer);
@@ -305,41 +304,41 @@ static enum error_code fetch_alone(struct forward *f, uint32_t layer, uint32_t n
     return code ? experts_lose_device(f->experts, e) : ERROR_OK;
 }
 
-/* A layer that missed an expert, whose attention is done. Nothing came after it where it was alone. */
-static enum error_code run_missed(struct forward *f, uint32_t layer, bool alone, struct error *e)
+/* A layer that missed an expert, whose attention is done. Nothing came after it where it was the only one. */
+static enum error_code run_missed(struct forward *f, uint32_t layer, bool only, struct error *e)
 {
     struct dense_values selected = alone_at(f, layer);
-    return alone ? run_planned(f, layer, prepare_ffn(f, layer, false), &selected, e)
-                 : run_experts(f, layer, e);
+    return only ? run_planned(f, layer, prepare_ffn(f, layer, false), &selected, e)
+                : run_experts(f, layer, e);
+}
+
+/* True: as a graph. */
+static bool queue_or_replay(struct forward *f, uint32_t layer)
+{
+    experts_alone_look(f->experts, layer);
+    if (f->ops->again(f->dense, layer))
+        return true;
+    queue_alone(f, layer);
+    if (!f->ops->keep(f->dense))
+        queue_alone(f, layer);
+    return false;
 }
 
 /* Layers [layer, layer + n), or the first of them, as *done says: those before one that missed an expert, and that one. */
 static enum error_code run_alone(struct forward *f, uint32_t layer, uint32_t n, uint32_t *done,
                                  struct error *e)
 {
-    uint32_t n_again = 0;
+    uint32_t n_replayed = 0;
     experts_alone_begin(f->experts, layer, n, f->n);
-    for (uint32_t i = layer; i < layer + n; i++) {
-        if (f->ops->again(f->dense, i)) {
-            n_again++;
-            continue;
-        }
-        queue_alone(f, i);
-        f->ops->keep(f->dense);
-    }
+    for (uint32_t i = layer; i < layer + n; i++)
+        n_replayed += queue_or_replay(f, i);
     enum error_code code = fetch_alone(f, layer, n, e);
-    if (code)
+    if (code) {
+        experts_alone_give_up(f->experts);
         return code;
-    const uint32_t *selected = alone_at(f, layer).host;
-    *done = experts_alone_end(f->experts, selected, f->alone_stride, n_again);
-    if (*done < n)
-        return run_missed(f, layer + (*done)++, n == 1, e);
-    if (n > 1)
-        return ERROR_OK;
-    const struct predict_seen seen = seen_of(f, layer, selected);
-    experts_show(f->experts, seen);
-    code = guess_ahead(f, &seen, NULL, e);
-    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+    }
+    *done = experts_alone_end(f->experts, alone_at(f, layer).host, f->alone_stride, n_replayed);
+    return *done < n ? run_missed(f, layer + (*done)++, n == 1, e) : ERROR_OK;
 }
 
 /* A layer, or some. */

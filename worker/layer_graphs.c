@@ -1,12 +1,14 @@
 /* Layers' graphs; see layer_graphs.h. */
 #include "layer_graphs.h"
 
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Batches of one to a few rows, each at the reach where it is and at the next one. */
-enum { SHAPES = 12 };
+/* Batches of a few sizes, each at the reach where it is and at the next one. Each shape takes of the device's memory what no
+ * plan knows: some kilobytes an operation. */
+enum { SHAPES = 6 };
 
 struct shape {
     uint32_t n, positions; /* 0: free */
@@ -99,15 +101,13 @@ static struct shape *find(struct layer_graphs *g, uint32_t n, uint32_t positions
 
 bool layer_graphs_again(struct layer_graphs *g, uint32_t layer, uint32_t n, uint32_t positions)
 {
-    if (g->off)
-        return false;
     struct shape *s = find(g, n, positions);
     s->used = ++g->uses;
     if (s->graphs[layer]) {
         g->module->graph_launch(g->stream, s->graphs[layer]);
         return true;
     }
-    if (s->met[layer]) {
+    if (s->met[layer] && !g->off) {
         g->kept = &s->graphs[layer];
         g->module->graph_begin(g->stream);
     }
@@ -115,17 +115,19 @@ bool layer_graphs_again(struct layer_graphs *g, uint32_t layer, uint32_t n, uint
     return false;
 }
 
-void layer_graphs_keep(struct layer_graphs *g)
+bool layer_graphs_keep(struct layer_graphs *g)
 {
     struct error e;
     struct device_graph **kept = g->kept;
     g->kept = NULL;
     if (!kept)
-        return;
+        return true;
     if (!g->module->graph_end(g->stream, kept, &e)) {
         g->module->graph_launch(g->stream, *kept);
-        return;
+        return true;
     }
-    *kept = NULL; /* the device has failed, which the stream's end says too */
+    *kept = NULL;
     g->off = true;
+    log_warn("layers are no longer kept as graphs: %s", e.text);
+    return false;
 }

@@ -156,8 +156,10 @@ static void register_cache_metrics(struct metrics *m, bool on_cuda, struct exper
                                    "Layers that the device ran without being asked.");
         k->alone_missed = metrics_counter(m, "moed_worker_layers_alone_missed_total", NULL, 1,
                                           "Tries at that which met an expert that is not there.");
-        k->graphs = metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
-                                    "Of those layers, queued as a graph that was kept.");
+        k->alone_in_vain = metrics_counter(m, "moed_worker_layers_alone_in_vain_total", NULL, 1,
+                                           "Layers that were queued behind such a miss.");
+        k->replayed = metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
+                                      "Layers of those tries that were queued as a graph.");
     }
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,

@@ -255,6 +255,7 @@ struct device_module {
     /* Between begin and end operations are not done but kept, with their arguments, and the guard; graph_launch queues them all.
      * What they read of host memory is not kept, so embed and experts are not to be among them; nor copies. */
     void (*graph_begin)(struct device_stream *s);
+    /* An error: there is no graph, and nothing is done; ERROR_MEMORY alone leaves the device as it was. */
     enum error_code (*graph_end)(struct device_stream *s, struct device_graph **out, struct error *e);
     void (*graph_launch)(struct device_stream *s, struct device_graph *g);
     void (*graph_free)(struct device_graph *g); /* takes NULL; none of its launches is under way */

@@ -40,7 +40,7 @@ struct residency_header {
     _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
     _Atomic uint32_t cache_reads;    /* what the cache policy wants to be told beside (sched_cache_reads) */
     _Atomic uint32_t pinning;        /* 1: host memory is still being pinned, copies are slower than they will be */
-    _Atomic uint64_t changes;        /* of words: who has looked at them since has nothing to look at */
+    _Atomic uint64_t word_changes;   /* of words; while it stays the same they do */
     uint8_t pad2[32];
     /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
@@ -90,8 +90,8 @@ static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, 
     return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
 }
 
-/* memd alone: publish new counts; the generation grows by one. A slot is taken from readers after `changes` has grown: who
- * then finds it as it was is within an epoch that memd sees. */
+/* memd alone: publish new counts; the generation grows by one. A slot is taken from readers after `word_changes` has grown:
+ * who found that as it was is within an epoch that memd sees. */
 static inline void residency_write(const struct residency_table *t, uint32_t layer, uint32_t expert,
                                    uint8_t resident, uint8_t in_flight)
 {
@@ -101,7 +101,7 @@ static inline void residency_write(const struct residency_table *t, uint32_t lay
     r.in_flight = in_flight;
     r.generation++;
     atomic_store(word, residency_pack(r));
-    atomic_fetch_add(&((struct residency_header *)(uintptr_t)t->header)->changes, 1);
+    atomic_fetch_add(&((struct residency_header *)(uintptr_t)t->header)->word_changes, 1);
 }
 
 #endif

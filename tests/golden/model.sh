@@ -12,17 +12,21 @@ VOCAB=320
 TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
 
 DEVICE=()
-[ -z "${MOED_TEST_DEVICE:-}" ] || DEVICE=(--device "$MOED_TEST_DEVICE,vram=100%" --policy lru --assign load-all)
+[ -z "${MOED_TEST_DEVICE:-}" ] || DEVICE=(--device "$MOED_TEST_DEVICE,vram=100%" --policy ondemand)
 "$MOED" up "${DEVICE[@]}" --kv-type f32 "$DIRECTORY/$NAME.gguf" >/dev/null
-for how in "" --stepwise; do
-    "$MOED" logits $how --tokens "$TOKENS" -o "$WORK/logits"
-    printf '%-14s %-10s ' "$NAME" "${how:-batch}"
+check_logits() { # check_logits [--stepwise]
+    "$MOED" logits "$@" --tokens "$TOKENS" -o "$WORK/logits"
+    printf '%-14s %-10s ' "$NAME" "${1:-batch}"
     "$COMPARE" "$WORK/logits" "$DIRECTORY/$NAME.logits" "$VOCAB" "$MODE" "$LIMIT"
-done
+}
+check_logits
+check_logits --stepwise
 if [ ${#DEVICE[@]} -gt 0 ]; then
     segments() { metric worker "moed_worker_segments_total{where=\"$1\"}"; }
     [ $(($(segments resident) + $(segments loaded))) -gt 0 ] || fail "nothing was computed on $MOED_TEST_DEVICE"
-    # token by token everything was there soon
+    # where what comes stays, everything is there soon, and the device runs layers by itself
+    "$MOED" policy lru --assign load-all >/dev/null
+    check_logits --stepwise
     [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "$MOED_TEST_DEVICE ran no layer by itself"
 fi
 check_greedy() {

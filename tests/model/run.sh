@@ -51,6 +51,9 @@ check doorbell right -DNO_SECOND_LOOK
 check doorbell right -DLATE_VALUE
 check doorbell wrong -DFAULT_NO_RECHECK
 check doorbell wrong -DFAULT_ASK_FIRST
+check kept_table right
+check kept_table wrong -DFAULT_LATE_CHANGES
+check kept_table wrong -DFAULT_LATE_EPOCH
 depth=2000000
 check slots right
 check slots wrong -DFAULT_EARLY_REUSE

@@ -147,8 +147,8 @@ for _ in 1 2 3; do
     ask_all 60 got-long
     cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens where layers run by themselves"
 done
-[ "$(metric worker moed_worker_layers_alone_total)" -gt 0 ] && [ "$(metric worker moed_worker_layers_alone_missed_total)" -gt 0 ] ||
-    fail "no layer ran by itself, or none missed: $("$MOED" metrics worker | grep layers_alone)"
+[ "$(metric worker moed_worker_layers_alone_total)" -gt 0 ] && [ "$(metric worker moed_worker_layers_alone_in_vain_total)" -gt 0 ] ||
+    fail "no layer ran by itself, or none was queued behind a miss: $("$MOED" metrics worker | grep layers_alone)"
 down
 up "$MODEL" --device cuda:0,vram=40% --policy ondemand
 say "ok: layers run by themselves"
@@ -206,6 +206,15 @@ down
 say "ok: memd dies"
 
 [ $SIMULATED = yes ] || exit 0
+# No memory for a graph: there are no more of them, and nothing else changes.
+MOED_CUSIM_FAIL=cudaGraphInstantiate:3:cudaErrorMemoryAllocation up "$MODEL" --device cuda --policy lru --assign load-all
+worker=$(pid_of worker)
+for _ in 1 2 3; do check "no memory for a graph"; done
+said worker "layers are no longer kept as graphs"
+[ "$(pid_of worker)" = "$worker" ] && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "no memory for a graph"
+down
+say "ok: no memory for a graph"
+
 # Faults: the process that has the context ends with one line and is started again; memd's cache outlives the worker's.
 # (Only workers run kernels; only memd waits for events.)
 MOED_CUSIM_FAIL=kernel:1500:cudaErrorIllegalAddress up "$MODEL" --device cuda:0,vram=40% --policy ondemand

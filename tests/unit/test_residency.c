@@ -41,7 +41,9 @@ static void test_attach(void **state)
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t expert = 0; expert < 5; expert++)
             assert_int_equal(residency_read(&t, layer, expert).resident, 0);
+    assert_int_equal(t.header->word_changes, 0);
     residency_write(&t, 2, 4, 6, 1);
+    assert_int_equal(t.header->word_changes, 1);
     assert_int_equal(residency_read(&t, 2, 4).resident, 6);
     assert_int_equal(residency_read(&t, 2, 4).in_flight, 1);
     assert_int_equal(residency_read(&t, 2, 4).generation, 1);

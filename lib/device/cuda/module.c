@@ -510,6 +510,26 @@ static void graph_free(struct device_graph *g)
     free(g);
 }
 
+/* No memory is no failure of the device: the caller goes on without the graph. Any other is. */
+static enum error_code made(struct device_graph *g, cudaError_t code, const char *what, struct error *e)
+{
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return EXPLAIN(e, code, what);
+    }
+    cuda_remember(g->device, code, what, __FILE__, __LINE__);
+    return first_error(g->device, e);
+}
+
+/* Uploaded, too: launching it takes no more memory. */
+static enum error_code instantiate(struct device_stream *s, cudaGraph_t captured, struct device_graph *g,
+                                   struct error *e)
+{
+    enum error_code code =
+        made(g, cudaGraphInstantiateWithFlags(&g->cuda, captured, 0), "cudaGraphInstantiateWithFlags", e);
+    return code ? code : made(g, cudaGraphUpload(g->cuda, s->cuda), "cudaGraphUpload", e);
+}
+
 static enum error_code graph_end(struct device_stream *s, struct device_graph **out, struct error *e)
 {
     cudaGraph_t captured = NULL;
@@ -517,13 +537,13 @@ static enum error_code graph_end(struct device_stream *s, struct device_graph **
     if (s->captured && enter(s->device))
         cuda_try(s->device, cudaStreamEndCapture(s->cuda, &captured));
     s->captured = false;
-    if (g && captured) {
+    enum error_code code = g ? first_error(s->device, e) : error_set(e, ERROR_MEMORY, "no memory for a graph");
+    if (g)
         g->device = s->device;
-        cuda_try(s->device, cudaGraphInstantiate(&g->cuda, captured, 0));
-    }
+    if (!code)
+        code = instantiate(s, captured, g, e);
     if (captured)
         cuda_try(s->device, cudaGraphDestroy(captured));
-    enum error_code code = g ? first_error(s->device, e) : error_set(e, ERROR_MEMORY, "no memory for a graph");
     if (code) {
         graph_free(g);
         return code;
