@@ -97,9 +97,10 @@ struct dense_ops {
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,
                     const float *weights, const uint32_t *selected, const float *shared, float *x);
     /* logits [n][m->rows], in host memory, are there when it returns: the output head of hidden [n][m->cols], n of them
-     * whatever the batch is. As wait. */
+     * whatever the batch is, and one_request as it says of them. As wait. */
     enum error_code (*logits)(struct dense *d, const struct matrix *m, const float *bias,
-                              const float *hidden, uint32_t n, float *logits, struct error *e);
+                              const float *hidden, uint32_t n, bool one_request, float *logits,
+                              struct error *e);
 };
 
 /* The first member of each kind's. */

@@ -38,8 +38,10 @@ struct dense_cuda {
     void *input_memory[EXEC_SLOTS];
     void *heads_scratch, *attend_scratch;
     void *many_scratch; /* of products through BLAS; NULL: there are none */
-    bool many;          /* of this batch */
-    float *logits; /* [WORKER_LOGITS_ROWS][vocab] */
+    struct device_blas blas; /* what it takes */
+    bool many;               /* of this batch */
+    float *logits;           /* [logits_rows][vocab] */
+    uint32_t logits_rows;    /* that are there at once */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
     struct dense_values rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
     struct dense_values staged;
@@ -228,12 +230,18 @@ static const void *cuda_prepare(struct dense *d, unsigned slot, const float *x, 
     return prepare_rows(cuda_of(d), slot, x, cols, d->n, quantize);
 }
 
+/* Whether weights of that type, so many rows of them, go through BLAS. */
+static bool takes(const struct dense_cuda *c, const struct matrix *m, uint32_t rows)
+{
+    return rows >= MANY_ROWS && device_blas_takes(&c->blas, m->type);
+}
+
 static void cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
                           bool accumulate)
 {
     struct dense_cuda *c = cuda_of(d);
     const struct device_activations *a = input;
-    if (c->many && m->rows >= MANY_ROWS)
+    if (c->many && takes(c, m, m->rows))
         c->module->ops.multiply_many(c->stream, m, a->x, a->x_stride, a->n_tokens, y, m->rows,
                                      accumulate, c->many_scratch);
     else
@@ -252,22 +260,36 @@ static void cuda_multiply_heads(struct dense *d, const struct head_matrices *m, 
 {
     struct dense_cuda *c = cuda_of(d);
     uint32_t n_heads = d->params->n_heads;
-    c->module->ops.multiply_planes(c->stream, &m->first, m->bytes, n_heads, d->n, in,
-                                   (size_t)n_heads * in_head, in_head, out,
-                                   (size_t)n_heads * out_head, out_head, c->heads_scratch);
+    bool many = c->many && takes(c, &m->first, n_heads * m->first.rows);
+    const struct device_ops *ops = &c->module->ops;
+    (many ? ops->multiply_many_planes : ops->multiply_planes)(
+        c->stream, &m->first, m->bytes, n_heads, d->n, in, (size_t)n_heads * in_head, in_head, out,
+        (size_t)n_heads * out_head, out_head, many ? c->many_scratch : c->heads_scratch);
+}
+
+/* c->logits: of n rows of hidden values, at most c->logits_rows. */
+static void multiply_output(struct dense_cuda *c, const struct matrix *m, const float *bias,
+                            const float *hidden, uint32_t n, bool one_request)
+{
+    const struct device_ops *ops = &c->module->ops;
+    if (one_request && n >= MANY_ROWS && c->many_scratch && takes(c, m, m->rows))
+        ops->multiply_many(c->stream, m, hidden, m->cols, n, c->logits, m->rows, false,
+                           c->many_scratch);
+    else
+        ops->multiply(c->stream, m, prepare_rows(c, 0, hidden, m->cols, n, weights_quantize(m)),
+                      c->logits, m->rows, false);
+    if (bias)
+        ops->add(c->stream, bias, 0, c->logits, m->rows, n, m->rows);
 }
 
 static enum error_code cuda_logits(struct dense *d, const struct matrix *m, const float *bias,
-                                   const float *hidden, uint32_t n, float *logits, struct error *e)
+                                   const float *hidden, uint32_t n, bool one_request,
+                                   float *logits, struct error *e)
 {
     struct dense_cuda *c = cuda_of(d);
     for (uint32_t done = 0, part; done < n; done += part) {
-        part = n - done < WORKER_LOGITS_ROWS ? n - done : WORKER_LOGITS_ROWS;
-        const void *in = prepare_rows(c, 0, hidden + (size_t)done * m->cols, m->cols, part,
-                                      weights_quantize(m));
-        c->module->ops.multiply(c->stream, m, in, c->logits, m->rows, false);
-        if (bias)
-            c->module->ops.add(c->stream, bias, 0, c->logits, m->rows, part, m->rows);
+        part = n - done < c->logits_rows ? n - done : c->logits_rows;
+        multiply_output(c, m, bias, hidden + (size_t)done * m->cols, part, one_request);
         c->module->download(c->stream, logits + (size_t)done * m->rows, c->logits,
                             (size_t)part * m->rows * sizeof *logits);
     }
@@ -411,7 +433,7 @@ static bool make_scratch(struct dense_cuda *c)
     const struct model_params *p = c->base.params;
     const struct device_ops *ops = &c->module->ops;
     struct dense *d = &c->base;
-    uint32_t n = d->max_tokens, most = n > WORKER_LOGITS_ROWS ? n : WORKER_LOGITS_ROWS;
+    uint32_t n = d->max_tokens, most = n > c->logits_rows ? n : c->logits_rows;
     for (unsigned i = 0; i < EXEC_SLOTS; i++)
         if (!(c->input_memory[i] = cuda_allocate(d, ops->activations_bytes(params_widest_input(p), most))))
             return false;
@@ -420,7 +442,7 @@ static bool make_scratch(struct dense_cuda *c)
             cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * p->n_heads));
     c->attend_scratch =
         cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
-    c->logits = cuda_allocate(d, (size_t)WORKER_LOGITS_ROWS * p->vocab * sizeof(float));
+    c->logits = cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
     size_t values = (size_t)most * p->d_model * sizeof(float);
@@ -432,14 +454,26 @@ static bool make_scratch(struct dense_cuda *c)
            cuda_allocate_shared(d, c->staged_bytes, &c->staged);
 }
 
+static void say_what_is_refused(const struct device_blas *b)
+{
+    if (b->f32 && b->f16 && b->bf16)
+        return;
+    bool only_bf16 = b->f32 && b->f16;
+    log_info("cuBLAS has no products of%s%s%s on this device: %s", b->f32 ? "" : " float32",
+             b->f16 ? "" : " FP16", b->bf16 ? "" : " BF16",
+             only_bf16 ? "weights of BF16 are multiplied as float32"
+                       : "some weights are multiplied without it");
+}
+
 /* What it needs for products through BLAS. Without it all is as it was, but slower. */
 static void make_many(struct dense_cuda *c, const struct pool_map *map)
 {
     struct error e;
-    if (c->module->load_blas(c->device, &e)) {
+    if (c->module->load_blas(c->device, &c->blas, &e)) {
         log_info("long prompts are computed without cuBLAS: %s", e.text);
         return;
     }
+    say_what_is_refused(&c->blas);
     c->many_scratch = cuda_allocate(&c->base, worker_room_many(c->module, map, c->base.max_tokens));
     if (!c->many_scratch)
         log_warn("long prompts are computed without cuBLAS: %s", c->failed.text);
@@ -506,6 +540,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
     c->stream = cuda->stream;
     c->n_slots = options->n_slots;
     c->context = options->context;
+    c->logits_rows = worker_logits_rows(options->blas);
     enum error_code code = make_all(c, options->kv_type, e);
     if (code) {
         cuda_free(&c->base);

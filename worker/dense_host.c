@@ -207,10 +207,12 @@ static void host_multiply_heads(struct dense *d, const struct head_matrices *m, 
 }
 
 static enum error_code host_logits(struct dense *d, const struct matrix *m, const float *bias,
-                                   const float *hidden, uint32_t n, float *logits, struct error *e)
+                                   const float *hidden, uint32_t n, bool one_request,
+                                   float *logits, struct error *e)
 {
     struct dense_host *h = host_of(d);
     (void)e;
+    exec_allow_blas(h->exec, one_request); /* until the next batch begins */
     const struct activations *a =
         exec_prepare(h->exec, 0, hidden, m->cols, n, m->cols, weights_quantize(m));
     exec_multiply(h->exec, m, a, logits, m->rows, false);

@@ -4,14 +4,16 @@
 
 #include "engine.h"
 
+#include "device/worker_room.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Rows of logits computed at once for a Logits and for a Logprobs request: few, because a row has the size of
- * the vocabulary; below BLAS_MIN_TOKENS, so that a row does not depend on how many are computed with it. */
+/* Rows of logits computed at once for a Logits and for a Logprobs request. A row has the size of the vocabulary, so of
+ * those that are sent there are few; for probabilities as many as make it worth to unpack the head for BLAS, on a device. */
 #define LOGITS_ROWS   8
-#define LOGPROBS_ROWS 16
+#define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
 #define RATE_SECONDS  10
 
 struct engine_counters {

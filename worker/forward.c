@@ -432,11 +432,11 @@ static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
     return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
 }
 
-bool forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits,
-                    struct error *e)
+bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool one_request,
+                    float *logits, struct error *e)
 {
     if (!f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias,
-                        own_of(f, hidden, n), n, logits, e))
+                        own_of(f, hidden, n), n, one_request, logits, e))
         return true;
     experts_lose_device(f->experts, e);
     return false;

@@ -193,7 +193,7 @@ static enum sending send_logits(struct engine *g, struct request *r, uint32_t le
     struct error e;
     if (n == 0)
         return NOT_SENT;
-    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+    if (!forward_logits(g->config.forward, hidden, n, true, g->logits, &e)) {
         while (--n)
             frontend_return_credit(r->frontend);
         fail_request(g, r, true, &e);
@@ -214,7 +214,7 @@ static enum sending send_logprobs(struct engine *g, struct request *r, uint32_t 
     float logprobs[LOGPROBS_ROWS];
     uint32_t n = left < LOGPROBS_ROWS ? left : LOGPROBS_ROWS;
     struct error e;
-    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+    if (!forward_logits(g->config.forward, hidden, n, true, g->logits, &e)) {
         fail_request(g, r, true, &e);
         return FAILED;
     }
@@ -320,7 +320,7 @@ static void run_prefill(struct engine *g, struct request *r)
         end_request(g, r, FINISH_LENGTH);
     } else if (r->n_past == r->n_prefill) {
         hidden += (size_t)(n - 1) * g->config.d_model;
-        if (forward_logits(g->config.forward, hidden, 1, g->logits, &e))
+        if (forward_logits(g->config.forward, hidden, 1, true, g->logits, &e))
             take_token(g, r, g->logits);
         else
             fail_request(g, r, true, &e);
@@ -354,7 +354,7 @@ static void run_decode(struct engine *g, uint32_t n)
     uint64_t started = clock_ns();
     struct error e;
     const float *hidden = forward_run(g->config.forward, g->batch, n, false, &e);
-    bool done = hidden && forward_logits(g->config.forward, hidden, n, g->logits, &e);
+    bool done = hidden && forward_logits(g->config.forward, hidden, n, false, g->logits, &e);
     for (uint32_t i = 0; i < n && !done; i++)
         fail_request(g, g->batch_requests[i], true, &e);
     if (!done) {

@@ -48,6 +48,19 @@ struct device_facts {
 /* What a stream takes of the device's memory for itself, when it first runs an operation. */
 enum { DEVICE_STREAM_BYTES = 8 << 20 };
 
+/* What the device's library of matrix products takes as operands. */
+struct device_blas {
+    bool f32, f16, bf16;
+};
+
+/* Whether weights of that type go through it: those of BF16 as float32 where it does not take BF16. */
+static inline bool device_blas_takes(const struct device_blas *b, enum tensor_type type)
+{
+    if (type == TENSOR_F32)
+        return b->f32;
+    return type == TENSOR_BF16 ? b->bf16 || b->f32 : b->f16;
+}
+
 /* Names memory for another process of this machine; valid while the memory is there. */
 enum { DEVICE_HANDLE_BYTES = 64 };
 struct device_handle {
@@ -124,7 +137,7 @@ struct device_router {
 
 /* Operations, on one stream, asynchronous; float pointers are device memory unless said otherwise. Each is defined to the
  * bit by the portable build of kernels/kernels.h (or the file that is named), and a result never depends on the other rows
- * of the batch; multiply_many alone is neither. n: rows. */
+ * of the batch; multiply_many and multiply_many_planes alone are neither. n: rows. */
 struct device_ops {
     /* a->x, x_stride, n_tokens and cols are set by the caller, its buffers by activations_bind; quantize. */
     size_t (*activations_bytes)(uint32_t cols, uint32_t n_tokens);
@@ -142,17 +155,24 @@ struct device_ops {
                             size_t out_stride, size_t out_plane, void *scratch);
 
     /* y[t * y_stride + r] (+)= (W x_t)[r] for n rows of x, for n of some dozens and more, by the device's library of matrix
-     * products; load_blas has found it. Not the definition's arithmetic: it rounds in its own order, and
+     * products; load_blas has found it, and it takes W (device_blas_takes). Not the definition's arithmetic: it rounds in its
+     * own order, and
      *   F32 weights  products are of float32 (no TF32);
-     *   BF16         x is rounded to BF16;
+     *   BF16         x is rounded to BF16; or products are of float32, of W as it is, where the library has none of BF16:
+     *                FP16 would be quicker there, but W may have anything of float32's range;
      *   others       W and x are rounded to FP16: 11 bits, where a quantised x has 8. x may be of any size: all of it is scaled
      *                by one power of two that brings its largest magnitude just into range, and y is scaled back; what is
      *                less than 2^-28 of the largest keeps fewer bits. Weights beyond 65504, which no real model has, become
      *                that; those below 2^-14 are rounded to multiples of 2^-24.
-     * All sums are float32. scratch: multiply_many_scratch_bytes of the matrix, which need not have its tiles. */
-    size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n);
+     * All sums are float32. scratch: multiply_many_scratch_bytes of the matrix, which need not have its tiles, and of
+     * one plane. */
+    size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n_planes, uint32_t n);
     void (*multiply_many)(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
                           float *y, size_t y_stride, bool accumulate, void *scratch);
+    /* The same of n_planes matrices, as multiply_planes. What is said of all of x is said here of some planes' x. */
+    void (*multiply_many_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
+                                 uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
+                                 size_t out_stride, size_t out_plane, void *scratch);
 
     /* rows [.][d_model]: the tasks' partial sums, as exec_experts makes them. scratch: experts_scratch_bytes of as many
      * segments and token rows (each task's n_segments * n_tokens, added up). */
@@ -220,10 +240,10 @@ struct device_module {
     void (*close)(struct device *d); /* takes NULL */
     void (*facts)(struct device *d, struct device_facts *out);
 
-    /* Finds the library behind multiply_many, and lets it take its memory of the device; without effect when it is found.
-     * By the thread that calls the operations. ERROR_UNSUPPORTED, and why in words: there is none here that works, so
-     * multiply_many is not to be called; nothing else is the worse for it. */
-    enum error_code (*load_blas)(struct device *d, struct error *e);
+    /* Finds the library behind multiply_many, lets it take its memory of the device, and tries which operands it takes;
+     * when it is found already, says that again. By the thread that calls the operations. ERROR_UNSUPPORTED, and why in
+     * words: there is none here that takes any, so multiply_many is not to be called; nothing else is the worse for it. */
+    enum error_code (*load_blas)(struct device *d, struct device_blas *out, struct error *e);
 
     /* Device memory, 256 bytes aligned at least. What it holds at first is not defined. */
     enum error_code (*allocate)(struct device *d, size_t bytes, void **out, struct error *e);

@@ -109,7 +109,7 @@ static uint64_t expert_scratch(const struct worker_room_needs *n)
     return sum;
 }
 
-/* The embedding and the output head are not among them: a few rows of logits are wanted at once. */
+/* The output head is among them, and where that is no tensor of its own the embedding, which has its shape. */
 uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map,
                           uint32_t max_tokens)
 {
@@ -117,8 +117,8 @@ uint64_t worker_room_many(const struct device_module *module, const struct pool_
     for (uint32_t i = 0; i < map->header->n_tensors; i++) {
         const struct pool_tensor *t = &map->tensors[i];
         const struct matrix m = {.type = (enum tensor_type)t->type, .rows = t->rows, .cols = t->cols};
-        if (strncmp(t->name, "blk.", 4) == 0)
-            most = larger(most, module->ops.multiply_many_scratch_bytes(&m, max_tokens));
+        if (t->form == POOL_MATRIX)
+            most = larger(most, module->ops.multiply_many_scratch_bytes(&m, t->planes, max_tokens));
     }
     return most;
 }
@@ -144,14 +144,14 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
 {
     const struct model_params *p = &n->map->params;
     const struct device_ops *ops = &n->module->ops;
-    uint32_t most = n->max_tokens > WORKER_LOGITS_ROWS ? n->max_tokens : WORKER_LOGITS_ROWS;
+    uint32_t logits = worker_logits_rows(n->blas), most = n->max_tokens > logits ? n->max_tokens : logits;
     uint64_t sum = DENSE_BUFFERS * ALIGN_BYTES;
     add(&sum, product(most, dense_floats(p) * sizeof(float)));
     add(&sum, product(2, ops->activations_bytes(params_widest_input(p), most))); /* two inputs */
     if (p->kv_rank) /* a matrix a head */
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
-    add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
+    add(&sum, product(p->vocab, logits * sizeof(float)));
     add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint32_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)

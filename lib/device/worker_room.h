@@ -34,14 +34,21 @@ uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uin
 /* What the experts operation wants of scratch, in the layer that wants most, for max_rows token rows of all tasks. */
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map, uint32_t max_rows);
 
-/* What multiply_many wants of scratch, of the layers' matrix that wants most, for a batch of max_tokens rows. */
+/* What multiply_many and multiply_many_planes want of scratch, of the dense matrix that wants most, for a batch of
+ * max_tokens rows. */
 uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map, uint32_t max_tokens);
 
-/* Rows of a batch whose layers the device may run by itself (worker/experts_alone.h): larger ones activate experts that are missing. */
+/* Rows of a batch whose layers the device may run by itself (worker/experts_alone.h): larger ones activate experts that
+ * are missing. */
 enum { WORKER_ALONE_TOKENS = 8 };
 
-/* Rows of logits that are on the device at once. */
-enum { WORKER_LOGITS_ROWS = 16 };
+/* Rows of logits that are on the device at once: a row has the size of the vocabulary. With BLAS as many as make it worth
+ * to unpack the output head. */
+enum { WORKER_LOGITS_ROWS = 16, WORKER_LOGITS_ROWS_BLAS = 64 };
+static inline uint32_t worker_logits_rows(bool blas)
+{
+    return blas ? WORKER_LOGITS_ROWS_BLAS : WORKER_LOGITS_ROWS;
+}
 
 /* How a layer's segments are laid out, for the module's operations. */
 struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer);

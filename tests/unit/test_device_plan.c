@@ -143,9 +143,9 @@ static size_t chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
     return (size_t)n * n_used * n_segments * chosen_factor;
 }
 
-static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n)
+static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n)
 {
-    return (size_t)m->rows * m->cols + n;
+    return n_planes * ((size_t)m->rows * m->cols + n);
 }
 
 static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
@@ -166,9 +166,12 @@ static struct pool_slabs slabs[2] = {
     {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
 /* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
 static struct pool_tensor tensors[3] = {
-    {.name = "blk.0.attn_q.weight", .rows = 8, .cols = 32, .offset = 4096, .bytes = 60},
-    {.name = "blk.1.attn_q.weight", .rows = 20, .cols = 96, .offset = 4160, .bytes = 2 * MIB},
-    {.name = "output.weight", .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB, .bytes = 3 * MIB}};
+    {.name = "blk.0.attn_q.weight", .form = POOL_MATRIX, .planes = 1, .rows = 8, .cols = 32, .offset = 4096,
+     .bytes = 60},
+    {.name = "blk.1.attn_k_b.weight", .form = POOL_MATRIX, .planes = 4, .rows = 20, .cols = 96, .offset = 4160,
+     .bytes = 2 * MIB},
+    {.name = "output.weight", .form = POOL_MATRIX, .planes = 1, .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB,
+     .bytes = 3 * MIB}};
 static struct pool_header header = {.n_layers = 2, .n_tensors = 3, .expert_bytes = 16000};
 
 static struct pool_map sample_map(void)
@@ -254,9 +257,13 @@ static void test_scratch_bytes(void **state)
     assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4);
     assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
-    /* with products through BLAS: of the layers' matrices 20 * 96 + 256 for the larger */
+    /* with products through BLAS: 48 more rows of logits, and of the matrices 4 * (20 * 96 + 256) for the largest; where
+     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
     many = true;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 2304);
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * 100 * 4 + 8704);
+    tensors[1].planes = 1;
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * 100 * 4 + 3584);
+    tensors[1].planes = 4;
     assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
                      DEVICE_STREAM_BYTES + experts);
     many = false;

@@ -225,10 +225,10 @@ static void facts(struct device *d, struct device_facts *out)
     out->memory_bytes = bytes;
 }
 
-static enum error_code load_blas(struct device *d, struct error *e)
+static enum error_code load_blas(struct device *d, struct device_blas *out, struct error *e)
 {
     enum error_code failed = try_enter(d, e);
-    return failed ? failed : cuda_blas_open(d, e);
+    return failed ? failed : cuda_blas_open(d, out, e);
 }
 
 /* ---- Memory ---- */
@@ -669,6 +669,7 @@ static const struct device_module module = {
             .multiply_planes = cuda_multiply_planes,
             .multiply_many_scratch_bytes = cuda_multiply_many_scratch_bytes,
             .multiply_many = cuda_multiply_many,
+            .multiply_many_planes = cuda_multiply_many_planes,
             .experts_scratch_bytes = cuda_experts_scratch_bytes,
             .experts = cuda_experts,
             .chosen_bytes = cuda_chosen_bytes,
