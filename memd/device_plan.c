@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "base/strbuf.h"
 #include "device/worker_room.h"
+#include "model/kv_type.h"
 #include "model/serving_limits.h"
 
 #include <inttypes.h>
@@ -99,10 +100,9 @@ static enum error_code want_fixed(const struct device_module *module, const stru
                                   struct error *e)
 {
     bool dense = !o->device->dense_on_host;
-    if (dense && o->kv_type != TENSOR_F16 && o->kv_type != TENSOR_F32)
-        return error_set(e, ERROR_USAGE,
-                         "--kv-type q8_0: a CUDA device keeps keys and values as f32 or f16: take one of "
-                         "these, or --device with dense=host");
+    enum error_code code = dense ? kv_type_check(&map->params, o->kv_type, e) : ERROR_OK;
+    if (code)
+        return code;
     if (dense && !map->params.kv_rank && map->params.k_dim != map->params.v_dim)
         return error_set(e, ERROR_USAGE,
                          "keys of %" PRIu32 " values and values of %" PRIu32

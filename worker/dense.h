@@ -29,6 +29,16 @@ struct dense_values {
  * states. */
 #define LATENT_NORM_EPS 1e-6f
 
+/* For what is to be reserved: it is; it is not, but will when slots are released; there is never so much as things are. */
+enum dense_room { ROOM_NOW, ROOM_LATER, ROOM_NEVER };
+
+/* A KV cache in the device's memory; all 0 where it is not there. */
+struct dense_kv_use {
+    uint64_t bytes;                      /* that it has, or may take at any time */
+    uint32_t pages_reserved, pages_free; /* free: that may be reserved now */
+    uint64_t most_positions;             /* that may be reserved at all, as things are */
+};
+
 struct dense_ops {
     void (*free)(struct dense *d);
 
@@ -47,8 +57,15 @@ struct dense_ops {
      * of them is done. one_request: forward_run. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, bool one_request);
-    /* What the slot holds will not be read again. */
+
+    /* The KV cache, between batches. A slot's positions have their room reserved before the first of them is in a batch: then it
+     * is there until release_slot, after which what the slot holds will not be read again. */
+    enum dense_room (*reserve)(struct dense *d, uint32_t slot, uint32_t positions);
     void (*release_slot)(struct dense *d, uint32_t slot);
+    /* Of the device's memory it shall have at most so many bytes: what is reserved stays, so it comes down to that as slots are
+     * released; and as much of them as it may use. Without effect where it is not there. */
+    void (*kv_resize)(struct dense *d, uint64_t bytes);
+    struct dense_kv_use (*kv_use)(const struct dense *d);
 
     /* out [n][m->cols]: each token's row of m. */
     void (*embed)(struct dense *d, const struct matrix *m, float *out);
@@ -118,6 +135,7 @@ struct dense_options {
     uint32_t max_tokens;
     enum tensor_type kv_type;
     uint32_t n_slots, context; /* of the KV cache */
+    uint64_t kv_bytes;         /* on a device: as kv_resize, at first */
     bool blas;                 /* on a device: where all rows are one request's and there are many of them */
 };
 

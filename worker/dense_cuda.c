@@ -2,16 +2,19 @@
  *
  * Everything is queued on the worker's one stream, in the order of the calls. What the device reads of host memory goes
  * through pinned memory of ours: the batch's tables once a step, the rest through `staged`, which is free again after each
- * wait. The KV cache lies in pages, each slot's its own from the start: what was planned is there. */
+ * wait. The KV cache lies in pages that slots reserve (kv_pages.h); where those of a slot are goes to the device with the first
+ * batch after. */
 #include "cuda_device.h"
 #include "dense.h"
 #include "experts.h"
 #include "experts_alone.h"
 #include "layer_graphs.h"
+#include "kv_pages.h"
 
 #include "base/checked.h"
 #include "base/log.h"
 #include "device/worker_room.h"
+#include "model/kv_type.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -24,6 +27,11 @@ enum { MOST_BUFFERS = 64 };
  * say where it pays (bench-device measures both ways). */
 enum { MANY_ROWS = 32 };
 
+struct kv_slot {
+    uint32_t n_pages; /* reserved */
+    bool changed;     /* since the last batch */
+};
+
 struct dense_cuda {
     struct dense base;
     struct cuda_device *cuda;
@@ -31,6 +39,10 @@ struct dense_cuda {
     struct device *device;
     struct device_stream *stream;
     struct device_kv kv;
+    struct kv_pages *pages;
+    uint64_t *slot_pages;      /* [n_slots][kv.pages_a_slot] */
+    struct kv_slot *slots;     /* [n_slots] */
+    struct dense_values table; /* slot_pages as kv.pages has it */
     uint32_t n_slots, context;
     uint32_t most_positions; /* of the batch, or somewhat more */
     struct layer_graphs *graphs;
@@ -64,6 +76,9 @@ static void cuda_free(struct dense *d)
     struct error e;
     c->module->finish(c->stream, &e); /* nothing that it reads is freed before */
     layer_graphs_free(c->graphs);
+    kv_pages_free(c->pages);
+    free(c->slot_pages);
+    free(c->slots);
     while (c->n_buffers)
         c->module->release(c->device, c->buffers[--c->n_buffers]);
     while (c->n_pinned)
@@ -72,23 +87,19 @@ static void cuda_free(struct dense *d)
     free(c);
 }
 
-static void *allocate_for(struct dense_cuda *c, enum cuda_use use, size_t bytes)
+static void *cuda_allocate(struct dense *d, size_t bytes)
 {
+    struct dense_cuda *c = cuda_of(d);
     void *memory;
     if (c->n_buffers == MOST_BUFFERS) {
         error_set(&c->failed, ERROR_MEMORY, "too many buffers");
         return NULL;
     }
-    if (cuda_device_allocate(c->cuda, use, bytes, &memory, &c->failed))
+    if (cuda_device_allocate(c->cuda, CUDA_SCRATCH, bytes, &memory, &c->failed))
         return NULL;
     c->buffers[c->n_buffers++] = memory;
     c->module->fill(c->stream, memory, 0, bytes);
     return memory;
-}
-
-static void *cuda_allocate(struct dense *d, size_t bytes)
-{
-    return allocate_for(cuda_of(d), CUDA_SCRATCH, bytes);
 }
 
 static void *allocate_pinned(struct dense_cuda *c, size_t bytes)
@@ -149,6 +160,20 @@ static void upload(struct dense_cuda *c, const struct dense_values *v, size_t by
 
 /* ---- The batch ---- */
 
+/* Of the slots whose pages are others than at the last batch. */
+static void upload_pages(struct dense_cuda *c)
+{
+    for (uint32_t slot = 0; slot < c->n_slots; slot++) {
+        size_t first = (size_t)slot * c->kv.pages_a_slot, bytes = c->slots[slot].n_pages * sizeof *c->slot_pages;
+        uint64_t *host = (uint64_t *)c->table.host + first, *own = (uint64_t *)c->table.own + first;
+        if (!c->slots[slot].changed)
+            continue;
+        c->slots[slot].changed = false;
+        memcpy(host, c->slot_pages + first, bytes);
+        c->module->upload(c->stream, own, host, bytes);
+    }
+}
+
 static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
                        const float *cos_sin, bool one_request)
 {
@@ -162,21 +187,56 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
     for (uint32_t t = 0; t < n; t++) {
         c->tokens[t] = batch[t].token;
         rows[t] = (struct device_row){batch[t].slot, batch[t].position};
+        assert(batch[t].position / DEVICE_PAGE < c->slots[batch[t].slot].n_pages);
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
     if (n <= WORKER_ALONE_TOKENS) /* the graphs of its layers serve a while */
         c->most_positions = layer_graphs_positions(c->most_positions, c->context);
     memcpy(c->angles.host, cos_sin, angles);
+    upload_pages(c);
     upload(c, &c->rows, n * sizeof *rows);
     upload(c, &c->angles, angles);
 }
 
-/* Its pages stay its own. */
+/* ---- The KV cache ---- */
+
+static enum dense_room cuda_reserve(struct dense *d, uint32_t slot, uint32_t positions)
+{
+    struct dense_cuda *c = cuda_of(d);
+    struct kv_slot *s = &c->slots[slot];
+    uint32_t n = (positions + DEVICE_PAGE - 1) / DEVICE_PAGE;
+    assert(s->n_pages == 0 && n <= c->kv.pages_a_slot);
+    if (n > kv_pages_use(c->pages).most)
+        return ROOM_NEVER;
+    if (!kv_pages_reserve(c->pages, n, c->slot_pages + (size_t)slot * c->kv.pages_a_slot))
+        return ROOM_LATER;
+    *s = (struct kv_slot){n, true};
+    return ROOM_NOW;
+}
+
 static void cuda_release_slot(struct dense *d, uint32_t slot)
 {
-    (void)d, (void)slot;
+    struct dense_cuda *c = cuda_of(d);
+    kv_pages_release(c->pages, c->slot_pages + (size_t)slot * c->kv.pages_a_slot, c->slots[slot].n_pages);
+    c->slots[slot] = (struct kv_slot){0, false};
 }
+
+static void cuda_kv_resize(struct dense *d, uint64_t bytes)
+{
+    kv_pages_resize(cuda_of(d)->pages, bytes);
+}
+
+static struct dense_kv_use cuda_kv_use(const struct dense *d)
+{
+    struct kv_pages_use use = kv_pages_use(((const struct dense_cuda *)d)->pages);
+    return (struct dense_kv_use){.bytes = use.bytes,
+                                 .pages_reserved = use.reserved,
+                                 .pages_free = use.free,
+                                 .most_positions = (uint64_t)use.most * DEVICE_PAGE};
+}
+
+/* ---- Rows ---- */
 
 static void cuda_embed(struct dense *d, const struct matrix *m, float *out)
 {
@@ -401,31 +461,23 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
 
 /* ---- */
 
-/* Whose pages are where: slot i has the i-th run of them. */
-static bool make_kv(struct dense_cuda *c, enum tensor_type type)
+static bool make_kv(struct dense_cuda *c, enum tensor_type type, uint64_t bytes)
 {
     const struct model_params *p = c->base.params;
     uint32_t a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE, n = a_slot * c->n_slots;
-    uint32_t values = p->n_kv_heads * p->k_dim, rows = params_cache_rows(p);
-    uint32_t row_bytes = values * (type == TENSOR_F16 ? 2 : 4);
-    uint32_t *pages = malloc(n * sizeof *pages);
-    for (uint32_t i = 0; pages && i < n; i++)
-        pages[i] = i;
-    uint32_t *own = cuda_allocate(&c->base, n * sizeof *pages);
-    c->kv = (struct device_kv){.memory = allocate_for(c, CUDA_KV, worker_room_kv(p, type, c->n_slots, c->context)),
-                               .type = (uint32_t)type,
-                               .row_bytes = row_bytes,
-                               .n_pages = n,
-                               .rows = rows,
-                               .row_values = values,
-                               .pages = own,
+    c->slot_pages = calloc(n, sizeof *c->slot_pages);
+    c->slots = calloc(c->n_slots, sizeof *c->slots);
+    if (!c->slot_pages || !c->slots ||
+        !cuda_allocate_shared(&c->base, n * sizeof *c->slot_pages, &c->table) ||
+        kv_pages_new(c->cuda, worker_room_page(p, type), n, bytes, &c->pages, &c->failed))
+        return false;
+    c->kv = (struct device_kv){.type = (uint32_t)type,
+                               .rows = params_cache_rows(p),
+                               .row_values = p->n_kv_heads * p->k_dim,
+                               .row_bytes = (uint32_t)worker_room_row(p, type),
+                               .pages = c->table.own,
                                .pages_a_slot = a_slot};
-    bool made = pages && own && c->kv.memory;
-    if (made)
-        c->module->upload(c->stream, own, pages, n * sizeof *pages);
-    made = made && !c->module->finish(c->stream, &c->failed);
-    free(pages);
-    return made;
+    return true;
 }
 
 static bool make_scratch(struct dense_cuda *c)
@@ -479,13 +531,13 @@ static void make_many(struct dense_cuda *c, const struct pool_map *map)
         log_warn("long prompts are computed without cuBLAS: %s", c->failed.text);
 }
 
-static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, struct error *e)
+static enum error_code make_all(struct dense_cuda *c, const struct dense_options *options,
+                                struct error *e)
 {
     const struct model_params *p = c->base.params;
-    if (kv_type != TENSOR_F16 && kv_type != TENSOR_F32)
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "a CUDA device keeps keys and values as f16 or f32: give --kv-type f16, "
-                         "or dense=host in --device");
+    enum error_code code = kv_type_check(p, options->kv_type, e);
+    if (code)
+        return code;
     if (!p->kv_rank && p->k_dim != p->v_dim)
         return error_set(e, ERROR_UNSUPPORTED,
                          "keys of %" PRIu32 " values and values of %" PRIu32
@@ -494,7 +546,7 @@ static enum error_code make_all(struct dense_cuda *c, enum tensor_type kv_type, 
     c->graphs = layer_graphs_new(c->module, c->stream, p->n_layers);
     if (!c->graphs)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
-    if (make_kv(c, kv_type) && make_scratch(c))
+    if (make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c))
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
                      "no room on the device for %" PRIu32 " requests of %" PRIu32
@@ -512,7 +564,10 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .wait = cuda_wait,
                                          .bring = cuda_bring,
                                          .begin = cuda_begin,
+                                         .reserve = cuda_reserve,
                                          .release_slot = cuda_release_slot,
+                                         .kv_resize = cuda_kv_resize,
+                                         .kv_use = cuda_kv_use,
                                          .embed = cuda_embed,
                                          .norm = cuda_norm,
                                          .prepare = cuda_prepare,
@@ -541,7 +596,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
     c->n_slots = options->n_slots;
     c->context = options->context;
     c->logits_rows = worker_logits_rows(options->blas);
-    enum error_code code = make_all(c, options->kv_type, e);
+    enum error_code code = make_all(c, options, e);
     if (code) {
         cuda_free(&c->base);
         return code;

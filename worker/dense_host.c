@@ -89,6 +89,24 @@ static void host_begin(struct dense *d, const struct batch_token *batch, uint32_
     h->cos_sin = cos_sin;
 }
 
+/* All positions of all slots are reserved, in address space. */
+static enum dense_room host_reserve(struct dense *d, uint32_t slot, uint32_t positions)
+{
+    (void)d, (void)slot, (void)positions;
+    return ROOM_NOW;
+}
+
+static void host_kv_resize(struct dense *d, uint64_t bytes)
+{
+    (void)d, (void)bytes;
+}
+
+static struct dense_kv_use host_kv_use(const struct dense *d)
+{
+    (void)d;
+    return (struct dense_kv_use){0};
+}
+
 static void host_release_slot(struct dense *d, uint32_t slot)
 {
     kv_cache_release(&host_of(d)->kv, slot);
@@ -420,7 +438,10 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .wait = host_wait,
                                          .bring = host_bring,
                                          .begin = host_begin,
+                                         .reserve = host_reserve,
                                          .release_slot = host_release_slot,
+                                         .kv_resize = host_kv_resize,
+                                         .kv_use = host_kv_use,
                                          .embed = host_embed,
                                          .norm = host_norm,
                                          .prepare = host_prepare,

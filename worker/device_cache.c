@@ -36,6 +36,18 @@ void device_cache_free(struct device_cache *c)
     free(c);
 }
 
+uint64_t device_cache_kv_limit(const struct device_cache *c)
+{
+    return atomic_load(&c->memory->residency.header->kv_bytes);
+}
+
+void device_cache_tell_kv(struct device_cache *c, uint64_t bytes)
+{
+    _Atomic uint64_t *said = &c->channel->header->kv_bytes;
+    if (atomic_load_explicit(said, memory_order_relaxed) != bytes) /* ours alone */
+        atomic_store(said, bytes);
+}
+
 /* The epoch is the worker's alone; what must not move before it is the reading of the table. */
 void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer)
 {

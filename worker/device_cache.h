@@ -17,6 +17,11 @@ struct device_cache *device_cache_new(const struct memory_client *memory, const 
                                       struct cache_link *link);
 void device_cache_free(struct device_cache *c); /* takes NULL */
 
+/* What memd lets the KV cache have of the device's memory, and telling it what that has or may take: bytes, as
+ * residency_header.kv_bytes and cache_channel_header.kv_bytes. */
+uint64_t device_cache_kv_limit(const struct device_cache *c);
+void device_cache_tell_kv(struct device_cache *c, uint64_t bytes);
+
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
 /* Within: what is under way is at a later layer. */

@@ -2,7 +2,8 @@
  *
  * A request's life:
  *   submit --> inbox --> waiting (no slot) --admit--> running: prefill --> decode --> finished, freed
- * The inbox alone is shared (lock); lists and requests belong to the engine thread.
+ * The inbox alone is shared (lock); lists and requests belong to the engine thread. Who waits is admitted in order, when there are a
+ * slot and room in the KV cache for all that the request may become.
  */
 #include "engine.h"
 #include "engine_internal.h"
@@ -10,8 +11,10 @@
 #include "base/clock.h"
 #include "session.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define STOPPING_TEXT "the worker is stopping: try again"
 
@@ -128,6 +131,11 @@ static void publish_status(struct engine *g)
     atomic_store(&g->n_waiting, waiting);
     gauge_set(g->counters.running, running);
     gauge_set(g->counters.waiting, waiting);
+    if (!g->counters.pages_free)
+        return;
+    struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
+    gauge_set(g->counters.pages_reserved, use.pages_reserved);
+    gauge_set(g->counters.pages_free, use.pages_free);
 }
 
 static int64_t free_slot(struct engine *g)
@@ -138,18 +146,79 @@ static int64_t free_slot(struct engine *g)
     return -1;
 }
 
+static void start_request(struct engine *g, struct request *r, int64_t slot)
+{
+    g->waiting = r->next;
+    g->slot_used[slot] = true;
+    r->slot = slot;
+    r->serial = ++g->n_admitted;
+    r->started_ns = clock_ns();
+    append(&g->running, r);
+}
+
+static void refuse_positions(struct engine *g, struct request *r, uint32_t positions)
+{
+    struct error e;
+    uint64_t most = g->config.dense->ops->kv_use(g->config.dense).most_positions;
+    error_set(&e, ERROR_LIMIT,
+              "the request may have %" PRIu32 " positions, the KV cache has room for %" PRIu64
+              " in all: ask for fewer tokens, or give the device's experts less",
+              positions, most);
+    engine_refuse(g, r, &e);
+}
+
 static void admit(struct engine *g)
 {
+    struct dense *d = g->config.dense;
     int64_t slot;
     while (g->waiting && (slot = free_slot(g)) >= 0) {
         struct request *r = g->waiting;
-        g->waiting = r->next;
-        g->slot_used[slot] = true;
-        r->slot = slot;
-        r->serial = ++g->n_admitted;
-        r->started_ns = clock_ns();
-        append(&g->running, r);
+        uint32_t positions = request_positions(r, g->config.context);
+        enum dense_room room = d->ops->reserve(d, (uint32_t)slot, positions);
+        if (room == ROOM_LATER)
+            break;
+        if (room == ROOM_NOW)
+            start_request(g, r, slot);
+        else
+            refuse_positions(g, r, positions);
     }
+}
+
+/* The KV cache as large as memd lets it be. What is taken is said before, and looked at again after: whoever lowers the limit
+ * meanwhile sees it, or we do. */
+static void follow_kv_limit(struct engine *g)
+{
+    struct experts *x = g->config.experts;
+    struct dense *d = g->config.dense;
+    for (uint64_t limit; (limit = experts_kv_limit(x)) != g->kv_limit;) {
+        if (limit > g->kv_limit) {
+            experts_tell_kv(x, limit);
+            if (experts_kv_limit(x) != limit)
+                continue;
+        }
+        d->ops->kv_resize(d, limit);
+        g->kv_limit = limit;
+    }
+    experts_tell_kv(x, d->ops->kv_use(d).bytes);
+}
+
+/* An idle worker looks from time to time whether memd wants memory of its KV cache, and whether there is room for who waits. */
+#define LOOK_NS 100000000
+
+static void wait_for_work(struct engine *g)
+{
+    struct timespec until;
+    if (!g->counters.pages_free) {
+        pthread_cond_wait(&g->changed, &g->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&g->changed, &g->lock, &until) &&
+        (g->waiting || experts_kv_limit(g->config.experts) != g->kv_limit))
+        g->woken = true;
 }
 
 static void *engine_main(void *arg)
@@ -161,7 +230,7 @@ static void *engine_main(void *arg)
     for (;;) {
         pthread_mutex_lock(&g->lock);
         while (!busy && !g->inbox && !g->woken && !g->stopping)
-            pthread_cond_wait(&g->changed, &g->lock);
+            wait_for_work(g);
         bool stopping = g->stopping;
         struct event *events = take_inbox(g);
         pthread_mutex_unlock(&g->lock);
@@ -169,6 +238,7 @@ static void *engine_main(void *arg)
         if (stopping)
             break;
         engine_end_cancelled(g);
+        follow_kv_limit(g);
         admit(g);
         publish_status(g);
         busy = engine_step(g);
@@ -202,6 +272,11 @@ static void register_counters(struct engine *g)
                                        "frontend was behind.");
     k->running = metrics_gauge(m, "moed_worker_requests_running", NULL, "Requests with a slot.");
     k->waiting = metrics_gauge(m, "moed_worker_requests_waiting", NULL, "Requests without one.");
+    if (g->config.dense->ops->kv_use(g->config.dense).bytes) {
+        const char *name = "moed_worker_kv_pages", *help = "Pages of the KV cache in the device's memory.";
+        k->pages_reserved = metrics_gauge(m, name, "state=\"reserved\"", help);
+        k->pages_free = metrics_gauge(m, name, "state=\"free\"", help);
+    }
     k->first_token = metrics_histogram(m, "moed_worker_time_to_first_token_seconds", NULL,
                                        histogram_seconds_bounds, histogram_seconds_count,
                                        "Submitted to first token.");
@@ -218,7 +293,11 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->config = *config;
     g->inbox_end = &g->inbox;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     uint32_t rows = config->parallel > LOGPROBS_ROWS ? config->parallel : LOGPROBS_ROWS;
     g->slot_used = calloc(config->parallel, sizeof *g->slot_used);
     g->batch = calloc(PREFILL_TOKENS > config->parallel ? PREFILL_TOKENS : config->parallel,

@@ -21,6 +21,7 @@ struct engine_counters {
     struct counter *prompt_tokens, *generated_tokens, *prefill_ns, *decode_ns, *decode_steps;
     struct counter *decode_paused;
     struct gauge *running, *waiting;
+    struct gauge *pages_reserved, *pages_free; /* NULL: the KV cache has no pages */
     struct histogram *first_token, *token;
 };
 
@@ -46,6 +47,7 @@ struct engine {
     struct request *waiting, *running; /* in order of arrival */
     bool *slot_used;                   /* [parallel] */
     uint64_t n_admitted;               /* requests that were given a slot */
+    uint64_t kv_limit;                 /* what the KV cache was made to have at most */
     struct batch_token *batch;
     struct request **batch_requests;   /* [parallel]: of the decode batch */
     float *logits;                     /* [max(parallel, LOGPROBS_ROWS)][vocab] */
@@ -61,6 +63,8 @@ struct engine {
 
 /* Run one step. False: nothing to do until something changes. */
 bool engine_step(struct engine *g);
+/* End one with an error. */
+void engine_refuse(struct engine *g, struct request *r, const struct error *e);
 /* End the requests that were cancelled. */
 void engine_end_cancelled(struct engine *g);
 /* End all with an error. */

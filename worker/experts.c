@@ -554,3 +554,14 @@ const uint32_t *experts_row_of(const struct experts *x)
 {
     return x->row_of;
 }
+
+uint64_t experts_kv_limit(const struct experts *x)
+{
+    return x->cache ? device_cache_kv_limit(x->cache) : UINT64_MAX;
+}
+
+void experts_tell_kv(struct experts *x, uint64_t bytes)
+{
+    if (x->cache)
+        device_cache_tell_kv(x->cache, bytes);
+}

@@ -117,6 +117,10 @@ const uint32_t *experts_row_of(const struct experts *x);
 /* The same on the device, for the layers of experts_alone.h; NULL: it is in host memory. */
 const uint32_t *experts_own_row_of(const struct experts *x);
 
+/* device_cache_kv_limit and device_cache_tell_kv; UINT64_MAX, and nothing, where the device has no memory of its own. */
+uint64_t experts_kv_limit(const struct experts *x);
+void experts_tell_kv(struct experts *x, uint64_t bytes);
+
 /* The device has failed elsewhere, as e says: what experts_finish does where it meets that. Returns e's code. */
 enum error_code experts_lose_device(struct experts *x, struct error *e);
 

@@ -123,6 +123,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                   .max_tokens = batch_tokens(w),
                                   .n_slots = (uint32_t)w->parallel,
                                   .context = (uint32_t)w->context,
+                                  .kv_bytes = atomic_load(&w->memory.residency.header->kv_bytes),
                                   .blas = !w->reproducible};
     enum error_code code = kv_type_parse(w->kv_type, &dense.kv_type, e);
     if (!code)
@@ -358,6 +359,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         return code;
     struct engine_config config = {.forward = w->forward,
                                    .dense = w->dense,
+                                   .experts = w->experts,
                                    .pool = w->pool,
                                    .tokenizer = w->tokenizer,
                                    .vocab = w->memory.map.params.vocab,

@@ -174,6 +174,11 @@ static void fail_request(struct engine *g, struct request *r, bool credit, const
     drop(g, r);
 }
 
+void engine_refuse(struct engine *g, struct request *r, const struct error *e)
+{
+    fail_request(g, r, false, e);
+}
+
 /* Whether hidden values of wanted rows are there and not sent. */
 static bool has_rows(const struct request *r)
 {

@@ -109,17 +109,19 @@ struct device_segments {
 
 enum { DEVICE_CHOSEN = 256 }; /* experts_chosen: choices of all rows */
 
-/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for one layer, all its
- * positions' keys, then all their values (none where values are the keys' first part). */
+/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for each layer, all its
+ * positions' keys, then all their values (none where values are the keys' first part). Q8_0, where a head's keys and values are
+ * multiples of 32: all positions' quants, then all their scales (halves, one for 32 quants), so that either are aligned. Which
+ * pages a slot has may change between operations of the stream; this struct need not. */
 enum { DEVICE_PAGE = 64 };
 struct device_kv {
-    void *memory;          /* [n_layers][n_pages][rows][DEVICE_PAGE][row_bytes] */
-    uint32_t type;         /* enum tensor_type: F32 or F16 (rounded to nearest even) */
-    uint32_t row_bytes;    /* of a position's row_values */
-    uint32_t n_pages;
-    uint32_t rows;         /* 2; 1 where values are the keys' first part */
-    uint32_t row_values;   /* of a position's keys, of its values */
-    const uint32_t *pages; /* device: [n_slots][pages_a_slot], the page of each DEVICE_PAGE positions */
+    uint32_t type;       /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
+    uint32_t rows;       /* 2; 1 where values are the keys' first part */
+    uint32_t row_values; /* of a position's keys, of its values */
+    uint32_t row_bytes;  /* of those, with their scales */
+    /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions, aligned to 16 bytes:
+     * [n_layers][rows][DEVICE_PAGE][row_bytes] */
+    const uint64_t *pages;
     uint32_t pages_a_slot;
 };
 

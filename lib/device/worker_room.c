@@ -44,13 +44,23 @@ static uint64_t pages_of(uint32_t parallel, uint32_t context)
     return product(parallel, ((uint64_t)context + DEVICE_PAGE - 1) / DEVICE_PAGE);
 }
 
-/* [n_layers][pages][rows][DEVICE_PAGE][row_bytes] */
+uint64_t worker_room_row(const struct model_params *p, enum tensor_type type)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    return larger(p->k_dim, p->v_dim) * p->n_kv_heads / info->block_values * info->block_bytes;
+}
+
+/* [n_layers][rows][DEVICE_PAGE][row_bytes] */
+uint64_t worker_room_page(const struct model_params *p, enum tensor_type type)
+{
+    uint64_t rows = (uint64_t)p->n_layers * params_cache_rows(p) * DEVICE_PAGE;
+    return product(worker_room_row(p, type), rows);
+}
+
 uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
                         uint32_t context)
 {
-    uint64_t row = larger(p->k_dim, p->v_dim) * p->n_kv_heads * (type == TENSOR_F16 ? 2 : 4);
-    uint64_t position = product(row, (uint64_t)p->n_layers * params_cache_rows(p));
-    return product(product(position, DEVICE_PAGE), pages_of(parallel, context));
+    return product(worker_room_page(p, type), pages_of(parallel, context));
 }
 
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map,
@@ -152,7 +162,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
-    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint32_t)));
+    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)
         add(&sum, worker_room_many(n->module, n->map, n->max_tokens));

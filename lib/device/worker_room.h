@@ -15,7 +15,7 @@ struct worker_room_needs {
     const struct pool_map *map; /* of params and slabs; the weights need not be there */
     uint32_t max_tokens;        /* rows of a batch */
     uint32_t parallel, context; /* of the KV cache */
-    enum tensor_type kv_type;   /* F32 or F16 */
+    enum tensor_type kv_type;   /* F32, F16 or Q8_0, as kv_type_check allows */
     bool dense;                 /* the dense part is computed there too: else no KV cache, no scratch for it */
     bool blas;                  /* it may multiply through BLAS, where that is found */
 };
@@ -28,7 +28,9 @@ struct worker_room {
 
 void worker_room(const struct worker_room_needs *n, struct worker_room *out);
 
-/* struct device_kv's memory, for so many requests of so many tokens. */
+/* Of struct device_kv: row_bytes; a page's, of all layers; those of all pages for so many requests of so many tokens. */
+uint64_t worker_room_row(const struct model_params *p, enum tensor_type type);
+uint64_t worker_room_page(const struct model_params *p, enum tensor_type type);
 uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel, uint32_t context);
 
 /* What the experts operation wants of scratch, in the layer that wants most, for max_rows token rows of all tasks. */

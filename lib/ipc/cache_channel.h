@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
-#define CACHE_CHANNEL_VERSION 3u
+#define CACHE_CHANNEL_VERSION 4u
 #define CACHE_RING_RECORDS    1024
 
 /* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
@@ -56,8 +56,12 @@ struct cache_channel_header {
     /* worker: what it has learnt of its machine, in words of its own; the first is 0 where there is nothing. memd shows them
      * to the next worker when this one has gone (residency_header.learnt). */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
+    /* worker: what its KV cache has of the device's memory, or may take, in bytes: stored after memory was given back, and before
+     * more is taken. UINT64_MAX: it has not said yet. Sequentially consistent with residency_header.kv_bytes: who lowers
+     * that sees here what a worker takes that has not seen it. */
+    _Alignas(64) _Atomic uint64_t kv_bytes;
 };
-_Static_assert(sizeof(struct cache_channel_header) == 512, "shared layout");
+_Static_assert(sizeof(struct cache_channel_header) == 576, "shared layout");
 
 enum cache_record_kind {
     CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */

@@ -22,6 +22,7 @@ void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_
         .generation = generation,
         .slot_bytes = slot_bytes,
         .n_slots = n_slots,
+        .kv_bytes = UINT64_MAX,
     };
 }
 

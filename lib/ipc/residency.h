@@ -44,8 +44,11 @@ struct residency_header {
     uint8_t pad2[32];
     /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
+    /* What a worker's KV cache may have of the device's memory, in bytes; UINT64_MAX: as much as it wants. A worker that has
+     * more gives it back as its requests end, and says what it has (cache_channel_header.kv_bytes). */
+    _Alignas(64) _Atomic uint64_t kv_bytes;
 };
-_Static_assert(sizeof(struct residency_header) == 192, "shared layout");
+_Static_assert(sizeof(struct residency_header) == 256, "shared layout");
 
 struct residency_table {
     const struct residency_header *header;

@@ -77,7 +77,6 @@ if [ $SIMULATED = yes ]; then
     refused "kB of experts: give a smaller vram=" MOED_CUSIM_MEMORY=12M -- cuda:0,vram=40%,dense=host
     refused "scratch: this model needs a larger device" MOED_CUSIM_MEMORY=8M -- cuda:0,dense=host
 fi
-MODEL=$(dirname "$MODEL")/qwen3moe.gguf refused "a CUDA device keeps keys and values as f32 or f16" -- cuda --kv-type q8_0 # heads of 32
 say "ok: what is said where it cannot start"
 
 for model in "$@"; do

@@ -224,6 +224,9 @@ static void test_kv_bytes(void **state)
     assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
     assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
     assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
+    map.params.k_dim = map.params.v_dim = 32; /* two heads of a scale and 32 quants */
+    assert_int_equal(room_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes, 2 * 6 * 64 * 2 * 2 * 34);
+    map.params.k_dim = 8;
     map.params.v_dim = 12; /* rows are as long as the longer */
     assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
     /* latent: one row of 24 values, which is both */
@@ -367,8 +370,8 @@ static void test_plan_refused(void **state)
     struct device_plan p = {.n_slots = 4711}, before = p;
     struct error e;
     struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB}};
-    assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_USAGE);
-    says(&e, "--kv-type q8_0");
+    assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_UNSUPPORTED);
+    says(&e, "--kv-type q8_0 takes heads of a multiple of 32 values: this model's have 8 and 8");
     assert_int_equal(plan_on(&s, "cuda:1", "f32", 1 << 24, &p, &e), ERROR_USAGE);
     says(&e, "cuda:1 GPU has 4.3 GB of memory: beside 537 MB for the driver, 5 MB dense weights, ");
     says(&e, "there is no room for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "

@@ -29,15 +29,16 @@ static void test_attach(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(3, 5, 4);
-    assert_int_equal(bytes, 192 + 15 * 8 + 15 * 4 * 4);
-    void *memory = aligned_alloc(64, 576);
+    assert_int_equal(bytes, 256 + 15 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 640);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 576);
+    memset(memory, 0, 640);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
     residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
+    assert_true(t.header->kv_bytes == UINT64_MAX); /* no limit */
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t expert = 0; expert < 5; expert++)
             assert_int_equal(residency_read(&t, layer, expert).resident, 0);
@@ -80,11 +81,11 @@ static void test_publishes(void **state)
 {
     (void)state;
     static struct shared s;
-    void *memory = aligned_alloc(64, 256);
+    void *memory = aligned_alloc(64, 320);
     struct error e;
-    memset(memory, 0, 256);
+    memset(memory, 0, 320);
     residency_init(memory, 1, 1, 1, 0, 0, 1);
-    assert_int_equal(residency_attach(&s.table, memory, 256, &e), ERROR_OK);
+    assert_int_equal(residency_attach(&s.table, memory, 320, &e), ERROR_OK);
     pthread_t threads[READERS];
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, reader, &s), 0);
