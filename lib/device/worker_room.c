@@ -135,6 +135,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
     add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
+    add(&sum, product(2 * WORKER_LARGEST, WORKER_LOGITS_ROWS * sizeof(uint32_t)));
     add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint32_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)

@@ -37,6 +37,8 @@ uint64_t worker_room_experts(const struct device_module *module, const struct po
 /* What multiply_many wants of scratch, of the layers' matrix that wants most, for a batch of max_tokens rows. */
 uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map, uint32_t max_tokens);
 
+/* Of a row of logits, where the largest alone are wanted. */
+enum { WORKER_LARGEST = 256 };
 /* Rows of logits that are on the device at once. */
 enum { WORKER_LOGITS_ROWS = 16 };
 
