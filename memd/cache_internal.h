@@ -23,6 +23,7 @@
 struct cache_job {
     struct copy_job what;
     uint32_t slot;
+    uint32_t flag; /* what the slot's becomes */
     const uint8_t *from;
 };
 
@@ -38,6 +39,7 @@ struct cache {
     struct residency_table table;
     struct cache_slots slots;
     uint32_t reserve; /* slots kept free for loads on demand */
+    uint32_t *fills;  /* [slots.n]: how often each was filled, as its flag says; NULL: slots have no flags */
     struct sched_copies *copies;
     struct sched_cache *policy;
     enum sched_cache_kind kind; /* of it */
@@ -72,8 +74,8 @@ enum error_code cache_make_copies(struct cache *c, struct error *e);
 /* True: job is to be copied, its slot is taken, and its slab pinned where it lies in the host tier. False: nothing now; look
  * again after *timeout_ns at the latest. */
 bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns);
-/* Before and after the copy of job. */
-void cache_begin_copy(struct cache *c, const struct cache_job *job);
+/* Before and after the copy of job. Before: workers learn where it goes; job->flag is set. */
+void cache_begin_copy(struct cache *c, struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);
 /* What was counted since the last time, to the metrics. */
 void cache_publish_counts(struct cache *c);

@@ -29,7 +29,7 @@ enum device_part device_plan_share(struct device_plan *p)
         enum device_part part;
         uint64_t bytes;
     } parts[] = {{DEVICE_PART_DRIVER, p->driver_bytes},
-                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes)},
+                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes, p->n_flags)},
                  {DEVICE_PART_SCRATCH, p->scratch_bytes},
                  {DEVICE_PART_KV, p->kv_bytes}};
     uint64_t left = p->free_bytes, all;
@@ -57,7 +57,7 @@ static uint64_t least_bytes(const struct device_plan *p)
     uint64_t slots = p->asked_bytes ? p->asked_bytes : p->slot_bytes, all;
     if (checked_mul(p->total_segments, p->slot_bytes, &all) && all < slots)
         slots = all;
-    const uint64_t parts[] = {device_slots_offset(p->dense_bytes), p->scratch_bytes, p->kv_bytes,
+    const uint64_t parts[] = {device_slots_offset(p->dense_bytes, p->n_flags), p->scratch_bytes, p->kv_bytes,
                               round_up(slots, p->unit_bytes)};
     uint64_t sum = p->driver_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -251,6 +251,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
         code = want_fixed(module, map, o, &p, e);
     if (code)
         return code;
+    p.n_flags = device_link_signals(link) ? p.total_segments : 0;
     device_link_facts(link, &facts);
     if (!module) {
         p.free_bytes = facts.free_bytes;

@@ -30,6 +30,8 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
     if (memory->dense_bytes) /* integers: the first byte that counts may lie before the allocation */
         c.dense = (const uint8_t *)((uintptr_t)c.memory - pool_map_dense(&memory->map).offset);
     c.module->facts(c.device, &c.facts);
+    if (memory->flags_offset != DEVICE_NO_FLAGS && c.facts.signals)
+        c.flags = (const uint32_t *)(c.memory + memory->flags_offset);
     log_info("%s computes %s, %.2f GB of it are for experts: %s", c.facts.name,
              c.dense ? "the model" : "the experts that are in it",
              (double)memory->arena_bytes * 1e-9, c.facts.version);

@@ -17,6 +17,7 @@ struct cuda_device {
     struct device_facts facts;
     uint8_t *memory;      /* memd's: the dense weights' copy, where there is one, and the arena */
     const uint8_t *arena; /* of experts, in it */
+    const uint32_t *flags; /* of its slots, in it; NULL: our stream cannot wait for them */
     _Atomic uint64_t used[CUDA_USES]; /* bytes that cuda_device_allocate gave: a counter, for any thread */
     const uint8_t *dense; /* where the pool's first byte would lie for the dense weights' copy; NULL: there is none */
 };

@@ -22,6 +22,7 @@
 #include <string.h>
 
 enum { MOST_BUFFERS = 64 };
+_Static_assert((int)DENSE_LARGEST == (int)WORKER_LARGEST, "what is planned");
 #define BUFFER_ALIGN 256u
 /* So many rows, of the batch and of a matrix, make a product through BLAS worth its preparations. A guess: only hardware can
  * say where it pays (bench-device measures both ways). */
@@ -54,6 +55,8 @@ struct dense_cuda {
     bool many;               /* of this batch */
     float *logits;           /* [logits_rows][vocab] */
     uint32_t logits_rows;    /* that are there at once */
+    uint32_t *largest;       /* on the device [2][logits_rows][DENSE_LARGEST]: values, places */
+    uint32_t *largest_host;  /* in host memory, of all rows of a batch: part by part of so many rows */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
     struct dense_values rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
     struct dense_values staged;
@@ -327,11 +330,12 @@ static void cuda_multiply_heads(struct dense *d, const struct head_matrices *m, 
         (size_t)n_heads * out_head, out_head, many ? c->many_scratch : c->heads_scratch);
 }
 
-/* c->logits: of n rows of hidden values, at most c->logits_rows. */
-static void multiply_output(struct dense_cuda *c, const struct matrix *m, const float *bias,
-                            const float *hidden, uint32_t n, bool one_request)
+/* c->logits: of the first rows of hidden, as many as there is room for; how many. */
+static uint32_t make_logits(struct dense_cuda *c, const struct matrix *m, const float *bias, const float *hidden,
+                            uint32_t n, bool one_request)
 {
     const struct device_ops *ops = &c->module->ops;
+    n = n < c->logits_rows ? n : c->logits_rows;
     if (one_request && n >= MANY_ROWS && c->many_scratch && takes(c, m, m->rows))
         ops->multiply_many(c->stream, m, hidden, m->cols, n, c->logits, m->rows, false,
                            c->many_scratch);
@@ -340,6 +344,28 @@ static void multiply_output(struct dense_cuda *c, const struct matrix *m, const 
                       c->logits, m->rows, false);
     if (bias)
         ops->add(c->stream, bias, 0, c->logits, m->rows, n, m->rows);
+    return n;
+}
+
+static enum error_code cuda_largest(struct dense *d, const struct matrix *m, const float *bias, const float *hidden,
+                                    uint32_t n, uint32_t k, float *values, uint32_t *places, struct error *e)
+{
+    struct dense_cuda *c = cuda_of(d);
+    size_t word = sizeof(uint32_t);
+    for (uint32_t done = 0, part; done < n; done += part) {
+        part = make_logits(c, m, bias, hidden + (size_t)done * m->cols, n - done, false);
+        c->module->ops.largest(c->stream, c->logits, part, m->rows, k, (float *)c->largest,
+                               c->largest + (size_t)part * k);
+        c->module->download(c->stream, c->largest_host + (size_t)done * 2 * k, c->largest, 2 * part * k * word);
+    }
+    enum error_code code = cuda_wait(d, e);
+    for (uint32_t done = 0, part; done < n && !code; done += part) {
+        const uint32_t *from = c->largest_host + (size_t)done * 2 * k;
+        part = n - done < c->logits_rows ? n - done : c->logits_rows;
+        memcpy(values + (size_t)done * k, from, part * k * word);
+        memcpy(places + (size_t)done * k, from + (size_t)part * k, part * k * word);
+    }
+    return code;
 }
 
 static enum error_code cuda_logits(struct dense *d, const struct matrix *m, const float *bias,
@@ -348,8 +374,7 @@ static enum error_code cuda_logits(struct dense *d, const struct matrix *m, cons
 {
     struct dense_cuda *c = cuda_of(d);
     for (uint32_t done = 0, part; done < n; done += part) {
-        part = n - done < c->logits_rows ? n - done : c->logits_rows;
-        multiply_output(c, m, bias, hidden + (size_t)done * m->cols, part, one_request);
+        part = make_logits(c, m, bias, hidden + (size_t)done * m->cols, n - done, one_request);
         c->module->download(c->stream, logits + (size_t)done * m->rows, c->logits,
                             (size_t)part * m->rows * sizeof *logits);
     }
@@ -495,12 +520,14 @@ static bool make_scratch(struct dense_cuda *c)
     c->attend_scratch =
         cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
     c->logits = cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
+    c->largest = cuda_allocate(d, (size_t)2 * c->logits_rows * DENSE_LARGEST * sizeof *c->largest);
+    c->largest_host = allocate_pinned(c, (size_t)2 * n * DENSE_LARGEST * sizeof *c->largest_host);
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
     size_t values = (size_t)most * p->d_model * sizeof(float);
     c->staged_bytes = round_up(values, BUFFER_ALIGN) +
                       round_up(n * p->router.n_used * sizeof(uint32_t), BUFFER_ALIGN);
-    return c->attend_scratch && c->logits && c->tokens && (!p->kv_rank || c->heads_scratch) &&
+    return c->attend_scratch && c->logits && c->largest && c->largest_host && c->tokens && (!p->kv_rank || c->heads_scratch) &&
            cuda_allocate_shared(d, n * sizeof(struct device_row), &c->rows) &&
            cuda_allocate_shared(d, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
            cuda_allocate_shared(d, c->staged_bytes, &c->staged);
@@ -584,7 +611,8 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .again = cuda_again,
                                          .keep = cuda_keep,
                                          .combine = cuda_combine,
-                                         .logits = cuda_logits};
+                                         .logits = cuda_logits,
+                                         .largest = cuda_largest};
     struct dense_cuda *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");

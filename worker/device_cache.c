@@ -83,6 +83,17 @@ const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, 
     return c->arena + slot * h->slot_bytes;
 }
 
+bool device_cache_arriving(const struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                           struct cached_arrival *out)
+{
+    const struct residency_header *h = c->memory->residency.header;
+    struct residency_arrival a;
+    if (!residency_arriving(&c->memory->residency, layer, expert, segment, &a) || a.slot >= h->n_slots)
+        return false;
+    *out = (struct cached_arrival){c->arena + a.slot * h->slot_bytes, a.slot, a.flag};
+    return true;
+}
+
 bool device_cache_holds_all(const struct device_cache *c)
 {
     return c->holds_all;
@@ -181,17 +192,48 @@ void device_cache_notify(struct device_cache *c)
 struct awaited {
     const struct device_cache *cache;
     uint32_t layer, expert, segments;
+    bool begun; /* that the last one is in flight is enough */
 };
 
 static bool arrived(void *arg)
 {
     const struct awaited *a = arg;
-    return device_cache_read(a->cache, a->layer, a->expert).resident >= a->segments;
+    struct cached_expert there = device_cache_read(a->cache, a->layer, a->expert);
+    return there.resident + (a->begun ? there.in_flight : 0) >= a->segments;
 }
 
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
                        unsigned spin_us, int timeout_ms)
 {
-    struct awaited a = {c, layer, expert, segments};
+    struct awaited a = {c, layer, expert, segments, false};
     doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+}
+
+void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
+                             unsigned spin_us, int timeout_ms)
+{
+    struct awaited a = {c, layer, expert, segments, true};
+    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+}
+
+struct arrival_wait {
+    const struct device_cache *cache;
+    uint32_t layer, expert, segment;
+    const struct cached_arrival *arrival;
+};
+
+/* While a segment is in flight nothing else happens to its expert: whatever is said now, it has come. */
+static bool has_come(void *arg)
+{
+    const struct arrival_wait *a = arg;
+    struct cached_arrival now;
+    return !device_cache_arriving(a->cache, a->layer, a->expert, a->segment, &now) ||
+           now.slot != a->arrival->slot || now.flag != a->arrival->flag;
+}
+
+bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                               const struct cached_arrival *arrival, unsigned spin_us, int timeout_ms)
+{
+    struct arrival_wait a = {c, layer, expert, segment, arrival};
+    return doorbell_wait(&c->channel->header->arrivals, has_come, &a, spin_us, timeout_ms);
 }

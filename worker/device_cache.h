@@ -42,6 +42,14 @@ struct cached_expert device_cache_read(const struct device_cache *c, uint32_t la
                                        uint32_t expert);
 const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,
                                   uint32_t segment);
+/* Within: the expert's segment after its first `segment` ones is being copied: where to (on the device), and what its slot's flag
+ * becomes when it is there, which it will be unless memd or the device die. */
+struct cached_arrival {
+    const uint8_t *place;
+    uint32_t slot, flag;
+};
+bool device_cache_arriving(const struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                           struct cached_arrival *out);
 
 /* Tell memd, in pieces of a record: what a layer activates; of whom so many leading segments are wanted. False where the ring
  * is full: the rest is not said, and a load that was not said does not come. */
@@ -71,5 +79,12 @@ void device_cache_notify(struct device_cache *c);
 /* Outside: until at least `segments` are resident, or something else arrived, or timeout_ms. */
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
                        unsigned spin_us, int timeout_ms);
+/* The same, but it is enough that the last of them is in flight. */
+void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
+                             unsigned spin_us, int timeout_ms);
+/* Until what device_cache_arriving told is there, or timeout_ms; within too: what is in flight needs no room any more. False: it
+ * is still in flight. */
+bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                               const struct cached_arrival *arrival, unsigned spin_us, int timeout_ms);
 
 #endif

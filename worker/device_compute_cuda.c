@@ -3,7 +3,9 @@
  * One stream does everything in order: the tokens' values go up from pinned memory, where the dense part has not made them on the
  * device, and are quantised, once a layer's input; then for each run the kernels, and the rows that are wanted come down to
  * pinned memory, where the caller finds them. The rows stay on the device too, for a later run of the same layer to go on with their
- * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch. */
+ * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch.
+ *
+ * Before a wait for a flag nothing of `values` may still be read when the next input comes: who waits settles, too. */
 #include "cuda_device.h"
 #include "device/worker_room.h"
 #include "device_compute_internal.h"
@@ -110,8 +112,8 @@ static void fetch_rows(struct cuda_compute *c, const struct device_expert_task *
     }
 }
 
-static enum error_code cuda_run(struct device_compute *base, const struct expert_task *tasks,
-                                const bool *fetch, uint32_t n_tasks, struct error *e)
+static void cuda_queue(struct device_compute *base, const struct expert_task *tasks, const bool *fetch,
+                       uint32_t n_tasks)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     if (c->input_values)
@@ -129,7 +131,12 @@ static enum error_code cuda_run(struct device_compute *base, const struct expert
     c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n_tasks, base->own_rows,
                            c->scratch);
     fetch_rows(c, c->tasks, fetch, n_tasks);
-    return c->module->finish(c->stream, e);
+}
+
+static void cuda_await(struct device_compute *base, uint32_t slot, uint32_t number)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    c->module->await(c->stream, c->cuda->flags + slot, number);
 }
 
 static void cuda_chosen(struct device_compute *base, uint32_t layer, const void *in,
@@ -202,7 +209,7 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
 enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {cuda_free, cuda_input,  cuda_run,   cuda_chosen, cuda_fetch,
+    static const struct device_compute_kind kind = {cuda_free, cuda_input,  cuda_queue, cuda_await, cuda_chosen, cuda_fetch,
                                                     cuda_give, cuda_settle, cuda_store, cuda_drop};
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)
@@ -211,6 +218,7 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
     c->base.kind = &kind;
     c->base.name = cuda->facts.name;
     c->base.arena = cuda->arena;
+    c->base.awaits = cuda->flags != NULL;
     c->cuda = cuda;
     c->module = cuda->module;
     c->device = cuda->device;

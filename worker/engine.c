@@ -270,6 +270,9 @@ static void register_counters(struct engine *g)
     k->decode_paused = metrics_counter(m, "moed_worker_paused_total", NULL, 1,
                                        "Times that a request sat out a decode step because its "
                                        "frontend was behind.");
+    static const char *const rows = "Rows of logits sampled, by what of them was brought to host memory.";
+    k->rows_largest = metrics_counter(m, "moed_worker_sampled_rows_total", "logits=\"largest\"", 1, rows);
+    k->rows_whole = metrics_counter(m, "moed_worker_sampled_rows_total", "logits=\"all\"", 1, rows);
     k->running = metrics_gauge(m, "moed_worker_requests_running", NULL, "Requests with a slot.");
     k->waiting = metrics_gauge(m, "moed_worker_requests_waiting", NULL, "Requests without one.");
     if (g->config.dense->ops->kv_use(g->config.dense).bytes) {
@@ -305,7 +308,10 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->batch_requests = calloc(config->parallel, sizeof *g->batch_requests);
     g->logits = malloc((size_t)rows * config->vocab * sizeof *g->logits);
     g->sampler = sampler_new(config->vocab);
-    if (!g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler) {
+    g->picked = calloc(config->parallel, sizeof *g->picked);
+    g->largest = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest);
+    g->largest_tokens = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest_tokens);
+    if (!g->picked || !g->largest || !g->largest_tokens || !g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler) {
         engine_free(g);
         return error_set(e, ERROR_MEMORY, "no memory for %u requests at once", config->parallel);
     }
@@ -353,6 +359,9 @@ void engine_free(struct engine *g)
     free(g->batch);
     free(g->batch_requests);
     free(g->logits);
+    free(g->picked);
+    free(g->largest);
+    free(g->largest_tokens);
     sampler_free(g->sampler);
     strbuf_fini(&g->text);
     pthread_mutex_destroy(&g->lock);

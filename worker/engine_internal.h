@@ -20,6 +20,7 @@ struct engine_counters {
     struct counter *finished[FINISH_CANCELLED + 1];
     struct counter *prompt_tokens, *generated_tokens, *prefill_ns, *decode_ns, *decode_steps;
     struct counter *decode_paused;
+    struct counter *rows_largest, *rows_whole; /* of logits, to be sampled */
     struct gauge *running, *waiting;
     struct gauge *pages_reserved, *pages_free; /* NULL: the KV cache has no pages */
     struct histogram *first_token, *token;
@@ -52,6 +53,9 @@ struct engine {
     struct request **batch_requests;   /* [parallel]: of the decode batch */
     float *logits;                     /* [max(parallel, LOGPROBS_ROWS)][vocab] */
     struct sampler *sampler;
+    uint32_t *picked;                  /* [parallel]: the decode batch's next tokens */
+    float *largest;                    /* [parallel][SAMPLER_LARGEST], where rows' largest logits are had alone; and */
+    uint32_t *largest_tokens;          /* whose they are */
     struct strbuf text;                /* of one event */
     bool decode_next;                  /* whose turn it is where there is prefill and decode */
 

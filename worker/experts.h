@@ -28,6 +28,7 @@ struct experts_counters {
     /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers that were queued behind a miss;
      * layers that were queued as a graph. */
     struct counter *alone, *alone_missed, *alone_in_vain, *replayed;
+    struct counter *awaited; /* of the loaded ones: queued while they were on their way, for the device waits by itself */
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */
@@ -54,6 +55,9 @@ struct experts_options {
     struct prediction_counters prediction_counters; /* where the device has memory of its own */
     /* NULL, or called once (by the engine's thread): the device has failed, nothing is computed any more. */
     void (*device_lost)(void *arg, const struct error *e);
+    /* Ends the process, where device_compute_awaits: the device's stream waits for what nobody brings any more, and whoever waited
+     * for the stream would do so for ever. */
+    void (*device_hangs)(void *arg, const struct error *e);
     void *device_lost_arg;
 };
 
@@ -81,7 +85,7 @@ struct experts_corrections {
 };
 struct experts_corrections experts_corrections(const struct experts *x);
 
-/* memd has gone, or we end: whoever waits for experts to be read gives up. Any thread. */
+/* memd has gone, or we end: whoever waits for experts to be read, or copied, gives up. Any thread. */
 void experts_stop(struct experts *x);
 
 /* Another assigner, from the next layer on. Any thread. */

@@ -441,3 +441,18 @@ bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool one
     experts_lose_device(f->experts, e);
     return false;
 }
+
+bool forward_gives_largest(const struct forward *f)
+{
+    return f->ops->largest != NULL;
+}
+
+bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
+                     uint32_t *places, struct error *e)
+{
+    if (!f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias, own_of(f, hidden, n), n, k,
+                         values, places, e))
+        return true;
+    experts_lose_device(f->experts, e);
+    return false;
+}

@@ -150,6 +150,8 @@ static void register_cache_metrics(struct metrics *m, bool on_cuda, struct exper
     k->loads_taken_back =
         metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
+    k->awaited = metrics_counter(m, "moed_worker_segments_awaited_total", NULL, 1,
+                                 "Loaded segments whose kernels were queued while they were on their way.");
     k->at_once = metrics_counter(m, "moed_worker_layers_at_once_total", NULL, 1,
                                  "Layers that the device computed in one call, when its one load was there.");
     if (on_cuda) {
@@ -205,6 +207,14 @@ static void device_lost(void *arg, const struct error *e)
     log_error("the device has failed: %s", e->text);
     atomic_store(&w->device_failed, true);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
+}
+
+/* No call of the device comes back any more, so nothing is tidied up. The clients are told by their connections' end. */
+static void device_hangs(void *arg, const struct error *e)
+{
+    (void)arg;
+    log_error("the device waits in vain: %s", e->text);
+    _exit(EXIT_RETRY);
 }
 
 static double read_device_correction(void *arg)
@@ -349,6 +359,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .fine_tune = w->fine_tune,
                                       .prediction_counters = w->prediction,
                                       .device_lost = device_lost,
+                                      .device_hangs = device_hangs,
                                       .device_lost_arg = w};
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);

@@ -1,6 +1,6 @@
 /* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
  *
- * The arena is one allocation: perhaps a copy of the pool's dense weights, then the slots for experts.
+ * The arena is one allocation: perhaps a copy of the pool's dense weights, perhaps flags, then the slots for experts.
  *
  * emu: the arena is shared memory, the link paces memcpy. cuda: the arena is the device's memory, others import it by its
  * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
@@ -23,6 +23,8 @@ struct device_arena {
     uint8_t *base;        /* on the device; read and written through the link alone where there is a handle */
     uint64_t dense_bytes; /* at base; 0: no dense weights */
     uint64_t slots_offset, bytes; /* of the slots */
+    uint64_t flags_offset;        /* uint32_t [n_flags], one a slot, 0 at first; DEVICE_NO_FLAGS: there are none */
+    uint64_t n_flags;
     struct shm shared;            /* fd -1: none, but */
     struct device_handle handle;
 };
@@ -42,11 +44,13 @@ void device_link_facts(struct device_link *l, struct device_facts *out);
 void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out);
 
 #define DEVICE_ALLOCATION_BYTES (2ull << 20) /* what a driver hands out, and exports, at a time */
-/* Where the slots begin behind so many bytes of dense weights. */
-uint64_t device_slots_offset(uint64_t dense_bytes);
-/* Once; bytes: of slots. The slots are poisoned, where device_link_poison does that. Valid as long as the link. */
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t bytes,
-                                     const struct device_arena **out, struct error *e);
+/* Where the slots begin behind so many bytes of dense weights, and so many flags. */
+uint64_t device_slots_offset(uint64_t dense_bytes, uint64_t n_flags);
+/* Whether slots can have flags: their number is asked for then, else 0 is. */
+bool device_link_signals(struct device_link *l);
+/* Once; bytes: of slots; n_flags: how many slots there will ever be, however they are shared out. The slots are poisoned, where device_link_poison does that. Valid as long as the link. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags,
+                                     uint64_t bytes, const struct device_arena **out, struct error *e);
 /* The arena's dense bytes, from host memory, before the first copy; not counted with the copies. */
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 
@@ -55,6 +59,9 @@ enum error_code device_link_place_dense(struct device_link *l, const void *from,
  * gaps: the link is busy from the later of the call and the last copy's end. An error: the device is lost to this process. */
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e);
+/* The same, and the flag of that slot becomes value when the bytes are there: streams may wait for it (await of module.h). */
+enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
+                                           uint32_t slot, uint32_t value, struct error *e);
 /* Before a later copy of this thread. cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
 void device_link_poison(struct device_link *l, void *memory, size_t bytes);
 

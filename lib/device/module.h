@@ -43,7 +43,11 @@ struct device_facts {
     char version[64]; /* of driver and library, for people */
     uint64_t memory_bytes, free_bytes;
     unsigned multiprocessors;
+    bool signals; /* signal and await can be called */
 };
+
+/* The place of flags (signal and await below) where there are none. */
+#define DEVICE_NO_FLAGS UINT64_MAX
 
 /* What a stream takes of the device's memory for itself, when it first runs an operation. */
 enum { DEVICE_STREAM_BYTES = 8 << 20 };
@@ -286,6 +290,12 @@ struct device_module {
     void (*event_free)(struct device_event *v); /* takes NULL */
     void (*event_record)(struct device_event *v, struct device_stream *s);
     void (*stream_wait)(struct device_stream *s, struct device_event *v);
+    /* Flags: numbers in device memory, which another process may have imported. signal writes one when all that is before it
+     * in the stream is done, and its bytes are there for whoever finds the number. What is behind await waits until the flag
+     * has reached value, on a circle: (int32_t)(*flag - value) >= 0. Nobody ends such a wait but who writes the flag: who
+     * queues one sees to it that somebody does, or ends. Only where facts say `signals`. */
+    void (*signal)(struct device_stream *s, uint32_t *flag, uint32_t value);
+    void (*await)(struct device_stream *s, const uint32_t *flag, uint32_t value);
     /* *done: everything before it. */
     enum error_code (*event_query)(struct device_event *v, bool *done, struct error *e);
     enum error_code (*event_wait)(struct device_event *v, struct error *e);

@@ -162,6 +162,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
+    add(&sum, product(2 * WORKER_LARGEST, logits * sizeof(uint32_t)));
     add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)

@@ -5,12 +5,12 @@
  * table, and even when it has done with every slot that it found there. memd, after it has taken a segment out of the
  * table, looks at the epoch of every worker: a slot is used again when each was even, or has changed since, or its
  * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent. A worker
- * never waits for an arrival with an odd epoch: the room for it may be what the epoch holds back.
+ * never waits for an arrival with an odd epoch, unless that is in flight: the room for it may be what the epoch holds back.
  *
  * `host_epoch` protects in the same way what is read in the host tier (ipc/host_tier.h), by whoever computes for the worker.
  *
  * `requests` is a ring from worker to memd. Nothing in it is answered; a load's arrival is seen in the residency table, and
- * memd rings `arrivals` after each. A load that was asked for stays on the device until the worker has counted it in
+ * memd rings `arrivals` after each, and, where slots have flags (ipc/residency.h), when one is begun. A load that was asked for stays on the device until the worker has counted it in
  * `consumed`: loads are numbered in the order in which they were pushed, across records, from 1, and used up in
  * that order.
  *

@@ -6,6 +6,10 @@
  * device's arena that holds it, meaningful for the resident ones. On the `host` device nothing is resident: every
  * expert is computed by the CPU executor.
  *
+ * Where the device's slots have flags (device/module.h, signal), an expert has one more word, `arriving`: the slot of the
+ * segment that is in flight, and the number that the slot's flag will have when it is there. It is stored before the word
+ * that has the segment in flight, and is that segment's as long as the expert's word stays the same.
+ *
  * A word is stored after the segment's bytes and its slot are in place, and loaded before they are read. A slot that
  * a reader found here keeps its bytes until the reader's epoch has passed (ipc/cache_channel.h): both sides use
  * sequentially consistent operations on epoch and word, so that either the reader sees the smaller count or memd sees
@@ -17,6 +21,7 @@
 #include "base/error.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +58,7 @@ _Static_assert(sizeof(struct residency_header) == 256, "shared layout");
 struct residency_table {
     const struct residency_header *header;
     _Atomic uint64_t *words;                  /* [n_layers][n_experts] */
+    _Atomic uint64_t *arriving;               /* [n_layers][n_experts]: residency_arrival, packed */
     _Atomic uint32_t *slots;                  /* [n_layers][n_experts][n_segments] */
     uint32_t n_layers, n_experts, n_segments; /* checked copies */
 };
@@ -61,6 +67,10 @@ struct residency {
     uint8_t resident;    /* leading segments on the device */
     uint8_t in_flight;   /* segments after those that are being copied */
     uint64_t generation; /* 48 bits */
+};
+
+struct residency_arrival {
+    uint32_t slot, flag; /* and what its flag becomes */
 };
 
 static inline uint64_t residency_pack(struct residency r)
@@ -91,6 +101,31 @@ static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, 
                                                uint32_t expert, uint32_t segment)
 {
     return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
+}
+
+/* Whether the expert's segment after its first `segment` ones is in flight, and where to. Within the reader's epoch the slot keeps
+ * that segment, as one that is resident does. */
+static inline bool residency_arriving(const struct residency_table *t, uint32_t layer, uint32_t expert,
+                                      uint32_t segment, struct residency_arrival *out)
+{
+    size_t i = (size_t)layer * t->n_experts + expert;
+    uint64_t before = atomic_load(&t->words[i]);
+    struct residency r = residency_unpack(before);
+    if (r.resident != segment || !r.in_flight)
+        return false;
+    uint64_t arriving = atomic_load(&t->arriving[i]);
+    if (atomic_load(&t->words[i]) != before) /* it may be another segment's */
+        return false;
+    *out = (struct residency_arrival){(uint32_t)arriving, (uint32_t)(arriving >> 32)};
+    return true;
+}
+
+/* memd alone, before it publishes that the segment is in flight. */
+static inline void residency_announce(const struct residency_table *t, uint32_t layer, uint32_t expert,
+                                      struct residency_arrival a)
+{
+    atomic_store(&t->arriving[(size_t)layer * t->n_experts + expert],
+                 (uint64_t)a.flag << 32 | a.slot);
 }
 
 /* memd alone: publish new counts; the generation grows by one. A slot is taken from readers after `word_changes` has grown:

@@ -61,4 +61,8 @@ check slots wrong -DFAULT_SEEN_BEFORE_WORD
 check slots wrong -DFAULT_LATE_EPOCH
 check slots wrong -DFAULT_NUMBER_BEFORE_BYTES
 check slots wrong -DFAULT_RESTORE_OTHERS
+check slots right -DFLAGS
+for fault in FLAG_BEFORE_BYTES WORD_BEFORE_SLOT SAME_NUMBER EARLY_REUSE; do
+    check slots wrong "-DFLAGS -DFAULT_$fault"
+done
 [ "$failures" -eq 0 ]

@@ -110,8 +110,8 @@ static inline enum error_code bench_make_arena(const struct pool_map *map,
     struct device_plan_options o = {.device = device, .parallel = 1};
     enum error_code code = device_plan_new(options->link, map, &o, plan, e);
     if (!code)
-        code = device_link_allocate(options->link, plan->dense_bytes, device_plan_slots_bytes(plan),
-                                    &options->arena, e);
+        code = device_link_allocate(options->link, plan->dense_bytes, plan->n_flags,
+                                    device_plan_slots_bytes(plan), &options->arena, e);
     if (code)
         device_link_free(options->link);
     options->plan = plan;

@@ -57,6 +57,26 @@ static void test_slots(void **state)
     expect(p, DEVICE_PART_NONE, 890);
 }
 
+/* A flag of 4 bytes for each slot that there could be, behind the dense weights: 40 kB. */
+static void test_flags(void **state)
+{
+    struct device_plan p = sample();
+    p.n_flags = 10000;
+    expect(p, DEVICE_PART_NONE, 866); /* there was room for them */
+    p.dense_bytes = 4 * MIB;          /* there is none now */
+    expect(p, DEVICE_PART_NONE, 864);
+    p.dense_bytes = 0;
+    expect(p, DEVICE_PART_NONE, 868);
+    p.n_flags = 524288; /* 2 MiB */
+    expect(p, DEVICE_PART_NONE, 868);
+    p.n_flags++;
+    expect(p, DEVICE_PART_NONE, 866);
+    assert_true(device_slots_offset(3, 0) == 2 * MIB && device_slots_offset(0, 0) == 0);
+    assert_true(device_slots_offset(2 * MIB - 256, 64) == 2 * MIB);
+    assert_true(device_slots_offset(2 * MIB - 256, 65) == 4 * MIB);
+    assert_true(device_slots_offset(2 * MIB - 255, 1) == 4 * MIB); /* they begin at a multiple of 256 */
+}
+
 static void test_asked_slots(void **state)
 {
     struct device_plan p = sample();
@@ -441,6 +461,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_flags),
         cmocka_unit_test(test_asked_slots),
         cmocka_unit_test(test_lacking),
         cmocka_unit_test(test_overflow),

@@ -30,6 +30,7 @@ struct device {
     size_t block_shared_bytes;       /* that a block has without asking */
     size_t block_shared_bytes_optin; /* that it may have after cudaFuncSetAttribute */
     bool pins_read_only;             /* cudaHostRegisterReadOnly is known */
+    bool signals;                    /* flags.h */
     char name[128], version[64];
     struct cuda_blas *blas; /* blas.h; NULL: not loaded */
 

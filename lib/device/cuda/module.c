@@ -4,6 +4,7 @@
  * returns is put into words where it was made, with the place; the first one of a device is kept, since a fault (an illegal
  * address, say) is returned by every call that follows, whatever it is. */
 #include "blas.h"
+#include "flags.h"
 #include "internal.h"
 #include "ops.h"
 
@@ -196,6 +197,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
         free_device(d);
         return code;
     }
+    d->signals = cuda_flags_find();
     *out = d;
     return ERROR_OK;
 }
@@ -219,6 +221,7 @@ static void facts(struct device *d, struct device_facts *out)
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->version, sizeof out->version, "%s", d->version);
     out->multiprocessors = (unsigned)d->multiprocessors;
+    out->signals = d->signals;
     if (enter(d))
         cuda_try(d, cudaMemGetInfo(&free_bytes, &bytes));
     out->free_bytes = free_bytes;
@@ -658,6 +661,8 @@ static const struct device_module module = {
     .event_free = event_free,
     .event_record = event_record,
     .stream_wait = stream_wait,
+    .signal = cuda_flag_signal,
+    .await = cuda_flag_await,
     .event_query = event_query,
     .event_wait = event_wait,
     .ops =
