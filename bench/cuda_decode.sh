@@ -126,6 +126,9 @@ resident_row host
 shared_calibrations=$XDG_CACHE_HOME
 export XDG_CACHE_HOME=$WORK/cache-resident
 resident device yes --device "$DEVICE" --reproducible
+export MOED_DEVICE_GRAPHS=0
+resident "device, no graphs" yes --device "$DEVICE" --reproducible
+unset MOED_DEVICE_GRAPHS
 resident "device, order free in prefill" no --device "$DEVICE"
 resident "device, dense=host" yes --device "$DEVICE,dense=host" --reproducible
 

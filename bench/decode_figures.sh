@@ -7,7 +7,7 @@
 # The counters, as NAME VALUE: the worker's, and what the link moved.
 snapshot() {
     { "$MOED" metrics worker; "$MOED" metrics memd; } | sed -n \
-        -e 's/^moed_worker_\(decode_seconds_total\|decode_steps_total\|generated_tokens_total\|layer_seconds_total\|layers_total\) /\1 /p' \
+        -e 's/^moed_worker_\(decode_seconds_total\|decode_steps_total\|generated_tokens_total\|layer_seconds_total\|layers_total\|layers_alone_total\) /\1 /p' \
         -e 's/^moed_worker_segments_total{where="\([a-z]*\)"} /\1 /p' \
         -e 's/^moed_memd_\(link_bytes_total\|link_busy_seconds_total\) /\1 /p'
 }
@@ -21,8 +21,9 @@ costs() {
 # shape BEFORE AFTER: layers with experts, and segments that one token activates in all of them; of one request between the two.
 shape() {
     join <(sort "$1") <(sort "$2") | awk '{ d[$1] = $3 - $2 } END {
-        layers = int(d["layers_total"] / (d["decode_steps_total"] + 1) + 0.5)
-        print layers, (d["resident"] + d["loaded"] + d["cpu"]) * layers / d["layers_total"] }'
+        all = d["layers_total"] + d["layers_alone_total"]
+        layers = int(all / (d["decode_steps_total"] + 1) + 0.5)
+        print layers, (d["resident"] + d["loaded"] + d["cpu"]) * layers / all }'
 }
 # figures BEFORE AFTER COSTS BATCH LAYERS ACTIVATED, the last two as `shape` says: tokens a second, ms a step, its bound, %
 # resident, loaded, CPU (those three only where there are segments), bytes a second of the link while it was busy (else 0).
@@ -33,10 +34,12 @@ figures() {
         END {
             steps = d["decode_steps_total"]; s = d["resident"] + d["loaded"] + d["cpu"]
             step = d["decode_seconds_total"] / steps
-            passes = d["layers_total"] / layers # prompts too
-            other = step - d["layer_seconds_total"] / passes
-            if (other < 0) other = 0 # layers of the prompt took longer, in a run of few steps
+            alone = d["layers_alone_total"] # those have no time of their own: what their experts should take
+            passes = (d["layers_total"] + alone) / layers # prompts too
             w = s ? batch * activated / (s / passes) : 1 # tokens of a segment, on average
+            alone_s = alone * s / passes / layers * (c["device_s"] + w * c["device_token_s"])
+            other = step - (d["layer_seconds_total"] + alone_s) / passes
+            if (other < 0) other = 0 # layers of the prompt took longer, in a run of few steps
             device = d["resident"] * (c["device_s"] + w * c["device_token_s"]) / passes
             cpu = d["cpu"] * (c["cpu_s"] + w * c["cpu_token_s"]) / passes
             link = d["loaded"] * c["link_s"] / passes

@@ -261,7 +261,7 @@ static void multiply_by_blas(void *arg, unsigned turn)
     module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->y, b->m.rows, false, b->scratch);
 }
 
-/* blas: it is there. */
+/* blas: it takes such weights. */
 static void print_product(struct product_bench *b, bool blas)
 {
     char what[64];
@@ -289,7 +289,7 @@ static void bench_product(enum tensor_type type, uint32_t n, bool blas)
     b.m.tiles = tiles;
     b.x = allocate(x_bytes);
     b.y = allocate((size_t)n * b.m.rows * sizeof(float));
-    b.scratch = allocate(module->ops.multiply_many_scratch_bytes(&b.m, n));
+    b.scratch = allocate(module->ops.multiply_many_scratch_bytes(&b.m, 1, n));
     module->fill(stream, tiles, 0x11, bytes);
     module->fill(stream, b.x, 0x3f, x_bytes);
     module->ops.activations_bind(&b.input, input, b.m.cols, n, b.x, b.m.cols,
@@ -304,13 +304,13 @@ static void bench_products(void)
 {
     static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_F16, TENSOR_BF16, TENSOR_F32};
     static const uint32_t columns[] = {32, 128, 256};
+    struct device_blas takes = {false, false, false};
     struct error e;
-    bool blas = !module->load_blas(device, &e);
-    if (!blas)
+    if (module->load_blas(device, &takes, &e))
         printf("no products through cuBLAS: %s\n", e.text);
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
         for (unsigned k = 0; k < sizeof columns / sizeof *columns; k++)
-            bench_product(types[i], columns[k], blas);
+            bench_product(types[i], columns[k], device_blas_takes(&takes, types[i]));
 }
 
 /* ---- sharing ---- */

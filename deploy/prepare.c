@@ -2,6 +2,7 @@
 #include "deploy/supervisor.h"
 
 #include "base/log.h"
+#include "deploy/mps.h"
 #include "daemon/program_find.h"
 
 #include <signal.h>
@@ -192,6 +193,14 @@ static enum error_code open_sockets(struct supervisor *s, struct error *e)
     return clients_open(&s->clients, path, e);
 }
 
+static bool wants_mps(const struct settings *o)
+{
+    bool cuda = o->device && strncmp(o->device, "cuda", 4) == 0;
+    if (o->mps && !cuda)
+        log_warn("no MPS: the device is not a CUDA one");
+    return o->mps && cuda;
+}
+
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
 {
     enum error_code code = resolve_paths(s, e);
@@ -210,7 +219,9 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
         code = clear_leftovers(s, e);
     if (!code)
         code = open_sockets(s, e);
-    if (!code)
-        build_arguments(s);
-    return code;
+    if (code)
+        return code;
+    build_arguments(s);
+    mps_start(s->run, wants_mps(s->settings));
+    return ERROR_OK;
 }

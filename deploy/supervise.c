@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/options.h"
+#include "deploy/mps.h"
 #include "deploy/supervisor.h"
 
 #include <fcntl.h>
@@ -345,6 +346,7 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "for memd and worker"},
         {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for all three"},
         {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "for worker"},
+        {"mps", OPTION_BOOL, &o->mps, 0, 0, NULL, "memd and worker share the device by NVIDIA's MPS"},
         {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
          "seconds from SIGTERM to SIGKILL"},
@@ -406,6 +408,7 @@ int main(int argc, char **argv)
         return code == ERROR_EXISTS ? SUPERVISE_EXIT_RUNNING : 1;
     }
     loop(&s);
+    mps_stop(s.run);
     log_info("all stopped");
     clients_close(&s.clients);
     run_dir_sweep(s.run);

@@ -39,7 +39,15 @@ static void lose_device(struct cache *c, const struct error *e)
     c->lost = true;
 }
 
-static void run_job(struct cache *c, const struct cache_job *job)
+static enum error_code copy_segment(struct cache *c, const struct cache_job *job, size_t bytes,
+                                    struct error *e)
+{
+    uint8_t *to = device_arena_slot(c->arena, job->slot);
+    return c->fills ? device_link_copy_signalled(c->link, to, job->from, bytes, job->slot, job->flag, e)
+                    : device_link_copy(c->link, to, job->from, bytes, e);
+}
+
+static void run_job(struct cache *c, struct cache_job *job)
 {
     struct error e;
     const struct pool_slabs *s = cache_slabs(c, job->what.layer);
@@ -49,9 +57,7 @@ static void run_job(struct cache *c, const struct cache_job *job)
     uint64_t start = clock_ns();
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
-    enum error_code code =
-        device_link_copy(c->link, device_arena_slot(c->arena, job->slot), job->from,
-                         s->segment_bytes, &e);
+    enum error_code code = copy_segment(c, job, s->segment_bytes, &e);
     if (code) { /* the segment stays in flight for ever: workers take its loads back */
         lose_device(c, &e);
         return;
@@ -247,6 +253,8 @@ static enum error_code make(struct cache *c, struct error *e)
     c->aim.slots = p->n_slots;
     enum error_code code = cache_slots_init(&c->slots, c->link, c->arena, p->slot_bytes,
                                             device_plan_most_slots(p), p->n_slots, e);
+    if (!code && c->arena->n_flags && !(c->fills = calloc(c->arena->n_flags, sizeof *c->fills)))
+        code = error_set(e, ERROR_MEMORY, "no memory for the flags of %" PRIu64 " slots", c->arena->n_flags);
     if (!code)
         code = make_table(c, p, e);
     if (!code)
@@ -323,6 +331,7 @@ void cache_free(struct cache *c)
     sched_copies_free(c->copies);
     sched_cache_free(c->policy);
     cache_slots_fini(&c->slots);
+    free(c->fills);
     shm_close(&c->residency);
     device_link_free(c->link);
     pthread_mutex_destroy(&c->lock);

@@ -6,6 +6,8 @@
  * 2. The order in which a segment comes: bytes, slot number (release), word (seq_cst). A reader with an older word
  * may find the newer slot number: it finds the whole segment. The order in which one goes: word, then the slot is retired,
  * and only after its grace are its bytes changed.
+ * 3. Where slots have flags: the announcement of slot and flag, the word with the segment in flight, bytes, flag, slot number,
+ * word. Between the first two words nothing but the copy happens to the slot, which ends or takes the device with it.
  */
 #include "cache_internal.h"
 
@@ -127,13 +129,26 @@ bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns
     return false;
 }
 
-void cache_begin_copy(struct cache *c, const struct cache_job *job)
+/* A stream may wait for the segment from now on: what is begun is copied to the end, or the device is lost. */
+static void announce(struct cache *c, struct cache_job *job)
+{
+    const struct copy_job *w = &job->what;
+    job->flag = ++c->fills[job->slot];
+    residency_announce(&c->table, w->layer, w->expert,
+                       (struct residency_arrival){job->slot, job->flag});
+}
+
+void cache_begin_copy(struct cache *c, struct cache_job *job)
 {
     const struct copy_job *w = &job->what;
     if (w->asked_ns && c->counters.queue_seconds)
         histogram_observe(c->counters.queue_seconds, (double)(clock_ns() - w->asked_ns) * 1e-9);
     sched_copies_begin(c->copies, w);
+    if (c->fills)
+        announce(c, job);
     residency_write(&c->table, w->layer, w->expert, (uint8_t)w->segment, 1);
+    if (c->fills)
+        cache_workers_ring(c->workers);
 }
 
 void cache_end_copy(struct cache *c, const struct cache_job *job)

@@ -24,6 +24,7 @@
 struct cache_job {
     struct copy_job what;
     uint32_t slot;
+    uint32_t flag; /* what the slot's becomes */
     const uint8_t *from;
 };
 
@@ -52,6 +53,7 @@ struct cache {
     struct cache_aim aim;
     uint32_t n_shown; /* pieces that workers are shown; the arena's others are on their way in or out */
     uint32_t last_serial; /* of a piece */
+    uint32_t *fills; /* [arena->n_flags]: how often each slot was filled, as its flag says; NULL: slots have no flags */
     struct sched_copies *copies;
     struct sched_cache *policy;
     enum sched_cache_kind kind; /* of it */
@@ -97,8 +99,8 @@ enum error_code cache_make_copies(struct cache *c, struct error *e);
 /* True: job is to be copied, its slot is taken, and its slab pinned where it lies in the host tier. False: nothing now; look
  * again after *timeout_ns at the latest. */
 bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns);
-/* Before and after the copy of job. */
-void cache_begin_copy(struct cache *c, const struct cache_job *job);
+/* Before and after the copy of job. Before: workers learn where it goes; job->flag is set. */
+void cache_begin_copy(struct cache *c, struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);
 /* What was counted since the last time, to the metrics. */
 void cache_publish_counts(struct cache *c);

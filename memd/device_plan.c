@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "base/strbuf.h"
 #include "device/worker_room.h"
+#include "model/kv_type.h"
 #include "model/serving_limits.h"
 
 #include <inttypes.h>
@@ -45,7 +46,7 @@ enum device_part device_plan_share(struct device_plan *p)
         enum device_part part;
         uint64_t bytes;
     } parts[] = {{DEVICE_PART_DRIVER, p->driver_bytes},
-                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes)},
+                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes, p->n_flags)},
                  {DEVICE_PART_SCRATCH, p->scratch_bytes},
                  {DEVICE_PART_KV, p->kv_bytes}};
     uint64_t left = p->free_bytes;
@@ -97,7 +98,7 @@ enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, 
 static uint64_t least_bytes(const struct device_plan *p)
 {
     uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes) : 1;
-    const uint64_t parts[] = {device_slots_offset(p->dense_bytes), p->scratch_bytes, p->kv_bytes,
+    const uint64_t parts[] = {device_slots_offset(p->dense_bytes, p->n_flags), p->scratch_bytes, p->kv_bytes,
                               bytes_of(p, n)};
     uint64_t sum = p->driver_bytes;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -140,10 +141,9 @@ static enum error_code want_fixed(const struct device_module *module, const stru
                                   struct error *e)
 {
     bool dense = !o->device->dense_on_host;
-    if (dense && o->kv_type != TENSOR_F16 && o->kv_type != TENSOR_F32)
-        return error_set(e, ERROR_USAGE,
-                         "--kv-type q8_0: a CUDA device keeps keys and values as f32 or f16: take one of "
-                         "these, or --device with dense=host");
+    enum error_code code = dense ? kv_type_check(&map->params, o->kv_type, e) : ERROR_OK;
+    if (code)
+        return code;
     if (dense && !map->params.kv_rank && map->params.k_dim != map->params.v_dim)
         return error_set(e, ERROR_USAGE,
                          "keys of %" PRIu32 " values and values of %" PRIu32
@@ -312,6 +312,7 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
         code = want_fixed(module, map, o, &p, e);
     if (code)
         return code;
+    p.n_flags = device_link_signals(link) ? p.total_segments : 0;
     device_link_facts(link, &facts);
     if (!module) {
         p.free_bytes = facts.free_bytes;

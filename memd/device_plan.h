@@ -1,6 +1,6 @@
 /* How a device's memory is shared out, decided before anything is allocated, in this order:
  *
- *     the driver's | dense weights | the worker's scratch | its KV cache | slots for experts
+ *     the driver's | dense weights, flags | the worker's scratch | its KV cache | slots for experts
  *
  * The slots have what is asked for, or else what is left; never more than all segments take. The emulated device has
  * slots alone. Later the slots and the KV cache may share anew what there is for both (device_plan_resize). */
@@ -23,6 +23,7 @@ struct device_plan {
     uint64_t asked_bytes; /* for slots; 0: what is left */
     uint64_t slot_bytes, total_segments; /* that there are */
     uint32_t n_segments;                 /* of an expert at most */
+    uint64_t n_flags; /* one for each slot that there could ever be; 0: the device has none */
     /* what comes of it */
     struct arena_layout layout; /* of the slots, however many */
     uint64_t room_bytes;        /* for slots and KV cache together */

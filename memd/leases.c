@@ -177,6 +177,7 @@ static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *
     m.value[4] = first ? first->n_slots * arena->slot_bytes : 0;
     m.value[7] = arena ? arena->dense_bytes : 0;
     m.value[8] = arena ? arena->slots_offset : 0;
+    m.value[9] = arena ? arena->flags_offset : DEVICE_NO_FLAGS;
     if (arena && !shares) {
         m.kind = MEMORY_GRANT_DEVICE;
         memcpy(m.bytes, first->handle.bytes, sizeof m.bytes);

@@ -223,7 +223,7 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
         code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
     const struct device_plan *p = &m->device_plan;
     if (!code)
-        code = device_link_allocate(m->link, p->dense_bytes, p->slot_bytes, p->layout, p->n_slots,
+        code = device_link_allocate(m->link, p->dense_bytes, p->n_flags, p->slot_bytes, p->layout, p->n_slots,
                                     &m->arena, e);
     return code;
 }

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define ALLOCATION_ALIGN 256u
@@ -29,6 +30,8 @@ enum error_code cuda_device_open(const struct memory_client *memory, const struc
     if (memory->dense_bytes) /* integers: the first byte that counts may lie before the allocation */
         c.dense = (const uint8_t *)((uintptr_t)c.memory - pool_map_dense(&memory->map).offset);
     c.module->facts(c.device, &c.facts);
+    if (memory->flags_offset != DEVICE_NO_FLAGS && c.facts.signals)
+        c.flags = (const uint32_t *)(c.memory + memory->flags_offset);
     log_info("%s computes %s, %.2f GB of it are for experts: %s", c.facts.name,
              c.dense ? "the model" : "the experts that are in it",
              (double)(residency_n_slots(memory->residency.header) *
@@ -49,11 +52,23 @@ void cuda_device_close(struct cuda_device *c)
     memset(c, 0, sizeof *c);
 }
 
+static size_t whole_bytes(size_t bytes)
+{
+    return round_up(bytes ? bytes : 1, ALLOCATION_ALIGN);
+}
+
 enum error_code cuda_device_allocate(struct cuda_device *c, enum cuda_use use, size_t bytes, void **out,
                                      struct error *e)
 {
-    bytes = round_up(bytes ? bytes : 1, ALLOCATION_ALIGN);
+    bytes = whole_bytes(bytes);
     enum error_code code = c->module->allocate(c->device, bytes, out, e);
-    c->used[use] += code ? 0 : bytes;
+    if (!code)
+        atomic_fetch_add(&c->used[use], bytes);
     return code;
+}
+
+void cuda_device_release(struct cuda_device *c, enum cuda_use use, void *memory, size_t bytes)
+{
+    c->module->release(c->device, memory);
+    atomic_fetch_sub(&c->used[use], whole_bytes(bytes));
 }

@@ -19,6 +19,9 @@ struct cuda_device;
 struct dense;
 struct experts;
 
+/* Of a row of logits at most, where not all are wanted. */
+enum { DENSE_LARGEST = 256 };
+
 /* Memory that others read too. */
 struct dense_values {
     void *own;  /* where the dense part is computed */
@@ -28,6 +31,16 @@ struct dense_values {
 /* The norms inside latent attention have this epsilon whatever the model's others have: the original's default, which no file
  * states. */
 #define LATENT_NORM_EPS 1e-6f
+
+/* For what is to be reserved: it is; it is not, but will when slots are released; there is never so much as things are. */
+enum dense_room { ROOM_NOW, ROOM_LATER, ROOM_NEVER };
+
+/* A KV cache in the device's memory; all 0 where it is not there. */
+struct dense_kv_use {
+    uint64_t bytes;                      /* that it has, or may take at any time */
+    uint32_t pages_reserved, pages_free; /* free: that may be reserved now */
+    uint64_t most_positions;             /* that may be reserved at all, as things are */
+};
 
 struct dense_ops {
     void (*free)(struct dense *d);
@@ -47,8 +60,15 @@ struct dense_ops {
      * of them is done. one_request: forward_run. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, bool one_request);
-    /* What the slot holds will not be read again. */
+
+    /* The KV cache, between batches. A slot's positions have their room reserved before the first of them is in a batch: then it
+     * is there until release_slot, after which what the slot holds will not be read again. */
+    enum dense_room (*reserve)(struct dense *d, uint32_t slot, uint32_t positions);
     void (*release_slot)(struct dense *d, uint32_t slot);
+    /* Of the device's memory it shall have at most so many bytes: what is reserved stays, so it comes down to that as slots are
+     * released; and as much of them as it may use. Without effect where it is not there. */
+    void (*kv_resize)(struct dense *d, uint64_t bytes);
+    struct dense_kv_use (*kv_use)(const struct dense *d);
 
     /* out [n][m->cols]: each token's row of m. */
     void (*embed)(struct dense *d, const struct matrix *m, float *out);
@@ -86,14 +106,25 @@ struct dense_ops {
     /* model/router.h: logits [n][n_experts] is overwritten; selected and weights [n][n_used]. */
     void (*route)(struct dense *d, const float *selection_bias, float *logits, uint32_t *selected,
                   float *weights);
+    /* The calls from here to keep are those of a layer whose operations follow from the layer, from the number of rows and from
+     * how many positions they reach, with memory that stays where it is. True: they are queued, as they were kept for a batch
+     * like this one; the caller makes none of them. keep: false where they were not queued and have to be called once more.
+     * NULL, both: no layer may be queued so. */
+    bool (*again)(struct dense *d, uint32_t layer);
+    bool (*keep)(struct dense *d);
     /* x += sum over ranks of weight * (the expert's row, then its down_bias), in rank order, plus shared [n][d_model], which
      * may be NULL. The rows are those of experts_finish. */
     void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,
                     const float *weights, const uint32_t *selected, const float *shared, float *x);
     /* logits [n][m->rows], in host memory, are there when it returns: the output head of hidden [n][m->cols], n of them
-     * whatever the batch is. As wait. */
+     * whatever the batch is, and one_request as it says of them. As wait. */
     enum error_code (*logits)(struct dense *d, const struct matrix *m, const float *bias,
-                              const float *hidden, uint32_t n, float *logits, struct error *e);
+                              const float *hidden, uint32_t n, bool one_request, float *logits,
+                              struct error *e);
+    /* Of the same rows the k largest alone, and their places, [n][k] each, largest first, of equal ones the lower place first;
+     * what is no number counts as the least. k at most DENSE_LARGEST, and the vocabulary. NULL: whole rows cost no more. */
+    enum error_code (*largest)(struct dense *d, const struct matrix *m, const float *bias, const float *hidden,
+                               uint32_t n, uint32_t k, float *values, uint32_t *places, struct error *e);
 };
 
 /* The first member of each kind's. */
@@ -111,6 +142,7 @@ struct dense_options {
     uint32_t max_tokens;
     enum tensor_type kv_type;
     uint32_t n_slots, context; /* of the KV cache */
+    uint64_t kv_bytes;         /* on a device: as kv_resize, at first */
     bool blas;                 /* on a device: where all rows are one request's and there are many of them */
 };
 

@@ -89,6 +89,24 @@ static void host_begin(struct dense *d, const struct batch_token *batch, uint32_
     h->cos_sin = cos_sin;
 }
 
+/* All positions of all slots are reserved, in address space. */
+static enum dense_room host_reserve(struct dense *d, uint32_t slot, uint32_t positions)
+{
+    (void)d, (void)slot, (void)positions;
+    return ROOM_NOW;
+}
+
+static void host_kv_resize(struct dense *d, uint64_t bytes)
+{
+    (void)d, (void)bytes;
+}
+
+static struct dense_kv_use host_kv_use(const struct dense *d)
+{
+    (void)d;
+    return (struct dense_kv_use){0};
+}
+
 static void host_release_slot(struct dense *d, uint32_t slot)
 {
     kv_cache_release(&host_of(d)->kv, slot);
@@ -207,10 +225,12 @@ static void host_multiply_heads(struct dense *d, const struct head_matrices *m, 
 }
 
 static enum error_code host_logits(struct dense *d, const struct matrix *m, const float *bias,
-                                   const float *hidden, uint32_t n, float *logits, struct error *e)
+                                   const float *hidden, uint32_t n, bool one_request,
+                                   float *logits, struct error *e)
 {
     struct dense_host *h = host_of(d);
     (void)e;
+    exec_allow_blas(h->exec, one_request); /* until the next batch begins */
     const struct activations *a =
         exec_prepare(h->exec, 0, hidden, m->cols, n, m->cols, weights_quantize(m));
     exec_multiply(h->exec, m, a, logits, m->rows, false);
@@ -418,7 +438,10 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .wait = host_wait,
                                          .bring = host_bring,
                                          .begin = host_begin,
+                                         .reserve = host_reserve,
                                          .release_slot = host_release_slot,
+                                         .kv_resize = host_kv_resize,
+                                         .kv_use = host_kv_use,
                                          .embed = host_embed,
                                          .norm = host_norm,
                                          .prepare = host_prepare,

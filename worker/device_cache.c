@@ -85,11 +85,28 @@ void device_cache_follow(struct device_cache *c)
         log_warn("more of the device's memory cannot be mapped: %s", e.text);
 }
 
+uint64_t device_cache_kv_limit(const struct device_cache *c)
+{
+    return atomic_load(&c->memory->residency.header->kv_bytes);
+}
+
+void device_cache_tell_kv(struct device_cache *c, uint64_t bytes)
+{
+    _Atomic uint64_t *said = &c->channel->header->kv_bytes;
+    if (atomic_load_explicit(said, memory_order_relaxed) != bytes) /* ours alone */
+        atomic_store(said, bytes);
+}
+
+void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer)
+{
+    atomic_store_explicit(&c->channel->header->place, step << 16 | layer, memory_order_relaxed);
+}
+
 /* The epoch is the worker's alone; what must not move before it is the reading of the table. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer)
 {
     device_cache_follow(c);
-    atomic_store_explicit(&c->channel->header->place, step << 16 | layer, memory_order_relaxed);
+    device_cache_pass(c, step, layer);
     atomic_fetch_add(&c->channel->header->epoch, 1);
 }
 
@@ -106,16 +123,32 @@ struct cached_expert device_cache_read(const struct device_cache *c, uint32_t la
     return (struct cached_expert){r.resident < most ? r.resident : most, r.in_flight};
 }
 
-const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,
-                                  uint32_t segment)
+static const uint8_t *place_of(const struct device_cache *c, uint32_t slot)
 {
     const struct residency_header *h = c->memory->residency.header;
-    uint32_t slot = atomic_load_explicit(
-        residency_slot(&c->memory->residency, layer, expert, segment),
-        memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
     uint32_t piece = arena_piece_of(h->slots, slot);
     return c->places[piece] +
            (uint64_t)(slot - arena_piece_begin(h->slots, piece)) * h->slot_bytes;
+}
+
+const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,
+                                  uint32_t segment)
+{
+    uint32_t slot = atomic_load_explicit(
+        residency_slot(&c->memory->residency, layer, expert, segment),
+        memory_order_acquire); /* a later slot than the word's: its bytes come with its number */
+    return place_of(c, slot);
+}
+
+bool device_cache_arriving(const struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                           struct cached_arrival *out)
+{
+    struct residency_arrival a;
+    if (!residency_arriving(&c->memory->residency, layer, expert, segment, &a) ||
+        a.slot >= residency_n_slots(c->memory->residency.header))
+        return false;
+    *out = (struct cached_arrival){place_of(c, a.slot), a.slot, a.flag};
+    return true;
 }
 
 bool device_cache_holds_all(const struct device_cache *c)
@@ -127,6 +160,11 @@ uint64_t device_cache_copies(const struct device_cache *c)
 {
     /* acquire: who sees it odd sees when that copy began */
     return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_acquire);
+}
+
+uint64_t device_cache_changes(const struct device_cache *c)
+{
+    return atomic_load(&c->memory->residency.header->word_changes);
 }
 
 bool device_cache_pinning(const struct device_cache *c)
@@ -211,17 +249,48 @@ void device_cache_notify(struct device_cache *c)
 struct awaited {
     const struct device_cache *cache;
     uint32_t layer, expert, segments;
+    bool begun; /* that the last one is in flight is enough */
 };
 
 static bool arrived(void *arg)
 {
     const struct awaited *a = arg;
-    return device_cache_read(a->cache, a->layer, a->expert).resident >= a->segments;
+    struct cached_expert there = device_cache_read(a->cache, a->layer, a->expert);
+    return there.resident + (a->begun ? there.in_flight : 0) >= a->segments;
 }
 
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
                        unsigned spin_us, int timeout_ms)
 {
-    struct awaited a = {c, layer, expert, segments};
+    struct awaited a = {c, layer, expert, segments, false};
     doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+}
+
+void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
+                             unsigned spin_us, int timeout_ms)
+{
+    struct awaited a = {c, layer, expert, segments, true};
+    doorbell_wait(&c->channel->header->arrivals, arrived, &a, spin_us, timeout_ms);
+}
+
+struct arrival_wait {
+    const struct device_cache *cache;
+    uint32_t layer, expert, segment;
+    const struct cached_arrival *arrival;
+};
+
+/* While a segment is in flight nothing else happens to its expert: whatever is said now, it has come. */
+static bool has_come(void *arg)
+{
+    const struct arrival_wait *a = arg;
+    struct cached_arrival now;
+    return !device_cache_arriving(a->cache, a->layer, a->expert, a->segment, &now) ||
+           now.slot != a->arrival->slot || now.flag != a->arrival->flag;
+}
+
+bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                               const struct cached_arrival *arrival, unsigned spin_us, int timeout_ms)
+{
+    struct arrival_wait a = {c, layer, expert, segment, arrival};
+    return doorbell_wait(&c->channel->header->arrivals, has_come, &a, spin_us, timeout_ms);
 }

@@ -22,14 +22,22 @@ void device_cache_free(struct device_cache *c); /* takes NULL */
 /* Do what memd waits for, if anything (each enter does, too): while nothing is computed nobody enters, so now and
  * then. */
 void device_cache_follow(struct device_cache *c);
+/* What memd lets the KV cache have of the device's memory, and telling it what that has or may take: bytes, as
+ * residency_header.kv_bytes and cache_channel_header.kv_bytes. */
+uint64_t device_cache_kv_limit(const struct device_cache *c);
+void device_cache_tell_kv(struct device_cache *c, uint64_t bytes);
 
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
+/* Within: what is under way is at a later layer. */
+void device_cache_pass(struct device_cache *c, uint64_t step, uint32_t layer);
 void device_cache_leave(struct device_cache *c);
 /* The device has room for every segment. */
 bool device_cache_holds_all(const struct device_cache *c);
 /* Changes when a copy to the device begins or ends, and is odd while one is under way. */
 uint64_t device_cache_copies(const struct device_cache *c);
+/* Grows with every change of what `read` says, before what is gone is overwritten. Within. */
+uint64_t device_cache_changes(const struct device_cache *c);
 /* Copies are slower than they will be: memd still pins what they come from. */
 bool device_cache_pinning(const struct device_cache *c);
 /* For how long the copy under way has been so. */
@@ -39,6 +47,14 @@ struct cached_expert device_cache_read(const struct device_cache *c, uint32_t la
                                        uint32_t expert);
 const uint8_t *device_cache_place(const struct device_cache *c, uint32_t layer, uint32_t expert,
                                   uint32_t segment);
+/* Within: the expert's segment after its first `segment` ones is being copied: where to (on the device), and what its slot's flag
+ * becomes when it is there, which it will be unless memd or the device die. */
+struct cached_arrival {
+    const uint8_t *place;
+    uint32_t slot, flag;
+};
+bool device_cache_arriving(const struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                           struct cached_arrival *out);
 
 /* Tell memd, in pieces of a record: what a layer activates; of whom so many leading segments are wanted. False where the ring
  * is full: the rest is not said, and a load that was not said does not come. */
@@ -68,5 +84,12 @@ void device_cache_notify(struct device_cache *c);
 /* Outside: until at least `segments` are resident, or something else arrived, or timeout_ms. */
 void device_cache_wait(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
                        unsigned spin_us, int timeout_ms);
+/* The same, but it is enough that the last of them is in flight. */
+void device_cache_wait_begun(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segments,
+                             unsigned spin_us, int timeout_ms);
+/* Until what device_cache_arriving told is there, or timeout_ms; within too: what is in flight needs no room any more. False: it
+ * is still in flight. */
+bool device_cache_wait_arrived(struct device_cache *c, uint32_t layer, uint32_t expert, uint32_t segment,
+                               const struct cached_arrival *arrival, unsigned spin_us, int timeout_ms);
 
 #endif

@@ -67,7 +67,31 @@ void device_compute_input(struct device_compute *c, uint32_t layer, const float 
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
                                    const bool *fetch, uint32_t n_tasks, struct error *e)
 {
-    return c->kind->run(c, tasks, fetch, n_tasks, e);
+    c->kind->queue(c, tasks, fetch, n_tasks);
+    return c->kind->settle(c, e);
+}
+
+void device_compute_queue(struct device_compute *c, const struct expert_task *tasks, const bool *fetch,
+                          uint32_t n_tasks)
+{
+    c->kind->queue(c, tasks, fetch, n_tasks);
+}
+
+void device_compute_await(struct device_compute *c, uint32_t slot, uint32_t number)
+{
+    c->kind->await(c, slot, number);
+}
+
+bool device_compute_awaits(const struct device_compute *c)
+{
+    return c->awaits;
+}
+
+void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
+                           const struct device_places *at, const uint32_t *selected, uint32_t n,
+                           uint32_t *row_of, void *tables)
+{
+    c->kind->chosen(c, layer, in, at, selected, n, row_of, tables);
 }
 
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
@@ -132,15 +156,14 @@ static void spend(double seconds)
         ;
 }
 
-static enum error_code emu_run(struct device_compute *c, const struct expert_task *tasks,
-                               const bool *fetch, uint32_t n_tasks, struct error *e)
+static void emu_queue(struct device_compute *c, const struct expert_task *tasks, const bool *fetch,
+                      uint32_t n_tasks)
 {
     struct emu_compute *m = (struct emu_compute *)c;
-    (void)fetch, (void)e; /* the rows are in host memory */
+    (void)fetch; /* the rows are in host memory */
     if (m->call_s > 0)
         spend(m->call_s);
     exec_experts(c->own, &c->memory->map, m->layer, m->input, tasks, n_tasks);
-    return ERROR_OK;
 }
 
 static enum error_code emu_fetch(struct device_compute *c, uint32_t first, uint32_t n,
@@ -192,9 +215,18 @@ static void emu_close(struct device_compute *c, struct device_import *imported)
 enum error_code device_compute_emu_new(const struct device_compute *base, double call_s,
                                        struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {emu_free, emu_input, emu_run, emu_fetch,
-                                                    emu_give, emu_settle, emu_store, emu_drop,
-                                                    emu_import, emu_close};
+    static const struct device_compute_kind kind = {
+        .free = emu_free,
+        .input = emu_input,
+        .queue = emu_queue,
+        .fetch = emu_fetch,
+        .give = emu_give,
+        .settle = emu_settle,
+        .store = emu_store,
+        .drop = emu_drop,
+        .import = emu_import,
+        .close = emu_close,
+    };
     struct emu_compute *m = calloc(1, sizeof *m);
     float *rows = calloc((size_t)base->max_rows * base->memory->map.params.d_model, sizeof *rows);
     if (!m || !rows) {

@@ -5,6 +5,7 @@
 #define MOED_WORKER_DEVICE_COMPUTE_H
 
 #include "base/error.h"
+#include "device/module.h"
 #include "exec/exec.h"
 #include "memory/memory_client.h"
 
@@ -49,11 +50,22 @@ void device_compute_input(struct device_compute *c, uint32_t layer, const float 
  * lost to this process. */
 enum error_code device_compute_run(struct device_compute *c, const struct expert_task *tasks,
                                    const bool *fetch, uint32_t n_tasks, struct error *e);
+/* The same in pieces: what is queued happens in order, and is done when settle returns. What is queued behind await waits until
+ * a slot's flag has the number (device/module.h), by itself: somebody has to see to it that it will. */
+void device_compute_queue(struct device_compute *c, const struct expert_task *tasks, const bool *fetch,
+                          uint32_t n_tasks);
+void device_compute_await(struct device_compute *c, uint32_t slot, uint32_t number);
+bool device_compute_awaits(const struct device_compute *c); /* else await is not to be called */
+/* On a CUDA device: queues module.h's experts_chosen for a layer, of in (struct device_activations), onto the rows on the device.
+ * row_of and tables: as there. */
+void device_compute_chosen(struct device_compute *c, uint32_t layer, const void *in,
+                           const struct device_places *at, const uint32_t *selected, uint32_t n,
+                           uint32_t *row_of, void *tables);
 /* Rows [first, first + n): to host memory; and from there to the device, for what is called later. */
 enum error_code device_compute_fetch(struct device_compute *c, uint32_t first, uint32_t n,
                                      struct error *e);
 void device_compute_give(struct device_compute *c, uint32_t first, uint32_t n);
-/* Until the device has done what others asked of it, so that a run's time is its own. */
+/* Until the device has done what was queued, here and by others: so that a run's time is its own. */
 enum error_code device_compute_settle(struct device_compute *c, struct error *e);
 
 /* For measuring: bytes of host memory, where the device can compute with them. NULL: there is no room, or the emulated device

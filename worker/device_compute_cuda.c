@@ -3,7 +3,9 @@
  * One stream does everything in order: the tokens' values go up from pinned memory, where the dense part has not made them on the
  * device, and are quantised, once a layer's input; then for each run the kernels, and the rows that are wanted come down to
  * pinned memory, where the caller finds them. The rows stay on the device too, for a later run of the same layer to go on with their
- * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch. */
+ * sums, and for the dense part. A run ends with the stream's end: that is what lets the worker leave its epoch.
+ *
+ * Before a wait for a flag nothing of `values` may still be read when the next input comes: who waits settles, too. */
 #include "cuda_device.h"
 #include "device/worker_room.h"
 #include "device_compute_internal.h"
@@ -113,8 +115,8 @@ static void fetch_rows(struct cuda_compute *c, const struct device_expert_task *
     }
 }
 
-static enum error_code cuda_run(struct device_compute *base, const struct expert_task *tasks,
-                                const bool *fetch, uint32_t n_tasks, struct error *e)
+static void cuda_queue(struct device_compute *base, const struct expert_task *tasks, const bool *fetch,
+                       uint32_t n_tasks)
 {
     struct cuda_compute *c = (struct cuda_compute *)base;
     if (c->input_values)
@@ -132,7 +134,22 @@ static enum error_code cuda_run(struct device_compute *base, const struct expert
     c->module->ops.experts(c->stream, &c->layout, &c->input, c->tasks, n_tasks, base->own_rows,
                            c->scratch);
     fetch_rows(c, c->tasks, fetch, n_tasks);
-    return c->module->finish(c->stream, e);
+}
+
+static void cuda_await(struct device_compute *base, uint32_t slot, uint32_t number)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    c->module->await(c->stream, c->cuda->flags + slot, number);
+}
+
+static void cuda_chosen(struct device_compute *base, uint32_t layer, const void *in,
+                        const struct device_places *at, const uint32_t *selected, uint32_t n,
+                        uint32_t *row_of, void *tables)
+{
+    struct cuda_compute *c = (struct cuda_compute *)base;
+    const struct device_segments layout = device_segments_of(&base->memory->map, layer);
+    c->module->ops.experts_chosen(c->stream, &layout, at, in, selected, n, row_of, base->own_rows,
+                                  tables, c->scratch);
 }
 
 static enum error_code cuda_fetch(struct device_compute *base, uint32_t first, uint32_t n,
@@ -223,9 +240,20 @@ static enum error_code make_buffers(struct cuda_compute *c, struct error *e)
 enum error_code device_compute_cuda_new(const struct device_compute *base, struct cuda_device *cuda,
                                         struct device_compute **out, struct error *e)
 {
-    static const struct device_compute_kind kind = {cuda_free, cuda_input, cuda_run, cuda_fetch,
-                                                    cuda_give, cuda_settle, cuda_store, cuda_drop,
-                                                    cuda_import, cuda_close};
+    static const struct device_compute_kind kind = {
+        .free = cuda_free,
+        .input = cuda_input,
+        .queue = cuda_queue,
+        .await = cuda_await,
+        .chosen = cuda_chosen,
+        .fetch = cuda_fetch,
+        .give = cuda_give,
+        .settle = cuda_settle,
+        .store = cuda_store,
+        .drop = cuda_drop,
+        .import = cuda_import,
+        .close = cuda_close,
+    };
     struct cuda_compute *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the device's tables");
@@ -233,6 +261,7 @@ enum error_code device_compute_cuda_new(const struct device_compute *base, struc
     c->base.kind = &kind;
     c->base.name = cuda->facts.name;
     c->base.arena = cuda->arena;
+    c->base.awaits = cuda->flags != NULL;
     c->cuda = cuda;
     c->module = cuda->module;
     c->device = cuda->device;

@@ -8,8 +8,13 @@ struct device_compute_kind {
     void (*free)(struct device_compute *c);
     void (*input)(struct device_compute *c, uint32_t layer, const float *values, const float *there,
                   uint32_t n_tokens);
-    enum error_code (*run)(struct device_compute *c, const struct expert_task *tasks,
-                           const bool *fetch, uint32_t n_tasks, struct error *e);
+    void (*queue)(struct device_compute *c, const struct expert_task *tasks, const bool *fetch,
+                  uint32_t n_tasks);
+    void (*await)(struct device_compute *c, uint32_t slot, uint32_t number); /* NULL: it cannot */
+    /* NULL: the device does not run layers by itself */
+    void (*chosen)(struct device_compute *c, uint32_t layer, const void *in,
+                   const struct device_places *at, const uint32_t *selected, uint32_t n,
+                   uint32_t *row_of, void *tables);
     enum error_code (*fetch)(struct device_compute *c, uint32_t first, uint32_t n, struct error *e);
     void (*give)(struct device_compute *c, uint32_t first, uint32_t n);
     enum error_code (*settle)(struct device_compute *c, struct error *e);
@@ -28,6 +33,7 @@ struct device_compute {
     uint32_t max_tokens, max_rows;
     const char *name;
     const uint8_t *arena;
+    bool awaits;
     float *rows, *own_rows;
 };
 

@@ -2,7 +2,8 @@
  *
  * A request's life:
  *   submit --> inbox --> waiting (no slot) --admit--> running: prefill --> decode --> finished, freed
- * The inbox alone is shared (lock); lists and requests belong to the engine thread.
+ * The inbox alone is shared (lock); lists and requests belong to the engine thread. Who waits is admitted in order, when there are a
+ * slot and room in the KV cache for all that the request may become.
  */
 #include "engine.h"
 #include "engine_internal.h"
@@ -11,6 +12,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -131,6 +133,11 @@ static void publish_status(struct engine *g)
     atomic_store(&g->n_waiting, waiting);
     gauge_set(g->counters.running, running);
     gauge_set(g->counters.waiting, waiting);
+    if (!g->counters.pages_free)
+        return;
+    struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
+    gauge_set(g->counters.pages_reserved, use.pages_reserved);
+    gauge_set(g->counters.pages_free, use.pages_free);
 }
 
 static int64_t free_slot(struct engine *g)
@@ -141,39 +148,84 @@ static int64_t free_slot(struct engine *g)
     return -1;
 }
 
+static void start_request(struct engine *g, struct request *r, int64_t slot)
+{
+    g->waiting = r->next;
+    g->slot_used[slot] = true;
+    r->slot = slot;
+    r->serial = ++g->n_admitted;
+    r->started_ns = clock_ns();
+    append(&g->running, r);
+}
+
+static void refuse_positions(struct engine *g, struct request *r, uint32_t positions)
+{
+    struct error e;
+    uint64_t most = g->config.dense->ops->kv_use(g->config.dense).most_positions;
+    error_set(&e, ERROR_LIMIT,
+              "the request may have %" PRIu32 " positions, the KV cache has room for %" PRIu64
+              " in all: ask for fewer tokens, or give the device's experts less",
+              positions, most);
+    engine_refuse(g, r, &e);
+}
+
 static void admit(struct engine *g)
 {
+    struct dense *d = g->config.dense;
     int64_t slot;
     while (g->waiting && (slot = free_slot(g)) >= 0) {
         struct request *r = g->waiting;
-        g->waiting = r->next;
-        g->slot_used[slot] = true;
-        r->slot = slot;
-        r->serial = ++g->n_admitted;
-        r->started_ns = clock_ns();
-        append(&g->running, r);
+        uint32_t positions = request_positions(r, g->config.context);
+        enum dense_room room = d->ops->reserve(d, (uint32_t)slot, positions);
+        if (room == ROOM_LATER)
+            break;
+        if (room == ROOM_NOW)
+            start_request(g, r, slot);
+        else
+            refuse_positions(g, r, positions);
     }
 }
 
-/* Until something changes. The lock is held, but for what is done meanwhile. */
-static void await_change(struct engine *g)
+/* The KV cache as large as memd lets it be. What is taken is said before, and looked at again after: whoever lowers the limit
+ * meanwhile sees it, or we do. */
+static void follow_kv_limit(struct engine *g)
 {
-    while (!g->inbox && !g->woken && !g->stopping) {
-        if (!g->config.idle) {
-            pthread_cond_wait(&g->changed, &g->lock);
-            continue;
+    struct experts *x = g->config.experts;
+    struct dense *d = g->config.dense;
+    for (uint64_t limit; (limit = experts_kv_limit(x)) != g->kv_limit;) {
+        if (limit > g->kv_limit) {
+            experts_tell_kv(x, limit);
+            if (experts_kv_limit(x) != limit)
+                continue;
         }
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += IDLE_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
-            continue;
+        d->ops->kv_resize(d, limit);
+        g->kv_limit = limit;
+    }
+    experts_tell_kv(x, d->ops->kv_use(d).bytes);
+}
+
+/* Until something may have changed. The lock is held, but for what is done meanwhile. An idle worker looks from time to time
+ * whether memd wants memory of its KV cache, and whether there is room for who waits. */
+static void wait_for_work(struct engine *g)
+{
+    struct timespec until;
+    if (!g->config.idle && !g->counters.pages_free) {
+        pthread_cond_wait(&g->changed, &g->lock);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += IDLE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
+        return;
+    if (g->config.idle) {
         pthread_mutex_unlock(&g->lock);
         g->config.idle(g->config.idle_arg);
         pthread_mutex_lock(&g->lock);
     }
+    if (g->counters.pages_free && (g->waiting || experts_kv_limit(g->config.experts) != g->kv_limit))
+        g->woken = true;
 }
 
 static void *engine_main(void *arg)
@@ -184,8 +236,8 @@ static void *engine_main(void *arg)
     bool busy = false;
     for (;;) {
         pthread_mutex_lock(&g->lock);
-        if (!busy)
-            await_change(g);
+        while (!busy && !g->inbox && !g->woken && !g->stopping)
+            wait_for_work(g);
         bool stopping = g->stopping;
         struct event *events = take_inbox(g);
         pthread_mutex_unlock(&g->lock);
@@ -193,6 +245,7 @@ static void *engine_main(void *arg)
         if (stopping)
             break;
         engine_end_cancelled(g);
+        follow_kv_limit(g);
         admit(g);
         publish_status(g);
         busy = engine_step(g);
@@ -224,8 +277,16 @@ static void register_counters(struct engine *g)
     k->decode_paused = metrics_counter(m, "moed_worker_paused_total", NULL, 1,
                                        "Times that a request sat out a decode step because its "
                                        "frontend was behind.");
+    static const char *const rows = "Rows of logits sampled, by what of them was brought to host memory.";
+    k->rows_largest = metrics_counter(m, "moed_worker_sampled_rows_total", "logits=\"largest\"", 1, rows);
+    k->rows_whole = metrics_counter(m, "moed_worker_sampled_rows_total", "logits=\"all\"", 1, rows);
     k->running = metrics_gauge(m, "moed_worker_requests_running", NULL, "Requests with a slot.");
     k->waiting = metrics_gauge(m, "moed_worker_requests_waiting", NULL, "Requests without one.");
+    if (g->config.dense->ops->kv_use(g->config.dense).bytes) {
+        const char *name = "moed_worker_kv_pages", *help = "Pages of the KV cache in the device's memory.";
+        k->pages_reserved = metrics_gauge(m, name, "state=\"reserved\"", help);
+        k->pages_free = metrics_gauge(m, name, "state=\"free\"", help);
+    }
     k->first_token = metrics_histogram(m, "moed_worker_time_to_first_token_seconds", NULL,
                                        histogram_seconds_bounds, histogram_seconds_count,
                                        "Submitted to first token.");
@@ -254,7 +315,10 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->batch_requests = calloc(config->parallel, sizeof *g->batch_requests);
     g->logits = malloc((size_t)rows * config->vocab * sizeof *g->logits);
     g->sampler = sampler_new(config->vocab);
-    if (!g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler) {
+    g->picked = calloc(config->parallel, sizeof *g->picked);
+    g->largest = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest);
+    g->largest_tokens = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest_tokens);
+    if (!g->picked || !g->largest || !g->largest_tokens || !g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler) {
         engine_free(g);
         return error_set(e, ERROR_MEMORY, "no memory for %u requests at once", config->parallel);
     }
@@ -302,6 +366,9 @@ void engine_free(struct engine *g)
     free(g->batch);
     free(g->batch_requests);
     free(g->logits);
+    free(g->picked);
+    free(g->largest);
+    free(g->largest_tokens);
     sampler_free(g->sampler);
     strbuf_fini(&g->text);
     pthread_mutex_destroy(&g->lock);

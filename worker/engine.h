@@ -20,6 +20,7 @@ struct engine;
 struct engine_config {
     struct forward *forward;
     struct dense *dense; /* forward's */
+    struct experts *experts; /* forward's */
     struct pool *pool;   /* that forward computes on */
     const struct tokenizer *tokenizer;
     uint32_t vocab, d_model;

@@ -73,7 +73,8 @@ static enum error_code make_caches(struct experts *x, struct error *e)
         x->host = host_experts_new(x->memory, &x->cache_link);
     if (host && !x->host)
         return error_set(e, ERROR_MEMORY, "no memory for the caches' tables");
-    return experts_predict_init(x, e);
+    code = experts_alone_new(x, e);
+    return code ? code : experts_predict_init(x, e);
 }
 
 static enum error_code make_rows(struct experts *x, struct error *e)
@@ -125,6 +126,7 @@ void experts_free(struct experts *x)
     if (!x)
         return;
     expert_link_free(x->link);
+    experts_alone_free(x);
     device_cache_free(x->cache);
     host_experts_free(x->host);
     cache_link_close(&x->cache_link);
@@ -266,16 +268,41 @@ static void start_round(struct experts *x)
         abandon_channel(x);
 }
 
-/* What lay between the layer before and this one. Longer pauses are not the model's. */
-static void observe_outside(struct experts *x, uint32_t layer)
+static void learn_outside(double *to, double took_s)
 {
-    double *to = layer > x->layer ? &x->attention_s : &x->head_s;
-    double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
-    if (x->finished_ns && took_s < OUTSIDE_MOST_S)
-        *to += (took_s - *to) / (*to > 0 ? 64 : 1);
+    *to += (took_s - *to) / (*to > 0 ? 64 : 1);
+}
+
+static void publish_outside(struct experts *x)
+{
     uint32_t layers = x->memory->map.params.n_layers - x->memory->map.params.n_dense;
     atomic_store_explicit(&x->outside_s, x->head_s + (layers - 1) * x->attention_s,
                           memory_order_relaxed);
+}
+
+/* What lay between the layer before and this one. Longer pauses are not the model's. */
+static void observe_outside(struct experts *x, uint32_t layer)
+{
+    double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
+    if (x->finished_ns && took_s < OUTSIDE_MOST_S)
+        learn_outside(layer > x->layer ? &x->attention_s : &x->head_s, took_s);
+    publish_outside(x);
+}
+
+void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step)
+{
+    x->begun_ns = clock_ns();
+    if (is_next_step) /* else its attention is still to come */
+        observe_outside(x, layer);
+}
+
+void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns)
+{
+    double took_s = (double)(ended_ns - x->begun_ns) * 1e-9;
+    if (n && took_s > experts_s)
+        learn_outside(&x->attention_s, (took_s - experts_s) / n);
+    publish_outside(x);
+    x->finished_ns = n ? clock_ns() : 0;
 }
 
 double experts_outside_s(const struct experts *x)
@@ -298,19 +325,28 @@ static void tell_costs(struct experts *x)
     device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
 }
 
+uint64_t experts_step_of(const struct experts *x, uint32_t layer)
+{
+    return x->step + (layer <= x->layer || x->step == 0);
+}
+
+void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
+{
+    if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
+        tell_costs(x);
+    x->step = experts_step_of(x, layer);
+    x->layer = layer;
+    x->n_tokens = n_tokens;
+}
+
 void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
                    uint32_t n_tokens, const uint32_t *selected, bool one_request)
 {
     x->begun_ns = clock_ns();
     observe_outside(x, layer);
-    if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
-        tell_costs(x);
-    if (layer <= x->layer || x->step == 0)
-        x->step++;
-    x->layer = layer;
+    experts_enter_layer(x, layer, n_tokens);
     x->one_request = one_request;
     exec_allow_blas(x->own, one_request);
-    x->n_tokens = n_tokens;
     x->values = values->host;
     x->values_there = x->options.rows_stay ? values->own : NULL;
     x->inputs_sent = false;
@@ -325,6 +361,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     experts_tell(x, selected);
     experts_first_round(x);
     start_round(x);
+    experts_alone_observe(x);
 }
 
 /* The completion of the job under way; false when the executor died or stalled first. */
@@ -524,4 +561,15 @@ const float *experts_device_rows(const struct experts *x)
 const uint32_t *experts_row_of(const struct experts *x)
 {
     return x->row_of;
+}
+
+uint64_t experts_kv_limit(const struct experts *x)
+{
+    return x->cache ? device_cache_kv_limit(x->cache) : UINT64_MAX;
+}
+
+void experts_tell_kv(struct experts *x, uint64_t bytes)
+{
+    if (x->cache)
+        device_cache_tell_kv(x->cache, bytes);
 }

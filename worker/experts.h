@@ -25,6 +25,10 @@ struct experts_counters {
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; layers computed in one call when the load was there; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns, *at_once;
+    /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers that were queued behind a miss;
+     * layers that were queued as a graph. */
+    struct counter *alone, *alone_missed, *alone_in_vain, *replayed;
+    struct counter *awaited; /* of the loaded ones: queued while they were on their way, for the device waits by itself */
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */
@@ -51,6 +55,9 @@ struct experts_options {
     struct prediction_counters prediction_counters; /* where the device has memory of its own */
     /* NULL, or called once (by the engine's thread): the device has failed, nothing is computed any more. */
     void (*device_lost)(void *arg, const struct error *e);
+    /* Ends the process, where device_compute_awaits: the device's stream waits for what nobody brings any more, and whoever waited
+     * for the stream would do so for ever. */
+    void (*device_hangs)(void *arg, const struct error *e);
     void *device_lost_arg;
 };
 
@@ -78,7 +85,7 @@ struct experts_corrections {
 };
 struct experts_corrections experts_corrections(const struct experts *x);
 
-/* memd has gone, or we end: whoever waits for experts to be read gives up. Any thread. */
+/* memd has gone, or we end: whoever waits for experts to be read, or copied, gives up. Any thread. */
 void experts_stop(struct experts *x);
 
 /* Another assigner, from the next layer on. Any thread. */
@@ -113,6 +120,12 @@ enum error_code experts_finish(struct experts *x, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 const float *experts_device_rows(const struct experts *x);
 const uint32_t *experts_row_of(const struct experts *x);
+/* The same on the device, for the layers of experts_alone.h; NULL: it is in host memory. */
+const uint32_t *experts_own_row_of(const struct experts *x);
+
+/* device_cache_kv_limit and device_cache_tell_kv; UINT64_MAX, and nothing, where the device has no memory of its own. */
+uint64_t experts_kv_limit(const struct experts *x);
+void experts_tell_kv(struct experts *x, uint64_t bytes);
 
 /* The device has failed elsewhere, as e says: what experts_finish does where it meets that. Returns e's code. */
 enum error_code experts_lose_device(struct experts *x, struct error *e);

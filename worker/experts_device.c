@@ -7,6 +7,10 @@
 #include <time.h>
 
 #define LOAD_STALL_MS 1000
+/* A copy that has begun ends, unless memd dies, of which we hear, or it or the device is stopped. */
+#define COPY_STALL_MS 10000
+/* memd has gone, or we are told to end: what is in flight is a segment. */
+#define LAST_COPY_MS  250
 
 const struct activations *experts_input(struct experts *x)
 {
@@ -110,17 +114,118 @@ static enum error_code take_back(struct experts *x, struct activated *a, uint32_
     return ERROR_OK;
 }
 
-/* Until so many segments of it are there, or something else has come; outside of the epoch. True: they were not there yet. */
+static void count_wait(struct experts *x, uint64_t since_ns)
+{
+    uint64_t waited_ns = clock_ns() - since_ns;
+    counter_add(x->counters.load_wait_ns, waited_ns);
+    x->has_waited |= waited_ns > WAITED_NS;
+}
+
+/* Until so many segments of it are there, or something else has come; outside of the epoch. Where the device waits by itself, the
+ * last one may be on its way. True: they were not there yet. */
 static bool wait_for(struct experts *x, const struct activated *a, uint32_t segments)
 {
     bool missing = device_cache_read(x->cache, x->layer, a->expert).resident < segments;
     uint64_t before = clock_ns();
-    device_cache_wait(x->cache, x->layer, a->expert, segments, x->options.spin_us,
-                      LOAD_STALL_MS / 4);
-    uint64_t waited_ns = clock_ns() - before;
-    counter_add(x->counters.load_wait_ns, waited_ns);
-    x->has_waited |= waited_ns > WAITED_NS;
+    if (device_compute_awaits(x->compute))
+        device_cache_wait_begun(x->cache, x->layer, a->expert, segments, x->options.spin_us, LOAD_STALL_MS / 4);
+    else
+        device_cache_wait(x->cache, x->layer, a->expert, segments, x->options.spin_us, LOAD_STALL_MS / 4);
+    count_wait(x, before);
     return missing;
+}
+
+/* ---- Segments that are on their way ----
+ *
+ * memd says where a segment that it begins to copy will be, and what number its slot's flag has when it is there. The device
+ * is told to wait for that number, and what computes with the segment is queued behind it: it begins when the last byte has
+ * come, not when memd's thread and then ours have woken up. We stay in the epoch, which keeps the slot as it will be, and
+ * wait for memd's word before we wait for the device: memd's can stay out, and the device's would stay out for ever then.
+ * What is not begun yet is waited for outside of the epoch, as ever: its room may be what the epoch holds back. */
+
+/* Whether the next segment of it is on its way, and the device can wait for it; within the epoch. */
+static bool arrives(struct experts *x, const struct activated *a, uint32_t segment, struct cached_arrival *out)
+{
+    return device_compute_awaits(x->compute) &&
+           device_cache_arriving(x->cache, x->layer, a->expert, segment, out);
+}
+
+static void queue_task(struct experts *x, const struct activated *a, uint32_t first, uint32_t n,
+                       const uint8_t *const *places, bool fetch)
+{
+    x->fetch[0] = fetch;
+    x->tasks[0] = experts_task(x, a, first, n);
+    x->tasks[0].places = places;
+    device_compute_queue(x->compute, x->tasks, x->fetch, 1);
+}
+
+/* memd's word that it is there, while the device waits for it. An error: it will not come. */
+static enum error_code await_arrival(struct experts *x, const struct activated *a, uint32_t segment,
+                                     const struct cached_arrival *arrival, struct error *e)
+{
+    uint64_t since = clock_ns();
+    bool missing = !device_cache_wait_arrived(x->cache, x->layer, a->expert, segment, arrival, 0, 0);
+    for (bool come = !missing; !come;) {
+        bool ending = atomic_load(&x->stopping);
+        if (clock_ns() - since > (ending ? LAST_COPY_MS : COPY_STALL_MS) * 1000000ull) {
+            error_set(e, ERROR_UNAVAILABLE, "memd %s before a segment was there that it had begun to copy",
+                      ending ? "has gone" : "has done nothing for ten seconds");
+            x->options.device_hangs(x->options.device_lost_arg, e);
+            return e->code;
+        }
+        come = device_cache_wait_arrived(x->cache, x->layer, a->expert, segment, arrival, x->options.spin_us,
+                                         LAST_COPY_MS);
+    }
+    count_wait(x, since);
+    if (segment + 1 == a->device + a->load)
+        correct_load_costs(x, a, missing);
+    return ERROR_OK;
+}
+
+/* The one of it that arrives, behind the device's wait for it; to the end of all that is queued. */
+static enum error_code compute_arriving(struct experts *x, const struct activated *a, uint32_t segment,
+                                        const struct cached_arrival *arrival, struct error *e)
+{
+    device_compute_await(x->compute, arrival->slot, arrival->flag);
+    queue_task(x, a, segment, 1, &arrival->place, wants_rows(x, a));
+    enum error_code code = await_arrival(x, a, segment, arrival, e);
+    if (!code)
+        code = device_compute_settle(x->compute, e);
+    counter_add(x->counters.awaited, code ? 0 : 1);
+    return code;
+}
+
+/* ---- Loads ---- */
+
+/* What there is of segments [*done, target), and the one that is on its way; within the epoch. *done goes on. */
+static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *done, uint32_t target, bool waited,
+                                    struct error *e)
+{
+    const struct activated *a = &x->round[at];
+    struct cached_arrival next;
+    enum error_code code = ERROR_OK;
+    uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
+    there = there < target ? there : target;
+    if (there < *done)
+        return ERROR_OK;
+    bool comes = there < target && arrives(x, a, there, &next);
+    uint32_t n = there - *done;
+    if (there == target)
+        correct_load_costs(x, a, waited);
+    if (n) {
+        x->fetch[0] = !comes && wants_rows(x, a);
+        x->tasks[0] = experts_task(x, a, *done, n);
+        x->tasks[0].places = find_places(x, at, a->expert, *done, n);
+    }
+    if (n && comes)
+        device_compute_queue(x->compute, x->tasks, x->fetch, 1);
+    else if (n)
+        code = compute_on_device(x, 1, e);
+    if (comes)
+        code = compute_arriving(x, a, there, &next, e);
+    counter_add(x->counters.loaded, code ? 0 : n + comes);
+    *done += n + comes;
+    return code;
 }
 
 /* An expert whose missing segments were asked for: computed as they arrive. */
@@ -129,27 +234,20 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
     struct activated *a = &x->round[at];
     uint32_t done = a->device, target = a->device + a->load;
     uint64_t since = clock_ns();
-    enum error_code code = ERROR_OK;
     bool waited = false;
+    enum error_code code = ERROR_OK;
     while (done < target) {
+        uint32_t before = done;
         device_cache_enter(x->cache, x->step, x->layer);
-        uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
-        there = there < target ? there : target;
-        if (there == target)
-            correct_load_costs(x, a, waited);
-        if (there > done) {
-            x->fetch[0] = wants_rows(x, a);
-            x->tasks[0] = experts_task(x, a, done, there - done);
-            x->tasks[0].places = find_places(x, at, a->expert, done, there - done);
-            code = compute_on_device(x, 1, e);
-            counter_add(x->counters.loaded, code ? 0 : there - done);
-            done = there;
-            since = clock_ns();
-            waited = false; /* the next may have come meanwhile */
-        }
+        code = compute_part(x, at, &done, target, waited, e);
         device_cache_leave(x->cache);
         if (code || done == target)
             break;
+        if (done > before) { /* the next may have come meanwhile */
+            since = clock_ns();
+            waited = false;
+            continue;
+        }
         if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
             code = take_back(x, a, done, target - done, e);
             break;
@@ -161,7 +259,7 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
 }
 
 /* The one expert that something is loaded of; NULL: there is none. */
-static const struct activated *loaded_one(const struct experts *x)
+static struct activated *loaded_one(struct experts *x)
 {
     for (uint32_t i = 0; i < x->n_round; i++)
         if (x->round[i].load)
@@ -174,7 +272,13 @@ static void await_load(struct experts *x, const struct activated *a)
     uint32_t target = a->device + a->load, before = 0, there;
     uint64_t since = clock_ns();
     bool waited = false;
-    while ((there = device_cache_read(x->cache, x->layer, a->expert).resident) < target) {
+    for (;;) {
+        struct cached_expert now = device_cache_read(x->cache, x->layer, a->expert);
+        there = now.resident;
+        if (there >= target)
+            break;
+        if (device_compute_awaits(x->compute) && there + now.in_flight >= target)
+            return;
         if (there != before)
             since = clock_ns();
         else if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
@@ -185,14 +289,16 @@ static void await_load(struct experts *x, const struct activated *a)
     correct_load_costs(x, a, waited);
 }
 
-/* All that the device computes of the round in one call, when the load is there. Not in the epoch while it waits: the room for
+/* All that the device computes of the round in one call, when the load is there, or on its way for the device to wait for. Not in the epoch while it waits: the room for
  * the load may be what that holds back. So what was resident may have gone meanwhile, where there is next to no room; our
  * threads compute it then. */
 static enum error_code compute_at_once(struct experts *x, struct error *e)
 {
-    await_load(x, loaded_one(x));
+    struct activated *load = loaded_one(x);
+    await_load(x, load);
     uint32_t n = 0;
     uint64_t resident = 0, loaded = 0;
+    struct cached_arrival last;
     device_cache_enter(x->cache, x->step, x->layer);
     for (uint32_t i = 0; i < x->n_round; i++) {
         struct activated *a = &x->round[i];
@@ -208,7 +314,16 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
         resident += before;
         loaded += a->there.resident - before;
     }
-    enum error_code code = n ? compute_on_device(x, n, e) : ERROR_OK;
+    bool comes = load->there.resident + 1 == load->device + load->load &&
+                 arrives(x, load, load->there.resident, &last);
+    enum error_code code = ERROR_OK;
+    if (n && comes)
+        device_compute_queue(x->compute, x->tasks, x->fetch, n);
+    else if (n)
+        code = compute_on_device(x, n, e);
+    if (comes)
+        code = compute_arriving(x, load, load->there.resident++, &last, e);
+    loaded += comes;
     device_cache_leave(x->cache);
     device_cache_consumed(x->cache);
     if (code)

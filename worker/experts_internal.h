@@ -11,6 +11,7 @@
 #include "device_compute.h"
 #include "expert_link.h"
 #include "experts.h"
+#include "experts_alone.h"
 #include "host_experts.h"
 #include "layer_costs.h"
 #include "sched/learned.h"
@@ -33,6 +34,8 @@ struct activated {
     bool on_host;        /* its rows are finished in host memory */
 };
 
+struct experts_alone;
+
 struct experts {
     const struct memory_client *memory;
     struct sched_learned learned; /* of it, where it has that */
@@ -46,6 +49,7 @@ struct experts {
     struct cache_link cache_link;   /* where there is either of the next two */
     struct device_cache *cache;     /* NULL: the device has no memory of its own */
     struct device_compute *compute; /* likewise */
+    struct experts_alone *alone;    /* NULL: the host plans every layer */
     bool lost;                      /* it has failed */
     struct host_experts *host;      /* NULL: all experts are in the pool */
     struct calibration calibration; /* where there is a cache */
@@ -102,6 +106,14 @@ struct experts {
     const float **row_at;        /* [max_tokens * n_used]: where the finished row lies */
 };
 
+/* experts.c: the step that a layer belongs to that comes now, for layers come in order; the layer under way is this one, from
+ * now on; what lies outside of experts: before layers that begin now, and in n layers that ended then, of which their
+ * experts took so long (0: not known). */
+uint64_t experts_step_of(const struct experts *x, uint32_t layer);
+void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens);
+void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step);
+void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns);
+
 /* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who
  * computes what of a round, within the epochs. */
 void experts_gather(struct experts *x, const uint32_t *selected);
@@ -122,6 +134,11 @@ void experts_predict_begin(struct experts *x, const uint32_t *selected);
 void experts_observe_prediction(struct experts *x); /* the layer is finished */
 void experts_look_ahead(struct experts *x, struct sched_layer *layer);
 void experts_tell_ahead(struct experts *x);
+
+/* experts_alone.c: makes x->alone, where the device can; looks at a layer's plan. */
+enum error_code experts_alone_new(struct experts *x, struct error *e);
+void experts_alone_free(struct experts *x);
+void experts_alone_observe(struct experts *x);
 
 /* experts_rounds.c: the layer's first round, and the next one when some of what is missing has come; the epochs are odd
  * afterwards. An error: the rest cannot be had, the layer has failed. */

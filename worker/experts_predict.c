@@ -193,11 +193,11 @@ const struct prediction *experts_prediction(const struct experts *x)
 
 void experts_look(struct experts *x, uint32_t layer)
 {
-    bool is_next_step = layer <= x->layer || x->step == 0; /* as experts_begin counts */
+    uint64_t step = experts_step_of(x, layer);
     if (!x->prediction || x->all_there)
         return;
-    uint64_t since_ns = timed_since(x, x->step + is_next_step);
-    prediction_look(x->prediction, x->step + is_next_step, layer);
+    uint64_t since_ns = timed_since(x, step);
+    prediction_look(x->prediction, step, layer);
     add_time(x, since_ns);
 }
 

@@ -1,5 +1,6 @@
 /* The forward pass; see forward.h. Attention stands in attention.c. */
 #include "forward.h"
+#include "experts_alone.h"
 #include "forward_internal.h"
 
 #include "model/rope.h"
@@ -31,6 +32,7 @@ static bool allocate(struct forward *f)
     struct dense *d = f->dense;
     size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
+    f->alone_stride = WORKER_ALONE_TOKENS * p->router.n_used;
     f->rope = calloc(n * p->rope.dims + 1, sizeof *f->rope);
     f->rope_frequency = calloc(p->rope.dims / 2 + 1, sizeof *f->rope_frequency);
     f->q = ops->allocate(d, row * p->n_heads * p->q_dim);
@@ -51,6 +53,8 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, row * p->d_model, &f->h) &&
            ops->allocate_shared(d, row * p->router.n_experts, &f->router) &&
            ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
+           ops->allocate_shared(d, (size_t)p->n_layers * f->alone_stride * sizeof(uint32_t),
+                                &f->alone) &&
            allocate_guesses(f, row * p->router.n_used) && (!p->kv_rank || allocate_latent(f, n));
 }
 
@@ -176,10 +180,9 @@ static enum error_code guess_ahead(struct forward *f, const struct predict_seen 
     return ERROR_OK;
 }
 
-static void record(struct forward *f, uint32_t layer)
+static void record(struct forward *f, uint32_t layer, const uint32_t *selected)
 {
     const struct model_params *p = f->params;
-    const uint32_t *selected = f->selected.host;
     const float *router = f->router.host, *h = f->h.host;
     for (size_t t = 0; t < f->n; t++)
         if (f->batch[t].recording)
@@ -189,50 +192,169 @@ static void record(struct forward *f, uint32_t layer)
 }
 
 /* What others read of the layer's gate: who copies, who computes experts, who predicts, who records. */
-static enum error_code fetch_routing(struct forward *f, struct error *e)
+static enum error_code fetch_routing(struct forward *f, const struct dense_values *selected,
+                                     struct error *e)
 {
     const struct router_params *r = &f->params->router;
     size_t row = f->n * sizeof(float);
-    f->ops->fetch(f->dense, &f->selected, row * r->n_used);
+    f->ops->fetch(f->dense, selected, row * r->n_used);
     f->ops->fetch(f->dense, &f->router, row * r->n_experts);
     f->ops->fetch(f->dense, &f->h, row * f->params->d_model);
-    return f->ops->wait(f->dense, e);
+    enum error_code code = f->ops->wait(f->dense, e);
+    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+}
+
+/* The normed rows, ready for the layer's gate, its experts, its shared expert, and the next layer's gate (guess_ahead). */
+static const void *prepare_ffn(struct forward *f, uint32_t layer, bool experts)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool quantize = experts || weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
+                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
+                    (layer + 1 < f->params->n_layers && weights_quantize(&w[1].router));
+    return f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+}
+
+static struct predict_seen seen_of(const struct forward *f, uint32_t layer, const uint32_t *selected)
+{
+    return (struct predict_seen){.layer = layer,
+                                 .n_tokens = f->n,
+                                 .tokens = f->shown,
+                                 .hidden = f->h.host,
+                                 .gate = f->router.host,
+                                 .selected = selected};
+}
+
+/* x += the shared expert and the routed ones, which are on their way. */
+static void combine(struct forward *f, const struct layer_weights *w, const uint32_t *selected)
+{
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
+                    f->params->d_shared ? f->shared_out : NULL, f->x.own);
+}
+
+/* A layer's experts as the host plans them; in: prepare_ffn's. The gate's choice is fetched. */
+static enum error_code run_planned(struct forward *f, uint32_t layer, const void *in,
+                                   const struct dense_values *selected, struct error *e)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    experts_begin(f->experts, layer, &f->h, f->n, selected->host, f->one_request);
+    const struct predict_seen seen = seen_of(f, layer, selected->host);
+    experts_show(f->experts, seen);
+    if (f->recorded)
+        record(f, layer, selected->host);
+    enum error_code code = guess_ahead(f, &seen, in, e);
+    if (code)
+        return experts_lose_device(f->experts, e);
+    if (f->params->d_shared)
+        shared_expert(f, w, in);
+    code = experts_finish(f->experts, e);
+    if (!code)
+        combine(f, w, selected->own);
+    return code;
 }
 
 static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
 {
-    const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_look(f->experts, layer); /* what came meanwhile, the first layer's above all */
     norm_rows(f, &w->ffn_norm);
-    bool quantize = weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
-                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
-                    (layer + 1 < p->n_layers && weights_quantize(&w[1].router)); /* guess_ahead */
-    const void *in = f->ops->prepare(f->dense, 0, f->h.own, p->d_model, quantize);
+    const void *in = prepare_ffn(f, layer, false);
     route(f, w, in, f->router.own, f->selected.own, f->expert_weights);
-    enum error_code code = fetch_routing(f, e);
-    if (code)
-        return experts_lose_device(f->experts, e);
-    experts_begin(f->experts, layer, &f->h, f->n, f->selected.host, f->one_request);
-    struct predict_seen seen = {.layer = layer,
-                                .n_tokens = f->n,
-                                .tokens = f->shown,
-                                .hidden = f->h.host,
-                                .gate = f->router.host,
-                                .selected = f->selected.host};
-    experts_show(f->experts, seen);
-    if (f->recorded)
-        record(f, layer);
-    code = guess_ahead(f, &seen, in, e);
-    if (code)
-        return experts_lose_device(f->experts, e);
-    if (p->d_shared)
+    enum error_code code = fetch_routing(f, &f->selected, e);
+    return code ? code : run_planned(f, layer, in, &f->selected, e);
+}
+
+static void run_attention(struct forward *f, uint32_t layer)
+{
+    norm_rows(f, &f->weights->layers[layer].attn_norm);
+    forward_attention(f, layer);
+}
+
+/* ---- Layers that the device runs by itself: experts_alone.h ---- */
+
+static struct dense_values alone_at(const struct forward *f, uint32_t layer)
+{
+    size_t first = (size_t)layer * f->alone_stride;
+    return (struct dense_values){(uint32_t *)f->alone.own + first, (uint32_t *)f->alone.host + first};
+}
+
+/* All of a layer. Nothing here may depend on more than dense_ops.again says. */
+static void queue_alone(struct forward *f, uint32_t layer)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    uint32_t *selected = alone_at(f, layer).own;
+    run_attention(f, layer);
+    norm_rows(f, &w->ffn_norm);
+    const void *in = prepare_ffn(f, layer, experts_alone_quantize(f->experts, layer));
+    route(f, w, in, f->router.own, selected, f->expert_weights);
+    experts_alone_queue(f->experts, layer, in, selected);
+    if (f->params->d_shared)
         shared_expert(f, w, in);
-    code = experts_finish(f->experts, e);
-    if (code)
+    combine(f, w, selected);
+}
+
+/* The choices of the layers; of one also what run_planned reads. Then whether all were done. */
+static enum error_code fetch_alone(struct forward *f, uint32_t layer, uint32_t n, struct error *e)
+{
+    struct dense_values first = alone_at(f, layer);
+    experts_alone_fetch(f->experts);
+    if (n == 1)
+        return fetch_routing(f, &first, e);
+    f->ops->fetch(f->dense, &first, (size_t)n * f->alone_stride * sizeof(uint32_t));
+    enum error_code code = f->ops->wait(f->dense, e);
+    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+}
+
+/* A layer that missed an expert, whose attention is done. Nothing came after it where it was the only one. */
+static enum error_code run_missed(struct forward *f, uint32_t layer, bool only, struct error *e)
+{
+    struct dense_values selected = alone_at(f, layer);
+    return only ? run_planned(f, layer, prepare_ffn(f, layer, false), &selected, e)
+                : run_experts(f, layer, e);
+}
+
+/* True: as a graph. */
+static bool queue_or_replay(struct forward *f, uint32_t layer)
+{
+    experts_alone_look(f->experts, layer);
+    if (f->ops->again(f->dense, layer))
+        return true;
+    queue_alone(f, layer);
+    if (!f->ops->keep(f->dense))
+        queue_alone(f, layer);
+    return false;
+}
+
+/* Layers [layer, layer + n), or the first of them, as *done says: those before one that missed an expert, and that one. */
+static enum error_code run_alone(struct forward *f, uint32_t layer, uint32_t n, uint32_t *done,
+                                 struct error *e)
+{
+    uint32_t n_replayed = 0;
+    experts_alone_begin(f->experts, layer, n, f->n);
+    for (uint32_t i = layer; i < layer + n; i++)
+        n_replayed += queue_or_replay(f, i);
+    enum error_code code = fetch_alone(f, layer, n, e);
+    if (code) {
+        experts_alone_give_up(f->experts);
         return code;
-    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, f->selected.own,
-                    p->d_shared ? f->shared_out : NULL, f->x.own);
+    }
+    *done = experts_alone_end(f->experts, alone_at(f, layer).host, f->alone_stride, n_replayed);
+    return *done < n ? run_missed(f, layer + (*done)++, n == 1, e) : ERROR_OK;
+}
+
+/* A layer, or some. */
+static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *done, struct error *e)
+{
+    uint32_t n = 0;
+    experts_look(f->experts, layer); /* copies go on under attention */
+    if (layer >= f->params->n_dense && !f->recorded)
+        n = experts_alone_layers(f->experts, layer, f->n);
+    if (n)
+        return run_alone(f, layer, n, done, e);
+    *done = 1;
+    run_attention(f, layer);
+    if (layer >= f->params->n_dense)
+        return run_experts(f, layer, e);
+    run_dense_ffn(f, &f->weights->layers[layer]);
     return ERROR_OK;
 }
 
@@ -286,15 +408,9 @@ const float *forward_run(struct forward *f, const struct batch_token *batch, uin
     f->ops->embed(f->dense, &f->weights->embedding, f->x.own);
     if (experts_reads_embedding(f->experts, n) && show_embedding(f, e))
         return NULL;
-    for (uint32_t layer = 0; layer < p->n_layers; layer++) {
-        experts_look(f->experts, layer); /* copies go on under attention */
-        norm_rows(f, &f->weights->layers[layer].attn_norm);
-        forward_attention(f, layer);
-        if (layer < p->n_dense)
-            run_dense_ffn(f, &f->weights->layers[layer]);
-        else if (run_experts(f, layer, e))
+    for (uint32_t layer = 0, done; layer < p->n_layers; layer += done)
+        if (run_layers(f, layer, &done, e))
             return NULL;
-    }
     norm_rows(f, &f->weights->output_norm);
     if (!one_request)
         return f->h.host;
@@ -316,11 +432,26 @@ static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
     return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
 }
 
-bool forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits,
-                    struct error *e)
+bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool one_request,
+                    float *logits, struct error *e)
 {
     if (!f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias,
-                        own_of(f, hidden, n), n, logits, e))
+                        own_of(f, hidden, n), n, one_request, logits, e))
+        return true;
+    experts_lose_device(f->experts, e);
+    return false;
+}
+
+bool forward_gives_largest(const struct forward *f)
+{
+    return f->ops->largest != NULL;
+}
+
+bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
+                     uint32_t *places, struct error *e)
+{
+    if (!f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias, own_of(f, hidden, n), n, k,
+                         values, places, e))
         return true;
     experts_lose_device(f->experts, e);
     return false;

@@ -28,9 +28,13 @@ void forward_free(struct forward *f); /* takes NULL; before dense */
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
                          bool one_request, struct error *e);
 
-/* logits[i * vocab ...] = output head of row i of hidden [n][d_model]; n up to the rows of a batch. False: the device has
- * failed, as forward_run. */
-bool forward_logits(struct forward *f, const float *hidden, uint32_t n, float *logits,
-                    struct error *e);
+/* logits[i * vocab ...] = output head of row i of hidden [n][d_model]; n up to the rows of a batch, one_request as for
+ * forward_run. False: the device has failed, as forward_run. */
+bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool one_request,
+                    float *logits, struct error *e);
+/* The k largest of those rows alone, as dense_ops.largest says. False, likewise. Only where forward_gives_largest. */
+bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
+                     uint32_t *places, struct error *e);
+bool forward_gives_largest(const struct forward *f);
 
 #endif

@@ -25,7 +25,10 @@ struct forward {
     struct dense_values x;        /* float [n][d_model]: the residual stream */
     struct dense_values h;        /* float [n][d_model]: normed */
     struct dense_values router;   /* float [n][n_experts] */
-    struct dense_values selected; /* uint32_t [n][n_used] */
+    /* uint32_t [n][n_used]: of a layer that the host waits for; and for each layer that the device runs by itself as many,
+     * alone_stride apart */
+    struct dense_values selected, alone;
+    uint32_t alone_stride;
     struct dense_values guessed[GUESSES_AT_ONCE]; /* uint32_t [n][n_used]: of layers to come */
     float *q;                     /* [n][n_heads][q_dim] */
     float *k, *v;                 /* [n][n_kv_heads][k_dim or v_dim]; latent: k alone */

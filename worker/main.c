@@ -123,6 +123,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                                   .max_tokens = batch_tokens(w),
                                   .n_slots = (uint32_t)w->parallel,
                                   .context = (uint32_t)w->context,
+                                  .kv_bytes = atomic_load(&w->memory.residency.header->kv_bytes),
                                   .blas = !w->reproducible};
     enum error_code code = kv_type_parse(w->kv_type, &dense.kv_type, e);
     if (!code)
@@ -139,7 +140,7 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                               : dense_host_new(&dense, w->exec, &w->dense, e);
 }
 
-static void register_cache_metrics(struct metrics *m, struct experts_counters *k)
+static void register_cache_metrics(struct metrics *m, bool on_cuda, struct experts_counters *k)
 {
     const char *segments = "Expert segments computed, by where they were found.";
     k->resident =
@@ -149,8 +150,20 @@ static void register_cache_metrics(struct metrics *m, struct experts_counters *k
     k->loads_taken_back =
         metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
+    k->awaited = metrics_counter(m, "moed_worker_segments_awaited_total", NULL, 1,
+                                 "Loaded segments whose kernels were queued while they were on their way.");
     k->at_once = metrics_counter(m, "moed_worker_layers_at_once_total", NULL, 1,
                                  "Layers that the device computed in one call, when its one load was there.");
+    if (on_cuda) {
+        k->alone = metrics_counter(m, "moed_worker_layers_alone_total", NULL, 1,
+                                   "Layers that the device ran without being asked.");
+        k->alone_missed = metrics_counter(m, "moed_worker_layers_alone_missed_total", NULL, 1,
+                                          "Tries at that which met an expert that is not there.");
+        k->alone_in_vain = metrics_counter(m, "moed_worker_layers_alone_in_vain_total", NULL, 1,
+                                           "Layers that were queued behind such a miss.");
+        k->replayed = metrics_counter(m, "moed_worker_layers_replayed_total", NULL, 1,
+                                      "Layers of those tries that were queued as a graph.");
+    }
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
                         "Predicted experts whose copy would have cost more than it saves.");
@@ -194,6 +207,14 @@ static void device_lost(void *arg, const struct error *e)
     log_error("the device has failed: %s", e->text);
     atomic_store(&w->device_failed, true);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
+}
+
+/* No call of the device comes back any more, so nothing is tidied up. The clients are told by their connections' end. */
+static void device_hangs(void *arg, const struct error *e)
+{
+    (void)arg;
+    log_error("the device waits in vain: %s", e->text);
+    _exit(EXIT_RETRY);
 }
 
 static double read_device_correction(void *arg)
@@ -324,7 +345,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    "Time waited for cpuexec."),
     };
     if (w->memory.arena_bytes) {
-        register_cache_metrics(m, &w->counters);
+        register_cache_metrics(m, dense_on_device(w), &w->counters);
         register_cost_metrics(w, &w->counters);
         if (w->cuda.device)
             register_device_metrics(w);
@@ -343,6 +364,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .fine_tune = w->fine_tune,
                                       .prediction_counters = w->prediction,
                                       .device_lost = device_lost,
+                                      .device_hangs = device_hangs,
                                       .device_lost_arg = w};
     enum error_code code =
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
@@ -353,6 +375,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         return code;
     struct engine_config config = {.forward = w->forward,
                                    .dense = w->dense,
+                                   .experts = w->experts,
                                    .pool = w->pool,
                                    .tokenizer = w->tokenizer,
                                    .vocab = w->memory.map.params.vocab,

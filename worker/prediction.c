@@ -104,6 +104,12 @@ void prediction_choose_set(struct prediction *p, struct predict_set *set)
                                               memory_order_acq_rel)); /* one that was never used */
 }
 
+bool prediction_is_on(const struct prediction *p)
+{
+    return atomic_load_explicit(&p->chosen, memory_order_relaxed) ||
+           (p->set && p->set->kind != PREDICT_NONE);
+}
+
 struct predict_hits prediction_score(const struct prediction *p, uint32_t layer)
 {
     if (atomic_load_explicit(&p->chosen, memory_order_relaxed)) /* what was counted is another's */

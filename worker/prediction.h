@@ -39,6 +39,7 @@ enum error_code prediction_choose(struct prediction *p, enum sched_predictor pre
                                   struct error *e);
 /* The same of a set that the caller made; taken. */
 void prediction_choose_set(struct prediction *p, struct predict_set *set);
+bool prediction_is_on(const struct prediction *p); /* somebody predicts, or will from the next layer on */
 /* Of a layer, since the predictor was chosen. Any thread. */
 struct predict_hits prediction_score(const struct prediction *p, uint32_t layer);
 

@@ -31,6 +31,15 @@ void request_free(struct request *r)
     free(r);
 }
 
+uint32_t request_positions(const struct request *r, uint32_t context)
+{
+    if (r->kind != REQUEST_GENERATE || r->prompt_only)
+        return r->n_prefill;
+    if (!r->max_tokens || r->max_tokens > context - r->n_prompt)
+        return context;
+    return r->n_prompt + r->max_tokens - 1;
+}
+
 /* The earliest place where a whole stop string stands in the held text; false: none. */
 static bool find_stop(const struct request *r, size_t *at)
 {

@@ -70,6 +70,9 @@ struct request *request_new(const struct tokenizer *t, struct frontend *frontend
                             enum request_kind kind);
 void request_free(struct request *r); /* takes NULL */
 
+/* Positions that it may fill at most, of a context of so many: a token that is generated and not computed has none. */
+uint32_t request_positions(const struct request *r, uint32_t context);
+
 /* Feed the token just generated: *out gets the text that can be sent now. True when a stop string has come:
  * *out then ends before it and the rest is dropped. */
 bool request_push_token(struct request *r, uint32_t token, struct strbuf *out);

@@ -85,12 +85,17 @@ static uint32_t most_probable(const float *logits, uint32_t n)
     return best;
 }
 
+static bool penalises(const struct sampling *settings)
+{
+    return settings->repetition_penalty != 1.0f && settings->repetition_penalty > 0.0f;
+}
+
 /* Keskar et al. 2019: positive logits of seen tokens are divided, negative ones multiplied. Once a token. */
 static void penalise(struct sampler *s, const struct sampling *settings, float *logits,
                      const uint32_t *history, uint32_t n_history)
 {
     float penalty = settings->repetition_penalty;
-    if (penalty == 1.0f || penalty <= 0.0f)
+    if (!penalises(settings))
         return;
     uint32_t window = settings->repetition_window;
     uint32_t first = window && window < n_history ? n_history - window : 0;
@@ -194,16 +199,9 @@ static uint32_t cut(const struct candidate *c, uint32_t n, const struct sampling
     return n;
 }
 
-uint32_t sampler_pick(struct sampler *s, const struct sampling *settings, uint64_t *state,
-                      float *logits, const uint32_t *history, uint32_t n_history)
+/* One of the sorted candidates. */
+static uint32_t draw(struct candidate *c, uint32_t n, const struct sampling *settings, uint64_t *state)
 {
-    penalise(s, settings, logits, history, n_history);
-    if (settings->temperature <= 0)
-        return most_probable(logits, s->vocab);
-    struct candidate *c = s->candidates;
-    for (uint32_t i = 0; i < s->vocab; i++)
-        c[i] = (struct candidate){isnan(logits[i]) ? -INFINITY : logits[i], 0, i};
-    uint32_t n = take_top(c, s->vocab, settings->top_k);
     float sum = weigh(c, n, settings->temperature);
     n = cut(c, n, settings, &sum);
     float target = (float)(next_random(state) >> 40) * 0x1p-24f * sum;
@@ -213,4 +211,40 @@ uint32_t sampler_pick(struct sampler *s, const struct sampling *settings, uint64
             return c[i].token;
     }
     return c[n - 1].token;
+}
+
+uint32_t sampler_pick(struct sampler *s, const struct sampling *settings, uint64_t *state,
+                      float *logits, const uint32_t *history, uint32_t n_history)
+{
+    penalise(s, settings, logits, history, n_history);
+    if (settings->temperature <= 0) {
+        logits[0] = isnan(logits[0]) ? -INFINITY : logits[0]; /* no other would be found to be larger */
+        return most_probable(logits, s->vocab);
+    }
+    struct candidate *c = s->candidates;
+    for (uint32_t i = 0; i < s->vocab; i++)
+        c[i] = (struct candidate){isnan(logits[i]) ? -INFINITY : logits[i], 0, i};
+    return draw(c, take_top(c, s->vocab, settings->top_k), settings, state);
+}
+
+uint32_t sampler_reads(const struct sampler *s, const struct sampling *settings)
+{
+    if (penalises(settings))
+        return 0;
+    if (settings->temperature <= 0)
+        return 1;
+    uint32_t k = settings->top_k && settings->top_k < s->vocab ? settings->top_k : s->vocab;
+    return k <= SAMPLER_LARGEST ? k : 0;
+}
+
+uint32_t sampler_pick_largest(struct sampler *s, const struct sampling *settings, uint64_t *state,
+                              const float *values, const uint32_t *tokens)
+{
+    struct candidate *c = s->candidates;
+    uint32_t n = sampler_reads(s, settings);
+    if (settings->temperature <= 0)
+        return tokens[0];
+    for (uint32_t i = 0; i < n; i++)
+        c[i] = (struct candidate){values[i], 0, tokens[i]};
+    return draw(c, n, settings, state);
 }

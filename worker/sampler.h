@@ -28,4 +28,12 @@ uint32_t sampler_pick(struct sampler *s, const struct sampling *settings, uint64
                       float *logits, const uint32_t *history, uint32_t n_history);
 uint64_t sampler_seed(uint64_t seed);
 
+/* Of how many of a row's largest logits, of equal ones the lower tokens first, pick makes the same choice as of all: at most
+ * SAMPLER_LARGEST. 0: these settings read the whole row (all probabilities' sum, or the logits of what stands in the history). */
+enum { SAMPLER_LARGEST = 256 };
+uint32_t sampler_reads(const struct sampler *s, const struct sampling *settings);
+/* pick, from those: values and tokens [sampler_reads(s, settings)], or more, largest first. */
+uint32_t sampler_pick_largest(struct sampler *s, const struct sampling *settings, uint64_t *state,
+                              const float *values, const uint32_t *tokens);
+
 #endif

@@ -112,12 +112,47 @@ static void end_answer(struct engine *g, struct request *r)
     end_request(g, r, FINISH_END);
 }
 
-/* Take the next token of r from its logits: one event with the token and the text that can be shown now, for
- * which a credit was taken; then perhaps the end. */
-static void take_token(struct engine *g, struct request *r, float *logits)
+/* ---- Sampling ---- */
+
+_Static_assert((int)SAMPLER_LARGEST <= (int)DENSE_LARGEST, "what is asked for");
+
+/* Of how many of its largest logits each of these requests chooses as it would of all; 0: they are not had alone. */
+static uint32_t wanted_logits(const struct engine *g, struct request *const *requests, uint32_t n)
 {
-    uint32_t token = sampler_pick(g->sampler, &r->sampling, &r->random_state, logits, r->tokens.ids,
-                                  (uint32_t)r->tokens.count);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n && forward_gives_largest(g->config.forward); i++) {
+        uint32_t k = sampler_reads(g->sampler, &requests[i]->sampling);
+        if (!k)
+            return 0;
+        most = k > most ? k : most;
+    }
+    return most;
+}
+
+/* The next token of each request, into g->picked, by the rows of hidden. False: as forward_logits. */
+static bool pick_tokens(struct engine *g, struct request *const *requests, const float *hidden, uint32_t n,
+                        struct error *e)
+{
+    uint32_t k = wanted_logits(g, requests, n);
+    if (k ? !forward_largest(g->config.forward, hidden, n, k, g->largest, g->largest_tokens, e)
+          : !forward_logits(g->config.forward, hidden, n, false, g->logits, e))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct request *r = requests[i];
+        g->picked[i] = k ? sampler_pick_largest(g->sampler, &r->sampling, &r->random_state,
+                                                g->largest + (size_t)i * k, g->largest_tokens + (size_t)i * k)
+                         : sampler_pick(g->sampler, &r->sampling, &r->random_state,
+                                        g->logits + (size_t)i * g->config.vocab, r->tokens.ids,
+                                        (uint32_t)r->tokens.count);
+    }
+    counter_add(k ? g->counters.rows_largest : g->counters.rows_whole, n);
+    return true;
+}
+
+/* Take the next token of r: one event with the token and the text that can be shown now, for
+ * which a credit was taken; then perhaps the end. */
+static void take_token(struct engine *g, struct request *r, uint32_t token)
+{
     if (!r->ignore_end && tokenizer_is_end(g->config.tokenizer, token)) {
         end_answer(g, r);
         return;
@@ -174,6 +209,11 @@ static void fail_request(struct engine *g, struct request *r, bool credit, const
     drop(g, r);
 }
 
+void engine_refuse(struct engine *g, struct request *r, const struct error *e)
+{
+    fail_request(g, r, false, e);
+}
+
 /* Whether hidden values of wanted rows are there and not sent. */
 static bool has_rows(const struct request *r)
 {
@@ -193,7 +233,7 @@ static enum sending send_logits(struct engine *g, struct request *r, uint32_t le
     struct error e;
     if (n == 0)
         return NOT_SENT;
-    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+    if (!forward_logits(g->config.forward, hidden, n, true, g->logits, &e)) {
         while (--n)
             frontend_return_credit(r->frontend);
         fail_request(g, r, true, &e);
@@ -214,7 +254,7 @@ static enum sending send_logprobs(struct engine *g, struct request *r, uint32_t 
     float logprobs[LOGPROBS_ROWS];
     uint32_t n = left < LOGPROBS_ROWS ? left : LOGPROBS_ROWS;
     struct error e;
-    if (!forward_logits(g->config.forward, hidden, n, g->logits, &e)) {
+    if (!forward_logits(g->config.forward, hidden, n, true, g->logits, &e)) {
         fail_request(g, r, true, &e);
         return FAILED;
     }
@@ -320,8 +360,8 @@ static void run_prefill(struct engine *g, struct request *r)
         end_request(g, r, FINISH_LENGTH);
     } else if (r->n_past == r->n_prefill) {
         hidden += (size_t)(n - 1) * g->config.d_model;
-        if (forward_logits(g->config.forward, hidden, 1, g->logits, &e))
-            take_token(g, r, g->logits);
+        if (pick_tokens(g, &r, hidden, 1, &e))
+            take_token(g, r, g->picked[0]);
         else
             fail_request(g, r, true, &e);
     }
@@ -354,7 +394,7 @@ static void run_decode(struct engine *g, uint32_t n)
     uint64_t started = clock_ns();
     struct error e;
     const float *hidden = forward_run(g->config.forward, g->batch, n, false, &e);
-    bool done = hidden && forward_logits(g->config.forward, hidden, n, g->logits, &e);
+    bool done = hidden && pick_tokens(g, g->batch_requests, hidden, n, &e);
     for (uint32_t i = 0; i < n && !done; i++)
         fail_request(g, g->batch_requests[i], true, &e);
     if (!done) {
@@ -364,7 +404,7 @@ static void run_decode(struct engine *g, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         struct request *r = g->batch_requests[i];
         r->n_past++;
-        take_token(g, r, g->logits + (size_t)i * g->config.vocab);
+        take_token(g, r, g->picked[i]);
     }
     counter_add(g->counters.decode_steps, 1);
     counter_add(g->counters.decode_ns, clock_ns() - started);

@@ -177,6 +177,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         add(a, "--reproducible", NULL);
     if (l->calibrate)
         add(a, "--calibrate", NULL);
+    if (l->mps)
+        add(a, "--mps", NULL);
 }
 
 static int start_supervisor(struct launch *l)

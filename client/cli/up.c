@@ -83,6 +83,8 @@ int up_main(int argc, char **argv)
          "the same bits wherever an expert is computed, prefill too"},
         {"calibrate", OPTION_BOOL, &l.calibrate, 0, 0, NULL,
          "measure what experts cost on this machine anew"},
+        {"mps", OPTION_BOOL, &l.mps, 0, 0, NULL,
+         "with a CUDA device: its processes share it by NVIDIA's MPS"},
         {"foreground", OPTION_BOOL, &l.bound, 0, 0, NULL, "stay; Ctrl-C stops it"},
         {"log-level", OPTION_STRING, &l.log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
         {0},

@@ -6,6 +6,10 @@
 
 _Static_assert((int)RESIDENCY_HANDLE_BYTES == (int)DEVICE_HANDLE_BYTES, "pieces are shown there");
 
+#include <assert.h>
+
+#define FLAGS_ALIGN 256u
+
 enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
                                 struct error *e)
 {
@@ -48,9 +52,34 @@ void device_link_await(struct device_link *l, uint64_t bytes, struct device_fact
     l->kind->await(l, bytes, out);
 }
 
-uint64_t device_slots_offset(uint64_t dense_bytes)
+static uint64_t flags_offset(uint64_t dense_bytes)
 {
-    return round_up(dense_bytes, DEVICE_ALLOCATION_BYTES);
+    return round_up(dense_bytes, FLAGS_ALIGN);
+}
+
+uint64_t device_slots_offset(uint64_t dense_bytes, uint64_t n_flags)
+{
+    if (!n_flags)
+        return round_up(dense_bytes, DEVICE_ALLOCATION_BYTES);
+    return round_up(flags_offset(dense_bytes) + n_flags * sizeof(uint32_t), DEVICE_ALLOCATION_BYTES);
+}
+
+bool device_link_signals(struct device_link *l)
+{
+    struct device_facts facts;
+    device_link_facts(l, &facts);
+    return facts.signals;
+}
+
+/* The first piece's beginning: dense weights, flags. */
+static uint8_t *base_of(const struct device_link *l)
+{
+    return l->arena.pieces[0].slots - l->arena.slots_offset;
+}
+
+static uint32_t *flag_of(const struct device_link *l, uint32_t slot)
+{
+    return (uint32_t *)(base_of(l) + l->arena.flags_offset) + slot;
 }
 
 /* A piece with `before` bytes before its slots. */
@@ -85,21 +114,25 @@ void device_link_drop_piece(struct device_link *l)
     l->kind->release(l, &a->pieces[--a->n_pieces]);
 }
 
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t slot_bytes,
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags, uint64_t slot_bytes,
                                      struct arena_layout layout, uint32_t n_slots,
                                      const struct device_arena **out, struct error *e)
 {
     struct device_arena *a = &l->arena;
-    uint64_t offset = device_slots_offset(dense_bytes);
+    uint64_t offset = device_slots_offset(dense_bytes, n_flags);
     if (offset < dense_bytes)
         return error_set(e, ERROR_LIMIT, "the device's memory is larger than can be mapped");
     a->dense_bytes = dense_bytes;
     a->slots_offset = offset;
+    a->flags_offset = n_flags ? flags_offset(dense_bytes) : DEVICE_NO_FLAGS;
+    a->n_flags = n_flags;
     a->slot_bytes = slot_bytes;
     a->layout = layout;
     enum error_code code = ERROR_OK;
     for (uint32_t i = 0; !code && i < arena_pieces(layout, n_slots); i++)
         code = add_piece(l, i ? 0 : offset, arena_piece_slots(layout, i, n_slots), e);
+    if (!code && n_flags)
+        code = l->kind->clear(l, flag_of(l, 0), n_flags * sizeof(uint32_t), e);
     if (!code)
         *out = a;
     return code;
@@ -108,20 +141,32 @@ enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e)
 {
     uint64_t busy_ns;
-    const struct device_arena *a = &l->arena;
-    return l->kind->copy(l, a->pieces[0].slots - a->slots_offset, from, a->dense_bytes, &busy_ns, e);
+    return l->kind->copy(l, base_of(l), from, l->arena.dense_bytes, NULL, 0, &busy_ns, e);
 }
 
-enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
-                                 struct error *e)
+static enum error_code copy(struct device_link *l, void *to, const void *from, size_t bytes,
+                            uint32_t *flag, uint32_t value, struct error *e)
 {
     uint64_t busy_ns = 0;
-    enum error_code code = l->kind->copy(l, to, from, bytes, &busy_ns, e);
+    enum error_code code = l->kind->copy(l, to, from, bytes, flag, value, &busy_ns, e);
     if (code)
         return code;
     atomic_fetch_add_explicit(&l->busy_ns, busy_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&l->bytes, bytes, memory_order_relaxed);
     return ERROR_OK;
+}
+
+enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
+                                 struct error *e)
+{
+    return copy(l, to, from, bytes, NULL, 0, e);
+}
+
+enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
+                                           uint32_t slot, uint32_t value, struct error *e)
+{
+    assert(slot < l->arena.n_flags);
+    return copy(l, to, from, bytes, flag_of(l, slot), value, e);
 }
 
 void device_link_poison(struct device_link *l, void *memory, size_t bytes)

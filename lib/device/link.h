@@ -1,8 +1,8 @@
 /* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
  *
  * The arena is a few allocations, its pieces (ipc/arena_layout.h): in the first perhaps a copy of the pool's dense
- * weights, then slots for experts; in each of the others more slots. Pieces but the first can be added, and the last
- * one dropped.
+ * weights, perhaps flags, then slots for experts; in each of the others more slots. Pieces but the first can be added,
+ * and the last one dropped.
  *
  * emu: a piece is shared memory, the link paces memcpy. cuda: a piece is the device's memory, others import it by its
  * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
@@ -33,6 +33,8 @@ struct device_piece {
 struct device_arena {
     uint64_t dense_bytes;  /* where the first piece begins; 0: no dense weights */
     uint64_t slots_offset; /* in the first piece */
+    uint64_t flags_offset; /* there, uint32_t [n_flags], one a slot, 0 at first; DEVICE_NO_FLAGS: there are none */
+    uint64_t n_flags;
     uint64_t slot_bytes;
     struct arena_layout layout;
     uint32_t n_pieces;
@@ -61,11 +63,14 @@ void device_link_facts(struct device_link *l, struct device_facts *out);
 void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out);
 
 #define DEVICE_ALLOCATION_BYTES (2ull << 20) /* what a driver hands out, and exports, at a time */
-/* Where the slots begin behind so many bytes of dense weights. */
-uint64_t device_slots_offset(uint64_t dense_bytes);
-/* Once: dense weights and the first pieces, for n_slots at least. Slots are poisoned, where device_link_poison does
- * that. *out is valid as long as the link, and changes with the two calls below. */
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t slot_bytes,
+/* Where the slots begin behind so many bytes of dense weights, and so many flags. */
+uint64_t device_slots_offset(uint64_t dense_bytes, uint64_t n_flags);
+/* Whether slots can have flags: their number is asked for then, else 0 is. */
+bool device_link_signals(struct device_link *l);
+/* Once: dense weights, flags and the first pieces, for n_slots at least. n_flags: how many slots there will ever be, however
+ * they are shared out. Slots are poisoned, where device_link_poison does that. *out is valid as long as the link, and
+ * changes with the two calls below. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags, uint64_t slot_bytes,
                                      struct arena_layout layout, uint32_t n_slots,
                                      const struct device_arena **out, struct error *e);
 /* One piece more, of so many slots, poisoned likewise. ERROR_MEMORY: the device has not enough. The thread that
@@ -82,6 +87,9 @@ enum error_code device_link_place_dense(struct device_link *l, const void *from,
  * gaps: the link is busy from the later of the call and the last copy's end. An error: the device is lost to this process. */
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e);
+/* The same, and the flag of that slot becomes value when the bytes are there: streams may wait for it (await of module.h). */
+enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
+                                           uint32_t slot, uint32_t value, struct error *e);
 /* Before a later copy of this thread. cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
 void device_link_poison(struct device_link *l, void *memory, size_t bytes);
 

@@ -128,7 +128,7 @@ static size_t piece(const uint8_t *from, size_t bytes)
 }
 
 static enum error_code cuda_copy(struct device_link *link, void *to, const void *from, size_t bytes,
-                                 uint64_t *busy_ns, struct error *e)
+                                 uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     uint64_t started = clock_ns();
@@ -136,10 +136,19 @@ static enum error_code cuda_copy(struct device_link *link, void *to, const void 
         n = piece((const uint8_t *)from + done, bytes - done);
         l->module->upload(l->stream, (uint8_t *)to + done, (const uint8_t *)from + done, n);
     }
+    if (flag)
+        l->module->signal(l->stream, flag, value);
     l->module->event_record(l->event, l->stream);
     enum error_code code = l->module->event_wait(l->event, e);
     *busy_ns = clock_ns() - started;
     return code;
+}
+
+static enum error_code cuda_clear(struct device_link *link, void *memory, size_t bytes, struct error *e)
+{
+    struct cuda_link *l = (struct cuda_link *)link;
+    l->module->fill(l->stream, memory, 0, bytes);
+    return l->module->finish(l->stream, e);
 }
 
 static void cuda_poison(struct device_link *link, void *memory, size_t bytes)
@@ -188,9 +197,18 @@ static enum error_code open_device(struct cuda_link *l, const struct device_spec
 enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,
                                      struct error *e)
 {
-    static const struct device_link_kind kind = {cuda_free,     cuda_module, cuda_facts,  cuda_await,
-                                                 cuda_allocate, cuda_release, cuda_copy, cuda_poison,
-                                                 cuda_pin};
+    static const struct device_link_kind kind = {
+        .free = cuda_free,
+        .module = cuda_module,
+        .facts = cuda_facts,
+        .await = cuda_await,
+        .allocate = cuda_allocate,
+        .release = cuda_release,
+        .copy = cuda_copy,
+        .clear = cuda_clear,
+        .poison = cuda_poison,
+        .pin = cuda_pin,
+    };
     struct cuda_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

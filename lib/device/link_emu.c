@@ -97,9 +97,9 @@ static void learn_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
 }
 
 static enum error_code emu_copy(struct device_link *link, void *to, const void *from, size_t bytes,
-                                uint64_t *busy_ns, struct error *e)
+                                uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e)
 {
-    (void)e;
+    (void)flag, (void)value, (void)e; /* it has none */
     struct emu_link *l = (struct emu_link *)link;
     double latency_ns = link->spec.link_latency_s * 1e9;
     double ns_per_byte = 1e9 / link->spec.link_bytes_per_s;
@@ -144,9 +144,17 @@ static enum error_code emu_pin(struct device_link *l, const void *memory, size_t
 
 enum error_code device_link_emu_new(struct device_link **out, struct error *e)
 {
-    static const struct device_link_kind kind = {emu_free,     emu_module, emu_facts,  emu_await,
-                                                 emu_allocate, emu_release, emu_copy, emu_poison,
-                                                 emu_pin};
+    static const struct device_link_kind kind = {
+        .free = emu_free,
+        .module = emu_module,
+        .facts = emu_facts,
+        .await = emu_await,
+        .allocate = emu_allocate,
+        .release = emu_release,
+        .copy = emu_copy,
+        .poison = emu_poison,
+        .pin = emu_pin,
+    };
     struct emu_link *l = calloc(1, sizeof *l);
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");

@@ -15,9 +15,11 @@ struct device_link_kind {
     enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct device_piece *p,
                                 struct error *e);
     void (*release)(struct device_link *l, struct device_piece *p); /* takes one that has nothing */
-    /* *busy_ns: how much longer the link was busy */
+    /* flag: becomes value afterwards; NULL: none. *busy_ns: how much longer the link was busy */
     enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,
-                            uint64_t *busy_ns, struct error *e);
+                            uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e);
+    /* Numbers of 0, before anything else reads them; where the facts say that there are signals. */
+    enum error_code (*clear)(struct device_link *l, void *memory, size_t bytes, struct error *e);
     void (*poison)(struct device_link *l, void *memory, size_t bytes);
     enum error_code (*pin)(struct device_link *l, const void *memory, size_t bytes,
                            const _Atomic bool *stop, struct error *e);

@@ -30,22 +30,40 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    2u
+#define DEVICE_MODULE_ABI    3u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
 struct device_stream; /* an order of copies and operations */
 struct device_event;  /* a point in one */
+struct device_graph;  /* operations of one, to be queued again */
 
 struct device_facts {
     char name[128];
     char version[64]; /* of driver and library, for people */
     uint64_t memory_bytes, free_bytes;
     unsigned multiprocessors;
+    bool signals; /* signal and await can be called */
 };
+
+/* The place of flags (signal and await below) where there are none. */
+#define DEVICE_NO_FLAGS UINT64_MAX
 
 /* What a stream takes of the device's memory for itself, when it first runs an operation. */
 enum { DEVICE_STREAM_BYTES = 8 << 20 };
+
+/* What the device's library of matrix products takes as operands. */
+struct device_blas {
+    bool f32, f16, bf16;
+};
+
+/* Whether weights of that type go through it: those of BF16 as float32 where it does not take BF16. */
+static inline bool device_blas_takes(const struct device_blas *b, enum tensor_type type)
+{
+    if (type == TENSOR_F32)
+        return b->f32;
+    return type == TENSOR_BF16 ? b->bf16 || b->f32 : b->f16;
+}
 
 /* Names memory for another process of this machine; valid while the memory is there. */
 enum { DEVICE_HANDLE_BYTES = 64 };
@@ -75,6 +93,15 @@ struct device_expert_task {
     bool continues;            /* onto what the rows hold; else onto nothing */
 };
 
+/* Where the segments of a layer's experts lie, for experts_chosen. */
+struct device_places {
+    const void *const *places; /* device: [n_experts][n_segments]; NULL: not on the device */
+    uint32_t n_segments;       /* of each expert */
+    uint32_t n_used;           /* experts of a token */
+    uint32_t layer;
+    uint32_t *missed; /* device: 0; the first layer that wanted an expert which is not on the device: its number + 1 */
+};
+
 /* How a layer's segments are laid out; from struct pool_slabs. Offsets within a segment, gate's is 0. */
 struct device_segments {
     uint32_t d_model, width;
@@ -84,17 +111,21 @@ struct device_segments {
     uint32_t activation;  /* enum activation of kernels/kernels.h */
 };
 
-/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for one layer, all its
- * positions' keys, then all their values (none where values are the keys' first part). */
+enum { DEVICE_CHOSEN = 256 }; /* experts_chosen: choices of all rows */
+
+/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for each layer, all its
+ * positions' keys, then all their values (none where values are the keys' first part). Q8_0, where a head's keys and values are
+ * multiples of 32: all positions' quants, then all their scales (halves, one for 32 quants), so that either are aligned. Which
+ * pages a slot has may change between operations of the stream; this struct need not. */
 enum { DEVICE_PAGE = 64 };
 struct device_kv {
-    void *memory;          /* [n_layers][n_pages][rows][DEVICE_PAGE][row_bytes] */
-    uint32_t type;         /* enum tensor_type: F32 or F16 (rounded to nearest even) */
-    uint32_t row_bytes;    /* of a position's row_values */
-    uint32_t n_pages;
-    uint32_t rows;         /* 2; 1 where values are the keys' first part */
-    uint32_t row_values;   /* of a position's keys, of its values */
-    const uint32_t *pages; /* device: [n_slots][pages_a_slot], the page of each DEVICE_PAGE positions */
+    uint32_t type;       /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
+    uint32_t rows;       /* 2; 1 where values are the keys' first part */
+    uint32_t row_values; /* of a position's keys, of its values */
+    uint32_t row_bytes;  /* of those, with their scales */
+    /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions, aligned to 16 bytes:
+     * [n_layers][rows][DEVICE_PAGE][row_bytes] */
+    const uint64_t *pages;
     uint32_t pages_a_slot;
 };
 
@@ -112,7 +143,7 @@ struct device_router {
 
 /* Operations, on one stream, asynchronous; float pointers are device memory unless said otherwise. Each is defined to the
  * bit by the portable build of kernels/kernels.h (or the file that is named), and a result never depends on the other rows
- * of the batch; multiply_many alone is neither. n: rows. */
+ * of the batch; multiply_many and multiply_many_planes alone are neither. n: rows. */
 struct device_ops {
     /* a->x, x_stride, n_tokens and cols are set by the caller, its buffers by activations_bind; quantize. */
     size_t (*activations_bytes)(uint32_t cols, uint32_t n_tokens);
@@ -130,23 +161,39 @@ struct device_ops {
                             size_t out_stride, size_t out_plane, void *scratch);
 
     /* y[t * y_stride + r] (+)= (W x_t)[r] for n rows of x, for n of some dozens and more, by the device's library of matrix
-     * products; load_blas has found it. Not the definition's arithmetic: it rounds in its own order, and
+     * products; load_blas has found it, and it takes W (device_blas_takes). Not the definition's arithmetic: it rounds in its
+     * own order, and
      *   F32 weights  products are of float32 (no TF32);
-     *   BF16         x is rounded to BF16;
+     *   BF16         x is rounded to BF16; or products are of float32, of W as it is, where the library has none of BF16:
+     *                FP16 would be quicker there, but W may have anything of float32's range;
      *   others       W and x are rounded to FP16: 11 bits, where a quantised x has 8. x may be of any size: all of it is scaled
      *                by one power of two that brings its largest magnitude just into range, and y is scaled back; what is
      *                less than 2^-28 of the largest keeps fewer bits. Weights beyond 65504, which no real model has, become
      *                that; those below 2^-14 are rounded to multiples of 2^-24.
-     * All sums are float32. scratch: multiply_many_scratch_bytes of the matrix, which need not have its tiles. */
-    size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n);
+     * All sums are float32. scratch: multiply_many_scratch_bytes of the matrix, which need not have its tiles, and of
+     * one plane. */
+    size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n_planes, uint32_t n);
     void (*multiply_many)(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
                           float *y, size_t y_stride, bool accumulate, void *scratch);
+    /* The same of n_planes matrices, as multiply_planes. What is said of all of x is said here of some planes' x. */
+    void (*multiply_many_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
+                                 uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
+                                 size_t out_stride, size_t out_plane, void *scratch);
 
     /* rows [.][d_model]: the tasks' partial sums, as exec_experts makes them. scratch: experts_scratch_bytes of as many
      * segments and token rows (each task's n_segments * n_tokens, added up). */
     size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
     void (*experts)(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
                     const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+
+    /* The same of the experts that the gate chose, selected [n][n_used] on the device, without the host: which they are, and
+     * whether all their segments are there, is found out on the device, n * n_used at most DEVICE_CHOSEN. Where *missed is 0 and
+     * all are there, row row_of[t * n_used + k] (device) of rows becomes the sum of token t's k-th expert; else *missed is set, where
+     * it was 0, and the rows stay as they are. tables: chosen_bytes; scratch: experts_scratch_bytes of n * n_used token rows. */
+    size_t (*chosen_bytes)(uint32_t n, uint32_t n_used, uint32_t n_segments);
+    void (*experts_chosen)(struct device_stream *s, const struct device_segments *layout,
+                           const struct device_places *at, const struct device_activations *in, const uint32_t *selected,
+                           uint32_t n, uint32_t *row_of, float *rows, void *tables, void *scratch);
 
     /* out[i] = row tokens[i] of m (a host array), as tile_unpack_row. */
     void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
@@ -199,10 +246,10 @@ struct device_module {
     void (*close)(struct device *d); /* takes NULL */
     void (*facts)(struct device *d, struct device_facts *out);
 
-    /* Finds the library behind multiply_many, and lets it take its memory of the device; without effect when it is found.
-     * By the thread that calls the operations. ERROR_UNSUPPORTED, and why in words: there is none here that works, so
-     * multiply_many is not to be called; nothing else is the worse for it. */
-    enum error_code (*load_blas)(struct device *d, struct error *e);
+    /* Finds the library behind multiply_many, lets it take its memory of the device, and tries which operands it takes;
+     * when it is found already, says that again. By the thread that calls the operations. ERROR_UNSUPPORTED, and why in
+     * words: there is none here that takes any, so multiply_many is not to be called; nothing else is the worse for it. */
+    enum error_code (*load_blas)(struct device *d, struct device_blas *out, struct error *e);
 
     /* Device memory, 256 bytes aligned at least. What it holds at first is not defined. */
     enum error_code (*allocate)(struct device *d, size_t bytes, void **out, struct error *e);
@@ -228,10 +275,27 @@ struct device_module {
     /* Until all of the stream is done. The first error since the device was opened. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
 
+    /* From now on multiply that accumulates, add and combine change nothing where *stop (device) is not 0
+     * when their turn comes: what was queued after something that failed does no harm. NULL: they do. */
+    void (*guard)(struct device_stream *s, const uint32_t *stop);
+    /* Between begin and end operations are not done but kept, with their arguments, and the guard; graph_launch queues them all.
+     * What they read of host memory is not kept, so embed and experts are not to be among them; nor copies. */
+    void (*graph_begin)(struct device_stream *s);
+    /* An error: there is no graph, and nothing is done; ERROR_MEMORY alone leaves the device as it was. */
+    enum error_code (*graph_end)(struct device_stream *s, struct device_graph **out, struct error *e);
+    void (*graph_launch)(struct device_stream *s, struct device_graph *g);
+    void (*graph_free)(struct device_graph *g); /* takes NULL; none of its launches is under way */
+
     enum error_code (*event_new)(struct device *d, struct device_event **out, struct error *e);
     void (*event_free)(struct device_event *v); /* takes NULL */
     void (*event_record)(struct device_event *v, struct device_stream *s);
     void (*stream_wait)(struct device_stream *s, struct device_event *v);
+    /* Flags: numbers in device memory, which another process may have imported. signal writes one when all that is before it
+     * in the stream is done, and its bytes are there for whoever finds the number. What is behind await waits until the flag
+     * has reached value, on a circle: (int32_t)(*flag - value) >= 0. Nobody ends such a wait but who writes the flag: who
+     * queues one sees to it that somebody does, or ends. Only where facts say `signals`. */
+    void (*signal)(struct device_stream *s, uint32_t *flag, uint32_t value);
+    void (*await)(struct device_stream *s, const uint32_t *flag, uint32_t value);
     /* *done: everything before it. */
     enum error_code (*event_query)(struct device_event *v, bool *done, struct error *e);
     enum error_code (*event_wait)(struct device_event *v, struct error *e);

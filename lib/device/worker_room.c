@@ -44,13 +44,23 @@ static uint64_t pages_of(uint32_t parallel, uint32_t context)
     return product(parallel, ((uint64_t)context + DEVICE_PAGE - 1) / DEVICE_PAGE);
 }
 
-/* [n_layers][pages][rows][DEVICE_PAGE][row_bytes] */
+uint64_t worker_room_row(const struct model_params *p, enum tensor_type type)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+    return larger(p->k_dim, p->v_dim) * p->n_kv_heads / info->block_values * info->block_bytes;
+}
+
+/* [n_layers][rows][DEVICE_PAGE][row_bytes] */
+uint64_t worker_room_page(const struct model_params *p, enum tensor_type type)
+{
+    uint64_t rows = (uint64_t)p->n_layers * params_cache_rows(p) * DEVICE_PAGE;
+    return product(worker_room_row(p, type), rows);
+}
+
 uint64_t worker_room_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
                         uint32_t context)
 {
-    uint64_t row = larger(p->k_dim, p->v_dim) * p->n_kv_heads * (type == TENSOR_F16 ? 2 : 4);
-    uint64_t position = product(row, (uint64_t)p->n_layers * params_cache_rows(p));
-    return product(product(position, DEVICE_PAGE), pages_of(parallel, context));
+    return product(worker_room_page(p, type), pages_of(parallel, context));
 }
 
 uint64_t worker_room_experts(const struct device_module *module, const struct pool_map *map,
@@ -77,6 +87,23 @@ static uint64_t largest_segment(const struct pool_map *map)
     return most;
 }
 
+/* worker/experts_alone.c: where all segments lie, what every layer chose, and what is made of one layer's choice. */
+static uint64_t alone_scratch(const struct worker_room_needs *n)
+{
+    const struct pool_map *map = n->map;
+    const struct router_params *r = &map->params.router;
+    uint32_t n_segments = 1;
+    uint64_t sum = ALIGN_BYTES; /* whether something was missing */
+    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
+        if (map->slabs[layer].n_segments > n_segments)
+            n_segments = map->slabs[layer].n_segments;
+    add(&sum, product(product(map->params.n_layers, r->n_experts), n_segments * sizeof(void *)));
+    add(&sum, product(map->params.n_layers, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t)));
+    add(&sum, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t));
+    add(&sum, n->module->ops.chosen_bytes(WORKER_ALONE_TOKENS, r->n_used, n_segments));
+    return sum;
+}
+
 /* What the routed experts are computed with: a batch's values, quantised too, their partial sums, and what lies between gate
  * and down; and a segment for the calibration, which takes more where it finds it. */
 static uint64_t expert_scratch(const struct worker_room_needs *n)
@@ -92,7 +119,7 @@ static uint64_t expert_scratch(const struct worker_room_needs *n)
     return sum;
 }
 
-/* The embedding and the output head are not among them: a few rows of logits are wanted at once. */
+/* The output head is among them, and where that is no tensor of its own the embedding, which has its shape. */
 uint64_t worker_room_many(const struct device_module *module, const struct pool_map *map,
                           uint32_t max_tokens)
 {
@@ -100,8 +127,8 @@ uint64_t worker_room_many(const struct device_module *module, const struct pool_
     for (uint32_t i = 0; i < map->header->n_tensors; i++) {
         const struct pool_tensor *t = &map->tensors[i];
         const struct matrix m = {.type = (enum tensor_type)t->type, .rows = t->rows, .cols = t->cols};
-        if (strncmp(t->name, "blk.", 4) == 0)
-            most = larger(most, module->ops.multiply_many_scratch_bytes(&m, max_tokens));
+        if (t->form == POOL_MATRIX)
+            most = larger(most, module->ops.multiply_many_scratch_bytes(&m, t->planes, max_tokens));
     }
     return most;
 }
@@ -127,15 +154,16 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
 {
     const struct model_params *p = &n->map->params;
     const struct device_ops *ops = &n->module->ops;
-    uint32_t most = n->max_tokens > WORKER_LOGITS_ROWS ? n->max_tokens : WORKER_LOGITS_ROWS;
+    uint32_t logits = worker_logits_rows(n->blas), most = n->max_tokens > logits ? n->max_tokens : logits;
     uint64_t sum = DENSE_BUFFERS * ALIGN_BYTES;
     add(&sum, product(most, dense_floats(p) * sizeof(float)));
     add(&sum, product(2, ops->activations_bytes(params_widest_input(p), most))); /* two inputs */
     if (p->kv_rank) /* a matrix a head */
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
-    add(&sum, product(p->vocab, WORKER_LOGITS_ROWS * sizeof(float)));
-    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint32_t)));
+    add(&sum, product(p->vocab, logits * sizeof(float)));
+    add(&sum, product(2 * WORKER_LARGEST, logits * sizeof(uint32_t)));
+    add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)
         add(&sum, worker_room_many(n->module, n->map, n->max_tokens));
@@ -150,4 +178,5 @@ void worker_room(const struct worker_room_needs *n, struct worker_room *out)
         return;
     out->kv_bytes = worker_room_kv(&n->map->params, n->kv_type, n->parallel, n->context);
     add(&out->scratch_bytes, dense_scratch(n));
+    add(&out->scratch_bytes, alone_scratch(n));
 }

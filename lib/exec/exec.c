@@ -3,6 +3,7 @@
 #include "exec/internal.h"
 
 #include "base/checked.h"
+#include "kernels/bf16.h"
 
 #include <cblas.h>
 #include <stdlib.h>
@@ -63,6 +64,7 @@ enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bo
         x->limits = *limits;
         x->blas = x->blas_allowed = blas;
         x->kernels = kernels_get();
+        x->bf16 = bf16_is_here();
     }
     if (!x || !allocate_all(x)) {
         exec_free(x);
@@ -154,6 +156,7 @@ static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *
     tile_unpack_rows(m, row_first, n_rows, s->weights);
     const float *inputs = a->x;
     size_t stride = a->x_stride;
+    s->packed_step = 0;
     if (tokens) {
         for (uint32_t i = 0; i < n_tokens; i++)
             memcpy(s->inputs + (size_t)i * m->cols, a->x + tokens[i] * a->x_stride,
@@ -166,12 +169,35 @@ static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *
                 y + row_first, (int)y_stride);
 }
 
+/* The same by the CPU's own products of BF16. A thread packs the inputs once for all that it multiplies them with in a
+ * step. */
+static void multiply_bf16(struct exec *x, unsigned thread, const struct matrix *m,
+                          uint32_t tile_first, uint32_t tile_count, const struct activations *a,
+                          const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
+                          bool accumulate)
+{
+    struct exec_scratch *s = &x->scratch[thread];
+    uint32_t *packed = (uint32_t *)s->inputs;
+    if (s->packed_step != x->step || s->packed_of != a || s->packed_tokens != tokens ||
+        s->packed_n != n_tokens) {
+        bf16_pack(a, tokens, n_tokens, packed);
+        s->packed_step = x->step;
+        s->packed_of = a;
+        s->packed_tokens = tokens;
+        s->packed_n = n_tokens;
+    }
+    bf16_multiply(m, tile_first, tile_count, packed, n_tokens, y, y_stride, accumulate);
+}
+
 void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
                         uint32_t tile_first, uint32_t tile_count, const struct activations *a,
                         const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
                         bool accumulate)
 {
-    if (x->blas_allowed && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
+    if (x->blas_allowed && x->bf16 && m->type == TENSOR_BF16 && n_tokens >= BF16_MIN_TOKENS)
+        multiply_bf16(x, thread, m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride,
+                      accumulate);
+    else if (x->blas_allowed && n_tokens >= BLAS_MIN_TOKENS && !exec_quantizes(m->type))
         for (uint32_t done = 0; done < tile_count; done += BLAS_TILES)
             multiply_blas(x, thread, m, tile_first + done,
                           tile_count - done < BLAS_TILES ? tile_count - done : BLAS_TILES, a,
@@ -218,6 +244,7 @@ void exec_multiply(struct exec *x, const struct matrix *m, const struct activati
 {
     struct multiply_job job = {x, m, a, y, y_stride, accumulate, tile_row_count(m->rows), 0};
     job.tiles_a_chunk = exec_tiles_a_chunk(x, job.n_tiles);
+    x->step++;
     pool_run(x->pool, multiply_chunk, &job,
              (job.n_tiles + job.tiles_a_chunk - 1) / job.tiles_a_chunk);
 }

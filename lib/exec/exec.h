@@ -2,7 +2,8 @@
  *
  * Results are those of kernels.h's definition for every token, whatever the number of threads and the batch,
  * with one exception: where blas is set, products of BLAS_MIN_TOKENS tokens and more with float weights go
- * through OpenBLAS (quick, but rounded in its own order).
+ * through OpenBLAS (quick, but rounded in its own order), and of BF16_MIN_TOKENS and more with BF16 weights through kernels/bf16.h
+ * where the CPU has that (quicker, and the tokens' values are rounded to BF16).
  *
  * One thread uses a struct exec at a time.
  */
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 
 #define BLAS_MIN_TOKENS 32
+#define BF16_MIN_TOKENS 8
 
 struct exec;
 

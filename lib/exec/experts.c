@@ -140,11 +140,13 @@ static void run_pass(struct exec *x)
     bool quantizes = false;
     for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments)
         quantizes |= exec_quantizes(x->parts[i].segment.down.type);
+    x->step++;
     cut_into_chunks(x, false);
     pool_run_by_node(x->pool, up_chunk, x, x->first_chunk, n_nodes);
     cut_into_chunks(x, true);
     if (quantizes)
         pool_run(x->pool, quantize_part, x, x->n_parts);
+    x->step++;
     pool_run_by_node(x->pool, down_chunk, x, x->first_chunk, n_nodes);
 }
 

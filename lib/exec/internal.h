@@ -16,6 +16,11 @@
 struct exec_scratch {
     float *weights; /* [BLAS_TILES * TILE_ROWS][max_cols] */
     float *inputs;  /* [max_tokens][max_cols] */
+    /* what inputs hold as bf16_pack makes them: of these tokens, in this step; 0: something else */
+    const struct activations *packed_of;
+    const uint32_t *packed_tokens;
+    uint32_t packed_n;
+    uint64_t packed_step;
 };
 
 /* One segment of one task. */
@@ -35,6 +40,8 @@ struct exec {
     struct pool *pool;
     struct exec_limits limits;
     bool blas, blas_allowed;
+    bool bf16;     /* BF16 weights are multiplied by bf16_multiply instead */
+    uint64_t step; /* of products whose inputs stay as they are */
     const struct kernels *kernels;
     _Atomic uint64_t *progress;
     struct {

@@ -29,6 +29,7 @@ void cache_channel_init(void *memory, uint64_t pool_generation)
     h->bytes = cache_channel_bytes();
     h->requests_offset = requests_offset();
     h->fetches_offset = fetches_offset();
+    atomic_store(&h->kv_bytes, UINT64_MAX);
     ring_init((uint8_t *)memory + requests_offset(), CACHE_RING_RECORDS);
     ring_init((uint8_t *)memory + fetches_offset(), CACHE_RING_RECORDS);
 }

@@ -5,12 +5,12 @@
  * table, and even when it has done with every slot that it found there. memd, after it has taken a segment out of the
  * table, looks at the epoch of every worker: a slot is used again when each was even, or has changed since, or its
  * worker has gone (the kernel says so, by the lease). Epochs and residency words are sequentially consistent. A worker
- * never waits for an arrival with an odd epoch: the room for it may be what the epoch holds back.
+ * never waits for an arrival with an odd epoch, unless that is in flight: the room for it may be what the epoch holds back.
  *
  * `host_epoch` protects in the same way what is read in the host tier (ipc/host_tier.h), by whoever computes for the worker.
  *
  * `requests` is a ring from worker to memd. Nothing in it is answered; a load's arrival is seen in the residency table, and
- * memd rings `arrivals` after each. A load that was asked for stays on the device until the worker has counted it in
+ * memd rings `arrivals` after each, and, where slots have flags (ipc/residency.h), when one is begun. A load that was asked for stays on the device until the worker has counted it in
  * `consumed`: loads are numbered in the order in which they were pushed, across records, from 1, and used up in
  * that order.
  *
@@ -63,7 +63,10 @@ struct cache_channel_header {
      * last one that had a piece which it could not map */
     _Alignas(64) _Atomic uint64_t arena_seen;
     _Atomic uint64_t arena_refused;
-    _Atomic uint64_t kv_bytes; /* worker: what its KV cache has of the device's memory */
+    /* worker: what its KV cache has of the device's memory, or may take, in bytes: stored after memory was given back, and before
+     * more is taken. UINT64_MAX: it has not said yet. Sequentially consistent with residency_header.kv_bytes: who lowers
+     * that sees here what a worker takes that has not seen it. */
+    _Atomic uint64_t kv_bytes;
 };
 _Static_assert(sizeof(struct cache_channel_header) == 576, "shared layout");
 

@@ -10,17 +10,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define LEASE_MAGIC   0x4d4f4c33u /* "MOL3" */
+#define LEASE_MAGIC   0x4d4f4c34u /* "MOL4" */
 #define LEASE_MAX_FDS 5
 
 /* Fixed size on the wire, same machine, same byte order. Fields' meaning depends on kind. */
 struct lease_message {
     uint32_t magic;
     uint32_t kind;
-    uint64_t value[9];
+    uint64_t value[10];
     uint8_t bytes[64]; /* likewise; zero where it has none */
 };
-_Static_assert(sizeof(struct lease_message) == 144, "wire layout");
+_Static_assert(sizeof(struct lease_message) == 152, "wire layout");
 
 struct lease_peer {
     pid_t pid;

@@ -6,7 +6,7 @@
 size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments)
 {
     size_t n = (size_t)n_layers * n_experts;
-    return sizeof(struct residency_header) + n * (sizeof(uint64_t) + n_segments * sizeof(uint32_t));
+    return sizeof(struct residency_header) + n * (2 * sizeof(uint64_t) + n_segments * sizeof(uint32_t));
 }
 
 void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
@@ -49,7 +49,8 @@ enum error_code residency_attach(struct residency_table *t, void *memory, size_t
                          " experts do not fit the %zu bytes there are",
                          table.n_layers, table.n_experts, bytes);
     table.words = (_Atomic uint64_t *)((uint8_t *)memory + sizeof *h);
-    table.slots = (_Atomic uint32_t *)(table.words + (size_t)table.n_layers * table.n_experts);
+    table.arriving = table.words + (size_t)table.n_layers * table.n_experts;
+    table.slots = (_Atomic uint32_t *)(table.arriving + (size_t)table.n_layers * table.n_experts);
     *t = table;
     return ERROR_OK;
 }

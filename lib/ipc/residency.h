@@ -6,6 +6,10 @@
  * device's arena that holds it, meaningful for the resident ones. On the `host` device nothing is resident: every
  * expert is computed by the CPU executor.
  *
+ * Where the device's slots have flags (device/module.h, signal), an expert has one more word, `arriving`: the slot of the
+ * segment that is in flight, and the number that the slot's flag will have when it is there. It is stored before the word
+ * that has the segment in flight, and is that segment's as long as the expert's word stays the same.
+ *
  * A word is stored after the segment's bytes and its slot are in place, and loaded before they are read. A slot that
  * a reader found here keeps its bytes until the reader's epoch has passed (ipc/cache_channel.h): both sides use
  * sequentially consistent operations on epoch and word, so that either the reader sees the smaller count or memd sees
@@ -21,6 +25,7 @@
 #include "ipc/arena_layout.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,13 +60,15 @@ struct residency_header {
     _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
     _Atomic uint32_t cache_reads;    /* what the cache policy wants to be told beside (sched_cache_reads) */
     _Atomic uint32_t pinning;        /* 1: host memory is still being pinned, copies are slower than they will be */
-    uint8_t pad2[40];
+    _Atomic uint64_t word_changes;   /* of words; while it stays the same they do */
+    uint8_t pad2[32];
     /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
     _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
     /* The first piece is there from the start for good, and lent with the lease. */
     struct residency_piece pieces[ARENA_PIECES];
     _Alignas(64) _Atomic uint64_t changes; /* of the pieces; after each, release */
-    /* What a worker may have of the device's memory for its KV cache; UINT64_MAX: as much as it wants. */
+    /* What a worker's KV cache may have of the device's memory, in bytes; UINT64_MAX: as much as it wants. A worker that has
+     * more gives it back as its requests end, and says what it has (cache_channel_header.kv_bytes). */
     _Atomic uint64_t kv_bytes;
     uint8_t pad3[48];
 };
@@ -80,6 +87,7 @@ static inline uint64_t residency_n_spare(const struct residency_header *h)
 struct residency_table {
     const struct residency_header *header;
     _Atomic uint64_t *words;                  /* [n_layers][n_experts] */
+    _Atomic uint64_t *arriving;               /* [n_layers][n_experts]: residency_arrival, packed */
     _Atomic uint32_t *slots;                  /* [n_layers][n_experts][n_segments] */
     uint32_t n_layers, n_experts, n_segments; /* checked copies */
 };
@@ -88,6 +96,10 @@ struct residency {
     uint8_t resident;    /* leading segments on the device */
     uint8_t in_flight;   /* segments after those that are being copied */
     uint64_t generation; /* 48 bits */
+};
+
+struct residency_arrival {
+    uint32_t slot, flag; /* and what its flag becomes */
 };
 
 static inline uint64_t residency_pack(struct residency r)
@@ -120,7 +132,33 @@ static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, 
     return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
 }
 
-/* memd alone: publish new counts; the generation grows by one. */
+/* Whether the expert's segment after its first `segment` ones is in flight, and where to. Within the reader's epoch the slot keeps
+ * that segment, as one that is resident does. */
+static inline bool residency_arriving(const struct residency_table *t, uint32_t layer, uint32_t expert,
+                                      uint32_t segment, struct residency_arrival *out)
+{
+    size_t i = (size_t)layer * t->n_experts + expert;
+    uint64_t before = atomic_load(&t->words[i]);
+    struct residency r = residency_unpack(before);
+    if (r.resident != segment || !r.in_flight)
+        return false;
+    uint64_t arriving = atomic_load(&t->arriving[i]);
+    if (atomic_load(&t->words[i]) != before) /* it may be another segment's */
+        return false;
+    *out = (struct residency_arrival){(uint32_t)arriving, (uint32_t)(arriving >> 32)};
+    return true;
+}
+
+/* memd alone, before it publishes that the segment is in flight. */
+static inline void residency_announce(const struct residency_table *t, uint32_t layer, uint32_t expert,
+                                      struct residency_arrival a)
+{
+    atomic_store(&t->arriving[(size_t)layer * t->n_experts + expert],
+                 (uint64_t)a.flag << 32 | a.slot);
+}
+
+/* memd alone: publish new counts; the generation grows by one. A slot is taken from readers after `word_changes` has grown:
+ * who found that as it was is within an epoch that memd sees. */
 static inline void residency_write(const struct residency_table *t, uint32_t layer, uint32_t expert,
                                    uint8_t resident, uint8_t in_flight)
 {
@@ -130,6 +168,7 @@ static inline void residency_write(const struct residency_table *t, uint32_t lay
     r.in_flight = in_flight;
     r.generation++;
     atomic_store(word, residency_pack(r));
+    atomic_fetch_add(&((struct residency_header *)(uintptr_t)t->header)->word_changes, 1);
 }
 
 #endif

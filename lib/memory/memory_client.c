@@ -36,6 +36,7 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     c->arena_bytes = grant.value[4];
     c->dense_bytes = grant.value[7];
     c->slots_offset = grant.value[8];
+    c->flags_offset = grant.value[9];
     memcpy(c->arena_handle.bytes, grant.bytes, sizeof c->arena_handle.bytes);
     struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm, &c->learned_shm};
     for (unsigned i = 0, fd = 0; i < 5; i++) {
@@ -75,10 +76,15 @@ static enum error_code check_arena(const struct memory_client *c, struct error *
     if (c->arena_bytes && (!h->slot_bytes || h->slots.first > c->arena_bytes / h->slot_bytes))
         return error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
     bool sane = checked_add(c->slots_offset, c->arena_bytes, &end) && c->slots_offset >= c->dense_bytes;
+    bool flags = c->flags_offset != DEVICE_NO_FLAGS;
+    if (flags) /* they lie between the dense part and the slots */
+        sane = sane && !c->arena.base && c->arena_bytes && c->flags_offset >= c->dense_bytes &&
+               c->flags_offset % sizeof(uint32_t) == 0 && c->flags_offset <= c->slots_offset &&
+               h->n_slots <= (c->slots_offset - c->flags_offset) / sizeof(uint32_t);
     if (c->dense_bytes)
         sane = sane && !c->arena.base && c->dense_bytes == pool_map_dense(&c->map).bytes;
     else
-        sane = sane && c->slots_offset == 0;
+        sane = sane && (flags || c->slots_offset == 0);
     return sane ? ERROR_OK
                 : error_set(e, ERROR_PROTOCOL, "memd's arena has a dense part that makes no sense");
 }

@@ -13,7 +13,8 @@
 /* lease_message.kind from memd on a new lease: value[0] the lease's number, value[1] the pool generation,
  * value[2] pool bytes, value[3] residency bytes, value[4] bytes of the slots in the arena's first piece, value[5] of
  * the host tier, value[6] of what predictors know, value[7] of the dense weights' copy in the device's memory, value[8] where the slots
- * begin there; descriptors: pool, residency and, where there is one, the arena's first piece, and likewise the tier and
+ * begin there, value[9] where their flags do (DEVICE_NO_FLAGS: there are none); descriptors: pool, residency and, where there is one,
+ * the arena's first piece, and likewise the tier and
  * what predictors know (all read-only). GRANT_DEVICE: as GRANT, but the arena is memory of a device, without a descriptor; bytes
  * is the first piece's struct device_handle. The other pieces are named in the residency table. Only there is a copy
  * of the dense weights. REFUSED: value[0] an enum error_code. */
@@ -29,7 +30,8 @@ struct memory_client {
     struct shm arena;     /* base NULL: there is none, or it is the device's, of this name: */
     struct device_handle arena_handle;
     uint64_t dense_bytes;  /* at its beginning, a copy of pool_map_dense(&map); 0: not there */
-    uint64_t slots_offset; /* in it, of the slots; 0 where there is no dense part */
+    uint64_t slots_offset; /* in it, of the slots; 0 where there is neither a dense part nor flags */
+    uint64_t flags_offset; /* in it, uint32_t [slots], behind the dense part; DEVICE_NO_FLAGS: there are none */
     struct shm tier_shm;    /* base NULL: all experts are in the pool */
     struct shm learned_shm; /* a file of `moed train`, checked by memd; base NULL: there is none */
     struct pool_map map;

@@ -1,12 +1,7 @@
-/* MoEpic's cache (its section 3.3): an expert's priority is P = mu rho^(nu / omega), mu how many tokens activated it, nu how many
- * have come since the last that did, rho 0.25, omega 128; on a miss the expert of the lowest priority in the layer makes room
- * for the one that is loaded. A layer holds V segments of C experts, so the first V / C of each: under `uniform` whole
- * experts and an equal share, under `configured` what MoEpic's configuration says (budget_moepic.h), or whatever the owner says
- * (sched_cache_configure).
- *
- * Priorities of a layer are compared as log2 P + nu_of_layer log2(1 / rho) / omega, which changes for what is activated
- * alone. Several tokens at once count as if the last of them had activated what any of them did. Equal priorities: the least
- * recently used goes.
+/* MoEpic's cache (its section 3.3): on a miss the expert of the lowest priority (lcp_priority.h) in the layer makes room for
+ * the one that is loaded; of equal ones the least recently used goes. A layer holds V segments of C experts, so the first
+ * V / C of each: under `uniform` whole experts and an equal share, under `configured` what MoEpic's configuration says
+ * (budget_moepic.h), or whatever the owner says (sched_cache_configure).
  *
  * MoEpic keeps second halves and what it prefetches in a buffer of its own, K experts. Here all slots are alike; under
  * `configured` so many (but at most a quarter) are not shared out, and a layer may have them beside its share while it is its
@@ -18,34 +13,21 @@
  * filled, and how a new configuration is carried out. */
 #include "sched/budget_moepic.h"
 #include "sched/cache_internal.h"
+#include "sched/lcp_priority.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#define OMEGA      128.0
-#define LOG_OF_RHO (-2.0) /* log2 0.25 */
 
 struct lcp_layer {
     uint64_t share;    /* V, segments */
     uint32_t n_shared; /* C, experts */
     uint32_t quota;    /* of each: V / C, rounded up; all of it where that is how C came about */
     uint32_t n_resident;
-    double tokens; /* so far, those of the step under way not counted */
-};
-
-/* An expert of the step under way. */
-struct touched {
-    uint32_t slab;
-    double before; /* its priority */
 };
 
 struct lcp_cache {
     struct lcp_layer *layers;
-    double *counts;     /* [layer][expert] mu */
-    double *priorities; /* [layer][expert]; -infinity: never activated */
-    struct touched *touched;
-    uint32_t n_touched;
-    uint64_t workload;            /* theirs */
+    struct lcp_priority priority;
     uint64_t buffer;              /* segments that no layer's share contains */
     struct budget_moepic *budget; /* NULL: uniform */
     bool nothing_wanted;          /* and nothing has changed since */
@@ -91,13 +73,9 @@ static bool lcp_init(struct sched_cache *c, const struct sched_cache_options *o)
     if (!p)
         return false;
     p->layers = calloc((size_t)c->shape.n_layers + 1, sizeof *p->layers);
-    p->counts = calloc((size_t)c->n_slabs + 1, sizeof *p->counts);
-    p->priorities = calloc((size_t)c->n_slabs + 1, sizeof *p->priorities);
-    p->touched = calloc((size_t)c->shape.n_experts + 1, sizeof *p->touched);
-    if (!p->layers || !p->counts || !p->priorities || !p->touched)
+    bool made = lcp_priority_init(&p->priority, c->shape.n_layers, c->shape.n_experts, c->shape.n_used);
+    if (!p->layers || !made)
         return false;
-    for (uint32_t i = 0; i < c->n_slabs; i++)
-        p->priorities[i] = -INFINITY;
     if (c->budget == BUDGET_CONFIGURED)
         return configure_by_budget(c);
     for (uint32_t i = c->shape.first_layer; i < c->shape.n_layers; i++)
@@ -110,40 +88,7 @@ static void lcp_fini(struct sched_cache *c)
     struct lcp_cache *p = c->state;
     budget_moepic_free(p->budget);
     free(p->layers);
-    free(p->counts);
-    free(p->priorities);
-    free(p->touched);
-}
-
-/* The first of equal ones by number, so that ranks are those of an order. */
-static bool is_above(double x, uint32_t x_slab, double y, uint32_t y_slab)
-{
-    return x > y || (x == y && x_slab < y_slab);
-}
-
-/* An expert's place in its layer by priority as it was before the step under way. */
-static uint32_t rank_before(const struct sched_cache *c, uint32_t slab, double priority)
-{
-    const struct lcp_cache *p = c->state;
-    uint32_t layer = cache_layer_of(c, slab), first = cache_slab(c, layer, 0), rank = 0;
-    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
-        rank += is_above(p->priorities[i], i, priority, slab);
-    for (uint32_t i = 0; i < p->n_touched && layer == c->layer; i++) {
-        const struct touched *t = &p->touched[i];
-        rank += is_above(t->before, t->slab, priority, slab);
-        rank -= is_above(p->priorities[t->slab], t->slab, priority, slab);
-    }
-    return rank;
-}
-
-/* As of the end of the step, as far as it is known. */
-static double priority_now(const struct sched_cache *c, uint32_t slab)
-{
-    const struct lcp_cache *p = c->state;
-    uint64_t used = c->shape.n_used ? c->shape.n_used : 1;
-    uint64_t tokens = (p->workload + used - 1) / used;
-    return log2(p->counts[slab]) -
-           (p->layers[cache_layer_of(c, slab)].tokens + (double)tokens) * (LOG_OF_RHO / OMEGA);
+    lcp_priority_fini(&p->priority);
 }
 
 static void lcp_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
@@ -151,30 +96,16 @@ static void lcp_activated(struct sched_cache *c, uint32_t slab, uint32_t workloa
     struct lcp_cache *p = c->state;
     if (workload == 0)
         return;
-    bool again = false; /* told twice in a step */
-    for (uint32_t i = 0; i < p->n_touched; i++)
-        again |= p->touched[i].slab == slab;
-    if (!again && p->budget)
-        budget_moepic_activated(p->budget, c->layer, slab % c->shape.n_experts,
-                                rank_before(c, slab, p->priorities[slab]));
-    if (!again)
-        p->touched[p->n_touched++] = (struct touched){slab, p->priorities[slab]};
-    p->workload += workload;
-    p->counts[slab] += workload;
-    p->priorities[slab] = priority_now(c, slab);
+    uint32_t rank = p->budget ? lcp_priority_rank(&p->priority, slab) : 0;
+    if (lcp_priority_activated(&p->priority, slab, workload) && p->budget)
+        budget_moepic_activated(p->budget, c->layer, slab % c->shape.n_experts, rank);
     p->nothing_wanted = false;
 }
 
 static void lcp_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct lcp_cache *p = c->state;
-    uint64_t used = c->shape.n_used ? c->shape.n_used : 1;
-    uint64_t tokens = (p->workload + used - 1) / used;
-    for (uint32_t i = 0; i < p->n_touched; i++)
-        p->priorities[p->touched[i].slab] = priority_now(c, p->touched[i].slab);
-    p->layers[layer].tokens += (double)tokens;
-    p->n_touched = 0;
-    p->workload = 0;
+    uint64_t tokens = lcp_priority_step_over(&p->priority, layer);
     if (p->budget)
         budget_moepic_step_over(p->budget, layer,
                                 tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX);
@@ -186,7 +117,7 @@ static void lcp_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, u
     struct lcp_cache *p = c->state;
     if (p->budget)
         budget_moepic_predicted(p->budget, cache_layer_of(c, slab), slab % c->shape.n_experts,
-                                rank_before(c, slab, p->priorities[slab]));
+                                lcp_priority_rank(&p->priority, slab));
 }
 
 static void lcp_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
@@ -202,14 +133,14 @@ static bool lowest_of_layer(const struct sched_cache *c, const struct cache_sear
                             uint32_t layer, uint32_t more_than, uint32_t *slab)
 {
     const struct lcp_cache *p = c->state;
+    const double *priorities = p->priority.values;
     uint32_t first = cache_slab(c, layer, 0);
     bool found = false;
     for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
         if (c->resident[i] <= more_than)
             continue;
-        bool lower =
-            !found || p->priorities[i] < p->priorities[*slab] ||
-            (p->priorities[i] == p->priorities[*slab] && c->last_use[i] < c->last_use[*slab]);
+        bool lower = !found || priorities[i] < priorities[*slab] ||
+                     (priorities[i] == priorities[*slab] && c->last_use[i] < c->last_use[*slab]);
         if (lower && cache_evictable(c, s, i)) {
             *slab = i;
             found = true;
@@ -258,12 +189,13 @@ static bool wanted_of_layer(const struct sched_cache *c, const struct cache_sear
 {
     const struct lcp_cache *p = c->state;
     const struct lcp_layer *l = &p->layers[layer];
+    const double *priorities = p->priority.values;
     uint32_t first = cache_slab(c, layer, 0);
     bool found = false;
     for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
-        bool lacks = c->resident[i] < l->quota && p->priorities[i] > -INFINITY &&
+        bool lacks = c->resident[i] < l->quota && priorities[i] > -INFINITY &&
                      (c->resident[i] || l->n_resident < l->n_shared);
-        if (!lacks || (found && p->priorities[i] <= p->priorities[*slab]))
+        if (!lacks || (found && priorities[i] <= priorities[*slab]))
             continue;
         if (!cache_obtainable(c, s, i)) {
             *blocked = true;

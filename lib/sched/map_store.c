@@ -4,13 +4,11 @@
  * the rows' lengths, which are kept; all tokens of an iteration see the same layers, so they share the maps' sums. */
 #include "sched/map_store.h"
 
-#include "sched/clones.h"
+#include "sched/eight_bits.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LEVELS = 127 };
 
 struct row_size {
     float scale, square; /* of the row as it is kept: sum of (row[e] * scale)^2 */
@@ -104,57 +102,21 @@ uint32_t map_store_count(const struct map_store *s)
     return s->n_maps;
 }
 
-/* ---- numbers in 8 bits ---- */
-
-static inline int32_t dot(const int8_t *a, const int8_t *b, size_t n)
-{
-    int32_t sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (int16_t)a[i] * (int16_t)b[i];
-    return sum;
-}
-
-/* a with each of n_rows rows of n. */
-CLONES static void dot_rows(const int8_t *a, const int8_t *rows, uint32_t n_rows, size_t n,
-                            int32_t *out)
-{
-    for (uint32_t i = 0; i < n_rows; i++)
-        out[i] = dot(a, rows + i * n, n);
-}
-
-/* Returns the scale: in[i] is about out[i] * scale. What is not finite, or all 0, becomes zeros with scale 0. */
-static float to_8_bits(const float *in, size_t n, int8_t *out)
-{
-    float most = 0;
-    bool finite = true;
-    for (size_t i = 0; i < n; i++) {
-        finite = finite && isfinite(in[i]);
-        most = fmaxf(most, fabsf(in[i]));
-    }
-    if (!finite || !(most > 0) || !isfinite(LEVELS / most)) {
-        memset(out, 0, n);
-        return 0;
-    }
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int8_t)lrintf(in[i] * (LEVELS / most));
-    return most / LEVELS;
-}
+/* ---- an iteration ---- */
 
 static struct row_size keep_row(const float *gate, size_t n, int8_t *out)
 {
     float sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += gate[i];
-    float scale = to_8_bits(gate, n, out);
+    float scale = eight_bits_round(gate, n, out);
     for (size_t i = 0; i < n; i++)
         out[i] = out[i] > 0 ? out[i] : 0; /* a probability has no sign */
     scale = sum > 0 && isfinite(sum) ? scale / sum : 0;
     if (scale == 0)
         memset(out, 0, n);
-    return (struct row_size){scale, (float)dot(out, out, n) * scale * scale};
+    return (struct row_size){scale, (float)eight_bits_dot(out, out, n) * scale * scale};
 }
-
-/* ---- an iteration ---- */
 
 void map_store_begin(struct map_store *s, uint32_t n_tokens)
 {
@@ -174,9 +136,9 @@ void map_store_embedding(struct map_store *s, const float *embedding)
     for (uint32_t t = 0; t < s->n_tokens; t++) {
         int8_t *own = s->own_embedding + t * d;
         float *semantic = s->semantic + (size_t)t * s->shape.capacity;
-        to_8_bits(embedding + t * d, d, own); /* a cosine knows no scale */
-        float length = s->own_length[t] = sqrtf((float)dot(own, own, d));
-        dot_rows(own, s->embeddings, s->n_maps, d, s->dots);
+        eight_bits_round(embedding + t * d, d, own); /* a cosine knows no scale */
+        float length = s->own_length[t] = sqrtf((float)eight_bits_dot(own, own, d));
+        eight_bits_dot_rows(own, s->embeddings, s->n_maps, d, s->dots);
         for (uint32_t m = 0; m < s->n_maps; m++) {
             float both = length * s->lengths[m];
             semantic[m] = both > 0 ? (float)s->dots[m] / both : 0;
@@ -191,8 +153,8 @@ static void compare_row(struct map_store *s, uint32_t token, uint32_t layer)
     const struct row_size *sizes = s->sizes + (size_t)layer * s->shape.capacity;
     float *product = s->product + (size_t)token * s->shape.capacity;
     float scale = s->own_sizes[place].scale;
-    dot_rows(s->own_rows + place * n, s->rows + (size_t)layer * s->shape.capacity * n, s->n_maps, n,
-             s->dots);
+    eight_bits_dot_rows(s->own_rows + place * n, s->rows + (size_t)layer * s->shape.capacity * n,
+                        s->n_maps, n, s->dots);
     for (uint32_t m = 0; m < s->n_maps; m++)
         product[m] += (float)s->dots[m] * scale * sizes[m].scale;
     s->own_square[token] += s->own_sizes[place].square;

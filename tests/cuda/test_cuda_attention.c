@@ -39,30 +39,55 @@ static float *random_floats(size_t n, float size, uint64_t *state)
     return f;
 }
 
-/* Pages in an order of their own; those beyond a slot's positions name no page at all. */
-static uint32_t *shuffled_pages(const struct cache *c, uint32_t pages_a_slot, uint64_t *state)
+/* Where there is no page, and nothing else. */
+static const uint64_t no_page = 16;
+
+/* Pages in an order of their own, in two allocations; those beyond a slot's positions name no page at all. */
+static uint64_t *shuffled_pages(const struct cache *c, uint32_t pages_a_slot, size_t page_bytes, uint64_t *state)
 {
     uint32_t used = (c->positions + DEVICE_PAGE - 1) / DEVICE_PAGE, n = c->n_slots * used;
-    uint32_t *order = malloc(n * sizeof *order);
-    uint32_t *pages = malloc(c->n_slots * pages_a_slot * sizeof *pages);
+    uint32_t *order = malloc(n * sizeof *order), half = n / 2;
+    uint64_t *pages = malloc(c->n_slots * pages_a_slot * sizeof *pages);
+    uint8_t *memory[2] = {on_device((half + 1) * page_bytes), on_device((n - half + 1) * page_bytes)};
 
+    module->fill(stream, memory[0], 0xff, (half + 1) * page_bytes); /* NaNs */
+    module->fill(stream, memory[1], 0xff, (n - half + 1) * page_bytes);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t j = (uint32_t)(random_u64(state) % (i + 1));
         order[i] = order[j];
-        order[j] = i + 1; /* page 0 is nobody's */
+        order[j] = i;
     }
     for (uint32_t i = 0; i < c->n_slots * pages_a_slot; i++) {
-        uint32_t place = i % pages_a_slot;
-        pages[i] = place < used ? order[i / pages_a_slot * used + place] : UINT32_MAX;
+        uint32_t place = i % pages_a_slot, page = place < used ? order[i / pages_a_slot * used + place] : 0;
+        /* the first page of either is nobody's */
+        uint8_t *at = page < half ? memory[0] + (page + 1) * page_bytes : memory[1] + (page - half + 1) * page_bytes;
+        pages[i] = place < used ? (uint64_t)(uintptr_t)at : no_page;
     }
     free(order);
     return pages;
 }
 
+static uint32_t bytes_of(enum tensor_type type, uint32_t values)
+{
+    const struct tensor_type_info *info = tensor_type_info(type);
+
+    return values / (uint32_t)info->block_values * (uint32_t)info->block_bytes;
+}
+
+/* What the definition's kv_write keeps of n values, as floats. */
 static void round_to_cache(const struct cache *c, float *values, size_t n)
 {
+    uint8_t block[34];
+
     for (size_t i = 0; i < n && c->shape.type == TENSOR_F16; i++)
         values[i] = half_to_float(float_to_half(values[i]));
+    for (size_t i = 0; i < n && c->shape.type == TENSOR_Q8_0; i += 32) {
+        uint16_t d;
+        portable->kv_write(TENSOR_Q8_0, values + i, 32, block);
+        memcpy(&d, block, sizeof d);
+        for (unsigned k = 0; k < 32; k++)
+            values[i + k] = half_to_float(d) * (float)(int8_t)block[2 + k];
+    }
 }
 
 static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint32_t positions,
@@ -73,19 +98,16 @@ static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint
              width = shape->n_kv_heads * dim;
     uint32_t used = (positions + DEVICE_PAGE - 1) / DEVICE_PAGE, pages_a_slot = used + 3;
     size_t n = (size_t)n_slots * positions;
-    uint32_t *pages = shuffled_pages(&c, pages_a_slot, state);
+    size_t page_bytes = (size_t)LAYERS * (shape->latent ? 1 : 2) * DEVICE_PAGE * bytes_of(shape->type, width);
+    uint64_t *pages = shuffled_pages(&c, pages_a_slot, page_bytes, state);
     struct device_row *rows = malloc(n * sizeof *rows);
 
     c.kv = (struct device_kv){.type = shape->type,
-                              .row_bytes = width * (shape->type == TENSOR_F16 ? 2 : 4),
-                              .n_pages = n_slots * used + 1,
                               .rows = shape->latent ? 1 : 2,
                               .row_values = width,
+                              .row_bytes = bytes_of(shape->type, width),
                               .pages = to_device(pages, n_slots * pages_a_slot * sizeof *pages),
                               .pages_a_slot = pages_a_slot};
-    size_t bytes = (size_t)LAYERS * c.kv.n_pages * c.kv.rows * DEVICE_PAGE * c.kv.row_bytes;
-    c.kv.memory = on_device(bytes);
-    module->fill(stream, c.kv.memory, 0xff, bytes); /* NaNs */
     c.keys = random_floats(n * width, shape->size, state);
     c.values = random_floats(n * width, 1, state);
     for (uint32_t i = 0; i < n; i++)
@@ -207,7 +229,7 @@ static void check_rows(const struct cache *c, const struct device_row *rows, uin
                            expected + at * s->v_dim);
             snprintf(what, sizeof what,
                      "%s, %u of %u heads, %u x %u, window %u: row %u of %u, position %u, head %u",
-                     s->type == TENSOR_F16 ? "F16" : "F32", s->n_kv_heads, s->n_heads, s->k_dim,
+                     tensor_type_info(s->type)->name, s->n_kv_heads, s->n_heads, s->k_dim,
                      s->v_dim, s->window, t, n, rows[t].position, h);
             assert_same_floats(out + at * s->v_dim, expected + at * s->v_dim, s->v_dim, what);
         }
@@ -320,6 +342,65 @@ static void test_prompts(void **state)
     }
 }
 
+/* Heads of whole blocks of 32, in every way through the kernels: one row and many, grouped and latent, windows, sinks. */
+static void test_q8_0(void **state)
+{
+    (void)state;
+    static const uint32_t few[] = {1, 64, 255, 256, 257, 600};
+    const enum tensor_type q8 = TENSOR_Q8_0;
+    check_decode(&(struct shape){q8, 8, 2, 64, 64, .size = 1}, contexts, N_CONTEXTS);
+    check_decode(&(struct shape){q8, 8, 1, 128, 128, .size = 2}, few, 6);
+    check_decode(&(struct shape){q8, 6, 3, 32, 32, .size = 2}, contexts, N_CONTEXTS);
+    check_decode(&(struct shape){q8, 14, 2, 96, 32, .size = 1}, few, 6); /* of which a row has not all */
+    check_decode(&(struct shape){q8, 16, 1, 576, 512, .latent = true, .size = 0.3f}, few, 6);
+    check_prompt(&(struct shape){q8, 20, 1, 96, 64, .latent = true, .size = 1}, 250, 9);
+    check_prompt(&(struct shape){q8, 8, 2, 32, 32, .size = 2}, 0, 70);
+    check_prompt(&(struct shape){q8, 16, 2, 32, 32, .size = 2, .window = 40}, 500, 33);
+    check_prompt(&(struct shape){q8, 64, 8, 32, 32, .size = 2, .sinks = true}, 500, 65);
+    check_prompt(&(struct shape){q8, 64, 4, 32, 64, .size = 2, .window = 300}, 230, 70);
+}
+
+/* A value in a block of small ones, and what comes back of both, is what kv_write keeps: with scales that a half cannot have,
+ * none at all, and what is no number. A row's share of itself is 1. */
+static void test_q8_0_scales(void **state)
+{
+    (void)state;
+    static const float largest[] = {0,     1e-45f, 1e-38f, 5e-37f, 3e-7f,    7e-6f,   0.37f,
+                                    1.0f,  127.0f, 300.5f, 8e6f,   8.31e6f,  8.33e6f, 1e30f,
+                                    3e38f, 0.5f,   -2.5f,  -1e9f,  INFINITY, NAN};
+    enum { N = sizeof largest / sizeof *largest, WIDTH = 64 };
+    uint64_t random = 5;
+    struct cache c = make_cache(&(struct shape){TENSOR_Q8_0, 1, 1, WIDTH, WIDTH, .window = 1, .size = 1},
+                                1, N, &random);
+    float *values = malloc(N * WIDTH * sizeof *values), out[N * WIDTH], q[N * WIDTH] = {0};
+    struct device_row rows[N];
+    char what[64];
+
+    for (uint32_t t = 0; t < N; t++) {
+        rows[t] = (struct device_row){0, t};
+        for (uint32_t i = 0; i < WIDTH; i++)
+            values[t * WIDTH + i] = i % 32 == t ? largest[t] : largest[t] * random_float(&random);
+    }
+    struct device_row *device_rows = to_device(rows, sizeof rows);
+    float *device_out = on_device(sizeof out);
+    module->ops.kv_store(stream, &c.kv, LAYER, device_rows, N,
+                         to_device(c.keys, N * WIDTH * sizeof(float)),
+                         to_device(values, N * WIDTH * sizeof(float)));
+    module->ops.attend(stream, &c.kv, LAYER, device_rows, N, N, to_device(q, sizeof q), 1, 1, WIDTH,
+                       WIDTH, 1, 1, NULL, device_out, NULL);
+    from_device(out, device_out, sizeof out);
+    round_to_cache(&c, values, N * WIDTH);
+    for (uint32_t t = 0; t < N; t++) {
+        snprintf(what, sizeof what, "a block of at most %g", (double)largest[t]);
+        for (uint32_t i = 0; i < WIDTH; i++) /* as 0 + 1 * value: there is no -0 */
+            values[t * WIDTH + i] += 0.0f;
+        assert_same_floats(out + t * WIDTH, values + t * WIDTH, WIDTH, what);
+    }
+    free(values);
+    free_cache(&c);
+    release_all();
+}
+
 /* As many rows of heads as make a block of threads walk through all positions. */
 static void test_many_rows(void **state)
 {
@@ -377,6 +458,8 @@ int main(void)
         cmocka_unit_test(test_windows_and_sinks),
         cmocka_unit_test(test_latent),
         cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_q8_0),
+        cmocka_unit_test(test_q8_0_scales),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_long_contexts),
         cmocka_unit_test(test_extreme_scores),

@@ -267,12 +267,143 @@ static void test_many(void **state)
     free_inputs(&in);
 }
 
+/* ---- What a gate chose ---- */
+
+enum { CHOSEN_EXPERTS = 6, CHOSEN_TOKENS = 8 };
+
+struct chosen {
+    struct segments s;
+    struct inputs_of in;
+    struct device_activations a;
+    const void *places[CHOSEN_EXPERTS * 16];
+    struct device_places at;
+};
+
+static void make_chosen(struct chosen *c, const struct shape *shape, uint32_t n_used)
+{
+    uint32_t n_segments = shape->n_segments;
+    make_segments(&c->s, shape, CHOSEN_EXPERTS);
+    c->in = make_inputs(kernels_get(), shape->d_model, CHOSEN_TOKENS, INPUTS_USUAL, 5);
+    float *x = to_device(c->in.x, CHOSEN_TOKENS * c->in.a.x_stride * sizeof *x);
+    void *memory = on_device(module->ops.activations_bytes(shape->d_model, CHOSEN_TOKENS));
+    module->ops.activations_bind(&c->a, memory, shape->d_model, CHOSEN_TOKENS, x, c->in.a.x_stride, true);
+    module->ops.quantize(stream, &c->a);
+    for (uint32_t i = 0; i < CHOSEN_EXPERTS * n_segments; i++)
+        c->places[i] = c->s.on_it + i * c->s.slabs.segment_bytes;
+    c->at = (struct device_places){.n_segments = n_segments, .n_used = n_used, .layer = 6, .missed = on_device(4)};
+    module->fill(stream, c->at.missed, 0, 4);
+}
+
+static void free_chosen(struct chosen *c)
+{
+    release_all();
+    free(c->s.memory);
+    free_inputs(&c->in);
+}
+
+/* What experts_chosen makes of rows that hold `before`, and says. */
+static uint32_t choose(struct chosen *c, const uint32_t *selected, uint32_t n, float before, float *rows,
+                       uint32_t *row_of)
+{
+    uint32_t n_rows = n * c->at.n_used, missed;
+    size_t values = (size_t)n_rows * c->s.slabs.d_model;
+    struct device_segments layout = layout_of(&c->s);
+    size_t scratch = module->ops.experts_scratch_bytes(&layout, 0, n_rows * c->at.n_segments);
+    uint32_t *rows_of = on_device(n_rows * sizeof *rows_of);
+
+    for (size_t i = 0; i < values; i++)
+        rows[i] = before;
+    float *on = to_device(rows, values * sizeof *on);
+    c->a.n_tokens = n;
+    c->at.places = to_device(c->places, sizeof c->places);
+    module->ops.experts_chosen(stream, &layout, &c->at, &c->a,
+                               to_device(selected, n_rows * sizeof *selected), n, rows_of, on,
+                               on_device(module->ops.chosen_bytes(n, c->at.n_used, c->at.n_segments)), on_device(scratch));
+    from_device(rows, on, values * sizeof *rows);
+    from_device(row_of, rows_of, n_rows * sizeof *row_of);
+    from_device(&missed, c->at.missed, sizeof missed);
+    return missed;
+}
+
+/* Each row is the sum of the one expert for the one token, as the host makes it. */
+static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n)
+{
+    uint32_t n_used = c->at.n_used, d = c->s.slabs.d_model, n_rows = n * n_used;
+    float *rows = malloc((size_t)n_rows * d * sizeof *rows), *expected = malloc(d * sizeof *expected);
+    uint32_t *row_of = malloc(n_rows * sizeof *row_of);
+    bool *taken = calloc(n_rows, sizeof *taken);
+
+    assert_int_equal(choose(c, selected, n, 7, rows, row_of), 0);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        uint32_t token = i / n_used;
+        const struct wanted one = {selected[i], 0, c->at.n_segments, 1, &token, false};
+        on_host(&c->s, &c->in, &one, 1, c->at.n_segments, expected);
+        assert_true(row_of[i] < n_rows && !taken[row_of[i]]);
+        taken[row_of[i]] = true;
+        assert_same_floats(rows + (size_t)row_of[i] * d, expected, d, "chosen");
+    }
+    free(taken);
+    free(row_of);
+    free(expected);
+    free(rows);
+}
+
+static void test_chosen(void **state)
+{
+    static const struct shape shapes[] = {
+        {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 512, 256, 3, false, "qwen3moe"},
+        {TENSOR_F32, TENSOR_Q8_0, TENSOR_BF16, 288, 32, 1, true, "gpt-oss"},
+        {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 2080, 512, 16, false, "qwen3moe"}, /* few tokens an item */
+    };
+    /* all rows the same experts, none of them shared, and in between */
+    static const uint32_t same[] = {3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0};
+    static const uint32_t mixed[] = {5, 1, 1, 4, 0, 5, 5, 2, 2, 3, 4, 1, 0, 1, 3, 5};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct chosen c;
+        make_chosen(&c, &shapes[i], 2);
+        check_chosen(&c, mixed, 1);
+        check_chosen(&c, mixed, 3);
+        check_chosen(&c, mixed, 8);
+        check_chosen(&c, same, 8);
+        free_chosen(&c);
+    }
+}
+
+/* An expert that is not there, or one of its segments: said, and nothing is written; nor by who comes later. */
+static void test_chosen_missed(void **state)
+{
+    static const struct shape shape = {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 64, 32, 2, false, "qwen3moe"};
+    static const uint32_t selected[] = {5, 1, 2, 4}, others[] = {1, 2, 5, 1};
+    struct chosen c;
+    float rows[4 * 64];
+    uint32_t row_of[4], zero = 0;
+
+    (void)state;
+    make_chosen(&c, &shape, 2);
+    c.places[4 * 2 + 1] = NULL;
+    check_chosen(&c, others, 2);
+    assert_int_equal(choose(&c, selected, 2, 7, rows, row_of), 6 + 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_true(rows[i] == 7);
+    c.at.layer = 9;
+    assert_int_equal(choose(&c, others, 2, 8, rows, row_of), 6 + 1); /* the first stays */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_true(rows[i] == 8);
+    module->upload(stream, c.at.missed, &zero, sizeof zero);
+    check_chosen(&c, others, 2);
+    free_chosen(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_mixed_types),
         cmocka_unit_test(test_many),
+        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);
 }

@@ -249,6 +249,144 @@ static void test_bad_handle(void **state)
     finish();
 }
 
+/* ---- Flags ---- */
+
+/* A stream that waits for a number holds itself alone, and for as long as that is not there. */
+static void test_flags(void **state)
+{
+    struct device_facts facts;
+    struct device_stream *other;
+    struct device_event *event;
+    struct error e;
+    bool done = false;
+    module->facts(device, &facts);
+    if (!facts.signals)
+        skip();
+    check_code(module->stream_new(device, &other, &e), &e);
+    check_code(module->event_new(device, &event, &e), &e);
+    uint32_t *flags = on_device(2 * sizeof *flags), back[2];
+    uint8_t *memory = on_device(64), bytes[64];
+    module->fill(stream, flags, 0, 2 * sizeof *flags);
+    module->fill(stream, memory, 1, 64);
+    finish();
+    /* before; exactly; past; and round */
+    static const uint32_t cases[][2] = {{1, 1}, {6, 5}, {0x80000003u, 0x80000003u}, {2, 0xfffffff0u}};
+    for (int i = 0; i < 4; i++) {
+        uint32_t before = cases[i][1] - 1;
+        module->fill(stream, memory, (uint8_t)(2 * i), 64);
+        module->signal(stream, flags + 1, before);
+        finish();
+        module->await(other, flags + 1, cases[i][1]);
+        module->copy(other, memory + 32, memory, 32);
+        module->event_record(event, other);
+        for (int round = 0; round < 20; round++) { /* other work is done meanwhile */
+            module->fill(stream, flags, (uint8_t)round, sizeof *flags);
+            finish();
+            check_code(module->event_query(event, &done, &e), &e);
+            assert_false(done);
+        }
+        module->fill(stream, memory, (uint8_t)(2 * i + 1), 32);
+        module->signal(stream, flags + 1, cases[i][0]);
+        check_code(module->finish(other, &e), &e);
+        from_device(bytes, memory, sizeof bytes);
+        for (int k = 0; k < 64; k++)
+            assert_int_equal(bytes[k], 2 * i + 1);
+        from_device(back, flags, sizeof back);
+        assert_true(back[1] == cases[i][0] && back[0] == 19 * 0x01010101u);
+        module->await(other, flags + 1, cases[i][1]); /* it is there: no wait */
+        check_code(module->finish(other, &e), &e);
+    }
+    module->event_free(event);
+    module->stream_free(other);
+    release_all();
+}
+
+/* Imports what its input names: a flag, and bytes. Waits for the number 3, behind which it computes with the bytes. */
+static int await_flag(void)
+{
+    struct device_handle handle;
+    struct error e;
+    void *memory;
+    uint8_t bytes[1000];
+    open_device();
+    if (read(0, &handle, sizeof handle) != sizeof handle)
+        return 2;
+    check_code(module->import_memory(device, &handle, &memory, &e), &e);
+    module->await(stream, memory, 3);
+    module->copy(stream, (uint8_t *)memory + 2048, (uint8_t *)memory + 1024, sizeof bytes);
+    if (write(1, "x", 1) != 1)
+        return 3;
+    from_device(bytes, (uint8_t *)memory + 2048, sizeof bytes);
+    for (int i = 0; i < 1000; i++)
+        if (bytes[i] != 0x33)
+            return 4;
+    module->close_imported(device, memory);
+    close_device();
+    return 0;
+}
+
+/* Another process waits: it goes on when the bytes are there; and where it dies while it waits nothing is held up here. */
+static void test_flags_between_processes(void **state)
+{
+    enum { BYTES = 2 << 20 };
+    struct device_facts facts;
+    struct device_handle handle;
+    struct error e;
+    char word;
+    int status;
+    module->facts(device, &facts);
+    if (!facts.signals)
+        skip();
+    uint8_t *memory = on_device(BYTES);
+    check_code(module->export_memory(device, memory, &handle, &e), &e);
+    for (int round = 0; round < 4; round++) {
+        module->fill(stream, memory, 0, BYTES);
+        finish();
+        struct other o = start("await-flag", NULL, NULL);
+        assert_int_equal(write(o.to, &handle, sizeof handle), sizeof handle);
+        assert_int_equal(read(o.from, &word, 1), 1);
+        assert_int_equal(waitpid(o.pid, &status, WNOHANG), 0);
+        if (round == 1)
+            kill(o.pid, SIGKILL);
+        module->signal(stream, (uint32_t *)memory, 2); /* not yet */
+        module->fill(stream, memory + 1024, 0x33, 1000);
+        module->signal(stream, (uint32_t *)memory, 3);
+        finish();
+        status = end(&o);
+        if (round == 1) {
+            assert_true(WIFSIGNALED(status));
+            continue;
+        }
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    release_all();
+}
+
+/* A driver without: it is said, and nothing else is the worse for it. */
+static int say_signals(void)
+{
+    struct device_facts facts;
+    open_device();
+    module->facts(device, &facts);
+    module->fill(stream, on_device(16), 0, 16);
+    finish();
+    close_device();
+    return facts.signals ? 1 : 0;
+}
+
+static void test_no_flags(void **state)
+{
+    if (!is_simulated())
+        skip();
+    for (int there = 0; there < 2; there++) {
+        struct other o = start("say-signals", "MOED_CUSIM_FLAGS", there ? "1" : "0");
+        int status = end(&o);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), there);
+    }
+}
+
 /* ---- Pinning ---- */
 
 static void test_pin(void **state)
@@ -484,6 +622,8 @@ int main(int argc, char **argv)
         const char *name;
         int (*run)(void);
     } roles[] = {{"import", import},
+                 {"await-flag", await_flag},
+                 {"say-signals", say_signals},
                  {"pin-parts", pin_parts},
                  {"say-fault", say_fault},
                  {"stage-too-much", stage_too_much},
@@ -498,6 +638,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_pin),     cmocka_unit_test(test_pin_parts),
         cmocka_unit_test(test_staging), cmocka_unit_test(test_faults),
         cmocka_unit_test(test_open),    cmocka_unit_test(test_stage_too_much),
+        cmocka_unit_test(test_flags),   cmocka_unit_test(test_flags_between_processes),
+        cmocka_unit_test(test_no_flags),
     };
     program = "/proc/self/exe";
     open_device();

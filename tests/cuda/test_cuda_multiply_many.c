@@ -24,9 +24,12 @@ struct rounding {
     double most;        /* weights beyond it become it */
 };
 
+/* Of the device under test: what its cuBLAS takes. */
+static struct device_blas blas;
+
 static struct rounding rounding_of(enum tensor_type type)
 {
-    if (type == TENSOR_F32)
+    if (type == TENSOR_F32 || (type == TENSOR_BF16 && !blas.bf16))
         return (struct rounding){0, 0, 0, 0, INFINITY};
     if (type == TENSOR_BF16)
         return (struct rounding){ldexp(1, -8), 0, 0, ldexp(1, -134), INFINITY};
@@ -105,7 +108,7 @@ static void check_product(const struct matrix *m, const struct matrix *on_it, ui
     struct done p = {m, x, x_stride, n, largest_of(x, x_stride, m->cols, n)};
     size_t stride = m->rows + 3, all = n * stride;
     float *y = malloc(all * sizeof *y), *own_y, *own_x = to_device(x, n * x_stride * sizeof *x);
-    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(m, n));
+    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(m, 1, n));
 
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         for (size_t i = 0; i < all; i++)
@@ -172,6 +175,80 @@ static void test_pieces(void **state)
     check_weights(TENSOR_F32, 2 * 8192 + 35, 1024, 1, WEIGHTS_USUAL, 1);
 }
 
+/* ---- Planes ---- */
+
+/* n_planes matrices of their own, each with its part of every row of x, whose parts have gaps, as those of y. */
+static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows, uint32_t cols, uint32_t n)
+{
+    size_t in_plane = cols + 5, in_stride = n_planes * in_plane + 2, plane = tile_matrix_bytes(type, rows, cols);
+    size_t out_plane = rows + 3, out_stride = n_planes * out_plane + 1, all = n * out_stride;
+    uint8_t *tiles = malloc(n_planes * plane);
+    float *x = malloc(n * in_stride * sizeof *x), *y = malloc(all * sizeof *y);
+    float *one = malloc(n * out_plane * sizeof *one); /* of a plane */
+    uint64_t seed = rows + cols;
+
+    for (size_t i = 0; i < n * in_stride; i++) /* planes far from each other in size */
+        x[i] = ldexpf(random_float(&seed), (int)(i % in_stride / in_plane) % 5 * 3);
+    for (uint32_t p = 0; p < n_planes; p++) {
+        uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, rows + cols + p);
+        struct matrix m = tiles_of(type, rows, cols, file);
+        memcpy(tiles + p * plane, m.tiles, plane);
+        free((void *)m.tiles);
+        free(file);
+    }
+    for (size_t i = 0; i < all; i++)
+        y[i] = before(i);
+    struct matrix first = {type, rows, cols, to_device(tiles, n_planes * plane)};
+    float *own_y = to_device(y, all * sizeof *y), *own_x = to_device(x, n * in_stride * sizeof *x);
+    module->ops.multiply_many_planes(stream, &first, plane, n_planes, n, own_x, in_stride, in_plane, own_y, out_stride,
+                                     out_plane, on_device(module->ops.multiply_many_scratch_bytes(&first, n_planes, n)));
+    from_device(y, own_y, all * sizeof *y);
+
+    float x_most = largest_of(x, in_stride, (uint32_t)in_stride, n);
+    for (uint32_t p = 0; p < n_planes; p++) {
+        struct matrix m = {type, rows, cols, tiles + p * plane};
+        struct done done = {&m, x + p * in_plane, in_stride, n, x_most};
+        for (uint32_t t = 0; t < n; t++) {
+            memcpy(one + t * out_plane, y + t * out_stride + p * out_plane, rows * sizeof *one);
+            for (size_t i = rows; i < out_plane; i++) {
+                one[t * out_plane + i] = before(t * out_plane + i);
+                assert_true(y[t * out_stride + p * out_plane + i] == before(t * out_stride + p * out_plane + i));
+            }
+        }
+        check_rows(&done, false, one, out_plane);
+    }
+    release_all();
+    free(one);
+    free(y);
+    free(x);
+    free(tiles);
+}
+
+static void test_planes(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0};
+
+    (void)state;
+    for (int t = 0; t < 5; t++) {
+        check_planes(types[t], 4, 40, 64, 33);
+        check_planes(types[t], 1, 16, 32, 3);
+        check_planes(types[t], 7, 21, 96, 1);
+    }
+    check_planes(TENSOR_F16, 3, 5, 13, 9);
+    check_planes(TENSOR_Q4_K, 3, 17, 256, 5);
+}
+
+/* More planes than a piece has room for: of weights (2 MiB each), of x (1.25 MiB each); planes of more than a piece. */
+static void test_pieces_of_planes(void **state)
+{
+    (void)state;
+    check_planes(TENSOR_Q4_0, 19, 512, 2048, 1);
+    check_planes(TENSOR_Q8_0, 8, 16, 32, 20480);
+    check_planes(TENSOR_F32, 2, 8192 + 35, 1024, 1);
+}
+
+/* ---- What x may be ---- */
+
 /* Values beyond FP16's range, in one row of x alone, and all of x far below it: neither is lost. */
 static void test_range_of_x(void **state)
 {
@@ -214,7 +291,7 @@ static void test_faults_in_x(void **state)
         on_it.tiles = to_device(m.tiles, tile_matrix_bytes(m.type, ROWS, COLS));
         float *y = on_device(sizeof got);
         module->ops.multiply_many(stream, &on_it, to_device(x, sizeof x), COLS, N, y, ROWS, false,
-                                  on_device(module->ops.multiply_many_scratch_bytes(&m, N)));
+                                  on_device(module->ops.multiply_many_scratch_bytes(&m, 1, N)));
         from_device(got, y, sizeof got);
         for (int r = 0; r < ROWS; r++) {
             assert_true(isnan(got[r]));
@@ -236,35 +313,111 @@ static void test_nothing_to_do(void **state)
     module->ops.multiply_many(stream, &m, on_it, 256, 0, on_it, 16, false, NULL);
     m.rows = 0;
     module->ops.multiply_many(stream, &m, on_it, 256, 1, on_it, 16, false, NULL);
+    m.rows = 16;
+    module->ops.multiply_many_planes(stream, &m, 0, 0, 1, on_it, 256, 0, on_it, 16, 0, NULL);
     from_device(&y, on_it, sizeof y);
     assert_true(y == 5);
     release_all();
+}
+
+static bool is_simulated(void)
+{
+    struct device_facts facts;
+    module->facts(device, &facts);
+    return strstr(facts.name, "cusim");
 }
 
 /* cuBLAS is not there, or not of this driver's: it is said, and nothing else fails. One can ask again. Of a GPU nobody can
  * take it away. */
 static void test_without_blas(void **state)
 {
-    struct device_facts facts;
+    struct device_blas takes;
     struct device_stream *s;
     struct device *other;
     struct error e;
 
     (void)state;
-    module->facts(device, &facts);
-    if (!strstr(facts.name, "cusim"))
+    if (!is_simulated())
         skip();
     check_code(module->open(0, &other, &e), &e);
     check_code(module->stream_new(other, &s, &e), &e);
     setenv("MOED_CUSIM_BLAS", "0", 1);
-    assert_int_equal(module->load_blas(other, &e), ERROR_UNSUPPORTED);
+    assert_int_equal(module->load_blas(other, &takes, &e), ERROR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "does not start"));
     unsetenv("MOED_CUSIM_BLAS");
     check_code(module->finish(s, &e), &e);
-    check_code(module->load_blas(other, &e), &e);
-    check_code(module->load_blas(other, &e), &e);
+    for (int again = 0; again < 2; again++) {
+        takes = (struct device_blas){false, false, false};
+        check_code(module->load_blas(other, &takes, &e), &e);
+        assert_true(takes.f32 && takes.f16 && takes.bf16);
+    }
     module->stream_free(s);
     module->close(other);
+}
+
+/* What cuBLAS of a device that is too old for `refused` takes; the test's device stays as it is. */
+static enum error_code operands_without(const char *refused, struct device_blas *out, struct error *e)
+{
+    struct device *other;
+
+    check_code(module->open(0, &other, e), e);
+    setenv("MOED_CUSIM_BLAS_REFUSES", refused, 1);
+    enum error_code code = module->load_blas(other, out, e);
+    unsetenv("MOED_CUSIM_BLAS_REFUSES");
+    module->close(other);
+    return code;
+}
+
+/* Each type of operands by itself. */
+static void test_refused_types(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q4_K};
+    static const struct {
+        const char *refused;
+        bool takes[4]; /* of types */
+    } cases[] = {{"bf16", {true, true, true, true}}, /* as float32 */
+                 {"f16", {true, false, true, false}},
+                 {"f32", {false, true, true, true}},
+                 {"f32,bf16", {false, true, false, true}},
+                 {"f16,bf16", {true, false, true, false}}};
+    struct device_blas takes;
+    struct error e;
+
+    (void)state;
+    if (!is_simulated())
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_code(operands_without(cases[i].refused, &takes, &e), &e);
+        for (int t = 0; t < 4; t++)
+            assert_int_equal(device_blas_takes(&takes, types[t]), cases[i].takes[t]);
+    }
+    assert_int_equal(operands_without("f32,f16,bf16", &takes, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "not supported"));
+}
+
+/* BF16 weights where cuBLAS has no BF16: the products of float32, x unrounded, in the scratch that was reckoned before
+ * anybody knew. Another device than the other tests', whose cuBLAS takes all. */
+static void test_bf16_as_float32(void **state)
+{
+    struct device *whole = device;
+    struct device_stream *its = stream;
+    struct error e;
+
+    (void)state;
+    if (!is_simulated())
+        skip();
+    open_device();
+    setenv("MOED_CUSIM_BLAS_REFUSES", "bf16", 1);
+    check_code(module->load_blas(device, &blas, &e), &e);
+    assert_true(!blas.bf16 && blas.f32);
+    check_type(TENSOR_BF16, 49, 352, 33);
+    check_planes(TENSOR_BF16, 4, 40, 64, 33);
+    check_weights(TENSOR_BF16, 8192 + 35, 1024, 1, WEIGHTS_USUAL, 1);
+    unsetenv("MOED_CUSIM_BLAS_REFUSES");
+    close_device();
+    device = whole;
+    stream = its;
+    check_code(module->load_blas(device, &blas, &e), &e);
 }
 
 /* A call of cuBLAS that fails is an error of the device; so is a product that it was not loaded for. */
@@ -273,7 +426,7 @@ static void test_errors(void **state)
     enum { ROWS = 16, COLS = 32, N = 2 };
     struct matrix m = {TENSOR_F32, ROWS, COLS, on_device(tile_matrix_bytes(TENSOR_F32, ROWS, COLS))};
     float *x = on_device(N * COLS * sizeof *x), *y = on_device(N * ROWS * sizeof *y);
-    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(&m, N));
+    void *scratch = on_device(module->ops.multiply_many_scratch_bytes(&m, 1, N));
     static const char *const words[] = {"was not loaded", "cublasGemmEx: "};
     struct error e;
 
@@ -286,7 +439,7 @@ static void test_errors(void **state)
         check_code(module->open(0, &other, &e), &e);
         check_code(module->stream_new(other, &s, &e), &e);
         if (loaded)
-            check_code(module->load_blas(other, &e), &e);
+            check_code(module->load_blas(other, &(struct device_blas){false, false, false}, &e), &e);
         /* y's stride is less than its rows: no such matrix */
         module->ops.multiply_many(s, &m, x, COLS, N, y, ROWS - 1, false, scratch);
         assert_int_not_equal(module->finish(s, &e), ERROR_OK);
@@ -303,7 +456,7 @@ static int open_with_blas(void **state)
 {
     struct error e;
     open_all(state);
-    if (module->load_blas(device, &e)) {
+    if (module->load_blas(device, &blas, &e)) {
         fprintf(stderr, "skipped: %s\n", e.text);
         exit(77);
     }
@@ -313,9 +466,12 @@ static int open_with_blas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type),   cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_range_of_x),   cmocka_unit_test(test_faults_in_x),   cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_without_blas), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_every_type),       cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_pieces),           cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_pieces_of_planes), cmocka_unit_test(test_range_of_x),
+        cmocka_unit_test(test_faults_in_x),      cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_without_blas),     cmocka_unit_test(test_refused_types),
+        cmocka_unit_test(test_bf16_as_float32),  cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests_name("cuda_multiply_many", tests, open_with_blas, close_all);
 }

@@ -77,6 +77,21 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+{
+    return cudaGraphInstantiate(exec, graph, flags);
+}
+
+/* Nothing is to be brought anywhere. */
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    CALL("cudaGraphUpload");
+    std::lock_guard<std::mutex> guard(state_lock);
+    return call_end(exec == nullptr ? cudaErrorInvalidValue
+                    : stream_find(stream) ? cudaSuccess
+                                          : cudaErrorInvalidResourceHandle);
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     CALL("cudaGraphLaunch");

@@ -11,6 +11,8 @@
 #include "limits.h"
 #include "memory.h"
 
+#include <chrono>
+#include <thread>
 #include <errno.h>
 #include <fcntl.h>
 #include <map>
@@ -164,6 +166,14 @@ struct rows {
     size_t to_pitch, from_pitch, width, height;
 };
 
+/* To the device: the link's time, where MOED_CUSIM_LINK gives it a rate. The bytes come at the end of it. */
+void take_time(const rows &r)
+{
+    static const unsigned long long rate = setting("MOED_CUSIM_LINK", 0);
+    if (rate != 0)
+        std::this_thread::sleep_for(std::chrono::nanoseconds(r.width * r.height * 1000000000ull / rate));
+}
+
 void copy_rows(const rows &r)
 {
     for (size_t i = 0; i < r.height; i++)
@@ -182,6 +192,7 @@ operation staged_copy(const rows &r)
     copy_rows({stage->data(), r.from, r.width, r.from_pitch, r.width, r.height});
     return {"a copy to the device",
             [=] {
+                take_time(r);
                 copy_rows({r.to, stage->data(), r.to_pitch, r.width, r.width, r.height});
                 return cudaSuccess;
             },
@@ -208,6 +219,8 @@ cudaError_t copy(const rows &r, enum cudaMemcpyKind kind, cudaStream_t stream, b
         return cudaErrorStreamCaptureUnsupported;
     operation o = {"a copy",
                    [=] {
+                       if (to == MEMORY_DEVICE && from != MEMORY_DEVICE)
+                           take_time(r);
                        copy_rows(r);
                        return cudaSuccess;
                    },

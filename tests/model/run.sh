@@ -51,6 +51,9 @@ check doorbell right -DNO_SECOND_LOOK
 check doorbell right -DLATE_VALUE
 check doorbell wrong -DFAULT_NO_RECHECK
 check doorbell wrong -DFAULT_ASK_FIRST
+check kept_table right
+check kept_table wrong -DFAULT_LATE_CHANGES
+check kept_table wrong -DFAULT_LATE_EPOCH
 depth=2000000
 check slots right
 check slots wrong -DFAULT_EARLY_REUSE
@@ -58,6 +61,10 @@ check slots wrong -DFAULT_SEEN_BEFORE_WORD
 check slots wrong -DFAULT_LATE_EPOCH
 check slots wrong -DFAULT_NUMBER_BEFORE_BYTES
 check slots wrong -DFAULT_RESTORE_OTHERS
+check slots right -DFLAGS
+for fault in FLAG_BEFORE_BYTES WORD_BEFORE_SLOT SAME_NUMBER EARLY_REUSE; do
+    check slots wrong "-DFLAGS -DFAULT_$fault"
+done
 check arena right
 check arena wrong -DFAULT_USE_AT_ONCE
 check arena wrong -DFAULT_FREE_AT_ONCE

@@ -11,14 +11,26 @@
  * that the bytes themselves are ordered by them is left to the ThreadSanitizer test (tests/unit/test_cache.c).
  * Epochs count modulo 4 here; one that comes round looks as if it had not passed, which only waits longer.
  *
+ * -DFLAGS: the device's cache where slots have flags (ipc/residency.h, residency_arriving). Nothing is restored there; a reader
+ * also takes a segment that is in flight, announced with its slot and the number that the flag will have, and reads when the flag has
+ * it, which the device's streams do for it. (Experts have one segment here: that a changed word means another one is not modelled.)
+ *
  *   -DFAULT_EARLY_REUSE         one epoch early: a slot is used again during the epoch in which it was retired
  *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1
  *   -DFAULT_LATE_EPOCH          R2 before R1
  *   -DFAULT_NUMBER_BEFORE_BYTES the slot number is stored before the copy is made
  *   -DFAULT_RESTORE_OTHERS      an expert gets back a slot that was its own once
+ *   -DFLAGS -DFAULT_FLAG_BEFORE_BYTES    the flag is written before the copy is made
+ *   -DFLAGS -DFAULT_WORD_BEFORE_SLOT     in flight before it is said where to
+ *   -DFLAGS -DFAULT_SAME_NUMBER          a slot's flag has the same number after each copy
+ *   -DFLAGS -DFAULT_EARLY_REUSE          as above, with FLAGS
  * must each be found. */
 
+#ifdef FLAGS
+#define WORKERS 1 /* what is new is between memd and each worker alone */
+#else
 #define WORKERS 2
+#endif
 #define SLOTS   2
 #define EXPERTS 2
 
@@ -27,10 +39,15 @@
 #define RETIRED  2
 
 byte content[SLOTS];   /* 0: poison; else the expert + 1 */
-bool word[EXPERTS];    /* resident */
+byte word[EXPERTS];    /* 0: not there; 1: resident; 2: in flight */
 byte number[EXPERTS];  /* its slot */
 byte epoch[WORKERS];
 bool gone[WORKERS];
+#ifdef FLAGS
+byte flag[SLOTS];      /* in the device's memory; modulo 4 */
+byte to[EXPERTS];      /* announced: the slot, and 4 times what its flag becomes, in one word */
+byte fills[SLOTS];     /* memd's own */
+#endif
 
 /* memd's own */
 byte state[SLOTS];
@@ -47,20 +64,40 @@ inline fill(e, s)
 #ifdef FAULT_NUMBER_BEFORE_BYTES
 	number[e] = s;
 #endif
+#ifdef FLAGS
+#ifndef FAULT_SAME_NUMBER
+	fills[s] = (fills[s] + 1) % 4;
+#endif
+#ifdef FAULT_WORD_BEFORE_SLOT
+	word[e] = 2;
+	to[e] = s + 4 * fills[s];
+#else
+	to[e] = s + 4 * fills[s];
+	word[e] = 2;
+#endif
+#ifdef FAULT_FLAG_BEFORE_BYTES
+	flag[s] = fills[s];
+#endif
+#endif
 	content[s] = e + 1;
+#ifdef FLAGS
+	flag[s] = fills[s];
+#endif
 	number[e] = s;
-	d_step { word[e] = true; state[s] = RESIDENT; e = 0; s = 0 }
+	d_step { word[e] = 1; state[s] = RESIDENT; e = 0; s = 0 }
 }
 
 inline retire(e, s)
 {
 #ifndef FAULT_SEEN_BEFORE_WORD
-	word[e] = false;                 /* M1 */
+	word[e] = 0;                     /* M1 */
 #endif
 	seen[s * WORKERS] = epoch[0];    /* M2 */
+#if WORKERS > 1
 	seen[s * WORKERS + 1] = epoch[1];
+#endif
 #ifdef FAULT_SEEN_BEFORE_WORD
-	word[e] = false;
+	word[e] = 0;
 #endif
 	d_step { state[s] = RETIRED; e = 0; s = 0 }
 }
@@ -68,7 +105,11 @@ inline retire(e, s)
 #ifdef FAULT_EARLY_REUSE
 #define MAY_REUSE(s) true
 #else
+#if WORKERS > 1
 #define MAY_REUSE(s) (PASSED(s, 0) && PASSED(s, 1)) /* M3 */
+#else
+#define MAY_REUSE(s) PASSED(s, 0)
+#endif
 #endif
 
 #ifdef FAULT_RESTORE_OTHERS
@@ -77,6 +118,7 @@ inline retire(e, s)
 #define IS_OWN(e, s) (content[s] == e + 1)
 #endif
 
+#ifndef FLAGS
 inline restore(e, s)
 {
 	d_step {
@@ -85,8 +127,9 @@ inline restore(e, s)
 		seen[s * WORKERS] = 0;
 		seen[s * WORKERS + 1] = 0
 	}
-	d_step { word[e] = true; e = 0; s = 0 }
+	d_step { word[e] = 1; e = 0; s = 0 }
 }
+#endif
 
 inline reclaim(s, left)
 {
@@ -94,7 +137,9 @@ inline reclaim(s, left)
 		content[s] = left;       /* M4; the host tier writes nothing before it fills it */
 		state[s] = FREE;
 		seen[s * WORKERS] = 0;
+#if WORKERS > 1
 		seen[s * WORKERS + 1] = 0;
+#endif
 		e = 0; s = 0
 	}
 }
@@ -107,18 +152,24 @@ active proctype memd()
 	:: atomic {
 		CHOOSE(e); CHOOSE(s);
 		if
-		:: !word[e] && state[s] == FREE -> goto filling
+		:: !word[e] && state[s] == FREE -> goto filling /* one copy at a time: this process makes it */
 		:: word[e] && number[e] == s -> goto retiring
+#ifndef FLAGS
 		:: !word[e] && state[s] != RESIDENT && IS_OWN(e, s) -> goto restoring
+#endif
 		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s, 0)
+#ifndef FLAGS
 		:: state[s] == RETIRED && MAY_REUSE(s) -> reclaim(s, content[s])
+#endif
 		:: else -> e = 0; s = 0
 		fi };
 		goto next;
 filling:	fill(e, s);
 		goto next;
+#ifndef FLAGS
 restoring:	restore(e, s);
 		goto next;
+#endif
 retiring:	retire(e, s);
 next:		skip
 	od
@@ -136,7 +187,10 @@ active [WORKERS] proctype worker()
 		:: atomic {
 			CHOOSE(e);
 			if
-			:: word[e]               /* R2 */
+			:: word[e] == 1          /* R2 */
+#ifdef FLAGS
+			:: word[e] == 2 -> goto arriving
+#endif
 			:: else -> e = 0; goto absent
 			fi };
 #ifdef FAULT_LATE_EPOCH
@@ -148,6 +202,13 @@ active [WORKERS] proctype worker()
 			s = number[e];
 			assert(content[s] == e + 1); /* R3; reading takes time: it must hold still */
 			atomic { assert(content[s] == e + 1); e = 0; s = 0 };
+#ifdef FLAGS
+			goto absent;
+arriving:		s = to[e];
+			((flag[s % 4] + 4 - s / 4) % 4 < 2);  /* the stream waits: a circle's half is reached */
+			assert(content[s % 4] == e + 1);
+			atomic { assert(content[s % 4] == e + 1); e = 0; s = 0 };
+#endif
 absent:			skip
 		:: break
 		:: _pid == 1 -> goto dead        /* in the middle of its epoch */

@@ -74,10 +74,9 @@ if [ $SIMULATED = yes ]; then
         MOED_CUSIM_MEMORY=40M -- cuda --parallel 200 --kv-type f32
     refused "kB of experts, a single segment: lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda
     refused "kB of experts: give a smaller vram=, lower --ctx or --parallel, or give dense=host" MOED_CUSIM_MEMORY=16M -- cuda:0,vram=100K
-    refused "kB of experts: give a smaller vram=" MOED_CUSIM_MEMORY=12M -- cuda:0,vram=40%,dense=host
+    refused "kB of experts: give a smaller vram=" MOED_CUSIM_MEMORY=14M -- cuda:0,vram=40%,dense=host
     refused "scratch: this model needs a larger device" MOED_CUSIM_MEMORY=8M -- cuda:0,dense=host
 fi
-MODEL=$(dirname "$MODEL")/qwen3moe.gguf refused "a CUDA device keeps keys and values as f32 or f16" -- cuda --kv-type q8_0 # heads of 32
 say "ok: what is said where it cannot start"
 
 for model in "$@"; do
@@ -124,6 +123,35 @@ check "dense=host"
 down
 say "ok: the plan"
 
+# Sampled: where the largest logits decide, they alone leave the device, with the tokens that the whole rows give on the host.
+SAMPLING=("--temp 0.9 --top-k 20" "--temp 1.3 --top-k 200 --top-p 0.9 --min-p 0.01" "--temp 0" "--temp 0.8 --top-p 0.95"
+    "--temp 0.8 --top-k 20 --repeat-penalty 1.2")
+rows() { metric worker "moed_worker_sampled_rows_total{logits=\"$1\"}"; }
+sample_all() { # sample_all FILE: a line of tokens for each of SAMPLING, and all of them at once, in batches of both kinds
+    local options pids=() i
+    for options in "${SAMPLING[@]}"; do
+        # shellcheck disable=SC2086 # words
+        "$MOED" run -n 24 --ignore-end --seed 5 $options --json "${prompts[0]}"
+    done | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' > "$WORK/$1"
+    for i in 0 1 3; do
+        # shellcheck disable=SC2086 # words
+        "$MOED" run -n 24 --ignore-end --seed 5 ${SAMPLING[$i]} --json "${prompts[0]}" > "$WORK/at-once-$i" & pids+=($!)
+    done
+    wait "${pids[@]}" || fail "sampled requests"
+    sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$WORK"/at-once-[013] >> "$WORK/$1"
+}
+up "$MODEL"
+sample_all want-sampled
+[ "$(rows largest)" = 0 ] && [ "$(rows all)" -gt 0 ] || fail "the host brings rows to itself"
+down
+up "$MODEL" --device cuda:0,vram=40% --policy ondemand
+sample_all got-sampled
+cmp -s "$WORK/want-sampled" "$WORK/got-sampled" || fail "other tokens are sampled: $(diff "$WORK/want-sampled" "$WORK/got-sampled")"
+[ "$(wc -l < "$WORK/got-sampled")" = 8 ] && [ "$(sort -u "$WORK/got-sampled" | wc -l)" = 5 ] || fail "samples: $(cat "$WORK/got-sampled")"
+[ "$(rows largest)" -ge 72 ] && [ "$(rows all)" -ge 48 ] || fail "$(rows largest) rows of the largest, $(rows all) of all"
+down
+say "ok: sampling"
+
 # While answers are under way: other policies, then deaths.
 up "$MODEL"
 ask_all 60 want-long
@@ -139,6 +167,19 @@ done
 wait $asking || fail "answers while the policy changes"
 cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens while the policy changes"
 say "ok: the policy changes meanwhile"
+
+# Some layers run by themselves, and miss an expert in the middle. All requests are long, so their graphs are used.
+down
+up "$MODEL" --device cuda:0,vram=80% --policy lru --assign load-all
+for _ in 1 2 3; do
+    ask_all 60 got-long
+    cmp -s "$WORK/want-long" "$WORK/got-long" || fail "other tokens where layers run by themselves"
+done
+[ "$(metric worker moed_worker_layers_alone_total)" -gt 0 ] && [ "$(metric worker moed_worker_layers_alone_in_vain_total)" -gt 0 ] ||
+    fail "no layer ran by itself, or none was queued behind a miss: $("$MOED" metrics worker | grep layers_alone)"
+down
+up "$MODEL" --device cuda:0,vram=40% --policy ondemand
+say "ok: layers run by themselves"
 
 # An answer that was cut short by a death is the beginning of the right one.
 kill_worker() {
@@ -172,6 +213,11 @@ down
 up "$MODEL" --device cuda --policy lru --assign load-all
 all_there() { [ "$(policy_field free)" = 0 ] || { answers; ask_all 12 got; false; }; }
 wait_until 20 all_there || fail "not everything comes: $("$MOED" policy --json)"
+ask_all 12 got
+alone=$(metric worker moed_worker_layers_alone_total) replayed=$(metric worker moed_worker_layers_replayed_total)
+check "layers that the device runs by itself"
+[ "$(metric worker moed_worker_layers_alone_total)" -gt "$alone" ] || fail "the device runs no layer by itself"
+[ "$(metric worker moed_worker_layers_replayed_total)" -gt "$replayed" ] || fail "no layer is replayed as a graph"
 before=$(copied)
 kill -9 "$(pid_of worker)"
 wait_until 20 answers || fail "no answer after the worker died"
@@ -188,6 +234,75 @@ down
 say "ok: memd dies"
 
 [ $SIMULATED = yes ] || exit 0
+# No memory for a graph: there are no more of them, and nothing else changes.
+MOED_CUSIM_FAIL=cudaGraphInstantiate:3:cudaErrorMemoryAllocation up "$MODEL" --device cuda --policy lru --assign load-all
+worker=$(pid_of worker)
+for _ in 1 2 3; do check "no memory for a graph"; done
+said worker "layers are no longer kept as graphs"
+[ "$(pid_of worker)" = "$worker" ] && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "no memory for a graph"
+down
+say "ok: no memory for a graph"
+# Segments that the device itself waits for, over a link on which a segment takes some milliseconds: it does wait, the tokens are the
+# right ones; and where who copies, or who waits, dies meanwhile, everything is there again soon. Where the driver cannot wait for a
+# number, the worker waits, with the same tokens.
+awaited() { metric worker moed_worker_segments_awaited_total; }
+slow_up() { MOED_CUSIM_LINK=6M up "$MODEL" --device cuda:0,vram=20% --policy ondemand --assign load-all "$@"; }
+slow_up
+check "the device waits for segments"
+[ "$(awaited)" -gt 20 ] || fail "the device waited for $(awaited) segments"
+[ "$(awaited)" -le "$(segments loaded)" ] || fail "$(awaited) segments awaited, $(segments loaded) loaded"
+[ "$(metric worker moed_worker_loads_taken_back_total)" = 0 ] || say "  (loads were late: a slow machine)"
+"$MOED" policy moed >/dev/null || fail "policy moed"
+check "the device waits, policy moed"
+"$MOED" policy ondemand --assign load-all >/dev/null || fail "policy ondemand"
+memd=$(pid_of memd)
+for pause in 0.05 0.12 0.21; do
+    kill_worker $pause
+    check "a worker that waited died"
+done
+[ "$(pid_of memd)" = "$memd" ] || fail "memd did not stay"
+wait_until 10 settled || fail "slots: $("$MOED" policy --json)"
+gone() { ! kill -0 "$worker" 2>/dev/null; }
+for pause in 0.11 0.2 0.33; do
+    worker=$(pid_of worker)
+    "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[0]}" >/dev/null 2>&1 & asking=$!
+    sleep $pause
+    kill -9 "$(pid_of memd)"
+    wait_until 5 gone || fail "the worker stays when memd has died"
+    wait $asking || true
+    wait_until 20 answers || fail "no answer after memd died while the device waited"
+done
+check "memd died while the device waited"
+down
+# memd does nothing, and the device would wait for ever: the worker ends, and another one serves when memd does again. (A segment
+# takes some 60 ms. Where none is on its way when memd stops, the worker takes its loads back, a second after each.)
+MOED_CUSIM_LINK=200K up "$MODEL" --device cuda:0,vram=20% --policy ondemand --assign load-all
+worker=$(pid_of worker) memd=$(pid_of memd)
+"$MOED" run -n 400 --ignore-end --temp 0 "${prompts[0]}" >/dev/null 2>&1 & asking=$!
+taken_back() { metric worker moed_worker_loads_taken_back_total; }
+stopped() { # stopped SECONDS: memd is stopped after so long, and the device waits
+    local before
+    sleep "$1"
+    before=$(taken_back)
+    kill -STOP "$memd"
+    sleep 2.5
+    [ "$(taken_back)" = "$before" ] || { kill -CONT "$memd"; false; }
+}
+stopped 0.5 || stopped 0.53 || stopped 0.51 || stopped 0.57 || stopped 0.55 || stopped 0.52 || fail "nothing is ever on its way"
+wait_until 12 gone || { kill -CONT "$memd"; fail "the worker waits for ever"; }
+kill -CONT "$memd"
+said worker "the device waits in vain: memd has done nothing for ten seconds"
+kill $asking; wait $asking || true
+wait_until 20 answers || fail "no answer after memd was stopped"
+[ "$(pid_of memd)" = "$memd" ] || fail "memd was restarted though it only slept"
+check "memd was stopped while the device waited"
+down
+MOED_CUSIM_FLAGS=0 slow_up
+check "a driver without flags"
+[ "$(awaited)" = 0 ] && [ "$(segments loaded)" -gt 0 ] || fail "a driver without flags: $(awaited) awaited"
+down
+say "ok: the device waits for segments"
+
 # Faults: the process that has the context ends with one line and is started again; memd's cache outlives the worker's.
 # (Only workers run kernels; only memd waits for events.)
 MOED_CUSIM_FAIL=kernel:1500:cudaErrorIllegalAddress up "$MODEL" --device cuda:0,vram=40% --policy ondemand

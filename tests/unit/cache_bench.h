@@ -113,7 +113,7 @@ static inline enum error_code bench_make_arena(const struct pool_map *map,
     struct device_plan_options o = {.device = device, .parallel = 1};
     enum error_code code = device_plan_new(options->link, map, &o, plan, e);
     if (!code)
-        code = device_link_allocate(options->link, plan->dense_bytes, plan->slot_bytes, plan->layout,
+        code = device_link_allocate(options->link, plan->dense_bytes, plan->n_flags, plan->slot_bytes, plan->layout,
                                     plan->n_slots, &options->arena, e);
     if (code)
         device_link_free(options->link);

@@ -101,6 +101,26 @@ static void test_resize(void **state)
     assert_true(n == 64 && device_plan_kv(&p, n) == UINT64_MAX);
 }
 
+/* A flag of 4 bytes for each slot that there could be, behind the dense weights: 40 kB. */
+static void test_flags(void **state)
+{
+    struct device_plan p = sample();
+    p.n_flags = 10000;
+    expect(p, DEVICE_PART_NONE, 866); /* there was room for them */
+    p.dense_bytes = 4 * MIB;          /* there is none now */
+    expect(p, DEVICE_PART_NONE, 864);
+    p.dense_bytes = 0;
+    expect(p, DEVICE_PART_NONE, 868);
+    p.n_flags = 524288; /* 2 MiB */
+    expect(p, DEVICE_PART_NONE, 868);
+    p.n_flags++;
+    expect(p, DEVICE_PART_NONE, 866);
+    assert_true(device_slots_offset(3, 0) == 2 * MIB && device_slots_offset(0, 0) == 0);
+    assert_true(device_slots_offset(2 * MIB - 256, 64) == 2 * MIB);
+    assert_true(device_slots_offset(2 * MIB - 256, 65) == 4 * MIB);
+    assert_true(device_slots_offset(2 * MIB - 255, 1) == 4 * MIB); /* they begin at a multiple of 256 */
+}
+
 static void test_asked_slots(void **state)
 {
     struct device_plan p = sample();
@@ -180,9 +200,16 @@ static size_t experts_scratch_bytes(const struct device_segments *layout, uint32
     return (size_t)layout->width * n_task_rows + n_segments;
 }
 
-static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n)
+static size_t chosen_factor = 100;
+
+static size_t chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
 {
-    return (size_t)m->rows * m->cols + n;
+    return (size_t)n * n_used * n_segments * chosen_factor;
+}
+
+static size_t multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n)
+{
+    return n_planes * ((size_t)m->rows * m->cols + n);
 }
 
 static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
@@ -194,6 +221,7 @@ static size_t attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
 static const struct device_module module = {.name = "formulas",
                                             .ops.activations_bytes = activations_bytes,
                                             .ops.experts_scratch_bytes = experts_scratch_bytes,
+                                            .ops.chosen_bytes = chosen_bytes,
                                             .ops.multiply_many_scratch_bytes = multiply_many_scratch_bytes,
                                             .ops.attend_scratch_bytes = attend_scratch_bytes};
 
@@ -202,9 +230,12 @@ static struct pool_slabs slabs[2] = {
     {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
 /* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
 static struct pool_tensor tensors[3] = {
-    {.name = "blk.0.attn_q.weight", .rows = 8, .cols = 32, .offset = 4096, .bytes = 60},
-    {.name = "blk.1.attn_q.weight", .rows = 20, .cols = 96, .offset = 4160, .bytes = 2 * MIB},
-    {.name = "output.weight", .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB, .bytes = 3 * MIB}};
+    {.name = "blk.0.attn_q.weight", .form = POOL_MATRIX, .planes = 1, .rows = 8, .cols = 32, .offset = 4096,
+     .bytes = 60},
+    {.name = "blk.1.attn_k_b.weight", .form = POOL_MATRIX, .planes = 4, .rows = 20, .cols = 96, .offset = 4160,
+     .bytes = 2 * MIB},
+    {.name = "output.weight", .form = POOL_MATRIX, .planes = 1, .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB,
+     .bytes = 3 * MIB}};
 static struct pool_header header = {.n_layers = 2, .n_tensors = 3, .expert_bytes = 16000};
 
 static struct pool_map sample_map(void)
@@ -257,6 +288,9 @@ static void test_kv_bytes(void **state)
     assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
     assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
     assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
+    map.params.k_dim = map.params.v_dim = 32; /* two heads of a scale and 32 quants */
+    assert_int_equal(room_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes, 2 * 6 * 64 * 2 * 2 * 34);
+    map.params.k_dim = 8;
     map.params.v_dim = 12; /* rows are as long as the longer */
     assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
     /* latent: one row of 24 values, which is both */
@@ -278,11 +312,25 @@ static void test_scratch_bytes(void **state)
     uint64_t least = 256 * 4 * (2 * 32 + 4 * 16 + 2 * 16 + 8 + 2 * 48 + 100);
     uint64_t dense = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
+    /* for layers that run by themselves: the tables of 8 tokens' 2 choices of 2 segments; and all places, 8 bytes each */
+    chosen_factor = 200;
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 6400 - 3328);
+    chosen_factor = 100;
+    slabs[1].n_experts = map.params.router.n_experts = 8 + 64; /* experts' own scratch and two gates' logits grow too */
+    uint64_t many_experts = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    map.params.router.n_experts = 8;
+    uint64_t few_experts = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    slabs[1].n_experts = 8;
+    assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4);
     assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
-    /* with products through BLAS: of the layers' matrices 20 * 96 + 256 for the larger */
+    /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and of the matrices 4 * (20 * 96 + 256) for the largest; where
+     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
     many = true;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 2304);
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * (100 + 2 * 256) * 4 + 8704);
+    tensors[1].planes = 1;
+    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * (100 + 2 * 256) * 4 + 3584);
+    tensors[1].planes = 4;
     assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
                      DEVICE_STREAM_BYTES + experts);
     many = false;
@@ -383,8 +431,8 @@ static void test_plan_refused(void **state)
     struct device_plan p = {.n_slots = 4711}, before = p;
     struct error e;
     struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB}};
-    assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_USAGE);
-    says(&e, "--kv-type q8_0");
+    assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_UNSUPPORTED);
+    says(&e, "--kv-type q8_0 takes heads of a multiple of 32 values: this model's have 8 and 8");
     assert_int_equal(plan_on(&s, "cuda:1", "f32", 1 << 24, &p, &e), ERROR_USAGE);
     says(&e, "cuda:1 GPU has 4.3 GB of memory: beside 537 MB for the driver, 5 MB dense weights, ");
     says(&e, "there is no room for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "
@@ -481,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_flags),
         cmocka_unit_test(test_asked_slots),
         cmocka_unit_test(test_resize),
         cmocka_unit_test(test_lacking),

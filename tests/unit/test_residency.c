@@ -29,19 +29,22 @@ static void test_attach(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(3, 5, 4);
-    assert_int_equal(bytes, 2560 + 15 * 8 + 15 * 4 * 4);
-    void *memory = aligned_alloc(64, 2944);
+    assert_int_equal(bytes, 2560 + 15 * 8 + 15 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 3072);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 2944);
+    memset(memory, 0, 3072);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
     residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
+    assert_true(t.header->kv_bytes == UINT64_MAX); /* no limit */
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t expert = 0; expert < 5; expert++)
             assert_int_equal(residency_read(&t, layer, expert).resident, 0);
+    assert_int_equal(t.header->word_changes, 0);
     residency_write(&t, 2, 4, 6, 1);
+    assert_int_equal(t.header->word_changes, 1);
     assert_int_equal(residency_read(&t, 2, 4).resident, 6);
     assert_int_equal(residency_read(&t, 2, 4).in_flight, 1);
     assert_int_equal(residency_read(&t, 2, 4).generation, 1);
@@ -50,6 +53,32 @@ static void test_attach(void **state)
     assert_int_equal(*(uint32_t *)((uint8_t *)memory + bytes - 4), 9); /* the last word of the table */
     assert_int_equal(residency_n_slots(t.header), 10);
     free(memory);
+}
+
+/* What is announced is found while that segment is in flight, and neither before, nor of another one, nor afterwards. */
+static void test_arriving(void **state)
+{
+    (void)state;
+    size_t bytes = residency_bytes(2, 3, 4);
+    _Alignas(64) static uint8_t memory[512];
+    struct residency_table t;
+    struct residency_arrival a = {7, 7};
+    struct error e;
+    assert_true(bytes <= sizeof memory);
+    residency_init(memory, 2, 3, 4, 4096, 10, 42);
+    assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
+    residency_write(&t, 1, 2, 3, 0);
+    residency_announce(&t, 1, 2, (struct residency_arrival){0xfffffffeu, 0x80000001u});
+    assert_false(residency_arriving(&t, 1, 2, 3, &a));
+    residency_write(&t, 1, 2, 3, 1);
+    assert_false(residency_arriving(&t, 1, 2, 2, &a));
+    assert_false(residency_arriving(&t, 1, 1, 0, &a));
+    assert_true(a.slot == 7 && a.flag == 7);
+    assert_true(residency_arriving(&t, 1, 2, 3, &a));
+    assert_true(a.slot == 0xfffffffeu && a.flag == 0x80000001u);
+    residency_write(&t, 1, 2, 4, 0);
+    assert_false(residency_arriving(&t, 1, 2, 3, &a));
+    assert_false(residency_arriving(&t, 1, 2, 4, &a));
 }
 
 /* memd fills a slot and publishes it; workers read it. ThreadSanitizer sees a missing order. */
@@ -134,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_arriving),
         cmocka_unit_test(test_publishes),
         cmocka_unit_test(test_channel_region),
     };

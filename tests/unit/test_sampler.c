@@ -46,6 +46,80 @@ static void test_greedy(void **state)
     assert_int_equal(random, 0); /* nothing drawn */
 }
 
+/* The n largest of a row, one after the other: of equal ones the lower first, what is no number last. */
+static void find_largest(const float *logits, uint32_t vocab, uint32_t n, float *values, uint32_t *tokens)
+{
+    uint8_t taken[1024] = {0};
+    for (uint32_t rank = 0; rank < n; rank++) {
+        uint32_t best = vocab;
+        for (uint32_t i = 0; i < vocab; i++) {
+            float v = isnan(logits[i]) ? -INFINITY : logits[i];
+            if (!taken[i] && (best == vocab || v > values[rank])) {
+                best = i;
+                values[rank] = v;
+            }
+        }
+        taken[best] = 1;
+        tokens[rank] = best;
+    }
+}
+
+/* From the largest alone the same tokens come as from the whole row, and as much is drawn. */
+static void test_largest(void **state)
+{
+    enum { VOCAB = 700, ROWS = 60 };
+    static const struct sampling settings[] = {
+        {.temperature = 0, .top_p = 1, .repetition_penalty = 1},
+        {.temperature = 0, .top_k = 300, .top_p = 0.5f, .repetition_penalty = 1},
+        {.temperature = 0.7f, .top_k = 1, .top_p = 1, .repetition_penalty = 1},
+        {.temperature = 1.5f, .top_k = 40, .top_p = 0.9f, .repetition_penalty = 1},
+        {.temperature = 0.9f, .top_k = 256, .top_p = 1, .min_p = 0.05f, .repetition_penalty = 1},
+        {.temperature = 5, .top_k = 256, .top_p = 0.99f, .repetition_penalty = 0}};
+    static const uint32_t reads[] = {1, 1, 1, 40, 256, 256};
+    struct sampler *s = sampler_new(VOCAB);
+    uint64_t random = 7;
+    (void)state;
+    for (int row = 0; row < ROWS; row++) {
+        float logits[VOCAB], copy[VOCAB], values[SAMPLER_LARGEST];
+        uint32_t tokens[SAMPLER_LARGEST], seen[] = {3, 5};
+        for (int i = 0; i < VOCAB; i++) { /* with many ties; some rows with what is no number, or no size */
+            random = random * 6364136223846793005ull + 1442695040888963407ull;
+            logits[i] = (float)(random >> 58) * 0.25f - 4;
+            if (row % 4 == 1 && (random >> 40) % 5 == 0)
+                logits[i] = (random >> 39) % 2 ? NAN : -0.0f;
+            if (row % 4 == 2 && (random >> 40) % 16 == 0)
+                logits[i] = (random >> 39) % 2 ? INFINITY : -3e38f;
+        }
+        logits[0] = row % 8 == 1 ? NAN : logits[0];
+        find_largest(logits, VOCAB, SAMPLER_LARGEST, values, tokens);
+        for (int k = 0; k < 6; k++) {
+            uint64_t whole = sampler_seed((uint64_t)row), largest = whole;
+            memcpy(copy, logits, sizeof copy);
+            assert_int_equal(sampler_reads(s, &settings[k]), reads[k]);
+            if (row % 4 == 2 && settings[k].temperature > 0)
+                continue; /* infinity less infinity has no probability */
+            assert_int_equal(sampler_pick_largest(s, &settings[k], &largest, values, tokens),
+                             sampler_pick(s, &settings[k], &whole, copy, seen, 2));
+            assert_true(whole == largest);
+        }
+    }
+    struct sampling all = {.temperature = 1, .top_p = 0.9f, .repetition_penalty = 1};
+    assert_int_equal(sampler_reads(s, &all), 0); /* the sum of all */
+    all.top_k = 257;
+    assert_int_equal(sampler_reads(s, &all), 0);
+    all.top_k = 256;
+    assert_int_equal(sampler_reads(s, &all), 256);
+    all.repetition_penalty = 1.1f;
+    assert_int_equal(sampler_reads(s, &all), 0);
+    sampler_free(s);
+    s = sampler_new(100); /* where a row has no more, all of it is wanted at most */
+    all.repetition_penalty = 1;
+    assert_int_equal(sampler_reads(s, &all), 100);
+    all.top_k = 0;
+    assert_int_equal(sampler_reads(s, &all), 100);
+    sampler_free(s);
+}
+
 static void test_penalty(void **state)
 {
     uint64_t random = 0;
@@ -202,6 +276,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_largest),
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_top_k_set),
         cmocka_unit_test(test_deterministic), cmocka_unit_test(test_stops),
     };

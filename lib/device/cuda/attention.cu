@@ -122,7 +122,6 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t l
 {
     uint32_t group = n_heads / n_kv_heads, queries = n >= MANY_ROWS || group > 8 ? 16 : 8;
     uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
-    uint32_t quad_bytes = kv->type == TENSOR_F16 ? 8 : 16;
     attend_call c = {};
 
     c.kv = *kv;
@@ -141,8 +140,7 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t l
     c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
     c.tile_rows = queries / c.tile_heads;
     c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) &&
-                aligned_to(kv->row_bytes, quad_bytes) &&
-                aligned_to((uintptr_t)kv->memory, quad_bytes) && aligned_to((uintptr_t)q, 16) &&
+                aligned_to(kv->row_values, 4) && aligned_to((uintptr_t)q, 16) &&
                 aligned_to((uintptr_t)out, 16);
     if (!walks(n, n_heads, blocks)) {
         rows_a_launch = rows_a_split(row_partial_bytes(n_heads, v_dim, blocks));

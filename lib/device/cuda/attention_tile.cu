@@ -58,7 +58,7 @@ template <int QUERIES> struct shared_tile {
     /* 4: so that 8 rows' 16 bytes lie in different banks. */
     float keys[POSITIONS][DIMS + 4];
     float q[QUERIES][DIMS];
-    const uint8_t *page_keys[PAGES], *page_values[PAGES]; /* of the key-value head */
+    kv_rows keys_of[PAGES], values_of[PAGES]; /* the key-value head's, a page each */
     uint32_t low[QUERIES], high[QUERIES]; /* positions that the query sees: [low, high) */
     bool first[QUERIES], last[QUERIES];   /* the query's first, its last block of positions */
     /* walk: what is known of all blocks so far, and what its sum and the block's are multiplied by */
@@ -83,29 +83,28 @@ static __device__ void prepare(const attend_call &c, const tile &g, uint32_t b,
     if (i < PAGES) {
         uint32_t position = b * BLOCK + i * DEVICE_PAGE;
         if (position < g.seen.end && position + DEVICE_PAGE > g.seen.first) {
-            sh->page_keys[i] =
-                kv_page(c.kv, c.layer, g.slot, position, KV_KEYS) + g.kv_head * c.k_dim * sizeof(T);
-            sh->page_values[i] = kv_page(c.kv, c.layer, g.slot, position, KV_VALUES) +
-                                 g.kv_head * c.v_dim * sizeof(T);
+            sh->keys_of[i] = kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_KEYS,
+                                             g.kv_head * c.k_dim);
+            sh->values_of[i] = kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_VALUES,
+                                               g.kv_head * c.v_dim);
         }
     }
 }
 
-/* Where a position's keys or values are. */
-static __device__ __forceinline__ const uint8_t *
-row_of(const attend_call &c, const uint8_t *const *pages, uint32_t position)
+/* Ask for the rows of positions [first, end), `values` of each, so that what follows does not wait for each of its loads in
+ * turn. */
+template <class T>
+static __device__ void prefetch_rows(const attend_call &c, const kv_rows *pages, uint32_t first,
+                                     uint32_t end, uint32_t values)
 {
-    return pages[position / DEVICE_PAGE] + (size_t)(position % DEVICE_PAGE) * c.kv.row_bytes;
-}
+    uint32_t lines = (values * sizeof(T) + 127) / 128;
 
-/* Ask for the rows of positions [first, end), so that what follows does not wait for each of its loads in turn. */
-static __device__ void prefetch_rows(const attend_call &c, const uint8_t *const *pages,
-                                     uint32_t first, uint32_t end, uint32_t bytes)
-{
-    uint32_t lines = (bytes + 127) / 128;
-
-    for (uint32_t i = threadIdx.x; i < (end - first) * lines; i += THREADS)
-        cuda_prefetch(row_of(c, pages, first + i / lines) + (size_t)(i % lines) * 128);
+    for (uint32_t i = threadIdx.x; i < (end - first) * lines; i += THREADS) {
+        uint32_t position = first + i / lines;
+        cuda_prefetch((const uint8_t *)kv_row<T>(c.kv, pages[position / DEVICE_PAGE],
+                                                 position % DEVICE_PAGE) +
+                      (size_t)(i % lines) * 128);
+    }
 }
 
 /* Dimensions [dim, dim + DIMS) of the queries, and of the keys of POSITIONS positions from `first` on; those from
@@ -117,6 +116,7 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
 {
     const uint32_t quads = DIMS / 4, rows = THREADS / quads;
     const uint32_t n = shared_tile<QUERIES>::POSITIONS / rows;
+    const uint32_t ahead = sizeof(T) == 1 ? 2 : 4; /* loads under way: as many as leave the products their registers */
     uint32_t quad = threadIdx.x % quads, row = threadIdx.x / quads, at = dim + 4 * quad;
 
     if (row < g.queries) {
@@ -125,19 +125,26 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
         *(float4 *)&sh->q[row][4 * quad] = kv_quad(q, at, c.k_dim);
     }
     if (c.aligned && at < c.k_dim) {
-        float4 keys[n];
+#pragma unroll(sizeof(T) == 1 ? 1 : n / ahead)
+        for (uint32_t i = 0; i < n; i += ahead) {
+            kv_four<T> keys[ahead];
 #pragma unroll
-        for (uint32_t i = 0; i < n; i++)
-            keys[i] = kv_load_4(
-                (const T *)row_of(c, sh->page_keys, min(first + i * rows + row, end - 1)) + at);
+            for (uint32_t k = 0; k < ahead; k++) {
+                uint32_t position = min(first + (i + k) * rows + row, end - 1);
+                keys[k] = kv_load<T>(c.kv, sh->keys_of[position / DEVICE_PAGE],
+                                     position % DEVICE_PAGE, at);
+            }
 #pragma unroll
-        for (uint32_t i = 0; i < n; i++)
-            *(float4 *)&sh->keys[i * rows + row][4 * quad] = keys[i];
+            for (uint32_t k = 0; k < ahead; k++)
+                *(float4 *)&sh->keys[(i + k) * rows + row][4 * quad] = kv_floats(keys[k]);
+        }
     } else
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t position = min(first + i * rows + row, end - 1);
             *(float4 *)&sh->keys[i * rows + row][4 * quad] =
-                kv_quad((const T *)row_of(c, sh->page_keys, min(first + i * rows + row, end - 1)),
-                        at, c.k_dim);
+                kv_some<T>(c.kv, sh->keys_of[position / DEVICE_PAGE], position % DEVICE_PAGE, at,
+                           c.k_dim);
+        }
 }
 
 /* Products of four queries and two positions, 16 partial sums each. */
@@ -367,14 +374,13 @@ template <class T, int QUERIES, int OWN>
 static __device__ __forceinline__ void add_step(const attend_call &c, uint32_t j, uint32_t quad,
                                                 weighing<OWN> *w, const shared_tile<QUERIES> &sh)
 {
-    const T *page = (const T *)sh.page_values[j / DEVICE_PAGE];
-    size_t stride = c.kv.row_bytes / sizeof(T);
+    kv_rows rows = sh.values_of[j / DEVICE_PAGE];
     float4 values[STEP];
 
 #pragma unroll
     for (int k = 0; k < STEP; k++) {
         uint32_t position = min(max(j + k, w->any.first), w->any.end - 1);
-        values[k] = kv_load_4(page + position % DEVICE_PAGE * stride + 4 * quad);
+        values[k] = kv_floats(kv_load<T>(c.kv, rows, position % DEVICE_PAGE, 4 * quad));
     }
     if (j < w->all.first || j + STEP > w->all.end) {
 #pragma unroll
@@ -411,7 +417,9 @@ static __device__ __forceinline__ void weigh_values(const attend_call &c, const 
                 add_step<T>(c, j, quad, &w, sh);
         else
             for (uint32_t j = w.any.first; j < w.any.end; j++)
-                add_seen(&w, j, kv_quad((const T *)row_of(c, sh.page_values, j), 4 * quad, c.v_dim),
+                add_seen(&w, j,
+                         kv_some<T>(c.kv, sh.values_of[j / DEVICE_PAGE], j % DEVICE_PAGE, 4 * quad,
+                                    c.v_dim),
                          sh);
 #pragma unroll
         for (int i = 0; i < OWN; i++)
@@ -437,9 +445,9 @@ static __global__ void __launch_bounds__(THREADS, 3) attend_tile(attend_call c)
         __syncthreads();
         uint32_t first = max(g.seen.first, b * BLOCK) - b * BLOCK,
                  end = min(g.seen.end - b * BLOCK, BLOCK);
-        prefetch_rows(c, sh.page_keys, first, end, c.k_dim * sizeof(T));
+        prefetch_rows<T>(c, sh.keys_of, first, end, c.k_dim);
         if (c.kv.rows > 1)
-            prefetch_rows(c, sh.page_values, first, end, c.v_dim * sizeof(T));
+            prefetch_rows<T>(c, sh.values_of, first, end, c.v_dim);
         make_scores<T>(c, g, first, end, &sh);
         __syncthreads();
         make_shares(c, g, b, &sh);
@@ -469,7 +477,9 @@ static void launch(struct device_stream *s, const attend_call &c, uint32_t queri
 
 void attend_tiles(struct device_stream *s, const attend_call &c, uint32_t queries)
 {
-    if (c.kv.type == TENSOR_F16)
+    if (c.kv.type == TENSOR_Q8_0)
+        launch<kv_quant>(s, c, queries);
+    else if (c.kv.type == TENSOR_F16)
         launch<uint16_t>(s, c, queries);
     else
         launch<float>(s, c, queries);

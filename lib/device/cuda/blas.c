@@ -19,6 +19,7 @@ _Static_assert((int)BLAS_ANY == (int)CUBLAS_GEMM_DEFAULT, "cublasGemmAlgo_t");
 #endif
 
 struct cuda_blas {
+    struct device_blas operands; /* that it takes here */
     void *handle;
     int (*create)(void **handle);
     int (*destroy)(void *handle);
@@ -29,6 +30,11 @@ struct cuda_blas {
                 const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type,
                 int ldb, const void *beta, void *c, cudaDataType c_type, int ldc, int compute,
                 int algorithm);
+    int (*gemm_batched)(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha,
+                        const void *a, cudaDataType a_type, int lda, long long a_plane,
+                        const void *b, cudaDataType b_type, int ldb, long long b_plane,
+                        const void *beta, void *c, cudaDataType c_type, int ldc, long long c_plane,
+                        int n_planes, int compute, int algorithm);
     const char *(*status_words)(int status);
 };
 
@@ -42,6 +48,7 @@ static bool find_functions(void *library, struct cuda_blas *b)
                      {"cublasSetStream_v2", (void **)&b->set_stream},
                      {"cublasSetPointerMode_v2", (void **)&b->set_pointer_mode},
                      {"cublasGemmEx", (void **)&b->gemm},
+                     {"cublasGemmStridedBatchedEx", (void **)&b->gemm_batched},
                      {"cublasGetStatusString", (void **)&b->status_words}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (!(*functions[i].function = dlsym(library, functions[i].name)))
@@ -85,52 +92,102 @@ static bool find_library(struct cuda_blas *b, struct error *e)
 }
 #endif
 
-enum { TRIAL = 64 }; /* rows, columns, and columns of the result */
-
-static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
+/* Rows of ours are columns of BLAS': W is cols x rows, transposed; x cols x n; y rows x n. */
+static int multiply(const struct cuda_blas *b, const struct cuda_blas_product *p)
 {
-    float *numbers = memory, *a = memory + TRIAL, *c = a + TRIAL * TRIAL;
-    return b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, TRIAL, TRIAL, TRIAL, numbers, a, type, TRIAL, a, type,
-                   TRIAL, numbers, c, CUDA_R_32F, TRIAL, BLAS_FLOAT, BLAS_ANY);
+    int m = (int)p->rows, n = (int)p->n, k = (int)p->cols, lda = (int)p->w_stride, ldb = (int)p->x_stride,
+        ldc = (int)p->y_stride;
+    if (p->n_planes == 1)
+        return b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w, p->type, lda, p->x, p->type,
+                       ldb, p->beta, p->y, CUDA_R_32F, ldc, BLAS_FLOAT, BLAS_ANY);
+    return b->gemm_batched(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w, p->type, lda,
+                           (long long)p->w_plane, p->x, p->type, ldb, (long long)p->x_plane, p->beta, p->y, CUDA_R_32F,
+                           ldc, (long long)p->y_plane, (int)p->n_planes, BLAS_FLOAT, BLAS_ANY);
 }
 
-/* One product of each type, of zeros: what is lazily loaded, or wants memory, does so now, not in somebody's prompt. */
+enum { TRIAL = 64, TRIAL_PLANES = 2 }; /* rows, columns, and columns of the result */
+
+/* One product and two at once, of zeros: what is lazily loaded, or wants memory, does so now, not in a prompt. */
+static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
+{
+    size_t plane = TRIAL * TRIAL;
+    struct cuda_blas_product p = {.type = type, .rows = TRIAL, .cols = TRIAL, .n = TRIAL,
+                                  .w_stride = TRIAL, .x_stride = TRIAL, .y_stride = TRIAL,
+                                  .w_plane = plane, .x_plane = plane, .y_plane = plane};
+    p.alpha = p.beta = memory;
+    p.w = p.x = memory + TRIAL;
+    p.y = memory + TRIAL + TRIAL_PLANES * plane;
+    p.n_planes = 1;
+    int status = multiply(b, &p);
+    p.n_planes = TRIAL_PLANES;
+    return status == BLAS_SUCCESS ? multiply(b, &p) : status;
+}
+
+/* Which operands it takes; the status of one that it refuses. Each by itself: a device may have no products of BF16. */
+static int try_types(struct cuda_blas *b, float *memory)
+{
+    const struct {
+        cudaDataType type;
+        bool *taken;
+    } types[] = {{CUDA_R_32F, &b->operands.f32}, {CUDA_R_16F, &b->operands.f16}, {CUDA_R_16BF, &b->operands.bf16}};
+    int refused = BLAS_SUCCESS;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        int status = try_type(b, memory, types[i].type);
+        *types[i].taken = status == BLAS_SUCCESS;
+        refused = status == BLAS_SUCCESS ? refused : status;
+    }
+    return refused;
+}
+
+/* Whether it takes any. */
 static bool works(struct cuda_blas *b, struct error *e)
 {
-    static const cudaDataType types[] = {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF};
-    const size_t bytes = (TRIAL + 2 * TRIAL * TRIAL) * sizeof(float);
+    const size_t bytes = (TRIAL + 2 * TRIAL_PLANES * TRIAL * TRIAL) * sizeof(float);
     void *memory = NULL;
     int status = b->set_pointer_mode(b->handle, BLAS_ON_DEVICE);
     bool ok = status == BLAS_SUCCESS && cudaMalloc(&memory, bytes) == cudaSuccess &&
               cudaMemset(memory, 0, bytes) == cudaSuccess;
-    for (size_t i = 0; i < sizeof types / sizeof *types && ok; i++)
-        ok = (status = try_type(b, memory, types[i])) == BLAS_SUCCESS;
-    ok = cudaDeviceSynchronize() == cudaSuccess && ok;
+    if (ok)
+        status = try_types(b, memory);
+    ok = cudaDeviceSynchronize() == cudaSuccess && ok && (b->operands.f32 || b->operands.f16 || b->operands.bf16);
     cudaFree(memory);
+    cudaGetLastError(); /* what was refused may have left one, which the next launch's check would take for its own */
     if (!ok)
         error_set(e, ERROR_UNSUPPORTED, "cuBLAS fails at a first product: %.100s (%d)",
                   status == BLAS_SUCCESS ? "the device has no memory for it" : b->status_words(status), status);
     return ok;
 }
 
-enum error_code cuda_blas_open(struct device *d, struct error *e)
+static struct cuda_blas *open_library(struct error *e)
 {
-    if (d->blas)
-        return ERROR_OK;
     struct cuda_blas *b = calloc(1, sizeof *b);
-    if (!b)
-        return error_set(e, ERROR_MEMORY, "no memory for cuBLAS' functions");
+    if (!b) {
+        error_set(e, ERROR_MEMORY, "no memory for cuBLAS' functions");
+        return NULL;
+    }
     if (!find_library(b, e)) {
         free(b);
-        return e->code;
+        return NULL;
     }
     if (!works(b, e)) {
         b->destroy(b->handle);
         free(b);
-        return e->code;
+        return NULL;
     }
-    d->blas = b;
+    return b;
+}
+
+enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct error *e)
+{
+    if (!d->blas && !(d->blas = open_library(e)))
+        return e->code;
+    *out = d->blas->operands;
     return ERROR_OK;
+}
+
+struct device_blas cuda_blas_operands(const struct device *d)
+{
+    return d->blas ? d->blas->operands : (struct device_blas){false, false, false};
 }
 
 void cuda_blas_close(struct device *d)
@@ -152,24 +209,18 @@ static bool check(struct device *d, int status, const char *what)
     return false;
 }
 
-/* Rows of ours are columns of BLAS': W is cols x rows, transposed; x cols x n; y rows x n. */
 void cuda_blas_multiply(struct device_stream *s, const struct cuda_blas_product *p)
 {
     struct device *d = s->device;
     struct cuda_blas *b = d->blas;
     cudaStream_t stream = cuda_stream(s);
     if (!b || p->w_stride > INT_MAX || p->x_stride > INT_MAX || p->y_stride > INT_MAX ||
-        p->rows > INT_MAX || p->n > INT_MAX) {
+        p->rows > INT_MAX || p->n > INT_MAX || p->n_planes > INT_MAX) {
         cuda_refuse(d, b ? "a product too large for cuBLAS" : "cuBLAS was not loaded", __FILE__,
                     __LINE__);
         return;
     }
     if (check(d, b->set_stream(b->handle, stream), "cublasSetStream") &&
         check(d, b->set_pointer_mode(b->handle, BLAS_ON_DEVICE), "cublasSetPointerMode"))
-        check(d,
-              b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, (int)p->rows, (int)p->n,
-                      (int)p->cols, p->alpha, p->w, p->type, (int)p->w_stride, p->x, p->type,
-                      (int)p->x_stride, p->beta, p->y, CUDA_R_32F, (int)p->y_stride, BLAS_FLOAT,
-                      BLAS_ANY),
-              "cublasGemmEx");
+        check(d, multiply(b, p), p->n_planes == 1 ? "cublasGemmEx" : "cublasGemmStridedBatchedEx");
 }

@@ -17,12 +17,17 @@ static __device__ __forceinline__ uint32_t element(void)
     return blockIdx.y * THREADS + threadIdx.x;
 }
 
+static __device__ __forceinline__ bool stopped(const uint32_t *guard)
+{
+    return guard != NULL && *guard != 0;
+}
+
 static __global__ void add_rows(const float *add, size_t add_stride, float *rows, size_t stride,
-                                uint32_t d)
+                                uint32_t d, const uint32_t *guard)
 {
     uint32_t i = element();
 
-    if (i < d) {
+    if (i < d && !stopped(guard)) {
         float *y = rows + blockIdx.x * stride + i;
         *y = *y + add[blockIdx.x * add_stride + i];
     }
@@ -34,7 +39,7 @@ void cuda_add(struct device_stream *s, const float *add, size_t add_stride, floa
     if (n == 0 || d == 0)
         return;
     CUDA_LAUNCH(add_rows, dim3(n, parts(d)), THREADS, 0, cuda_stream(s), add, add_stride, rows,
-                stride, d);
+                stride, d, s->guard);
     cuda_check(s, "add");
 }
 
@@ -150,6 +155,7 @@ struct combine_call {
     const float *down_bias, *shared;
     float *x;
     uint32_t d;
+    const uint32_t *guard;
 };
 
 static __global__ void combine_rows(combine_call c)
@@ -158,7 +164,7 @@ static __global__ void combine_rows(combine_call c)
     size_t at = (size_t)blockIdx.x * c.d + i, first = (size_t)blockIdx.x * c.n_used;
     float sum = 0;
 
-    if (i >= c.d)
+    if (i >= c.d || stopped(c.guard))
         return;
 #pragma unroll 4
     for (uint32_t k = 0; k < c.n_used; k++) {
@@ -176,7 +182,7 @@ void cuda_combine(struct device_stream *s, const float *rows, const uint32_t *ro
                   const float *weights, const uint32_t *selected, uint32_t n_used,
                   const float *down_bias, const float *shared, float *x, uint32_t n, uint32_t d)
 {
-    combine_call c = {rows, row_of, weights, selected, n_used, down_bias, shared, x, d};
+    combine_call c = {rows, row_of, weights, selected, n_used, down_bias, shared, x, d, s->guard};
 
     if (n == 0 || d == 0)
         return;

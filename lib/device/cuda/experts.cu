@@ -1,8 +1,11 @@
 /* Routed experts, as exec/experts.c has them: hidden values of every segment of every task (gate and up in one launch where
  * they are of one type), quantised where down's type wants it, then the down rows of every task, segments in order.
  *
+ * Of what a gate chose (experts_chosen) the device makes the table itself; else the host makes passes.
+ *
  * A pass is as many tasks, or tokens of one, as fit into a table of fixed size. Tokens of a task are cut into items, whose
  * blocks decode the weights once. Passes use the same scratch, one after the other in the stream's order. */
+#include "device/cuda/launch.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/product.h"
 
@@ -158,21 +161,19 @@ static size_t hidden_bytes(const struct device_segments *l, uint32_t n_rows)
     return (size_t)round_up((uint64_t)hidden_stride(l) * n_rows * sizeof(float), TILE_ALIGN);
 }
 
-static void run_pass(struct device_stream *s, const struct device_segments *l, const struct device_activations *in,
-                     struct pass *pass, float *rows, void *scratch)
+/* What the tables of p say. n_hidden: hidden rows. */
+static void run_tables(struct device_stream *s, const struct device_segments *l, const struct device_activations *in,
+                       struct product p, uint32_t n_hidden, float *rows, void *scratch)
 {
     bool quantize = product_quantizes(l->down_type);
     float *hidden = (float *)scratch;
     struct device_activations h;
-    struct product p = {};
 
-    if (!stage(s, pass, &p))
-        return;
     set_input(&p, in);
     p.out = hidden;
     p.out_stride = hidden_stride(l);
     gate_and_up(s, l, p);
-    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, pass->n_hidden), l->width, pass->n_hidden, hidden,
+    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, n_hidden), l->width, n_hidden, hidden,
                           hidden_stride(l), quantize);
     if (quantize)
         cuda_quantize(s, &h);
@@ -188,29 +189,140 @@ size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t
     return hidden_bytes(layout, n_task_rows) + quantized;
 }
 
-/* What a block's shared memory has room for in both products. */
-static uint32_t tokens_an_item(const struct device_segments *l, const struct device_expert_task *tasks,
-                               uint32_t n_tasks)
+/* What a block's shared memory has room for in both products, of items of so many segments. */
+static uint32_t tokens_an_item(const struct device_segments *l, uint32_t most_segments)
 {
-    uint32_t most_segments = 1;
-
-    for (uint32_t i = 0; i < n_tasks; i++)
-        if (tasks[i].n_segments > most_segments)
-            most_segments = tasks[i].n_segments;
     uint32_t up = product_tokens(2, l->d_model), down = product_tokens(most_segments, l->width);
     return most_segments > PASS_PLACES ? 0 : up < down ? up : down;
+}
+
+static uint32_t most_segments(const struct device_expert_task *tasks, uint32_t n_tasks)
+{
+    uint32_t most = 1;
+
+    for (uint32_t i = 0; i < n_tasks; i++)
+        if (tasks[i].n_segments > most)
+            most = tasks[i].n_segments;
+    return most;
+}
+
+static void refuse(struct device_stream *s)
+{
+    cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
 }
 
 void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
                   const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch)
 {
-    struct progress g = {tasks, n_tasks, 0, 0, tokens_an_item(layout, tasks, n_tasks)};
+    struct progress g = {tasks, n_tasks, 0, 0, tokens_an_item(layout, most_segments(tasks, n_tasks))};
     struct pass pass;
 
     if (g.tokens_an_item == 0) {
-        cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
+        refuse(s);
         return;
     }
-    while (next_pass(&g, &pass))
-        run_pass(s, layout, in, &pass, rows, scratch);
+    while (next_pass(&g, &pass)) {
+        struct product p = {};
+        if (stage(s, &pass, &p))
+            run_tables(s, layout, in, p, pass.n_hidden, rows, scratch);
+    }
+}
+
+/* ---- What a gate chose ---- */
+
+size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
+{
+    size_t choices = (size_t)n * n_used;
+    return choices * (sizeof(struct product_item) + n_segments * sizeof(void *) + sizeof(uint32_t));
+}
+
+struct choose_call {
+    struct device_places at;
+    const uint32_t *selected;
+    uint32_t n_choices, tokens_an_item;
+    struct product_item *items; /* [n_choices] */
+    const void **places;        /* [n_choices][n_segments]; those of an expert at its first choice */
+    uint32_t *tokens;           /* [n_choices]; each expert's side by side */
+    uint32_t *row_of;
+};
+
+/* One block; a thread a choice, a token's of an expert. Of an expert's choices every tokens_an_item-th makes an item, for
+ * itself and those that follow; the others make empty ones. */
+static __global__ void __launch_bounds__(DEVICE_CHOSEN) choose(const struct choose_call c)
+{
+    __shared__ uint32_t chosen[DEVICE_CHOSEN], first_of[DEVICE_CHOSEN], missing;
+    uint32_t i = threadIdx.x, n = c.n_choices, n_segments = c.at.n_segments;
+    uint32_t first = i, count = 0, rank = 0, before = 0;
+
+    if (i < n)
+        chosen[i] = c.selected[i];
+    if (i == 0)
+        missing = *c.at.missed != 0;
+    __syncthreads();
+    for (uint32_t k = 0; i < n && k < n; k++)
+        if (chosen[k] == chosen[i]) {
+            first = k < first ? k : first;
+            rank += k < i;
+            count++;
+        }
+    if (i < n)
+        first_of[i] = first;
+    for (uint32_t s = 0; i < n && first == i && s < n_segments; s++) {
+        const void *place = c.at.places[(size_t)chosen[i] * n_segments + s];
+        c.places[(size_t)i * n_segments + s] = place;
+        if (place == NULL)
+            missing = 1;
+    }
+    __syncthreads();
+    for (uint32_t k = 0; i < n && k < n; k++)
+        before += first_of[k] < first;
+    if (i == 0 && missing != 0 && *c.at.missed == 0)
+        *c.at.missed = c.at.layer + 1;
+    if (i >= n)
+        return;
+    c.tokens[before + rank] = i / c.at.n_used;
+    c.row_of[i] = before + rank;
+    struct product_item item = {};
+    if (missing == 0 && rank % c.tokens_an_item == 0) {
+        item.place = first * n_segments;
+        item.n_segments = n_segments;
+        item.token = before + rank;
+        item.n_tokens = min(count - rank, c.tokens_an_item);
+        item.hidden_row = before * n_segments + rank;
+        item.task_tokens = count;
+        item.out_row = before + rank;
+    }
+    c.items[i] = item;
+}
+
+void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout, const struct device_places *at,
+                         const struct device_activations *in, const uint32_t *selected, uint32_t n, uint32_t *row_of,
+                         float *rows, void *tables, void *scratch)
+{
+    struct choose_call c = {};
+    struct product p = {};
+
+    if (n == 0)
+        return;
+    c.at = *at;
+    c.selected = selected;
+    c.n_choices = n * at->n_used;
+    c.tokens_an_item = tokens_an_item(layout, at->n_segments);
+    if (c.tokens_an_item == 0 || c.n_choices > DEVICE_CHOSEN) {
+        refuse(s);
+        return;
+    }
+    c.items = (struct product_item *)tables;
+    c.places = (const void **)(c.items + c.n_choices);
+    c.tokens = (uint32_t *)(c.places + (size_t)c.n_choices * at->n_segments);
+    c.row_of = row_of;
+    CUDA_LAUNCH(choose, 1, (c.n_choices + 31) / 32 * 32, 0, cuda_stream(s), c);
+    cuda_check(s, "choose");
+    p.items = c.items;
+    p.places = (const uint8_t *const *)c.places;
+    p.tokens = c.tokens;
+    p.n_items = c.n_choices;
+    p.n_segments = at->n_segments;
+    p.n_tokens = n < c.tokens_an_item ? n : c.tokens_an_item;
+    run_tables(s, layout, in, p, c.n_choices * at->n_segments, rows, scratch);
 }

@@ -30,6 +30,7 @@ struct device {
     size_t block_shared_bytes;       /* that a block has without asking */
     size_t block_shared_bytes_optin; /* that it may have after cudaFuncSetAttribute */
     bool pins_read_only;             /* cudaHostRegisterReadOnly is known */
+    bool signals;                    /* flags.h */
     char name[128], version[64];
     struct cuda_blas *blas; /* blas.h; NULL: not loaded */
 
@@ -53,6 +54,13 @@ struct device_stream {
     uint32_t block;        /* that is being filled */
     size_t block_used;
     cudaEvent_t block_done[CUDA_STAGE_BLOCKS]; /* recorded when it was full */
+    const uint32_t *guard; /* device; NULL: none */
+    bool captured;         /* into a graph */
+};
+
+struct device_graph {
+    struct device *device;
+    cudaGraphExec_t cuda;
 };
 
 struct device_event {

@@ -5,15 +5,34 @@
 
 enum { THREADS = 256 };
 
-static __device__ __forceinline__ void put(uint8_t *row, bool half, uint32_t i, float value)
+/* A warp has 32 values next to each other, a whole block: write_q8_0 of kernels/attend.inc.c. */
+static __device__ __forceinline__ void put_quant(const device_kv &kv, uint8_t *page, size_t at,
+                                                 float value)
 {
-    if (half)
-        ((uint16_t *)row)[i] = cuda_float_to_half(value);
-    else
-        ((float *)row)[i] = value;
+    int max_bits = __float_as_int(value) & 0x7fffffff;
+
+#pragma unroll
+    for (int width = 16; width > 0; width /= 2)
+        max_bits = max(max_bits, __shfl_xor_sync(0xffffffffu, max_bits, width));
+    float inverse, d = cuda_block_scale(max_bits, &inverse);
+    ((int8_t *)page)[at] = (int8_t)cuda_quant(value, inverse);
+    if (at % 32 == 0)
+        kv_scales(kv, page)[at / 32] = cuda_float_to_half(d);
 }
 
-/* A row in x, its values in y; keys, then values, in z. */
+/* at: counted from the page's first value. */
+static __device__ __forceinline__ void put(const device_kv &kv, uint8_t *page, size_t at,
+                                           float value)
+{
+    if (kv.type == TENSOR_Q8_0)
+        put_quant(kv, page, at, value);
+    else if (kv.type == TENSOR_F16)
+        ((uint16_t *)page)[at] = cuda_float_to_half(value);
+    else
+        ((float *)page)[at] = value;
+}
+
+/* A row in x, its values in y; keys, then values, in z. Of Q8_0 a row's are whole warps'. */
 static __global__ void store_rows(device_kv kv, uint32_t layer, const device_row *rows,
                                   const float *keys, const float *values)
 {
@@ -23,9 +42,8 @@ static __global__ void store_rows(device_kv kv, uint32_t layer, const device_row
     const float *from = (part == KV_KEYS ? keys : values) + (size_t)blockIdx.x * kv.row_values;
 
     if (i < kv.row_values)
-        put(kv_page(kv, layer, row.slot, row.position, part) +
-                (size_t)(row.position % DEVICE_PAGE) * kv.row_bytes,
-            kv.type == TENSOR_F16, i, from[i]);
+        put(kv, kv_page(kv, layer, row.slot, row.position, part),
+            (size_t)(row.position % DEVICE_PAGE) * kv.row_values + i, from[i]);
 }
 
 void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t layer,

@@ -7,14 +7,104 @@
 
 enum kv_part { KV_KEYS, KV_VALUES };
 
-/* A part of the first position of the page that has `position` of a slot; those that follow lie row_bytes apart. */
+/* A layer's keys, or values, in the page that has `position` of a slot: its first position's. */
 static __device__ __forceinline__ uint8_t *kv_page(const device_kv &kv, uint32_t layer,
                                                    uint32_t slot, uint32_t position, kv_part part)
 {
-    uint32_t page = kv.pages[(size_t)slot * kv.pages_a_slot + position / DEVICE_PAGE];
-    size_t place = ((size_t)layer * kv.n_pages + page) * kv.rows + (kv.rows == 1 ? 0 : part);
+    uint64_t page = kv.pages[(size_t)slot * kv.pages_a_slot + position / DEVICE_PAGE];
+    uint32_t rows = layer * kv.rows + (kv.rows == 1 ? 0 : part);
 
-    return (uint8_t *)kv.memory + place * DEVICE_PAGE * kv.row_bytes;
+    return (uint8_t *)page + (size_t)rows * DEVICE_PAGE * kv.row_bytes;
+}
+
+/* Types of cached values: float, uint16_t (a half), kv_quant (of Q8_0). */
+struct kv_quant {
+    int8_t value;
+};
+
+/* One head's keys, or values, of a page. */
+struct kv_rows {
+    const uint8_t *first;   /* of the first position; those that follow are row_values of their type further */
+    const uint16_t *scales; /* Q8_0; those that follow are row_values / 32 further */
+};
+
+/* Where a page has its scales. */
+static __device__ __forceinline__ uint16_t *kv_scales(const device_kv &kv, uint8_t *page)
+{
+    return (uint16_t *)(page + (size_t)DEVICE_PAGE * kv.row_values);
+}
+
+/* first: of the head's values in a row. */
+template <class T>
+static __device__ __forceinline__ kv_rows kv_head_rows(const device_kv &kv, uint32_t layer,
+                                                       uint32_t slot, uint32_t position,
+                                                       kv_part part, uint32_t first)
+{
+    uint8_t *page = kv_page(kv, layer, slot, position, part);
+
+    return {page + first * sizeof(T), kv_scales(kv, page) + first / 32};
+}
+
+template <class T>
+static __device__ __forceinline__ const T *kv_row(const device_kv &kv, const kv_rows &rows,
+                                                  uint32_t i)
+{
+    return (const T *)rows.first + i * kv.row_values;
+}
+
+/* Four values next to each other as they lie in the cache, and as floats: exactly those. */
+template <class T> struct kv_four;
+
+template <> struct kv_four<float> {
+    float4 values;
+};
+
+template <> struct kv_four<uint16_t> {
+    uint2 halves;
+};
+
+template <> struct kv_four<kv_quant> {
+    uint32_t quants;
+    uint16_t scale;
+};
+
+/* Values at to at + 3 of position i, aligned to 4 values. */
+template <class T>
+static __device__ __forceinline__ kv_four<T> kv_load(const device_kv &kv, const kv_rows &rows,
+                                                     uint32_t i, uint32_t at)
+{
+    const T *p = kv_row<T>(kv, rows, i) + at;
+
+    if constexpr (sizeof(T) == 1)
+        return {__ldg((const uint32_t *)p),
+                __ldg(rows.scales + i * (kv.row_values / 32) + at / 32)};
+    else if constexpr (sizeof(T) == 2)
+        return {__ldg((const uint2 *)p)};
+    else
+        return {__ldg((const float4 *)p)};
+}
+
+static __device__ __forceinline__ float4 kv_floats(const kv_four<float> &four)
+{
+    return four.values;
+}
+
+static __device__ __forceinline__ float4 kv_floats(const kv_four<uint16_t> &four)
+{
+    uint2 h = four.halves;
+
+    return make_float4(cuda_half_to_float((uint16_t)h.x), cuda_half_to_float((uint16_t)(h.x >> 16)),
+                       cuda_half_to_float((uint16_t)h.y),
+                       cuda_half_to_float((uint16_t)(h.y >> 16)));
+}
+
+static __device__ __forceinline__ float4 kv_floats(const kv_four<kv_quant> &four)
+{
+    uint32_t q = four.quants;
+    float d = cuda_half_to_float(four.scale);
+
+    return make_float4(d * (float)(int8_t)q, d * (float)(int8_t)(q >> 8),
+                       d * (float)(int8_t)(q >> 16), d * (float)(int8_t)(q >> 24));
 }
 
 static __device__ __forceinline__ float kv_float(float value)
@@ -27,27 +117,23 @@ static __device__ __forceinline__ float kv_float(uint16_t half)
     return cuda_half_to_float(half);
 }
 
-/* Aligned to 4 values. */
-static __device__ __forceinline__ float4 kv_load_4(const float *p)
-{
-    return __ldg((const float4 *)p);
-}
-
-static __device__ __forceinline__ float4 kv_load_4(const uint16_t *p)
-{
-    uint2 halves = __ldg((const uint2 *)p);
-
-    return make_float4(
-        cuda_half_to_float((uint16_t)halves.x), cuda_half_to_float((uint16_t)(halves.x >> 16)),
-        cuda_half_to_float((uint16_t)halves.y), cuda_half_to_float((uint16_t)(halves.y >> 16)));
-}
-
-/* Values i to i + 3 of the n at p; zero beyond. */
+/* Values i to i + 3 of the n at p, wherever that is; zero beyond. */
 template <class T>
 static __device__ __forceinline__ float4 kv_quad(const T *p, uint32_t i, uint32_t n)
 {
     return make_float4(i < n ? kv_float(p[i]) : 0, i + 1 < n ? kv_float(p[i + 1]) : 0,
                        i + 2 < n ? kv_float(p[i + 2]) : 0, i + 3 < n ? kv_float(p[i + 3]) : 0);
+}
+
+/* The same of position i, as floats; quants are always aligned, and as many as make whole blocks. */
+template <class T>
+static __device__ __forceinline__ float4 kv_some(const device_kv &kv, const kv_rows &rows,
+                                                 uint32_t i, uint32_t at, uint32_t n)
+{
+    if constexpr (sizeof(T) == 1)
+        return at < n ? kv_floats(kv_load<T>(kv, rows, i, at)) : make_float4(0, 0, 0, 0);
+    else
+        return kv_quad(kv_row<T>(kv, rows, i), at, n);
 }
 
 #endif

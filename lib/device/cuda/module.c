@@ -4,6 +4,7 @@
  * returns is put into words where it was made, with the place; the first one of a device is kept, since a fault (an illegal
  * address, say) is returned by every call that follows, whatever it is. */
 #include "blas.h"
+#include "flags.h"
 #include "internal.h"
 #include "ops.h"
 
@@ -196,6 +197,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
         free_device(d);
         return code;
     }
+    d->signals = cuda_flags_find();
     *out = d;
     return ERROR_OK;
 }
@@ -219,16 +221,17 @@ static void facts(struct device *d, struct device_facts *out)
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->version, sizeof out->version, "%s", d->version);
     out->multiprocessors = (unsigned)d->multiprocessors;
+    out->signals = d->signals;
     if (enter(d))
         cuda_try(d, cudaMemGetInfo(&free_bytes, &bytes));
     out->free_bytes = free_bytes;
     out->memory_bytes = bytes;
 }
 
-static enum error_code load_blas(struct device *d, struct error *e)
+static enum error_code load_blas(struct device *d, struct device_blas *out, struct error *e)
 {
     enum error_code failed = try_enter(d, e);
-    return failed ? failed : cuda_blas_open(d, e);
+    return failed ? failed : cuda_blas_open(d, out, e);
 }
 
 /* ---- Memory ---- */
@@ -469,6 +472,10 @@ static bool next_block(struct device_stream *s)
 void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
 {
     size_t room = (bytes + 255) & ~(size_t)255;
+    if (s->captured) {
+        cuda_refuse(s->device, "a graph that reads host memory", __FILE__, __LINE__);
+        return NULL;
+    }
     if (room > CUDA_STAGE_BLOCK_BYTES) {
         cuda_refuse(s->device, "more is staged at once than a block holds", __FILE__, __LINE__);
         return NULL;
@@ -483,6 +490,75 @@ void *cuda_stage(struct device_stream *s, const void *from, size_t bytes)
     bool ok = cuda_try(s->device, cudaMemcpyAsync(s->staged + at, s->staging + at, bytes,
                                                   cudaMemcpyHostToDevice, s->cuda));
     return ok ? s->staged + at : NULL;
+}
+
+/* ---- Graphs ---- */
+
+static void guard(struct device_stream *s, const uint32_t *stop)
+{
+    s->guard = stop;
+}
+
+static void graph_begin(struct device_stream *s)
+{
+    /* other threads of this process may allocate meanwhile, and do other things that this one may not */
+    if (enter(s->device))
+        s->captured = cuda_try(s->device, cudaStreamBeginCapture(s->cuda, cudaStreamCaptureModeThreadLocal));
+}
+
+static void graph_free(struct device_graph *g)
+{
+    if (g && g->cuda && enter(g->device))
+        cuda_try(g->device, cudaGraphExecDestroy(g->cuda));
+    free(g);
+}
+
+/* No memory is no failure of the device: the caller goes on without the graph. Any other is. */
+static enum error_code made(struct device_graph *g, cudaError_t code, const char *what, struct error *e)
+{
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return EXPLAIN(e, code, what);
+    }
+    cuda_remember(g->device, code, what, __FILE__, __LINE__);
+    return first_error(g->device, e);
+}
+
+/* Uploaded, too: launching it takes no more memory. */
+static enum error_code instantiate(struct device_stream *s, cudaGraph_t captured, struct device_graph *g,
+                                   struct error *e)
+{
+    enum error_code code =
+        made(g, cudaGraphInstantiateWithFlags(&g->cuda, captured, 0), "cudaGraphInstantiateWithFlags", e);
+    return code ? code : made(g, cudaGraphUpload(g->cuda, s->cuda), "cudaGraphUpload", e);
+}
+
+static enum error_code graph_end(struct device_stream *s, struct device_graph **out, struct error *e)
+{
+    cudaGraph_t captured = NULL;
+    struct device_graph *g = calloc(1, sizeof *g);
+    if (s->captured && enter(s->device))
+        cuda_try(s->device, cudaStreamEndCapture(s->cuda, &captured));
+    s->captured = false;
+    enum error_code code = g ? first_error(s->device, e) : error_set(e, ERROR_MEMORY, "no memory for a graph");
+    if (g)
+        g->device = s->device;
+    if (!code)
+        code = instantiate(s, captured, g, e);
+    if (captured)
+        cuda_try(s->device, cudaGraphDestroy(captured));
+    if (code) {
+        graph_free(g);
+        return code;
+    }
+    *out = g;
+    return ERROR_OK;
+}
+
+static void graph_launch(struct device_stream *s, struct device_graph *g)
+{
+    if (enter(s->device))
+        cuda_try(s->device, cudaGraphLaunch(g->cuda, s->cuda));
 }
 
 /* ---- Events ---- */
@@ -576,10 +652,17 @@ static const struct device_module module = {
     .copy = copy,
     .fill = fill,
     .finish = finish,
+    .guard = guard,
+    .graph_begin = graph_begin,
+    .graph_end = graph_end,
+    .graph_launch = graph_launch,
+    .graph_free = graph_free,
     .event_new = event_new,
     .event_free = event_free,
     .event_record = event_record,
     .stream_wait = stream_wait,
+    .signal = cuda_flag_signal,
+    .await = cuda_flag_await,
     .event_query = event_query,
     .event_wait = event_wait,
     .ops =
@@ -591,8 +674,11 @@ static const struct device_module module = {
             .multiply_planes = cuda_multiply_planes,
             .multiply_many_scratch_bytes = cuda_multiply_many_scratch_bytes,
             .multiply_many = cuda_multiply_many,
+            .multiply_many_planes = cuda_multiply_many_planes,
             .experts_scratch_bytes = cuda_experts_scratch_bytes,
             .experts = cuda_experts,
+            .chosen_bytes = cuda_chosen_bytes,
+            .experts_chosen = cuda_experts_chosen,
             .embed = cuda_embed,
             .norm = cuda_norm,
             .add = cuda_add,

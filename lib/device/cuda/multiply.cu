@@ -50,6 +50,7 @@ void cuda_multiply(struct device_stream *s, const struct matrix *m, const struct
     p.out = y;
     p.out_stride = y_stride;
     p.accumulate = accumulate;
+    p.guard = accumulate ? s->guard : NULL;
     start(s, m, &p);
 }
 

@@ -1,14 +1,17 @@
 /* Products of many columns through cuBLAS: the weights, a piece of rows at a time, and x become what its products take, in the
  * caller's scratch:
  *
- *   factors   of one product
- *   x         [n][stride], of the operands' type; float32 ones stay where they are
- *   piece     rows of W, [.][stride]
+ *   factors   of one piece
+ *   x         [planes][n][stride], of the operands' type; float32 ones stay where they are
+ *   piece     rows of W, [planes][rows, whole tiles][stride]
+ *
+ * A piece is some rows of one plane, or all rows of several, which cuBLAS multiplies in one call.
  *
  * Why FP16 for quantised weights, and x scaled: in BF16 both operands would keep 8 bits, which is what a quantised x has, with the
  * weights' loss on top. FP16 keeps 11, but ends at 65504, and inputs of an FFN's down projection are known to exceed that: they
  * would be infinite. A power of two loses nothing and is given back by alpha. Weights are what trained models have, far
- * from either end. */
+ * from either end. BF16 weights on a device for which cuBLAS has no BF16 become float32, which loses nothing of either
+ * operand, and not FP16, which would lose what is beyond its range without a word. */
 #include "device/cuda/blas.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/unpack.cuh"
@@ -19,6 +22,7 @@ enum {
     STRIDE_VALUES = 8,       /* rows of operands are a multiple of them apart: 16 bytes, which tensor cores want */
     FACTORS_BYTES = 256,
     PIECE_BYTES = 32 << 20,  /* large enough to keep the device busy, small beside its memory */
+    INPUT_BYTES = 8 << 20,   /* of x, of several planes: as many as fit */
     SCALED_EXPONENT = 14,    /* of x's largest magnitude, scaled: rounded up it is in FP16's range still */
     MOST_EXPONENT = 126      /* of the scale: its inverse is a normal number */
 };
@@ -82,17 +86,18 @@ template <> struct operands_of<tiles_bf16> {
 
 struct many_call {
     const uint8_t *tiles;
-    uint64_t row_bytes;
-    uint32_t rows, cols, n;
+    uint64_t row_bytes, plane_bytes;
+    uint32_t rows, cols, n, n_planes;
     const float *x;
-    size_t x_stride, stride; /* in values; stride: of operands */
+    size_t x_stride, x_plane, stride; /* in values; stride: of operands */
     float *y;
-    size_t y_stride;
+    size_t y_stride, y_plane;
     bool accumulate;
     struct factors *factors;
     uint32_t *operands; /* x's */
     uint4 *piece;
-    uint32_t tile_first, piece_tiles; /* of the piece; at most */
+    /* of the piece; tiles: tile rows of each plane */
+    uint32_t plane_first, piece_planes, tile_first, piece_tiles;
 };
 
 /* ---- The weights ---- */
@@ -101,8 +106,8 @@ struct many_call {
 template <class T>
 static __device__ __forceinline__ void unpack_32(const struct many_call &c, uint32_t col, uint32_t row, float v[32])
 {
-    const uint8_t *tile = c.tiles + (c.tile_first + blockIdx.x) * c.row_bytes +
-                          (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
+    const uint8_t *tile = c.tiles + (c.plane_first + blockIdx.z) * c.plane_bytes +
+                          (c.tile_first + blockIdx.x) * c.row_bytes + (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
     uint32_t sub = col % COLUMNS / 32;
 
 #pragma unroll
@@ -137,33 +142,39 @@ template <class As> static __device__ __forceinline__ void pack_32(const float v
     }
 }
 
-/* Tile rows along x, groups of columns along y. A half-warp reads 64 bytes side by side; through shared memory a whole warp
- * writes a part of one row. (A row there is one vector longer, so that 8 threads with a row each write to different banks.) */
-template <class T> static __global__ void __launch_bounds__(THREADS) unpack_kernel(const struct many_call c)
+/* Tile rows along x, groups of columns along y, planes along z. A half-warp reads 64 bytes side by side; through shared
+ * memory a whole warp writes a part of one row. (A row there is one vector longer, so that 8 threads with a row each write
+ * to different banks.) */
+template <class T, class As> static __global__ void __launch_bounds__(THREADS) unpack_kernel(const struct many_call c)
 {
-    typedef typename operands_of<T>::type as;
-    enum { VECTORS = COLUMNS * as::BYTES / 16, VALUES = 16 / as::BYTES };
+    enum { VECTORS = COLUMNS * As::BYTES / 16, VALUES = 16 / As::BYTES };
     __shared__ uint4 rows[TILE_ROWS][VECTORS + 1];
     uint32_t part = threadIdx.x / TILE_ROWS, row = threadIdx.x % TILE_ROWS;
     float v[32];
 
     unpack_32<T>(c, blockIdx.y * COLUMNS + part * 32, row, v);
-    pack_32<as>(v, &rows[row][part * 32 / VALUES]);
+    pack_32<As>(v, &rows[row][part * 32 / VALUES]);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < TILE_ROWS * VECTORS; i += THREADS) {
         uint32_t r = i / VECTORS, k = i % VECTORS;
         size_t col = blockIdx.y * COLUMNS + (size_t)k * VALUES;
+        size_t of = ((size_t)blockIdx.z * gridDim.x + blockIdx.x) * TILE_ROWS + r;
         if (col < c.stride)
-            c.piece[((size_t)(blockIdx.x * TILE_ROWS + r) * c.stride + col) / VALUES] = rows[r][k];
+            c.piece[(of * c.stride + col) / VALUES] = rows[r][k];
     }
 }
 
 /* ---- x ---- */
 
-/* A row a block. */
+/* x of the block: a row along x, a plane along y. */
+static __device__ __forceinline__ const float *row_of_block(const struct many_call &c)
+{
+    return c.x + (c.plane_first + blockIdx.y) * c.x_plane + blockIdx.x * c.x_stride;
+}
+
 static __global__ void __launch_bounds__(THREADS) largest_kernel(const struct many_call c)
 {
-    const float *x = c.x + blockIdx.x * c.x_stride;
+    const float *x = row_of_block(c);
     unsigned largest = 0;
 
     for (uint32_t col = threadIdx.x; col < c.cols; col += THREADS) {
@@ -192,19 +203,19 @@ static __device__ __forceinline__ float power_of_two(int exponent)
     return __int_as_float((exponent + 127) << 23);
 }
 
-/* A row a block, two values a thread; those past the last column are 0. */
+/* Two values a thread; those past the last column are 0. */
 template <class As> static __global__ void __launch_bounds__(THREADS) convert_kernel(const struct many_call c)
 {
     int exponent = As::SCALED ? scale_exponent(c.factors->largest_bits) : 0;
     float scale = power_of_two(exponent);
 
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) {
         c.factors->alpha = power_of_two(-exponent);
         c.factors->beta = c.accumulate;
     }
     if constexpr (As::BYTES == 2) {
-        const float *x = c.x + blockIdx.x * c.x_stride;
-        uint32_t *out = c.operands + blockIdx.x * (c.stride / 2);
+        const float *x = row_of_block(c);
+        uint32_t *out = c.operands + ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * (c.stride / 2);
         for (uint32_t col = 2 * threadIdx.x; col < c.stride; col += 2 * THREADS) {
             float low = col < c.cols ? x[col] * scale : 0, high = col + 1 < c.cols ? x[col + 1] * scale : 0;
             out[col / 2] = pair(As::round(low), As::round(high));
@@ -214,95 +225,165 @@ template <class As> static __global__ void __launch_bounds__(THREADS) convert_ke
 
 /* ---- The product ---- */
 
+/* x of the piece's planes. */
 template <class As> static void convert(struct device_stream *s, const struct many_call &c)
 {
     cuda_try(s->device, cudaMemsetAsync(c.factors, 0, sizeof *c.factors, cuda_stream(s)));
     if (As::SCALED) {
-        CUDA_LAUNCH(largest_kernel, c.n, THREADS, 0, cuda_stream(s), c);
+        CUDA_LAUNCH(largest_kernel, dim3(c.n, c.piece_planes), THREADS, 0, cuda_stream(s), c);
         cuda_check(s, "largest of x");
     }
-    CUDA_LAUNCH(convert_kernel<As>, As::BYTES == 2 ? c.n : 1, THREADS, 0, cuda_stream(s), c); /* of float32 the factors */
+    dim3 grid = As::BYTES == 2 ? dim3(c.n, c.piece_planes) : dim3(1); /* of float32 the factors */
+    CUDA_LAUNCH(convert_kernel<As>, grid, THREADS, 0, cuda_stream(s), c);
     cuda_check(s, "convert x");
 }
 
-template <class T> static void multiply_many(struct device_stream *s, struct many_call c)
+/* One piece of weights, with x of its planes. */
+template <class T, class As> static void multiply_piece(struct device_stream *s, const struct many_call &c)
 {
-    typedef typename operands_of<T>::type as;
-    uint32_t tiles = tile_row_count(c.rows);
+    uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.piece_tiles * TILE_ROWS;
     struct cuda_blas_product p = {};
 
-    c.row_bytes = tiles_row_bytes<T>(c.cols);
-    convert<as>(s, c);
-    p.type = (cudaDataType)as::TYPE;
+    CUDA_LAUNCH((unpack_kernel<T, As>), dim3(c.piece_tiles, (c.cols + COLUMNS - 1) / COLUMNS, c.piece_planes), THREADS,
+                0, cuda_stream(s), c);
+    cuda_check(s, "unpack");
+    p.type = (cudaDataType)As::TYPE;
+    p.rows = c.rows - row < n_rows ? c.rows - row : n_rows;
     p.cols = c.cols;
     p.n = c.n;
     p.w = c.piece;
     p.w_stride = c.stride;
-    p.x = as::BYTES == 4 ? (const void *)c.x : c.operands;
-    p.x_stride = as::BYTES == 4 ? c.x_stride : c.stride;
+    p.x = As::BYTES == 4 ? (const void *)(c.x + c.plane_first * c.x_plane) : c.operands;
+    p.x_stride = As::BYTES == 4 ? c.x_stride : c.stride;
+    p.y = c.y + c.plane_first * c.y_plane + row;
     p.y_stride = c.y_stride;
+    p.n_planes = c.piece_planes;
+    p.w_plane = n_rows * c.stride;
+    p.x_plane = As::BYTES == 4 ? c.x_plane : c.n * c.stride;
+    p.y_plane = c.y_plane;
     p.alpha = &c.factors->alpha;
     p.beta = &c.factors->beta;
-    for (; c.tile_first < tiles; c.tile_first += c.piece_tiles) {
-        uint32_t n_tiles = tiles - c.tile_first < c.piece_tiles ? tiles - c.tile_first : c.piece_tiles;
-        uint32_t row = c.tile_first * TILE_ROWS, n_rows = n_tiles * TILE_ROWS;
-        dim3 grid(n_tiles, (c.cols + COLUMNS - 1) / COLUMNS);
-        CUDA_LAUNCH(unpack_kernel<T>, grid, THREADS, 0, cuda_stream(s), c);
-        cuda_check(s, "unpack");
-        p.rows = c.rows - row < n_rows ? c.rows - row : n_rows;
-        p.y = c.y + row;
-        cuda_blas_multiply(s, &p);
+    cuda_blas_multiply(s, &p);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* c's piece: the most that one may have. */
+template <class T, class As> static void multiply_pieces(struct device_stream *s, struct many_call c)
+{
+    uint32_t tiles = tile_row_count(c.rows), most_tiles = c.piece_tiles, most_planes = c.piece_planes;
+
+    c.row_bytes = tiles_row_bytes<T>(c.cols);
+    for (; c.plane_first < c.n_planes; c.plane_first += most_planes) {
+        c.piece_planes = least(most_planes, c.n_planes - c.plane_first);
+        convert<As>(s, c);
+        for (c.tile_first = 0; c.tile_first < tiles; c.tile_first += most_tiles) {
+            c.piece_tiles = least(most_tiles, tiles - c.tile_first);
+            multiply_piece<T, As>(s, c);
+        }
     }
 }
 
 /* How the scratch of a product is laid out. */
 struct layout {
-    size_t stride;        /* of operands, in values */
-    size_t operands, all; /* bytes of x's, and of everything */
-    uint32_t piece_tiles; /* tile rows, one at least */
+    size_t stride;                      /* of operands, in values */
+    size_t operands, all;               /* bytes of x's, and of everything */
+    uint32_t piece_planes, piece_tiles; /* planes, and tile rows of each; one at least */
 };
 
-static struct layout layout_of(const struct matrix *m, uint32_t n)
+/* As many of n as fit, one at least. */
+static uint32_t fitting(size_t room, size_t bytes, uint32_t n)
 {
-    size_t value_bytes = m->type == TENSOR_F32 ? 4 : 2;
+    size_t fit = room / (bytes ? bytes : 1);
+    fit = fit < n ? fit : n;
+    return fit ? (uint32_t)fit : 1;
+}
+
+/* value_bytes: of operands. */
+static struct layout layout_of(const struct matrix *m, uint32_t n_planes, uint32_t n, size_t value_bytes)
+{
+    uint32_t tiles = tile_row_count(m->rows);
     struct layout l;
 
     l.stride = ((size_t)m->cols + STRIDE_VALUES - 1) / STRIDE_VALUES * STRIDE_VALUES;
-    l.operands = value_bytes == 4 ? 0 : (n * l.stride * value_bytes + 255) / 256 * 256;
-    size_t tile_bytes = TILE_ROWS * l.stride * value_bytes, tiles = PIECE_BYTES / tile_bytes;
-    tiles = tiles < tile_row_count(m->rows) ? tiles : tile_row_count(m->rows);
-    l.piece_tiles = tiles ? (uint32_t)tiles : 1;
-    l.all = FACTORS_BYTES + l.operands + l.piece_tiles * tile_bytes;
+    size_t tile_bytes = TILE_ROWS * l.stride * value_bytes, x_bytes = value_bytes == 4 ? 0 : n * l.stride * value_bytes;
+    l.piece_tiles = fitting(PIECE_BYTES, tile_bytes, tiles);
+    l.piece_planes = fitting(INPUT_BYTES, x_bytes, fitting(PIECE_BYTES, tiles * tile_bytes, n_planes));
+    l.operands = (l.piece_planes * x_bytes + 255) / 256 * 256;
+    l.all = FACTORS_BYTES + l.operands + (size_t)l.piece_planes * l.piece_tiles * tile_bytes;
     return l;
 }
 
-size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n)
+/* BF16's are of whichever operands take more. */
+size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n)
 {
-    return layout_of(m, n).all;
+    size_t in_two = layout_of(m, n_planes, n, 2).all, in_four = layout_of(m, n_planes, n, 4).all;
+
+    if (m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && in_four > in_two))
+        return in_four;
+    return in_two;
+}
+
+/* c says what is multiplied; W and the scratch are filled in. */
+static void multiply_all(struct device_stream *s, const struct matrix *m, struct many_call *c, void *scratch)
+{
+    bool in_float = m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && !cuda_blas_operands(s->device).bf16);
+    struct layout l = layout_of(m, c->n_planes, c->n, in_float ? 4 : 2);
+    uint8_t *memory = (uint8_t *)scratch;
+
+    if (c->n == 0 || c->n_planes == 0 || m->rows == 0)
+        return;
+    c->tiles = (const uint8_t *)m->tiles;
+    c->rows = m->rows;
+    c->cols = m->cols;
+    c->stride = l.stride;
+    c->factors = (struct factors *)memory;
+    c->operands = (uint32_t *)(memory + FACTORS_BYTES);
+    c->piece = (uint4 *)(memory + FACTORS_BYTES + l.operands);
+    c->piece_planes = l.piece_planes;
+    c->piece_tiles = l.piece_tiles;
+    tiles_of_type(m->type, [&](auto tiles) {
+        typedef decltype(tiles) T;
+        typedef typename operands_of<T>::type as;
+        if constexpr ((int)as::TYPE == (int)CUDA_R_16BF)
+            if (in_float)
+                return multiply_pieces<T, as_float>(s, *c);
+        multiply_pieces<T, as>(s, *c);
+    });
 }
 
 void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
                         float *y, size_t y_stride, bool accumulate, void *scratch)
 {
-    uint8_t *memory = (uint8_t *)scratch;
-    struct layout l = layout_of(m, n);
     struct many_call c = {};
 
-    if (n == 0 || m->rows == 0)
-        return;
-    c.tiles = (const uint8_t *)m->tiles;
-    c.rows = m->rows;
-    c.cols = m->cols;
+    c.n_planes = 1;
     c.n = n;
     c.x = x;
     c.x_stride = x_stride;
-    c.stride = l.stride;
     c.y = y;
     c.y_stride = y_stride;
     c.accumulate = accumulate;
-    c.factors = (struct factors *)memory;
-    c.operands = (uint32_t *)(memory + FACTORS_BYTES);
-    c.piece = (uint4 *)(memory + FACTORS_BYTES + l.operands);
-    c.piece_tiles = l.piece_tiles;
-    tiles_of_type(m->type, [&](auto tiles) { multiply_many<decltype(tiles)>(s, c); });
+    multiply_all(s, m, &c, scratch);
+}
+
+void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
+                               uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
+                               size_t out_stride, size_t out_plane, void *scratch)
+{
+    struct many_call c = {};
+
+    c.plane_bytes = plane_bytes;
+    c.n_planes = n_planes;
+    c.n = n;
+    c.x = in;
+    c.x_stride = in_stride;
+    c.x_plane = in_plane;
+    c.y = out;
+    c.y_stride = out_stride;
+    c.y_plane = out_plane;
+    multiply_all(s, m, &c, scratch);
 }

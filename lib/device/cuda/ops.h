@@ -17,12 +17,19 @@ void cuda_multiply(struct device_stream *s, const struct matrix *m, const struct
 void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
                           uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
                           size_t out_stride, size_t out_plane, void *scratch);
-size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n);
+size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n);
 void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
                         float *y, size_t y_stride, bool accumulate, void *scratch);
+void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
+                               uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
+                               size_t out_stride, size_t out_plane, void *scratch);
 size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
 void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
                   const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments);
+void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout, const struct device_places *at,
+                         const struct device_activations *in, const uint32_t *selected, uint32_t n, uint32_t *row_of,
+                         float *rows, void *tables, void *scratch);
 void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
 void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight, const float *bias,
                float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);

@@ -362,6 +362,8 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6) produc
             product_piece<T, N>(p, j, first_tile + tile, piece, shared + half * product_stage<T>::PLACE,
                                 sums + (tile * pieces + piece) * step);
     __syncthreads();
+    if (p.guard != NULL && *p.guard != 0)
+        return;
     for (uint32_t i = threadIdx.x; i < p.n_tiles * j.n_tokens * TILE_ROWS; i += blockDim.x) {
         uint32_t t = i / TILE_ROWS % j.n_tokens, at = i / TILE_ROWS / j.n_tokens;
         uint32_t row = (first_tile + at) * TILE_ROWS + i % TILE_ROWS;

@@ -42,7 +42,7 @@ static inline bool product_quantizes(uint32_t type)
 /* Some tokens of a task of experts, at most product.tokens; in device memory. Hidden rows are of [segment][token], for each
  * task: row of token i of segment s at hidden_row + s * task_tokens + i. */
 struct product_item {
-    uint32_t place, n_segments; /* of places */
+    uint32_t place, n_segments; /* of places; no segments, no tokens: nothing to do */
     uint32_t token, n_tokens;   /* of tokens */
     uint32_t hidden_row, task_tokens;
     uint32_t out_row;
@@ -72,6 +72,7 @@ struct product {
     const int32_t *sum;
     float *out; /* [.][out_stride] */
     size_t out_stride;
+    const uint32_t *guard; /* where it is not NULL and what it points to is not 0, nothing is written */
 
     /* PLANES */
     const uint8_t *tiles;

@@ -7,9 +7,6 @@ extern "C" {
 #include "base/checked.h"
 }
 
-#include <float.h>
-#include <math.h>
-
 enum { THREADS = 256 };
 
 struct sizes {
@@ -56,25 +53,11 @@ void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t 
     a->sum = (int32_t *)next;
 }
 
-/* block_scale of kernels/ops.inc.c. */
-static __device__ __forceinline__ float block_scale(int max_bits, float *inverse)
-{
-    *inverse = 0;
-    if (max_bits >= 0x7f800000)
-        return __int_as_float(0x7fc00000);
-    float d = __int_as_float(max_bits) / 127.0f;
-    if (!(d > 0) || 1.0f / d > FLT_MAX)
-        return 0;
-    *inverse = 1.0f / d;
-    return d;
-}
-
 /* A warp has 32 columns of one row, a column a lane. */
 static __global__ void __launch_bounds__(THREADS)
     quantize_kernel(const struct device_activations a, uint32_t n, size_t plane)
 {
     const unsigned all = 0xffffffff;
-    const float rounding = 12582912.0f; /* 1.5 * 2^23 */
     uint32_t blocks = (a.cols + 31) / 32, lane = threadIdx.x % 32;
     size_t at = (size_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 
@@ -86,11 +69,8 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int width = 8; width > 0; width /= 2)
         max_bits = max(max_bits, __shfl_xor_sync(all, max_bits, width));
-    float inverse, d = block_scale(max_bits, &inverse);
-    int q = 0;
-    if (inverse != 0)
-        q = __float_as_int(x * inverse + rounding) - __float_as_int(rounding);
-    int sum = q;
+    float inverse, d = cuda_block_scale(max_bits, &inverse);
+    int q = cuda_quant(x, inverse), sum = q;
 #pragma unroll
     for (int width = 8; width > 0; width /= 2)
         sum += __shfl_xor_sync(all, sum, width);

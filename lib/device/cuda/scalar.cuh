@@ -4,6 +4,7 @@
 
 #include "device/cuda/launch.h"
 
+#include <float.h>
 #include <stdint.h>
 
 #ifdef MOED_CUSIM
@@ -55,6 +56,27 @@ static __device__ __forceinline__ float cuda_gated(unsigned activation, float ga
     float g = -cuda_max(-7.0f, -gate);
     float u = -cuda_max(-7.0f, -cuda_max(-7.0f, up));
     return g / (1.0f + cuda_exp(-1.702f * g)) * (u + 1.0f);
+}
+
+/* block_scale of kernels/ops.inc.c. */
+static __device__ __forceinline__ float cuda_block_scale(int max_bits, float *inverse)
+{
+    *inverse = 0;
+    if (max_bits >= 0x7f800000)
+        return __int_as_float(0x7fc00000);
+    float d = __int_as_float(max_bits) / 127.0f;
+    if (!(d > 0) || 1.0f / d > FLT_MAX)
+        return 0;
+    *inverse = 1.0f / d;
+    return d;
+}
+
+/* x by the block's 1 / d, to nearest even; 0 where that is 0. */
+static __device__ __forceinline__ int cuda_quant(float x, float inverse)
+{
+    const float rounding = 12582912.0f; /* 1.5 * 2^23 */
+
+    return inverse != 0 ? __float_as_int(x * inverse + rounding) - __float_as_int(rounding) : 0;
 }
 
 /* Exact. */

@@ -10,7 +10,7 @@
  *   stubborn            serves and ignores SIGTERM, and memd's end too
  *
  * Each start, readiness and orderly end is a line of RUN/events; its arguments stand in
- * RUN/arguments.NAME. */
+ * RUN/arguments.NAME, and what its environment has of CUDA's MPS in RUN/environment.NAME. */
 #include "daemon/notify.h"
 #include "daemon/run_dir.h"
 
@@ -51,8 +51,20 @@ static FILE *open_own(const char *prefix, const char *mode)
     return fopen(path, mode);
 }
 
+static void keep_environment(void)
+{
+    static const char *const names[] = {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"};
+    FILE *f = open_own("environment", "w");
+    for (int i = 0; f && i < 2; i++)
+        if (getenv(names[i]))
+            fprintf(f, "%s=%s\n", names[i], getenv(names[i]));
+    if (f)
+        fclose(f);
+}
+
 static void keep_arguments(int argc, char **argv)
 {
+    keep_environment();
     FILE *f = open_own("arguments", "w");
     for (int i = 1; f && i < argc; i++)
         fprintf(f, "%s\n", argv[i]);

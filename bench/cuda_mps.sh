@@ -1,0 +1,59 @@
+#!/bin/bash
+# What NVIDIA's MPS changes for a deployment on a CUDA device whose two processes use it at the same time: memd copies and the
+# worker computes. A quarter of the experts is resident and what is missing is loaded, all of it; decode speed and the time waited for
+# loads, without MPS and with it, in turns. Every answer has the tokens of --device host.
+#   cuda_mps.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS]
+# Exit code 77: MPS is not installed, or does not start. On the simulated device, with a stand-in for NVIDIA's program, it is
+# all done, and no speed is printed.
+MOED=$1 MODEL=$2
+shift 2
+DEVICE=cuda:0 RUNS=3 TOKENS=64
+while getopts d:r:n: option; do
+    case $option in
+    d) DEVICE=$OPTARG ;; r) RUNS=$OPTARG ;; n) TOKENS=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+. "$(dirname "$0")/../tests/deployment.sh"
+. "$(dirname "$0")/decode_figures.sh"
+case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
+if [ $SIMULATED = yes ]; then
+    mkdir "$WORK/bin"
+    printf '#!/bin/sh\n[ "$1" = -d ] || cat >/dev/null\n' >"$WORK/bin/nvidia-cuda-mps-control"
+    chmod +x "$WORK/bin/nvidia-cuda-mps-control"
+    export PATH=$WORK/bin:$PATH
+fi
+command -v nvidia-cuda-mps-control >/dev/null || skip "nvidia-cuda-mps-control is not installed"
+shown() { [ $SIMULATED = no ] && printf '%s' "$1" || printf 'ran'; }
+waited() { metric worker moed_worker_load_wait_seconds_total; }
+# measure NAME OPTION...: "tokens/s share" a run into NAME.figures; share: of the time, per cent waited for loads
+measure() {
+    local name=$1 before rate
+    shift
+    "$MOED" up "$MODEL" --ctx 512 --device "$DEVICE,vram=25%" --policy ondemand --assign load-all "$@" >/dev/null 2>"$WORK/up" ||
+        { cat "$WORK/up" >&2; fail "up $*"; }
+    [ "$name" = without ] || grep -q "MPS started" "$RUN/supervise.log" || skip "$(grep 'no MPS' "$RUN/supervise.log" | tail -n 1)"
+    prompts=("Another prompt, to warm up")
+    ask_all "$TOKENS" warm
+    prompts=("Once upon a time")
+    before=$(waited)
+    ask_all "$TOKENS" got
+    cmp -s "$WORK/want" "$WORK/got" || fail "$name MPS: other tokens than with --device host"
+    [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "nothing was loaded: nothing is measured"
+    rate=$(sed -n 's/.*"tokens_per_s": *\([0-9.]*\).*/\1/p' "$WORK/answer-0")
+    awk -v r="$rate" -v n="$TOKENS" -v a="$before" -v b="$(waited)" \
+        'BEGIN { printf "%s %.1f\n", r, r > 0 ? 100 * (b - a) * r / n : 0 }' >>"$WORK/$name.figures"
+    "$MOED" down >/dev/null 2>&1
+    rm -f "$RUN"/*.log
+}
+"$MOED" up "$MODEL" --ctx 512 --device host --reproducible >/dev/null 2>&1 || fail "up --device host"
+# shellcheck disable=SC2034 # ask_all's
+prompts=("Once upon a time")
+ask_all "$TOKENS" want
+"$MOED" down >/dev/null 2>&1
+for ((run = 0; run < RUNS; run++)); do
+    measure without
+    measure with --mps
+done
+line() { echo "$(shown "$(median "$WORK/$1.figures" 1)") tokens/s ($(shown "$(median "$WORK/$1.figures" 2)") % waited for loads)"; }
+echo "figure: 25 % resident, the rest loaded: $(line without), with MPS $(line with)"
