@@ -347,6 +347,7 @@ static void test_refused(void **state)
     share_kv(&b);
     bench_attach(&w, &b, 1);
     load_layer(&w, 1);
+    keep_kv(&w, 3);
     w.follower.import = refuse;
     uint64_t before = resident(&b);
     cache_resize(b.cache, 45);

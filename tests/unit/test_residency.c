@@ -60,7 +60,7 @@ static void test_arriving(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(2, 3, 4);
-    _Alignas(64) static uint8_t memory[512];
+    _Alignas(64) static uint8_t memory[3072];
     struct residency_table t;
     struct residency_arrival a = {7, 7};
     struct error e;
