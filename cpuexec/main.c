@@ -105,7 +105,7 @@ int main(int argc, char **argv)
         {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
         {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US", "spin so long before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
-         "no BLAS for many tokens: the same bits in every batch"},
+         "no BLAS, no inputs rounded to BF16: the same bits in every batch"},
         {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
         {0},
     };

@@ -196,7 +196,7 @@ static void host_multiply(struct dense *d, const struct matrix *m, const void *i
 static void host_multiply_router(struct dense *d, const struct matrix *m, const void *input,
                                  float *y)
 {
-    host_multiply(d, m, input, y, false);
+    exec_multiply_unrounded(host_of(d)->exec, m, input, y, m->rows, false);
 }
 
 static void multiply_head(void *arg, unsigned thread, uint32_t head)

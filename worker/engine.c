@@ -194,7 +194,8 @@ static void follow_kv_limit(struct engine *g)
     struct dense *d = g->config.dense;
     for (uint64_t limit; (limit = experts_kv_limit(x)) != g->kv_limit;) {
         if (limit > g->kv_limit) {
-            experts_tell_kv(x, limit);
+            uint64_t has = d->ops->kv_use(d).bytes; /* at the start perhaps more than that */
+            experts_tell_kv(x, limit > has ? limit : has);
             if (experts_kv_limit(x) != limit)
                 continue;
         }

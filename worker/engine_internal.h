@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* Rows of logits computed at once for a Logits and for a Logprobs request. A row has the size of the vocabulary, so of
- * those that are sent there are few; for probabilities as many as make it worth to unpack the head for BLAS, on a device. */
+ * those that are sent there are few; for probabilities as many as make it worth to unpack the head for BLAS. */
 #define LOGITS_ROWS   8
 #define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
 #define RATE_SECONDS  10

@@ -670,7 +670,7 @@ int main(int argc, char **argv)
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
         {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE", "of keys and values kept: " KV_TYPES},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
-         "no BLAS for many tokens: the same bits in every batch"},
+         "no BLAS, no inputs rounded to BF16: the same bits in every batch"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
         {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
         {"fine-tune", OPTION_BOOL, &w.fine_tune, 0, 0, NULL,

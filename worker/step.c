@@ -233,7 +233,8 @@ static enum sending send_logits(struct engine *g, struct request *r, uint32_t le
     struct error e;
     if (n == 0)
         return NOT_SENT;
-    if (!forward_logits(g->config.forward, hidden, n, true, g->logits, &e)) {
+    /* not as one request's: how many are computed together hangs on who reads them, and a row shall not */
+    if (!forward_logits(g->config.forward, hidden, n, false, g->logits, &e)) {
         while (--n)
             frontend_return_credit(r->frontend);
         fail_request(g, r, true, &e);

@@ -239,6 +239,15 @@ uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles)
     return x->blas_allowed ? (uint32_t)round_up(n, BLAS_TILES) : n;
 }
 
+void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struct activations *a,
+                             float *y, size_t y_stride, bool accumulate)
+{
+    bool bf16 = x->bf16;
+    x->bf16 = false;
+    exec_multiply(x, m, a, y, y_stride, accumulate);
+    x->bf16 = bf16;
+}
+
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate)
 {

@@ -53,6 +53,10 @@ bool exec_quantizes(enum tensor_type type);
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate);
 
+/* The same, and float inputs are as they are: not through kernels/bf16.h. */
+void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struct activations *a,
+                             float *y, size_t y_stride, bool accumulate);
+
 /* One expert's segments [first_segment, first_segment + n_segments) for some tokens. Segment s gives token tokens[i]
  * the row down_s(act(gate_s x, up_s x)); out gets their sum in order of the segments, or each apart:
  *   SUM       out[i] = (row_first + row_first+1) + ...

@@ -463,6 +463,20 @@ static int open_with_blas(void **state)
     return 0;
 }
 
+/* What is enough for a batch is enough for a smaller one, of which more planes are unpacked at a time. */
+static void test_scratch_of_fewer(void **state)
+{
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_BF16, TENSOR_Q8_0};
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (uint32_t planes = 1; planes <= 128; planes *= 2) {
+            const struct matrix m = {.type = types[i], .rows = 128, .cols = 512};
+            size_t most = module->ops.multiply_many_scratch_bytes(&m, planes, 256);
+            for (uint32_t n = 1; n <= 256; n++)
+                assert_true(module->ops.multiply_many_scratch_bytes(&m, planes, n) <= most);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_faults_in_x),      cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_without_blas),     cmocka_unit_test(test_refused_types),
         cmocka_unit_test(test_bf16_as_float32),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_scratch_of_fewer),
     };
     return cmocka_run_group_tests_name("cuda_multiply_many", tests, open_with_blas, close_all);
 }

@@ -393,11 +393,56 @@ static void test_late_helpers(void **state)
     }
 }
 
+/* Products of BF16 with the same slot, of other values: what a thread has packed is of the call alone. */
+static void test_packed_inputs(void **state)
+{
+    enum { ROWS = 40, COLS = 64, N = 24 };
+    struct pool *pool;
+    struct exec_limits limits = {N, COLS, N, COLS};
+    (void)state;
+    if (!bf16_is_here())
+        skip();
+    struct exec *x = new_exec(&pool, 2, &limits, true);
+    uint16_t one[ROWS][COLS];
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < COLS; c++)
+            one[r][c] = r == c ? 0x3f80 : 0; /* 1 */
+    struct matrix m = {.type = TENSOR_BF16, .rows = ROWS, .cols = COLS};
+    uint8_t *tiles = aligned_alloc(TILE_ALIGN, tile_matrix_bytes(m.type, ROWS, COLS));
+    assert_non_null(tiles);
+    for (uint32_t i = 0; i < tile_row_count(ROWS); i++)
+        tile_pack(m.type, COLS, ROWS - i * TILE_ROWS < TILE_ROWS ? ROWS - i * TILE_ROWS : TILE_ROWS,
+                  one[i * TILE_ROWS], COLS * sizeof **one, tiles + i * tile_row_bytes(m.type, COLS));
+    m.tiles = tiles;
+    static float values[N][COLS], y[N][ROWS];
+    for (int round = 1; round <= 3; round++) {
+        for (int t = 0; t < N; t++)
+            for (int c = 0; c < COLS; c++)
+                values[t][c] = (float)(round * (t + c));
+        const struct activations *a = exec_prepare(x, 0, values[0], COLS, N, COLS, false);
+        exec_multiply(x, &m, a, y[0], ROWS, false);
+        for (int t = 0; t < N; t++)
+            for (int r = 0; r < ROWS; r++)
+                assert_true(y[t][r] == (float)(round * (t + r))); /* below 256: BF16 has them */
+    }
+    /* a router's are not rounded */
+    values[3][5] = 257;
+    const struct activations *a = exec_prepare(x, 0, values[0], COLS, N, COLS, false);
+    exec_multiply(x, &m, a, y[0], ROWS, false);
+    assert_true(y[3][5] == 256);
+    exec_multiply_unrounded(x, &m, a, y[0], ROWS, false);
+    assert_true(y[3][5] == 257);
+    free(tiles);
+    exec_free(x);
+    pool_free(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pool), cmocka_unit_test(test_late_helpers),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_narrow_segments),
-        cmocka_unit_test(test_cut_sums)};
+        cmocka_unit_test(test_cut_sums), cmocka_unit_test(test_packed_inputs),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -317,10 +317,23 @@ static struct layout layout_of(const struct matrix *m, uint32_t n_planes, uint32
     return l;
 }
 
+/* Of n rows or fewer, which leave room for more planes at a time. */
+static size_t most_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n, size_t value_bytes)
+{
+    struct layout all = layout_of(m, n_planes, n, value_bytes), few = layout_of(m, n_planes, 1, value_bytes);
+    size_t weights = all.all - all.operands, operands = all.operands;
+
+    if (few.piece_planes > all.piece_planes) {
+        weights = few.all - few.operands;
+        operands = operands > INPUT_BYTES ? operands : (size_t)INPUT_BYTES;
+    }
+    return weights + operands;
+}
+
 /* BF16's are of whichever operands take more. */
 size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n)
 {
-    size_t in_two = layout_of(m, n_planes, n, 2).all, in_four = layout_of(m, n_planes, n, 4).all;
+    size_t in_two = most_bytes(m, n_planes, n, 2), in_four = most_bytes(m, n_planes, n, 4);
 
     if (m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && in_four > in_two))
         return in_four;
