@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 /* A process that lost memd has this long to end by itself. */
+#define MPS_FAILURES 2 /* of worker in a row before it is ready */
 #define LOST_MEMD_GRACE_NS 1000000000ull
 /* The worker does not need cpuexec to be ready, but starts after it where that takes no longer. */
 #define CPUEXEC_HEAD_START_NS 5000000000ull
@@ -131,6 +132,20 @@ static void memd_ended(struct supervisor *s)
     stop_dependents(s, PROCESS_WAITING, LOST_MEMD_GRACE_NS);
 }
 
+/* After a fault of a client MPS takes no new one until all old ones have gone, and memd, which asks nothing of the device
+ * while nobody asks anything of it, does not learn that it is one. */
+static void free_device(struct supervisor *s)
+{
+    const struct process *worker = &s->processes[WORKER], *memd = &s->processes[MEMD];
+    if (worker->failures == 0) /* it was ready */
+        s->freed = false;
+    if (!s->settings->mps || s->freed || worker->failures != MPS_FAILURES || memd->state != PROCESS_READY)
+        return;
+    s->freed = true;
+    log_warn("worker does not start, and shares the device by MPS: memd is started again too");
+    s->restart_memd = true;
+}
+
 static void reap(struct supervisor *s)
 {
     pid_t pid;
@@ -149,6 +164,8 @@ static void reap(struct supervisor *s)
         process_end(p, &s->policy);
         if (i == MEMD)
             memd_ended(s);
+        if (i == WORKER)
+            free_device(s);
     }
 }
 

@@ -35,6 +35,7 @@ struct supervisor {
     uint64_t started_ns;
     bool stopping;
     bool restart_memd; /* once those that need it are gone */
+    bool freed;        /* memd was started again for a worker that does not start (MPS), since one did */
 };
 
 /* Everything before the loop: paths, programs and their arguments, the lock, the log, signals,

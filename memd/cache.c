@@ -58,7 +58,7 @@ static void run_job(struct cache *c, struct cache_job *job)
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
     enum error_code code = copy_segment(c, job, s->segment_bytes, &e);
-    if (code) { /* the segment stays in flight for ever: workers take its loads back */
+    if (code) { /* the segment stays in flight for ever: workers take its loads back, or end */
         lose_device(c, &e);
         return;
     }

@@ -34,6 +34,7 @@ enum cache_resize_wait {
     CACHE_RESIZE_CLOSE, /* workers are to close what goes */
     CACHE_RESIZE_KV,    /* workers are to give up a part of their KV cache, which they do as requests end */
     CACHE_RESIZE_MAP,   /* workers are to map what has come */
+    CACHE_RESIZE_MEMORY, /* the device has no memory for it at present: seconds */
 };
 
 struct cache_counters {               /* NULL members are not counted */

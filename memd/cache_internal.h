@@ -33,7 +33,10 @@ struct cache_aim {
     bool busy; /* it is not that yet */
     uint64_t number; /* of resizes, from 1; 0: none */
     uint32_t slots;
+    uint32_t before; /* that were used when it was set */
     enum cache_resize_wait waits;
+    uint64_t short_ns;   /* since when the device has no memory for the next piece; 0: it has */
+    uint64_t retry_ns;   /* not to be tried before */
     struct error failed; /* why the last one ended short of it; code 0: it did not */
 };
 

@@ -19,10 +19,15 @@
  */
 #include "cache_internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+/* What a worker gives up, or leaves when it ends, may be free a moment later. */
+#define SHORT_NS 3000000000u
+#define RETRY_NS 50000000u
 
 /* ---- Pieces and workers ---- */
 
@@ -94,11 +99,15 @@ static bool kv_is_below(const struct cache *c, uint64_t bytes)
 
 /* ---- Steps ---- */
 
-/* It stays at what is used now. */
+/* Back to what was used before; where that cannot be had either, it stays at what is used now. */
 static void fall_short(struct cache *c, const struct error *why)
 {
-    c->aim.failed = *why;
-    c->aim.slots = c->slots.limit;
+    struct cache_aim *aim = &c->aim;
+    bool back = !aim->failed.code && aim->before > c->slots.limit && aim->before < aim->slots;
+    if (!aim->failed.code)
+        aim->failed = *why;
+    aim->slots = back ? aim->before : c->slots.limit;
+    aim->short_ns = 0;
 }
 
 /* Leading pieces that are as the aim has them. The first is always so. */
@@ -159,19 +168,35 @@ static void limit_kv(struct cache *c, uint64_t bytes)
     atomic_store(&header(c)->kv_bytes, bytes); /* K1 */
 }
 
+/* True: it may be had later. */
+static bool tries_again(struct cache_aim *aim)
+{
+    uint64_t now = clock_ns();
+    aim->short_ns = aim->short_ns ? aim->short_ns : now;
+    aim->retry_ns = now + RETRY_NS;
+    return now - aim->short_ns < SHORT_NS;
+}
+
 /* One piece more. If it is not wanted any more when it is there, it goes as others do. */
-static void add_piece(struct cache *c)
+static enum cache_resize_wait add_piece(struct cache *c)
 {
     uint32_t n = arena_piece_slots(c->arena->layout, c->arena->n_pieces, c->aim.slots);
     uint64_t number = c->aim.number;
     struct error e;
+    if (c->aim.short_ns && clock_ns() < c->aim.retry_ns)
+        return CACHE_RESIZE_MEMORY;
     pthread_mutex_unlock(&c->lock);
     enum error_code code = device_link_add_piece(c->link, n, &e);
     pthread_mutex_lock(&c->lock);
-    if (!code)
+    if (!code) {
         cache_show_pieces(c);
-    else if (c->aim.number == number) /* else it may not be wanted any more */
+        c->aim.short_ns = 0;
+    } else if (c->aim.number == number) { /* else it may not be wanted any more */
+        if (code == ERROR_MEMORY && tries_again(&c->aim))
+            return CACHE_RESIZE_MEMORY;
         fall_short(c, &e);
+    }
+    return CACHE_RESIZE_NOTHING;
 }
 
 static void settle(struct cache *c)
@@ -198,17 +223,16 @@ static enum cache_resize_wait step(struct cache *c)
     uint64_t kv = device_plan_kv(&c->plan, aim->slots);
     if (kv < atomic_load(&header(c)->kv_bytes))
         limit_kv(c, kv);
-    if (!kv_is_below(c, kv))
+    bool more = kept < arena_pieces(a->layout, aim->slots);
+    if (more && !kv_is_below(c, kv))
         return CACHE_RESIZE_KV;
     if (!empty_slots(c, aim->slots < there ? aim->slots : there))
         return CACHE_RESIZE_USE;
     if (a->n_pieces > kept && !drop_pieces(c, kept))
         return CACHE_RESIZE_CLOSE;
     struct error e;
-    if (kept < arena_pieces(a->layout, aim->slots)) {
-        add_piece(c);
-        return CACHE_RESIZE_NOTHING;
-    }
+    if (more)
+        return add_piece(c);
     if (!all_have_followed(c)) {
         if (!one_refuses(c))
             return CACHE_RESIZE_MAP;
@@ -235,7 +259,8 @@ uint64_t cache_resize(struct cache *c, uint32_t n_slots)
 {
     pthread_mutex_lock(&c->lock);
     uint64_t number = c->aim.number + 1;
-    c->aim = (struct cache_aim){.busy = true, .number = number, .slots = n_slots};
+    c->aim = (struct cache_aim){
+        .busy = true, .number = number, .slots = n_slots, .before = c->slots.limit};
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);
     return number;

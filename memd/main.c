@@ -539,6 +539,8 @@ static const char *resize_waits(enum cache_resize_wait waits)
         return "for a worker to leave the memory that goes";
     case CACHE_RESIZE_KV:
         return "for requests to end: a worker's KV cache is too large still";
+    case CACHE_RESIZE_MEMORY:
+        return "for memory of the device that others leave";
     case CACHE_RESIZE_MAP:
         return "for a worker to map the memory that has come";
     default:

@@ -368,6 +368,28 @@ static void test_refused(void **state)
     bench_close(&b);
 }
 
+/* What cannot be had costs nothing of what there was: also not the last piece, which went for a larger one. */
+static void test_refused_in_mid_piece(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    struct error e;
+    (void)state;
+    bench_open(&b, CACHE_LRU, 16, FAST);
+    bench_attach(&w, &b, 1);
+    keep_kv(&w, 0);
+    w.follower.import = refuse;
+    cache_resize(b.cache, 45);
+    while (!resize_of(&b).failed.code)
+        arena_follow(&w.follower, &e);
+    BENCH_UNTIL((bench_follow(&w), is_over(&b)));
+    assert_int_equal(resize_of(&b).failed.code, ERROR_MEMORY);
+    assert_true(bench_state(&b).usable == 16 && bench_state(&b).slots == 16);
+    assert_int_equal(cache_arena(b.cache)->n_pieces, 9);
+    bench_check(&b);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_deaths),
         cmocka_unit_test(test_kv),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_in_mid_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

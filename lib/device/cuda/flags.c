@@ -10,6 +10,8 @@
 #include "flags.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* CU_STREAM_WAIT_VALUE_GEQ, on a circle; CU_STREAM_WRITE_VALUE_DEFAULT, with the fence; CUDA_SUCCESS */
 enum { WAIT_REACHED = 0, WRITE_FENCED = 0, DRIVER_SUCCESS = 0 };
@@ -52,6 +54,9 @@ static bool try_them(void)
 
 bool cuda_flags_find(void)
 {
+    const char *wanted = getenv("MOED_DEVICE_FLAGS");
+    if (wanted && strcmp(wanted, "0") == 0)
+        return false;
     void *library = driver(); /* NULL: dlsym finds nothing of the driver in the program itself */
     write_value = (flag_function *)dlsym(library, "cuStreamWriteValue32_v2");
     wait_value = (flag_function *)dlsym(library, "cuStreamWaitValue32_v2");

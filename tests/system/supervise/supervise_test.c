@@ -479,6 +479,25 @@ static void starts_and_ends_mps(void **state)
     use_path(f, "");
 }
 
+/* Without MPS a worker that does not start is its own affair; with it memd may hold the device. */
+static void restarts_memd_that_holds_mps(void **state)
+{
+    struct fixture *f = *state;
+    for (int with = 0; with < 2; with++) {
+        make_control(f, "0");
+        use_path(f, "path");
+        fixture_script(f, "worker", "exit 1");
+        fixture_start(f, with ? with_mps : NULL, false);
+        assert_true(fixture_until(f, "worker", "state", "failed", 20000));
+        bool again = strstr(fixture_file(f, "supervise.log"), "memd is started again too") != NULL;
+        assert_int_equal(again, with);
+        assert_string_equal(fixture_command(f, "down"), "ok\n");
+        assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    }
+    fixture_script(f, "worker", "serve");
+    use_path(f, "");
+}
+
 static void ends_mps_that_an_earlier_one_left(void **state)
 {
     struct fixture *f = *state;
@@ -554,6 +573,7 @@ int main(int argc, char **argv)
         TEST(believes_only_the_process_itself),
         TEST(outlives_bad_clients),
         TEST(starts_and_ends_mps),
+        TEST(restarts_memd_that_holds_mps),
         TEST(ends_mps_that_an_earlier_one_left),
         TEST(goes_on_without_mps),
     };
