@@ -16,8 +16,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Nobody rings when a worker has followed the arena. */
-#define RESIZE_NS 1000000u
+/* Nobody rings when a worker has followed the arena; nor when it has given up some of its KV cache, which may take as long
+ * as requests do. */
+#define RESIZE_NS    1000000u
+#define RESIZE_KV_NS 20000000u
+
+static uint64_t resize_timeout(const struct cache *c, uint64_t timeout_ns)
+{
+    uint64_t most = !c->aim.busy ? UINT64_MAX : c->aim.waits == CACHE_RESIZE_KV ? RESIZE_KV_NS : RESIZE_NS;
+    return timeout_ns < most ? timeout_ns : most;
+}
 
 static void watch_doorbells(struct cache *c)
 {
@@ -91,8 +99,7 @@ static void *copy_thread(void *arg)
             run_job(c, &job);
             continue;
         }
-        if (c->aim.busy && timeout_ns > RESIZE_NS)
-            timeout_ns = RESIZE_NS;
+        timeout_ns = resize_timeout(c, timeout_ns);
         pthread_mutex_unlock(&c->lock);
         cache_wait_sleep(&c->wait, timeout_ns);
         pthread_mutex_lock(&c->lock);
