@@ -42,7 +42,7 @@ measure() {
     [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "nothing was loaded: nothing is measured"
     rate=$(sed -n 's/.*"tokens_per_s": *\([0-9.]*\).*/\1/p' "$WORK/answer-0")
     awk -v r="$rate" -v n="$TOKENS" -v a="$before" -v b="$(waited)" \
-        'BEGIN { printf "%s %.1f\n", r, r > 0 ? 100 * (b - a) * r / n : 0 }' >>"$WORK/$name.figures"
+        'BEGIN { printf "%s %.1f\n", r, (r > 0 ? 100 * (b - a) * r / n : 0) }' >>"$WORK/$name.figures"
     "$MOED" down >/dev/null 2>&1
     rm -f "$RUN"/*.log
 }
