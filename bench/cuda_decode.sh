@@ -21,7 +21,6 @@ while getopts d:r:n:q:v:p:t:l:m: option; do
 done
 . "$(dirname "$0")/../tests/deployment.sh"
 . "$(dirname "$0")/decode_figures.sh"
-case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
 [ $SIMULATED = no ] || export MOED_DEVICE_POISON=1 # a wrong residency bit shows; it takes the link's time, which a GPU's run measures
 everyone=("The" "How" "What" "Once") # short: a prompt's step counts as one of decoding
 ids=$(awk -v n="$PROMPT" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", 3 + i * 37 % 250 }')
@@ -40,8 +39,6 @@ ask() {
     prompts=("$@")
     ask_all "$TOKENS" "$name"
 }
-# Of one answer in $WORK/answer-0 or another file: a number.
-number() { sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p" "${2:-$WORK/answer-0}"; }
 same() { cmp -s "$WORK/$2" "$WORK/$1" || fail "$3: other tokens than with --device host"; }
 prefill() { # prefill NAME: tokens/s; the tokens that follow, into the file NAME
     "$MOED" run -n 4 --ignore-end --temp 0 --json --tokens "$ids" >"$WORK/prefill" || fail "a prompt of $PROMPT tokens"

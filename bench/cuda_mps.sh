@@ -16,7 +16,6 @@ while getopts d:r:n: option; do
 done
 . "$(dirname "$0")/../tests/deployment.sh"
 . "$(dirname "$0")/decode_figures.sh"
-case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
 if [ $SIMULATED = yes ]; then
     mkdir "$WORK/bin"
     printf '#!/bin/sh\n[ "$1" = -d ] || cat >/dev/null\n' >"$WORK/bin/nvidia-cuda-mps-control"
@@ -40,7 +39,7 @@ measure() {
     ask_all "$TOKENS" got
     cmp -s "$WORK/want" "$WORK/got" || fail "$name MPS: other tokens than with --device host"
     [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "nothing was loaded: nothing is measured"
-    rate=$(sed -n 's/.*"tokens_per_s": *\([0-9.]*\).*/\1/p' "$WORK/answer-0")
+    rate=$(number tokens_per_s)
     awk -v r="$rate" -v n="$TOKENS" -v a="$before" -v b="$(waited)" \
         'BEGIN { printf "%s %.1f\n", r, (r > 0 ? 100 * (b - a) * r / n : 0) }' >>"$WORK/$name.figures"
     "$MOED" down >/dev/null 2>&1

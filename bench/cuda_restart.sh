@@ -16,7 +16,6 @@ while getopts d:r:n: option; do
 done
 . "$(dirname "$0")/../tests/deployment.sh"
 . "$(dirname "$0")/decode_figures.sh"
-case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
 export MOED_DEVICE_POISON=1
 # shellcheck disable=SC2034 # ask_all's
 prompts=("Once upon a time" "int main(void) {" "0 1 2 3")

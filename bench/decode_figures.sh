@@ -4,6 +4,11 @@
 # The bound of a step: its time outside of the experts, and resident segments x their time + the larger of CPU segments x their
 # time and loads x theirs, all as calibrated, each alone.
 
+# SIMULATED: on a CUDA device that is simulated, speeds are none.
+case $(basename "${MOED_CUDA_MODULE:-}") in *-sim.so) SIMULATED=yes ;; *) SIMULATED=no ;; esac
+# Of one answer in $WORK/answer-0 or another file: a number.
+number() { sed -n "s/.*\"$1\": *\([0-9.]*\).*/\1/p" "${2:-$WORK/answer-0}"; }
+
 # The counters, as NAME VALUE: the worker's, and what the link moved.
 snapshot() {
     { "$MOED" metrics worker; "$MOED" metrics memd; } | sed -n \

@@ -199,8 +199,7 @@ static void compute(struct connection *c, const struct expert_job *job)
 {
     const struct pool_map *map = &c->serve->memory->map;
     const struct pool_slabs *slabs = &map->slabs[job->layer];
-    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
-                    exec_quantizes((enum tensor_type)slabs->up_type);
+    bool quantize = exec_experts_quantize(slabs);
     wait_turn(c);
     pool_wake(c->serve->pool);
     exec_allow_blas(c->exec, job->flags & EXPERT_JOB_ONE_REQUEST);

@@ -112,19 +112,11 @@ static uint64_t least_bytes(const struct device_plan *p)
 static enum error_code want_slots(const struct pool_map *map, const struct device_spec *s,
                                   struct device_plan *p, struct error *e)
 {
-    for (uint32_t i = 0; i < map->header->n_layers; i++) {
-        const struct pool_slabs *slabs = &map->slabs[i];
-        if (!slabs->n_experts)
-            continue;
-        p->total_segments += (uint64_t)slabs->n_experts * slabs->n_segments;
-        if (slabs->segment_bytes > p->slot_bytes)
-            p->slot_bytes = slabs->segment_bytes;
-        if (slabs->n_segments > p->n_segments)
-            p->n_segments = slabs->n_segments;
-    }
+    p->total_segments = pool_map_segments(map);
     if (p->total_segments == 0)
         return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
-    p->slot_bytes = round_up(p->slot_bytes, 64);
+    p->slot_bytes = round_up(pool_map_largest_segment(map), 64);
+    p->n_segments = pool_map_most_segments(map);
     p->asked_bytes = device_arena_bytes(s, map->header->expert_bytes);
     if (p->asked_bytes && p->asked_bytes < p->slot_bytes)
         return error_set(e, ERROR_USAGE,

@@ -1,25 +1,16 @@
 /* moed-memd: the memory daemon. Loads the model once, owns the host pool and the residency table, lends them
  * to workers and CPU executors, and knows at once when one of them has died. It computes nothing and parses
  * nothing but the model file, and that before anyone is attached. */
-#include "cache.h"
+#include "memd.h"
+
 #include "cache_metrics.h"
-#include "device_plan.h"
-#include "learned.h"
-#include "leases.h"
-#include "load.h"
-#include "tier.h"
 #include "tier_metrics.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
-#include "base/strbuf.h"
-#include "daemon/daemon.h"
-#include "device/device.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
-#include "ipc/shm.h"
-#include "metrics/recent.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
 
@@ -28,56 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 #include <time.h>
-
-/* Which experts the device keeps, and who computes what. */
-struct policy_choice {
-    const struct sched_policy *policy;
-    enum sched_cache_kind cache;  /* the policy's, or another in its place */
-    enum sched_budget budget;     /* likewise; one that the cache takes */
-    enum sched_assigner assigner; /* likewise; of workers */
-    enum sched_predictor predictor;
-    enum sched_prefetcher prefetcher;
-};
-
-/* What was asked for by name; a name that is empty leaves what there is. */
-struct policy_names {
-    const char *policy, *assigner, *cache, *budget, *predictor, *prefetcher;
-};
-
-struct memd {
-    struct daemon daemon;
-    /* options */
-    const char *model, *device, *ram, *learned_path;
-    struct policy_names names;
-    uint64_t threads, segment_bytes;
-    const char *kv_type; /* this and the next three as the worker has them: the device is to have room for it */
-    uint64_t context, parallel;
-    bool reproducible;
-    struct device_spec device_spec;
-    struct device_link *link; /* until the cache takes it over; NULL: host */
-    struct device_plan device_plan;
-    const struct device_arena *arena;
-    struct policy_choice choice;
-    /* what it owns */
-    struct gguf *gguf;
-    struct pool_plan plan;
-    struct shm pool, residency;
-    enum shm_pages pages; /* of the pool */
-    uint64_t bytes_loaded, load_ns; /* before we were ready */
-    struct pool_map map; /* for the cache */
-    uint64_t generation;
-    struct tier_plan tier_plan;
-    struct tier *tier;           /* NULL: all experts are in the pool */
-    struct cache *cache;         /* NULL: the device has no memory of its own */
-    struct learned_file learned; /* what predictors know of the model; region.base NULL: nothing */
-    struct leases *leases;
-    _Atomic bool device_failed;
-    struct counter *loaded_bytes;
-    struct tier_counters tier_counters; /* where there is a tier */
-    /* of the cache */
-    struct counter *wasted_bytes;
-    struct recent *recent;
-};
 
 static void show_progress(void *arg, uint64_t done, uint64_t total)
 {
@@ -156,9 +97,6 @@ static enum error_code make_residency(struct memd *m, struct error *e)
     residency_init(m->residency.base, p->n_layers, p->router.n_experts, 1, 0, 0, m->generation);
     return shm_seal_writes(&m->residency, e); /* this mapping stays writable, no other can be */
 }
-
-/* For the shares of the last seconds. */
-enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES, RECENT_READ_BYTES };
 
 static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
 {
@@ -270,382 +208,6 @@ static enum error_code make_cache(struct memd *m, struct error *e)
     return ERROR_OK;
 }
 
-static enum error_code unknown_name(const char *what, const char *name, const char *names,
-                                    struct error *e)
-{
-    return error_set(e, ERROR_USAGE, "%s '%.40s' is not known; there are %s", what, name, names);
-}
-
-/* A cache that is named without a budget brings its own along where it must; a named budget that the cache does not take is
- * refused. */
-static enum error_code choose_budget(struct policy_choice *c, const char *budget, struct error *e)
-{
-    if (budget[0] && !sched_budget_find(budget, &c->budget))
-        return unknown_name("budget", budget, sched_budget_names(), e);
-    if (sched_cache_takes(c->cache, c->budget))
-        return ERROR_OK;
-    if (!budget[0]) {
-        c->budget = sched_cache_budget(c->cache);
-        return ERROR_OK;
-    }
-    struct strbuf takers;
-    const char *name;
-    strbuf_init(&takers);
-    for (int k = 0; (name = sched_cache_name((enum sched_cache_kind)k)); k++)
-        if (sched_cache_takes((enum sched_cache_kind)k, c->budget) &&
-            !sched_cache_replay_only((enum sched_cache_kind)k))
-            strbuf_printf(&takers, "%s%s", takers.len ? ", " : "", name);
-    error_set(e, ERROR_USAGE, "cache %s does not take budget %s; those that do are %s",
-              sched_cache_name(c->cache), budget, takers.failed ? "not listed" : takers.data);
-    strbuf_fini(&takers);
-    return ERROR_USAGE;
-}
-
-/* A policy brings its own parts, those that are named take their place. */
-static enum error_code choose(struct policy_choice *c, const struct policy_names *names,
-                              struct error *e)
-{
-    struct policy_choice new = *c;
-    if (names->policy[0]) {
-        const struct sched_policy *p = sched_policy_find(names->policy);
-        if (!p)
-            return unknown_name("policy", names->policy, sched_policy_names(), e);
-        new = (struct policy_choice){p,           p->cache,     p->budget,
-                                     p->assigner, p->predictor, p->prefetcher};
-    }
-    if (names->cache[0] && !sched_cache_find(names->cache, &new.cache))
-        return unknown_name("cache", names->cache, sched_cache_names(), e);
-    if (names->assigner[0] && !sched_assigner_find(names->assigner, &new.assigner))
-        return unknown_name("assigner", names->assigner, sched_assigner_names(), e);
-    if (names->predictor[0] && !sched_predictor_find(names->predictor, &new.predictor))
-        return unknown_name("predictor", names->predictor, sched_predictor_names(), e);
-    if (names->prefetcher[0] && !sched_prefetcher_find(names->prefetcher, &new.prefetcher))
-        return unknown_name("prefetcher", names->prefetcher, sched_prefetcher_names(), e);
-    enum error_code code = choose_budget(&new, names->budget, e);
-    if (!code)
-        *c = new;
-    return code;
-}
-
-static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
-                                    Moed__V1__Reply *reply, struct error *e)
-{
-    static Moed__V1__MemoryAttachReply attached;
-    moed__v1__memory_attach_reply__init(&attached);
-    if (request->layout_version != POOL_LAYOUT_VERSION)
-        return error_set(e, ERROR_VERSION,
-                         "the client knows pool layout %" PRIu32 ", this memd has %u: programs of "
-                         "two builds are mixed",
-                         request->layout_version, POOL_LAYOUT_VERSION);
-    enum error_code code = leases_attach(m->leases, request->lease, request->role, e);
-    if (code)
-        return code;
-    attached.generation = m->generation;
-    attached.pool_bytes = m->pool.bytes;
-    attached.model_path = m->plan.header.path;
-    attached.model_name = m->plan.header.params.name;
-    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_ATTACH;
-    reply->memory_attach = &attached;
-    return ERROR_OK;
-}
-
-static enum error_code reply_detach(struct memd *m, const Moed__V1__MemoryDetachRequest *request,
-                                    Moed__V1__Reply *reply, struct error *e)
-{
-    static Moed__V1__MemoryDetachReply detached;
-    moed__v1__memory_detach_reply__init(&detached);
-    enum error_code code = leases_detach(m->leases, request->lease, e);
-    if (code)
-        return code;
-    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_DETACH;
-    reply->memory_detach = &detached;
-    return ERROR_OK;
-}
-
-/* Entry i of the memory map: the dense tensors, then each layer's slabs. */
-static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMapEntry *entry,
-                           char name[32])
-{
-    const struct pool_header *h = &m->plan.header;
-    moed__v1__memory_map_entry__init(entry);
-    if (i < h->n_tensors) {
-        const struct pool_tensor *t = &m->plan.tensors[i];
-        entry->name = (char *)t->name;
-        entry->type = (char *)tensor_type_info(t->type)->name;
-        entry->offset = t->offset;
-        entry->bytes = t->bytes;
-        entry->rows = t->rows;
-        entry->cols = t->cols;
-        return;
-    }
-    uint32_t layer = i - h->n_tensors + h->params.n_dense;
-    const struct pool_slabs *s = &m->plan.slabs[layer];
-    snprintf(name, 32, "blk.%" PRIu32 ".experts", layer);
-    entry->name = name;
-    entry->type = (char *)tensor_type_info(s->gate_type)->name;
-    entry->offset = s->offset;
-    entry->bytes = s->slab_bytes * s->n_experts;
-    entry->rows = s->segment_width * s->n_segments;
-    entry->cols = s->d_model;
-    entry->experts = s->n_experts;
-    entry->segments = s->n_segments;
-}
-
-static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
-{
-    static Moed__V1__DeviceMemory memory;
-    const struct device_plan *p = &m->device_plan;
-    struct cache_state s;
-    cache_state(m->cache, &s);
-    moed__v1__device_memory__init(&memory);
-    memory.device = (char *)m->device;
-    memory.dense_bytes = p->dense_bytes;
-    memory.expert_bytes = s.usable * s.slot_bytes;
-    memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
-    memory.scratch_bytes = p->scratch_bytes;
-    return &memory;
-}
-
-static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapRequest *request,
-                                 Moed__V1__Reply *reply)
-{
-    enum { MOST = 256 };
-    static Moed__V1__MemoryMapReply map;
-    static Moed__V1__MemoryMapEntry entries[MOST], *pointers[MOST];
-    static char names[MOST][32];
-    moed__v1__memory_map_reply__init(&map);
-    const struct pool_header *h = &m->plan.header;
-    map.generation = m->generation;
-    map.total = h->n_tensors + h->n_layers - h->params.n_dense;
-    uint32_t most = request->count && request->count < MOST ? request->count : MOST;
-    for (uint32_t i = request->first; i < map.total && map.n_entries < most; i++) {
-        describe_entry(m, i, &entries[map.n_entries], names[map.n_entries]);
-        pointers[map.n_entries] = &entries[map.n_entries];
-        map.n_entries++;
-    }
-    map.entries = pointers;
-    if (m->cache)
-        map.device = describe_device(m);
-    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_MAP;
-    reply->memory_map = &map;
-    return ERROR_OK;
-}
-
-/* A policy whose predictor has to be trained first serves with another meanwhile; a predictor that is named itself does not. */
-static void settle_predictor(struct memd *m, struct policy_choice *c,
-                             const struct policy_names *names)
-{
-    struct error why;
-    if (!names->policy[0] || names->predictor[0] ||
-        !learned_check_predictor(&m->learned, &m->plan.header.params, c->predictor, &why))
-        return;
-    log_warn("policy %s: %s; next-gate takes its place", c->policy->name, why.text);
-    c->predictor = PREDICT_NEXT_GATE;
-}
-
-static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
-                                     struct error *e)
-{
-    struct policy_choice c = m->choice;
-    struct policy_names names = {request->policy, request->assigner,  request->cache,
-                                 request->budget, request->predictor, request->prefetcher};
-    enum error_code code = choose(&c, &names, e);
-    bool predictor_alone = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
-                           !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
-    if (!code && !m->cache && !(m->tier && predictor_alone))
-        code =
-            error_set(e, ERROR_UNSUPPORTED, "device %s has no memory of its own: no expert cache%s",
-                      m->device, m->tier ? "; the predictor alone can be changed" : "");
-    if (!code)
-        settle_predictor(m, &c, &names);
-    if (!code)
-        code = learned_check_predictor(&m->learned, &m->plan.header.params, c.predictor, e);
-    bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
-    if (!code && m->cache && other) /* the same one keeps what it knows */
-        code = cache_set_policy(m->cache, c.cache, c.budget, e);
-    if (!code && m->cache)
-        cache_set_prefetcher(m->cache, c.prefetcher);
-    if (code)
-        return code;
-    m->choice = c;
-    log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
-             c.policy->name, sched_cache_name(c.cache), sched_budget_name(c.budget),
-             sched_assigner_name(c.assigner), sched_predictor_name(c.predictor),
-             sched_prefetcher_name(c.prefetcher));
-    return ERROR_OK;
-}
-
-static void describe_tier(struct memd *m, Moed__V1__PolicyReply *policy)
-{
-    struct tier_state s;
-    tier_state(m->tier, &s);
-    policy->has_tier = true;
-    policy->tier_experts = s.experts;
-    policy->tier_slots = s.slots;
-    policy->tier_free = s.free;
-    policy->tier_resident = s.resident;
-    policy->tier_filling = s.filling;
-    policy->tier_retired = s.retired;
-    policy->tier_slot_bytes = s.slot_bytes;
-    policy->disk_read_bytes = counter_read(m->tier_counters.read_bytes);
-    policy->disk_busy_ns = s.busy_ns;
-    policy->tier_since_ns = s.since_ns;
-}
-
-static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
-                                    Moed__V1__Reply *reply, struct error *e)
-{
-    static Moed__V1__PolicyReply policy;
-    if (request->policy[0] || request->cache[0] || request->assigner[0] || request->budget[0] ||
-        request->predictor[0] || request->prefetcher[0]) {
-        enum error_code code = change_policy(m, request, e);
-        if (code)
-            return code;
-    }
-    moed__v1__policy_reply__init(&policy);
-    policy.device = (char *)m->device;
-    policy.assigner = (char *)sched_assigner_name(m->choice.assigner);
-    policy.predictor = (char *)sched_predictor_name(m->choice.predictor);
-    if (m->cache) {
-        struct cache_state s;
-        cache_state(m->cache, &s);
-        policy.has_cache = true;
-        policy.part = (char *)sched_cache_name(m->choice.cache);
-        policy.budget = (char *)sched_budget_name(m->choice.budget);
-        policy.prefetcher = (char *)sched_prefetcher_name(m->choice.prefetcher);
-        policy.slots = s.slots;
-        policy.free = s.free;
-        policy.resident = s.resident;
-        policy.filling = s.filling;
-        policy.retired = s.retired;
-        policy.slot_bytes = s.slot_bytes;
-        policy.link_bytes = s.link_bytes;
-        policy.link_busy_ns = s.link_busy_ns;
-        policy.since_ns = s.since_ns;
-    }
-    if (m->tier)
-        describe_tier(m, &policy);
-    reply->body_case = MOED__V1__REPLY__BODY_POLICY;
-    reply->policy = &policy;
-    return ERROR_OK;
-}
-
-static const char *resize_waits(enum cache_resize_wait waits)
-{
-    switch (waits) {
-    case CACHE_RESIZE_USE:
-        return "for experts that are in use";
-    case CACHE_RESIZE_CLOSE:
-        return "for a worker to leave the memory that goes";
-    case CACHE_RESIZE_KV:
-        return "for requests to end: a worker's KV cache is too large still";
-    case CACHE_RESIZE_MEMORY:
-        return "for memory of the device that others leave";
-    case CACHE_RESIZE_MAP:
-        return "for a worker to map the memory that has come";
-    default:
-        return "";
-    }
-}
-
-static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeRequest *request,
-                                    Moed__V1__Reply *reply, struct error *e)
-{
-    static Moed__V1__ResizeReply resize;
-    static struct cache_resize_state now; /* its text is sent */
-    struct cache_state before;
-    struct device_spec asked = m->device_spec;
-    uint32_t n_slots;
-    if (!m->cache)
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "device %s has no memory of its own: no expert cache", m->device);
-    cache_state(m->cache, &before);
-    if (request->vram[0]) {
-        enum error_code code = device_parse_vram(request->vram, &asked, e);
-        if (!code)
-            code = device_plan_resize(&m->device_plan,
-                                      device_arena_bytes(&asked, m->plan.header.expert_bytes),
-                                      &n_slots, e);
-        if (code)
-            return code;
-        log_info("resize to %s: %" PRIu64 " slots become %" PRIu32, request->vram, before.usable,
-                 n_slots);
-        cache_resize(m->cache, n_slots);
-    }
-    cache_resize_state(m->cache, &now);
-    moed__v1__resize_reply__init(&resize);
-    resize.number = now.number;
-    resize.busy = now.busy;
-    resize.waits = (char *)(now.busy ? resize_waits(now.waits) : "");
-    resize.failed = now.busy || !now.failed.code ? (char *)"" : now.failed.text;
-    resize.expert_bytes = before.usable * before.slot_bytes;
-    resize.slots = before.usable;
-    resize.total_slots = m->device_plan.total_segments;
-    resize.has_kv = m->device_plan.kv_bytes > 0;
-    resize.kv_bytes = resize.has_kv ? before.kv_bytes : 0;
-    reply->body_case = MOED__V1__REPLY__BODY_RESIZE;
-    reply->resize = &resize;
-    return ERROR_OK;
-}
-
-static enum error_code handle_request(void *arg, const Moed__V1__Request *request,
-                                      Moed__V1__Reply *reply, struct error *e)
-{
-    struct memd *m = arg;
-    switch (request->body_case) {
-    case MOED__V1__REQUEST__BODY_MEMORY_ATTACH:
-        return reply_attach(m, request->memory_attach, reply, e);
-    case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
-        return reply_detach(m, request->memory_detach, reply, e);
-    case MOED__V1__REQUEST__BODY_POLICY:
-        return reply_policy(m, request->policy, reply, e);
-    case MOED__V1__REQUEST__BODY_RESIZE:
-        return reply_resize(m, request->resize, reply, e);
-    case MOED__V1__REQUEST__BODY_MEMORY_MAP:
-        return reply_map(m, request->memory_map, reply);
-    default:
-        return daemon_unknown(request, e);
-    }
-}
-
-static void fill_health(void *arg, Moed__V1__HealthReply *health)
-{
-    struct memd *m = arg;
-    health->model = m->plan.header.params.name;
-    health->clients = leases_count(m->leases);
-    health->loaded_bytes = m->bytes_loaded;
-    health->load_ns = m->load_ns;
-    if (m->cache)
-        health->device_memory = describe_device(m);
-    if (!m->recent)
-        return;
-    static Moed__V1__CacheHealth cache;
-    static Moed__V1__TierHealth tier;
-    uint64_t growth[RECENT_MOST], window_ns = recent_read(m->recent, growth);
-    if (m->cache) {
-        struct cache_state now;
-        cache_state(m->cache, &now);
-        moed__v1__cache_health__init(&cache);
-        cache.window_ns = window_ns;
-        cache.slots = now.slots;
-        cache.resident = now.resident;
-        cache.link_bytes = growth[RECENT_LINK_BYTES];
-        cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
-        cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
-        health->cache = &cache;
-    }
-    if (m->tier) {
-        struct tier_state now;
-        tier_state(m->tier, &now);
-        moed__v1__tier_health__init(&tier);
-        tier.window_ns = window_ns;
-        tier.experts = now.experts;
-        tier.in_memory = now.resident;
-        tier.read_bytes = growth[RECENT_READ_BYTES];
-        health->tier = &tier;
-    }
-}
-
 static double read_clients(void *arg)
 {
     struct memd *m = arg;
@@ -689,13 +251,13 @@ static enum error_code load_learned(struct memd *m, bool predicts, struct error 
         log_info("%s: what predictors know, %.1f MB", m->learned_path,
                  (double)m->learned.region.bytes * 1e-6);
     if (predicts)
-        settle_predictor(m, &m->choice, &m->names);
+        policy_settle_predictor(&m->choice, &m->names, &m->learned, p);
     return predicts ? learned_check_predictor(&m->learned, p, m->choice.predictor, e) : ERROR_OK;
 }
 
 static enum error_code start(struct memd *m, struct error *e)
 {
-    enum error_code code = choose(&m->choice, &m->names, e);
+    enum error_code code = policy_choose(&m->choice, &m->names, e);
     if (!code)
         code = device_parse(m->device, &m->device_spec, e);
     bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
@@ -795,7 +357,7 @@ int main(int argc, char **argv)
     enum error_code code = start(&m, &e);
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
-    static const struct daemon_handlers handlers = {fill_health, handle_request};
+    static const struct daemon_handlers handlers = {memd_fill_health, memd_handle_request};
     struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache,
                         m.tier,  m.learned.region.base ? &m.learned.region : NULL,  m.generation};
     code = leases_open(m.daemon.run, &lent, &m.leases, &e);

@@ -3,6 +3,7 @@
 #include "calibration.h"
 
 #include "calibration_measure.h"
+#include "device_cache.h"
 #include "device_compute.h"
 
 #include "base/clock.h"
@@ -60,16 +61,6 @@ static void identify(const struct calibration_parts *p, struct calibration *c)
     c->segment_bytes = s->segment_bytes;
 }
 
-/* There is a slot for every segment: in time nothing is left that a load could be measured with, and nothing to load. */
-static bool all_fits(const struct calibration_parts *p)
-{
-    uint64_t segments = 0;
-    for (uint32_t layer = 0; layer < p->memory->map.params.n_layers; layer++)
-        segments += (uint64_t)p->memory->map.slabs[layer].n_experts *
-                    p->memory->map.slabs[layer].n_segments;
-    return residency_n_slots(p->memory->residency.header) >= segments;
-}
-
 enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
                           struct error *e)
 {
@@ -79,7 +70,7 @@ enum error_code calibrate(const struct calibration_parts *p, struct calibration 
     enum error_code code = calibration_load(&c, out, &why);
     if (code == ERROR_FORMAT || code == ERROR_IO)
         log_warn("calibration ignored: %s", why.text);
-    if (!code && !(out->link_segment_s > 0) && !all_fits(p))
+    if (!code && !(out->link_segment_s > 0) && !device_cache_holds_all(p->cache))
         code = ERROR_NOT_FOUND; /* measured where everything was resident */
     /* a pool's generation is the time of its load */
     if (!code && !(p->anew && out->measured_at < (int64_t)(p->memory->generation / 1000000000u))) {

@@ -12,15 +12,13 @@
 
 #include "base/error.h"
 #include "batch.h"
+#include "device/module.h"
 #include "exec/exec.h"
 #include "weights.h"
 
 struct cuda_device;
 struct dense;
 struct experts;
-
-/* Of a row of logits at most, where not all are wanted. */
-enum { DENSE_LARGEST = 256 };
 
 /* Memory that others read too. */
 struct dense_values {
@@ -122,7 +120,7 @@ struct dense_ops {
                               const float *hidden, uint32_t n, bool one_request, float *logits,
                               struct error *e);
     /* Of the same rows the k largest alone, and their places, [n][k] each, largest first, of equal ones the lower place first;
-     * what is no number counts as the least. k at most DENSE_LARGEST, and the vocabulary. NULL: whole rows cost no more. */
+     * what is no number counts as the least. k at most DEVICE_LARGEST, and the vocabulary. NULL: whole rows cost no more. */
     enum error_code (*largest)(struct dense *d, const struct matrix *m, const float *bias, const float *hidden,
                                uint32_t n, uint32_t k, float *values, uint32_t *places, struct error *e);
 };

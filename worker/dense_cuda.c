@@ -22,7 +22,6 @@
 #include <string.h>
 
 enum { MOST_BUFFERS = 64 };
-_Static_assert((int)DENSE_LARGEST == (int)WORKER_LARGEST, "what is planned");
 #define BUFFER_ALIGN 256u
 /* So many rows, of the batch and of a matrix, make a product through BLAS worth its preparations. A guess: only hardware can
  * say where it pays (bench-device measures both ways). */
@@ -55,7 +54,7 @@ struct dense_cuda {
     bool many;               /* of this batch */
     float *logits;           /* [logits_rows][vocab] */
     uint32_t logits_rows;    /* that are there at once */
-    uint32_t *largest;       /* on the device [2][logits_rows][DENSE_LARGEST]: values, places */
+    uint32_t *largest;       /* on the device [2][logits_rows][DEVICE_LARGEST]: values, places */
     uint32_t *largest_host;  /* in host memory, of all rows of a batch: part by part of so many rows */
     uint32_t *tokens; /* [max_tokens], in host memory: embed's */
     struct dense_values rows, angles; /* struct device_row [max_tokens]; float [max_tokens][rope dims] */
@@ -520,8 +519,8 @@ static bool make_scratch(struct dense_cuda *c)
     c->attend_scratch =
         cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
     c->logits = cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
-    c->largest = cuda_allocate(d, (size_t)2 * c->logits_rows * DENSE_LARGEST * sizeof *c->largest);
-    c->largest_host = allocate_pinned(c, (size_t)2 * n * DENSE_LARGEST * sizeof *c->largest_host);
+    c->largest = cuda_allocate(d, (size_t)2 * c->logits_rows * DEVICE_LARGEST * sizeof *c->largest);
+    c->largest_host = allocate_pinned(c, (size_t)2 * n * DEVICE_LARGEST * sizeof *c->largest_host);
     c->tokens = calloc(n, sizeof *c->tokens);
     /* what is brought between two waits: rows of tokens' values, and a layer's table of rows */
     size_t values = (size_t)most * p->d_model * sizeof(float);

@@ -18,14 +18,6 @@ struct device_cache {
     const uint8_t *places[ARENA_PIECES];       /* each one's first slot, on the device */
 };
 
-static uint64_t count_segments(const struct pool_map *map)
-{
-    uint64_t segments = 0;
-    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
-        segments += (uint64_t)map->slabs[layer].n_experts * map->slabs[layer].n_segments;
-    return segments;
-}
-
 static enum error_code import(void *arg, uint32_t piece, const struct residency_piece *what,
                               struct error *e)
 {
@@ -55,7 +47,7 @@ enum error_code device_cache_new(const struct memory_client *memory, struct devi
     c->memory = memory;
     c->compute = compute;
     c->channel = &link->channel;
-    c->all_segments = count_segments(&memory->map);
+    c->all_segments = pool_map_segments(&memory->map);
     c->places[0] = device_compute_arena(compute);
     c->follower = (struct arena_follower){.header = memory->residency.header,
                                           .channel = link->channel.header,

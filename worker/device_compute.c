@@ -140,10 +140,8 @@ static void emu_input(struct device_compute *c, uint32_t layer, const float *val
 {
     (void)there;
     struct emu_compute *m = (struct emu_compute *)c;
-    const struct pool_slabs *s = &c->memory->map.slabs[layer];
     uint32_t d_model = c->memory->map.params.d_model;
-    bool quantize = exec_quantizes((enum tensor_type)s->gate_type) ||
-                    exec_quantizes((enum tensor_type)s->up_type);
+    bool quantize = exec_experts_quantize(&c->memory->map.slabs[layer]);
     m->layer = layer;
     m->input = exec_prepare(c->own, 1, values, d_model, n_tokens, d_model, quantize);
 }

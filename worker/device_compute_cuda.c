@@ -79,8 +79,7 @@ static void bring_input(struct cuda_compute *c)
 {
     uint32_t d = c->layout.d_model, n = c->input.n_tokens;
     size_t bytes = (size_t)n * d * sizeof(float);
-    bool quantize = exec_quantizes((enum tensor_type)c->layout.gate_type) ||
-                    exec_quantizes((enum tensor_type)c->layout.up_type);
+    bool quantize = exec_experts_quantize(&c->base.memory->map.slabs[c->layer]);
     const float *there = c->input_there;
     if (!there) {
         memcpy(c->values, c->input_values, bytes); /* nothing reads it: the run before has ended */

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#define IDLE_NS       50000000 /* between two calls of engine_config.idle */
+#define IDLE_NS       50000000 /* between two looks at what memd wants, while there is nothing to compute */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 enum event_kind { EVENT_SUBMIT, EVENT_CANCEL, EVENT_CLOSE };
@@ -133,7 +133,7 @@ static void publish_status(struct engine *g)
     atomic_store(&g->n_waiting, waiting);
     gauge_set(g->counters.running, running);
     gauge_set(g->counters.waiting, waiting);
-    if (!g->counters.pages_free)
+    if (!g->paged)
         return;
     struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
     gauge_set(g->counters.pages_reserved, use.pages_reserved);
@@ -205,12 +205,13 @@ static void follow_kv_limit(struct engine *g)
     experts_tell_kv(x, d->ops->kv_use(d).bytes);
 }
 
-/* Until something may have changed. The lock is held, but for what is done meanwhile. An idle worker looks from time to time
- * whether memd wants memory of its KV cache, and whether there is room for who waits. */
+/* Until something may have changed. The lock is held, but for what is done meanwhile. Where memory is memd's an idle worker
+ * looks from time to time whether memd wants some back, and whether there is room for who waits. */
 static void wait_for_work(struct engine *g)
 {
+    struct experts *x = g->config.experts;
     struct timespec until;
-    if (!g->config.idle && !g->counters.pages_free) {
+    if (!experts_share_memory(x)) {
         pthread_cond_wait(&g->changed, &g->lock);
         return;
     }
@@ -220,12 +221,10 @@ static void wait_for_work(struct engine *g)
     until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
         return;
-    if (g->config.idle) {
-        pthread_mutex_unlock(&g->lock);
-        g->config.idle(g->config.idle_arg);
-        pthread_mutex_lock(&g->lock);
-    }
-    if (g->counters.pages_free && (g->waiting || experts_kv_limit(g->config.experts) != g->kv_limit))
+    pthread_mutex_unlock(&g->lock);
+    experts_follow(x);
+    pthread_mutex_lock(&g->lock);
+    if (g->paged && (g->waiting || experts_kv_limit(x) != g->kv_limit))
         g->woken = true;
 }
 
@@ -283,7 +282,7 @@ static void register_counters(struct engine *g)
     k->rows_whole = metrics_counter(m, "moed_worker_sampled_rows_total", "logits=\"all\"", 1, rows);
     k->running = metrics_gauge(m, "moed_worker_requests_running", NULL, "Requests with a slot.");
     k->waiting = metrics_gauge(m, "moed_worker_requests_waiting", NULL, "Requests without one.");
-    if (g->config.dense->ops->kv_use(g->config.dense).bytes) {
+    if (g->paged) {
         const char *name = "moed_worker_kv_pages", *help = "Pages of the KV cache in the device's memory.";
         k->pages_reserved = metrics_gauge(m, name, "state=\"reserved\"", help);
         k->pages_free = metrics_gauge(m, name, "state=\"free\"", help);
@@ -302,6 +301,7 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     if (!g)
         return error_set(e, ERROR_MEMORY, "no memory for the engine");
     g->config = *config;
+    g->paged = config->dense->ops->kv_use(config->dense).bytes > 0;
     g->inbox_end = &g->inbox;
     pthread_mutex_init(&g->lock, NULL);
     pthread_condattr_t by_clock;
@@ -319,7 +319,8 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->picked = calloc(config->parallel, sizeof *g->picked);
     g->largest = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest);
     g->largest_tokens = calloc((size_t)config->parallel * SAMPLER_LARGEST, sizeof *g->largest_tokens);
-    if (!g->picked || !g->largest || !g->largest_tokens || !g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler) {
+    if (!g->slot_used || !g->batch || !g->batch_requests || !g->logits || !g->sampler || !g->picked ||
+        !g->largest || !g->largest_tokens) {
         engine_free(g);
         return error_set(e, ERROR_MEMORY, "no memory for %u requests at once", config->parallel);
     }

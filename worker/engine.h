@@ -27,10 +27,6 @@ struct engine_config {
     uint32_t parallel; /* requests at once: slots of the KV cache */
     uint32_t context;  /* of each */
     struct metrics *metrics;
-    /* NULL, or called every so often (some times a second) while there is nothing to compute, by the thread that
-     * computes. */
-    void (*idle)(void *arg);
-    void *idle_arg;
 };
 
 enum error_code engine_new(const struct engine_config *config, struct engine **out,

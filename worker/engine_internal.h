@@ -48,6 +48,7 @@ struct engine {
     struct request *waiting, *running; /* in order of arrival */
     bool *slot_used;                   /* [parallel] */
     uint64_t n_admitted;               /* requests that were given a slot */
+    bool paged;                        /* the KV cache is a pool of pages, which memd may limit */
     uint64_t kv_limit;                 /* what the KV cache was made to have at most */
     struct batch_token *batch;
     struct request **batch_requests;   /* [parallel]: of the decode batch */

@@ -20,14 +20,6 @@
 /* memd is told what things cost once in so many steps. */
 #define COSTS_STEPS 16
 
-static uint32_t most_segments(const struct pool_map *map)
-{
-    uint32_t most = 1;
-    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
-        most = map->slabs[layer].n_segments > most ? map->slabs[layer].n_segments : most;
-    return most;
-}
-
 static bool allocate(struct experts *x)
 {
     size_t rows = (size_t)x->options.max_tokens * x->n_used;
@@ -102,7 +94,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->counters = *counters;
     x->n_used = p->router.n_used;
     x->n_experts = p->router.n_experts;
-    x->n_segments = most_segments(&memory->map);
+    x->n_segments = pool_map_most_segments(&memory->map);
     x->d_model = p->d_model;
     enum error_code code = ERROR_OK;
     if (!allocate(x))
@@ -152,10 +144,14 @@ void experts_free(struct experts *x)
     free(x);
 }
 
+bool experts_share_memory(const struct experts *x)
+{
+    return x->cache != NULL;
+}
+
 void experts_follow(struct experts *x)
 {
-    if (x->cache)
-        device_cache_follow(x->cache);
+    device_cache_follow(x->cache);
 }
 
 bool experts_wait(struct experts *x, int timeout_ms)
@@ -289,10 +285,10 @@ static void observe_outside(struct experts *x, uint32_t layer)
     publish_outside(x);
 }
 
-void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step)
+void experts_layers_begin(struct experts *x, uint32_t layer)
 {
     x->begun_ns = clock_ns();
-    if (is_next_step) /* else its attention is still to come */
+    if (experts_step_of(x, layer) != x->step) /* else what came before is the layer before */
         observe_outside(x, layer);
 }
 

@@ -98,8 +98,10 @@ const struct prediction *experts_prediction(const struct experts *x); /* NULL: n
 
 /* As prediction.h says. look: before a layer. The others after begin; show also before a step's first layer. seen.step is not needed. */
 void experts_look(struct experts *x, uint32_t layer);
-/* Between two steps, where there is nothing to compute: what memd does with the device's memory is followed. */
+/* Between two steps, where there is nothing to compute: what memd does with the device's memory is followed. Where
+ * experts_share_memory: the device has memory of its own. */
 void experts_follow(struct experts *x);
+bool experts_share_memory(const struct experts *x);
 void experts_show(struct experts *x, struct predict_seen seen);
 bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens); /* else nobody looks at it */
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,

@@ -168,7 +168,7 @@ void experts_alone_begin(struct experts *x, uint32_t layer, uint32_t n_layers, u
     a->first = layer;
     a->n_layers = n_layers;
     a->n_tokens = n_tokens;
-    experts_layer_begins(x, layer, experts_step_of(x, layer) != x->step);
+    experts_layers_begin(x, layer);
     device_cache_enter(x->cache, experts_step_of(x, layer), layer);
     a->module->fill(a->stream, a->missed, 0, sizeof *a->missed);
     a->module->guard(a->stream, a->missed);
@@ -176,8 +176,7 @@ void experts_alone_begin(struct experts *x, uint32_t layer, uint32_t n_layers, u
 
 bool experts_alone_quantize(const struct experts *x, uint32_t layer)
 {
-    const struct pool_slabs *s = &x->memory->map.slabs[layer];
-    return exec_quantizes((enum tensor_type)s->gate_type) || exec_quantizes((enum tensor_type)s->up_type);
+    return exec_experts_quantize(&x->memory->map.slabs[layer]);
 }
 
 void experts_alone_queue(struct experts *x, uint32_t layer, const void *in, const uint32_t *selected)

@@ -14,9 +14,7 @@
 
 const struct activations *experts_input(struct experts *x)
 {
-    const struct pool_slabs *slabs = &x->memory->map.slabs[x->layer];
-    bool quantize = exec_quantizes((enum tensor_type)slabs->gate_type) ||
-                    exec_quantizes((enum tensor_type)slabs->up_type);
+    bool quantize = exec_experts_quantize(&x->memory->map.slabs[x->layer]);
     return exec_prepare(x->own, 1, x->values, x->d_model, x->n_tokens, x->d_model, quantize);
 }
 
@@ -150,15 +148,6 @@ static bool arrives(struct experts *x, const struct activated *a, uint32_t segme
            device_cache_arriving(x->cache, x->layer, a->expert, segment, out);
 }
 
-static void queue_task(struct experts *x, const struct activated *a, uint32_t first, uint32_t n,
-                       const uint8_t *const *places, bool fetch)
-{
-    x->fetch[0] = fetch;
-    x->tasks[0] = experts_task(x, a, first, n);
-    x->tasks[0].places = places;
-    device_compute_queue(x->compute, x->tasks, x->fetch, 1);
-}
-
 /* memd's word that it is there, while the device waits for it. An error: it will not come. */
 static enum error_code await_arrival(struct experts *x, const struct activated *a, uint32_t segment,
                                      const struct cached_arrival *arrival, struct error *e)
@@ -187,12 +176,26 @@ static enum error_code compute_arriving(struct experts *x, const struct activate
                                         const struct cached_arrival *arrival, struct error *e)
 {
     device_compute_await(x->compute, arrival->slot, arrival->flag);
-    queue_task(x, a, segment, 1, &arrival->place, wants_rows(x, a));
+    x->fetch[0] = wants_rows(x, a);
+    x->tasks[0] = experts_task(x, a, segment, 1);
+    x->tasks[0].places = &arrival->place;
+    device_compute_queue(x->compute, x->tasks, x->fetch, 1);
     enum error_code code = await_arrival(x, a, segment, arrival, e);
     if (!code)
         code = device_compute_settle(x->compute, e);
     counter_add(x->counters.awaited, code ? 0 : 1);
     return code;
+}
+
+/* The first n tasks, and behind them the segment of a that is on its way, as `next` says; NULL: none is. */
+static enum error_code compute_tasks(struct experts *x, uint32_t n, const struct activated *a, uint32_t segment,
+                                     const struct cached_arrival *next, struct error *e)
+{
+    if (!next)
+        return n ? compute_on_device(x, n, e) : ERROR_OK;
+    if (n)
+        device_compute_queue(x->compute, x->tasks, x->fetch, n);
+    return compute_arriving(x, a, segment, next, e);
 }
 
 /* ---- Loads ---- */
@@ -203,7 +206,6 @@ static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *do
 {
     const struct activated *a = &x->round[at];
     struct cached_arrival next;
-    enum error_code code = ERROR_OK;
     uint32_t there = device_cache_read(x->cache, x->layer, a->expert).resident;
     there = there < target ? there : target;
     if (there < *done)
@@ -217,12 +219,7 @@ static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *do
         x->tasks[0] = experts_task(x, a, *done, n);
         x->tasks[0].places = find_places(x, at, a->expert, *done, n);
     }
-    if (n && comes)
-        device_compute_queue(x->compute, x->tasks, x->fetch, 1);
-    else if (n)
-        code = compute_on_device(x, 1, e);
-    if (comes)
-        code = compute_arriving(x, a, there, &next, e);
+    enum error_code code = compute_tasks(x, n > 0, a, there, comes ? &next : NULL, e);
     counter_add(x->counters.loaded, code ? 0 : n + comes);
     *done += n + comes;
     return code;
@@ -289,9 +286,9 @@ static void await_load(struct experts *x, const struct activated *a)
     correct_load_costs(x, a, waited);
 }
 
-/* All that the device computes of the round in one call, when the load is there, or on its way for the device to wait for. Not in the epoch while it waits: the room for
- * the load may be what that holds back. So what was resident may have gone meanwhile, where there is next to no room; our
- * threads compute it then. */
+/* All that the device computes of the round in one call, when the load is there, or on its way for the device to wait for. Not
+ * in the epoch while it waits: the room for the load may be what that holds back. So what was resident may have gone
+ * meanwhile, where there is next to no room; our threads compute it then. */
 static enum error_code compute_at_once(struct experts *x, struct error *e)
 {
     struct activated *load = loaded_one(x);
@@ -316,13 +313,9 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
     }
     bool comes = load->there.resident + 1 == load->device + load->load &&
                  arrives(x, load, load->there.resident, &last);
-    enum error_code code = ERROR_OK;
-    if (n && comes)
-        device_compute_queue(x->compute, x->tasks, x->fetch, n);
-    else if (n)
-        code = compute_on_device(x, n, e);
-    if (comes)
-        code = compute_arriving(x, load, load->there.resident++, &last, e);
+    enum error_code code =
+        compute_tasks(x, n, load, load->there.resident, comes ? &last : NULL, e);
+    load->there.resident += comes;
     loaded += comes;
     device_cache_leave(x->cache);
     device_cache_consumed(x->cache);

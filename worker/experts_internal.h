@@ -111,7 +111,7 @@ struct experts {
  * experts took so long (0: not known). */
 uint64_t experts_step_of(const struct experts *x, uint32_t layer);
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens);
-void experts_layer_begins(struct experts *x, uint32_t layer, bool is_next_step);
+void experts_layers_begin(struct experts *x, uint32_t layer);
 void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns);
 
 /* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who

@@ -326,11 +326,6 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     return code;
 }
 
-static void follow_memory(void *arg)
-{
-    experts_follow(((struct worker *)arg)->experts);
-}
-
 static enum error_code make_engine(struct worker *w, struct error *e)
 {
     struct metrics *m = w->daemon.metrics;
@@ -382,9 +377,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .d_model = w->memory.map.params.d_model,
                                    .parallel = (uint32_t)w->parallel,
                                    .context = (uint32_t)w->context,
-                                   .metrics = m,
-                                   .idle = w->memory.arena_bytes ? follow_memory : NULL,
-                                   .idle_arg = w};
+                                   .metrics = m};
     return engine_new(&config, &w->engine, e);
 }
 

@@ -114,7 +114,7 @@ static void end_answer(struct engine *g, struct request *r)
 
 /* ---- Sampling ---- */
 
-_Static_assert((int)SAMPLER_LARGEST <= (int)DENSE_LARGEST, "what is asked for");
+_Static_assert((int)SAMPLER_LARGEST <= (int)DEVICE_LARGEST, "what is asked for");
 
 /* Of how many of its largest logits each of these requests chooses as it would of all; 0: they are not had alone. */
 static uint32_t wanted_logits(const struct engine *g, struct request *const *requests, uint32_t n)

@@ -111,7 +111,8 @@ struct device_segments {
     uint32_t activation;  /* enum activation of kernels/kernels.h */
 };
 
-enum { DEVICE_CHOSEN = 256 }; /* experts_chosen: choices of all rows */
+enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: choices of all rows */
+enum { DEVICE_LARGEST = 256 }; /* largest: of a row */
 
 /* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for each layer, all its
  * positions' keys, then all their values (none where values are the keys' first part). Q8_0, where a head's keys and values are
@@ -232,7 +233,7 @@ struct device_ops {
     void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of, const float *weights,
                     const uint32_t *selected, uint32_t n_used, const float *down_bias, const float *shared, float *x,
                     uint32_t n, uint32_t d);
-    /* The k (at most 256) largest of each row and their places, largest first; of equal ones the lower place. */
+    /* The k (at most DEVICE_LARGEST) largest of each row and their places, largest first; of equal ones the lower place. */
     void (*largest)(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab, uint32_t k, float *values,
                     uint32_t *places);
 };

@@ -78,25 +78,13 @@ uint64_t worker_room_experts(const struct device_module *module, const struct po
     return most;
 }
 
-static uint64_t largest_segment(const struct pool_map *map)
-{
-    uint64_t most = 0;
-    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
-        if (map->slabs[layer].n_experts)
-            most = larger(most, map->slabs[layer].segment_bytes);
-    return most;
-}
-
 /* worker/experts_alone.c: where all segments lie, what every layer chose, and what is made of one layer's choice. */
 static uint64_t alone_scratch(const struct worker_room_needs *n)
 {
     const struct pool_map *map = n->map;
     const struct router_params *r = &map->params.router;
-    uint32_t n_segments = 1;
+    uint32_t n_segments = pool_map_most_segments(map);
     uint64_t sum = ALIGN_BYTES; /* whether something was missing */
-    for (uint32_t layer = 0; layer < map->params.n_layers; layer++)
-        if (map->slabs[layer].n_segments > n_segments)
-            n_segments = map->slabs[layer].n_segments;
     add(&sum, product(product(map->params.n_layers, r->n_experts), n_segments * sizeof(void *)));
     add(&sum, product(map->params.n_layers, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t)));
     add(&sum, WORKER_ALONE_TOKENS * r->n_used * sizeof(uint32_t));
@@ -115,7 +103,7 @@ static uint64_t expert_scratch(const struct worker_room_needs *n)
     add(&sum, product(rows, p->d_model * sizeof(float)));
     add(&sum, n->module->ops.activations_bytes(p->d_model, n->max_tokens));
     add(&sum, worker_room_experts(n->module, n->map, rows));
-    add(&sum, largest_segment(n->map));
+    add(&sum, pool_map_largest_segment(n->map));
     return sum;
 }
 
@@ -162,7 +150,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
-    add(&sum, product(2 * WORKER_LARGEST, logits * sizeof(uint32_t)));
+    add(&sum, product(2 * DEVICE_LARGEST, logits * sizeof(uint32_t)));
     add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));
     add(&sum, product(n->max_tokens, sizeof(struct device_row)));
     if (n->blas)

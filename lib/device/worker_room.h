@@ -44,8 +44,6 @@ uint64_t worker_room_many(const struct device_module *module, const struct pool_
  * are missing. */
 enum { WORKER_ALONE_TOKENS = 8 };
 
-/* Of a row of logits, where the largest alone are wanted. */
-enum { WORKER_LARGEST = 256 };
 /* Rows of logits that are on the device at once: a row has the size of the vocabulary. With BLAS as many as make it worth
  * to unpack the output head. */
 enum { WORKER_LOGITS_ROWS = 16, WORKER_LOGITS_ROWS_BLAS = 64 };

@@ -21,6 +21,12 @@ bool exec_quantizes(enum tensor_type type)
     return tensor_type_info(type)->block_values > 1;
 }
 
+bool exec_experts_quantize(const struct pool_slabs *slabs)
+{
+    return exec_quantizes((enum tensor_type)slabs->gate_type) ||
+           exec_quantizes((enum tensor_type)slabs->up_type);
+}
+
 static bool allocate_all(struct exec *x)
 {
     const struct exec_limits *l = &x->limits;

@@ -48,6 +48,7 @@ const struct activations *exec_prepare(struct exec *x, unsigned slot, const floa
                                        size_t stride, uint32_t n_tokens, uint32_t cols,
                                        bool quantize);
 bool exec_quantizes(enum tensor_type type);
+bool exec_experts_quantize(const struct pool_slabs *slabs); /* a layer's experts: gate or up does */
 
 /* y[t * y_stride + r] (+)= (W x_t)[r] for all tokens of a. */
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,

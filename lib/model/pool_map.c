@@ -71,6 +71,32 @@ static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
     return sane ? ERROR_OK : nonsense(e, "a layer's slabs");
 }
 
+uint64_t pool_map_segments(const struct pool_map *map)
+{
+    uint64_t segments = 0;
+    for (uint32_t i = 0; i < map->params.n_layers; i++)
+        segments += (uint64_t)map->slabs[i].n_experts * map->slabs[i].n_segments;
+    return segments;
+}
+
+uint32_t pool_map_most_segments(const struct pool_map *map)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < map->params.n_layers; i++)
+        if (map->slabs[i].n_experts && map->slabs[i].n_segments > most)
+            most = map->slabs[i].n_segments;
+    return most;
+}
+
+uint64_t pool_map_largest_segment(const struct pool_map *map)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < map->params.n_layers; i++)
+        if (map->slabs[i].n_experts && map->slabs[i].segment_bytes > most)
+            most = map->slabs[i].segment_bytes;
+    return most;
+}
+
 struct pool_range pool_map_dense(const struct pool_map *map)
 {
     uint64_t first = UINT64_MAX, end = 0;

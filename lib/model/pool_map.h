@@ -107,6 +107,10 @@ struct pool_range {
     uint64_t offset, bytes;
 };
 struct pool_range pool_map_dense(const struct pool_map *map);
+/* Of the experts' segments: how many there are in all, the most that an expert has (at least 1), the largest one's bytes. */
+uint64_t pool_map_segments(const struct pool_map *map);
+uint32_t pool_map_most_segments(const struct pool_map *map);
+uint64_t pool_map_largest_segment(const struct pool_map *map);
 /* In the host pool, where it is not tiered. */
 const uint8_t *pool_map_segment_place(const struct pool_map *map, uint32_t layer, uint32_t expert,
                                       uint32_t segment);

@@ -173,17 +173,26 @@ static void test_no_memory(void **state)
 
 /* ---- Handles ---- */
 
-/* Imports what its input names, finds ours in it, writes its own, and waits for the end of its input. */
-static int import(void)
+/* What the input names; NULL: it names nothing. */
+static void *import_named(void)
 {
     struct device_handle handle;
     struct error e;
     void *memory;
+    if (read(0, &handle, sizeof handle) != sizeof handle)
+        return NULL;
+    check_code(module->import_memory(device, &handle, &memory, &e), &e);
+    return memory;
+}
+
+/* Imports what its input names, finds ours in it, writes its own, and waits for the end of its input. */
+static int import(void)
+{
     uint8_t bytes[1000];
     open_device();
-    if (read(0, &handle, sizeof handle) != sizeof handle)
+    void *memory = import_named();
+    if (!memory)
         return 2;
-    check_code(module->import_memory(device, &handle, &memory, &e), &e);
     from_device(bytes, memory, sizeof bytes);
     for (int i = 0; i < 1000; i++)
         if (bytes[i] != (uint8_t)(i * 3))
@@ -304,14 +313,11 @@ static void test_flags(void **state)
 /* Imports what its input names: a flag, and bytes. Waits for the number 3, behind which it computes with the bytes. */
 static int await_flag(void)
 {
-    struct device_handle handle;
-    struct error e;
-    void *memory;
     uint8_t bytes[1000];
     open_device();
-    if (read(0, &handle, sizeof handle) != sizeof handle)
+    void *memory = import_named();
+    if (!memory)
         return 2;
-    check_code(module->import_memory(device, &handle, &memory, &e), &e);
     module->await(stream, memory, 3);
     module->copy(stream, (uint8_t *)memory + 2048, (uint8_t *)memory + 1024, sizeof bytes);
     if (write(1, "x", 1) != 1)

@@ -1,0 +1,60 @@
+/* moed-memd as a whole: what main.c makes and requests.c answers from. */
+#ifndef MOED_MEMD_MEMD_H
+#define MOED_MEMD_MEMD_H
+
+#include "cache.h"
+#include "device_plan.h"
+#include "leases.h"
+#include "load.h"
+#include "policy_choice.h"
+#include "tier.h"
+
+#include "daemon/daemon.h"
+#include "device/device.h"
+#include "ipc/shm.h"
+#include "metrics/recent.h"
+
+struct memd {
+    struct daemon daemon;
+    /* options */
+    const char *model, *device, *ram, *learned_path;
+    struct policy_names names;
+    uint64_t threads, segment_bytes;
+    const char *kv_type; /* this and the next three as the worker has them: the device is to have room for it */
+    uint64_t context, parallel;
+    bool reproducible;
+    struct device_spec device_spec;
+    struct device_link *link; /* until the cache takes it over; NULL: host */
+    struct device_plan device_plan;
+    const struct device_arena *arena;
+    struct policy_choice choice;
+    /* what it owns */
+    struct gguf *gguf;
+    struct pool_plan plan;
+    struct shm pool, residency;
+    enum shm_pages pages; /* of the pool */
+    uint64_t bytes_loaded, load_ns; /* before we were ready */
+    struct pool_map map; /* for the cache */
+    uint64_t generation;
+    struct tier_plan tier_plan;
+    struct tier *tier;           /* NULL: all experts are in the pool */
+    struct cache *cache;         /* NULL: the device has no memory of its own */
+    struct learned_file learned; /* what predictors know of the model; region.base NULL: nothing */
+    struct leases *leases;
+    _Atomic bool device_failed;
+    struct counter *loaded_bytes;
+    struct tier_counters tier_counters; /* where there is a tier */
+    /* of the cache */
+    struct counter *wasted_bytes;
+    struct recent *recent;
+};
+
+/* For the shares of the last seconds. */
+enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES, RECENT_READ_BYTES };
+
+/* Of struct daemon_handlers; arg: struct memd. */
+enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,
+                                    struct error *e);
+void memd_fill_health(void *arg, Moed__V1__HealthReply *health);
+
+#endif

@@ -1,0 +1,315 @@
+/* What moed-memd answers on the control plane; see memd.h. Messages are static: one request is answered at a time. */
+#include "memd.h"
+
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttachRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__MemoryAttachReply attached;
+    moed__v1__memory_attach_reply__init(&attached);
+    if (request->layout_version != POOL_LAYOUT_VERSION)
+        return error_set(e, ERROR_VERSION,
+                         "the client knows pool layout %" PRIu32 ", this memd has %u: programs of "
+                         "two builds are mixed",
+                         request->layout_version, POOL_LAYOUT_VERSION);
+    enum error_code code = leases_attach(m->leases, request->lease, request->role, e);
+    if (code)
+        return code;
+    attached.generation = m->generation;
+    attached.pool_bytes = m->pool.bytes;
+    attached.model_path = m->plan.header.path;
+    attached.model_name = m->plan.header.params.name;
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_ATTACH;
+    reply->memory_attach = &attached;
+    return ERROR_OK;
+}
+
+static enum error_code reply_detach(struct memd *m, const Moed__V1__MemoryDetachRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__MemoryDetachReply detached;
+    moed__v1__memory_detach_reply__init(&detached);
+    enum error_code code = leases_detach(m->leases, request->lease, e);
+    if (code)
+        return code;
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_DETACH;
+    reply->memory_detach = &detached;
+    return ERROR_OK;
+}
+
+/* Entry i of the memory map: the dense tensors, then each layer's slabs. */
+static void describe_entry(const struct memd *m, uint32_t i, Moed__V1__MemoryMapEntry *entry,
+                           char name[32])
+{
+    const struct pool_header *h = &m->plan.header;
+    moed__v1__memory_map_entry__init(entry);
+    if (i < h->n_tensors) {
+        const struct pool_tensor *t = &m->plan.tensors[i];
+        entry->name = (char *)t->name;
+        entry->type = (char *)tensor_type_info(t->type)->name;
+        entry->offset = t->offset;
+        entry->bytes = t->bytes;
+        entry->rows = t->rows;
+        entry->cols = t->cols;
+        return;
+    }
+    uint32_t layer = i - h->n_tensors + h->params.n_dense;
+    const struct pool_slabs *s = &m->plan.slabs[layer];
+    snprintf(name, 32, "blk.%" PRIu32 ".experts", layer);
+    entry->name = name;
+    entry->type = (char *)tensor_type_info(s->gate_type)->name;
+    entry->offset = s->offset;
+    entry->bytes = s->slab_bytes * s->n_experts;
+    entry->rows = s->segment_width * s->n_segments;
+    entry->cols = s->d_model;
+    entry->experts = s->n_experts;
+    entry->segments = s->n_segments;
+}
+
+static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
+{
+    static Moed__V1__DeviceMemory memory;
+    const struct device_plan *p = &m->device_plan;
+    struct cache_state s;
+    cache_state(m->cache, &s);
+    moed__v1__device_memory__init(&memory);
+    memory.device = (char *)m->device;
+    memory.dense_bytes = p->dense_bytes;
+    memory.expert_bytes = s.usable * s.slot_bytes;
+    memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
+    memory.scratch_bytes = p->scratch_bytes;
+    return &memory;
+}
+
+static enum error_code reply_map(struct memd *m, const Moed__V1__MemoryMapRequest *request,
+                                 Moed__V1__Reply *reply)
+{
+    enum { MOST = 256 };
+    static Moed__V1__MemoryMapReply map;
+    static Moed__V1__MemoryMapEntry entries[MOST], *pointers[MOST];
+    static char names[MOST][32];
+    moed__v1__memory_map_reply__init(&map);
+    const struct pool_header *h = &m->plan.header;
+    map.generation = m->generation;
+    map.total = h->n_tensors + h->n_layers - h->params.n_dense;
+    uint32_t most = request->count && request->count < MOST ? request->count : MOST;
+    for (uint32_t i = request->first; i < map.total && map.n_entries < most; i++) {
+        describe_entry(m, i, &entries[map.n_entries], names[map.n_entries]);
+        pointers[map.n_entries] = &entries[map.n_entries];
+        map.n_entries++;
+    }
+    map.entries = pointers;
+    if (m->cache)
+        map.device = describe_device(m);
+    reply->body_case = MOED__V1__REPLY__BODY_MEMORY_MAP;
+    reply->memory_map = &map;
+    return ERROR_OK;
+}
+
+static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
+                                     struct error *e)
+{
+    struct policy_choice c = m->choice;
+    struct policy_names names = {request->policy, request->assigner,  request->cache,
+                                 request->budget, request->predictor, request->prefetcher};
+    enum error_code code = policy_choose(&c, &names, e);
+    bool predictor_alone = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
+                           !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
+    if (!code && !m->cache && !(m->tier && predictor_alone))
+        code =
+            error_set(e, ERROR_UNSUPPORTED, "device %s has no memory of its own: no expert cache%s",
+                      m->device, m->tier ? "; the predictor alone can be changed" : "");
+    if (!code)
+        policy_settle_predictor(&c, &names, &m->learned, &m->plan.header.params);
+    if (!code)
+        code = learned_check_predictor(&m->learned, &m->plan.header.params, c.predictor, e);
+    bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
+    if (!code && m->cache && other) /* the same one keeps what it knows */
+        code = cache_set_policy(m->cache, c.cache, c.budget, e);
+    if (!code && m->cache)
+        cache_set_prefetcher(m->cache, c.prefetcher);
+    if (code)
+        return code;
+    m->choice = c;
+    log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
+             c.policy->name, sched_cache_name(c.cache), sched_budget_name(c.budget),
+             sched_assigner_name(c.assigner), sched_predictor_name(c.predictor),
+             sched_prefetcher_name(c.prefetcher));
+    return ERROR_OK;
+}
+
+static void describe_tier(struct memd *m, Moed__V1__PolicyReply *policy)
+{
+    struct tier_state s;
+    tier_state(m->tier, &s);
+    policy->has_tier = true;
+    policy->tier_experts = s.experts;
+    policy->tier_slots = s.slots;
+    policy->tier_free = s.free;
+    policy->tier_resident = s.resident;
+    policy->tier_filling = s.filling;
+    policy->tier_retired = s.retired;
+    policy->tier_slot_bytes = s.slot_bytes;
+    policy->disk_read_bytes = counter_read(m->tier_counters.read_bytes);
+    policy->disk_busy_ns = s.busy_ns;
+    policy->tier_since_ns = s.since_ns;
+}
+
+static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__PolicyReply policy;
+    if (request->policy[0] || request->cache[0] || request->assigner[0] || request->budget[0] ||
+        request->predictor[0] || request->prefetcher[0]) {
+        enum error_code code = change_policy(m, request, e);
+        if (code)
+            return code;
+    }
+    moed__v1__policy_reply__init(&policy);
+    policy.device = (char *)m->device;
+    policy.assigner = (char *)sched_assigner_name(m->choice.assigner);
+    policy.predictor = (char *)sched_predictor_name(m->choice.predictor);
+    if (m->cache) {
+        struct cache_state s;
+        cache_state(m->cache, &s);
+        policy.has_cache = true;
+        policy.part = (char *)sched_cache_name(m->choice.cache);
+        policy.budget = (char *)sched_budget_name(m->choice.budget);
+        policy.prefetcher = (char *)sched_prefetcher_name(m->choice.prefetcher);
+        policy.slots = s.slots;
+        policy.free = s.free;
+        policy.resident = s.resident;
+        policy.filling = s.filling;
+        policy.retired = s.retired;
+        policy.slot_bytes = s.slot_bytes;
+        policy.link_bytes = s.link_bytes;
+        policy.link_busy_ns = s.link_busy_ns;
+        policy.since_ns = s.since_ns;
+    }
+    if (m->tier)
+        describe_tier(m, &policy);
+    reply->body_case = MOED__V1__REPLY__BODY_POLICY;
+    reply->policy = &policy;
+    return ERROR_OK;
+}
+
+static const char *resize_waits(enum cache_resize_wait waits)
+{
+    switch (waits) {
+    case CACHE_RESIZE_USE:
+        return "for experts that are in use";
+    case CACHE_RESIZE_CLOSE:
+        return "for a worker to leave the memory that goes";
+    case CACHE_RESIZE_KV:
+        return "for requests to end: a worker's KV cache is too large still";
+    case CACHE_RESIZE_MEMORY:
+        return "for memory of the device that others leave";
+    case CACHE_RESIZE_MAP:
+        return "for a worker to map the memory that has come";
+    default:
+        return "";
+    }
+}
+
+static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeRequest *request,
+                                    Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__ResizeReply resize;
+    static struct cache_resize_state now; /* its text is sent */
+    struct cache_state before;
+    struct device_spec asked = m->device_spec;
+    uint32_t n_slots;
+    if (!m->cache)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "device %s has no memory of its own: no expert cache", m->device);
+    cache_state(m->cache, &before);
+    if (request->vram[0]) {
+        enum error_code code = device_parse_vram(request->vram, &asked, e);
+        if (!code)
+            code = device_plan_resize(&m->device_plan,
+                                      device_arena_bytes(&asked, m->plan.header.expert_bytes),
+                                      &n_slots, e);
+        if (code)
+            return code;
+        log_info("resize to %s: %" PRIu64 " slots become %" PRIu32, request->vram, before.usable,
+                 n_slots);
+        cache_resize(m->cache, n_slots);
+    }
+    cache_resize_state(m->cache, &now);
+    moed__v1__resize_reply__init(&resize);
+    resize.number = now.number;
+    resize.busy = now.busy;
+    resize.waits = (char *)(now.busy ? resize_waits(now.waits) : "");
+    resize.failed = now.busy || !now.failed.code ? (char *)"" : now.failed.text;
+    resize.expert_bytes = before.usable * before.slot_bytes;
+    resize.slots = before.usable;
+    resize.total_slots = m->device_plan.total_segments;
+    resize.has_kv = m->device_plan.kv_bytes > 0;
+    resize.kv_bytes = resize.has_kv ? before.kv_bytes : 0;
+    reply->body_case = MOED__V1__REPLY__BODY_RESIZE;
+    reply->resize = &resize;
+    return ERROR_OK;
+}
+
+enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,
+                                    struct error *e)
+{
+    struct memd *m = arg;
+    switch (request->body_case) {
+    case MOED__V1__REQUEST__BODY_MEMORY_ATTACH:
+        return reply_attach(m, request->memory_attach, reply, e);
+    case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
+        return reply_detach(m, request->memory_detach, reply, e);
+    case MOED__V1__REQUEST__BODY_POLICY:
+        return reply_policy(m, request->policy, reply, e);
+    case MOED__V1__REQUEST__BODY_RESIZE:
+        return reply_resize(m, request->resize, reply, e);
+    case MOED__V1__REQUEST__BODY_MEMORY_MAP:
+        return reply_map(m, request->memory_map, reply);
+    default:
+        return daemon_unknown(request, e);
+    }
+}
+
+void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
+{
+    struct memd *m = arg;
+    health->model = m->plan.header.params.name;
+    health->clients = leases_count(m->leases);
+    health->loaded_bytes = m->bytes_loaded;
+    health->load_ns = m->load_ns;
+    if (m->cache)
+        health->device_memory = describe_device(m);
+    if (!m->recent)
+        return;
+    static Moed__V1__CacheHealth cache;
+    static Moed__V1__TierHealth tier;
+    uint64_t growth[RECENT_MOST], window_ns = recent_read(m->recent, growth);
+    if (m->cache) {
+        struct cache_state now;
+        cache_state(m->cache, &now);
+        moed__v1__cache_health__init(&cache);
+        cache.window_ns = window_ns;
+        cache.slots = now.slots;
+        cache.resident = now.resident;
+        cache.link_bytes = growth[RECENT_LINK_BYTES];
+        cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
+        cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
+        health->cache = &cache;
+    }
+    if (m->tier) {
+        struct tier_state now;
+        tier_state(m->tier, &now);
+        moed__v1__tier_health__init(&tier);
+        tier.window_ns = window_ns;
+        tier.experts = now.experts;
+        tier.in_memory = now.resident;
+        tier.read_bytes = growth[RECENT_READ_BYTES];
+        health->tier = &tier;
+    }
+}
