@@ -10,9 +10,10 @@ static void project_grouped(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
-    f->ops->multiply(f->dense, &w->q, in, f->q, false);
-    f->ops->multiply(f->dense, &w->k, in, f->k, false);
-    f->ops->multiply(f->dense, &w->v, in, f->v, false);
+    const struct exec_product products[] = {{&w->q, f->q, w->q.rows, false},
+                                            {&w->k, f->k, w->k.rows, false},
+                                            {&w->v, f->v, w->v.rows, false}};
+    f->ops->multiply_several(f->dense, products, 3, in);
     f->ops->add_bias(f->dense, w->q_bias, f->q, w->q.rows);
     f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
     f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
@@ -26,16 +27,16 @@ static void project_latent(struct forward *f, uint32_t layer)
     const struct matrix *first = w->q_a.tiles ? &w->q_a : &w->q;
     bool quantize = weights_quantize(first) || weights_quantize(&w->kv_a);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, p->d_model, quantize);
-    f->ops->multiply(f->dense, &w->kv_a, in, f->k, false);
+    float *low = f->latent.q_low;
+    const struct exec_product products[] = {{&w->kv_a, f->k, w->kv_a.rows, false},
+                                            {first, w->q_a.tiles ? low : f->q, first->rows, false}};
+    f->ops->multiply_several(f->dense, products, 2, in);
     if (w->q_a.tiles) {
         const struct norm_weights norm = {w->q_a_norm, NULL};
-        float *low = f->latent.q_low;
-        f->ops->multiply(f->dense, &w->q_a, in, low, false);
         f->ops->norm(f->dense, low, &norm, LATENT_NORM_EPS, p->q_rank, low);
         in = f->ops->prepare(f->dense, 0, low, p->q_rank, weights_quantize(&w->q_b));
         f->ops->multiply(f->dense, &w->q_b, in, f->q, false);
-    } else
-        f->ops->multiply(f->dense, &w->q, in, f->q, false);
+    }
     f->ops->place_latent(f->dense, layer, w, f->k, f->q, f->latent.absorbed);
     f->ops->multiply_heads(f->dense, &w->k_b, f->q, p->q_dim, f->latent.absorbed, p->k_dim);
 }

@@ -79,7 +79,10 @@ struct dense_ops {
     /* y [n][m->rows] (+)= W x. */
     void (*multiply)(struct dense *d, const struct matrix *m, const void *input, float *y,
                      bool accumulate);
-    /* The same of a router, whose operands are never rounded for speed: which experts are chosen shall not hang on it. */
+    /* The same of several matrices, all with this input; each y_stride is m->rows. */
+    void (*multiply_several)(struct dense *d, const struct exec_product *products, unsigned n,
+                             const void *input);
+    /* y [n][m->rows] = W x of a router, whose operands are never rounded for speed: which experts are chosen shall not hang on it. */
     void (*multiply_router)(struct dense *d, const struct matrix *m, const void *input, float *y);
     /* Each head's matrix times that head's part of each row: in [n][n_heads][in_head], of which the first cols count; out
      * [n][n_heads][out_head], the first rows are written. */

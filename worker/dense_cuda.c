@@ -310,6 +310,13 @@ static void cuda_multiply(struct dense *d, const struct matrix *m, const void *i
         c->module->ops.multiply(c->stream, m, a, y, m->rows, accumulate);
 }
 
+static void cuda_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+                                  const void *input)
+{
+    for (unsigned i = 0; i < n; i++)
+        cuda_multiply(d, products[i].m, input, products[i].y, products[i].accumulate);
+}
+
 static void cuda_multiply_router(struct dense *d, const struct matrix *m, const void *input,
                                  float *y)
 {
@@ -598,6 +605,7 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .norm = cuda_norm,
                                          .prepare = cuda_prepare,
                                          .multiply = cuda_multiply,
+                                         .multiply_several = cuda_multiply_several,
                                          .multiply_router = cuda_multiply_router,
                                          .multiply_heads = cuda_multiply_heads,
                                          .add_bias = cuda_add_bias,

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fewer rows are done sooner by the caller alone. */
-#define SHARED_ROWS  4
+/* Less is done sooner by the caller alone: rows with much to do, floats of rows with little. */
+#define SHARED_ROWS   4
+#define SHARED_FLOATS 32768
 #define MOST_BUFFERS 48
 
 struct dense_host {
@@ -120,8 +121,11 @@ struct host_job {
     const struct layer_weights *w;
     uint32_t layer;
     float *q, *k;
-    const float *v, *in;
+    const float *v, *in, *up;
     float *out;
+    const struct norm_weights *norm;
+    float eps;
+    uint32_t width; /* of the rows of in, up and out */
     /* multiply_heads */
     const struct head_matrices *heads;
     uint32_t in_head, out_head;
@@ -129,16 +133,31 @@ struct host_job {
     const struct experts *experts;
     const float *down_bias, *weights, *shared;
     const uint32_t *selected;
+    /* route */
+    const float *selection_bias;
+    float *logits, *chosen_weights;
+    uint32_t *chosen;
 };
 
-static void each_row(pool_work *work, struct host_job *job)
+static void share_rows(pool_work *work, struct host_job *job, bool share)
 {
     struct dense_host *h = job->h;
-    if (h->base.n >= SHARED_ROWS)
+    if (share)
         exec_each(h->exec, work, job, h->base.n);
     else
         for (uint32_t t = 0; t < h->base.n; t++)
             work(job, 0, t);
+}
+
+static void each_row(pool_work *work, struct host_job *job)
+{
+    share_rows(work, job, job->h->base.n >= SHARED_ROWS);
+}
+
+/* Where a row of so many floats is soon done. */
+static void each_short_row(pool_work *work, struct host_job *job, uint32_t width)
+{
+    share_rows(work, job, (uint64_t)job->h->base.n * width >= SHARED_FLOATS);
 }
 
 static void host_embed(struct dense *d, const struct matrix *m, float *out)
@@ -147,15 +166,23 @@ static void host_embed(struct dense *d, const struct matrix *m, float *out)
         tile_unpack_row(m, d->batch[t].token, out + (size_t)t * m->cols);
 }
 
+static void norm_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct host_job *job = arg;
+    const struct kernels *k = job->h->kernels;
+    size_t width = job->width, at = t * width;
+    (void)thread;
+    if (job->norm->bias)
+        k->layer_norm(job->in + at, job->norm->weight, job->norm->bias, job->eps, width, job->out + at);
+    else
+        k->rms_norm(job->in + at, job->norm->weight, job->eps, width, job->out + at);
+}
+
 static void host_norm(struct dense *d, const float *x, const struct norm_weights *w, float eps,
                       uint32_t width, float *out)
 {
-    const struct kernels *k = host_of(d)->kernels;
-    for (size_t t = 0; t < d->n; t++)
-        if (w->bias)
-            k->layer_norm(x + t * width, w->weight, w->bias, eps, width, out + t * width);
-        else
-            k->rms_norm(x + t * width, w->weight, eps, width, out + t * width);
+    struct host_job job = {.h = host_of(d), .in = x, .out = out, .norm = w, .eps = eps, .width = width};
+    each_short_row(norm_row, &job, width);
 }
 
 static void host_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
@@ -164,10 +191,20 @@ static void host_add_bias(struct dense *d, const float *bias, float *rows, uint3
         host_of(d)->kernels->add(bias, rows + t * width, width);
 }
 
+static void gated_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct host_job *job = arg;
+    size_t at = (size_t)t * job->width;
+    (void)thread;
+    job->h->kernels->gated(job->h->base.params->arch->activation, job->in + at, job->up + at,
+                           job->out + at, job->width);
+}
+
 static void host_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
                        float *h)
 {
-    host_of(d)->kernels->gated(d->params->arch->activation, gate, up, h, (size_t)d->n * width);
+    struct host_job job = {.h = host_of(d), .in = gate, .up = up, .out = h, .width = width};
+    each_short_row(gated_row, &job, width);
 }
 
 static void host_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
@@ -191,6 +228,12 @@ static void host_multiply(struct dense *d, const struct matrix *m, const void *i
                           bool accumulate)
 {
     exec_multiply(host_of(d)->exec, m, input, y, m->rows, accumulate);
+}
+
+static void host_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+                                  const void *input)
+{
+    exec_multiply_several(host_of(d)->exec, products, n, input);
 }
 
 static void host_multiply_router(struct dense *d, const struct matrix *m, const void *input,
@@ -339,13 +382,24 @@ static void host_attend(struct dense *d, uint32_t layer, const float *q, const f
 
 /* ---- Around the experts ---- */
 
+static void route_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct host_job *job = arg;
+    const struct router_params *r = &job->h->base.params->router;
+    (void)thread;
+    router_select(r, job->logits + (size_t)t * r->n_experts, job->selection_bias,
+                  job->chosen + (size_t)t * r->n_used, job->chosen_weights + (size_t)t * r->n_used);
+}
+
 static void host_route(struct dense *d, const float *selection_bias, float *logits,
                        uint32_t *selected, float *weights)
 {
-    const struct router_params *r = &d->params->router;
-    for (size_t t = 0; t < d->n; t++)
-        router_select(r, logits + t * r->n_experts, selection_bias, selected + t * r->n_used,
-                      weights + t * r->n_used);
+    struct host_job job = {.h = host_of(d),
+                           .selection_bias = selection_bias,
+                           .logits = logits,
+                           .chosen = selected,
+                           .chosen_weights = weights};
+    each_short_row(route_row, &job, 8 * d->params->router.n_experts); /* choosing costs more than adding */
 }
 
 static void combine_token(void *arg, unsigned thread, uint32_t t)
@@ -446,6 +500,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .norm = host_norm,
                                          .prepare = host_prepare,
                                          .multiply = host_multiply,
+                                         .multiply_several = host_multiply_several,
                                          .multiply_router = host_multiply_router,
                                          .multiply_heads = host_multiply_heads,
                                          .add_bias = host_add_bias,

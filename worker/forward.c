@@ -110,8 +110,9 @@ static void route(struct forward *f, const struct layer_weights *w, const void *
 static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
                       const struct matrix *down, const void *in, float *out, bool accumulate)
 {
-    f->ops->multiply(f->dense, gate, in, f->ffn_gate, false);
-    f->ops->multiply(f->dense, up, in, f->ffn_up, false);
+    const struct exec_product products[] = {{gate, f->ffn_gate, gate->rows, false},
+                                            {up, f->ffn_up, up->rows, false}};
+    f->ops->multiply_several(f->dense, products, 2, in);
     f->ops->gated(f->dense, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
     const void *hidden =
         f->ops->prepare(f->dense, 0, f->ffn_gate, gate->rows, weights_quantize(down));

@@ -35,8 +35,7 @@ static bool allocate_all(struct exec *x)
         if (!(x->slots[i].memory = allocate(act_bytes(l->max_cols, l->max_tokens))))
             return false;
     size_t hidden = (size_t)l->max_task_rows * round_up(l->max_width, TILE_ROWS);
-    x->gate = allocate(hidden * sizeof(float));
-    x->up = allocate(hidden * sizeof(float));
+    x->gate_up = allocate(2 * hidden * sizeof(float));
     x->hidden = allocate(hidden * sizeof(float));
     /* Each segment's columns are rounded up by themselves (act_bytes), and each part is aligned. */
     x->hidden_bytes = act_bytes(l->max_width + 64 * POOL_MAX_SEGMENTS, l->max_task_rows) +
@@ -45,7 +44,7 @@ static bool allocate_all(struct exec *x)
     x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
     x->scratch = calloc(n_threads, sizeof *x->scratch);
-    if (!x->gate || !x->up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks ||
+    if (!x->gate_up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks ||
         !x->scratch)
         return false;
     if (!x->blas)
@@ -93,8 +92,7 @@ void exec_free(struct exec *x)
         free(x->scratch[t].inputs);
     }
     free(x->scratch);
-    free(x->gate);
-    free(x->up);
+    free(x->gate_up);
     free(x->hidden);
     free(x->hidden_memory);
     free(x->parts);
@@ -217,32 +215,53 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
 
 struct multiply_job {
     struct exec *x;
-    const struct matrix *m;
+    const struct exec_product *products;
     const struct activations *a;
-    float *y;
-    size_t y_stride;
-    bool accumulate;
-    uint32_t n_tiles, tiles_a_chunk;
 };
 
-static void multiply_chunk(void *arg, unsigned thread, uint32_t chunk)
+static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
 {
     const struct multiply_job *j = arg;
-    uint32_t first = chunk * j->tiles_a_chunk;
-    uint32_t count = j->n_tiles - first < j->tiles_a_chunk ? j->n_tiles - first : j->tiles_a_chunk;
-    exec_multiply_part(j->x, thread, j->m, first, count, j->a, NULL, j->a->n_tokens, j->y,
-                       j->y_stride, j->accumulate);
+    const struct exec_chunk *c = &j->x->chunks[index];
+    const struct exec_product *p = &j->products[c->product];
+    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, j->a, NULL, j->a->n_tokens, p->y,
+                       p->y_stride, p->accumulate);
 }
 
-/* Chunks large enough to pay for taking them, small enough for the threads to finish together. A product for one token
- * reads four tile rows side by side, the farther apart the quicker: whole fours, many of them. Whole pieces
- * for BLAS, so that what is one product does not depend on the number of threads. */
-uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles)
+struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens)
 {
-    uint32_t n = n_tiles / (pool_thread_count(x->pool) * 2);
-    n = n < 1 ? 1 : n > EXEC_CHUNK_TILES ? EXEC_CHUNK_TILES : n;
-    n -= n > 4 ? n % 4 : 0;
-    return x->blas_allowed ? (uint32_t)round_up(n, BLAS_TILES) : n;
+    unsigned n_threads = pool_thread_count(x->pool);
+    return (struct exec_cutting){.left = tiles_by_tokens,
+                                 .shares = n_threads > 1 ? 2 * n_threads : 1,
+                                 .fair = (uint32_t)(tiles / n_threads)};
+}
+
+/* Through BLAS in whole pieces, so that what is one product does not depend on the number of threads. One token reads four
+ * tile rows side by side: whole fours. */
+static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c, const struct matrix *m,
+                            uint32_t n_tokens)
+{
+    if (x->blas_allowed && !exec_quantizes(m->type) && n_tokens >= BF16_MIN_TOKENS)
+        return BLAS_TILES;
+    if (n_tokens > 1)
+        return 1;
+    size_t n = EXEC_CHUNK_BYTES / tile_row_bytes(m->type, m->cols) + 1;
+    n = n > c->fair ? c->fair : n;
+    return n < 1 ? 1 : n < 4 ? (uint32_t)n : (uint32_t)(n - n % 4);
+}
+
+/* How many of a product's next n_tiles tile rows are a chunk. */
+static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const struct matrix *m, uint32_t n_tokens,
+                         uint32_t n_tiles)
+{
+    uint32_t least = least_tiles(x, c, m, n_tokens);
+    uint64_t n = c->left / ((uint64_t)c->shares * n_tokens);
+    n -= n % least;
+    n = n < least ? least : n;
+    if (n + least > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
+        n = n_tiles;
+    c->left -= n * n_tokens;
+    return (uint32_t)n;
 }
 
 void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struct activations *a,
@@ -254,12 +273,32 @@ void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struc
     x->bf16 = bf16;
 }
 
+void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product, const struct matrix *m,
+                      uint32_t n_tokens)
+{
+    uint32_t n_tiles = tile_row_count(m->rows);
+    for (uint32_t first = 0; first < n_tiles; first += x->chunks[x->n_chunks++].tile_count)
+        x->chunks[x->n_chunks] =
+            (struct exec_chunk){product, first, next_cut(x, c, m, n_tokens, n_tiles - first)};
+}
+
+void exec_multiply_several(struct exec *x, const struct exec_product *products, unsigned n,
+                           const struct activations *a)
+{
+    struct multiply_job job = {x, products, a};
+    uint64_t tiles = 0;
+    for (unsigned i = 0; i < n; i++)
+        tiles += tile_row_count(products[i].m->rows);
+    struct exec_cutting cutting = exec_cut_begin(x, tiles, tiles * a->n_tokens);
+    x->n_chunks = 0;
+    for (unsigned i = 0; i < n; i++)
+        exec_cut_product(x, &cutting, i, products[i].m, a->n_tokens);
+    x->step++;
+    pool_run(x->pool, multiply_chunk, &job, x->n_chunks);
+}
+
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate)
 {
-    struct multiply_job job = {x, m, a, y, y_stride, accumulate, tile_row_count(m->rows), 0};
-    job.tiles_a_chunk = exec_tiles_a_chunk(x, job.n_tiles);
-    x->step++;
-    pool_run(x->pool, multiply_chunk, &job,
-             (job.n_tiles + job.tiles_a_chunk - 1) / job.tiles_a_chunk);
+    exec_multiply_several(x, &(struct exec_product){m, y, y_stride, accumulate}, 1, a);
 }

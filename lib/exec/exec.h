@@ -54,7 +54,17 @@ bool exec_experts_quantize(const struct pool_slabs *slabs); /* a layer's experts
 void exec_multiply(struct exec *x, const struct matrix *m, const struct activations *a, float *y,
                    size_t y_stride, bool accumulate);
 
-/* The same, and float inputs are as they are: not through kernels/bf16.h. */
+/* Several matrices times the same inputs, which the threads share as one piece of work. */
+struct exec_product {
+    const struct matrix *m;
+    float *y; /* [n_tokens][y_stride] */
+    size_t y_stride;
+    bool accumulate;
+};
+void exec_multiply_several(struct exec *x, const struct exec_product *products, unsigned n,
+                           const struct activations *a);
+
+/* As exec_multiply, and float inputs are as they are: not through kernels/bf16.h. */
 void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struct activations *a,
                              float *y, size_t y_stride, bool accumulate);
 

@@ -1,10 +1,11 @@
 /* Routed experts on a pool of threads; see exec.h.
  *
- * A call is cut into parts (one segment of one task) and runs in three steps, each spread over all threads
- * by chunks of rows, so that one expert keeps all cores busy and many finish together:
- *   1. gate and up rows of every part, multiplied, biases added, activated: hidden values;
- *   2. hidden values quantised, where the down matrix is;
- *   3. down rows of every task: its segments in order, as its output says.
+ * A call is cut into parts (one segment of one task) and runs in two steps, each spread over all threads by chunks of
+ * rows, so that one expert keeps all cores busy and many finish together:
+ *   1. gate and up rows of the parts, multiplied, biases added, activated: hidden values. They are quantised, where the down
+ *      matrix is, by the thread that has all of a part, and between the steps where a part was cut;
+ *   2. down rows of every task: its segments in order, as its output says.
+ * With few tokens most parts are one thread's chunk: it reads gate and up in one go.
  */
 #include "exec/internal.h"
 
@@ -14,52 +15,80 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FEW_ROWS 4
+
 static size_t part_stride(const struct expert_part *part)
 {
     return round_up(part->segment.gate.rows, TILE_ROWS);
 }
 
+static bool is_whole(const struct expert_part *p, const struct exec_chunk *c)
+{
+    return c->tile_count == tile_row_count(p->segment.gate.rows);
+}
+
+static void quantize_hidden(const struct exec *x, struct expert_part *p)
+{
+    if (exec_quantizes(p->segment.down.type))
+        x->kernels->quantize(&p->h, 0, p->task->n_tokens);
+}
+
+/* Gate and up as one matrix of twice the rows, which one token reads quicker than two. False: they do not lie so. */
+static bool gate_and_up(const struct expert_segment *s, struct matrix *both)
+{
+    *both = s->gate;
+    both->rows = 2 * round_up(s->gate.rows, TILE_ROWS);
+    return s->gate.type == s->up.type &&
+           s->up.tiles == (const uint8_t *)s->gate.tiles + tile_matrix_bytes(s->gate.type, s->gate.rows, s->gate.cols);
+}
+
 static void up_chunk(void *arg, unsigned thread, uint32_t index)
 {
     struct exec *x = arg;
-    const struct expert_chunk *c = &x->chunks[index];
-    const struct expert_part *p = &x->parts[c->part];
+    const struct exec_chunk *c = &x->chunks[index];
+    struct expert_part *p = &x->parts[c->product];
     const struct expert_task *t = p->task;
-    size_t stride = part_stride(p);
-    float *gate = x->gate + p->hidden, *up = x->up + p->hidden, *hidden = x->hidden + p->hidden;
     const struct expert_segment *s = &p->segment;
-    exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens,
-                       t->n_tokens, gate, stride, false);
-    exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens,
-                       t->n_tokens, up, stride, false);
+    size_t stride = part_stride(p);
+    float *gate = x->gate_up + 2 * p->hidden, *up = gate + stride, *hidden = x->hidden + p->hidden;
+    struct matrix both;
+    if (is_whole(p, c) && gate_and_up(s, &both)) {
+        exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, x->input, t->tokens, t->n_tokens, gate,
+                           2 * stride, false);
+    } else {
+        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens, t->n_tokens,
+                           gate, 2 * stride, false);
+        exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens, t->n_tokens, up,
+                           2 * stride, false);
+    }
     size_t first = (size_t)c->tile_first * TILE_ROWS;
     size_t n = (size_t)c->tile_count * TILE_ROWS;
     if (first + n > s->gate.rows)
         n = s->gate.rows - first;
     for (uint32_t i = 0; i < t->n_tokens; i++) {
-        size_t at = i * stride + first;
+        size_t at = i * 2 * stride + first;
         if (s->gate_bias) {
             x->kernels->add(s->gate_bias + first, gate + at, n);
             x->kernels->add(s->up_bias + first, up + at, n);
         }
-        x->kernels->gated(x->activation, gate + at, up + at, hidden + at, n);
+        x->kernels->gated(x->activation, gate + at, up + at, hidden + i * stride + first, n);
     }
+    if (is_whole(p, c))
+        quantize_hidden(x, p);
 }
 
 static void quantize_part(void *arg, unsigned thread, uint32_t index)
 {
     struct exec *x = arg;
-    struct expert_part *p = &x->parts[index];
     (void)thread;
-    if (exec_quantizes(p->segment.down.type))
-        x->kernels->quantize(&p->h, 0, p->task->n_tokens);
+    quantize_hidden(x, &x->parts[x->cut_parts[index]]);
 }
 
 static void down_chunk(void *arg, unsigned thread, uint32_t index)
 {
     struct exec *x = arg;
-    const struct expert_chunk *c = &x->chunks[index];
-    const struct expert_part *p = &x->parts[c->part];
+    const struct exec_chunk *c = &x->chunks[index];
+    const struct expert_part *p = &x->parts[c->product];
     const struct expert_task *t = p->task;
     for (uint32_t s = 0; s < t->n_segments; s++) {
         size_t apart =
@@ -68,17 +97,6 @@ static void down_chunk(void *arg, unsigned thread, uint32_t index)
         exec_multiply_part(x, thread, &p[s].segment.down, c->tile_first, c->tile_count, &p[s].h,
                            NULL, t->n_tokens, t->out + apart, p->segment.down.rows, add);
     }
-}
-
-static void add_chunks(struct exec *x, uint32_t part, uint32_t rows)
-{
-    uint32_t n_tiles = tile_row_count(rows);
-    uint32_t step = exec_tiles_a_chunk(x, n_tiles);
-    while ((n_tiles + step - 1) / step > EXEC_MAX_CHUNKS / EXEC_MAX_PARTS)
-        step *= 2;
-    for (uint32_t first = 0; first < n_tiles; first += step)
-        x->chunks[x->n_chunks++] =
-            (struct expert_chunk){part, first, n_tiles - first < step ? n_tiles - first : step};
 }
 
 static const uint8_t *place_of(const struct pool_map *map, uint32_t layer,
@@ -118,6 +136,33 @@ static bool lies_on(const struct exec *x, const struct expert_part *p, unsigned 
     return n_nodes == 1 || numa_node_of_expert(p->task->expert, x->n_experts, n_nodes) == node;
 }
 
+/* The product that begins with part i: gate and up of it, or down of its task. */
+static const struct matrix *product_of(const struct exec *x, uint32_t i, bool down)
+{
+    const struct expert_segment *s = &x->parts[i].segment;
+    return down ? &s->down : &s->gate;
+}
+
+static uint32_t parts_of_product(const struct exec *x, uint32_t i, bool down)
+{
+    return down ? x->parts[i].task->n_segments : 1;
+}
+
+static void cut_for_node(struct exec *x, unsigned node, bool down)
+{
+    uint64_t tiles = 0, by_tokens = 0;
+    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down))
+        if (lies_on(x, &x->parts[i], node)) {
+            uint64_t n = tile_row_count(product_of(x, i, down)->rows);
+            tiles += n;
+            by_tokens += n * x->parts[i].task->n_tokens;
+        }
+    struct exec_cutting cutting = exec_cut_begin(x, tiles, by_tokens);
+    for (uint32_t i = 0; i < x->n_parts; i += parts_of_product(x, i, down))
+        if (lies_on(x, &x->parts[i], node))
+            exec_cut_product(x, &cutting, i, product_of(x, i, down), x->parts[i].task->n_tokens);
+}
+
 /* Chunks of the gate and up matrices, or of the down ones, by the nodes that these lie on. */
 static void cut_into_chunks(struct exec *x, bool down)
 {
@@ -125,27 +170,38 @@ static void cut_into_chunks(struct exec *x, bool down)
     x->n_chunks = 0;
     for (unsigned node = 0; node < n_nodes; node++) {
         x->first_chunk[node] = x->n_chunks;
-        for (uint32_t i = 0; i < x->n_parts; i += down ? x->parts[i].task->n_segments : 1) {
-            const struct expert_segment *s = &x->parts[i].segment;
-            if (lies_on(x, &x->parts[i], node))
-                add_chunks(x, i, down ? s->down.rows : s->gate.rows);
-        }
+        cut_for_node(x, node, down);
     }
     x->first_chunk[n_nodes] = x->n_chunks;
+}
+
+/* Of the parts whose gate and up were cut: each knows its values only now. A few are done before another thread would be there. */
+static void quantize_cut_parts(struct exec *x)
+{
+    uint32_t n = 0, n_rows = 0;
+    for (uint32_t c = 0; c < x->n_chunks; c++) {
+        const struct exec_chunk *chunk = &x->chunks[c];
+        struct expert_part *p = &x->parts[chunk->product];
+        if (is_whole(p, chunk) || chunk->tile_first > 0)
+            continue;
+        x->cut_parts[n++] = chunk->product;
+        n_rows += p->task->n_tokens;
+    }
+    if (n_rows > FEW_ROWS)
+        pool_run(x->pool, quantize_part, x, n);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            quantize_part(x, 0, i);
 }
 
 static void run_pass(struct exec *x)
 {
     unsigned n_nodes = pool_node_count(x->pool);
-    bool quantizes = false;
-    for (uint32_t i = 0; i < x->n_parts; i += x->parts[i].task->n_segments)
-        quantizes |= exec_quantizes(x->parts[i].segment.down.type);
     x->step++;
     cut_into_chunks(x, false);
     pool_run_by_node(x->pool, up_chunk, x, x->first_chunk, n_nodes);
+    quantize_cut_parts(x);
     cut_into_chunks(x, true);
-    if (quantizes)
-        pool_run(x->pool, quantize_part, x, x->n_parts);
     x->step++;
     pool_run_by_node(x->pool, down_chunk, x, x->first_chunk, n_nodes);
 }

@@ -6,8 +6,8 @@
 
 /* Tile rows of one product through BLAS. */
 #define BLAS_TILES 4
-/* Tile rows of one chunk of work at most. */
-#define EXEC_CHUNK_TILES 16
+/* A chunk for one token is at least so long where there is enough for all threads. */
+#define EXEC_CHUNK_BYTES (32 * 1024)
 /* Parts (an expert's segment for its tokens) and chunks of one exec_experts pass; more run in several
  * passes. */
 #define EXEC_MAX_PARTS  1024
@@ -27,12 +27,13 @@ struct exec_scratch {
 struct expert_part {
     const struct expert_task *task;
     struct expert_segment segment;
-    size_t hidden; /* offset of its rows in gate, up, hidden: [n_tokens][width rounded to 16] */
+    size_t hidden; /* offset of its rows in hidden: [n_tokens][width rounded to 16] */
     struct activations h;
 };
 
-struct expert_chunk {
-    uint32_t part; /* the part, or the first part of the task for `down` */
+/* Tile rows of a product; of experts these are numbered by their first part. */
+struct exec_chunk {
+    uint32_t product;
     uint32_t tile_first, tile_count;
 };
 
@@ -50,12 +51,14 @@ struct exec {
     } slots[EXEC_SLOTS];
     struct exec_scratch *scratch; /* [threads] */
     /* experts */
-    float *gate, *up, *hidden;
+    float *gate_up; /* of a part, from twice its `hidden` on: [n_tokens][2][width rounded to 16] */
+    float *hidden;
     void *hidden_memory;
     size_t hidden_bytes;
     struct expert_part *parts;
-    struct expert_chunk *chunks;
+    struct exec_chunk *chunks; /* [EXEC_MAX_CHUNKS], of the call under way */
     uint32_t n_parts, n_chunks;
+    uint32_t cut_parts[EXEC_MAX_PARTS]; /* whose gate and up are several chunks */
     uint32_t first_chunk[TOPOLOGY_MAX_NODES + 1]; /* of each memory node's */
     const struct activations *input; /* of the call under way */
     uint32_t n_experts; /* of its layer */
@@ -66,6 +69,17 @@ void exec_multiply_part(struct exec *x, unsigned thread, const struct matrix *m,
                         uint32_t tile_first, uint32_t tile_count, const struct activations *a,
                         const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
                         bool accumulate);
-uint32_t exec_tiles_a_chunk(const struct exec *x, uint32_t n_tiles);
+
+/* Cutting the tile rows of some products into chunks for all threads. The first are long, for to begin a stream of reads costs
+ * as much as 40 KB of it; what is left becomes shorter and shorter, for the threads to finish together. */
+struct exec_cutting {
+    uint64_t left;   /* tile rows times tokens */
+    unsigned shares; /* of what is left, a chunk is one */
+    uint32_t fair;   /* tile rows a thread, were each to have as many */
+};
+struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens);
+/* Adds the chunks of one of the products to those of the call under way. */
+void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product, const struct matrix *m,
+                      uint32_t n_tokens);
 
 #endif
