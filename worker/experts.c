@@ -117,6 +117,8 @@ void experts_free(struct experts *x)
 {
     if (!x)
         return;
+    if (x->cache && x->calibration.measured_at)
+        experts_keep_learnt(x);
     expert_link_free(x->link);
     experts_alone_free(x);
     device_cache_free(x->cache);
@@ -314,6 +316,32 @@ static void observe_cpu(struct experts *x, uint64_t before_ns)
     x->cpu_layer_ns = 0;
 }
 
+/* From the end of the layer before, were there no copy beside it. */
+static double undisturbed_s(const struct experts *x)
+{
+    const struct sched_costs *c = &x->costs.now;
+    double cpu_s = 0, device_s = 0;
+    for (uint32_t i = 0; i < x->n_activated; i++) {
+        const struct activated *a = &x->activated[i];
+        cpu_s += a->cpu * sched_cpu_s(c, a->n_rows);
+        device_s += a->device * sched_device_s(c, a->n_rows);
+    }
+    return x->attention_s + (cpu_s > 0 ? x->costs.job_s : 0) + (cpu_s > device_s ? cpu_s : device_s);
+}
+
+/* What copies cost whole layers: of those of a step that load nothing for themselves, next to the one before. */
+static void observe_copying(struct experts *x, uint64_t before_ns)
+{
+    uint64_t copies = device_cache_copies(x->cache), before = x->finished_copies;
+    bool copying = before % 2 && copies % 2, none = copies == before && copies % 2 == 0;
+    bool next = before_ns && x->layer == x->finished_layer + 1;
+    x->finished_copies = copies;
+    x->finished_layer = x->layer;
+    double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
+    if (next && !x->loads && (copying || none) && took_s < OUTSIDE_MOST_S)
+        layer_costs_layer(&x->costs, undisturbed_s(x), took_s, copying);
+}
+
 /* memd's budgets and prefetchers reckon with them. */
 static void tell_costs(struct experts *x)
 {
@@ -341,6 +369,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     x->begun_ns = clock_ns();
     observe_outside(x, layer);
     experts_enter_layer(x, layer, n_tokens);
+    x->loads = 0;
     x->one_request = one_request;
     exec_allow_blas(x->own, one_request);
     x->values = values->host;
@@ -532,6 +561,7 @@ enum error_code experts_finish(struct experts *x, struct error *e)
     observe_cpu(x, before_ns);
     if (code || !x->cache)
         return code;
+    observe_copying(x, before_ns);
     experts_publish_learnt(x);
     experts_observe_prediction(x);
     if (!isfinite(x->predicted_s))

@@ -72,6 +72,8 @@ struct experts {
     double attention_s, head_s;
     _Atomic double outside_s; /* of a step, for others to read */
     uint64_t finished_ns;   /* the layer before; 0: none */
+    uint64_t finished_copies; /* device_cache_copies then */
+    uint32_t finished_layer;
     double cpu_share;       /* of the time, that the executor computes; a moving average */
     uint64_t cpu_layer_ns;  /* for this layer */
 
@@ -87,6 +89,7 @@ struct experts {
     bool *fetch_used;              /* [n_experts]: fetch i + 1 */
     const float *values;
     const float *values_there; /* on the device; NULL: they are not */
+    uint64_t loads; /* segments that the layer has asked for */
     uint64_t begun_ns, round_begun_ns;
     uint64_t copies;             /* to the device, when the round began: device_cache_copies */
     bool device_waits;           /* for the round's one load: sched_device_waits */
@@ -126,6 +129,7 @@ struct sched_costs experts_costs(const struct experts *x);
  * left. */
 void experts_publish_learnt(struct experts *x);
 void experts_resume_learnt(struct experts *x);
+void experts_keep_learnt(const struct experts *x);
 
 /* experts_predict.c: makes x->prediction; tells it what a layer activated; what is predicted of the next layers, as it is now,
  * for the plan of this one; tells memd what the plan wants of it. */

@@ -1,5 +1,6 @@
 /* What layers have taught of costs: shown, and left to the next worker, which memd outlives this one to tell
- * (ipc/cache_channel.h). It is of use with the same calibration alone, so the first word is the time of that. */
+ * (ipc/cache_channel.h). It is of use with the same calibration alone, so the first word is the time of that. A worker that
+ * ends in order also keeps it in the calibration's file, for the next deployment. */
 #include "experts_internal.h"
 
 #include "base/log.h"
@@ -8,6 +9,9 @@
 
 #define N_DOUBLES (sizeof(struct layer_costs_learnt) / sizeof(double))
 _Static_assert(N_DOUBLES + 1 == RESIDENCY_LEARNT, "a word for each, after the calibration's");
+_Static_assert(N_DOUBLES == CALIBRATION_LEARNT, "all of them");
+
+#define KEPT_LAYERS 128
 
 static void show_corrections(struct experts *x)
 {
@@ -39,17 +43,40 @@ void experts_publish_learnt(struct experts *x)
     atomic_store_explicit(&words[0], (uint64_t)x->calibration.measured_at, memory_order_relaxed);
 }
 
-void experts_resume_learnt(struct experts *x)
+static bool learnt_by_the_last(const struct experts *x, struct layer_costs_learnt *out)
 {
     const _Atomic uint64_t *words = x->memory->residency.header->learnt;
-    struct layer_costs_learnt learnt;
     uint64_t values[N_DOUBLES];
-    if (atomic_load_explicit(&words[0], memory_order_relaxed) !=
-        (uint64_t)x->calibration.measured_at)
-        return;
+    if (atomic_load_explicit(&words[0], memory_order_relaxed) != (uint64_t)x->calibration.measured_at)
+        return false;
     for (size_t i = 0; i < N_DOUBLES; i++)
         values[i] = atomic_load_explicit(&words[i + 1], memory_order_relaxed);
-    memcpy(&learnt, values, sizeof learnt);
-    if (layer_costs_resume(&x->costs, &learnt))
-        log_info("costs: what the worker before this one learnt is used");
+    memcpy(out, values, sizeof *out);
+    return true;
+}
+
+void experts_resume_learnt(struct experts *x)
+{
+    struct layer_costs_learnt learnt;
+    if (learnt_by_the_last(x, &learnt)) {
+        if (layer_costs_resume(&x->costs, &learnt))
+            log_info("costs: what the worker before this one learnt is used");
+        return;
+    }
+    memcpy(&learnt, x->calibration.learnt, sizeof learnt);
+    if (learnt.device > 0 && layer_costs_resume(&x->costs, &learnt))
+        log_info("costs: what an earlier deployment learnt is used");
+}
+
+void experts_keep_learnt(const struct experts *x)
+{
+    struct error e;
+    struct calibration c = x->calibration;
+    struct layer_costs_learnt learnt = layer_costs_learnt(&x->costs);
+    if (learnt.cpu_means.weight[0] + learnt.cpu_means.weight[1] == 0)
+        return; /* there was no layer */
+    learnt = layer_costs_fade(&learnt, KEPT_LAYERS);
+    memcpy(c.learnt, &learnt, sizeof c.learnt);
+    if (calibration_store_learnt(&c, &e) && e.code != ERROR_NOT_FOUND)
+        log_warn("what was learnt of costs is not kept: %s", e.text);
 }

@@ -108,7 +108,8 @@ void experts_tell(struct experts *x, const uint32_t *selected)
 /* Tell memd what is to be loaded. What cannot be said is the CPU's. */
 static void ask_for_loads(struct experts *x)
 {
-    bool said = true, urgent = false;
+    bool said = true;
+    uint64_t before = x->loads;
     for (uint32_t i = 0; i < x->n_round; i++) {
         struct activated *a = &x->round[i];
         if (a->load && !(said = said && device_cache_load(x->cache, x->step, x->layer, a->expert,
@@ -116,9 +117,9 @@ static void ask_for_loads(struct experts *x)
             a->cpu += a->load;
             a->load = 0;
         }
-        urgent |= a->load > 0;
+        x->loads += a->load;
     }
-    if (urgent)
+    if (x->loads > before)
         device_cache_notify(x->cache);
 }
 

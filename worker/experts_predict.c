@@ -8,6 +8,10 @@
 
 #include <string.h>
 
+/* Of a worker's first steps one in so many runs without copies ahead, to learn soon what these cost. */
+#define EARLY_STEPS       64
+#define EARLY_STEPS_APART 4
+
 /* What prediction takes of the engine's time is measured in one step of so many: looking at the thread's clock is a system
  * call. */
 #define TIMED_STEPS 16
@@ -38,6 +42,8 @@ static bool worth_copying(struct experts *x, const struct sched_costs *costs, do
 {
     enum sched_assigner assigner = (enum sched_assigner)atomic_load(&x->assigner);
     enum sched_guess guess = sched_judge_guess(assigner, costs, x->step, p);
+    if (guess == GUESS_COPY && x->step < EARLY_STEPS && x->step % EARLY_STEPS_APART == 0 && assigner == ASSIGN_BALANCE)
+        guess = GUESS_SKIP;
     counter_add(x->counters.declined, guess == GUESS_DECLINE);
     return guess == GUESS_COPY;
 }

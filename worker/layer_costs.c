@@ -2,7 +2,7 @@
 #include "layer_costs.h"
 
 #define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
-#define CPU_WEIGHT   (1.0 / 2048) /* in the CPU's: both of its means need layers */
+#define MEANS_WEIGHT (1.0 / 2048) /* in those with and without a copy: both need layers */
 #define JOB_MOST_S   1e-3
 #define PRIOR_WEIGHT 16 /* layers that the calibrated slow-down counts as */
 #define LEAST        0.05
@@ -18,17 +18,6 @@ static double first_slowdown(const struct layer_costs *c)
 {
     double alone_s = sched_cpu_s(&c->first, 1);
     return alone_s > 0 ? clamp(sched_cpu_contended_s(&c->first, 1) / alone_s, 1, MOST) : 1;
-}
-
-void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s)
-{
-    *c = (struct layer_costs){.now = *first,
-                              .first = *first,
-                              .device = 1,
-                              .cpu = 1,
-                              .slowdown = 1,
-                              .link = 1,
-                              .job_s = job_s};
 }
 
 void layer_costs_job(struct layer_costs *c, double took_s)
@@ -50,22 +39,44 @@ static void use_device(struct layer_costs *c)
     c->now.device_token_s = c->first.device_token_s * c->device;
 }
 
-/* From the sums, of which one at least is there. */
+/* How many times longer it takes beside a copy, which makes nothing quicker. */
+static double slower_beside_copy(const struct copy_means *m, double prior)
+{
+    double layers = m->weight[0] < m->weight[1] ? m->weight[0] : m->weight[1], slower = prior;
+    if (layers > 0)
+        slower = (PRIOR_WEIGHT * prior + layers * (m->sum[1] / m->weight[1]) / (m->sum[0] / m->weight[0])) /
+                 (PRIOR_WEIGHT + layers);
+    return clamp(slower, 1, MOST);
+}
+
+/* From the means, of which one at least is there. */
 static void use_cpu(struct layer_costs *c)
 {
-    double prior = first_slowdown(c), slower = prior;
-    double layers = c->weight[0] < c->weight[1] ? c->weight[0] : c->weight[1];
-    if (layers > 0)
-        slower = (PRIOR_WEIGHT * prior +
-                  layers * (c->sum[1] / c->weight[1]) / (c->sum[0] / c->weight[0])) /
-                 (PRIOR_WEIGHT + layers);
-    slower = clamp(slower, 1, MOST); /* a copy makes nothing quicker */
+    const struct copy_means *m = &c->cpu_means;
+    double prior = first_slowdown(c), slower = slower_beside_copy(m, prior);
     c->slowdown = slower / prior;
-    c->cpu = clamp((c->sum[0] + c->sum[1] / slower) / (c->weight[0] + c->weight[1]), LEAST, MOST);
+    c->cpu = clamp((m->sum[0] + m->sum[1] / slower) / (m->weight[0] + m->weight[1]), LEAST, MOST);
     c->now.cpu_s = c->first.cpu_s * c->cpu;
     c->now.cpu_token_s = c->first.cpu_token_s * c->cpu;
     c->now.cpu_contended_s = c->now.cpu_s * slower;
     c->now.cpu_contended_token_s = c->now.cpu_token_s * slower;
+}
+
+static void use_layer(struct layer_costs *c)
+{
+    c->now.layer_slowdown = slower_beside_copy(&c->layer_means, first_slowdown(c));
+}
+
+void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s)
+{
+    *c = (struct layer_costs){.now = *first,
+                              .first = *first,
+                              .device = 1,
+                              .cpu = 1,
+                              .slowdown = 1,
+                              .link = 1,
+                              .job_s = job_s};
+    use_layer(c);
 }
 
 /* -- learning -- */
@@ -92,28 +103,58 @@ void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s
         use_device(c);
 }
 
+/* value: real / predicted, of one of slower where it is beside a copy. In units of `unit`. */
+static void add_to_means(struct copy_means *m, double value, double slower, double unit, bool copying)
+{
+    double expected = copying ? slower : 1;
+    double off = expected * clamp(value / expected, 1 / OFF_MOST, OFF_MOST);
+    for (int i = 0; i < 2; i++) {
+        m->weight[i] *= 1 - MEANS_WEIGHT;
+        m->sum[i] *= 1 - MEANS_WEIGHT;
+    }
+    m->weight[copying] += 1;
+    m->sum[copying] += unit * off;
+}
+
 void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, bool copying)
 {
     if (!(predicted_s > 0) || !(took_s > 0))
         return;
-    double prior = first_slowdown(c), slower = prior * c->slowdown;
-    double expected = copying ? slower : 1;
-    double off = expected * clamp(took_s / predicted_s / expected, 1 / OFF_MOST, OFF_MOST);
-    for (int i = 0; i < 2; i++) {
-        c->weight[i] *= 1 - CPU_WEIGHT;
-        c->sum[i] *= 1 - CPU_WEIGHT;
-    }
-    c->weight[copying] += 1;
-    c->sum[copying] += c->cpu * off;
+    add_to_means(&c->cpu_means, took_s / predicted_s, first_slowdown(c) * c->slowdown, c->cpu, copying);
     use_cpu(c);
+}
+
+void layer_costs_layer(struct layer_costs *c, double expected_s, double took_s, bool copying)
+{
+    if (!(expected_s > 0) || !(took_s > 0))
+        return;
+    use_layer(c);
+    add_to_means(&c->layer_means, took_s / expected_s, c->now.layer_slowdown, 1, copying);
+    use_layer(c);
 }
 
 /* -- for the next start -- */
 
 struct layer_costs_learnt layer_costs_learnt(const struct layer_costs *c)
 {
-    return (struct layer_costs_learnt){
-        c->device, c->link, c->job_s, {c->weight[0], c->weight[1]}, {c->sum[0], c->sum[1]}};
+    return (struct layer_costs_learnt){c->device, c->link, c->job_s, c->cpu_means, c->layer_means};
+}
+
+static void fade(struct copy_means *m, double most)
+{
+    for (int i = 0; i < 2; i++)
+        if (m->weight[i] > most) {
+            m->sum[i] *= most / m->weight[i];
+            m->weight[i] = most;
+        }
+}
+
+struct layer_costs_learnt layer_costs_fade(const struct layer_costs_learnt *l, double most)
+{
+    struct layer_costs_learnt less = *l;
+    fade(&less.cpu_means, most);
+    fade(&less.layer_means, most);
+    return less;
 }
 
 static bool within(double value, double least, double most)
@@ -121,25 +162,30 @@ static bool within(double value, double least, double most)
     return value >= least && value <= most; /* no NaN is */
 }
 
+static bool make_sense(const struct copy_means *m, double least, double most)
+{
+    for (int i = 0; i < 2; i++)
+        if (!within(m->weight[i], 0, 1 / MEANS_WEIGHT) ||
+            !within(m->sum[i], m->weight[i] * least, m->weight[i] * most))
+            return false;
+    return true;
+}
+
 bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *l)
 {
-    if (!within(l->device, LEAST, MOST) || !within(l->link, LEAST, MOST) || !within(l->job_s, 0, 1))
+    if (!within(l->device, LEAST, MOST) || !within(l->link, LEAST, MOST) || !within(l->job_s, 0, 1) ||
+        !make_sense(&l->cpu_means, LEAST / OFF_MOST, MOST * MOST * OFF_MOST) ||
+        !make_sense(&l->layer_means, 1 / OFF_MOST, MOST * OFF_MOST))
         return false;
-    for (int i = 0; i < 2; i++)
-        if (!within(l->weight[i], 0, 1 / CPU_WEIGHT) ||
-            !within(l->sum[i], l->weight[i] * LEAST / OFF_MOST,
-                    l->weight[i] * MOST * MOST * OFF_MOST))
-            return false;
     c->device = l->device;
     c->link = l->link;
     c->job_s = l->job_s;
-    for (int i = 0; i < 2; i++) {
-        c->weight[i] = l->weight[i];
-        c->sum[i] = l->sum[i];
-    }
+    c->cpu_means = l->cpu_means;
+    c->layer_means = l->layer_means;
     use_device(c);
     use_link(c);
-    if (c->weight[0] + c->weight[1] > 0)
+    if (c->cpu_means.weight[0] + c->cpu_means.weight[1] > 0)
         use_cpu(c);
+    use_layer(c);
     return true;
 }

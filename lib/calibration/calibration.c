@@ -54,6 +54,40 @@ struct calibration_line calibration_fit(const struct calibration_side *side)
 
 /* -- the text -- */
 
+/* The keys that stand once. */
+enum key {
+    KEY_MACHINE,
+    KEY_DEVICE,
+    KEY_MODEL,
+    KEY_SHAPES,
+    KEY_MEASURED_AT,
+    KEY_SEGMENT_BYTES,
+    KEY_DEVICE_CALL,
+    KEY_CPU_CALL,
+    KEY_JOB_OVERHEAD,
+    KEY_LINK_SEGMENT,
+    KEY_LINK_LATENCY,
+    KEY_CPU_BESIDE_DEVICE,
+    KEY_CPU_SLOWDOWN,
+    KEY_LINK_SLOWDOWN,
+    N_NEEDED,
+    KEY_LEARNT = N_NEEDED,
+    N_KEYS
+};
+static const char *const key_names[N_KEYS] = {"machine",      "device",       "model",
+                                              "shapes",       "measured-at",  "segment-bytes",
+                                              "device-call",  "cpu-call",     "job-overhead",
+                                              "link-segment", "link-latency", "cpu-beside-device",
+                                              "cpu-slowdown", "link-slowdown", "learnt"};
+
+static bool has_learnt(const struct calibration *c)
+{
+    for (int i = 0; i < CALIBRATION_LEARNT; i++)
+        if (c->learnt[i] != 0)
+            return true;
+    return false;
+}
+
 static void write_points(struct strbuf *out, const char *key, const struct calibration_side *side)
 {
     for (uint32_t i = 0; i < side->n_points; i++)
@@ -72,8 +106,15 @@ void calibration_write(const struct calibration *c, struct strbuf *out)
     strbuf_printf(out, "device-call %.9g\ncpu-call %.9g\n", c->device_call_s, c->cpu_call_s);
     strbuf_printf(out, "job-overhead %.9g\nlink-segment %.9g\nlink-latency %.9g\n",
                   c->job_overhead_s, c->link_segment_s, c->link_latency_s);
-    strbuf_printf(out, "cpu-beside-device %.9g\ncpu-slowdown %.9g\nlink-slowdown %.9g\n%s\n",
-                  c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown, LAST_LINE);
+    strbuf_printf(out, "cpu-beside-device %.9g\ncpu-slowdown %.9g\nlink-slowdown %.9g\n",
+                  c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
+    if (has_learnt(c)) {
+        strbuf_printf(out, "%s", key_names[KEY_LEARNT]);
+        for (int i = 0; i < CALIBRATION_LEARNT; i++)
+            strbuf_printf(out, " %.9g", c->learnt[i]);
+        strbuf_printf(out, "\n");
+    }
+    strbuf_printf(out, "%s\n", LAST_LINE);
 }
 
 static bool read_number(const char **text, double least, double most, double *out)
@@ -121,29 +162,13 @@ static bool read_one(const char *value, double least, double most, double *out)
     return read_number(&value, least, most, out) && !*value;
 }
 
-/* The keys that stand once. */
-enum key {
-    KEY_MACHINE,
-    KEY_DEVICE,
-    KEY_MODEL,
-    KEY_SHAPES,
-    KEY_MEASURED_AT,
-    KEY_SEGMENT_BYTES,
-    KEY_DEVICE_CALL,
-    KEY_CPU_CALL,
-    KEY_JOB_OVERHEAD,
-    KEY_LINK_SEGMENT,
-    KEY_LINK_LATENCY,
-    KEY_CPU_BESIDE_DEVICE,
-    KEY_CPU_SLOWDOWN,
-    KEY_LINK_SLOWDOWN,
-    N_KEYS
-};
-static const char *const key_names[N_KEYS] = {"machine",      "device",       "model",
-                                              "shapes",       "measured-at",  "segment-bytes",
-                                              "device-call",  "cpu-call",     "job-overhead",
-                                              "link-segment", "link-latency", "cpu-beside-device",
-                                              "cpu-slowdown", "link-slowdown"};
+static bool read_learnt(const char *value, double learnt[CALIBRATION_LEARNT])
+{
+    for (int i = 0; i < CALIBRATION_LEARNT; i++)
+        if (!read_number(&value, 0, 1e6, &learnt[i]))
+            return false;
+    return !*value;
+}
 
 static bool read_key(struct calibration *c, enum key key, const char *value)
 {
@@ -182,6 +207,8 @@ static bool read_key(struct calibration *c, enum key key, const char *value)
         return read_one(value, 0, MOST_S, &c->cpu_slowdown);
     case KEY_LINK_SLOWDOWN:
         return read_one(value, 0, MOST_S, &c->link_slowdown);
+    case KEY_LEARNT:
+        return read_learnt(value, c->learnt);
     default:
         return false;
     }
@@ -231,7 +258,7 @@ enum error_code calibration_parse(const char *text, struct calibration *out, str
         text += n + 1;
     }
     bool all = p.ended && p.c.device_side.n_points && p.c.cpu_side.n_points;
-    for (enum key key = 0; key < N_KEYS; key++)
+    for (enum key key = 0; key < N_NEEDED; key++)
         all = all && p.seen[key];
     if (!all)
         return error_set(e, ERROR_FORMAT, "the calibration is not complete");

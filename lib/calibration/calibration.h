@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CALIBRATION_MAX_POINTS = 8, CALIBRATION_MAX_TEXT = 8192 };
+enum { CALIBRATION_MAX_POINTS = 8, CALIBRATION_MAX_TEXT = 8192, CALIBRATION_LEARNT = 11 };
 
 struct calibration_point {
     uint32_t tokens;
@@ -48,6 +48,8 @@ struct calibration {
     /* How many times longer the CPU takes while the device computes, and again while the link copies too; the link while both
      * compute. 0 where not measured. */
     double cpu_beside_device, cpu_slowdown, link_slowdown;
+    /* What layers taught since, as the worker that ended last wrote it (worker/layer_costs.h); all 0: nothing yet. */
+    double learnt[CALIBRATION_LEARNT];
 };
 
 /* Least squares of the relative error; base and slope are not negative. n_points is at least 1. */
@@ -57,7 +59,7 @@ struct calibration_line calibration_fit(const struct calibration_side *side);
 struct sched_costs calibration_costs(const struct calibration *c, double load_s);
 
 void calibration_write(const struct calibration *c, struct strbuf *out);
-/* ERROR_FORMAT names the line that is wrong; everything must be there. */
+/* ERROR_FORMAT names the line that is wrong; everything must be there but what was learnt. */
 enum error_code calibration_parse(const char *text, struct calibration *out, struct error *e);
 /* Of the same machine, device, model and shapes. */
 bool calibration_same(const struct calibration *a, const struct calibration *b);
@@ -72,5 +74,7 @@ enum error_code calibration_load(const struct calibration *of, struct calibratio
 enum error_code calibration_load_file(const char *path, struct calibration *out, struct error *e);
 /* Makes the folder; the file is there whole or not at all. */
 enum error_code calibration_store(const struct calibration *c, struct error *e);
+/* The same for what c has learnt, where the file there is of the same measurement; else ERROR_NOT_FOUND. */
+enum error_code calibration_store_learnt(const struct calibration *c, struct error *e);
 
 #endif

@@ -132,3 +132,15 @@ enum error_code calibration_store(const struct calibration *c, struct error *e)
     strbuf_fini(&text);
     return code;
 }
+
+enum error_code calibration_store_learnt(const struct calibration *c, struct error *e)
+{
+    struct calibration kept;
+    enum error_code code = calibration_load(c, &kept, e);
+    if (!code && kept.measured_at != c->measured_at)
+        code = error_set(e, ERROR_NOT_FOUND, "a later calibration is kept");
+    if (code)
+        return code;
+    memcpy(kept.learnt, c->learnt, sizeof kept.learnt);
+    return calibration_store(&kept, e);
+}

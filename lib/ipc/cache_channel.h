@@ -36,7 +36,7 @@
 #include <stdint.h>
 
 #define CACHE_CHANNEL_MAGIC   0x4e4843434d30ull
-#define CACHE_CHANNEL_VERSION 4u
+#define CACHE_CHANNEL_VERSION 5u
 #define CACHE_RING_RECORDS    1024
 
 /* lease_message.kind on memd's lease socket. OFFER: value[0] bytes of the region, value[1] the pool generation.
@@ -68,7 +68,7 @@ struct cache_channel_header {
      * that sees here what a worker takes that has not seen it. */
     _Atomic uint64_t kv_bytes;
 };
-_Static_assert(sizeof(struct cache_channel_header) == 576, "shared layout");
+_Static_assert(sizeof(struct cache_channel_header) == 640, "shared layout");
 
 enum cache_record_kind {
     CACHE_ROUTED = 1, /* entries: the experts that the layer activates, and their tokens */

@@ -30,8 +30,8 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 6u
-#define RESIDENCY_LEARNT         8
+#define RESIDENCY_LAYOUT_VERSION 7u
+#define RESIDENCY_LEARNT         12
 
 enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
 
@@ -72,7 +72,7 @@ struct residency_header {
     _Atomic uint64_t kv_bytes;
     uint8_t pad3[48];
 };
-_Static_assert(sizeof(struct residency_header) == 2560, "shared layout");
+_Static_assert(sizeof(struct residency_header) == 2624, "shared layout");
 
 static inline uint64_t residency_n_slots(const struct residency_header *h)
 {

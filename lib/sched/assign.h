@@ -21,6 +21,7 @@ struct sched_costs {
     double cpu_s, cpu_token_s;       /* a segment on the CPU, alone */
     double cpu_contended_s, cpu_contended_token_s; /* while the link copies */
     double cpu_share; /* of the time, that the CPU computes experts; 0: not known, taken for all of it */
+    double layer_slowdown; /* how many times longer a whole layer takes beside a copy; 0: not known, what the CPU loses counts */
 };
 
 /* Seconds of one segment of an expert with so many tokens. */
@@ -40,13 +41,15 @@ static inline double sched_device_s(const struct sched_costs *c, uint32_t worklo
 }
 
 /* Seconds that copying a segment ahead of its layer is expected to save: what computing it there would take off the CPU, if it
- * is activated (probability p), less what the CPU loses to the copy meanwhile, for as much of the time as it computes. Where there is
+ * is activated (probability p), less what is lost to the copy meanwhile: of whole layers, or else of what the CPU computes. Where there is
  * no CPU (cpu_s infinite) it saves the wait for the load. */
 static inline double sched_prefetch_gain(const struct sched_costs *c, double p)
 {
     double cpu_s = sched_cpu_s(c, 1), contended_s = sched_cpu_contended_s(c, 1);
     if (isinf(cpu_s))
         return p * c->load_s;
+    if (c->layer_slowdown > 0)
+        return p * cpu_s - c->load_s * (1 - 1 / c->layer_slowdown);
     double share = c->cpu_share > 0 ? c->cpu_share : 1;
     return p * cpu_s - (contended_s > cpu_s ? share * c->load_s * (1 - cpu_s / contended_s) : 0);
 }

@@ -18,7 +18,7 @@ static inline struct sched_costs costs(double load, double device, double device
                                        double cpu_token)
 {
     return (struct sched_costs){load, load,      device, device_token, cpu, cpu_token,
-                                cpu,  cpu_token, 0};
+                                cpu,  cpu_token, 0, 0};
 }
 
 static inline void expect_seconds(double got, double expected)

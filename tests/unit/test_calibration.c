@@ -127,9 +127,38 @@ static void test_text_and_back(void **state)
     free(text);
 }
 
+/* What was learnt is not there at first, comes and goes with its measurement, and is nothing but numbers. */
+static void test_learnt(void **state)
+{
+    struct calibration c = example(), back;
+    char path[PATH_MAX];
+    (void)state;
+    snprintf(c.model, sizeof c.model, "one that learns");
+    char *text = text_of(&c);
+    assert_null(strstr(text, "learnt"));
+    free(text);
+    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_NOT_FOUND);
+    assert_int_equal(calibration_store(&c, NULL), ERROR_OK);
+    for (int i = 0; i < CALIBRATION_LEARNT; i++)
+        c.learnt[i] = 1.5 * i;
+    c.job_overhead_s = 7; /* not part of it */
+    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_OK);
+    assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
+    assert_memory_equal(back.learnt, c.learnt, sizeof c.learnt);
+    assert_true(back.job_overhead_s == example().job_overhead_s);
+    c.measured_at++; /* another measurement's */
+    c.learnt[0] = 99;
+    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_NOT_FOUND);
+    assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
+    assert_true(back.learnt[0] == 0);
+    assert_true(calibration_path(&c, path));
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_cut_short(void **state)
 {
     struct calibration c = example(), back;
+    c.learnt[3] = 1;
     char *text = text_of(&c);
     for (size_t n = strlen(text); n-- > 0;) {
         text[n] = '\0';
@@ -142,6 +171,7 @@ static void test_cut_short(void **state)
 static void refused(const char *start, const char *with)
 {
     struct calibration c = example(), back;
+    c.learnt[0] = 1;
     char *text = text_of(&c), *at = strstr(text, start);
     assert_non_null(at);
     struct strbuf b;
@@ -160,6 +190,10 @@ static void test_altered(void **state)
     refused("moed calibration 2", "moed calibration 1\n"); /* without the device beside */
     refused("cpu-beside-device", "");
     refused("machine ", "");
+    refused("learnt", "learnt 1 2 3\n");
+    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 11 12\n");
+    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 nan\n");
+    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 -1\n");
     refused("machine ", "machine a\tb\n");
     refused("model ", "model\n");
     refused("measured-at", "measured-at 1.5\n");
@@ -293,7 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_points_on_a_line), cmocka_unit_test(test_best_of_all_lines),
         cmocka_unit_test(test_one_point),        cmocka_unit_test(test_text_and_back),
-        cmocka_unit_test(test_cut_short),        cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_learnt),           cmocka_unit_test(test_cut_short),        cmocka_unit_test(test_altered),
         cmocka_unit_test(test_stored_and_found), cmocka_unit_test(test_broken_or_foreign),
         cmocka_unit_test(test_no_home),
     };

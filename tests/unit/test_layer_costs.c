@@ -177,8 +177,29 @@ static void test_resume_nonsense(void **state)
             assert_false(layer_costs_resume(&c, &bad));
             assert_memory_equal(&c, &fresh, sizeof c);
         }
-    good.weight[1] = 5; /* a sum of nothing over five layers */
+    good.cpu_means.weight[1] = 5; /* a sum of nothing over five layers */
     assert_false(layer_costs_resume(&c, &good));
+}
+
+/* Whole layers take 1.4 times as long beside a copy, at whatever pace: that, not the CPU's calibrated 1.5, is what a copy costs. */
+static void test_whole_layers(void **state)
+{
+    struct layer_costs c;
+    (void)state;
+    layer_costs_init(&c, &first, 1e-4);
+    near(c.now.layer_slowdown, 1.5, 1e-12);
+    for (uint32_t i = 0; i < 20000; i++)
+        layer_costs_layer(&c, 5, 5 * 1.2 * (i % 3 ? 1 : 1.4), i % 3 == 0);
+    near(c.now.layer_slowdown, 1.4, 0.01);
+    near(sched_prefetch_gain(&c.now, 1), 3 - 10 * (1 - 1 / c.now.layer_slowdown), 1e-12);
+    layer_costs_layer(&c, 0, 1, true);
+    layer_costs_layer(&c, INFINITY, 0, true);
+    near(c.now.layer_slowdown, 1.4, 0.01);
+    struct layer_costs next;
+    struct layer_costs_learnt learnt = layer_costs_learnt(&c);
+    layer_costs_init(&next, &first, 1e-4);
+    assert_true(layer_costs_resume(&next, &learnt));
+    assert_memory_equal(&next, &c, sizeof c);
 }
 
 /* p of 3 s, less the share 1 - 1/1.5 of the CPU's time while the link copies for 10 s. */
@@ -203,7 +224,7 @@ int main(void)
         cmocka_unit_test(test_drift),          cmocka_unit_test(test_copies_alone),
         cmocka_unit_test(test_never_quicker),  cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_device),         cmocka_unit_test(test_link_and_job),
-        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume), cmocka_unit_test(test_whole_layers),
         cmocka_unit_test(test_resume_nonsense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

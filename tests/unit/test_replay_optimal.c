@@ -37,7 +37,7 @@ static struct instance random_instance(uint32_t most, bool whole, bool room)
     double load = between(0.5, 8), device = between(0, 0.3), device_token = between(0, 0.05);
     double cpu = between(0.1, 6), cpu_token = between(0, 2);
     x.costs =
-        (struct sched_costs){load, load, device, device_token, cpu, cpu_token, cpu, cpu_token, 0};
+        (struct sched_costs){load, load, device, device_token, cpu, cpu_token, cpu, cpu_token, 0, 0};
     for (uint32_t i = 0; i < x.n; i++)
         x.experts[i] =
             (struct sched_expert){.expert = i,

@@ -17,11 +17,11 @@ static struct sched_costs costs(double load, double device, double device_token,
                                 double cpu_token)
 {
     return (struct sched_costs){load, load,      device, device_token, cpu, cpu_token,
-                                cpu,  cpu_token, 0};
+                                cpu,  cpu_token, 0, 0};
 }
 
 /* One segment an expert: T_load 10, t_gpu 1, t_cpu(w) = w. */
-static const struct sched_costs by_tokens = {10, 10, 1, 0, 0, 1, 0, 1, 0};
+static const struct sched_costs by_tokens = {10, 10, 1, 0, 0, 1, 0, 1, 0, 0};
 
 /* Experts with these tokens, none resident, numbered from 0. Returns who is loaded, a bit each. */
 static unsigned loads(const struct sched_layer *layer, const uint32_t *tokens, uint32_t n)
