@@ -5,8 +5,8 @@
 #
 # Records a trace of TEXT (one sequence of TOKENS tokens), then for each policy serves MODEL on an emulated device, computes the
 # tokens one at a time, and replays them with what the worker measured. Prints for both: how many segments were computed from what
-# was on the device (the first token finds nothing there; a replay counts it as a prompt), bytes copied (for real with those of
-# the calibration, the first time), and the time of a layer's experts.
+# was on the device and how many after a load, without the first token's (it finds nothing there; a replay counts it as a prompt),
+# bytes copied (for real with those of the calibration, the first time), and the time of a layer's experts.
 set -eu
 moed=$1 replay=$2 model=$3 text=$4
 shift 4
@@ -39,8 +39,8 @@ column() {
     awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) c = i } NR == 2 { print $c }' "$work/csv"
 }
 
-echo "| policy | segments on the device: real, replayed | copied, MB | a layer's experts, us | replayed / real |"
-echo "|---|---|---|---|---|"
+echo "| policy | segments on the device: real, replayed | loaded | copied, MB | a layer's experts, us | replayed / real |"
+echo "|---|---|---|---|---|---|"
 for policy in "${policies[@]}"; do
     "$moed" up "$model" --device "emu:vram=$vram%,$device" --policy "$policy" --ctx "$((tokens + 8))" "${options[@]}" \
         >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
@@ -51,11 +51,13 @@ for policy in "${policies[@]}"; do
         --machine "calibration:$calibration" --outside "$(field outside_step_s)s" --csv "$work/csv" >/dev/null
     segments=$(($(field segments_resident) + $(field segments_loaded) + $(field segments_cpu)))
     awk -v p="$policy" -v n="$segments" -v device="$(field segments_resident)" -v on_device="$(column on_device)" \
+        -v loads="$(field segments_loaded)" -v loaded="$(column loaded)" \
         -v tokens="$tokens" -v decoded="$(column decode_tokens)" \
         -v copied="$(field link_bytes)" -v moved="$(column moved_bytes)" \
         -v s="$(field layer_s)" -v layers="$(field layers)" -v layer="$(column layer_s)" \
-        'BEGIN { printf "| %s | %d, %d | %.1f, %.1f | %.1f, %.1f | %.3f |\n", p, device,
-                 on_device * n * decoded / tokens + 0.5, copied * 1e-6, moved * 1e-6, s / layers * 1e6, layer * 1e6,
-                 layer / (s / layers) }'
+        'BEGIN { counted = n * decoded / tokens
+                 printf "| %s | %d, %d | %d, %d | %.1f, %.1f | %.1f, %.1f | %.3f |\n", p, device, on_device * counted + 0.5,
+                 loads - (loads < n / tokens ? loads : n / tokens), loaded * counted + 0.5, copied * 1e-6, moved * 1e-6,
+                 s / layers * 1e6, layer * 1e6, layer / (s / layers) }'
     "$moed" down >/dev/null 2>&1
 done

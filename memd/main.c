@@ -294,6 +294,10 @@ static enum error_code start(struct memd *m, struct error *e)
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
     if (!code && (m->cache || m->tier))
         code = recent_new("memd/recent", sample_caches, m, &m->recent, e);
+    if (!code && (m->cache || m->tier)) {
+        m->policy_metrics = policy_metrics_new(m->daemon.metrics, &m->choice, m->cache, e);
+        code = m->policy_metrics ? ERROR_OK : ERROR_MEMORY;
+    }
     return code;
 }
 
@@ -373,6 +377,7 @@ int main(int argc, char **argv)
     if (atomic_load(&m.device_failed)) /* what of its driver still answers is not waited for */
         _exit(exit_code);
     recent_free(m.recent);
+    policy_metrics_free(m.policy_metrics);
     cache_free(m.cache);
     tier_free(m.tier);
     return exit_code;

@@ -7,6 +7,7 @@
 #include "leases.h"
 #include "load.h"
 #include "policy_choice.h"
+#include "policy_metrics.h"
 #include "tier.h"
 
 #include "daemon/daemon.h"
@@ -28,6 +29,7 @@ struct memd {
     struct device_plan device_plan;
     const struct device_arena *arena;
     struct policy_choice choice;
+    struct policy_metrics *policy_metrics; /* NULL: no policy is followed */
     /* what it owns */
     struct gguf *gguf;
     struct pool_plan plan;

@@ -135,6 +135,7 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
         cache_set_prefetcher(m->cache, c.prefetcher);
     if (code)
         return code;
+    policy_metrics_changes(m->policy_metrics);
     m->choice = c;
     log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
              c.policy->name, sched_cache_name(c.cache), sched_budget_name(c.budget),

@@ -1,47 +1,81 @@
-/* The bound; see bound.h. */
+/* The bound; see bound.h. Between two numbers of segments C that are tried, each side is taken at the end where it has less to do, so what
+ * comes out is below every C. */
 #include "bench/replay/bound.h"
 
 #include <math.h>
 
-/* Link and CPU with so much to do, each at its contended pace while both work. The CPU begins at once; in truth it waits for
- * what is outside, during which the link works alone: so that time is given to the link at its own pace. */
-static double both_s(const struct sched_costs *c, double loads, double on_cpu, double outside_s,
-                     double workload)
+enum { STEPS = 20000 };
+
+static double total_uses(const struct bound_work *w)
 {
-    double load_s = fmin(c->load_s, c->load_contended_s);
-    double cpu_s = c->cpu_s + workload * c->cpu_token_s;
-    double slower_s = c->cpu_contended_s + workload * c->cpu_contended_token_s;
-    double link_s = loads * load_s - outside_s; /* left when the CPU may begin */
-    if (link_s < 0)
-        link_s = 0;
-    double link_pace = load_s / fmax(load_s, c->load_contended_s);
-    double cpu_pace = cpu_s / fmax(cpu_s, slower_s);
-    double cpu = on_cpu * cpu_s;
-    if (cpu == 0 || link_s == 0)
-        return fmax(cpu, link_s);
-    double link_first_s = link_s / link_pace, cpu_first_s = cpu / cpu_pace;
-    return link_first_s < cpu_first_s ? link_first_s + (cpu - link_first_s * cpu_pace)
-                                      : cpu_first_s + (link_s - cpu_first_s * link_pace);
+    double n = 0;
+    for (uint32_t t = 1; t <= w->most_tokens; t++)
+        n += w->uses[t];
+    return n;
 }
 
-double bound_seconds(const struct sched_costs *costs, const struct bound_work *w)
+/* Alone by contended, of the tokens for which that is the most. */
+static double best_cpu_pace(const struct sched_costs *c, const struct bound_work *w)
 {
-    enum { STEPS = 1000 };
-    double device_s = costs->device_s + w->workload * costs->device_token_s;
-    double cpu_s = costs->cpu_s + w->workload * costs->cpu_token_s;
-    double best = INFINITY;
-    for (int i = 0; i <= STEPS; i++) {
-        double loads = w->misses * i / STEPS, on_cpu = w->misses - loads;
-        if (on_cpu > 0 && isinf(costs->cpu_s))
-            continue;
-        if (!isinf(
-                costs
-                    ->cpu_s)) /* it may also compute what is on the device, until both finish together */
-            on_cpu = fmax(on_cpu, w->uses * device_s / (device_s + cpu_s));
-        double experts_s =
-            on_cpu > 0 || loads > 0 ? both_s(costs, loads, on_cpu, w->outside_s, w->workload) : 0;
-        double on_device_s = (w->uses - on_cpu) * device_s;
-        best = fmin(best, w->outside_s + fmax(experts_s, on_device_s));
+    double best = 0;
+    for (uint32_t t = 1; t <= w->most_tokens; t++)
+        if (w->uses[t] > 0 && sched_cpu_contended_s(c, t) > 0)
+            best = fmax(best, sched_cpu_s(c, t) / sched_cpu_contended_s(c, t));
+    return best > 0 ? best : 1;
+}
+
+/* Segments taken one after the other by their tokens, from the fewest up or from the most down, and what they cost so far. */
+struct taking {
+    uint32_t tokens;
+    double of_these, taken, seconds;
+};
+
+static void take(struct taking *t, const struct bound_work *w, int direction, double until,
+                 double base_s, double token_s)
+{
+    while (t->taken < until && t->tokens >= 1 && t->tokens <= w->most_tokens) {
+        double left = w->uses[t->tokens] - t->of_these, n = fmin(left, until - t->taken);
+        t->taken += n;
+        t->of_these += n;
+        t->seconds += n * (base_s + t->tokens * token_s);
+        if (n < left)
+            return;
+        t->tokens += (uint32_t)direction;
+        t->of_these = 0;
+    }
+}
+
+/* Link and CPU with so many seconds to do, each at its contended pace while both work. The CPU begins at once; in truth it waits for
+ * what is outside, during which the link works alone: so that time is given to the link at its own pace. */
+static double both_s(double link_s, double cpu_s, double outside_s, double link_pace,
+                     double cpu_pace)
+{
+    link_s = fmax(0, link_s - outside_s); /* left when the CPU may begin */
+    if (cpu_s <= 0 || link_s <= 0)
+        return fmax(cpu_s, link_s);
+    double link_first_s = link_s / link_pace, cpu_first_s = cpu_s / cpu_pace;
+    double beside_s = link_first_s < cpu_first_s
+                          ? link_first_s + (cpu_s - link_first_s * cpu_pace)
+                          : cpu_first_s + (link_s - cpu_first_s * link_pace);
+    return fmin(beside_s, link_s + cpu_s); /* or one after the other */
+}
+
+double bound_seconds(const struct sched_costs *c, const struct bound_work *w)
+{
+    bool has_cpu = !isinf(c->cpu_s);
+    double all = total_uses(w), all_s = 0, best = INFINITY;
+    double load_s = fmin(c->load_s, c->load_contended_s);
+    double link_pace = load_s / fmax(load_s, c->load_contended_s), cpu_pace = best_cpu_pace(c, w);
+    for (uint32_t t = 1; t <= w->most_tokens; t++)
+        all_s += w->uses[t] * sched_device_s(c, t);
+    struct taking cpu = {.tokens = 1}, spared = {.tokens = w->most_tokens};
+    for (int i = 0; i < (has_cpu ? STEPS : 1); i++) { /* C from all i / STEPS to the next */
+        double least = all * i / STEPS, most = has_cpu ? all * (i + 1) / STEPS : 0;
+        take(&cpu, w, 1, least, c->cpu_s, c->cpu_token_s);
+        take(&spared, w, -1, most, c->device_s, c->device_token_s);
+        double link_s = fmax(0, w->misses - most) * load_s;
+        double experts_s = both_s(link_s, cpu.seconds, w->outside_s, link_pace, cpu_pace);
+        best = fmin(best, w->outside_s + fmax(experts_s, all_s - spared.seconds));
     }
     return best;
 }

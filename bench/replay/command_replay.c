@@ -2,6 +2,7 @@
 #include "bench/replay/commands.h"
 #include "bench/replay/machine_calibration.h"
 #include "bench/replay/plan.h"
+#include "bench/replay/predicting.h"
 #include "bench/replay/report.h"
 
 #include "base/file_map.h"
@@ -22,7 +23,7 @@ struct request {
     const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *learned_path;
     struct file_map learned_file;
     struct sched_learned learned;
-    uint64_t tokens, prompt;
+    uint64_t tokens, prompt, predict_tokens;
     const char *path;
     struct replay_plan plan;
     struct strbuf command;
@@ -59,8 +60,10 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
         {"tokens", OPTION_UINT, &r->tokens, 0, 0, "N", "of the trace; 0: all"},
         {"prompt", OPTION_UINT, &r->prompt, 0, UINT32_MAX, "N",
          "tokens of each sequence that are computed together; 0: as recorded"},
+        {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
+         "steps of more predict nothing: a worker's 32, or up to 512 to predict in prompts too"},
         {"learned", OPTION_STRING, &r->learned_path, 0, 0, "FILE",
-         "what `moed train` wrote, of other text; without it promoe and prescope predict nothing"},
+         "what `moed train` wrote for the model; without it promoe and prescope predict with next-gate"},
         {"csv", OPTION_STRING, &r->csv, 0, 0, "FILE", "write all figures there too"},
         {"html", OPTION_STRING, &r->html, 0, 0, "FILE", "write a page of plots there too"},
         {0},
@@ -201,16 +204,56 @@ static enum error_code report(const struct request *r, const struct trace *t,
     return code;
 }
 
-/* A file of another model is no error: its shape does not fit, and nothing is predicted from it. */
-static enum error_code open_learned(struct request *r, struct error *e)
+static struct predict_shape shape_of(const struct trace *t)
+{
+    const struct trace_shape *s = trace_shape(t);
+    return (struct predict_shape){.n_layers = s->n_layers,
+                                  .first_layer = s->first_layer,
+                                  .n_experts = s->n_experts,
+                                  .n_used = s->n_used,
+                                  .d_model = s->d_model};
+}
+
+/* As in a learned file; 0: the trace has none. */
+static uint64_t hash_routers(const struct trace *t)
+{
+    const struct trace_shape *s = trace_shape(t);
+    uint64_t hash = 0;
+    for (uint32_t l = s->first_layer; s->has & TRACE_ROUTERS && l < s->n_layers; l++)
+        hash = learned_hash(hash, trace_layer(t, l)->matrix,
+                            (size_t)s->n_experts * s->d_model * sizeof(float));
+    return hash;
+}
+
+static enum error_code open_learned(struct request *r, const struct trace *t, struct error *e)
 {
     char why[LEARNED_WHY];
     if (!r->learned_path)
         return ERROR_OK;
+    const struct learned_model model = {
+        .name = trace_shape(t)->model, .shape = shape_of(t), .routers = hash_routers(t)};
     enum error_code code =
         file_map_open(r->learned_path, "a file of `moed train`", &r->learned_file, e);
-    if (!code && !learned_view(r->learned_file.data, r->learned_file.bytes, &r->learned, why))
+    if (!code && (!learned_view(r->learned_file.data, r->learned_file.bytes, &r->learned, why) ||
+                  !learned_fits(&r->learned, &model, why)))
         code = error_set(e, ERROR_FORMAT, "%.200s: %s", r->learned_path, why);
+    return code;
+}
+
+static enum error_code settle_predictors(struct request *r, const struct trace *t, struct error *e)
+{
+    struct predict_shape shape = shape_of(t);
+    struct strbuf settled;
+    shape.learned = r->learned_path ? &r->learned : NULL;
+    strbuf_init(&settled);
+    enum error_code code = plan_settle_predictors(&r->plan, &shape, &settled, e);
+    if (!code && settled.len)
+        fprintf(stderr,
+                "moed-replay: %s: the predictor has to be trained (`moed train`), and %s; next-gate "
+                "takes its place\n",
+                settled.data,
+                r->learned_path ? "--learned has nothing of it" : "there is no --learned");
+    strbuf_fini(&settled);
     return code;
 }
 
@@ -247,7 +290,8 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
                                    .costs = r->calibrated ? &r->costs : NULL,
                                    .learned = r->learned_path ? &r->learned : NULL,
                                    .max_tokens = r->tokens,
-                                   .prompt = (uint32_t)r->prompt};
+                                   .prompt = (uint32_t)r->prompt,
+                                   .predict_tokens = (uint32_t)r->predict_tokens};
     enum error_code code =
         plan_run(&r->plan, &run, replay_simulate, show_progress, NULL, results, e);
     end_progress();
@@ -259,7 +303,8 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
 
 int command_replay(int argc, char **argv)
 {
-    struct request r = {.policies = "all", .vram = "25%", .batch = "1", .machine = "desktop"};
+    struct request r = {.policies = "all", .vram = "25%", .batch = "1", .machine = "desktop",
+                        .predict_tokens = REPLAY_PREDICT_TOKENS};
     struct error e = {0};
     struct trace *t = NULL;
     int exit_code = parse(&r, argc, argv, &e);
@@ -268,7 +313,9 @@ int command_replay(int argc, char **argv)
         if (!code)
             code = trace_open(r.path, &t, &e);
         if (!code)
-            code = open_learned(&r, &e);
+            code = open_learned(&r, t, &e);
+        if (!code)
+            code = settle_predictors(&r, t, &e);
         if (!code)
             code = set_outside(&r, trace_shape(t)->n_layers, &e);
         if (!code)

@@ -97,32 +97,62 @@ uint64_t future_next_use(struct future *f, uint32_t layer, uint32_t expert, bool
     return at < f->first[i + 1] ? f->times[at] : UINT64_MAX;
 }
 
-/* Belady's rule with bypass: what is cached stands in a heap, the one that is used farthest in the future first. */
+/* Belady's rule with bypass: what is cached stands in a heap, the one that is used farthest in the future first. Prompts are not
+ * uses, but after one what is decoded next may be there for nothing. */
 struct oracle {
     struct future *future;
     struct heap heap;
     double *next; /* [slabs] */
     uint64_t capacity, misses, uses;
+    bool refill; /* a prompt was the last step */
 };
+
+/* slab is not in the heap, and o->next has it. */
+static void keep_sooner(struct oracle *o, uint32_t slab)
+{
+    if (o->heap.n < o->capacity) {
+        heap_insert(&o->heap, slab);
+    } else if (o->heap.n && o->next[o->heap.items[0]] > o->next[slab]) {
+        heap_remove(&o->heap, o->heap.items[0]);
+        heap_insert(&o->heap, slab);
+    }
+}
+
+static void refill(struct oracle *o)
+{
+    struct future *f = o->future;
+    for (uint32_t layer = 0; layer < f->n_layers; layer++)
+        for (uint32_t expert = 0; expert < f->n_experts; expert++)
+            o->next[layer * f->n_experts + expert] =
+                (double)future_next_use(f, layer, expert, false);
+    heap_rebuild(&o->heap);
+    for (uint32_t slab = 0; slab < f->n_layers * f->n_experts; slab++)
+        if (!heap_has(&o->heap, slab))
+            keep_sooner(o, slab);
+    o->refill = false;
+}
 
 static void oracle_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert, bool decoding)
 {
     struct oracle *o = arg;
     uint32_t slab = layer * o->future->n_experts + expert;
-    future_advance(o->future, step, layer);
-    double next = (double)future_next_use(o->future, layer, expert, true);
-    bool hit = heap_has(&o->heap, slab);
-    o->uses += decoding;
-    o->misses += decoding && !hit;
-    o->next[slab] = next;
-    if (hit) {
-        heap_moved(&o->heap, slab);
-    } else if (o->heap.n < o->capacity) {
-        heap_insert(&o->heap, slab);
-    } else if (o->heap.n && o->next[o->heap.items[0]] > next) {
-        heap_remove(&o->heap, o->heap.items[0]);
-        heap_insert(&o->heap, slab);
+    if (!decoding) {
+        o->refill = true;
+        return;
     }
+    if (o->refill) {
+        future_advance(o->future, step, 0);
+        refill(o);
+    }
+    future_advance(o->future, step, layer);
+    bool hit = heap_has(&o->heap, slab);
+    o->uses++;
+    o->misses += !hit;
+    o->next[slab] = (double)future_next_use(o->future, layer, expert, true);
+    if (hit)
+        heap_moved(&o->heap, slab);
+    else
+        keep_sooner(o, slab);
 }
 
 bool future_least_misses(struct future *f, const struct trace *trace, uint32_t batch,

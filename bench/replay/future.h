@@ -24,8 +24,9 @@ static inline void future_advance(struct future *f, uint64_t step, uint32_t laye
 /* The first use at f->now or later (after: later); UINT64_MAX: never. now does not go back but by future_rewind. */
 uint64_t future_next_use(struct future *f, uint32_t layer, uint32_t expert, bool after);
 
-/* The fewest misses that any cache of so many whole experts could have, if it may also leave an expert that it missed
- * outside (Belady's rule with bypass, over all layers); in steps of decoding. False: no memory. */
+/* The fewest misses that any cache of so many whole experts could have in steps of decoding, if it may also leave an expert that
+ * it missed outside (Belady's rule with bypass, over all layers). Copies during prompts are free: after one the cache holds
+ * what is used the soonest. False: no memory. */
 bool future_least_misses(struct future *f, const struct trace *trace, uint32_t batch,
                          uint32_t prompt, uint64_t max_tokens, uint64_t capacity, uint64_t *misses,
                          uint64_t *uses);

@@ -18,9 +18,17 @@ struct machine {
     double link_bytes_per_s, link_latency_s; /* host to device, pinned; latency of each copy */
     double device_bytes_per_s, device_flop_per_s;
     double device_call_s; /* of a layer's experts on the device, beside computing: launches */
+    /* of the thread that plans and predicts: for each activated expert, as `balance` takes it; for each layer, as `next-gate` does without
+     * its gate. The other assigners and predictors take their shares of these (deciding.h). */
+    double plan_expert_s, predict_call_s;
+    double predict_gate_s; /* of a coming layer's gate on the device, beside reading its matrix: launches, the answer */
     double attention_s;   /* of a layer's dense part for one token, beside reading its weights */
     uint64_t vram_bytes, ram_bytes;
 };
+
+/* As measured on an AMD EPYC (docs/policies.md), for where nothing else is known. */
+#define MACHINE_PLAN_EXPERT_S  60e-9
+#define MACHINE_PREDICT_CALL_S 8e-6
 
 /* name: a file, or one of the machines that are built in. ERROR_NOT_FOUND lists those. */
 enum error_code machine_find(const char *name, struct machine *out, struct error *e);

@@ -49,6 +49,9 @@ enum error_code machine_from_calibration(const char *path, struct machine *out,
         .device_bytes_per_s = bytes / sched_device_s(&k, 1),
         .device_flop_per_s = k.device_token_s > 0 ? 2 * bytes / k.device_token_s : INFINITY,
         .device_call_s = c.device_call_s,
+        .plan_expert_s = MACHINE_PLAN_EXPERT_S,
+        .predict_call_s = MACHINE_PREDICT_CALL_S,
+        .predict_gate_s = c.device_call_s,
     };
     snprintf(m.what, sizeof m.what, "%.96s; %.56s", c.machine, c.device);
     *out = m;

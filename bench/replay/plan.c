@@ -40,48 +40,94 @@ static void all_policies(struct replay_plan *p)
             p->policies[p->n_policies++] = policy;
 }
 
-/* One "part=value" of a variant. */
-static bool replace_part(struct sched_policy *p, const char *part, const char *value)
+static enum error_code unknown_part(const char *part, const char *value, const char *names,
+                                    struct error *e)
 {
-    if (strcmp(part, "assign") == 0)
-        return sched_assigner_find(value, &p->assigner);
-    if (strcmp(part, "cache") == 0) {
-        bool found = sched_cache_find_any(value, &p->cache);
-        if (found && !sched_cache_takes(p->cache, p->budget))
-            p->budget = sched_cache_budget(p->cache);
-        return found;
-    }
-    if (strcmp(part, "budget") == 0)
-        return sched_budget_find(value, &p->budget) && sched_cache_takes(p->cache, p->budget);
-    if (strcmp(part, "predictor") == 0)
-        return sched_predictor_find(value, &p->predictor);
-    return strcmp(part, "prefetch") == 0 && sched_prefetcher_find(value, &p->prefetcher);
+    return error_set(e, ERROR_USAGE, "%s \"%.40s\" is not known; there are %s", part, value, names);
 }
 
-/* "NAME/part=value/...": NULL where it is none. */
-static const struct sched_policy *make_variant(struct plan_variant *v, const char *item, size_t len)
+/* One "part=value" of a variant. */
+static enum error_code replace_part(struct sched_policy *p, const char *part, const char *value,
+                                    struct error *e)
 {
-    char text[sizeof v->name], *rest = text;
-    if (len >= sizeof text)
-        return NULL;
-    memcpy(text, item, len);
-    text[len] = '\0';
-    memcpy(v->name, text, len + 1);
-    const char *name = strsep(&rest, "/"), *part;
-    const struct sched_policy *preset = find_policy(name, strlen(name));
-    if (!preset || !rest)
-        return preset;
-    v->policy = *preset;
-    v->policy.name = v->name;
+    if (strcmp(part, "assign") == 0)
+        return sched_assigner_find(value, &p->assigner)
+                   ? ERROR_OK
+                   : unknown_part("assigner", value, sched_assigner_names(), e);
+    if (strcmp(part, "cache") == 0)
+        return sched_cache_find_any(value, &p->cache)
+                   ? ERROR_OK
+                   : unknown_part(part, value, sched_cache_names_any(), e);
+    if (strcmp(part, "budget") == 0)
+        return sched_budget_find(value, &p->budget)
+                   ? ERROR_OK
+                   : unknown_part(part, value, sched_budget_names(), e);
+    if (strcmp(part, "predictor") == 0)
+        return sched_predictor_find(value, &p->predictor)
+                   ? ERROR_OK
+                   : unknown_part(part, value, sched_predictor_names(), e);
+    if (strcmp(part, "prefetch") == 0)
+        return sched_prefetcher_find(value, &p->prefetcher)
+                   ? ERROR_OK
+                   : unknown_part("prefetcher", value, sched_prefetcher_names(), e);
+    return unknown_part("part", part, "assign, cache, budget, predictor, prefetch", e);
+}
+
+/* A cache that is named without a budget brings its own along where it must. */
+static enum error_code settle_budget(struct sched_policy *p, bool named, struct error *e)
+{
+    if (sched_cache_takes(p->cache, p->budget))
+        return ERROR_OK;
+    if (named)
+        return error_set(e, ERROR_USAGE, "cache %s does not take budget %s; it takes %s",
+                         sched_cache_name(p->cache), sched_budget_name(p->budget),
+                         sched_budget_name(sched_cache_budget(p->cache)));
+    p->budget = sched_cache_budget(p->cache);
+    return ERROR_OK;
+}
+
+static enum error_code replace_parts(struct plan_variant *v, char *rest, struct error *e)
+{
+    const char *part;
+    bool budget_named = false;
+    v->predictor_named = false;
     while ((part = strsep(&rest, "/"))) {
         char *value = strchr(part, '=');
         if (!value)
-            return NULL;
+            return error_set(e, ERROR_USAGE, "\"%.40s\" is no PART=VALUE", part);
         *value++ = '\0';
-        if (!replace_part(&v->policy, part, value))
-            return NULL;
+        enum error_code code = replace_part(&v->policy, part, value, e);
+        if (code)
+            return code;
+        budget_named |= strcmp(part, "budget") == 0;
+        v->predictor_named |= strcmp(part, "predictor") == 0;
     }
-    return &v->policy;
+    return settle_budget(&v->policy, budget_named, e);
+}
+
+/* "NAME" or "NAME/part=value/...". */
+static enum error_code find_item(struct plan_variant *v, const char *item, size_t len,
+                                 const struct sched_policy **out, struct error *e)
+{
+    char text[sizeof v->name], *rest = text;
+    snprintf(text, sizeof text, "%.*s", (int)len, item);
+    const char *name = strsep(&rest, "/");
+    const struct sched_policy *preset = find_policy(name, strlen(name));
+    if (!preset || len >= sizeof text)
+        return error_set(
+            e, ERROR_USAGE,
+            "--policies: there is no policy \"%.*s\"; allowed: all, or some of %s; with other "
+            "parts: NAME/PART=VALUE/..., a PART of assign, cache, budget, predictor, prefetch",
+            (int)(len < 60 ? len : 60), item, sched_policy_names_any());
+    *out = preset;
+    if (!rest)
+        return ERROR_OK;
+    snprintf(v->name, sizeof v->name, "%.*s", (int)len, item);
+    v->policy = *preset;
+    v->policy.name = v->name;
+    *out = &v->policy;
+    enum error_code code = replace_parts(v, rest, e);
+    return code ? error_prefix(e, "--policies: %s", v->name) : ERROR_OK;
 }
 
 enum error_code plan_policies(struct replay_plan *p, const char *text, struct error *e)
@@ -92,17 +138,35 @@ enum error_code plan_policies(struct replay_plan *p, const char *text, struct er
         all_policies(p);
         return ERROR_OK;
     }
-    for (p->n_policies = 0; next_item(&text, &item, &len);) {
-        if (p->n_policies == PLAN_MOST_POLICIES)
+    for (p->n_policies = 0; next_item(&text, &item, &len); p->n_policies++) {
+        uint32_t i = p->n_policies;
+        if (i == PLAN_MOST_POLICIES)
             return error_set(e, ERROR_USAGE, "--policies: more than %d", PLAN_MOST_POLICIES);
-        const struct sched_policy *policy = make_variant(&p->variants[p->n_policies], item, len);
-        if (!policy)
-            return error_set(
-                e, ERROR_USAGE,
-                "--policies: there is no policy \"%.*s\"; allowed: all, or some of %s; with other "
-                "parts: NAME/PART=VALUE/..., a PART of assign, cache, budget, predictor, prefetch",
-                (int)(len < 60 ? len : 60), item, sched_policy_names_any());
-        p->policies[p->n_policies++] = policy;
+        enum error_code code = find_item(&p->variants[i], item, len, &p->policies[i], e);
+        if (code)
+            return code;
+    }
+    return ERROR_OK;
+}
+
+enum error_code plan_settle_predictors(struct replay_plan *p, const struct predict_shape *shape,
+                                       struct strbuf *settled, struct error *e)
+{
+    for (uint32_t i = 0; i < p->n_policies; i++) {
+        const struct sched_policy *policy = p->policies[i];
+        struct plan_variant *v = &p->variants[i];
+        if (predictor_is_trained(policy->predictor, shape))
+            continue;
+        if (policy == &v->policy && v->predictor_named)
+            return error_set(e, ERROR_USAGE,
+                             "--policies: %s: predictor %s has to be trained for this model "
+                             "(`moed train`), and --learned has nothing of it",
+                             policy->name, sched_predictor_name(policy->predictor));
+        strbuf_printf(settled, "%s%s", settled->len ? ", " : "", policy->name);
+        if (policy != &v->policy)
+            v->policy = *policy; /* the name is the preset's */
+        v->policy.predictor = PREDICT_NEXT_GATE;
+        p->policies[i] = &v->policy;
     }
     return ERROR_OK;
 }

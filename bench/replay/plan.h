@@ -4,12 +4,15 @@
 
 #include "bench/replay/simulate.h"
 
+#include "base/strbuf.h"
+
 enum { PLAN_MOST_POLICIES = 64, PLAN_MOST_VALUES = 16 };
 
 /* Of a preset, or with parts of it replaced: named as it was given. */
 struct plan_variant {
     struct sched_policy policy;
     char name[64];
+    bool predictor_named;
 };
 
 /* Not to be copied: policies points into it. */
@@ -25,6 +28,11 @@ struct replay_plan {
 enum error_code plan_policies(struct replay_plan *p, const char *text, struct error *e);
 enum error_code plan_vram(struct replay_plan *p, const char *text, struct error *e);
 enum error_code plan_batch(struct replay_plan *p, const char *text, struct error *e);
+
+/* As memd does: a policy whose predictor has to be trained and was not has next-gate in its place, and is named in `settled`
+ * (initialised); a predictor that is named itself is refused, ERROR_USAGE. */
+enum error_code plan_settle_predictors(struct replay_plan *p, const struct predict_shape *shape,
+                                       struct strbuf *settled, struct error *e);
 
 typedef enum error_code plan_simulate(const struct replay_run *run, struct replay_result *out,
                                       struct error *e);

@@ -6,9 +6,7 @@
 #include "sched/predict_kept.h"
 #include "trace/trace.h"
 
-enum {
-    PREDICTING_MAX_TOKENS = 32
-}; /* of a batch, as the worker's PREDICT_MAX_TOKENS: with more nothing is predicted */
+enum { PREDICTING_MAX_TOKENS = 512 }; /* of a step: as many as a piece of a prompt has */
 
 struct predicting;
 

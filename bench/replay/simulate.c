@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "bench/replay/bound.h"
+#include "bench/replay/deciding.h"
 #include "bench/replay/engine.h"
 #include "bench/replay/future.h"
 #include "bench/replay/optimal.h"
@@ -31,6 +32,7 @@ struct simulation {
     struct future future;
     uint64_t step;
     uint32_t n_tokens; /* of the step */
+    bool predicts;     /* in the step: it has few enough */
 
     /* the layer under way */
     uint32_t *selected;            /* [tokens][n_used] */
@@ -49,11 +51,12 @@ struct simulation {
     /* sums */
     double *step_s; /* of decoding */
     uint64_t n_steps, most_steps, decode_tokens, prefill_tokens, decode_layers;
-    double prefill_s, decode_s, outside_s, device_s, decode_workloads;
+    double prefill_s, decode_s, outside_s, device_s;
+    double *decode_uses; /* [batch + 1]: segments of activated experts, by their tokens */
     double link_busy_s, cpu_busy_s, device_busy_s; /* while decoding */
     uint64_t segments, hits, on_device,
         loaded; /* the last two: computed there, also on_cpu, the rest */
-    uint64_t fetched, fetched_of;
+    uint64_t fetched, predicted_right, fetched_of; /* while decoding; of the experts predicted: there, activated, all */
     uint64_t decision_ns, decisions;
 };
 
@@ -127,12 +130,13 @@ static enum error_code begin(struct simulation *s, struct error *e)
     s->last_use = calloc(slabs, sizeof *s->last_use);
     s->predicted = calloc(slabs, sizeof *s->predicted);
     s->step_s = calloc(s->most_steps, sizeof *s->step_s);
+    s->decode_uses = calloc(r->batch + 1u, sizeof *s->decode_uses);
     s->gate = calloc(experts, sizeof *s->gate);
     s->gate_sum = calloc(experts, sizeof *s->gate_sum);
     s->probability = calloc(experts, sizeof *s->probability);
     s->best = calloc(experts, sizeof *s->best);
     if (!s->selected || !s->experts || !s->workloads || !s->counts || !s->plan || !s->last_use ||
-        !s->predicted || !s->step_s || !s->gate || !s->gate_sum || !s->probability || !s->best || !set_costs(s) ||
+        !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !set_costs(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
     s->predicting = predicting_new(r->policy->predictor, r->trace, r->learned, take_prediction, s);
@@ -171,6 +175,7 @@ static void end(struct simulation *s)
     free(s->last_use);
     free(s->predicted);
     free(s->step_s);
+    free(s->decode_uses);
     free(s->gate);
     free(s->gate_sum);
     free(s->probability);
@@ -234,10 +239,12 @@ static void take_prediction(void *arg, const struct predict_target *target,
     tell(s, target->step, target->layer, &worth);
 }
 
-/* Of what was predicted for this layer, what is there. */
-static void count_fetched(struct simulation *s, uint32_t layer)
+/* Of what was predicted for this layer, what is there and what is activated. */
+static void count_predicted(struct simulation *s, uint32_t layer)
 {
     uint8_t *flags = s->predicted + (size_t)layer * s->shape->n_experts;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        s->predicted_right += flags[s->experts[i]];
     for (uint32_t i = 0; i < s->shape->n_experts; i++) {
         s->fetched_of += flags[i];
         s->fetched += flags[i] && is_whole(s, layer, i);
@@ -270,7 +277,7 @@ static void gather(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 static void tell_scores(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     if (!(sched_cache_reads(s->run->policy->cache) & CACHE_READS_SCORES) ||
-        !(s->shape->has & TRACE_GATE) || n_tokens > PREDICTING_MAX_TOKENS)
+        !(s->shape->has & TRACE_GATE) || !s->predicts)
         return;
     uint32_t n_experts = s->shape->n_experts, most = 2 * s->shape->n_used;
     memset(s->gate_sum, 0, n_experts * sizeof *s->gate_sum);
@@ -308,7 +315,7 @@ static double call_s(const struct simulation *s, bool device)
 /* What was predicted for the next layers, as it is now. */
 static void look_ahead(struct simulation *s, uint32_t layer, struct sched_layer *l)
 {
-    if (!sched_assigner_looks_ahead(s->run->policy->assigner))
+    if (!sched_assigner_looks_ahead(s->run->policy->assigner) || !s->predicts)
         return;
     l->ahead = predicting_ahead(s->predicting, layer, &l->n_ahead);
     for (uint32_t i = 0; i < l->n_ahead; i++) {
@@ -472,21 +479,34 @@ static void compute_at_once(struct simulation *s, uint32_t layer)
     engine_consumed(e);
 }
 
+/* Copies and the CPU are under way meanwhile, the device begins its experts afterwards. */
+static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    if (!s->predicts)
+        return;
+    advance(s, s->engine.now_s + deciding_predict_s(s->run->machine, s->run->policy->predictor,
+                                                    s->shape, layer, n_tokens));
+    predicting_show(s->predicting, layer, s->selected);
+}
+
 static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     struct engine *e = &s->engine;
-    predicting_look(s->predicting, layer);
+    if (s->predicts)
+        predicting_look(s->predicting, layer);
     gather(s, layer, n_tokens);
-    predicting_routed(s->predicting, layer, s->selected);
-    count_fetched(s, layer);
+    if (s->predicts)
+        predicting_routed(s->predicting, layer, s->selected);
+    count_predicted(s, layer);
     tell_routed(s, layer, n_tokens);
     engine_begin_reading(e);
+    advance(s, e->now_s + deciding_plan_s(s->run->machine, s->run->policy->assigner, s->n_activated));
     plan(s, layer, n_tokens);
     for (uint32_t i = 0; i < s->n_activated; i++)
         if (s->plan[i].load)
             engine_load(e, layer, s->plan[i].expert, s->plan[i].device + s->plan[i].load);
     give_cpu(s, layer);
-    predicting_show(s->predicting, layer, s->selected);
+    predict(s, layer, n_tokens);
     if (s->device_waits) {
         compute_at_once(s, layer);
     } else {
@@ -511,9 +531,12 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
     double began_s = e->now_s, outside_s = 0, link_s = e->link_busy_s, cpu_s = e->cpu_busy_s,
            device_s = s->device_s;
     uint64_t segments = s->segments, hits = s->hits, on_device = s->on_device, loaded = s->loaded;
+    uint64_t fetched = s->fetched, right = s->predicted_right, fetched_of = s->fetched_of;
     s->step++;
     s->n_tokens = n_tokens;
-    predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
+    s->predicts = n_tokens <= (s->run->predict_tokens ? s->run->predict_tokens : REPLAY_PREDICT_TOKENS);
+    if (s->predicts)
+        predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
         double dense_s = outside_of_layer_s(s, n_tokens);
         outside_s += dense_s;
@@ -521,8 +544,8 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
         if (layer < s->shape->first_layer)
             continue;
         run_layer(s, layer, n_tokens);
-        if (decoding)
-            s->decode_workloads += (double)n_tokens * s->shape->n_used / s->n_activated;
+        for (uint32_t i = 0; decoding && i < s->n_activated; i++)
+            s->decode_uses[s->workloads[i]] += trace_layer(s->run->trace, layer)->n_segments;
     }
     double took_s = e->now_s - began_s;
     if (!decoding) {
@@ -532,6 +555,9 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
         s->hits = hits;
         s->on_device = on_device;
         s->loaded = loaded;
+        s->fetched = fetched;
+        s->predicted_right = right;
+        s->fetched_of = fetched_of;
         return;
     }
     s->decode_layers += s->shape->n_layers - s->shape->first_layer;
@@ -563,50 +589,50 @@ static double percentile(const double *sorted, uint64_t n, double share)
     return n ? sorted[(uint64_t)(share * (double)(n - 1) + 0.5)] : NAN;
 }
 
-/* Means over the layers, which may differ. */
-static struct sched_costs mean_costs(const struct simulation *s, double *n_segments)
+/* Of the layers, which may differ, the least of each. */
+static struct sched_costs least_costs(const struct simulation *s, uint32_t *n_segments)
 {
-    uint32_t n = s->shape->n_layers - s->shape->first_layer;
-    struct sched_costs m = {0};
-    *n_segments = 0;
-    for (uint32_t l = s->shape->first_layer; l < s->shape->n_layers; l++) {
+    uint32_t first = s->shape->first_layer;
+    struct sched_costs m = s->costs[first];
+    *n_segments = trace_layer(s->run->trace, first)->n_segments;
+    for (uint32_t l = first + 1; l < s->shape->n_layers; l++) {
         const struct sched_costs *c = &s->costs[l];
-        *n_segments += (double)trace_layer(s->run->trace, l)->n_segments / n;
-        m.load_s += c->load_s / n;
-        m.load_contended_s += c->load_contended_s / n;
-        m.device_s += c->device_s / n;
-        m.device_token_s += c->device_token_s / n;
-        m.cpu_s += c->cpu_s / n;
-        m.cpu_token_s += c->cpu_token_s / n;
-        m.cpu_contended_s += c->cpu_contended_s / n;
-        m.cpu_contended_token_s += c->cpu_contended_token_s / n;
+        uint32_t n = trace_layer(s->run->trace, l)->n_segments;
+        *n_segments = n < *n_segments ? n : *n_segments;
+        m.load_s = fmin(m.load_s, c->load_s);
+        m.load_contended_s = fmin(m.load_contended_s, c->load_contended_s);
+        m.device_s = fmin(m.device_s, c->device_s);
+        m.device_token_s = fmin(m.device_token_s, c->device_token_s);
+        m.cpu_s = fmin(m.cpu_s, c->cpu_s);
+        m.cpu_token_s = fmin(m.cpu_token_s, c->cpu_token_s);
+        m.cpu_contended_s = fmin(m.cpu_contended_s, c->cpu_contended_s);
+        m.cpu_contended_token_s = fmin(m.cpu_contended_token_s, c->cpu_contended_token_s);
     }
     return m;
 }
 
-static bool count_misses(struct simulation *s, double n_segments, struct replay_cell *cell)
+static bool count_misses(struct simulation *s, uint32_t n_segments, struct replay_cell *cell)
 {
     const struct replay_run *r = s->run;
-    uint64_t capacity = (uint64_t)ceil(s->engine.n_slots / n_segments);
+    uint64_t capacity = (s->engine.n_slots + n_segments - 1) / n_segments, uses;
     if (!cell->counted)
-        cell->counted =
-            future_least_misses(&s->future, r->trace, r->batch, r->prompt, r->max_tokens, capacity,
-                                &cell->misses, &cell->uses);
+        cell->counted = future_least_misses(&s->future, r->trace, r->batch, r->prompt,
+                                            r->max_tokens, capacity, &cell->misses, &uses);
     return cell->counted;
 }
 
 static bool set_bound(struct simulation *s, struct replay_result *out)
 {
-    double n_segments;
-    struct sched_costs costs = mean_costs(s, &n_segments);
+    uint32_t n_segments;
+    struct sched_costs costs = least_costs(s, &n_segments);
     struct replay_cell own = {0}, *cell = s->run->cell ? s->run->cell : &own;
     if (!count_misses(s, n_segments, cell))
         return false;
     double least_call_s = fmin(call_s(s, true), call_s(s, false)); /* computed somewhere */
     struct bound_work work = {.outside_s = s->outside_s + (double)s->decode_layers * least_call_s,
-                              .uses = (double)cell->uses * n_segments,
                               .misses = (double)cell->misses * n_segments,
-                              .workload = ratio(s->decode_workloads, (double)s->decode_layers)};
+                              .uses = s->decode_uses,
+                              .most_tokens = s->run->batch};
     if (s->decode_s > 0)
         out->bound = bound_seconds(&costs, &work) / s->decode_s;
     return true;
@@ -616,7 +642,6 @@ static enum error_code fill(struct simulation *s, struct replay_result *out, str
 {
     const struct replay_run *r = s->run;
     const struct copies_counts *c = sched_copies_counts(s->engine.copies);
-    struct predicting_counts p = predicting_counts(s->predicting);
     *out = (struct replay_result){
         .vram = r->vram,
         .batch = r->batch,
@@ -625,7 +650,7 @@ static enum error_code fill(struct simulation *s, struct replay_result *out, str
         .decode_tokens_per_s = ratio((double)s->decode_tokens, s->decode_s),
         .prefill_tokens_per_s = ratio((double)s->prefill_tokens, s->prefill_s),
         .hit_rate = ratio((double)s->hits, (double)s->segments),
-        .prefetch_accuracy = ratio((double)p.right, (double)p.guesses),
+        .prefetch_accuracy = ratio((double)s->predicted_right, (double)s->fetched_of),
         .fetch_rate = ratio((double)s->fetched, (double)s->fetched_of),
         .moved_bytes = (double)(c->demanded_bytes + c->prefetched_bytes),
         .wasted_bytes = (double)c->wasted_bytes,

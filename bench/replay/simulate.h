@@ -11,8 +11,10 @@
 /* What is the same for all policies of one budget and one batch; zeroed before the first. */
 struct replay_cell {
     bool counted;
-    uint64_t misses, uses; /* the fewest that any cache could have, of so many (future_least_misses) */
+    uint64_t misses; /* of decoding, the fewest that any cache could have (future_least_misses) */
 };
+
+enum { REPLAY_PREDICT_TOKENS = 32 }; /* the worker's PREDICT_MAX_TOKENS */
 
 struct replay_run {
     const struct trace *trace;
@@ -24,6 +26,8 @@ struct replay_run {
     uint32_t batch;      /* sequences at once */
     uint64_t max_tokens; /* of the trace; 0: all */
     uint32_t prompt;     /* of each sequence, computed together; 0: as recorded */
+    /* nothing is predicted in steps of more; 0: REPLAY_PREDICT_TOKENS; at most PREDICTING_MAX_TOKENS */
+    uint32_t predict_tokens;
     struct replay_cell *cell; /* found by the first run and used by the others; NULL: found anew */
 };
 

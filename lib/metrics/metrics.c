@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM, KIND_FUNCTION };
+enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM, KIND_FUNCTION, KIND_INFO };
 
 struct sample {
     struct sample *next;
@@ -24,6 +24,7 @@ struct sample {
     double unit_scale;           /* counter */
     const struct counter *after; /* absent until it has counted; NULL: always there */
     double (*read)(void *arg);   /* function */
+    metrics_labels *write;       /* info */
     void *arg;
     union {
         struct counter counter;
@@ -199,6 +200,14 @@ void metrics_counter_function(struct metrics *m, const char *name, const char *l
     add_function(m, name, labels, "counter", read, arg, help);
 }
 
+void metrics_info(struct metrics *m, const char *name, metrics_labels *write, void *arg,
+                  const char *help)
+{
+    struct sample *s = add(m, name, NULL, "gauge", KIND_INFO, help);
+    s->write = write;
+    s->arg = arg;
+}
+
 void histogram_observe(struct histogram *h, double value)
 {
     if (isnan(value))
@@ -277,6 +286,12 @@ static void print_sample(struct strbuf *out, const char *name, const struct samp
 {
     if (s->kind == KIND_HISTOGRAM) {
         print_histogram(out, name, s);
+        return;
+    }
+    if (s->kind == KIND_INFO) {
+        strbuf_printf(out, "%s{", name);
+        s->write(s->arg, out);
+        strbuf_printf(out, "} 1\n");
         return;
     }
     print_name(out, name, "", s->labels);

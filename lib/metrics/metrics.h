@@ -47,6 +47,11 @@ struct histogram *metrics_histogram(struct metrics *m, const char *name, const c
 void metrics_gauge_function(struct metrics *m, const char *name, const char *labels,
                             double (*read)(void *arg), void *arg, const char *help);
 
+/* A gauge that is 1; what it tells are its labels, written when read: `policy="lru"`. */
+typedef void metrics_labels(void *arg, struct strbuf *out);
+void metrics_info(struct metrics *m, const char *name, metrics_labels *write, void *arg,
+                  const char *help);
+
 /* A counter kept elsewhere, read when asked for; it never falls. */
 void metrics_counter_function(struct metrics *m, const char *name, const char *labels,
                               double (*read)(void *arg), void *arg, const char *help);

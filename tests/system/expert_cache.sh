@@ -29,6 +29,20 @@ done
 "$MOED" run -n 40 --ignore-end --temp 0 "Once upon a time" >/dev/null
 [ "$(metric worker 'moed_worker_predict_shown_total')" -gt 0 ] || fail "nothing was shown to the predictor"
 [ -z "$(metric worker 'moed_worker_predictions_total{predictor="residual"}')" ] || fail "a predictor that was not used has metrics"
+
+# Prometheus is told which policy it is, and what was copied under each.
+in_force() { # in_force POLICY ASSIGNER CACHE BUDGET PREDICTOR PREFETCHER
+    [ "$(metric memd "moed_memd_policy_info{policy=\"$1\",assign=\"$2\",cache=\"$3\",budget=\"$4\",predictor=\"$5\",prefetch=\"$6\"}")" = 1 ]
+}
+copied() { metric memd "moed_memd_policy_link_bytes_total{policy=\"$1\"}"; }
+in_force moed balance lru uniform frequency urgent || fail "the policy in force is not among the metrics"
+"$MOED" policy ondemand >/dev/null || fail "policy ondemand"
+in_force ondemand load-all none global none probable || fail "another policy is not among the metrics"
+before=$(copied moed)
+"$MOED" run -n 20 --ignore-end --temp 0 "Once upon a time" >/dev/null
+[ "$before" -gt 0 ] && [ "$(copied ondemand)" -gt 0 ] || fail "no bytes under moed, or under ondemand"
+[ "$(copied moed)" = "$before" ] || fail "bytes under a policy that is not in force"
+[ $((before + $(copied ondemand))) = "$(metric memd moed_memd_link_bytes_total)" ] || fail "bytes under the two are not all"
 "$MOED" down >/dev/null 2>&1
 "$MOED" up "$1" --device emu:vram=50%,link=1G --budget uniform >/dev/null 2>"$WORK/refused" && fail "up with a budget that the cache does not take"
 grep -qF "cache value does not take budget uniform" "$WORK/refused" || fail "up: not told why"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# replay.sh MOED-REPLAY: a trace is made up, replayed with every policy, and told in all forms; wrong words are refused. No
-# deployment is needed for any of it.
+# replay.sh MOED-REPLAY MOED: a trace is made up, replayed with every policy, also with predictors that were trained on another one,
+# and told in all forms; wrong words are refused. No deployment is needed for any of it.
 set -eu
-replay=$1
+replay=$1 moed=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -45,7 +45,7 @@ cmp -s "$work/a.trace" "$work/b.trace" || fail "the same seed made another trace
 # ---- The table, twice the same but for the time of deciding ----
 for run in 1 2; do
     "$replay" "$work/a.trace" --policies all --vram 25%,50% --batch 1,4 --machine desktop \
-        --csv "$work/$run.csv" --html "$work/$run.html" >"$work/$run.txt"
+        --csv "$work/$run.csv" --html "$work/$run.html" >"$work/$run.txt" 2>"$work/$run.err"
     at=$(head -1 "$work/$run.csv" | tr , '\n' | grep -n '^decision_s$' | cut -d: -f1)
     cut -d, -f"$at" --complement "$work/$run.csv" >"$work/$run.same"
 done
@@ -62,6 +62,45 @@ column "$work/1.csv" decode_tokens_per_s | awk '!($1 > 0) { exit 1 }' || fail "a
 column "$work/1.csv" hit_rate | awk '!($1 >= 0 && $1 <= 1) { exit 1 }' || fail "a hit rate is no share"
 ! grep -qi 'nan' "$work/1.csv" || fail "nan in the CSV"
 
+# ---- Predictors ----
+# figure FILE POLICY NAME: of the first row of a policy.
+figure() { awk -F, -v policy="$2" -v name="$3" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
+    $1 == policy { print $at; exit }' "$1"; }
+predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe moed"
+for policy in $policies; do
+    accuracy=$(figure "$work/1.csv" "$policy" prefetch_accuracy)
+    case " $predicts " in
+    *" $policy "*) [ -n "$accuracy" ] || fail "$policy predicts nothing" ;;
+    *) [ -z "$accuracy" ] || fail "$policy predicts" ;;
+    esac
+done
+# Not trained: next-gate, said in one line; a predictor that is named is refused.
+[ "$(cat "$work/1.err")" = "moed-replay: prescope, promoe: the predictor has to be trained (\`moed train\`), and there is no --learned; next-gate takes its place" ] ||
+    fail "not said what is not trained: $(cat "$work/1.err")"
+refused 2 "predictor mlp has to be trained" "$work/a.trace" --policies promoe/predictor=mlp
+
+make --seed 5 --first-sequence 1000 -o "$work/other.trace"
+"$moed" train "$work/other.trace" -o "$work/learned" --epochs 4 --threads 1 >/dev/null 2>"$work/err" || fail "train: $(cat "$work/err")"
+"$replay" "$work/a.trace" --policies promoe,prescope,moed --learned "$work/learned" --csv "$work/learned.csv" >"$work/out" 2>"$work/err"
+[ ! -s "$work/err" ] || fail "trained, and it says $(cat "$work/err")"
+for policy in promoe prescope; do
+    accuracy=$(figure "$work/learned.csv" "$policy" prefetch_accuracy)
+    awk -v a="$accuracy" 'BEGIN { exit !(a > 2 / 16) }' || fail "$policy, trained, is right in $accuracy: no better than chance"
+    [ "$accuracy" != "$(figure "$work/1.csv" "$policy" prefetch_accuracy)" ] || fail "$policy is as without its training"
+done
+# Of another model, of another shape, with a part alone.
+refused 1 "the gates are not the same" "$work/c.trace" --learned "$work/learned"
+make --seed 5 --experts 8 -o "$work/few.trace"
+refused 1 "it is of another model" "$work/few.trace" --learned "$work/learned"
+"$moed" train "$work/other.trace" -o "$work/residual" --only residual --threads 1 >/dev/null 2>&1 || fail "train --only residual"
+"$replay" "$work/a.trace" --policies promoe --learned "$work/residual" >"$work/out" 2>"$work/err"
+grep -qx "moed-replay: promoe: .*--learned has nothing of it; next-gate takes its place" "$work/err" || fail "a part alone: $(cat "$work/err")"
+# Prompts of 20 tokens are predicted, of 40 only when asked for.
+"$replay" "$work/a.trace" --policies moed --prompt 40 --csv "$work/32.csv" >"$work/out"
+"$replay" "$work/a.trace" --policies moed --prompt 40 --predict-tokens 512 --csv "$work/512.csv" >"$work/out"
+[ "$(figure "$work/32.csv" moed prefill_tokens_per_s)" != "$(figure "$work/512.csv" moed prefill_tokens_per_s)" ] ||
+    fail "predicting in prompts makes no difference"
+
 # More room for least recently used, more hits: what a small cache holds a large one holds too.
 "$replay" "$work/a.trace" --policies lru --vram 25%,50%,75%,100% --csv "$work/lru.csv" >"$work/out"
 column "$work/lru.csv" hit_rate | awk '$1 < last { exit 1 } { last = $1 }' || fail "lru hits less with more room"
@@ -75,6 +114,9 @@ column "$work/lru.csv" hit_rate | awk '$1 < last { exit 1 } { last = $1 }' || fa
 # ---- Wrong words ----
 refused 2 "the trace is missing"
 refused 2 "no policy \"nothing\"" "$work/a.trace" --policies lru,nothing
+refused 2 "cache \"nope\" is not known; there are" "$work/a.trace" --policies moed/cache=nope
+refused 2 "cache value does not take budget uniform; it takes global" "$work/a.trace" --policies moed/budget=uniform
+refused 2 "--predict-tokens" "$work/a.trace" --predict-tokens 513
 refused 2 "--vram" "$work/a.trace" --vram 120%
 refused 2 "--batch" "$work/a.trace" --batch 0
 refused 1 "desktop" "$work/a.trace" --machine no-such-machine

@@ -19,6 +19,11 @@ static double answer(void *arg)
     return *(double *)arg;
 }
 
+static void one_label(void *arg, struct strbuf *out)
+{
+    strbuf_printf(out, "answer=\"%.0f\"", *(double *)arg);
+}
+
 static const double bounds[] = {0.1, 0.5, 2};
 
 /* What stands before the process's own metrics. */
@@ -121,6 +126,21 @@ static void test_absent(void **state)
                               "# HELP moed_b_total B.\n"
                               "# TYPE moed_b_total counter\n"
                               "moed_b_total 0\n");
+    free(text);
+    metrics_free(m);
+}
+
+/* Labels are those of the moment. */
+static void test_info(void **state)
+{
+    struct metrics *m = metrics_new();
+    double value = 1;
+    metrics_info(m, "moed_answer_info", one_label, &value, "The answer.");
+    value = 42;
+    char *text = own_part(m);
+    assert_string_equal(text, "# HELP moed_answer_info The answer.\n"
+                              "# TYPE moed_answer_info gauge\n"
+                              "moed_answer_info{answer=\"42\"} 1\n");
     free(text);
     metrics_free(m);
 }
@@ -236,7 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_text),         cmocka_unit_test(test_histogram_without_labels),
-        cmocka_unit_test(test_default_bounds),     cmocka_unit_test(test_process),
+        cmocka_unit_test(test_info), cmocka_unit_test(test_default_bounds),     cmocka_unit_test(test_process),
         cmocka_unit_test(test_concurrent_updates), cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,9 @@ static const char good[] = "# a machine\n"
                            "\n"
                            "device-call = 0.015 ms\n"
                            "attention = 50 us\n"
+                           "plan-expert = 60 ns\n"
+                           "predict-call = 8 us\n"
+                           "predict-gate = 15 us\n"
                            "vram = 16 GiB\n"
                            "ram = 64 GB\n";
 
@@ -54,6 +57,9 @@ static void test_every_key(void **state)
     assert_true(close_to(m.device_flop_per_s, 40e12));
     assert_true(close_to(m.device_call_s, 15e-6));
     assert_true(close_to(m.attention_s, 50e-6));
+    assert_true(close_to(m.plan_expert_s, 60e-9));
+    assert_true(close_to(m.predict_call_s, 8e-6));
+    assert_true(close_to(m.predict_gate_s, 15e-6));
     assert_true(m.vram_bytes == 16ull << 30);
     assert_true(m.ram_bytes == 64000000000ull);
 }
@@ -89,7 +95,7 @@ static void test_wrong_lines(void **state)
         {"link = 20 GB/s", "", {"link is missing", "GB/s"}},
         {"name = test", "name =", {"file:2", "name", "1 to 63"}},
         {"attention = 50 us", "attention = 50 min", {"file:14", "s, ms, us, ns"}},
-        {"vram = 16 GiB", "vram = 16 GB/s", {"file:15", "GiB"}},
+        {"vram = 16 GiB", "vram = 16 GB/s", {"file:18", "GiB"}},
         {"cpu = 70 GB/s", "cpu = 90 GB/s", {"file", "cpu", "dram", "80 GB/s"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

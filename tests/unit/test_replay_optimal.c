@@ -106,6 +106,7 @@ static uint32_t loads(const struct instance *x)
 
 static void test_every_plan(void **state)
 {
+    uint32_t beaten = 0;
     random_state = 1;
     for (int round = 0; round < 400; round++) {
         struct instance x = random_instance(9, below(2), below(2)), y = x;
@@ -119,7 +120,15 @@ static void test_every_plan(void **state)
         if (fabs(got - best) > 1e-6 * best)
             fail_msg("round %d: %.12g, the best plan has %.12g", round, got, best);
         assert_true(loads(&x) <= x.layer.spare_slots);
+        /* what it is compared with is a search of its own: no assigner's whole plan is better than the best that was found there */
+        for (int kind = 0; x.layer.whole && kind <= ASSIGN_BALANCE; kind++) {
+            sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts, y.n);
+            if (loads(&y) <= y.layer.spare_slots && finish(&y) < best * (1 - 1e-9))
+                fail_msg("round %d: assigner %d has %.12g, the best plan %.12g", round, kind, finish(&y), best);
+            beaten += finish(&y) > got * (1 + 1e-6);
+        }
     }
+    assert_true(beaten > 0); /* or all of this would say nothing */
 }
 
 /* "optimal never worse than greedy", nor than any other whole plan within the slots; "greedy never worse than all-CPU or all-GPU". The

@@ -386,6 +386,56 @@ static void test_variants(void **state)
         "moed/predictor=none/predictor=none/predictor=none/predictor=none/predictor=none"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(plan_policies(&p, wrong[i], &e), ERROR_USAGE);
+    static const struct {
+        const char *text, *parts[2]; /* that the message has */
+    } told[] = {
+        {"moed/cache=nope", {"cache \"nope\"", "map-frequency"}},
+        {"moed/budget=uniform", {"cache value does not take budget uniform", "global"}},
+        {"moed/assign=nope", {"assigner \"nope\"", "qstar"}},
+        {"moed/prefetch=nope", {"prefetcher \"nope\"", "chunked"}},
+        {"moed/predictor=nope", {"predictor \"nope\"", "mixture"}},
+        {"moed/nope=lru", {"part \"nope\"", "budget"}},
+        {"lru/budget=global/cache=lfu", {"cache lfu does not take budget global", "uniform"}},
+        {"nope/cache=lru", {"no policy \"nope/cache=lru\"", "moed"}},
+    };
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        assert_int_equal(plan_policies(&p, told[i].text, &e), ERROR_USAGE);
+        for (int k = 0; k < 2; k++)
+            if (!strstr(e.text, told[i].parts[k]))
+                fail_msg("%s says \"%s\", without \"%s\"", told[i].text, e.text, told[i].parts[k]);
+    }
+    /* in any order, for the cache that there is in the end */
+    assert_int_equal(plan_policies(&p, "moed/budget=uniform/cache=lru", &e), ERROR_OK);
+    assert_int_equal(p.policies[0]->budget, BUDGET_UNIFORM);
+}
+
+/* Nothing is trained: presets get another predictor under their own name, one that is named is refused. */
+static void test_untrained(void **state)
+{
+    struct replay_plan p = {0};
+    struct error e;
+    struct strbuf settled;
+    const struct predict_shape shape = {
+        .n_layers = 4, .n_experts = 8, .n_used = 2, .d_model = 16, .max_tokens = 1};
+    strbuf_init(&settled);
+    assert_int_equal(plan_policies(&p, "promoe,moed,prescope/cache=lru,prescope/predictor=none", &e),
+                     ERROR_OK);
+    assert_int_equal(plan_settle_predictors(&p, &shape, &settled, &e), ERROR_OK);
+    assert_string_equal(settled.data, "promoe, prescope/cache=lru");
+    assert_string_equal(p.policies[0]->name, "promoe");
+    assert_int_equal(p.policies[0]->predictor, PREDICT_NEXT_GATE);
+    assert_int_equal(p.policies[0]->prefetcher, sched_policy_find("promoe")->prefetcher);
+    assert_ptr_equal(p.policies[1], sched_policy_find("moed"));
+    assert_string_equal(p.policies[2]->name, "prescope/cache=lru");
+    assert_int_equal(p.policies[2]->predictor, PREDICT_NEXT_GATE);
+    assert_int_equal(p.policies[3]->predictor, PREDICT_NONE);
+    strbuf_fini(&settled);
+    strbuf_init(&settled);
+    assert_int_equal(plan_policies(&p, "moed/predictor=mlp", &e), ERROR_OK);
+    assert_int_equal(plan_settle_predictors(&p, &shape, &settled, &e), ERROR_USAGE);
+    assert_non_null(strstr(e.text, "predictor mlp has to be trained"));
+    assert_true(settled.len == 0);
+    strbuf_fini(&settled);
 }
 
 static void test_wrong_lists(void **state)
@@ -449,7 +499,7 @@ int main(void)
         cmocka_unit_test(test_widths),   cmocka_unit_test(test_csv),
         cmocka_unit_test(test_page),     cmocka_unit_test(test_bars),
         cmocka_unit_test(test_empty),    cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_variants), cmocka_unit_test(test_wrong_lists),
+        cmocka_unit_test(test_variants), cmocka_unit_test(test_untrained), cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
