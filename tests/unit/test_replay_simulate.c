@@ -232,7 +232,7 @@ static void test_bound(void **state)
  * loaded, beside 4 s for the first two on the CPU and 4 for each more: 40 - 10 C = 4 + 4 (C - 2), C = 44 / 14, 8.57 s. */
 static void test_uneven_bound(void **state)
 {
-    const struct sched_costs by_tokens = {10, 10, 0, 1, 1, 1, 1, 1, 0};
+    const struct sched_costs by_tokens = {10, 10, 0, 1, 1, 1, 1, 1, 0, 0};
     double uses[] = {0, 2, 0, 2};
     struct bound_work work = {.uses = uses, .most_tokens = 3};
     double found = bound_seconds(&by_tokens, &work);
@@ -278,7 +278,7 @@ static void test_uneven_batches(void **state)
         selected[i] = x < 150 ? 0 : x < 200 ? 1 : (uint16_t)(x % EXPERTS);
     }
     struct trace *t = make_trace(24, 20, 4, selected);
-    const struct sched_costs by_tokens = {10, 12, 0.5, 0.1, 1, 3, 2, 3, 0};
+    const struct sched_costs by_tokens = {10, 12, 0.5, 0.1, 1, 3, 2, 3, 0, 0};
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at_any(i)); i++)
         for (uint32_t batch = 4; replay_has(p) && batch <= 16; batch *= 2) {
