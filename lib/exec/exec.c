@@ -255,10 +255,11 @@ static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const str
                          uint32_t n_tiles)
 {
     uint32_t least = least_tiles(x, c, m, n_tokens);
-    uint64_t n = c->left / ((uint64_t)c->shares * n_tokens);
-    n -= n % least;
-    n = n < least ? least : n;
-    if (n + least > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
+    uint64_t share = c->left / ((uint64_t)c->shares * n_tokens);
+    share = share < least ? least : share;
+    uint64_t pieces = (n_tiles + share - 1) / share; /* alike, for a short rest would be one more beginning */
+    uint64_t n = round_up((n_tiles + pieces - 1) / pieces, least);
+    if (n > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
         n = n_tiles;
     c->left -= n * n_tokens;
     return (uint32_t)n;
