@@ -61,8 +61,9 @@ static void run_job(struct cache *c, struct cache_job *job)
     const struct pool_slabs *s = cache_slabs(c, job->what.layer);
     struct residency_header *shown = c->residency.base;
     cache_begin_copy(c, job);
+    bool measured = c->measuring && job->what.reason == COPY_DEMANDED;
     pthread_mutex_unlock(&c->lock);
-    uint64_t start = clock_ns();
+    uint64_t start = clock_ns(), busy_ns = device_link_busy_ns(c->link);
     atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
     enum error_code code = copy_segment(c, job, s->segment_bytes, &e);
@@ -71,9 +72,13 @@ static void run_job(struct cache *c, struct cache_job *job)
         return;
     }
     atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
-    if (c->counters.copy_seconds)
+    if (c->counters.copy_seconds && !measured)
         histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
     pthread_mutex_lock(&c->lock);
+    if (!measured) {
+        c->link_bytes += s->segment_bytes;
+        c->link_busy_ns += device_link_busy_ns(c->link) - busy_ns;
+    }
     cache_end_copy(c, job);
 }
 
@@ -156,6 +161,7 @@ enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
         c->kind = kind;
         c->budget = budget;
         use_policy(c, policy);
+        sched_copies_tidy(c->copies);
     }
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);
@@ -370,8 +376,8 @@ void cache_state(struct cache *c, struct cache_state *out)
         .filling = counts[SLOT_FILLING],
         .retired = counts[SLOT_RETIRED],
         .slot_bytes = c->slots.slot_bytes,
-        .link_bytes = device_link_bytes(c->link),
-        .link_busy_ns = device_link_busy_ns(c->link),
+        .link_bytes = c->link_bytes,
+        .link_busy_ns = c->link_busy_ns,
         .since_ns = clock_ns() - c->started_ns,
     };
     pthread_mutex_unlock(&c->lock);

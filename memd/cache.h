@@ -38,13 +38,16 @@ enum cache_resize_wait {
 };
 
 struct cache_counters {               /* NULL members are not counted */
+    struct counter *asked_bytes;      /* of loads, that were not there when they were asked for */
     struct counter *demanded_bytes;   /* copied because a worker waits for them */
     struct counter *prefetched_bytes; /* copied on a prediction or by the policy */
+    struct counter *measured_bytes;   /* copied for a worker's calibration; nothing else counts those */
+    struct counter *used_bytes;       /* copied and of use since */
     struct counter *predicted_bytes,
         *predicted_used_bytes;    /* on a prediction; of those, used since */
     struct counter *wasted_bytes; /* copied and given up without having been used */
     struct counter *merged,
-        *dropped; /* loads that were under way already; predictions that came too late */
+        *dropped; /* loads that were under way already; predictions that came too late, or were too many */
     struct counter *evictions;
     struct histogram *queue_seconds, *copy_seconds;
 };
@@ -84,7 +87,8 @@ enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm
  * segment under way is copied. */
 void cache_remove_worker(struct cache *c, uint64_t key);
 
-/* Another cache policy while serving: what is resident stays and is judged by the new one. */
+/* Another cache policy while serving: what is resident is judged by the new one, and given up in due course where that keeps no
+ * loads and does not want it. */
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
                                  enum sched_budget budget, struct error *e);
 
@@ -107,8 +111,8 @@ struct cache_state {
     uint64_t kv_bytes; /* what a worker may have; UINT64_MAX: not limited */
     uint64_t slots, free, resident, filling, retired; /* slots = the sum of the others */
     uint64_t slot_bytes;
-    uint64_t link_bytes, link_busy_ns,
-        since_ns; /* since_ns: of the cache's life, in which these were counted */
+    /* Of the cache's life, which since_ns is, but for what workers' calibrations copied. */
+    uint64_t link_bytes, link_busy_ns, since_ns;
 };
 void cache_state(struct cache *c, struct cache_state *out);
 

@@ -141,7 +141,7 @@ static void announce(struct cache *c, struct cache_job *job)
 void cache_begin_copy(struct cache *c, struct cache_job *job)
 {
     const struct copy_job *w = &job->what;
-    if (w->asked_ns && c->counters.queue_seconds)
+    if (w->asked_ns && c->counters.queue_seconds && !c->measuring)
         histogram_observe(c->counters.queue_seconds, (double)(clock_ns() - w->asked_ns) * 1e-9);
     sched_copies_begin(c->copies, w);
     if (c->fills)
@@ -176,11 +176,14 @@ static void publish(struct counter *counter, uint64_t *counted, uint64_t now)
 
 void cache_publish_counts(struct cache *c)
 {
+    static const struct cache_counters nowhere;
     const struct copies_counts *now = sched_copies_counts(c->copies);
-    const struct cache_counters *to = &c->counters;
+    const struct cache_counters *to = c->measuring ? &nowhere : &c->counters;
     struct copies_counts *counted = &c->counted;
-    publish(to->demanded_bytes, &counted->demanded_bytes, now->demanded_bytes);
-    publish(to->prefetched_bytes, &counted->prefetched_bytes, now->prefetched_bytes);
+    publish(to->asked_bytes, &counted->asked_bytes, now->asked_bytes);
+    publish(to->used_bytes, &counted->used_bytes, now->used_bytes);
+    publish(c->measuring ? c->counters.measured_bytes : to->demanded_bytes, &counted->demanded_bytes, now->demanded_bytes);
+    publish(c->counters.prefetched_bytes, &counted->prefetched_bytes, now->prefetched_bytes);
     publish(to->predicted_bytes, &counted->predicted_bytes, now->predicted_bytes);
     publish(to->predicted_used_bytes, &counted->predicted_used_bytes, now->predicted_used_bytes);
     publish(to->wasted_bytes, &counted->wasted_bytes, now->wasted_bytes);

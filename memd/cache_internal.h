@@ -46,6 +46,9 @@ struct cache {
     struct cache_options options;
     struct cache_counters counters;
     struct copies_counts counted; /* of sched_copies_counts, what the counters have */
+    /* Workers measure, and none computes: what is copied for them is no traffic, and not counted with that. */
+    bool measuring;
+    uint64_t link_bytes, link_busy_ns; /* of the others */
     struct device_link *link;
     const struct device_arena *arena;
     struct device_plan plan;
@@ -105,7 +108,7 @@ bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns
 /* Before and after the copy of job. Before: workers learn where it goes; job->flag is set. */
 void cache_begin_copy(struct cache *c, struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);
-/* What was counted since the last time, to the metrics. */
+/* What was counted since the last time, to the metrics; before c->measuring changes, too. */
 void cache_publish_counts(struct cache *c);
 
 /* cache_workers.c; the engine thread's */

@@ -6,8 +6,8 @@
 
 /* What the cache counts; before cache_new. */
 struct cache_counters cache_metrics_counters(struct metrics *r);
-/* What the device's memory is used for. */
-void cache_metrics_device(struct metrics *r, const struct device_plan *p, struct cache *c);
+/* What the device's memory is used for. experts_alone: as an emulated one's is, of which the rest is not told. */
+void cache_metrics_device(struct metrics *r, const struct device_plan *p, bool experts_alone, struct cache *c);
 /* What is read of it when asked for: slots, link. */
 void cache_metrics_state(struct metrics *r, struct cache *c);
 

@@ -12,6 +12,9 @@
 
 #include <pthread.h>
 
+/* What a worker has asked for so far. Loads that belong to no step (0) measure what a load costs: its calibration. */
+enum cache_worker_use { WORKER_SILENT, WORKER_MEASURES, WORKER_COMPUTES };
+
 /* A worker is a reader of the slots as long as the kernel does not say that it has gone. */
 enum { CACHE_MAX_WORKERS = CACHE_MAX_READERS };
 
@@ -25,6 +28,7 @@ struct cache_worker {
     struct cache_channel channel;
     int reader;
     uint64_t step; /* of its last routing record */
+    enum cache_worker_use use;
     struct cache_queue *queue;
 };
 

@@ -68,6 +68,19 @@ static void keep_learnt(struct cache *c, const struct cache_worker *w)
             memory_order_relaxed);
 }
 
+static void look_who_measures(struct cache *c)
+{
+    bool measures = false, computes = false;
+    for (uint32_t i = 0; i < CACHE_MAX_WORKERS; i++) {
+        measures |= c->workers[i].present && c->workers[i].use == WORKER_MEASURES;
+        computes |= c->workers[i].present && c->workers[i].use == WORKER_COMPUTES;
+    }
+    if (c->measuring == (measures && !computes))
+        return;
+    cache_publish_counts(c);
+    c->measuring = measures && !computes;
+}
+
 void cache_forget_leaving(struct cache *c)
 {
     for (uint32_t i = 0; i < CACHE_MAX_WORKERS; i++) {
@@ -78,6 +91,7 @@ void cache_forget_leaving(struct cache *c)
         keep_learnt(c, w);
         cache_slots_remove_reader(&c->slots, w->reader);
         cache_worker_close(w);
+        look_who_measures(c);
     }
 }
 
@@ -113,9 +127,23 @@ static void take_scores(struct cache *c, const struct cache_record *r)
     sched_cache_scored(c->policy, r->layer, experts, scores, r->n_entries);
 }
 
+static void take_use(struct cache *c, struct cache_worker *w, const struct cache_record *r)
+{
+    enum cache_worker_use use = w->use;
+    if (r->kind == CACHE_LOAD)
+        use = r->step ? WORKER_COMPUTES : WORKER_MEASURES;
+    else if (r->kind == CACHE_ROUTED)
+        use = WORKER_COMPUTES;
+    if (use == w->use)
+        return;
+    w->use = use;
+    look_who_measures(c);
+}
+
 static void take_record(struct cache *c, uint32_t asker, const struct cache_record *r)
 {
     struct cache_worker *w = &c->workers[asker];
+    take_use(c, w, r);
     uint16_t experts[CACHE_RECORD_ENTRIES], values[CACHE_RECORD_ENTRIES];
     uint64_t now_ns = r->kind == CACHE_LOAD ? clock_ns() : 0;
     if (r->kind == CACHE_COSTS || r->kind == CACHE_SCORES) {

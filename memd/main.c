@@ -106,10 +106,37 @@ static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
         cache_state(m->cache, &s);
         values[RECENT_LINK_BYTES] = s.link_bytes;
         values[RECENT_LINK_BUSY_NS] = s.link_busy_ns;
-        values[RECENT_WASTED_BYTES] = counter_read(m->wasted_bytes);
+        values[RECENT_DEMANDED_BYTES] = counter_read(m->cache_counters.demanded_bytes);
+        values[RECENT_PREFETCHED_BYTES] = counter_read(m->cache_counters.prefetched_bytes);
+        values[RECENT_USED_BYTES] = counter_read(m->cache_counters.used_bytes);
+        values[RECENT_WASTED_BYTES] = counter_read(m->cache_counters.wasted_bytes);
     }
     if (m->tier)
         values[RECENT_READ_BYTES] = counter_read(m->tier_counters.read_bytes);
+}
+
+/* The log's line of statistics; none while nothing is moved. */
+static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns)
+{
+    struct memd *m = arg;
+    double s = (double)window_ns * 1e-9, moved = (double)growth[RECENT_LINK_BYTES];
+    if (m->cache && moved > 0) {
+        struct cache_state now;
+        cache_state(m->cache, &now);
+        log_info("cache, last %.0f s: %" PRIu64 " of %" PRIu64 " slots filled; %.1f MB copied (%.1f asked for, %.1f ahead), "
+                 "%.1f MB used, %.1f given up unused; link busy %.1f %%, %.2f GB/s while busy",
+                 s, now.resident, now.usable, moved * 1e-6, (double)growth[RECENT_DEMANDED_BYTES] * 1e-6,
+                 (double)growth[RECENT_PREFETCHED_BYTES] * 1e-6, (double)growth[RECENT_USED_BYTES] * 1e-6,
+                 (double)growth[RECENT_WASTED_BYTES] * 1e-6, 100 * (double)growth[RECENT_LINK_BUSY_NS] / (double)window_ns,
+                 growth[RECENT_LINK_BUSY_NS] ? moved / (double)growth[RECENT_LINK_BUSY_NS] : 0);
+    }
+    if (m->tier && growth[RECENT_READ_BYTES]) {
+        struct tier_state now;
+        tier_state(m->tier, &now);
+        log_info("memory, last %.0f s: %" PRIu64 " of %" PRIu64 " experts there; %.1f MB read, %.3f GB/s", s, now.resident,
+                 now.experts, (double)growth[RECENT_READ_BYTES] * 1e-6,
+                 (double)growth[RECENT_READ_BYTES] / (double)window_ns);
+    }
 }
 
 /* A worker that breaks its cache channel loses its lease. */
@@ -183,8 +210,7 @@ static enum error_code place_dense(struct memd *m, struct error *e)
 /* What is on the device, and the residency table that says so. */
 static enum error_code make_cache(struct memd *m, struct error *e)
 {
-    struct cache_counters counters = cache_metrics_counters(m->daemon.metrics);
-    m->wasted_bytes = counters.wasted_bytes;
+    m->cache_counters = cache_metrics_counters(m->daemon.metrics);
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
     if (!code)
         code = place_dense(m, e);
@@ -200,11 +226,11 @@ static enum error_code make_cache(struct memd *m, struct error *e)
                                     .device_lost = device_lost,
                                     .device_lost_arg = m};
     if (!code)
-        code = cache_new(&m->map, &options, &counters, &m->cache, e);
+        code = cache_new(&m->map, &options, &m->cache_counters, &m->cache, e);
     if (code)
         return code;
     cache_metrics_state(m->daemon.metrics, m->cache);
-    cache_metrics_device(m->daemon.metrics, &m->device_plan, m->cache);
+    cache_metrics_device(m->daemon.metrics, &m->device_plan, m->device_spec.kind == DEVICE_EMU, m->cache);
     return ERROR_OK;
 }
 
@@ -293,7 +319,7 @@ static enum error_code start(struct memd *m, struct error *e)
         return code;
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
     if (!code && (m->cache || m->tier))
-        code = recent_new("memd/recent", sample_caches, m, &m->recent, e);
+        code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
     if (!code && (m->cache || m->tier)) {
         m->policy_metrics = policy_metrics_new(m->daemon.metrics, &m->choice, m->cache, e);
         code = m->policy_metrics ? ERROR_OK : ERROR_MEMORY;

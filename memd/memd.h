@@ -46,13 +46,24 @@ struct memd {
     _Atomic bool device_failed;
     struct counter *loaded_bytes;
     struct tier_counters tier_counters; /* where there is a tier */
-    /* of the cache */
-    struct counter *wasted_bytes;
+    struct cache_counters cache_counters; /* of the cache */
     struct recent *recent;
+    /* Of the link, when the policy was chosen that is served with; all 0: at the start. */
+    struct memd_since {
+        uint64_t link_bytes, link_busy_ns, ns;
+    } since;
 };
 
 /* For the shares of the last seconds. */
-enum { RECENT_LINK_BYTES, RECENT_LINK_BUSY_NS, RECENT_WASTED_BYTES, RECENT_READ_BYTES };
+enum {
+    RECENT_LINK_BYTES,
+    RECENT_LINK_BUSY_NS,
+    RECENT_DEMANDED_BYTES,
+    RECENT_PREFETCHED_BYTES,
+    RECENT_USED_BYTES,
+    RECENT_WASTED_BYTES,
+    RECENT_READ_BYTES
+};
 
 /* Of struct daemon_handlers; arg: struct memd. */
 enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,

@@ -137,6 +137,11 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
         return code;
     policy_metrics_changes(m->policy_metrics);
     m->choice = c;
+    if (m->cache) {
+        struct cache_state now;
+        cache_state(m->cache, &now);
+        m->since = (struct memd_since){now.link_bytes, now.link_busy_ns, now.since_ns};
+    }
     log_info("policy %s: cache %s, budget %s, assigner %s, predictor %s, prefetcher %s",
              c.policy->name, sched_cache_name(c.cache), sched_budget_name(c.budget),
              sched_assigner_name(c.assigner), sched_predictor_name(c.predictor),
@@ -188,9 +193,9 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
         policy.filling = s.filling;
         policy.retired = s.retired;
         policy.slot_bytes = s.slot_bytes;
-        policy.link_bytes = s.link_bytes;
-        policy.link_busy_ns = s.link_busy_ns;
-        policy.since_ns = s.since_ns;
+        policy.link_bytes = s.link_bytes - m->since.link_bytes;
+        policy.link_busy_ns = s.link_busy_ns - m->since.link_busy_ns;
+        policy.since_ns = s.since_ns - m->since.ns;
     }
     if (m->tier)
         describe_tier(m, &policy);

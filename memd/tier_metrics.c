@@ -36,24 +36,31 @@ static struct tier_state read_tier(void *arg)
     return s;
 }
 
+/* Read together, as the device's are (cache_metrics.c). */
+static struct tier_state slots_read;
+
 static double read_free(void *arg)
 {
-    return (double)read_tier(arg).free;
+    slots_read = read_tier(arg);
+    return (double)slots_read.free;
 }
 
 static double read_resident(void *arg)
 {
-    return (double)read_tier(arg).resident;
+    (void)arg;
+    return (double)slots_read.resident;
 }
 
 static double read_filling(void *arg)
 {
-    return (double)read_tier(arg).filling;
+    (void)arg;
+    return (double)slots_read.filling;
 }
 
 static double read_retired(void *arg)
 {
-    return (double)read_tier(arg).retired;
+    (void)arg;
+    return (double)slots_read.retired;
 }
 
 static double read_experts(void *arg)

@@ -154,6 +154,13 @@ uint64_t device_cache_copies(const struct device_cache *c)
     return atomic_load_explicit(&c->memory->residency.header->copies, memory_order_acquire);
 }
 
+struct cache_pulse device_cache_pulse(const struct device_cache *c)
+{
+    return (struct cache_pulse){
+        device_cache_copies(c),
+        atomic_load_explicit(&c->channel->requests.header->head, memory_order_relaxed)};
+}
+
 uint64_t device_cache_changes(const struct device_cache *c)
 {
     return atomic_load(&c->memory->residency.header->word_changes);

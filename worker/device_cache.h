@@ -27,6 +27,13 @@ void device_cache_follow(struct device_cache *c);
 uint64_t device_cache_kv_limit(const struct device_cache *c);
 void device_cache_tell_kv(struct device_cache *c, uint64_t bytes);
 
+/* Signs of life of memd's copy thread: copies begun and ended, records that it has taken from us. */
+struct cache_pulse {
+    uint64_t copies;
+    uint32_t records;
+};
+struct cache_pulse device_cache_pulse(const struct device_cache *c);
+
 /* What is read between enter and leave stays where it is. Not nested. */
 void device_cache_enter(struct device_cache *c, uint64_t step, uint32_t layer);
 /* Within: what is under way is at a later layer. */

@@ -19,6 +19,9 @@
 #define OUTSIDE_MOST_S 1.0
 /* memd is told what things cost once in so many steps. */
 #define COSTS_STEPS 16
+/* A job of cpuexec's that takes so many times what it should, and so long, is taken back. */
+#define SLOW_TIMES   50
+#define SLOW_LEAST_S 1.0
 
 static bool allocate(struct experts *x)
 {
@@ -378,7 +381,8 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     for (uint32_t row = 0; row < n_tokens * x->n_used; row++)
         x->row_at[row] = x->rows + (size_t)row * x->d_model;
     experts_gather(x, selected);
-    x->channel = expert_link_channel(x->link);
+    pause_end(&x->no_cpuexec, true, x->begun_ns);
+    x->channel = x->no_cpuexec.on ? NULL : expert_link_channel(x->link);
     x->predicted_s = 0;
     x->disk_wait_ns = 0;
     x->has_waited = false;
@@ -389,21 +393,45 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     experts_alone_observe(x);
 }
 
-/* The completion of the job under way; false when the executor died or stalled first. */
+/* So long the job under way is waited for at most, though there is progress: far longer than it should take. Where nothing is known
+ * of what things cost, for ever. */
+static double patience_s(const struct experts *x, double *expected_s)
+{
+    *expected_s = x->calibration.cpu_call_s;
+    for (uint32_t i = 0; i < x->n_round; i++)
+        *expected_s += x->round[i].cpu * sched_cpu_contended_s(&x->costs.now, x->round[i].n_rows);
+    return x->cache ? fmax(SLOW_LEAST_S, SLOW_TIMES * *expected_s) : INFINITY;
+}
+
+static bool is_too_slow(struct experts *x, uint64_t started_ns)
+{
+    uint64_t now_ns = clock_ns();
+    double expected_s, took_s = (double)(now_ns - started_ns) * 1e-9;
+    if (took_s < patience_s(x, &expected_s))
+        return false;
+    pause_begin(&x->no_cpuexec, now_ns);
+    log_warn("cpuexec takes %.1f s for what should take %.1f ms: its work is taken back, and it gets none for %.0f s", took_s,
+             expected_s * 1e3, (double)x->no_cpuexec.length_ns * 1e-9);
+    return true;
+}
+
+/* The completion of the job under way; false when the executor died, stalled or took far too long first. */
 static bool await_completion(struct experts *x, struct expert_completion *done)
 {
     struct expert_channel *ch = x->channel;
     const _Atomic bool *dead = expert_link_dead(x->link);
-    uint64_t progress = atomic_load(&ch->header->progress), since = clock_ns();
+    uint64_t progress = atomic_load(&ch->header->progress), started = clock_ns(), since = started;
     for (;;) {
         if (ring_wait(&ch->completions, dead, x->options.spin_us, EXPERT_STALL_MS / 4)) {
             if (ring_pop(&ch->completions, done) != 1)
                 return false;
-            if (done->sequence == x->sequence)
+            if (done->sequence == x->sequence) {
+                pause_forget(&x->no_cpuexec);
                 return done->status == ERROR_OK;
+            }
             continue;
         }
-        if (atomic_load(dead))
+        if (atomic_load(dead) || is_too_slow(x, started))
             return false;
         uint64_t now = atomic_load(&ch->header->progress);
         if (now != progress) {

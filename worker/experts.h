@@ -28,7 +28,7 @@ struct experts_counters {
     /* Of a CUDA device: layers that it ran by itself; tries that missed an expert; layers that were queued behind a miss;
      * layers that were queued as a graph. */
     struct counter *alone, *alone_missed, *alone_in_vain, *replayed;
-    struct counter *awaited; /* of the loaded ones: queued while they were on their way, for the device waits by itself */
+    struct counter *awaited; /* of a CUDA device: of the loaded ones: queued while they were on their way, for the device waits by itself */
     struct counter *declined; /* predicted, not asked for: not worth the copy */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */

@@ -2,6 +2,7 @@
 #include "experts_internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <time.h>
@@ -32,13 +33,19 @@ struct expert_task experts_task(struct experts *x, const struct activated *a, ui
                                 .slab = a->slab};
 }
 
+static double predicted_s(const struct experts *x, uint32_t n_tasks)
+{
+    double s = 0;
+    for (uint32_t i = 0; i < n_tasks; i++)
+        s += x->tasks[i].n_segments * sched_device_s(&x->costs.now, x->tasks[i].n_tokens);
+    return s;
+}
+
 /* Then the rest of the time that a slower device, which is emulated, would take. */
 static enum error_code compute_on_device(struct experts *x, uint32_t n_tasks, struct error *e)
 {
     uint64_t started = clock_ns();
-    double predicted = x->calibration.device_call_s;
-    for (uint32_t i = 0; i < n_tasks; i++)
-        predicted += x->tasks[i].n_segments * sched_device_s(&x->costs.now, x->tasks[i].n_tokens);
+    double predicted = x->calibration.device_call_s + predicted_s(x, n_tasks);
     enum error_code code = device_compute_run(x->compute, x->tasks, x->fetch, n_tasks, e);
     if (code)
         return code;
@@ -94,6 +101,16 @@ static void correct_load_costs(struct experts *x, const struct activated *a, boo
     double came_s = (double)(clock_ns() - x->round_begun_ns) * 1e-9;
     if (waited || came_s < a->due_s)
         layer_costs_link(&x->costs, x->copying_s + a->due_s, x->copying_s + came_s);
+}
+
+/* A load has not come for so long: the others of the layer will not either, and the next layers do without. */
+static void pause_loads(struct experts *x)
+{
+    if (x->no_loads.on)
+        return;
+    pause_begin(&x->no_loads, clock_ns());
+    x->pulse = device_cache_pulse(x->cache);
+    log_warn("a load has not come for %d ms: nothing is copied to the device any more until memd moves", LOAD_STALL_MS);
 }
 
 /* Segments that do not come are taken back: our threads compute them. */
@@ -171,18 +188,24 @@ static enum error_code await_arrival(struct experts *x, const struct activated *
     return ERROR_OK;
 }
 
-/* The one of it that arrives, behind the device's wait for it; to the end of all that is queued. */
+/* The one of it that arrives, behind the device's wait for it; to the end of all that is queued. queued_s: of what is queued before,
+ * as predicted. The device is busy with that while it waits, or longer, and with the one that arrived to the end. */
 static enum error_code compute_arriving(struct experts *x, const struct activated *a, uint32_t segment,
-                                        const struct cached_arrival *arrival, struct error *e)
+                                        const struct cached_arrival *arrival, double queued_s, struct error *e)
 {
+    uint64_t started = clock_ns();
     device_compute_await(x->compute, arrival->slot, arrival->flag);
     x->fetch[0] = wants_rows(x, a);
     x->tasks[0] = experts_task(x, a, segment, 1);
     x->tasks[0].places = &arrival->place;
     device_compute_queue(x->compute, x->tasks, x->fetch, 1);
     enum error_code code = await_arrival(x, a, segment, arrival, e);
+    uint64_t arrived = clock_ns();
     if (!code)
         code = device_compute_settle(x->compute, e);
+    double waiting_s = (double)(arrived - started) * 1e-9;
+    counter_add(x->counters.device_ns,
+                clock_ns() - arrived + (uint64_t)((queued_s < waiting_s ? queued_s : waiting_s) * 1e9));
     counter_add(x->counters.awaited, code ? 0 : 1);
     return code;
 }
@@ -193,9 +216,10 @@ static enum error_code compute_tasks(struct experts *x, uint32_t n, const struct
 {
     if (!next)
         return n ? compute_on_device(x, n, e) : ERROR_OK;
+    double queued_s = predicted_s(x, n);
     if (n)
         device_compute_queue(x->compute, x->tasks, x->fetch, n);
-    return compute_arriving(x, a, segment, next, e);
+    return compute_arriving(x, a, segment, next, queued_s, e);
 }
 
 /* ---- Loads ---- */
@@ -245,12 +269,16 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
             waited = false;
             continue;
         }
-        if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
+        if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
+            pause_loads(x);
+        if (x->no_loads.on) {
             code = take_back(x, a, done, target - done, e);
             break;
         }
         waited = wait_for(x, a, done + 1);
     }
+    if (!x->no_loads.on)
+        pause_forget(&x->no_loads);
     device_cache_consumed(x->cache);
     return code;
 }
@@ -278,8 +306,10 @@ static void await_load(struct experts *x, const struct activated *a)
             return;
         if (there != before)
             since = clock_ns();
-        else if (clock_ns() - since > LOAD_STALL_MS * 1000000ull)
+        else if (clock_ns() - since > LOAD_STALL_MS * 1000000ull) {
+            pause_loads(x);
             return;
+        }
         before = there;
         waited = wait_for(x, a, target);
     }
@@ -324,6 +354,8 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
     counter_add(x->counters.resident, resident);
     counter_add(x->counters.loaded, loaded);
     counter_add(x->counters.at_once, 1);
+    if (!x->no_loads.on)
+        pause_forget(&x->no_loads);
     for (uint32_t i = 0; i < x->n_round && !code; i++) {
         struct activated *a = &x->round[i];
         uint32_t target = a->device + a->load;

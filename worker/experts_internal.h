@@ -14,6 +14,7 @@
 #include "experts_alone.h"
 #include "host_experts.h"
 #include "layer_costs.h"
+#include "pause.h"
 #include "sched/learned.h"
 
 /* Waiting for so long is waiting, not looking. */
@@ -79,6 +80,9 @@ struct experts {
 
     /* the job under way */
     struct expert_channel *channel; /* NULL: not sent */
+    struct pause no_loads;          /* while it is on nothing is loaded, nor waited for */
+    struct cache_pulse pulse;       /* when that began: until there is another, it goes on */
+    struct pause no_cpuexec;        /* likewise, and cpuexec gets nothing to do */
     uint64_t sequence;
     bool one_request;
     uint32_t layer, n_tokens, n_activated, n_cpu;

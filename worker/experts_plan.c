@@ -3,6 +3,7 @@
 #include "experts_internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <string.h>
@@ -133,6 +134,27 @@ static void limit_to_slots(const struct experts *x, struct sched_expert *s, bool
     s->load = whole ? 0 : n_slots - s->device;
 }
 
+/* memd does not copy at present: what it was to load is the CPU's, beside what is on the device, or whole. */
+static void plan_without_loads(struct sched_expert *plan, uint32_t n, bool whole)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (plan[i].load && whole)
+            plan[i].device = 0;
+        plan[i].load = 0;
+    }
+}
+
+static bool loads_are_paused(struct experts *x)
+{
+    if (!x->no_loads.on)
+        return false;
+    struct cache_pulse now = device_cache_pulse(x->cache);
+    bool alive = now.copies != x->pulse.copies || now.records != x->pulse.records;
+    if (pause_end(&x->no_loads, alive, clock_ns()))
+        log_info("memd moves again: experts are loaded onto the device as before");
+    return x->no_loads.on;
+}
+
 void experts_plan(struct experts *x)
 {
     uint64_t started = clock_ns();
@@ -155,6 +177,8 @@ void experts_plan(struct experts *x)
     plan_from_residency(x);
     experts_look_ahead(x, &layer);
     x->predicted_s += sched_assign(assigner, &costs, &layer, x->plan, x->n_round);
+    if (loads_are_paused(x))
+        plan_without_loads(x->plan, x->n_round, layer.whole);
     x->device_waits = sched_device_waits(&costs, &layer, x->plan, x->n_round);
     for (uint32_t i = 0; i < x->n_round; i++) {
         struct activated *a = &x->round[i];

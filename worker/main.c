@@ -48,6 +48,12 @@ struct worker {
     _Atomic bool device_failed;
     struct strbuf calibration; /* in words, where the device has memory of its own */
     struct recent *recent;     /* there, or where there is a host tier */
+    /* Of the counters, where the device has memory of its own, when the policy was chosen that is served with; all 0: at the
+     * start. */
+    struct worker_since {
+        uint64_t resident, loaded, on_cpu; /* segments */
+        uint64_t layers, layer_ns, predicted_ns, wrong_ns, plan_ns, device_ns, cpu_ns;
+    } since;
     struct forward *forward;
     struct engine *engine;
     struct sessions *sessions;
@@ -150,8 +156,6 @@ static void register_cache_metrics(struct metrics *m, bool on_cuda, struct exper
     k->loads_taken_back =
         metrics_counter(m, "moed_worker_loads_taken_back_total", NULL, 1,
                         "Segments that did not arrive in time, computed from the host pool.");
-    k->awaited = metrics_counter(m, "moed_worker_segments_awaited_total", NULL, 1,
-                                 "Loaded segments whose kernels were queued while they were on their way.");
     k->at_once = metrics_counter(m, "moed_worker_layers_at_once_total", NULL, 1,
                                  "Layers that the device computed in one call, when its one load was there.");
     if (on_cuda) {
@@ -272,8 +276,10 @@ static double read_scratch_bytes(void *arg)
 }
 
 /* moed_memd_device_bytes says what memd reckoned with. */
-static void register_device_metrics(struct worker *w)
+static void register_device_metrics(struct worker *w, struct experts_counters *k)
 {
+    k->awaited = metrics_counter(w->daemon.metrics, "moed_worker_segments_awaited_total", NULL, 1,
+                                 "Loaded segments whose kernels were queued while they were on their way.");
     const char *name = "moed_worker_device_bytes";
     const char *help = "Bytes of the device's memory that this worker allocated, by use.";
     metrics_gauge_function(w->daemon.metrics, name, "use=\"kv\"", read_kv_bytes, w, help);
@@ -289,9 +295,17 @@ enum {
     RECENT_ACTIVATED,
     RECENT_FOUND,
     RECENT_DECODE_NS,
-    RECENT_DECODE_WAIT_NS
+    RECENT_DECODE_WAIT_NS,
+    RECENT_LOADED,
+    RECENT_DEVICE_NS,
+    RECENT_CPU_NS,
+    RECENT_LAYERS,
+    RECENT_LAYER_NS,
+    RECENT_PREDICTED_NS,
+    RECENT_PLANS,
+    RECENT_PLAN_NS
 };
-_Static_assert((int)RECENT_DECODE_WAIT_NS < (int)RECENT_MOST, "they fit");
+_Static_assert((int)RECENT_PLAN_NS < (int)RECENT_MOST, "they fit");
 
 static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
 {
@@ -303,6 +317,14 @@ static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
         values[RECENT_RESIDENT] = counter_read(k->resident);
         values[RECENT_SEGMENTS] =
             values[RECENT_RESIDENT] + counter_read(k->loaded) + counter_read(k->on_cpu);
+        values[RECENT_LOADED] = counter_read(k->loaded);
+        values[RECENT_DEVICE_NS] = counter_read(k->device_ns);
+        values[RECENT_CPU_NS] = counter_read(k->cpu_ns);
+        values[RECENT_LAYERS] = counter_read(k->layers);
+        values[RECENT_LAYER_NS] = counter_read(k->layer_ns);
+        values[RECENT_PREDICTED_NS] = counter_read(k->predicted_ns);
+        values[RECENT_PLANS] = histogram_count(k->plan_seconds);
+        values[RECENT_PLAN_NS] = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9);
     }
     if (w->memory.tier.slots) {
         values[RECENT_FOUND] = counter_read(k->found_in_memory);
@@ -310,6 +332,34 @@ static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
         values[RECENT_DECODE_NS] = engine_status(w->engine).decode_ns;
         values[RECENT_DECODE_WAIT_NS] = counter_read(k->disk_wait_decode_ns);
     }
+}
+
+static double percent(uint64_t part, uint64_t whole)
+{
+    return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
+/* The log's line of statistics; none while nothing is computed. */
+static void report_experts(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns)
+{
+    (void)arg;
+    double s = (double)window_ns * 1e-9;
+    uint64_t segments = growth[RECENT_SEGMENTS], layers = growth[RECENT_LAYERS];
+    if (segments)
+        log_info("experts, last %.0f s: %" PRIu64 " segments, %.1f %% resident, %.1f %% loaded, the rest on the CPU; "
+                 "device busy %.1f %%, CPU %.1f %%", s, segments, percent(growth[RECENT_RESIDENT], segments),
+                 percent(growth[RECENT_LOADED], segments), percent(growth[RECENT_DEVICE_NS], window_ns),
+                 percent(growth[RECENT_CPU_NS], window_ns));
+    if (segments && layers)
+        log_info("layers, last %.0f s: %" PRIu64 " of %.3f ms, predicted %.3f ms, planned in %.4f ms; %.1f %% of %" PRIu64
+                 " predicted experts right", s, layers, (double)growth[RECENT_LAYER_NS] * 1e-6 / (double)layers,
+                 (double)growth[RECENT_PREDICTED_NS] * 1e-6 / (double)layers,
+                 growth[RECENT_PLANS] ? (double)growth[RECENT_PLAN_NS] * 1e-6 / (double)growth[RECENT_PLANS] : 0,
+                 percent(growth[RECENT_RIGHT], growth[RECENT_GUESSES]), growth[RECENT_GUESSES]);
+    if (growth[RECENT_ACTIVATED])
+        log_info("memory, last %.0f s: %" PRIu64 " experts activated, %.1f %% of them there; %.1f %% of decode time waited "
+                 "for the file", s, growth[RECENT_ACTIVATED], percent(growth[RECENT_FOUND], growth[RECENT_ACTIVATED]),
+                 percent(growth[RECENT_DECODE_WAIT_NS], growth[RECENT_DECODE_NS]));
 }
 
 /* What experts cost here, before the first of them is computed: with cpuexec, which takes a moment to come. */
@@ -322,7 +372,7 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     if (!code && c)
         calibration_write(c, &w->calibration);
     if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
-        code = recent_new("worker/recent", sample_experts, w, &w->recent, e);
+        code = recent_new("worker/recent", sample_experts, report_experts, w, &w->recent, e);
     return code;
 }
 
@@ -343,7 +393,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         register_cache_metrics(m, dense_on_device(w), &w->counters);
         register_cost_metrics(w, &w->counters);
         if (w->cuda.device)
-            register_device_metrics(w);
+            register_device_metrics(w, &w->counters);
     }
     if (w->memory.tier.slots)
         register_tier_metrics(m, &w->counters);
@@ -463,6 +513,25 @@ static enum error_code start(struct worker *w, struct error *e)
     return code ? code : engine_start(w->engine, e);
 }
 
+/* What `moed policy` shows is of the policy that is served with. */
+static struct worker_since count_experts(const struct worker *w)
+{
+    const struct experts_counters *k = &w->counters;
+    struct worker_since s = {0};
+    if (w->memory.arena_bytes)
+        s = (struct worker_since){.resident = counter_read(k->resident),
+                                  .loaded = counter_read(k->loaded),
+                                  .on_cpu = counter_read(k->on_cpu),
+                                  .layers = counter_read(k->layers),
+                                  .layer_ns = counter_read(k->layer_ns),
+                                  .predicted_ns = counter_read(k->predicted_ns),
+                                  .wrong_ns = counter_read(k->wrong_ns),
+                                  .plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9),
+                                  .device_ns = counter_read(k->device_ns),
+                                  .cpu_ns = counter_read(k->cpu_ns)};
+    return s;
+}
+
 /* memd knows the new policy already. */
 static enum error_code follow_policy(struct worker *w, struct error *e)
 {
@@ -476,6 +545,7 @@ static enum error_code follow_policy(struct worker *w, struct error *e)
     experts_set_assigner(w->experts, assigner);
     w->assigner = assigner;
     w->predictor = predictor;
+    w->since = count_experts(w);
     log_info("assigner %s, predictor %s", sched_assigner_name(w->assigner),
              sched_predictor_name(w->predictor));
     return ERROR_OK;
@@ -504,24 +574,28 @@ static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *poli
     policy->predict_late = counter_read(w->prediction.late);
 }
 
-static void fill_layers(const struct worker *w, Moed__V1__PolicyReply *policy)
+static void fill_computed(const struct worker *w, Moed__V1__PolicyReply *policy)
 {
-    const struct experts_counters *k = &w->counters;
-    policy->layers = counter_read(k->layers);
-    policy->layer_ns = counter_read(k->layer_ns);
-    policy->layer_predicted_ns = counter_read(k->predicted_ns);
-    policy->layer_wrong_ns = counter_read(k->wrong_ns);
+    struct worker_since now = count_experts(w), then = w->since;
+    policy->segments_resident = now.resident - then.resident;
+    policy->segments_loaded = now.loaded - then.loaded;
+    policy->segments_cpu = now.on_cpu - then.on_cpu;
+    policy->layers = now.layers - then.layers;
+    policy->layer_ns = now.layer_ns - then.layer_ns;
+    policy->layer_predicted_ns = now.predicted_ns - then.predicted_ns;
+    policy->layer_wrong_ns = now.wrong_ns - then.wrong_ns;
+    policy->plan_ns = now.plan_ns - then.plan_ns;
+    policy->device_busy_ns = now.device_ns - then.device_ns;
+    policy->cpu_busy_ns = now.cpu_ns - then.cpu_ns;
     policy->outside_ns = (uint64_t)(experts_outside_s(w->experts) * 1e9);
-    policy->plan_ns = (uint64_t)(histogram_sum(k->plan_seconds) * 1e9);
-    policy->device_busy_ns = counter_read(k->device_ns);
-    policy->cpu_busy_ns = counter_read(k->cpu_ns);
 }
 
 static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    bool changed = request->policy[0] || request->assigner[0] || request->predictor[0];
+    bool changed = request->policy[0] || request->assigner[0] || request->predictor[0] || request->cache[0] ||
+                   request->budget[0] || request->prefetcher[0];
     enum error_code code = changed ? follow_policy(w, e) : ERROR_OK;
     if (code)
         return code;
@@ -530,9 +604,6 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
     policy.part = (char *)sched_assigner_name(w->assigner);
     policy.has_cache = w->memory.arena_bytes > 0;
     if (policy.has_cache) {
-        policy.segments_resident = counter_read(w->counters.resident);
-        policy.segments_loaded = counter_read(w->counters.loaded);
-        policy.segments_cpu = counter_read(w->counters.on_cpu);
         struct experts_corrections now = experts_corrections(w->experts);
         if (!w->calibration.failed)
             policy.calibration = w->calibration.data;
@@ -540,7 +611,7 @@ static enum error_code reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
-        fill_layers(w, &policy);
+        fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;
     if (policy.has_cache || policy.has_tier)
@@ -602,6 +673,13 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
         cache.predictions = growth[RECENT_GUESSES];
         cache.predictions_right = growth[RECENT_RIGHT];
         cache.predictor = (char *)sched_predictor_name(w->predictor);
+        cache.device_busy_ns = growth[RECENT_DEVICE_NS];
+        cache.cpu_busy_ns = growth[RECENT_CPU_NS];
+        cache.layers = growth[RECENT_LAYERS];
+        cache.layer_ns = growth[RECENT_LAYER_NS];
+        cache.layer_predicted_ns = growth[RECENT_PREDICTED_NS];
+        cache.plans = growth[RECENT_PLANS];
+        cache.plan_ns = growth[RECENT_PLAN_NS];
         health->cache = &cache;
     }
     if (w->memory.tier.slots) {
@@ -634,8 +712,8 @@ static void stop(struct worker *w)
     sessions_free(w->sessions);
     if (atomic_load(&w->device_failed)) /* what of its driver still answers is not waited for */
         _exit(EXIT_RETRY);
+    recent_free(w->recent); /* it looks at the engine */
     engine_free(w->engine);
-    recent_free(w->recent);
     strbuf_fini(&w->calibration);
     forward_free(w->forward);
     experts_free(w->experts);

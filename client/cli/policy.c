@@ -103,6 +103,8 @@ static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__Polic
            memd->part, memd->budget, memd->prefetcher,
            (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
            (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
+    if (segments || memd->link_busy_ns)
+        printf("          since it was chosen, %.0f s ago:\n", (double)memd->since_ns * 1e-9);
     if (segments)
         printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
                " segments\n",
@@ -145,11 +147,11 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
     if (memd->has_cache)
         printf(", \"cache\": \"%s\", \"slot_bytes\": %" PRIu64 ", \"slots\": %" PRIu64
                ", \"free\": %" PRIu64 ", \"resident\": %" PRIu64 ", \"filling\": %" PRIu64
-               ", \"retired\": %" PRIu64 ", \"link_bytes\": %" PRIu64 ", \"link_busy_s\": %.6f"
+               ", \"retired\": %" PRIu64 ", \"since_s\": %.3f, \"link_bytes\": %" PRIu64 ", \"link_busy_s\": %.6f"
                ", \"segments_resident\": %" PRIu64 ", \"segments_loaded\": %" PRIu64
                ", \"segments_cpu\": %" PRIu64,
                memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
-               memd->retired, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
+               memd->retired, (double)memd->since_ns * 1e-9, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
                worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
     if (memd->has_cache || memd->has_tier)
         print_predictor_json(memd, worker);

@@ -54,6 +54,13 @@ static void share_json(struct strbuf *b, const char *key, uint64_t part, uint64_
         strbuf_printf(b, ", \"%s\": %.4f", key, (double)part / (double)whole);
 }
 
+/* "KEY": seconds each, where there are some. */
+static void each_json(struct strbuf *b, const char *key, uint64_t ns, uint64_t n)
+{
+    if (n)
+        strbuf_printf(b, ", \"%s\": %.9f", key, (double)ns * 1e-9 / (double)n);
+}
+
 static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
 {
     strbuf_printf(b, ", \"cache\": {\"window_s\": %.3f", (double)c->window_ns * 1e-9);
@@ -68,6 +75,13 @@ static void cache_json(struct strbuf *b, const Moed__V1__CacheHealth *c)
     if (c->predictor && c->predictor[0])
         strbuf_printf(b, ", \"predictor\": \"%s\"", c->predictor);
     share_json(b, "prediction_precision", c->predictions_right, c->predictions);
+    if (!c->slots) { /* the worker */
+        share_json(b, "device_busy_share", c->device_busy_ns, c->window_ns);
+        share_json(b, "cpu_busy_share", c->cpu_busy_ns, c->window_ns);
+    }
+    each_json(b, "layer_s", c->layer_ns, c->layers);
+    each_json(b, "layer_predicted_s", c->layer_predicted_ns, c->layers);
+    each_json(b, "plan_s", c->plan_ns, c->plans);
     strbuf_printf(b, "}");
 }
 
@@ -179,6 +193,23 @@ static void cache_text(struct listing *l, const char *name)
     if (l->has_worker_cache)
         share_text(b, predictions, w->predictions_right, w->predictions, " right");
     share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of what was copied unused");
+    strbuf_printf(b, "\n");
+}
+
+/* Another for the layers of experts; none where none was computed in the last seconds. */
+static void layers_text(struct listing *l, const char *name)
+{
+    const Moed__V1__CacheHealth *w = &l->worker_cache;
+    struct strbuf *b = &l->out;
+    if (!l->has_worker_cache || !w->layers)
+        return;
+    double n = (double)w->layers;
+    strbuf_printf(b, "%-10s layers: %.3f ms each, predicted %.3f ms", name, (double)w->layer_ns * 1e-6 / n,
+                  (double)w->layer_predicted_ns * 1e-6 / n);
+    if (w->plans)
+        strbuf_printf(b, ", planned in %.4f ms", (double)w->plan_ns * 1e-6 / (double)w->plans);
+    share_text(b, ", device busy ", w->device_busy_ns, w->window_ns, "");
+    share_text(b, ", CPU busy ", w->cpu_busy_ns, w->window_ns, "");
     strbuf_printf(b, "\n");
 }
 
@@ -351,6 +382,7 @@ static void visit(void *arg, const char *name, const char *run)
         return;
     device_text(l, name);
     cache_text(l, name);
+    layers_text(l, name);
     tier_text(l, name);
 }
 

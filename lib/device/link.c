@@ -98,7 +98,8 @@ static enum error_code add_piece(struct device_link *l, uint64_t before, uint32_
         return code;
     }
     p.slots += before;
-    device_link_poison(l, p.slots, slots);
+    for (uint32_t i = 0; i < n_slots; i++)
+        device_link_poison(l, p.slots + i * a->slot_bytes, a->slot_bytes);
     a->pieces[a->n_pieces++] = p;
     return ERROR_OK;
 }

@@ -90,7 +90,8 @@ enum error_code device_link_copy(struct device_link *l, void *to, const void *fr
 /* The same, and the flag of that slot becomes value when the bytes are there: streams may wait for it (await of module.h). */
 enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
                                            uint32_t slot, uint32_t value, struct error *e);
-/* Before a later copy of this thread. cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
+/* A slot, before a later copy of this thread: what is computed with it before that is done comes out as NaN. emu: some of
+ * it, where it is large (link_emu.c). cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
 void device_link_poison(struct device_link *l, void *memory, size_t bytes);
 
 /* Host memory from which copies come, which are quicker then. Takes a while for much memory; any thread, while others

@@ -250,6 +250,14 @@ static double scaled(uint64_t n, double scale)
     return 1.0 / inverse == scale ? (double)n / inverse : (double)n * scale;
 }
 
+uint64_t histogram_count(const struct histogram *h)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i <= h->n_bounds; i++)
+        n += atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
+    return n;
+}
+
 double histogram_sum(const struct histogram *h)
 {
     return scaled(atomic_load_explicit(&h->sum_nano, memory_order_relaxed), 1e-9);

@@ -69,6 +69,7 @@ static inline void gauge_set(struct gauge *g, int64_t v)
     atomic_store_explicit(&g->value, v, memory_order_relaxed);
 }
 void histogram_observe(struct histogram *h, double value);
+uint64_t histogram_count(const struct histogram *h); /* of observations */
 double histogram_sum(const struct histogram *h); /* of what was observed, negative values as 0 */
 
 /* Bounds in seconds for latencies of tokens and requests, after common practice. */

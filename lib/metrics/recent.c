@@ -10,11 +10,12 @@
 
 struct taken {
     uint64_t at_ns;
-    uint64_t values[RECENT_MOST];
+    uint64_t values[RECENT_MOST]; /* what sample does not fill is 0 */
 };
 
 struct recent {
     recent_sample *sample;
+    recent_report *report;
     void *arg;
     const char *name;
     pthread_t thread;
@@ -23,6 +24,7 @@ struct recent {
     pthread_cond_t stopping;
     struct taken taken[RECENT_SECONDS]; /* a ring: next is the oldest */
     unsigned next;
+    struct taken reported; /* the sampling thread's, and recent_free's when that has ended */
 };
 
 static struct taken take(struct recent *r)
@@ -30,6 +32,16 @@ static struct taken take(struct recent *r)
     struct taken t = {.at_ns = clock_ns()};
     r->sample(r->arg, t.values);
     return t;
+}
+
+static void report(struct recent *r, const struct taken *now)
+{
+    uint64_t growth[RECENT_MOST];
+    for (unsigned i = 0; i < RECENT_MOST; i++)
+        growth[i] = now->values[i] - r->reported.values[i];
+    if (r->report && now->at_ns > r->reported.at_ns)
+        r->report(r->arg, growth, now->at_ns - r->reported.at_ns);
+    r->reported = *now;
 }
 
 static void *sampler(void *arg)
@@ -45,20 +57,24 @@ static void *sampler(void *arg)
         }
         if (r->stop)
             break;
-        r->taken[r->next] = take(r);
+        struct taken now = take(r);
+        r->taken[r->next] = now;
         r->next = (r->next + 1) % RECENT_SECONDS;
+        if (now.at_ns - r->reported.at_ns >= RECENT_REPORT_SECONDS * 1000000000ull)
+            report(r, &now);
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
 }
 
-enum error_code recent_new(const char *thread, recent_sample *sample, void *arg,
+enum error_code recent_new(const char *thread, recent_sample *sample, recent_report *report_to, void *arg,
                            struct recent **out, struct error *e)
 {
     struct recent *r = calloc(1, sizeof *r);
     if (!r)
         return error_set(e, ERROR_MEMORY, "no memory for the recent counters");
     r->sample = sample;
+    r->report = report_to;
     r->arg = arg;
     r->name = thread;
     pthread_mutex_init(&r->lock, NULL);
@@ -70,6 +86,7 @@ enum error_code recent_new(const char *thread, recent_sample *sample, void *arg,
     struct taken first = take(r);
     for (unsigned i = 0; i < RECENT_SECONDS; i++)
         r->taken[i] = first;
+    r->reported = first;
     r->started = pthread_create(&r->thread, NULL, sampler, r) == 0;
     if (!r->started) {
         recent_free(r);
@@ -87,8 +104,11 @@ void recent_free(struct recent *r)
     r->stop = true;
     pthread_cond_signal(&r->stopping);
     pthread_mutex_unlock(&r->lock);
-    if (r->started)
+    if (r->started) {
         pthread_join(r->thread, NULL);
+        struct taken last = take(r);
+        report(r, &last);
+    }
     pthread_cond_destroy(&r->stopping);
     pthread_mutex_destroy(&r->lock);
     free(r);

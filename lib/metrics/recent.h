@@ -7,15 +7,19 @@
 
 #include <stdint.h>
 
-enum { RECENT_SECONDS = 5, RECENT_MOST = 8 };
+enum { RECENT_SECONDS = 5, RECENT_MOST = 16, RECENT_REPORT_SECONDS = 60 };
 
 struct recent;
 
 /* Fills values[], numbers that never fall; called by that thread and by recent_read's callers. */
 typedef void recent_sample(void *arg, uint64_t values[RECENT_MOST]);
 
-/* thread: at most 15 characters, borrowed. */
-enum error_code recent_new(const char *thread, recent_sample *sample, void *arg,
+/* Every RECENT_REPORT_SECONDS, and at the end: by how much each has grown since the report before, in window_ns. Called by that
+ * thread, and by recent_free. */
+typedef void recent_report(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns);
+
+/* thread: at most 15 characters, borrowed. report: NULL: nobody wants one. */
+enum error_code recent_new(const char *thread, recent_sample *sample, recent_report *report, void *arg,
                            struct recent **out, struct error *e);
 void recent_free(struct recent *r); /* takes NULL */
 /* By how much each has grown; returns the nanoseconds in which, those since recent_new where these are fewer. */

@@ -61,6 +61,11 @@ void sched_copies_use(struct sched_copies *c, struct sched_cache *policy)
         }
 }
 
+void sched_copies_tidy(struct sched_copies *c)
+{
+    c->tidying = !c->keeps_loads;
+}
+
 void sched_copies_resize(struct sched_copies *c, uint32_t n_slots, uint32_t reserve)
 {
     c->shape.n_slots = n_slots;
@@ -103,8 +108,10 @@ static void mark_used(struct sched_copies *c, uint32_t layer, uint32_t expert, u
     c->counts.predicted_used_bytes +=
         (uint64_t)__builtin_popcount(x->predicted & mask) * c->segment_bytes[layer];
     copies_clear_predicted(c, layer, expert, mask);
-    if (x->used < segments)
+    if (x->used < segments) {
+        c->counts.used_bytes += (segments - x->used) * c->segment_bytes[layer];
         x->used = (uint8_t)segments;
+    }
 }
 
 /* The asker is done with its oldest load: it has used it, perhaps before it was noticed here that all of it is there,
@@ -175,6 +182,8 @@ void sched_copies_load(struct sched_copies *c, uint32_t asker, uint32_t layer, u
                            .asked_ns = now_ns};
     if (x->resident < prefix && (x->queued || x->filling))
         c->counts.merged++;
+    if (x->resident < prefix)
+        c->counts.asked_bytes += (prefix - x->resident) * c->segment_bytes[layer];
     x->queued++;
     cache_queue_push(c->queues[asker], &l);
 }

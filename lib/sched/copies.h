@@ -74,11 +74,13 @@ struct copies_owner {
 };
 
 struct copies_counts {
+    uint64_t asked_bytes; /* of loads: what was not there yet, on its way or not */
     uint64_t demanded_bytes, prefetched_bytes;      /* copied because an asker waits, or ahead */
+    uint64_t used_bytes;                            /* copied, whyever, and of use since; each copy once */
     uint64_t predicted_bytes, predicted_used_bytes; /* on a prediction; of those, used since */
     uint64_t wasted_bytes;                          /* given up without having been used */
     uint64_t merged,
-        dropped; /* loads of what was under way already; predictions that came to nothing */
+        dropped; /* loads of what was under way already; predictions whose layer came first, or that had no room in the queue */
     uint64_t evictions;
 };
 
@@ -91,6 +93,9 @@ void sched_copies_free(struct sched_copies *c); /* takes NULL */
 
 /* The cache policy (borrowed), from now on: what is resident stays and is judged by the new one. Before anything else is told. */
 void sched_copies_use(struct sched_copies *c, struct sched_cache *policy);
+/* The policy is another one than before: what it neither wants nor would have kept is given up in due course, where it keeps no
+ * loads. (What is wanted stays, else it would be copied again.) */
+void sched_copies_tidy(struct sched_copies *c);
 /* The order of what is predicted, from now on; at first PREFETCH_PROBABLE. */
 void sched_copies_order(struct sched_copies *c, enum sched_prefetcher prefetcher);
 /* The owner uses so many slots from now on, and keeps so many of them free. Loads that want more segments than that

@@ -36,6 +36,7 @@ struct sched_copies {
     struct copies_expert *experts; /* [n_layers][n_experts] */
     struct sched_cache *policy;
     bool keeps_loads;
+    bool tidying; /* there may be what an earlier policy has left and this one would not have */
     enum sched_prefetcher prefetcher;
     struct sched_costs costs;
     bool has_costs;
@@ -68,6 +69,8 @@ void copies_clear_predicted(struct sched_copies *c, uint32_t layer, uint32_t exp
 void copies_evict(struct sched_copies *c, uint32_t layer, uint32_t expert);
 /* Gives up what was loaded for a use that is over, unless somebody still wants it. */
 void copies_settle(struct sched_copies *c, uint32_t layer, uint32_t expert);
+/* Gives up a few segments of what an earlier policy has left. */
+void copies_tidy(struct sched_copies *c);
 /* A free slot for the next segment of this expert, evicting where that is right. False: not now. */
 bool copies_room_for_demand(struct sched_copies *c, uint32_t layer, uint32_t expert,
                             uint64_t now_ns);

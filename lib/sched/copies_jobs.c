@@ -131,6 +131,8 @@ enum copies_next sched_copies_next(struct sched_copies *c, uint64_t now_ns, stru
     if (prefetch_next(c, &p, &asker) &&
         prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job))
         return COPIES_JOB;
+    if (c->tidying)
+        copies_tidy(c);
     return COPIES_NOTHING;
 }
 

@@ -3,6 +3,8 @@
 
 /* How long a load waits for others to be consumed before it takes what the policy keeps. */
 #define SPARE_NS 2000000u
+/* What an earlier policy has left goes so many segments at a time: the owner has to do something with each. */
+enum { TIDY_AT_ONCE = 4 };
 
 void copies_evict(struct sched_copies *c, uint32_t layer, uint32_t expert)
 {
@@ -70,6 +72,47 @@ static bool evict_for(struct sched_copies *c, uint32_t layer, uint32_t expert, b
         return false;
     copies_evict(c, victim_layer, victim_expert);
     return true;
+}
+
+struct tidy {
+    struct blocked_by by;
+    bool met; /* something that is in use, or is to be: it may have to go later */
+};
+
+static bool in_use_or_awaited(void *arg, uint32_t layer, uint32_t expert)
+{
+    struct tidy *t = arg;
+    const struct copies_expert *x = copies_expert_at(t->by.copies, layer, expert);
+    bool stays = x->predicted || blocked(&t->by, layer, expert);
+    t->met |= stays && x->resident;
+    return stays;
+}
+
+/* What the policy would give up for the first prediction that comes: none of those that it wants. One for whom there is to
+ * be room never goes itself, so it is asked for two. */
+static bool left_over(struct sched_copies *c, struct tidy *t, uint32_t *layer, uint32_t *expert)
+{
+    uint32_t any = 0;
+    while (any + 1 < c->shape.n_layers && !c->layer_segments[any])
+        any++;
+    for (uint32_t i = 0; i < 2; i++)
+        if (sched_cache_victim(c->policy, any, i, false, 0, in_use_or_awaited, t, layer, expert))
+            return *layer < c->shape.n_layers && *expert < c->shape.n_experts &&
+                   !in_use_or_awaited(t, *layer, *expert);
+    return false;
+}
+
+void copies_tidy(struct sched_copies *c)
+{
+    for (int i = 0; i < TIDY_AT_ONCE; i++) {
+        struct tidy t = {{c, true, UINT32_MAX, UINT32_MAX}, false};
+        uint32_t layer, expert;
+        if (!left_over(c, &t, &layer, &expert)) {
+            c->tidying = t.met;
+            return;
+        }
+        copies_evict(c, layer, expert);
+    }
 }
 
 /* Some load that was served will be consumed, and gives back slots then; not of this expert itself. */

@@ -33,12 +33,17 @@ say "what is shown of the cache"
 grep -q "cache: hit rate [0-9.]* %, [0-9.]* % of it filled, link [0-9.]* GB/s, busy [0-9.]* %" "$WORK/ps" ||
     { cat "$WORK/ps" >&2; fail "the line in ps"; }
 "$MOED" ps --json | grep -q '"hit_rate": 0\.[0-9]*' || fail "no hit rate in ps --json"
+grep -q "layers: [0-9.]* ms each, predicted [0-9.]* ms, planned in [0-9.]* ms, device busy [0-9.]* %, CPU busy [0-9.]* %" "$WORK/ps" ||
+    { cat "$WORK/ps" >&2; fail "the line of layers in ps"; }
+for name in device_busy_share cpu_busy_share layer_s layer_predicted_s plan_s; do
+    "$MOED" ps --json | grep -q "\"$name\": 0\.[0-9]*" || fail "no $name in ps --json"
+done
 "$MOED" metrics > "$WORK/metrics"
 names="moed_worker_segments_total moed_worker_plan_seconds_count moed_worker_device_busy_seconds_total
     moed_worker_cpu_busy_seconds_total moed_worker_layers_total moed_worker_layer_seconds_total
     moed_worker_layer_predicted_seconds_total moed_worker_layer_error_seconds_total moed_worker_cost_correction
     moed_memd_slots moed_memd_link_bytes_total moed_memd_link_busy_seconds_total moed_memd_predicted_bytes_total
-    moed_memd_predicted_used_bytes_total moed_memd_wasted_bytes_total moed_memd_load_queue_seconds_count
+    moed_memd_predicted_used_bytes_total moed_memd_asked_bytes_total moed_memd_used_bytes_total moed_memd_wasted_bytes_total moed_memd_load_queue_seconds_count
     moed_memd_copy_seconds_count"
 for name in $names; do grep -q "^$name[{ ]" "$WORK/metrics" || fail "no metric $name"; done
 number() { awk -v n="$1" '$1 == n { print $2 }' "$WORK/metrics"; }
@@ -50,7 +55,24 @@ awk -v layers="$(number moed_worker_layers_total)" -v plans="$(number moed_worke
     'BEGIN { d = took - predicted; if (d < 0) d = -d
              exit !(layers > 0 && plans >= layers && took > 0 && predicted > 0 && off >= d * 0.999 && busy > 0 && used <= copied) }' ||
     fail "metrics that do not go together: $(grep 'layer\|busy\|predicted' "$WORK/metrics" | grep -v '^#')"
+# what the calibration copied is not traffic; a device without dense weights and KV cache says nothing of them
+copied() { sed -n "s/^moed_memd_copied_bytes_total{why=\"$1\"} //p" "$WORK/metrics"; }
+[ "$(copied calibration)" -gt 0 ] || fail "nothing was copied to calibrate"
+[ "$(number moed_memd_link_bytes_total)" = $(($(copied demanded) + $(copied prefetched))) ] ||
+    fail "the link's bytes are not those of why: $(grep 'memd_.*bytes' "$WORK/metrics" | grep -v '^#')"
+grep -q 'moed_memd_device_bytes{use="experts"}' "$WORK/metrics" || fail "no bytes of experts on the device"
+! grep -q 'moed_memd_device_bytes{use="[dks]\|moed_worker_segments_awaited' "$WORK/metrics" || fail "a zero for what there is not"
+slots=$(awk '/^moed_memd_slots/ { n += $2 } END { print n }' "$WORK/metrics")
+[ "$slots" = "$(policy_field slots)" ] || fail "slots that do not add up: $slots"
+# figures of a policy begin when it is chosen
+"$MOED" policy ondemand --json | grep -q '"segments_resident": 0, "segments_loaded": 0, "segments_cpu": 0' || fail "figures of the policy before"
+"$MOED" run -n 4 --ignore-end --temp 0 "Once upon a time" >/dev/null || fail "no answer"
+[ "$(policy_field segments_loaded)" -gt 0 ] && [ "$(policy_field segments_cpu)" = 0 ] || fail "ondemand: $("$MOED" policy --json)"
+[ "$(metric memd moed_memd_asked_bytes_total)" -gt 0 ] && [ "$(metric memd moed_memd_used_bytes_total)" -gt 0 ] || fail "nothing asked for or used"
 down
+for line in "memd.*cache, last [0-9]* s: .*MB copied.*link busy" "worker.*experts, last .*device busy" "worker.*layers, last .*predicted"; do
+    grep -q "$line" "$RUN"/*.log || fail "no statistics in the logs: $line"
+done
 
 say "next start"
 forget_logs

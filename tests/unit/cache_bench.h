@@ -32,7 +32,7 @@ struct bench {
     uint8_t *pool;
     struct cache *cache;
     struct residency_table table;
-    struct counter demanded, prefetched, predicted, predicted_used, wasted, merged, dropped,
+    struct counter asked, measured, used, demanded, prefetched, predicted, predicted_used, wasted, merged, dropped,
         evictions;
     struct histogram queue, copy;
     _Atomic uint64_t broken; /* key of the last worker that was reported */
@@ -144,6 +144,9 @@ static inline enum error_code bench_try(struct bench *b, enum sched_cache_kind k
     b->queue.bounds = b->copy.bounds = histogram_seconds_bounds;
     b->queue.n_bounds = b->copy.n_bounds = histogram_seconds_count;
     struct cache_counters counters = {
+        .asked_bytes = &b->asked,
+        .measured_bytes = &b->measured,
+        .used_bytes = &b->used,
         .demanded_bytes = &b->demanded,
         .prefetched_bytes = &b->prefetched,
         .predicted_bytes = &b->predicted,

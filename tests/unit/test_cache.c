@@ -358,6 +358,39 @@ static void test_wasted(void **state)
     bench_close(&b);
 }
 
+/* Loads of step 0 are a worker's calibration: copied as others are, and no traffic. The first load of a step ends it. */
+static void test_calibration(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_open(&b, CACHE_NONE, 8, FAST);
+    bench_attach(&w, &b, 1);
+    for (uint16_t i = 0; i < 4; i++) {
+        bench_push(&w, CACHE_LOAD, 0, 1, i, 2);
+        assert_true(bench_await(&w, 1, i, 2));
+        bench_consume(&w, 1);
+        BENCH_UNTIL(bench_resident(&b, 1, i) == 0);
+    }
+    BENCH_UNTIL(counter_read(&b.measured) == 4 * 8192);
+    assert_int_equal(bench_state(&b).link_bytes, 0);
+    assert_int_equal(bench_state(&b).link_busy_ns, 0);
+    assert_int_equal(counter_read(&b.asked) + counter_read(&b.demanded) + counter_read(&b.used) +
+                         counter_read(&b.wasted) + counter_read(&b.evictions), 0);
+    bench_load(&w, 1, 5, 2);
+    assert_true(bench_await(&w, 1, 5, 2));
+    bench_consume(&w, 1);
+    BENCH_UNTIL(counter_read(&b.evictions) == 2);
+    assert_int_equal(counter_read(&b.measured), 4 * 8192);
+    assert_int_equal(counter_read(&b.asked), 8192);
+    assert_int_equal(counter_read(&b.demanded), 8192);
+    assert_int_equal(counter_read(&b.used), 8192);
+    assert_int_equal(counter_read(&b.wasted), 0);
+    assert_int_equal(bench_state(&b).link_bytes, 8192);
+    assert_true(bench_state(&b).link_busy_ns > 0);
+    bench_check(&b);
+    bench_close(&b);
+}
+
 /* ---- changes while serving ---- */
 
 static void test_set_policy(void **state)
@@ -374,8 +407,9 @@ static void test_set_policy(void **state)
     bench_load(&w, 2, 1, 3);
     assert_true(bench_await(&w, 2, 1, 3));
     bench_consume(&w, 1);
-    BENCH_UNTIL(bench_resident(&b, 2, 1) == 0);    /* the new one keeps nothing */
-    assert_int_equal(bench_resident(&b, 2, 0), 3); /* what was there stays */
+    BENCH_UNTIL(bench_resident(&b, 2, 1) == 0); /* the new one keeps nothing */
+    BENCH_UNTIL(bench_resident(&b, 2, 0) == 0); /* nor what there was */
+    BENCH_UNTIL(bench_state(&b).free == 24);
     assert_int_equal(cache_set_policy(b.cache, CACHE_LAYERWISE, BUDGET_GLOBAL, &e), ERROR_OK);
     BENCH_UNTIL(bench_resident(&b, 1, 5) == 2); /* which fills by itself, from the first layer */
     assert_true(counter_read(&b.prefetched) > 0);
@@ -397,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_worker_leaves),
         cmocka_unit_test(test_predictions),
         cmocka_unit_test(test_wasted),
+        cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_set_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

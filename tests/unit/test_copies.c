@@ -365,6 +365,82 @@ static void test_in_use(void **state)
     close_bench(&b);
 }
 
+static uint32_t resident(const struct bench *b, uint32_t layer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < EXPERTS; i++)
+        n += sched_copies_resident(b->copies, layer, i);
+    return n;
+}
+
+/* Six experts are there, of layers 0 and 1. A policy that keeps no loads takes over, and gives up what it would not keep, and what
+ * is in use when that is over: of `none` that is all, of `layerwise`, for which there is room for one layer, what is not
+ * layer 0's; that is completed. */
+static void test_policy_that_keeps_nothing(void **state)
+{
+    static const enum sched_cache_kind kinds[] = {CACHE_NONE, CACHE_LAYERWISE};
+    for (int k = 0; k < 2; k++) {
+        struct bench b;
+        open_bench(&b, CACHE_LRU, PREFETCH_PROBABLE, 12, 0);
+        sched_copies_place(b.copies, 0, 1 << 16);
+        for (uint16_t i = 0; i < 6; i++)
+            sched_copies_load(b.copies, 0, i / 3, i % 3, 2, 1);
+        EXPECT_COPIES(&b, 0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121, -1);
+        sched_copies_consumed(b.copies, 0, 5); /* (1, 2) is not used up */
+        const uint16_t expert = 1, workload = 1;
+        sched_copies_routed(b.copies, 0, 1, 1 << 16 | 1, &expert, &workload, 1);
+        sched_copies_place(b.copies, 0, 1 << 16 | 1); /* nor is the layer of (1, 1) over */
+        struct sched_cache_shape shape = {.n_layers = LAYERS, .n_experts = EXPERTS, .n_segments = SEGMENTS,
+                                          .n_used = 1, .capacity = EXPERTS * SEGMENTS};
+        struct sched_cache *next = sched_cache_new(kinds[k], &shape, NULL);
+        assert_non_null(next);
+        sched_copies_use(b.copies, next);
+        if (kinds[k] == CACHE_NONE) { /* as after a resize: nothing goes for that */
+            EXPECT_COPIES(&b, -1);
+            assert_int_equal(resident(&b, 0) + resident(&b, 1), 12);
+        }
+        sched_copies_tidy(b.copies);
+        for (int i = 0; i < 16; i++)
+            copy(&b);
+        assert_int_equal(resident(&b, 0), k == 0 ? 0 : 8);
+        assert_int_equal(sched_copies_resident(b.copies, 1, 0), 0);
+        assert_int_equal(sched_copies_resident(b.copies, 1, 1), 2);
+        assert_int_equal(sched_copies_resident(b.copies, 1, 2), 2);
+        sched_copies_consumed(b.copies, 0, 6);
+        sched_copies_place(b.copies, 0, 1 << 16 | 2);
+        for (int i = 0; i < 16; i++)
+            copy(&b);
+        assert_int_equal(resident(&b, 0), k == 0 ? 0 : 8);
+        assert_int_equal(resident(&b, 1), 0);
+        sched_cache_free(b.cache);
+        b.cache = next;
+        close_bench(&b);
+    }
+}
+
+/* A policy that keeps loads keeps what there is. */
+static void test_policy_that_keeps(void **state)
+{
+    struct bench b;
+    open_bench(&b, CACHE_NONE, PREFETCH_PROBABLE, 12, 0);
+    sched_copies_place(b.copies, 0, 1 << 16);
+    sched_copies_load(b.copies, 0, 0, 1, 2, 1);
+    EXPECT_COPIES(&b, 10, 11, -1);
+    struct sched_cache_shape shape = {.n_layers = LAYERS, .n_experts = EXPERTS, .n_segments = SEGMENTS,
+                                      .n_used = 1, .capacity = 12};
+    struct sched_cache *next = sched_cache_new(CACHE_LFU, &shape, NULL);
+    assert_non_null(next);
+    sched_copies_use(b.copies, next);
+    sched_copies_tidy(b.copies);
+    sched_copies_consumed(b.copies, 0, 1);
+    sched_copies_place(b.copies, 0, 1 << 16 | 2);
+    EXPECT_COPIES(&b, -1, -1, -1);
+    assert_int_equal(sched_copies_resident(b.copies, 0, 1), 2);
+    sched_cache_free(b.cache);
+    b.cache = next;
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +457,8 @@ int main(void)
         cmocka_unit_test(test_in_use),
         cmocka_unit_test(test_rotating_turns_over),
         cmocka_unit_test(test_successor),
+        cmocka_unit_test(test_policy_that_keeps_nothing),
+        cmocka_unit_test(test_policy_that_keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

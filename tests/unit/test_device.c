@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -218,6 +219,7 @@ static double thread_cpu_s(void)
 }
 
 struct pace {
+    double busy;      /* share of the wall-clock */
     double wall, cpu; /* shares: of the time that the link's figures say, of the wall-clock */
 };
 
@@ -236,45 +238,113 @@ static struct pace measure(size_t bytes, double seconds, double rate, double lat
     for (unsigned i = 0; i < copies; i++)
         assert_int_equal(device_link_copy(l, to, from, bytes, NULL), ERROR_OK);
     double wall = clock_s() - start;
-    struct pace p = {wall / (each * copies), (thread_cpu_s() - cpu) / wall};
+    struct pace p = {.wall = wall / (each * copies), .cpu = (thread_cpu_s() - cpu) / wall};
     assert_memory_equal(to, from, bytes);
     assert_int_equal(device_link_bytes(l), (uint64_t)copies * bytes);
     /* One queue without gaps: busy all the time, and never for longer than there was. */
     double busy = (double)device_link_busy_ns(l) * 1e-9;
-    assert_true(busy <= wall && busy >= 0.9 * wall);
+    assert_true(busy <= wall);
+    p.busy = busy / wall;
     free(from);
     free(to);
     device_link_free(l);
     return p;
 }
 
-/* 5 % of what bandwidth and latency say, over about a second; in less than 30 % of a
+/* 5 % of what bandwidth and latency say, over a tenth of a second; in less than 30 % of a
  * core for segments of the usual sizes. Other work on the machine may
- * spoil a run, so the best of three counts; a link that is off is off in all three. */
+ * spoil a run, so the best of many counts; a link that is off is off in all of them. */
 static void test_pacing(void **state)
 {
     static const struct {
         size_t bytes;
         double rate, latency, seconds, cpu;
     } cases[] = {
-        {16 << 10, 500e6, 20e-6, 0.4, 0.9}, /* two sleeps in 50 us */
-        {300 << 10, 500e6, 20e-6, 0.4, 0.3},
-        {1 << 20, 500e6, 10e-6, 1.0, 0.3},
-        {4 << 20, 500e6, 1e-3, 0.4, 0.3},
+        {16 << 10, 500e6, 20e-6, 0.1, 0.9}, /* two sleeps in 50 us */
+        {300 << 10, 500e6, 20e-6, 0.1, 0.3},
+        {1 << 20, 500e6, 10e-6, 0.1, 0.3},
+        {4 << 20, 500e6, 1e-3, 0.1, 0.3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct pace p = {0, 1};
+        struct pace p = {.cpu = 1};
         bool good = false;
-        for (int attempt = 0; attempt < 3 && !good; attempt++) {
+        for (int attempt = 0; attempt < 40 && !good; attempt++) {
             p = measure(cases[i].bytes, cases[i].seconds, cases[i].rate, cases[i].latency);
-            good = fabs(p.wall - 1) < 0.05 && p.cpu < cases[i].cpu;
+            good = fabs(p.wall - 1) < 0.05 && p.busy >= 0.9 && p.cpu < cases[i].cpu;
         }
         print_message("%zu KiB at %.0f MB/s + %.0f us: %.4f of the time, %.1f %% of a core\n",
                       cases[i].bytes >> 10, cases[i].rate / 1e6, cases[i].latency * 1e6, p.wall,
                       100 * p.cpu);
         if (!good)
-            fail_msg("the link's time is %.3f of what it says, CPU %.3f", p.wall, p.cpu);
+            fail_msg("the link's time is %.3f of what it says, busy %.3f, CPU %.3f", p.wall, p.busy, p.cpu);
     }
+}
+
+/* Links as quick as buses are, with segments of a large model's size, other ones each time, as memd copies them. A copy never
+ * takes less than its time, whatever the machine does meanwhile. Nor much more: in the best of many short rows, for others
+ * use the machine too, and where its memory is quick enough for the link. */
+static void test_fast_links(void **state)
+{
+    enum { SLOTS = 64, BYTES = 442368, ROWS = 40, COPIES = 100 };
+    static const double rates[] = {2e9, 4e9, 8e9};
+    uint8_t *from = aligned_alloc(4096, (size_t)SLOTS * BYTES), *to = aligned_alloc(4096, (size_t)SLOTS * BYTES);
+    assert_true(from && to);
+    memset(from, 7, (size_t)SLOTS * BYTES);
+    memset(to, 1, (size_t)SLOTS * BYTES);
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        char text[64];
+        snprintf(text, sizeof text, "emu:vram=1G,link=%.0f,latency=10us", rates[r]);
+        struct device_link *l = new_link(text), *unpaced = new_link("emu:vram=1G,link=1000G,latency=0us");
+        double each = 10e-6 + BYTES / rates[r], best = INFINITY, cpu = 0, moving = INFINITY;
+        for (int row = 0; row < ROWS && best > 1.05; row++) {
+            uint64_t started = clock_ns();
+            for (int i = 0; i < COPIES; i++)
+                device_link_copy(unpaced, to + (size_t)(i * 7 % SLOTS) * BYTES, from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
+            moving = fmin(moving, (double)(clock_ns() - started) * 1e-9 / COPIES);
+            poll(NULL, 0, 1); /* a new queue: its first copy starts at its call */
+            double cpu_before = thread_cpu_s();
+            started = clock_ns();
+            for (int i = 0; i < COPIES; i++)
+                device_link_copy(l, to + (size_t)(i * 7 % SLOTS) * BYTES, from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
+            double took = (double)(clock_ns() - started) * 1e-9, share = took / (COPIES * each);
+            assert_true(share >= 0.9999);
+            if (share < best) {
+                best = share;
+                cpu = (thread_cpu_s() - cpu_before) / took;
+            }
+        }
+        print_message("%.0f GB/s: %.4f of the time, %.0f %% of a core; the bytes alone take %.2f of it\n", rates[r] / 1e9, best,
+                      100 * cpu, moving / each);
+        if (best > 1.05 && moving < 0.8 * each)
+            fail_msg("a link of %.0f GB/s takes %.3f of its time", rates[r] / 1e9, best);
+        device_link_free(l);
+        device_link_free(unpaced);
+    }
+    free(from);
+    free(to);
+}
+
+/* Of a large slot 4 KiB in 32 are poison, which is whole tiles, and all of its end; a small one is all poison. And what is allocated is. */
+static void test_poisoned_slots(void **state)
+{
+    enum { BYTES = 442368 };
+    struct device_link *l = new_link("emu:vram=1G,link=1G");
+    const struct device_arena *arena;
+    struct error e;
+    struct arena_layout layout = {.first = 1, .each = 1};
+    assert_int_equal(device_link_allocate(l, 0, 0, BYTES, layout, 2, &arena, &e), ERROR_OK);
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        const uint8_t *at = device_arena_slot(arena, slot);
+        for (size_t i = 0; i < BYTES; i++)
+            if (i % 32768 < 4096 || i >= BYTES / 32768 * 32768)
+                assert_int_equal(at[i], 0xff);
+    }
+    uint8_t small[32768 + 64];
+    memset(small, 0, sizeof small);
+    device_link_poison(l, small, 32768);
+    for (size_t i = 0; i < sizeof small; i++)
+        assert_int_equal(small[i], i < 32768 ? 0xff : 0);
+    device_link_free(l);
 }
 
 /* A copy after a pause takes its whole time: the link did not start before it was asked. */
@@ -347,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_cuda),    cmocka_unit_test(test_emu),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_arena_bytes),
         cmocka_unit_test(test_poison),  cmocka_unit_test(test_pacing),
+        cmocka_unit_test(test_fast_links), cmocka_unit_test(test_poisoned_slots),
         cmocka_unit_test(test_pause),   cmocka_unit_test(test_not_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,16 @@ static void sample(void *arg, uint64_t values[RECENT_MOST])
     assert_ptr_equal(arg, &first);
     values[0] = atomic_load(&first);
     values[1] = atomic_load(&second);
-    values[2] = values[3] = 0;
+}
+
+static uint64_t reported[RECENT_MOST], reported_ns, reports;
+
+static void report(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns)
+{
+    assert_ptr_equal(arg, &first);
+    memcpy(reported, growth, sizeof reported);
+    reported_ns = window_ns;
+    reports++;
 }
 
 static void test_growth(void **state)
@@ -30,7 +39,7 @@ static void test_growth(void **state)
     atomic_store(&first, 1000);
     atomic_store(&second, 7);
     uint64_t started = clock_ns();
-    assert_int_equal(recent_new("test", sample, &first, &r, NULL), ERROR_OK);
+    assert_int_equal(recent_new("test", sample, report, &first, &r, NULL), ERROR_OK);
     recent_read(r, growth);
     assert_int_equal(growth[0], 0);
     atomic_fetch_add(&first, 5);
@@ -47,7 +56,14 @@ static void test_growth(void **state)
     assert_int_equal(growth[1], 3);
     assert_true(window_ns >= (RECENT_SECONDS - 1) * 1000000000ull &&
                 window_ns <= (RECENT_SECONDS + 2) * 1000000000ull);
+    /* at the end all since the start, which is not so long ago that there was a report before */
+    assert_int_equal(reports, 0);
     recent_free(r);
+    assert_int_equal(reports, 1);
+    assert_int_equal(reported[0], 5);
+    assert_int_equal(reported[1], 3);
+    assert_int_equal(reported[2], 0);
+    assert_true(reported_ns >= window_ns && reported_ns <= clock_ns() - started);
 }
 
 static double answer(void *arg)
