@@ -3,10 +3,13 @@
  * For each type and shape of a model's experts, over enough matrices that none is in a cache when its turn
  * comes: the weights read a second for one token beside what a plain sum over the same memory reads, and
  * GFLOP/s for 8 and 64 tokens beside the bare multiply-adds of the build's best instruction. Several builds
- * are measured in turn, each beside a yardstick of the same moment, and the medians of those ratios are
- * printed: what else the machine does meanwhile meets both alike. Threads take a part of each matrix's rows.
+ * are measured in turn, each beside a yardstick of the same moment, and the medians of both and of their ratios
+ * are printed: what else the machine does meanwhile meets both alike. Threads take a part of each matrix's rows.
+ * BF16 weights have another row where the CPU has vdpbf16ps: what prompts use (kernels/bf16.h).
  */
 #include "base/clock.h"
+#include "base/cpu_name.h"
+#include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "quant/quant.h"
 #include "yardsticks.h"
@@ -44,6 +47,7 @@ struct job {
     struct matrix m; /* the first of `count` that follow each other */
     uint32_t count;
     const struct activations *a;
+    const uint32_t *packed; /* a's, for bf16_multiply instead of the kernels' */
 };
 
 struct bench {
@@ -51,10 +55,11 @@ struct bench {
     size_t weight_bytes;
     float *x, *y;
     void *act_memory;
+    uint32_t *packed;
     const struct kernels *builds[MAX_BUILDS];
     unsigned n_builds, n_threads, rounds;
     int only_type;
-    bool all_shapes;
+    bool all_shapes, bf16; /* bf16: the CPU has vdpbf16ps, and its build is among those */
     FILE *json;
     unsigned n_results;
     struct job job;
@@ -76,6 +81,8 @@ static void do_part(struct bench *b, unsigned thread)
     else if (j->kernels == NULL)
         sink = yardstick_read((const uint8_t *)j->m.tiles + first * row_bytes * j->count,
                               (end - first) * row_bytes * j->count);
+    else if (j->packed != NULL)
+        bf16_multiply(&j->m, first, end - first, j->packed, j->a->n_tokens, b->y, j->m.rows, false);
     else
         for (uint32_t i = 0; i < j->count; i++) {
             struct matrix m = j->m;
@@ -167,21 +174,28 @@ static void bind(const struct bench *b, const struct kernels *k, uint32_t cols, 
     k->quantize(a, 0, n_tokens);
 }
 
-/* A rate, and the median of its ratios to the yardstick beside it. */
+/* Medians of a rate, of that of the yardsticks beside it (0: there is none), and of their ratios. */
 struct result {
-    double rate, ratio;
+    double rate, yardstick, ratio;
+    const char *instruction; /* of the yardstick, where it is one */
 };
 
 /* Samples of one round after the other: of each build, and of the yardstick beside it. */
 struct samples {
-    double rate[MAX_BUILDS][MAX_SAMPLES], ratio[MAX_BUILDS][MAX_SAMPLES];
+    double rate[MAX_BUILDS][MAX_SAMPLES], yardstick[MAX_BUILDS][MAX_SAMPLES], ratio[MAX_BUILDS][MAX_SAMPLES];
     uint32_t n;
 };
 
-static void medians(const struct bench *b, struct samples *s, struct result *out)
+static void add_sample(struct samples *s, unsigned k, double rate, double yardstick)
 {
-    for (unsigned k = 0; k < b->n_builds; k++)
-        out[k] = (struct result){median(s->rate[k], s->n), median(s->ratio[k], s->n)};
+    s->rate[k][s->n] = rate;
+    s->yardstick[k][s->n] = yardstick;
+    s->ratio[k][s->n] = yardstick > 0 ? rate / yardstick : 0;
+}
+
+static struct result medians(struct samples *s, unsigned k)
+{
+    return (struct result){median(s->rate[k], s->n), median(s->yardstick[k], s->n), median(s->ratio[k], s->n), NULL};
 }
 
 /* Bytes a second of one token's products with some matrices, beside reading the next ones. */
@@ -204,52 +218,117 @@ static void bench_decode(struct bench *b, const struct matrix *first, uint32_t c
                 job.kernels = read ? NULL : b->builds[k];
                 seconds[read] = run_job(b, &job);
             }
-            s->rate[k][s->n] = (double)(bytes * group) / seconds[0];
-            s->ratio[k][s->n] = seconds[1] / seconds[0];
+            add_sample(s, k, (double)(bytes * group) / seconds[0], (double)(bytes * group) / seconds[1]);
         }
-    medians(b, s, out);
+    for (unsigned k = 0; k < b->n_builds; k++)
+        out[k] = medians(s, k);
+}
+
+/* Multiply-adds a second of one product, beside those of an instruction alone (NULL: there is none). */
+static void sample_batch(struct bench *b, const struct job *job, const struct multiply_adds *peak, unsigned k,
+                         struct samples *s)
+{
+    double flop = 2.0 * job->m.rows * job->m.cols * job->a->n_tokens;
+    double rate = flop / run_job(b, job), most = 0;
+
+    if (peak != NULL)
+        most = peak->flop * b->n_threads / run_job(b, &(struct job){.peak = peak, .m = job->m, .count = 1});
+    add_sample(s, k, rate, most);
+}
+
+static const struct multiply_adds *peak_of(const struct kernels *build, enum tensor_type type)
+{
+    return yardstick_multiply_adds(build->name, tensor_type_info(type)->block_values > 1);
 }
 
 static void bench_batch(struct bench *b, const struct matrix *m, uint32_t n_tokens,
                         struct samples *s, struct result *out)
 {
-    bool quantised = tensor_type_info(m->type)->block_values > 1;
-    double flop = 2.0 * m->rows * m->cols * n_tokens;
     struct activations a;
+    struct job job = {.m = *m, .count = 1, .a = &a};
 
     bind(b, b->builds[0], m->cols, n_tokens, &a);
     for (s->n = 0; s->n < BATCH_SAMPLES; s->n++)
         for (unsigned k = 0; k < b->n_builds; k++) {
-            const struct kernels *build = b->builds[k];
-            const struct multiply_adds *peak = yardstick_multiply_adds(build->name, quantised);
-            double rate =
-                flop / run_job(b, &(struct job){.kernels = build, .m = *m, .count = 1, .a = &a});
-            s->rate[k][s->n] = rate;
-            s->ratio[k][s->n] = 0;
-            if (peak != NULL)
-                s->ratio[k][s->n] = rate *
-                                    run_job(b, &(struct job){.peak = peak, .m = *m, .count = 1}) /
-                                    (peak->flop * b->n_threads);
+            job.kernels = b->builds[k];
+            sample_batch(b, &job, peak_of(b->builds[k], m->type), k, s);
         }
-    medians(b, s, out);
+    for (unsigned k = 0; k < b->n_builds; k++) {
+        const struct multiply_adds *peak = peak_of(b->builds[k], m->type);
+        out[k] = medians(s, k);
+        out[k].instruction = peak != NULL ? peak->instruction : NULL;
+    }
 }
 
-static void print_result(struct bench *b, const char *type, const struct shape *shape,
+/* The products of kernels/bf16.h; the inputs are packed before, as others are quantised. */
+static struct result bench_bf16(struct bench *b, const struct matrix *m, uint32_t n_tokens, struct samples *s)
+{
+    const struct multiply_adds *peak = yardstick_multiply_adds_bf16();
+    struct activations a;
+    struct job job = {.kernels = b->builds[0], .m = *m, .count = 1, .a = &a, .packed = b->packed};
+
+    act_bind(&a, b->act_memory, m->cols, n_tokens, b->x, m->cols);
+    bf16_pack(&a, NULL, n_tokens, b->packed);
+    for (s->n = 0; s->n < BATCH_SAMPLES; s->n++)
+        sample_batch(b, &job, peak, 0, s);
+
+    struct result r = medians(s, 0);
+    r.instruction = peak->instruction;
+    return r;
+}
+
+static void print_rate(const struct result *r)
+{
+    if (r->rate == 0)
+        printf("  %23s", "");
+    else if (r->yardstick == 0)
+        printf("  %7.1f /      -       ", r->rate * 1e-9);
+    else
+        printf("  %7.1f / %6.1f %4.0f %%", r->rate * 1e-9, r->yardstick * 1e-9, 100 * r->ratio);
+}
+
+static void begin_json_result(struct bench *b, enum tensor_type type, const struct shape *shape)
+{
+    fprintf(b->json, "%s\n  {\"type\": \"%s\", \"model\": \"%s\", \"rows\": %u, \"cols\": %u, ",
+            b->n_results++ ? "," : "", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols);
+}
+
+/* r: one token, 8 and 64; of rate 0: not measured. */
+static void print_result(struct bench *b, enum tensor_type type, const struct shape *shape,
                          const char *build, const struct result r[3])
 {
-    printf("%-6s %-13s %5u x %5u  %-8s %7.2f %6.1f %%  %7.1f %5.1f %%  %7.1f %5.1f %%\n", type,
-           shape->model, shape->rows, shape->cols, build, r[0].rate * 1e-9, 100 * r[0].ratio,
-           r[1].rate * 1e-9, 100 * r[1].ratio, r[2].rate * 1e-9, 100 * r[2].ratio);
+    printf("%-6s %-13s %5u x %5u  %-9s", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols, build);
+    for (int i = 0; i < 3; i++)
+        print_rate(&r[i]);
+    putchar('\n');
     fflush(stdout);
     if (b->json == NULL)
         return;
-    fprintf(b->json,
-            "%s\n  {\"type\": \"%s\", \"model\": \"%s\", \"rows\": %u, \"cols\": %u, "
-            "\"kernels\": \"%s\", \"decode_bytes_per_s\": %.4g, \"decode_of_read\": %.4f, "
-            "\"flop_per_s_8\": %.4g, \"of_peak_8\": %.4f, \"flop_per_s_64\": %.4g, "
-            "\"of_peak_64\": %.4f}",
-            b->n_results++ ? "," : "", type, shape->model, shape->rows, shape->cols, build,
-            r[0].rate, r[0].ratio, r[1].rate, r[1].ratio, r[2].rate, r[2].ratio);
+    begin_json_result(b, type, shape);
+    fprintf(b->json, "\"kernels\": \"%s\"", build);
+    if (r[0].rate > 0)
+        fprintf(b->json, ", \"decode_bytes_per_s\": %.4g, \"read_bytes_per_s\": %.4g, \"decode_of_read\": %.4f",
+                r[0].rate, r[0].yardstick, r[0].ratio);
+    for (int i = 1; i < 3; i++) {
+        const char *tokens = i == 1 ? "8" : "64";
+        fprintf(b->json, ", \"flop_per_s_%s\": %.4g", tokens, r[i].rate);
+        if (r[i].yardstick > 0)
+            fprintf(b->json, ", \"peak_flop_per_s_%s\": %.4g, \"of_peak_%s\": %.4f", tokens, r[i].yardstick, tokens,
+                    r[i].ratio);
+    }
+    if (r[1].instruction != NULL)
+        fprintf(b->json, ", \"peak\": \"%s\"", r[1].instruction);
+    fputc('}', b->json);
+}
+
+static void print_skipped(struct bench *b, enum tensor_type type, const struct shape *shape, const char *reason)
+{
+    printf("%-6s %-13s %5u x %5u  skipped: %s\n", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols,
+           reason);
+    if (b->json == NULL)
+        return;
+    begin_json_result(b, type, shape);
+    fprintf(b->json, "\"skipped\": \"%s\"}", reason);
 }
 
 static void bench_shape(struct bench *b, enum tensor_type type, const struct shape *shape)
@@ -257,18 +336,31 @@ static void bench_shape(struct bench *b, enum tensor_type type, const struct sha
     static struct samples samples;
     const struct tensor_type_info *info = tensor_type_info(type);
     struct matrix m = {type, shape->rows, shape->cols, b->weights};
+    size_t bytes = tile_matrix_bytes(type, shape->rows, shape->cols);
     struct result results[3][MAX_BUILDS];
+    char reason[96];
 
-    /* No file has it, or the memory holds too few of it to leave the caches between two turns. */
-    if (shape->cols % info->block_values != 0 ||
-        8 * tile_matrix_bytes(type, shape->rows, shape->cols) > b->weight_bytes)
+    if (shape->cols % info->block_values != 0) {
+        snprintf(reason, sizeof reason, "rows of %u values have no whole blocks of %u", shape->cols, info->block_values);
+        print_skipped(b, type, shape, reason);
         return;
+    }
+    if (8 * bytes > b->weight_bytes) {
+        snprintf(reason, sizeof reason, "eight of it, to leave the caches between two turns, take --mib %zu",
+                 (8 * bytes + (1 << 20) - 1) >> 20);
+        print_skipped(b, type, shape, reason);
+        return;
+    }
     bench_decode(b, &m, fill(b, type, shape->rows, shape->cols), &samples, results[0]);
     bench_batch(b, &m, 8, &samples, results[1]);
     bench_batch(b, &m, 64, &samples, results[2]);
     for (unsigned k = 0; k < b->n_builds; k++)
-        print_result(b, info->name, shape, b->builds[k]->name,
+        print_result(b, type, shape, b->builds[k]->name,
                      (struct result[3]){results[0][k], results[1][k], results[2][k]});
+    if (type != TENSOR_BF16 || !b->bf16)
+        return;
+    struct result bf16[3] = {{0}, bench_bf16(b, &m, 8, &samples), bench_bf16(b, &m, 64, &samples)};
+    print_result(b, type, shape, "vdpbf16ps", bf16);
 }
 
 /* "avx512,avx2": the builds of that name, then the usual choice again. */
@@ -277,10 +369,12 @@ static bool select_builds(struct bench *b, const char *names)
     char name[16];
 
     b->n_builds = 0;
+    b->bf16 = false;
     for (const char *p = names; p != NULL; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
         if (b->n_builds == MAX_BUILDS || sscanf(p, "%15[^,]", name) != 1 || !kernels_select(name))
             return false;
         b->builds[b->n_builds++] = kernels_get();
+        b->bf16 |= bf16_is_here();
     }
     return kernels_select("auto");
 }
@@ -310,7 +404,8 @@ static bool allocate(struct bench *b)
     b->x = malloc(MAX_TOKENS * MAX_SIZE * sizeof *b->x);
     b->y = malloc(MAX_TOKENS * MAX_SIZE * sizeof *b->y);
     b->act_memory = aligned_alloc(TILE_ALIGN, act_bytes(MAX_SIZE, MAX_TOKENS));
-    if (b->weights == NULL || b->x == NULL || b->y == NULL || b->act_memory == NULL)
+    b->packed = malloc(MAX_TOKENS * (2 * MAX_SIZE + 2));
+    if (b->weights == NULL || b->x == NULL || b->y == NULL || b->act_memory == NULL || b->packed == NULL)
         return false;
     memset(b->weights, 0, b->weight_bytes);
     for (int i = 0; i < MAX_TOKENS * MAX_SIZE; i++)
@@ -326,14 +421,19 @@ static void bench_all(struct bench *b)
         TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,   TENSOR_IQ4_XS};
     size_t n_shapes = b->all_shapes ? sizeof shapes / sizeof shapes[0] : 2;
 
-    printf(
-        "%u thread%s, %zu MiB\n"
-        "                                           one token         8 tokens         64 tokens\n"
-        "type   model          rows x  cols  kernels     GB/s / read   GFLOP/s / peak   GFLOP/s "
-        "/ peak\n",
-        b->n_threads, b->n_threads == 1 ? "" : "s", b->weight_bytes >> 20);
+    char cpu[128];
+
+    cpu_name(cpu, sizeof cpu);
+    cpu[strcspn(cpu, "\"\\")] = 0; /* nothing that JSON would want escaped */
+    printf("%s, %u thread%s, %zu MiB, moed " MOED_VERSION "\n"
+           "%-45s  %-25s%-25s%s\n"
+           "%-6s %-13s %5s x %5s  %-9s  %-25s%-25s%s\n",
+           cpu, b->n_threads, b->n_threads == 1 ? "" : "s", b->weight_bytes >> 20, "", " one token, GB/s",
+           "8 tokens, GFLOP/s", "64 tokens, GFLOP/s", "type", "model", "rows", "cols", "kernels", "weights /   read",
+           "product /   peak", "product /   peak");
     if (b->json != NULL)
-        fprintf(b->json, "{\"threads\": %u, \"results\": [", b->n_threads);
+        fprintf(b->json, "{\"version\": \"" MOED_VERSION "\", \"cpu\": \"%s\", \"threads\": %u, \"results\": [", cpu,
+                b->n_threads);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t s = 0; s < n_shapes; s++)
             if (b->only_type < 0 || (int)types[t] == b->only_type)
@@ -376,6 +476,7 @@ int main(int argc, char **argv)
         perror("bench-kernels: --json");
         return 1;
     }
+    free(b.packed);
     free(b.act_memory);
     free(b.y);
     free(b.x);

@@ -60,6 +60,9 @@ MULTIPLY_ADDS(dpbusd_512, "avx512f,avx512bw,avx512vnni", __m512i, _mm512_setzero
               _mm512_set1_epi8(1), _mm512_dpbusd_epi32(sums[i], a, b),
               _mm512_add_epi32(sums[0], sums[i]))
 
+MULTIPLY_ADDS(dpbf16_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), _mm512_set1_ps(1),
+              _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b), _mm512_add_ps(sums[0], sums[i]))
+
 #define FLOP(values) (2.0 * CHAINS * STEPS * (values))
 static const struct {
     const char *kernels;
@@ -76,7 +79,18 @@ const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool qu
             return quantised ? &peaks[i].quantised : &peaks[i].floats;
     return NULL;
 }
+
+const struct multiply_adds *yardstick_multiply_adds_bf16(void)
+{
+    static const struct multiply_adds peak = {"vdpbf16ps", FLOP(32), dpbf16_512};
+    return &peak;
+}
 #else
+const struct multiply_adds *yardstick_multiply_adds_bf16(void)
+{
+    return NULL;
+}
+
 const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool quantised)
 {
     (void)kernels;

@@ -18,5 +18,7 @@ struct multiply_adds {
 };
 /* kernels: a build's name. NULL for "portable", which has no instruction of its own. */
 const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool quantised);
+/* Those of kernels/bf16.h, where bf16_is_here. */
+const struct multiply_adds *yardstick_multiply_adds_bf16(void);
 
 #endif

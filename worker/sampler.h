@@ -1,5 +1,16 @@
 /* Choosing the next token from logits. Deterministic: the same logits, history, settings and seed give the same
- * tokens on every machine. */
+ * tokens on every machine.
+ *
+ * Which token a draw gives, whatever the order of the computing:
+ *   The penalty changes the logits of tokens in the history. top_k leaves the k largest logits, of equal ones the lower
+ *   tokens; what is not a number is the least. Each token left has the weight
+ *       w = exp((logit - the largest) / temperature) in units of 2^-30, rounded to a whole number
+ *   by the kernels' exp and a float reciprocal of the temperature (kernels.h, weigh). min_p leaves w of at least
+ *   min_p * 2^30. top_p leaves the fewest of the largest weights, of equal ones the lower tokens, that sum to at least
+ *   top_p (a double's product, rounded up) of what is left. With a random r of 64 bits the token is the first, by token number,
+ *   at which the sum of the weights exceeds floor(r * sum of all / 2^64). Sums are of whole numbers, so exact.
+ *   Where no weight is left (an infinite logit), it is the token that temperature 0 takes.
+ * A token whose probability is below 2^-31 of the largest one's is so never drawn. */
 #ifndef MOED_WORKER_SAMPLER_H
 #define MOED_WORKER_SAMPLER_H
 

@@ -93,6 +93,11 @@ struct attend_part {
     float *values; /* attend_block writes v_dim rounded up to 16; the others read and write v_dim */
 };
 
+enum {
+    WEIGH_ONE = 1 << 30,
+    WEIGH_MOST = 1 << 16,
+};
+
 /* The functions of one build. */
 struct kernels {
     const char *name; /* "portable", "avx2", "avx512" */
@@ -122,6 +127,10 @@ struct kernels {
 
     /* Numerically stable softmax in place (max subtracted, own exp, 16 partial sums as above). */
     void (*softmax)(float *x, size_t n);
+
+    /* w[i] = exp(scale * (x[i] - top)) in units of 1 / WEIGH_ONE, to the nearest and of two the even one; 0 where that is no
+     * number, or less than `least`. top is at least the largest of x. n is at most WEIGH_MOST. Returns the sum of w. */
+    uint64_t (*weigh)(const float *x, float top, float scale, int32_t least, size_t n, int32_t *w);
 
     /* y[i] = fmaf(a, x[i], y[i]). */
     void (*axpy)(float a, const float *x, float *y, size_t n);

@@ -183,6 +183,24 @@ LANES vi vi_load(const uint8_t *p)
                 _mm256_loadu_si256((const __m256i *)(p + 32))};
 }
 
+LANES void vi_store(int32_t *p, vi a)
+{
+    _mm256_storeu_si256((__m256i *)p, a.lo);
+    _mm256_storeu_si256((__m256i *)(p + 8), a.hi);
+}
+
+LANES vi vi_at_least(vi a, int32_t least)
+{
+    __m256i bound = _mm256_set1_epi32(least);
+    return (vi){_mm256_andnot_si256(_mm256_cmpgt_epi32(bound, a.lo), a.lo),
+                _mm256_andnot_si256(_mm256_cmpgt_epi32(bound, a.hi), a.hi)};
+}
+
+LANES vi vf_to_ints(vf a)
+{
+    return (vi){_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+
 LANES void vi_fold_pairs(vi a, int16_t sums[2])
 {
     __m256i v8 = _mm256_add_epi32(a.lo, a.hi);

@@ -53,6 +53,10 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
     _mm512_castsi512_ps(                                                                           \
         simde_join(_mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_castsi512_si256(a))),             \
                    _mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(a, 1)))))
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32(a)                                                                      \
+    simde_join(_mm256_cvtps_epi32(_mm256_castsi256_ps(_mm512_castsi512_si256(_mm512_castps_si512(a)))), \
+               _mm256_cvtps_epi32(_mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1))))
 #undef _mm512_madd_epi16
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 #undef _mm512_cvtepu8_epi32
@@ -256,6 +260,21 @@ LANES vi vi_load(const uint8_t *p)
     __asm__("" : "+v"(v));
 #endif
     return v;
+}
+
+LANES void vi_store(int32_t *p, vi a)
+{
+    _mm512_storeu_si512(p, a);
+}
+
+LANES vi vi_at_least(vi a, int32_t least)
+{
+    return _mm512_maskz_mov_epi32(_mm512_cmpge_epi32_mask(a, _mm512_set1_epi32(least)), a);
+}
+
+LANES vi vf_to_ints(vf a)
+{
+    return _mm512_cvtps_epi32(a);
 }
 
 LANES void vi_fold_pairs(vi a, int16_t sums[2])

@@ -55,6 +55,12 @@ LANES_OP(vi, vi_max, (vi a, vi b), i, a.i[l] > b.i[l] ? a.i[l] : b.i[l])
 /* Arithmetic shift right by 1: gcc and clang define >> of a negative number so. */
 LANES_OP(vi, vi_half, (vi a), i, a.i[l] >> 1)
 LANES_OP(vi, vi_shift_left_23, (vi a), i, (int32_t)((uint32_t)a.i[l] << 23))
+/* Logical: zeros come in. */
+LANES_OP(vi, vi_right_32, (vi a, int n), i, (int32_t)((uint32_t)a.i[l] >> n))
+/* 0 where it is less than `least`. */
+LANES_OP(vi, vi_at_least, (vi a, int32_t least), i, a.i[l] >= least ? a.i[l] : 0)
+/* To the nearest, and of two the even one; within int32. Adding and taking away 1.5 * 2^52 rounds a double so. */
+LANES_OP(vi, vf_to_ints, (vf a), i, (int32_t)((double)a.f[l] + 0x1.8p52 - 0x1.8p52))
 
 static inline vf vf_load(const float *p)
 {
@@ -64,6 +70,11 @@ static inline vf vf_load(const float *p)
 }
 
 static inline void vf_store(float *p, vf a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+static inline void vi_store(int32_t *p, vi a)
 {
     memcpy(p, &a, sizeof a);
 }

@@ -265,6 +265,42 @@ static void softmax(float *x, size_t n)
         store_part(x + i, n - i, vf_mul(load_part(x + i, n - i, 0), inverse));
 }
 
+static inline vi vf_weights(vf x, float top, float scale, int32_t least)
+{
+    vf e = vf_exp(vf_mul(vf_sub(x, vf_set1(top)), vf_set1(scale)));
+
+    /* the maximum of a NaN and 0 is 0 */
+    return vi_at_least(vf_to_ints(vf_mul(vf_max(e, vf_set1(0)), vf_set1(WEIGH_ONE))), least);
+}
+
+/* Lanes of 32 bits hold the sums of the weights' lower and upper halves of WEIGH_MOST / 16 of them. */
+static uint64_t weigh(const float *x, float top, float scale, int32_t least, size_t n, int32_t *w)
+{
+    vi low = vi_set1(0), high = vi_set1(0), lower = vi_set1(0xffff), v;
+    int32_t sums[2][16], last[16];
+    uint64_t sum = 0;
+    size_t i;
+
+    for (i = 0; i + 16 <= n; i += 16) {
+        v = vf_weights(vf_load(x + i), top, scale, least);
+        vi_store(w + i, v);
+        low = vi_add(low, vi_and(v, lower));
+        high = vi_add(high, vi_right_32(v, 16));
+    }
+    if (i < n) {
+        v = vf_weights(load_part(x + i, n - i, -INFINITY), top, scale, least);
+        vi_store(last, v);
+        memcpy(w + i, last, (n - i) * sizeof *w);
+        low = vi_add(low, vi_and(v, lower));
+        high = vi_add(high, vi_right_32(v, 16));
+    }
+    vi_store(sums[0], low);
+    vi_store(sums[1], high);
+    for (int l = 0; l < 16; l++)
+        sum += (uint64_t)sums[0][l] + ((uint64_t)sums[1][l] << 16);
+    return sum;
+}
+
 static void axpy(float a, const float *x, float *y, size_t n)
 {
     vf va = vf_set1(a);
@@ -292,8 +328,8 @@ static void add(const float *x, float *y, size_t n)
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
-        .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .axpy = axpy,          \
-        .add = add, .kv_write = kv_write, .attend_scratch = attend_scratch,                        \
+        .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .weigh = weigh,        \
+        .axpy = axpy, .add = add, .kv_write = kv_write, .attend_scratch = attend_scratch,          \
         .attend_block = attend_block, .attend_merge = attend_merge,                                \
         .attend_finish = attend_finish,                                                            \
     }

@@ -9,6 +9,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #define PAGE 4096u
 
 static void test_experts(void **state)
@@ -76,6 +81,94 @@ static void test_other_shapes(void **state)
     plan.header.tiered = 1; /* the slabs are elsewhere */
     assert_int_equal(numa_ranges(&plan, 2, PAGE, ranges), 1);
     plan.header.tiered = 0;
+}
+
+/* -- what the system is asked for -- */
+
+/* The kernel's own answer of where a page is to lie: the mode, and whether the nodes are this one alone. False: it does not
+ * say. */
+static bool policy_of(const void *page, unsigned node, int *mode, bool *alone)
+{
+    unsigned long nodes[16];
+    const size_t bits = 8 * sizeof *nodes;
+    memset(nodes, 0, sizeof nodes);
+    if (syscall(SYS_get_mempolicy, mode, nodes, 16 * bits, page, MPOL_F_ADDR) != 0)
+        return false;
+    *alone = nodes[node / bits] == 1ul << node % bits;
+    for (unsigned i = 0; i < 16; i++)
+        *alone &= i == node / bits || nodes[i] == 0;
+    return true;
+}
+
+static void assert_policy(const uint8_t *page, unsigned node, int wanted)
+{
+    int mode;
+    bool alone;
+    assert_true(policy_of(page, node, &mode, &alone));
+    assert_int_equal(mode, wanted);
+    assert_true(wanted == MPOL_DEFAULT || alone);
+}
+
+static unsigned first_node(void)
+{
+    static struct topology t;
+    topology_read(&t);
+    return t.node_ids[0];
+}
+
+/* Memory whose placing can be asked for and read back; else the test is skipped. */
+static uint8_t *some_pages(size_t bytes, unsigned node)
+{
+    int mode = -1;
+    bool alone;
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(memory, MAP_FAILED);
+    if (sysconf(_SC_PAGESIZE) == PAGE && policy_of(memory, node, &mode, &alone) && mode == MPOL_DEFAULT)
+        return memory;
+    print_message("skipped: the system does not tell where memory is to lie, or has pages of another size\n");
+    munmap(memory, bytes);
+    skip();
+    return NULL;
+}
+
+/* Two nodes that are both this machine's first: the calls are made as on a machine of two, and the kernel tells what it
+ * took. Which node each range is for, test_ranges has. */
+static void test_placed(void **state)
+{
+    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 2, .node_ids = {1023, 1023}};
+    struct numa_range ranges[16];
+    unsigned node = first_node();
+    uint64_t bytes = plan.header.bytes;
+    uint8_t *memory = some_pages(bytes + PAGE, node);
+    (void)state;
+    numa_place_pool(&t, &plan, PAGE, memory, bytes); /* there is no such node: logged, and the memory is as it was */
+    assert_policy(memory, node, MPOL_DEFAULT);
+
+    t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
+    numa_place_pool(&t, &plan, PAGE, memory, bytes);
+    uint32_t n = numa_ranges(&plan, 2, PAGE, ranges);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint64_t at = ranges[i].start; at < ranges[i].end; at += PAGE)
+            assert_policy(memory + at, node, ranges[i].node == NUMA_ALL_NODES ? MPOL_INTERLEAVE : MPOL_PREFERRED);
+    assert_policy(memory + ranges[n - 1].end, node, MPOL_DEFAULT); /* behind the pool */
+    memset(memory, 1, bytes);
+    munmap(memory, bytes + PAGE);
+}
+
+static void test_spread(void **state)
+{
+    struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 1};
+    unsigned node = first_node();
+    uint8_t *memory = some_pages(4 * PAGE, node);
+    (void)state;
+    t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
+    numa_spread(&t, memory, 4 * PAGE); /* nothing to spread over */
+    assert_policy(memory, node, MPOL_DEFAULT);
+    t.n_nodes = 2;
+    numa_spread(&t, memory, 4 * PAGE);
+    for (int i = 0; i < 4; i++)
+        assert_policy(memory + i * PAGE, node, MPOL_INTERLEAVE);
+    munmap(memory, 4 * PAGE);
 }
 
 /* -- threads -- */
@@ -174,7 +267,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_experts), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_own_node_first),
+        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_placed), cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_own_node_first),
         cmocka_unit_test(test_lopsided)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Sampling, against hand-worked cases and the distribution that the definition asks for; and the text side of a
  * request: stop strings against a search in the whole text. */
+#include "kernels/kernels.h"
 #include "worker/request.h"
 #include "worker/sampler.h"
 
@@ -96,8 +97,6 @@ static void test_largest(void **state)
             uint64_t whole = sampler_seed((uint64_t)row), largest = whole;
             memcpy(copy, logits, sizeof copy);
             assert_int_equal(sampler_reads(s, &settings[k]), reads[k]);
-            if (row % 4 == 2 && settings[k].temperature > 0)
-                continue; /* infinity less infinity has no probability */
             assert_int_equal(sampler_pick_largest(s, &settings[k], &largest, values, tokens),
                              sampler_pick(s, &settings[k], &whole, copy, seen, 2));
             assert_true(whole == largest);
@@ -175,6 +174,159 @@ static void test_distribution(void **state)
     s.top_p = 1;
     s.min_p = 0.4f;
     check_distribution(&s, logits, (double[]){2 / 3., 1 / 3., 0, 0}, 4);
+}
+
+/* The definition of sampler.h, slowly: everything sorted, every sum from one end to the other. */
+struct weighed {
+    double w, logit;
+    uint32_t token;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+    const struct weighed *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1) : x->token < y->token ? -1 : 1;
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const struct weighed *x = a, *y = b;
+    return x->w != y->w ? (x->w < y->w ? 1 : -1) : x->token < y->token ? -1 : 1;
+}
+
+static int by_token(const void *a, const void *b)
+{
+    const struct weighed *x = a, *y = b;
+    return x->token < y->token ? -1 : 1;
+}
+
+static double sum_of(const struct weighed *c, uint32_t n)
+{
+    double sum = 0; /* of whole numbers below 2^53: exact */
+    for (uint32_t i = 0; i < n; i++)
+        sum += c[i].w;
+    return sum;
+}
+
+static uint32_t pick_slowly(const struct sampling *s, uint64_t random, const float *logits, uint32_t n)
+{
+    struct weighed *c = malloc(n * sizeof *c);
+    for (uint32_t i = 0; i < n; i++)
+        c[i] = (struct weighed){0, isnan(logits[i]) ? -INFINITY : (double)logits[i], i};
+    qsort(c, n, sizeof *c, by_logit);
+    uint32_t kept = s->top_k && s->top_k < n ? s->top_k : n, most_probable = c[0].token, token = n;
+    float top = (float)c[0].logit, scale = 1 / s->temperature;
+    for (uint32_t i = 0; i < kept; i++) {
+        float e = kernels_exp(((float)c[i].logit - top) * scale);
+        c[i].w = isnan(e) ? 0 : nearbyint((double)e * 0x1p30);
+        c[i].w = c[i].w < (double)s->min_p * 0x1p30 ? 0 : c[i].w;
+    }
+    qsort(c, kept, sizeof *c, by_weight);
+    if (s->top_p < 1) {
+        double need = ceil((double)s->top_p * sum_of(c, kept));
+        uint32_t most = kept;
+        for (kept = 1; kept < most && sum_of(c, kept) < need; kept++)
+            ;
+    }
+    qsort(c, kept, sizeof *c, by_token);
+    /* r * sum / 2^64, whole: r in two halves, as a double has not the bits for the product */
+    uint64_t sum = (uint64_t)sum_of(c, kept), high = random >> 32, low = random & 0xffffffff;
+    uint64_t sum_high = sum >> 32, sum_low = sum & 0xffffffff;
+    uint64_t middle = high * sum_low + (low * sum_low >> 32), more = low * sum_high + (middle & 0xffffffff);
+    uint64_t target = high * sum_high + (middle >> 32) + (more >> 32);
+    for (uint32_t i = 0; i < kept && token == n; i++)
+        if ((double)target < sum_of(c, i + 1))
+            token = c[i].token;
+    free(c);
+    return sum == 0 ? most_probable : token;
+}
+
+/* Logits of a kind: wide; peaked; with many ties; almost all equal; with what is no number; with infinities. */
+static void make_logits(float *logits, uint32_t n, int kind, uint64_t *random)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        *random = *random * 6364136223846793005ull + 1442695040888963407ull;
+        float uniform = (float)(*random >> 40) * 0x1p-24f;
+        logits[i] = kind == 0   ? 12 * uniform - 6
+                    : kind == 1 ? 1 / (uniform + 0.02f)
+                    : kind == 2 ? floorf(uniform * 8)
+                    : kind == 3 ? (uniform < 0.01f ? 1.0f : 0.5f)
+                                : 9 * uniform;
+        if (kind >= 4 && (*random >> 20) % 7 == 0)
+            logits[i] = (*random >> 30) % 2 ? NAN : -INFINITY;
+        if (kind == 5 && (*random >> 10) % 400 == 0)
+            logits[i] = INFINITY;
+    }
+}
+
+static void test_definition(void **state)
+{
+    enum { MOST = 2600, DRAWS = 4 };
+    static const uint32_t sizes[] = {1, 2, 63, 64, 65, 300, 1023, 1024, 1025, MOST};
+    static const uint32_t top_ks[] = {0, 0, 1, 7, 40, 500};
+    static const float temperatures[] = {0.1f, 0.7f, 1, 3}, top_ps[] = {1, 1, 0.95f, 0.5f, 0.01f, 0.9999f},
+                       min_ps[] = {0, 0, 0.05f, 0.5f, 1};
+    static float logits[MOST], copy[MOST];
+    uint64_t random = 3;
+    (void)state;
+    for (size_t size = 0; size < sizeof sizes / sizeof sizes[0]; size++) {
+        uint32_t n = sizes[size];
+        struct sampler *sampler = sampler_new(n);
+        for (int round = 0; round < 90; round++) {
+            make_logits(logits, n, round % 6, &random);
+            struct sampling s = {.temperature = temperatures[random >> 33 & 3],
+                                 .top_k = top_ks[(random >> 35) % 6],
+                                 .top_p = top_ps[(random >> 40) % 6],
+                                 .min_p = min_ps[(random >> 45) % 5],
+                                 .repetition_penalty = 1};
+            uint64_t mine = sampler_seed((uint64_t)round);
+            for (int draw = 0; draw < DRAWS; draw++) {
+                uint64_t drawn = sampler_seed(mine); /* what the next draw takes from this state */
+                memcpy(copy, logits, n * sizeof *copy);
+                assert_int_equal(sampler_pick(sampler, &s, &mine, copy, NULL, 0), pick_slowly(&s, drawn, logits, n));
+            }
+        }
+        sampler_free(sampler);
+    }
+}
+
+/* A plain draw follows the softmax: the most probable tokens one by one, and the others by where they stand. */
+static void test_softmax_frequencies(void **state)
+{
+    enum { N = 4000, DRAWS = 100000, GROUPS = 40, SINGLE = 20 };
+    static float logits[N], copy[N];
+    double want[SINGLE + GROUPS] = {0}, total = 0;
+    uint32_t counts[SINGLE + GROUPS] = {0}, bins[N];
+    uint64_t random = 11, draws = sampler_seed(4);
+    struct sampling s = greedy;
+    struct sampler *sampler = sampler_new(N);
+    (void)state;
+    s.temperature = 0.9f;
+    for (uint32_t i = 0; i < N; i++) { /* the sum of some uniform numbers is near to normal; deviation 2 */
+        float sum = 0;
+        for (int k = 0; k < 12; k++) {
+            random = random * 6364136223846793005ull + 1442695040888963407ull;
+            sum += (float)(random >> 40) * 0x1p-24f;
+        }
+        logits[i] = 2 * (sum - 6);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t better = 0;
+        for (uint32_t k = 0; k < N; k++)
+            better += logits[k] > logits[i] || (logits[k] == logits[i] && k < i);
+        bins[i] = better < SINGLE ? better : SINGLE + i * GROUPS / N;
+        want[bins[i]] += exp((double)logits[i] / 0.9);
+        total += exp((double)logits[i] / 0.9);
+    }
+    for (int i = 0; i < DRAWS; i++) {
+        memcpy(copy, logits, sizeof copy);
+        counts[bins[sampler_pick(sampler, &s, &draws, copy, NULL, 0)]]++;
+    }
+    for (int b = 0; b < SINGLE + GROUPS; b++) {
+        double p = want[b] / total;
+        assert_true(fabs((double)counts[b] / DRAWS - p) <= 5 * sqrt(p * (1 - p) / DRAWS));
+    }
+    sampler_free(sampler);
 }
 
 /* top-k of a large vocabulary selects rather than sorts: the same set as sorting. */
@@ -276,7 +428,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalty),
-        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_largest), cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_softmax_frequencies),
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_top_k_set),
         cmocka_unit_test(test_deterministic), cmocka_unit_test(test_stops),
     };

@@ -1,0 +1,69 @@
+#!/bin/bash
+# The logits of whole models are the same, to the bit, by every build of the kernels that this CPU runs, in the worker and in
+# cpuexec, many tokens at once and one after the other.
+#   kernels.sh MOED MEMD WORKER CPUEXEC TOKENS MODEL...
+MOED=$1 MEMD=$2 WORKER=$3 CPUEXEC=$4 TOKENS=$(tr -s ' \n' ',,' < "$5" | sed 's/,$//')
+shift 5
+. "$(dirname "$0")/../deployment.sh"
+mkdir -m 700 "$RUN"
+pids=()
+stop() { # the last that were started, $1 of them
+    local i pid
+    for i in $(seq "$1"); do
+        pid=${pids[-1]}
+        unset "pids[-1]"
+        kill "$pid" && wait "$pid" || fail "a process ends with code $?"
+    done
+}
+trap 'set +e -- $?; [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}"; (exit $1); end' EXIT
+
+# start PROCESS PROGRAM [OPTION]...: until it is ready. Code 2: this CPU has not what the kernels need.
+start() {
+    local log=$RUN/$1.log name=$1
+    shift
+    : > "$log" # here, so that nobody reads what the one before has left
+    "$@" --run "$RUN" 2>> "$log" & pids+=($!)
+    wait_until 60 grep -q -e "ready after" -e "cannot run on this CPU" "$log" || fail "$name does not start: $(tail -n 2 "$log")"
+    grep -q "ready after" "$log" && return
+    wait "${pids[-1]}" || true
+    unset "pids[-1]"
+    return 2
+}
+
+# serve WORKER'S-KERNELS CPUEXEC'S-KERNELS
+serve() {
+    start cpuexec "$CPUEXEC" --reproducible --kernels "$2" || return 2
+    start worker "$WORKER" --reproducible --kernels "$1" || fail "the worker lacks $1, which cpuexec has"
+    wait_until 20 grep -q "cpuexec attached" "$RUN/worker.log" || fail "cpuexec is not attached"
+    "$MOED" ps --json | tr '{' '\n' > "$WORK/ps" # a line a process
+    grep -q '"worker".*'" $1 kernels" "$WORK/ps" || fail "the worker does not use $1: $(cat "$WORK/ps")"
+    grep -q '"cpuexec".*'" $2 kernels" "$WORK/ps" || fail "cpuexec does not use $2: $(cat "$WORK/ps")"
+}
+
+# logits FILE: of many tokens at once, then of each with those before it in the cache.
+logits() {
+    "$MOED" logits --tokens "$TOKENS" -o "$1.batch"
+    "$MOED" logits --stepwise --tokens "$TOKENS" -o "$1.stepwise"
+    cat "$1.batch" "$1.stepwise" > "$1"
+    [ "$(metric cpuexec moed_cpuexec_experts_total)" -gt 0 ] || fail "cpuexec computed nothing"
+    [ "$(metric worker moed_worker_jobs_taken_back_total)" = 0 ] || fail "the worker computed what was cpuexec's"
+}
+
+compared=0
+for MODEL in "$@"; do
+    start memd "$MEMD" --model "$MODEL"
+    serve portable portable
+    logits "$WORK/want"
+    stop 2
+    for kernels in "avx2 avx2" "avx512 avx512" "portable avx2"; do # the worker's, cpuexec's
+        set -- $kernels
+        serve "$@" || { say "$2: not on this CPU"; continue; }
+        logits "$WORK/got"
+        stop 2
+        cmp "$WORK/want" "$WORK/got" || fail "$(basename "$MODEL"), worker $1, cpuexec $2: not portable's logits"
+        say "$(basename "$MODEL" .gguf), worker $1, cpuexec $2: $(stat -c %s "$WORK/got") bytes of logits, portable's"
+        compared=$((compared + 1))
+    done
+    stop 1
+done
+[ $compared -gt 0 ] || skip "this CPU runs the portable build alone"
