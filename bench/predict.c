@@ -18,7 +18,7 @@ static void no_memory(void)
 }
 
 static void tell(void *arg, const struct predict_target *target, const struct predicted *experts,
-                 uint32_t n)
+                 uint32_t n, uint32_t n_known)
 {
 }
 
@@ -41,7 +41,7 @@ static void run_layers(struct prediction *p, const struct predict_shape *shape,
     struct predict_token token = {1, 1};
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct predict_seen seen = {
-            1 + i / shape->n_layers, i % shape->n_layers, 1, &token, hidden, gate, selected};
+            1 + i / shape->n_layers, i % shape->n_layers, 1, &token, hidden, gate, selected, gate};
         prediction_begin(p, &seen);
         uint64_t start = clock_ns();
         prediction_show(p, &seen);
@@ -145,7 +145,7 @@ static void run_halves(struct halves *h, const struct predict_shape *s)
     for (uint32_t step = 0; step < WARM_STEPS + TIMED_STEPS; step++)
         for (uint32_t i = 0; i <= s->n_layers; i++) {
             struct predict_token token = {1 + step / 100, step % 100};
-            struct predict_seen seen = {1 + step, i - 1, 1, &token, hidden, gate, selected};
+            struct predict_seen seen = {1 + step, i - 1, 1, &token, hidden, gate, selected, gate};
             size_t place = (size_t)(step % TIMED_STEPS) * s->n_layers + (i ? i - 1 : 0);
             make_layer(s, hidden, gate, selected);
             if (i == 0) {

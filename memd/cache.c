@@ -134,7 +134,9 @@ static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kin
         .n_used = c->map.params.router.n_used,
         .capacity = capacity,
     };
-    struct sched_cache_options options = {.budget = budget};
+    uint64_t buffers = sched_prefetch_buffers(c->options.prefetcher, c->reserve);
+    struct sched_cache_options options = {
+        .budget = budget, .profile = c->options.profile, .buffers = buffers};
     struct sched_cache *policy = sched_cache_new(kind, &shape, &options);
     free(layer_segments);
     return policy;
@@ -196,6 +198,7 @@ enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e)
 void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher)
 {
     pthread_mutex_lock(&c->lock);
+    c->options.prefetcher = prefetcher;
     sched_copies_order(c->copies, prefetcher);
     pthread_mutex_unlock(&c->lock);
     doorbell_ring(&c->bell);

@@ -59,6 +59,7 @@ struct cache_options {
     enum sched_cache_kind cache;
     enum sched_budget budget; /* one that the cache takes */
     enum sched_prefetcher prefetcher;
+    const uint32_t *profile; /* as sched_cache_options.profile; NULL: none. Borrowed */
     struct tier *tier; /* where slabs come from; NULL: from the pool. Borrowed */
     /* NULL, or called once (by the engine's thread) for a worker that wrote nonsense: it is served no more, and waits in
      * vain for its loads until its lease ends. */
@@ -87,12 +88,12 @@ enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm
  * segment under way is copied. */
 void cache_remove_worker(struct cache *c, uint64_t key);
 
+void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher);
+
 /* Another cache policy while serving: what is resident is judged by the new one, and given up in due course where that keeps no
- * loads and does not want it. */
+ * loads and does not want it. After the prefetcher, which may have buffers beside it. */
 enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
                                  enum sched_budget budget, struct error *e);
-
-void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher);
 
 /* So many slots from now on (as device_plan_resize says), and what that leaves for the workers' KV cache. Goes on by
  * itself; another call replaces the aim. Returns the resize's number, from 1. */

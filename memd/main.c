@@ -220,6 +220,9 @@ static enum error_code make_cache(struct memd *m, struct error *e)
                                     .cache = m->choice.cache,
                                     .budget = m->choice.budget,
                                     .prefetcher = m->choice.prefetcher,
+                                    .profile = m->learned.region.base
+                                                   ? learned_activations(&m->learned.view)
+                                                   : NULL,
                                     .tier = m->tier,
                                     .worker_broken = worker_broken,
                                     .worker_broken_arg = m,

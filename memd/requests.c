@@ -128,11 +128,14 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
         policy_settle_predictor(&c, &names, &m->learned, &m->plan.header.params);
     if (!code)
         code = learned_check_predictor(&m->learned, &m->plan.header.params, c.predictor, e);
-    bool other = c.cache != m->choice.cache || c.budget != m->choice.budget;
-    if (!code && m->cache && other) /* the same one keeps what it knows */
-        code = cache_set_policy(m->cache, c.cache, c.budget, e);
+    bool other = c.cache != m->choice.cache || c.budget != m->choice.budget ||
+                 (c.cache == CACHE_STATIC && c.prefetcher != m->choice.prefetcher);
     if (!code && m->cache)
         cache_set_prefetcher(m->cache, c.prefetcher);
+    if (!code && m->cache && other) /* the same one keeps what it knows */
+        code = cache_set_policy(m->cache, c.cache, c.budget, e);
+    if (code && m->cache)
+        cache_set_prefetcher(m->cache, m->choice.prefetcher);
     if (code)
         return code;
     policy_metrics_changes(m->policy_metrics);

@@ -94,6 +94,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->own = own;
     x->options = *options;
     atomic_init(&x->assigner, (int)options->assigner);
+    atomic_init(&x->prefetcher, (int)options->prefetcher);
     x->counters = *counters;
     x->n_used = p->router.n_used;
     x->n_experts = p->router.n_experts;

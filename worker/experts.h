@@ -12,6 +12,7 @@
 #include "metrics/metrics.h"
 #include "prediction.h"
 #include "sched/assign.h"
+#include "sched/copies.h"
 
 /* Larger batches activate most of a layer: predicting is of no use. */
 #define PREDICT_MAX_TOKENS 32
@@ -51,6 +52,7 @@ struct experts_options {
     bool rows_stay;           /* there, for the dense part is computed there too */
     enum sched_assigner assigner;
     enum sched_predictor predictor;
+    enum sched_prefetcher prefetcher; /* memd's, for how many it is told of (sched_prefetch_most) */
     bool fine_tune;                                 /* as predict_shape's */
     struct prediction_counters prediction_counters; /* where the device has memory of its own */
     /* NULL, or called once (by the engine's thread): the device has failed, nothing is computed any more. */
@@ -90,6 +92,7 @@ void experts_stop(struct experts *x);
 
 /* Another assigner, from the next layer on. Any thread. */
 void experts_set_assigner(struct experts *x, enum sched_assigner assigner);
+void experts_set_prefetcher(struct experts *x, enum sched_prefetcher prefetcher);
 
 /* Another predictor, from the next layer on. One thread at a time, any. */
 enum error_code experts_set_predictor(struct experts *x, enum sched_predictor predictor,
@@ -103,6 +106,7 @@ void experts_look(struct experts *x, uint32_t layer);
 void experts_follow(struct experts *x);
 bool experts_share_memory(const struct experts *x);
 void experts_show(struct experts *x, struct predict_seen seen);
+bool experts_reads_scores(const struct experts *x); /* predict_seen.scores of experts_predict_guess */
 bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens); /* else nobody looks at it */
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input);

@@ -42,7 +42,7 @@ struct experts {
     struct sched_learned learned; /* of it, where it has that */
     struct exec *own;
     struct experts_options options;
-    _Atomic int assigner;
+    _Atomic int assigner, prefetcher;
     _Atomic bool stopping; /* nothing more is read for us */
     struct experts_counters counters;
     uint32_t n_used, n_experts, n_segments, d_model;

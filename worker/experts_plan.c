@@ -22,6 +22,11 @@ void experts_set_assigner(struct experts *x, enum sched_assigner assigner)
     atomic_store(&x->assigner, (int)assigner);
 }
 
+void experts_set_prefetcher(struct experts *x, enum sched_prefetcher prefetcher)
+{
+    atomic_store(&x->prefetcher, (int)prefetcher);
+}
+
 /* The activated experts, ascending, each with its tokens, ascending. */
 void experts_gather(struct experts *x, const uint32_t *selected)
 {

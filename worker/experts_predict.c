@@ -67,18 +67,20 @@ static bool looks_ahead(const struct experts *x)
 /* What memd may copy to the device: what is predicted and not there. Its cache policy may want to know all of it. Where the
  * assigner looks ahead, the plan of a layer before says what is copied. */
 static void tell_device(struct experts *x, const struct predict_target *target,
-                        const struct predicted *experts, uint32_t n_experts)
+                        const struct predicted *experts, uint32_t n_experts, uint32_t n_known)
 {
     if (looks_ahead(x))
         return;
     struct sched_costs costs = experts_costs(x);
     uint32_t n = 0;
     if (device_cache_reads(x->cache) & CACHE_READS_PREDICTIONS) {
-        for (uint32_t i = 0; i < n_experts; i++)
+        for (uint32_t i = 0; i < n_known; i++)
             x->mentions[i] = mention(&experts[i]);
-        device_cache_expected(x->cache, target->step, target->layer, x->mentions, n_experts);
+        device_cache_expected(x->cache, target->step, target->layer, x->mentions, n_known);
     }
-    for (uint32_t i = 0; i < n_experts; i++)
+    enum sched_prefetcher prefetcher = (enum sched_prefetcher)atomic_load(&x->prefetcher);
+    uint32_t most = sched_prefetch_most(prefetcher, x->n_experts);
+    for (uint32_t i = 0; i < n_experts && i < most; i++)
         if (!is_on_device(x, target->layer, experts[i].expert) &&
             worth_copying(x, &costs, (double)experts[i].probability))
             x->mentions[n++] = mention(&experts[i]);
@@ -108,8 +110,6 @@ void experts_look_ahead(struct experts *x, struct sched_layer *layer)
     layer->ahead = x->ahead;
     layer->n_ahead = x->n_ahead;
     layer->attention_s = x->attention_s;
-    layer->hit_rate = predict_hit_rate(
-        prediction_score(x->prediction, x->layer + x->ahead[0].distance));
 }
 
 void experts_tell_ahead(struct experts *x)
@@ -145,13 +145,13 @@ static void tell_host(struct experts *x, const struct predict_target *target,
 }
 
 static void tell_memd(void *arg, const struct predict_target *target,
-                      const struct predicted *experts, uint32_t n_experts)
+                      const struct predicted *experts, uint32_t n_experts, uint32_t n_known)
 {
     struct experts *x = arg;
     if (x->host)
         tell_host(x, target, experts, n_experts);
     if (x->cache)
-        tell_device(x, target, experts, n_experts);
+        tell_device(x, target, experts, n_experts, n_known);
 }
 
 /* What was trained, as memd lends it. */
@@ -253,6 +253,11 @@ bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens)
 {
     return x->prediction && !x->all_there &&
            prediction_reads(x->prediction, PREDICT_EMBEDDING, n_tokens);
+}
+
+bool experts_reads_scores(const struct experts *x)
+{
+    return x->prediction && prediction_reads_scores(x->prediction);
 }
 
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,

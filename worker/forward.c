@@ -4,6 +4,7 @@
 #include "forward_internal.h"
 
 #include "model/rope.h"
+#include "model/router.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,12 +18,13 @@ static bool allocate_latent(struct forward *f, size_t n)
     return f->latent.q_low && f->latent.absorbed && f->latent.context;
 }
 
-static bool allocate_guesses(struct forward *f, size_t bytes)
+static bool allocate_guesses(struct forward *f, size_t row)
 {
+    const struct router_params *r = &f->params->router;
     for (unsigned i = 0; i < GUESSES_AT_ONCE; i++)
-        if (!f->ops->allocate_shared(f->dense, bytes, &f->guessed[i]))
+        if (!f->ops->allocate_shared(f->dense, row * r->n_used, &f->guessed[i]))
             return false;
-    return true;
+    return f->ops->allocate_shared(f->dense, row * r->n_experts, &f->guessed_router);
 }
 
 static bool allocate(struct forward *f)
@@ -39,7 +41,6 @@ static bool allocate(struct forward *f)
     f->k = ops->allocate(d, row * p->n_kv_heads * p->k_dim);
     f->v = ops->allocate(d, row * p->n_kv_heads * p->v_dim);
     f->attended = ops->allocate(d, row * p->n_heads * p->o_dim);
-    f->guessed_router = ops->allocate(d, row * p->router.n_experts);
     f->guessed_weights = ops->allocate(d, row * p->router.n_used);
     f->expert_weights = ops->allocate(d, row * p->router.n_used);
     f->ffn_gate = ops->allocate(d, row * width);
@@ -47,7 +48,7 @@ static bool allocate(struct forward *f)
     f->shared_out = ops->allocate(d, row * p->d_model);
     f->shared_scale = ops->allocate(d, row);
     return f->rope && f->rope_frequency && f->q && f->k && f->v && f->attended &&
-           f->guessed_router && f->guessed_weights && f->expert_weights && f->ffn_gate &&
+           f->guessed_weights && f->expert_weights && f->ffn_gate &&
            f->ffn_up && f->shared_out && f->shared_scale &&
            ops->allocate_shared(d, row * p->d_model, &f->x) &&
            ops->allocate_shared(d, row * p->d_model, &f->h) &&
@@ -55,7 +56,7 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
            ops->allocate_shared(d, (size_t)p->n_layers * f->alone_stride * sizeof(uint32_t),
                                 &f->alone) &&
-           allocate_guesses(f, row * p->router.n_used) && (!p->kv_rank || allocate_latent(f, n));
+           allocate_guesses(f, row) && (!p->kv_rank || allocate_latent(f, n));
 }
 
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
@@ -153,8 +154,24 @@ static void queue_guess(struct forward *f, const struct predict_seen *seen,
             x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
         in = f->ops->prepare(f->dense, 1, x, p->d_model, weights_quantize(&w->router));
     }
-    route(f, w, in, f->guessed_router, guessed->own, f->guessed_weights);
+    route(f, w, in, f->guessed_router.own, guessed->own, f->guessed_weights);
     f->ops->fetch(f->dense, guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
+    if (experts_reads_scores(f->experts))
+        f->ops->fetch(f->dense, &f->guessed_router, (size_t)f->n * p->router.n_experts * sizeof(float));
+}
+
+/* Who reads scores predicts one layer at a time: they are the last guess's. */
+static void tell_guess(struct forward *f, struct predict_seen seen,
+                       const struct predict_target *target, const uint32_t *guessed)
+{
+    const struct router_params *r = &f->params->router;
+    float *router = f->guessed_router.host;
+    if (experts_reads_scores(f->experts)) {
+        if (router_leaves_logits(r->kind))
+            router_logits_to_probabilities(router, f->n, r->n_experts);
+        seen.scores = router;
+    }
+    experts_predict_guess(f->experts, seen, target, guessed);
 }
 
 /* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead.
@@ -175,7 +192,7 @@ static enum error_code guess_ahead(struct forward *f, const struct predict_seen 
         if (code)
             return code;
         for (uint32_t i = 0; i < n; i++)
-            experts_predict_guess(f->experts, *seen, &targets[i], f->guessed[i].host);
+            tell_guess(f, *seen, &targets[i], f->guessed[i].host);
     }
     experts_predict_end(f->experts);
     return ERROR_OK;

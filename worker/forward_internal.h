@@ -30,11 +30,11 @@ struct forward {
     struct dense_values selected, alone;
     uint32_t alone_stride;
     struct dense_values guessed[GUESSES_AT_ONCE]; /* uint32_t [n][n_used]: of layers to come */
+    struct dense_values guessed_router; /* float [n][n_experts]: of the last of them */
     float *q;                     /* [n][n_heads][q_dim] */
     float *k, *v;                 /* [n][n_kv_heads][k_dim or v_dim]; latent: k alone */
     float *attended;              /* [n][n_heads][o_dim] */
-    float *guessed_router;        /* [n][n_experts]; and [n][n_used], for which nobody asks: */
-    float *guessed_weights;
+    float *guessed_weights;       /* [n][n_used], for which nobody asks */
     float *expert_weights;    /* [n][n_used] */
     float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */
     float *shared_out;        /* [n][d_model] */

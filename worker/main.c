@@ -32,6 +32,7 @@ struct worker {
     struct device_spec device_spec;
     enum sched_assigner assigner;
     enum sched_predictor predictor;
+    enum sched_prefetcher prefetcher; /* memd's */
     /* what it owns, in the order in which it is made */
     struct memory_client memory;
     struct watch *watch;
@@ -406,6 +407,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .rows_stay = dense_on_device(w),
                                       .assigner = w->assigner,
                                       .predictor = w->predictor,
+                                      .prefetcher = w->prefetcher,
                                       .fine_tune = w->fine_tune,
                                       .prediction_counters = w->prediction,
                                       .device_lost = device_lost,
@@ -446,7 +448,8 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
 
 /* memd keeps the policy, so that it outlives a worker. */
 static enum error_code ask_policy(struct worker *w, enum sched_assigner *assigner,
-                                  enum sched_predictor *predictor, struct error *e)
+                                  enum sched_predictor *predictor,
+                                  enum sched_prefetcher *prefetcher, struct error *e)
 {
     Moed__V1__PolicyRequest policy = MOED__V1__POLICY_REQUEST__INIT;
     Moed__V1__Request request = MOED__V1__REQUEST__INIT;
@@ -463,6 +466,10 @@ static enum error_code ask_policy(struct worker *w, enum sched_assigner *assigne
     if (!sched_assigner_find(reply->policy->assigner, assigner))
         code = error_set(e, ERROR_PROTOCOL, "memd names an assigner '%.40s' that is not known",
                          reply->policy->assigner);
+    if (reply->policy->prefetcher[0] && /* none without a cache */
+        !sched_prefetcher_find(reply->policy->prefetcher, prefetcher))
+        code = error_set(e, ERROR_PROTOCOL, "memd names a prefetcher '%.40s' that is not known",
+                         reply->policy->prefetcher);
     moed__v1__reply__free_unpacked(reply, NULL);
     return code;
 }
@@ -489,7 +496,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (!code)
         code = check_device(w, e);
     if (!code && (w->memory.arena_bytes || w->memory.tier.slots))
-        code = ask_policy(w, &w->assigner, &w->predictor, e);
+        code = ask_policy(w, &w->assigner, &w->predictor, &w->prefetcher, e);
     if (code)
         return code;
     uint32_t trained = w->memory.map.params.context_trained;
@@ -537,13 +544,16 @@ static enum error_code follow_policy(struct worker *w, struct error *e)
 {
     enum sched_assigner assigner;
     enum sched_predictor predictor;
-    enum error_code code = ask_policy(w, &assigner, &predictor, e);
+    enum sched_prefetcher prefetcher = w->prefetcher;
+    enum error_code code = ask_policy(w, &assigner, &predictor, &prefetcher, e);
     if (!code && predictor != w->predictor) /* the same one keeps what it has learnt */
         code = experts_set_predictor(w->experts, predictor, e);
     if (code)
         return code;
     experts_set_assigner(w->experts, assigner);
+    experts_set_prefetcher(w->experts, prefetcher);
     w->assigner = assigner;
+    w->prefetcher = prefetcher;
     w->predictor = predictor;
     w->since = count_experts(w);
     log_info("assigner %s, predictor %s", sched_assigner_name(w->assigner),

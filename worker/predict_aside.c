@@ -158,8 +158,8 @@ static void predict(struct predict_aside *a, const struct predict_seen *seen)
             return;
         }
         answer->target = target;
-        answer->n_experts = predict_best(a->probability, shape->n_experts,
-                                         predict_most(&s->traits, shape, seen->n_tokens), answer->experts);
+        answer->n_experts = predictor_list(s->aside, &s->traits, seen->n_tokens, NULL,
+                                           a->probability, answer->experts, &answer->n_known);
         if (answer->n_experts)
             indices_push(&a->answers_at);
     }

@@ -72,8 +72,8 @@ struct predict_answer {
     uint64_t set;                 /* its number */
     struct predict_target target; /* of experts */
     uint32_t lesson_layer;        /* where n_experts is 0: a lesson about this layer */
-    uint32_t n_experts;
-    struct predicted *experts; /* the most probable first */
+    uint32_t n_experts, n_known;  /* as predictor_list */
+    struct predicted *experts;
     float *lesson;
 };
 const struct predict_answer *predict_aside_answer(struct predict_aside *a);

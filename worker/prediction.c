@@ -138,11 +138,11 @@ static void take_choice(struct prediction *p)
 }
 
 static void keep(struct prediction *p, const struct predict_target *target,
-                 const struct predicted *experts, uint32_t n)
+                 const struct predicted *experts, uint32_t n, uint32_t n_known)
 {
     predict_kept_put(p->kept, target, experts, n);
     if (n)
-        p->options.tell(p->options.tell_arg, target, experts, n);
+        p->options.tell(p->options.tell_arg, target, experts, n, n_known);
 }
 
 /* Is the layer still to come? next: the first one that is. */
@@ -162,7 +162,7 @@ static void take_answers(struct prediction *p, const struct predict_target *next
             predictor_learn(p->set->in_line, a->lesson_layer, a->lesson);
         } else if (is_ahead(&a->target, next)) {
             counter_add(p->options.counters.ahead, 1);
-            keep(p, &a->target, a->experts, a->n_experts);
+            keep(p, &a->target, a->experts, a->n_experts, a->n_known);
         } else {
             counter_add(p->options.counters.late, 1);
         }
@@ -210,6 +210,11 @@ bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tok
     return layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads;
 }
 
+bool prediction_reads_scores(const struct prediction *p)
+{
+    return p->set && p->set->traits.scores;
+}
+
 void prediction_show(struct prediction *p, const struct predict_seen *seen)
 {
     if (prediction_reads(p, seen->layer, seen->n_tokens))
@@ -229,12 +234,11 @@ bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint
 void prediction_guess(struct prediction *p, const struct predict_seen *seen,
                       const struct predict_target *target, const uint32_t *guessed)
 {
-    const struct predict_shape *s = &p->options.shape;
     struct predicted *best = predict_kept_room(p->kept, target->layer);
     predictor_predict(p->set->in_line, seen, target, guessed, p->probability);
-    keep(p, target, best,
-         predict_best(p->probability, s->n_experts,
-                      predict_most(&p->set->traits, s, seen->n_tokens), best));
+    uint32_t n_known, n = predictor_list(p->set->in_line, &p->set->traits, seen->n_tokens,
+                                         guessed, p->probability, best, &n_known);
+    keep(p, target, best, n, n_known);
 }
 
 struct sched_ahead *prediction_ahead(struct prediction *p, const struct predict_target *now,

@@ -17,9 +17,10 @@ struct prediction_counters {
     struct counter *shown, *dropped, *ahead, *late;
 };
 
-/* A prediction was made, for a layer still to come. */
+/* A prediction was made, for a layer still to come: n experts, and up to n_known those that a cache alone may want to know (as
+ * predictor_list). */
 typedef void prediction_tell(void *arg, const struct predict_target *target,
-                             const struct predicted *experts, uint32_t n);
+                             const struct predicted *experts, uint32_t n, uint32_t n_known);
 
 struct prediction_options {
     struct predict_shape shape;
@@ -52,6 +53,8 @@ void prediction_look(struct prediction *p, uint64_t step, uint32_t layer);
 void prediction_begin(struct prediction *p, const struct predict_seen *seen);
 /* Whether show would show a layer of so many tokens to anybody; PREDICT_EMBEDDING: a step's embedding. */
 bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tokens);
+/* Whether prediction_guess reads seen->scores. */
+bool prediction_reads_scores(const struct prediction *p);
 /* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */
 void prediction_show(struct prediction *p, const struct predict_seen *seen);
 /* The i-th layer that is to be predicted from here through its gate, and the input of that gate, [n_tokens][d_model], valid

@@ -65,6 +65,7 @@ static bool make_parts(struct engine *e, const struct engine_options *o, uint8_t
                                       .layer_segments = segments};
     struct sched_cache_options options = o->cache_options;
     options.budget = o->budget;
+    options.buffers = sched_prefetch_buffers(o->prefetcher, e->reserve);
     e->copies = sched_copies_new(&copies, &owner);
     e->cache = sched_cache_new(o->cache, &cache, &options);
     return e->copies && e->cache;

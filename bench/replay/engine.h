@@ -38,7 +38,7 @@ struct engine_options {
     enum sched_cache_kind cache;
     enum sched_budget budget;
     enum sched_prefetcher prefetcher;
-    struct sched_cache_options cache_options; /* without the budget */
+    struct sched_cache_options cache_options; /* without the budget and buffers */
 };
 
 /* Zeroed e. False: no memory. */

@@ -9,7 +9,7 @@
 /* An answer of the aside half that the next layer finds. */
 struct answer {
     struct predict_target target;
-    uint32_t n;
+    uint32_t n, n_known;
     struct predicted *experts; /* [n_experts] */
 };
 
@@ -22,7 +22,6 @@ struct predicting {
     void *tell_arg;
     struct predicting_counts counts;
     struct predict_kept *kept;
-    struct predict_hits *hits; /* [n_layers] */
 
     uint64_t step;
     const struct predicting_token *batch;
@@ -33,7 +32,7 @@ struct predicting {
     struct answer *answers; /* [n_layers + 1] */
     uint32_t n_answers;
     double *probability;
-    float *hidden, *gate, *gate_input, *logits, *weights, *lesson;
+    float *hidden, *gate, *gate_input, *scores, *weights, *lesson;
     uint32_t *guessed;
 };
 
@@ -43,14 +42,13 @@ static bool allocate(struct predicting *p)
     size_t layers = s->n_layers + 1u, experts = s->n_experts, d = s->d_model,
            tokens = PREDICTING_MAX_TOKENS;
     p->kept = predict_kept_new(s);
-    p->hits = calloc(layers, sizeof *p->hits);
     p->answers = calloc(layers, sizeof *p->answers);
     struct predicted *room = calloc(layers * experts, sizeof *room);
     p->probability = calloc(experts, sizeof *p->probability);
     p->hidden = calloc(tokens * d, sizeof *p->hidden);
     p->gate = calloc(tokens * experts, sizeof *p->gate);
     p->gate_input = calloc(tokens * d, sizeof *p->gate_input);
-    p->logits = calloc(experts, sizeof *p->logits);
+    p->scores = calloc(tokens * experts, sizeof *p->scores);
     p->weights = calloc(s->n_used, sizeof *p->weights);
     p->guessed = calloc(tokens * s->n_used, sizeof *p->guessed);
     if (!room || !p->answers) {
@@ -59,7 +57,7 @@ static bool allocate(struct predicting *p)
     }
     for (size_t i = 0; i < layers; i++)
         p->answers[i].experts = room + i * experts;
-    return p->kept && p->hits && p->probability && p->hidden && p->gate && p->gate_input && p->logits &&
+    return p->kept && p->probability && p->hidden && p->gate && p->gate_input && p->scores &&
            p->weights && p->guessed;
 }
 
@@ -106,12 +104,11 @@ void predicting_free(struct predicting *p)
         free(p->answers[0].experts);
     free(p->answers);
     predict_kept_free(p->kept);
-    free(p->hits);
     free(p->probability);
     free(p->hidden);
     free(p->gate);
     free(p->gate_input);
-    free(p->logits);
+    free(p->scores);
     free(p->weights);
     free(p->lesson);
     free(p->guessed);
@@ -158,18 +155,16 @@ static struct predict_seen seen_at(const struct predicting *p, uint32_t layer,
 /* ---- Keeping and checking ---- */
 
 static void keep(struct predicting *p, const struct predict_target *target,
-                 const struct predicted *experts, uint32_t n)
+                 const struct predicted *experts, uint32_t n, uint32_t n_known)
 {
     predict_kept_put(p->kept, target, experts, n);
     if (n)
-        p->tell(p->tell_arg, target, experts, n);
+        p->tell(p->tell_arg, target, experts, n, n_known);
 }
 
 static void check(struct predicting *p, const struct predict_seen *seen)
 {
     struct predict_hits hits = predict_kept_check(p->kept, seen);
-    p->hits[seen->layer].guesses += hits.guesses;
-    p->hits[seen->layer].right += hits.right;
     p->counts.guesses += hits.guesses;
     p->counts.right += hits.right;
     p->counts.layers += hits.guesses > 0;
@@ -186,8 +181,8 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
         struct answer *a = &p->answers[p->n_answers++];
         predictor_predict(p->aside, seen, &target, NULL, p->probability);
         a->target = target;
-        a->n = predict_best(p->probability, p->shape.n_experts,
-                            predict_most(&p->traits, &p->shape, p->n_tokens), a->experts);
+        a->n = predictor_list(p->aside, &p->traits, p->n_tokens, NULL, p->probability, a->experts,
+                              &a->n_known);
     }
     uint32_t layer;
     while (p->lesson && predictor_teach(p->aside, &layer, p->lesson))
@@ -234,7 +229,7 @@ void predicting_look(struct predicting *p, uint32_t layer)
     for (uint32_t i = 0; i < p->n_answers && !p->idle; i++) {
         const struct answer *a = &p->answers[i];
         if (a->target.step > p->step || (a->target.step == p->step && a->target.layer >= layer))
-            keep(p, &a->target, a->experts, a->n);
+            keep(p, &a->target, a->experts, a->n, a->n_known);
     }
     p->n_answers = 0;
 }
@@ -249,12 +244,14 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
         predictor_observe(p->in_line, &seen);
 }
 
-/* What the target's gate chooses on these inputs. */
+/* What the target's gate chooses on these inputs, and its probabilities. */
 static void guess(struct predicting *p, const struct predict_target *target, const float *input)
 {
     const struct trace_layer *l = trace_layer(p->trace, target->layer);
+    const struct router_params *router = &trace_shape(p->trace)->router;
     size_t d = p->shape.d_model;
     for (uint32_t t = 0; t < p->n_tokens; t++) {
+        float *logits = p->scores + (size_t)t * p->shape.n_experts;
         for (uint32_t i = 0; i < p->shape.n_experts; i++) {
             const float *row = l->matrix + i * d, *x = input + t * d;
             float sums[16] = {0}, sum = l->bias ? l->bias[i] : 0;
@@ -266,11 +263,13 @@ static void guess(struct predicting *p, const struct predict_target *target, con
                 sum += row[j] * x[j];
             for (int k = 0; k < 16; k++)
                 sum += sums[k];
-            p->logits[i] = sum;
+            logits[i] = sum;
         }
-        router_select(&trace_shape(p->trace)->router, p->logits, l->selection_bias,
+        router_select(router, logits, l->selection_bias,
                       p->guessed + t * p->shape.n_used, p->weights);
     }
+    if (p->traits.scores && router_leaves_logits(router->kind))
+        router_logits_to_probabilities(p->scores, p->n_tokens, p->shape.n_experts);
 }
 
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected)
@@ -280,15 +279,16 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
     struct predict_seen seen = seen_at(p, layer, selected);
     if (p->in_line && trace_shape(p->trace)->has & TRACE_ROUTERS && fill_hidden(p, layer)) {
         seen.hidden = p->hidden;
+        seen.scores = p->scores;
         struct predict_target target;
         for (uint32_t i = 0; predict_target(&p->traits, &p->shape, p->step, layer, i, &target);
              i++) {
             guess(p, &target, predictor_gate_input(p->in_line, &seen, p->gate_input));
             predictor_predict(p->in_line, &seen, &target, p->guessed, p->probability);
             struct predicted *best = predict_kept_room(p->kept, target.layer);
-            keep(p, &target, best,
-                 predict_best(p->probability, p->shape.n_experts,
-                              predict_most(&p->traits, &p->shape, p->n_tokens), best));
+            uint32_t n_known, n = predictor_list(p->in_line, &p->traits, p->n_tokens, p->guessed,
+                                                 p->probability, best, &n_known);
+            keep(p, &target, best, n, n_known);
         }
     }
     show_aside(p, &seen);
@@ -297,11 +297,6 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
 struct predicting_counts predicting_counts(const struct predicting *p)
 {
     return p->counts;
-}
-
-struct predict_hits predicting_hits(const struct predicting *p, uint32_t layer)
-{
-    return p->hits[layer];
 }
 
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n)

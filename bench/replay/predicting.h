@@ -16,9 +16,9 @@ struct predicting_token {
     uint64_t request;
 };
 
-/* A prediction was made, the most probable first. */
+/* A prediction was made: n experts, and up to n_known those that a cache alone may want to know (as predictor_list). */
 typedef void predicting_tell(void *arg, const struct predict_target *target,
-                             const struct predicted *experts, uint32_t n);
+                             const struct predicted *experts, uint32_t n, uint32_t n_known);
 
 struct predicting_counts {
     uint64_t guesses,
@@ -41,8 +41,6 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected);
 
 struct predicting_counts predicting_counts(const struct predicting *p);
-/* Of a layer's guesses so far. */
-struct predict_hits predicting_hits(const struct predicting *p, uint32_t layer);
 /* For the plan of a layer of this step: as predict_kept_ahead. */
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n);
 

@@ -11,6 +11,7 @@
 #include "bench/replay/optimal.h"
 #include "bench/replay/predicting.h"
 #include "bench/replay/steps.h"
+#include "sched/learned.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -96,6 +97,19 @@ static uint64_t next_use(void *arg, uint32_t layer, uint32_t expert)
     return future_next_use(arg, layer, expert, true);
 }
 
+/* Counted on other text, as what is trained. */
+static const uint32_t *profile(const struct simulation *s)
+{
+    const struct trace_shape *t = s->shape;
+    const struct predict_shape shape = {.n_layers = t->n_layers,
+                                        .first_layer = t->first_layer,
+                                        .n_experts = t->n_experts,
+                                        .n_used = t->n_used,
+                                        .d_model = t->d_model};
+    const struct sched_learned *l = s->run->learned;
+    return l && learned_fits_shape(l, &shape) ? learned_activations(l) : NULL;
+}
+
 static bool make_engine(struct simulation *s)
 {
     const struct sched_policy *p = s->run->policy;
@@ -107,13 +121,13 @@ static bool make_engine(struct simulation *s)
         .cache = p->cache,
         .budget = p->budget,
         .prefetcher = p->prefetcher,
-        .cache_options = {.next_use = next_use, .next_use_arg = &s->future},
+        .cache_options = {.profile = profile(s), .next_use = next_use, .next_use_arg = &s->future},
     };
     return options.n_slots > 0 && engine_init(&s->engine, &options);
 }
 
 static void take_prediction(void *arg, const struct predict_target *target,
-                            const struct predicted *experts, uint32_t n);
+                            const struct predicted *experts, uint32_t n, uint32_t n_known);
 
 static enum error_code begin(struct simulation *s, struct error *e)
 {
@@ -213,7 +227,7 @@ static void tell(struct simulation *s, uint64_t step, uint32_t layer, const stru
 }
 
 static void take_prediction(void *arg, const struct predict_target *target,
-                            const struct predicted *experts, uint32_t n)
+                            const struct predicted *experts, uint32_t n, uint32_t n_known)
 {
     struct simulation *s = arg;
     enum sched_assigner assigner = s->run->policy->assigner;
@@ -226,9 +240,11 @@ static void take_prediction(void *arg, const struct predict_target *target,
     struct told worth = {.n = 0}, all = {.n = 0};
     struct sched_costs costs = s->costs[target->layer];
     costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n_known; i++)
+        add_told(&all, experts[i].expert, (double)experts[i].probability);
+    uint32_t most = sched_prefetch_most(s->run->policy->prefetcher, s->shape->n_experts);
+    for (uint32_t i = 0; i < n && i < most; i++) {
         double p = (double)experts[i].probability;
-        add_told(&all, experts[i].expert, p);
         if (!is_whole(s, target->layer, experts[i].expert) &&
             sched_judge_guess(assigner, &costs, s->step, p) == GUESS_COPY)
             add_told(&worth, experts[i].expert, p);
@@ -325,9 +341,6 @@ static void look_ahead(struct simulation *s, uint32_t layer, struct sched_layer 
                          sched_copies_filling(s->engine.copies, of, a->expert);
         a->missing = there < n_segments ? n_segments - there : 0;
     }
-    if (l->n_ahead)
-        l->hit_rate = predict_hit_rate(
-            predicting_hits(s->predicting, layer + l->ahead[0].distance));
 }
 
 /* What the plan copies ahead, a layer at a time. */

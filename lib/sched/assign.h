@@ -87,6 +87,7 @@ struct sched_ahead {
     uint32_t workload; /* tokens, as expected; at least 1 */
     uint32_t missing;  /* segments, neither resident nor on their way */
     double probability;
+    double hit_rate; /* of what was predicted of that layer at the expert's rank, what was activated; 1 while that is not known */
     /* the plan: copy what is missing ahead of its layer, after this layer's loads */
     bool prefetch;
 };
@@ -104,8 +105,6 @@ struct sched_layer {
     struct sched_ahead *ahead;
     uint32_t n_ahead;
     double attention_s; /* from this layer's end to the next one's gate */
-    /* of the experts predicted so far those that were activated; 1 while that is not known */
-    double hit_rate;
 };
 
 /* True where the plan of a layer says what is copied ahead for the next one: what is predicted is not copied otherwise. */

@@ -10,7 +10,8 @@
  *   Q2 gap = what the link has left of the CPU's time for e_1..e_(j*-1) and of the attention that follows. As many of the
  *      queue's members of P fill it as round(gap / T_load), the most tokens first.
  *   Q3 The last of them, the critical one, may be late by C = what it reaches beyond the gap. It gains p (T_load - C) - (1 - p) C,
- *      p the share of predictions that come true; if that is not positive it is left out.
+ *      p the share of predictions of its layer and its rank that come true ("experts in the prefetch layer are priority-sorted,
+ *      and the predictor is more accurate on hot experts"); if that is not positive it is left out.
  *   Q4 Where the queue has no member of P, the layer after the next is taken in too, as far as it is predicted
  *      (sched_ahead.distance 2), for prefetching alone: what this layer loads stays.
  *
@@ -140,7 +141,7 @@ static uint32_t loads(const struct window *own, uint32_t most, double *link_s, d
 /* Q2 and Q3, of the first n_queue of the window. */
 static void prefetch(const struct window *w, uint32_t n_queue, double gap_s)
 {
-    double p = w->a->layer->hit_rate, used_s = 0;
+    double used_s = 0;
     for (uint32_t i = 0; i < n_queue; i++) {
         if (!is_predicted(w, &w->q[i]))
             continue;
@@ -148,7 +149,7 @@ static void prefetch(const struct window *w, uint32_t n_queue, double gap_s)
         if (gap_s - used_s < this_s / 2) /* what is left rounds to none */
             return;
         used_s += this_s;
-        double late_s = fmax(0, used_s - gap_s);
+        double late_s = fmax(0, used_s - gap_s), p = predicted(w, &w->q[i])->hit_rate;
         /* Only what ends the row can be late, and what is late ends it. */
         predicted(w, &w->q[i])->prefetch =
             late_s == 0 || p * (this_s - late_s) - (1 - p) * late_s > 0;

@@ -17,6 +17,7 @@ static const struct cache_policy *const policies[] = {
     [CACHE_LCP] = &cache_policy_lcp,
     [CACHE_SCORE] = &cache_policy_score,
     [CACHE_MAP_FREQUENCY] = &cache_policy_map_frequency,
+    [CACHE_DALI_GUARDED] = &cache_policy_dali_guarded,
     [CACHE_BELADY] = &cache_policy_belady,
     [CACHE_RANDOM] = &cache_policy_random,
 };
@@ -26,6 +27,7 @@ bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
 {
     switch (kind) {
     case CACHE_NONE: /* keeps nothing: nothing is shared */
+    case CACHE_STATIC:
     case CACHE_LRU:
     case CACHE_BELADY:
         return budget == BUDGET_GLOBAL || budget == BUDGET_UNIFORM;

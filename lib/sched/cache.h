@@ -10,7 +10,7 @@
 
 enum sched_cache_kind {
     CACHE_NONE, /* ondemand: a loaded segment is given up after its use */
-    CACHE_STATIC, /* the most activated in a profile, fixed; without a profile, of the first steps seen */
+    CACHE_STATIC, /* the most activated in a profile, of the same layer or of all, fixed; without one, of the first steps seen */
     CACHE_LRU,  /* least recently used, of the same layer or over all layers */
     CACHE_LFU,  /* least frequently used of the same layer */
     CACHE_DALI, /* workload-aware: every w_size steps the u_size most loaded uncached experts of a layer for the u_size
@@ -20,7 +20,8 @@ enum sched_cache_kind {
     CACHE_LCP, /* MoEpic: least cache priority of the same layer, frequency times decay; may hold the first part of experts */
     CACHE_SCORE, /* HybriMoE: lowest moving average of gate probabilities of the same layer */
     CACHE_MAP_FREQUENCY, /* FineMoE: lowest predicted probability times frequency, over all layers */
-    CACHE_VALUE, /* moed: exponentially decayed activation frequency, over all layers, segment by segment */
+    CACHE_VALUE, /* moed: CPU seconds saved, exponentially decayed, and predictions, over all layers, segment by segment */
+    CACHE_DALI_GUARDED, /* as CACHE_DALI; what comes in must have more tokens than what goes out */
     /* for replay alone */
     CACHE_BELADY, /* used the farthest in the future, which sched_cache_options.next_use tells */
     CACHE_RANDOM, /* a random one of the same layer */
@@ -56,10 +57,10 @@ struct sched_cache_options {
     /* 0: by the number of experts, as the paper gives: (4, 1) up to 16 experts, (4, 8) for more */
     uint32_t dali_w_size;
     uint32_t dali_u_size;
-    bool dali_guard;        /* swap only if what comes in scores more */
-    double value_half_life; /* steps; 0: 64 */
+    double value_half_life; /* steps; 0: 32 */
     /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
     const uint32_t *profile;
+    uint64_t buffers; /* static: segments of the capacity that are left to what is copied ahead (sched_prefetch_buffers) */
     double score_alpha; /* score: the share of what is new in the moving average; 0: 0.1 */
     /* belady: when this expert is used next, counted in anything that grows (step * n_layers + layer); UINT64_MAX: never
      * again. Asked when its layer has been routed (then: the use after this one) and when it arrives. NULL: never, of

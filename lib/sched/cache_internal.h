@@ -132,6 +132,7 @@ static inline uint64_t cache_random(uint64_t *state)
 
 extern const struct cache_policy cache_policy_none, cache_policy_lru, cache_policy_lru_layer,
     cache_policy_lfu, cache_policy_static, cache_policy_layerwise, cache_policy_dali,
+    cache_policy_dali_guarded,
     cache_policy_value, cache_policy_lru_ahead, cache_policy_lcp, cache_policy_score,
     cache_policy_map_frequency, cache_policy_belady, cache_policy_random;
 

@@ -9,6 +9,9 @@
  * most above its share; and in it, where there are more experts than C, the lowest of them, else the lowest of those of which
  * there is more than V / C.
  *
+ * Where all experts of a layer are predicted (gate-scores) the first ones fill the buffer, and the others find no room: they
+ * must not take it from the first.
+ *
  * By itself it wants what a layer lacks of its share: the experts of highest priority. That is how room that is free is
  * filled, and how a new configuration is carried out. */
 #include "sched/budget_moepic.h"
@@ -17,6 +20,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct lcp_layer {
     uint64_t share;    /* V, segments */
@@ -29,6 +33,7 @@ struct lcp_cache {
     struct lcp_layer *layers;
     struct lcp_priority priority;
     uint64_t buffer;              /* segments that no layer's share contains */
+    float *scores;                /* [layer][expert] as predicted for the layer's next turn; 0: not */
     struct budget_moepic *budget; /* NULL: uniform */
     bool nothing_wanted;          /* and nothing has changed since */
 };
@@ -74,7 +79,8 @@ static bool lcp_init(struct sched_cache *c, const struct sched_cache_options *o)
         return false;
     p->layers = calloc((size_t)c->shape.n_layers + 1, sizeof *p->layers);
     bool made = lcp_priority_init(&p->priority, c->shape.n_layers, c->shape.n_experts, c->shape.n_used);
-    if (!p->layers || !made)
+    p->scores = calloc((size_t)c->n_slabs + 1, sizeof *p->scores);
+    if (!p->layers || !p->scores || !made)
         return false;
     if (c->budget == BUDGET_CONFIGURED)
         return configure_by_budget(c);
@@ -88,6 +94,7 @@ static void lcp_fini(struct sched_cache *c)
     struct lcp_cache *p = c->state;
     budget_moepic_free(p->budget);
     free(p->layers);
+    free(p->scores);
     lcp_priority_fini(&p->priority);
 }
 
@@ -106,6 +113,7 @@ static void lcp_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct lcp_cache *p = c->state;
     uint64_t tokens = lcp_priority_step_over(&p->priority, layer);
+    memset(p->scores + cache_slab(c, layer, 0), 0, c->shape.n_experts * sizeof *p->scores);
     if (p->budget)
         budget_moepic_step_over(p->budget, layer,
                                 tokens < UINT32_MAX ? (uint32_t)tokens : UINT32_MAX);
@@ -115,6 +123,7 @@ static void lcp_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, u
                           float probability)
 {
     struct lcp_cache *p = c->state;
+    p->scores[slab] = probability;
     if (p->budget)
         budget_moepic_predicted(p->budget, cache_layer_of(c, slab), slab % c->shape.n_experts,
                                 lcp_priority_rank(&p->priority, slab));
@@ -128,6 +137,15 @@ static void lcp_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
     p->nothing_wanted = false;
 }
 
+/* What is copied ahead of a layer does not take the room of what the same prediction says of that layer. The paper's goes to a
+ * buffer that is full at some time; where there is none (`uniform`) only what has a lower score makes room. */
+static bool is_no_better(const struct lcp_cache *p, const struct cache_search *s, uint32_t layer,
+                         uint32_t slab)
+{
+    return !s->demanded && s->probability > 0 && layer == s->layer && p->scores[slab] > 0 &&
+           (p->budget || p->scores[slab] >= (float)s->probability);
+}
+
 /* The evictable expert of the lowest priority of which there is more than so many segments. */
 static bool lowest_of_layer(const struct sched_cache *c, const struct cache_search *s,
                             uint32_t layer, uint32_t more_than, uint32_t *slab)
@@ -138,6 +156,8 @@ static bool lowest_of_layer(const struct sched_cache *c, const struct cache_sear
     bool found = false;
     for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
         if (c->resident[i] <= more_than)
+            continue;
+        if (is_no_better(p, s, layer, i))
             continue;
         bool lower = !found || priorities[i] < priorities[*slab] ||
                      (priorities[i] == priorities[*slab] && c->last_use[i] < c->last_use[*slab]);

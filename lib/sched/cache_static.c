@@ -1,40 +1,65 @@
-/* The experts most activated in a profile, fixed, each layer with an equal share (PreScope's hot
- * experts without the rest). Without a profile, a layer's first STEPS_SEEN steps are one, and until
- * then nothing is kept.
+/* The experts most activated in a profile, fixed: PreScope's hot experts. Under `global` as in its section 5: "identified offline
+ * by ranking all (layer, expert_id) pairs by empirical activation frequency", and of those "the top-ranked experts up to the
+ * computed limit", which is what the device holds less the buffers for what is copied ahead. Under `uniform` each layer has an
+ * equal share. `moed train` counts the profile. Without one the first STEPS_SEEN steps are one, of a layer or, under
+ * `global`, of all; until then nothing is kept.
  *
- * A share that is not a whole number of experts ends with the first segments of the next one. */
+ * Where the limit is not a whole number of experts it ends with the first segments of the next one. Of equal counts the
+ * lower layer goes first, and the lower number. */
 #include "sched/cache_target.h"
 
 #include <stdlib.h>
 
 #define STEPS_SEEN 32
 
-struct hot_set {
-    struct cache_target target;
-    uint64_t *tokens; /* [layer][expert] */
-    uint32_t *steps;  /* [layer] seen so far; STEPS_SEEN: the layer is fixed */
+struct ranked {
+    uint64_t tokens;
+    uint32_t slab;
 };
 
-/* The untaken expert with the most tokens, of equal ones the first. */
-static uint32_t hottest(const struct sched_cache *c, const struct hot_set *h, uint32_t layer)
+struct hot_set {
+    struct cache_target target;
+    uint64_t *tokens;      /* [layer][expert] */
+    uint32_t *steps;       /* [layer] seen so far; STEPS_SEEN: enough */
+    uint32_t layers_left;  /* that have not seen enough */
+    struct ranked *ranked; /* [layer][expert]: scratch */
+    uint64_t buffers;      /* segments that are not for them */
+};
+
+static int compare(const void *a, const void *b)
 {
-    uint32_t first = cache_slab(c, layer, 0), best = c->n_slabs;
-    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
-        if (!h->target.segments[i] && (best == c->n_slabs || h->tokens[i] > h->tokens[best]))
-            best = i;
-    return best;
+    const struct ranked *x = a, *y = b;
+    return x->tokens != y->tokens ? (x->tokens < y->tokens) - (x->tokens > y->tokens)
+                                  : (x->slab > y->slab) - (x->slab < y->slab);
 }
 
-static void fix_layer(struct sched_cache *c, uint32_t layer)
+/* The hottest experts of layers [first, end), as many as fill so many segments. */
+static void fix(struct sched_cache *c, uint32_t first, uint32_t end, uint64_t segments)
 {
     struct hot_set *h = c->state;
-    uint64_t left = c->layer_share;
-    for (uint32_t n = 0; n < c->shape.n_experts && left; n++) {
-        uint32_t segments = left < c->limit[layer] ? (uint32_t)left : c->limit[layer];
-        cache_target_set(c, &h->target, hottest(c, h, layer), segments);
-        left -= segments;
+    size_t n = 0;
+    for (uint32_t i = cache_slab(c, first, 0); i < cache_slab(c, end, 0); i++)
+        h->ranked[n++] = (struct ranked){h->tokens[i], i};
+    qsort(h->ranked, n, sizeof *h->ranked, compare);
+    for (size_t i = 0; i < n && segments; i++) {
+        uint32_t limit = c->limit[cache_layer_of(c, h->ranked[i].slab)];
+        uint32_t taken = segments < limit ? (uint32_t)segments : limit;
+        cache_target_set(c, &h->target, h->ranked[i].slab, taken);
+        segments -= taken;
     }
+}
+
+/* A layer has seen enough, or the profile has. */
+static void layer_is_known(struct sched_cache *c, uint32_t layer)
+{
+    struct hot_set *h = c->state;
+    uint64_t share = h->buffers / (c->expert_layers ? c->expert_layers : 1);
     h->steps[layer] = STEPS_SEEN;
+    h->layers_left--;
+    if (c->budget == BUDGET_UNIFORM)
+        fix(c, layer, layer + 1, c->layer_share > share ? c->layer_share - share : 0);
+    else if (h->layers_left == 0)
+        fix(c, c->shape.first_layer, c->shape.n_layers, c->shape.capacity - h->buffers);
 }
 
 static bool static_init(struct sched_cache *c, const struct sched_cache_options *o)
@@ -44,14 +69,17 @@ static bool static_init(struct sched_cache *c, const struct sched_cache_options 
         return false;
     h->tokens = calloc((size_t)c->n_slabs + 1, sizeof *h->tokens);
     h->steps = calloc((size_t)c->shape.n_layers + 1, sizeof *h->steps);
-    if (!h->tokens || !h->steps)
+    h->ranked = calloc((size_t)c->n_slabs + 1, sizeof *h->ranked);
+    if (!h->tokens || !h->steps || !h->ranked)
         return false;
+    h->layers_left = c->expert_layers;
+    h->buffers = !o ? 0 : o->buffers < c->shape.capacity ? o->buffers : c->shape.capacity;
     if (!o || !o->profile)
         return true;
     for (uint32_t i = 0; i < c->n_slabs; i++)
         h->tokens[i] = o->profile[i];
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
-        fix_layer(c, layer);
+        layer_is_known(c, layer);
     return true;
 }
 
@@ -61,6 +89,7 @@ static void static_fini(struct sched_cache *c)
     cache_target_fini(&h->target);
     free(h->tokens);
     free(h->steps);
+    free(h->ranked);
 }
 
 static void static_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
@@ -73,7 +102,7 @@ static void static_step_over(struct sched_cache *c, uint32_t layer)
 {
     struct hot_set *h = c->state;
     if (h->steps[layer] < STEPS_SEEN && ++h->steps[layer] == STEPS_SEEN)
-        fix_layer(c, layer);
+        layer_is_known(c, layer);
 }
 
 static void static_changed(struct sched_cache *c, uint32_t slab, uint32_t before)

@@ -167,6 +167,10 @@ void sched_copies_routed(struct sched_copies *c, uint32_t asker, uint64_t step, 
         x->user_place = place;
         mark_used(c, layer, experts[i], x->resident);
     }
+    if (c->prefetcher == PREFETCH_CLEARED) {
+        c->counts.dropped += c->queues[asker]->n_predictions;
+        c->queues[asker]->n_predictions = 0;
+    }
     sched_cache_routed(c->policy, step, layer, experts, workloads, n);
 }
 

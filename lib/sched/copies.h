@@ -30,9 +30,26 @@ enum sched_prefetcher {
     PREFETCH_ROTATING, /* PreScope's AsyncIO: two groups of buffers, for the next layer and the one after in turn; as the plan
                           issued them */
     PREFETCH_URGENT,   /* FineMoE: by p / (layers until then) */
+    PREFETCH_CLEARED,  /* as chunked, and when any layer has been routed all that is predicted is dropped, not its own alone */
+    PREFETCH_LOADED, /* DALI: of each prediction the first k (sched_prefetch_most), in its order; before what the cache
+                        policy wants by itself */
     PREFETCH_VALUE, /* one queue with the loads on demand, by the seconds that each is expected to save: a load is outranked once at
                        most, by a prediction of its own asker */
 };
+
+/* Segments beside the cache's own for what is copied ahead: PreScope's two groups, each as large as what is kept free for loads. */
+static inline uint64_t sched_prefetch_buffers(enum sched_prefetcher kind, uint32_t reserve)
+{
+    return kind == PREFETCH_ROTATING ? 2 * (uint64_t)reserve : 0;
+}
+
+/* Of a layer's predicted experts those that are copied ahead: the first so many. DALI's k: 1 for a few large experts (Mixtral's 8), 4
+ * for many small ones (DeepSeek-V2-Lite's 64, Qwen3's 128), as under its figure 12; what the k hold is chosen before it is looked at
+ * what is there. All others: no bound. */
+static inline uint32_t sched_prefetch_most(enum sched_prefetcher kind, uint32_t n_experts)
+{
+    return kind != PREFETCH_LOADED ? UINT32_MAX : n_experts > 16 ? 4 : 1;
+}
 
 enum copy_reason { COPY_DEMANDED, COPY_WANTED, COPY_PREDICTED };
 

@@ -112,6 +112,14 @@ static bool wanted_job(struct sched_copies *c, struct copy_job *job)
     return found;
 }
 
+static bool predicted_job(struct sched_copies *c, struct copy_job *job)
+{
+    struct cache_prediction p;
+    uint32_t asker;
+    return prefetch_next(c, &p, &asker) &&
+           prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
+}
+
 enum copies_next sched_copies_next(struct sched_copies *c, uint64_t now_ns, struct copy_job *job)
 {
     struct cache_prediction p;
@@ -126,10 +134,9 @@ enum copies_next sched_copies_next(struct sched_copies *c, uint64_t now_ns, stru
         l->outranked |= outranked;
         return outranked ? COPIES_JOB : demand_job(c, l, now_ns, job);
     }
-    if (wanted_job(c, job))
-        return COPIES_JOB;
-    if (prefetch_next(c, &p, &asker) &&
-        prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job))
+    bool predicted_first = c->prefetcher == PREFETCH_LOADED;
+    if ((predicted_first && predicted_job(c, job)) || wanted_job(c, job) ||
+        (!predicted_first && predicted_job(c, job)))
         return COPIES_JOB;
     if (c->tidying)
         copies_tidy(c);

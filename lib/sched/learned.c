@@ -151,6 +151,9 @@ bool learned_view(const void *bytes, size_t n, struct sched_learned *out, char w
          !lies_inside(&l, l.header.groups, sizeof *l.groups * (uint64_t)l.header.n_groups)))
         return refuse(why, "it is damaged: its tables lie outside it");
     l.layers = (const struct learned_layer *)(l.bytes + l.header.layers);
+    uint64_t counts = (uint64_t)l.header.n_layers * l.header.n_experts;
+    if (l.header.activations && !lies_inside(&l, l.header.activations, counts * sizeof(uint32_t)))
+        return refuse(why, "it is damaged: its profile lies outside it");
     if (l.header.n_groups) /* with none the offset is any number */
         l.groups = (const struct learned_group *)(l.bytes + l.header.groups);
     if (!check_groups(&l))
@@ -197,6 +200,12 @@ bool learned_fits(const struct sched_learned *l, const struct learned_model *mod
 }
 
 /* ---- What there is ---- */
+
+const uint32_t *learned_activations(const struct sched_learned *l)
+{
+    uint64_t offset = l->header.activations;
+    return offset ? (const uint32_t *)(l->bytes + offset) : NULL;
+}
 
 const float *learned_residual(const struct sched_learned *l, uint32_t layer)
 {

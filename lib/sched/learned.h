@@ -9,6 +9,7 @@
  *     struct learned_header
  *     struct learned_layer [n_layers]    at header.layers
  *     struct learned_group [n_groups]    at header.groups
+ *     uint32_t [n_layers][n_experts]     at header.activations: tokens that activated the expert
  *     bodies, in any order:
  *       residual  float [d_model]
  *       PCA       float bias [n_components], then bf16 basis [d_model][n_components]
@@ -43,7 +44,8 @@ struct learned_header {
     uint64_t checksum; /* learned_hash of what follows the header */
     uint64_t layers, groups;
     char model[LEARNED_NAME]; /* its name, closed by a 0 */
-    uint64_t reserved[3];
+    uint64_t activations; /* of the tokens that it was trained on */
+    uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct learned_header) == 208, "file layout");
 
@@ -119,6 +121,8 @@ struct learned_net {
     struct learned_affine in, first, second, gate, out;
 };
 
+/* A profile: of each layer and expert the tokens that activated it, [n_layers][n_experts]; NULL: none. */
+const uint32_t *learned_activations(const struct sched_learned *l);
 const float *learned_residual(const struct sched_learned *l, uint32_t layer); /* NULL: none */
 bool learned_mlp(const struct sched_learned *l, uint32_t layer, struct learned_net *out);
 /* pca: of the hidden state; its components are the network's first inputs. */

@@ -9,9 +9,9 @@
     X("ondemand", "load every missing expert, keep none (DeepSpeed's offloading)",                 \
       ASSIGN_LOAD_ALL, CACHE_NONE, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)                 \
     SEP X("static",                                                                                \
-          "the experts most activated at first stay, all others are loaded (PreScope's hot "       \
+          "the experts most activated stay, all others are loaded (PreScope's hot "                \
           "experts alone)",                                                                        \
-          ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)          \
+          ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)           \
     SEP X("lru", "least recently used of each layer, misses are loaded", ASSIGN_LOAD_ALL,          \
           CACHE_LRU, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)                              \
     SEP X("lfu", "least frequently used of each layer, misses are loaded", ASSIGN_LOAD_ALL,        \
@@ -24,7 +24,7 @@
     SEP X(                                                                                         \
         "threshold",                                                                               \
         "a missing expert is computed by the CPU where that is sooner than loading it (Fiddler)",  \
-        ASSIGN_THRESHOLD, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_NONE, PREFETCH_PROBABLE)           \
+        ASSIGN_THRESHOLD, CACHE_STATIC, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)            \
     SEP X("score", "cache by gate scores, missing experts shared from both ends (HybriMoE)",       \
           ASSIGN_SCORE_QUEUE, CACHE_SCORE, BUDGET_UNIFORM, PREDICT_NEXT_GATE, PREFETCH_PROBABLE)   \
     SEP X("qstar",                                                                                 \
@@ -34,11 +34,11 @@
           "whole layers on the device, the others on the CPU (llama.cpp, KTransformers)",          \
           ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, PREDICT_NONE, PREFETCH_PROBABLE)       \
     SEP X("dali", "greedy assignment by workload, cache by recent workload (DALI)", ASSIGN_GREEDY, \
-          CACHE_DALI, BUDGET_UNIFORM, PREDICT_RESIDUAL, PREFETCH_PROBABLE)                         \
+          CACHE_DALI, BUDGET_UNIFORM, PREDICT_RESIDUAL, PREFETCH_LOADED)                           \
     SEP X("prescope", "loads and prefetches weighed over two layers, hot experts stay (PreScope)", \
-          ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_UNIFORM, PREDICT_LLAPOR, PREFETCH_ROTATING)        \
+          ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_GLOBAL, PREDICT_LLAPOR, PREFETCH_ROTATING)         \
     SEP X("moepic", "prefixes of the most used experts, shares chosen anew now and then (MoEpic)", \
-          ASSIGN_LOAD_ALL, CACHE_LCP, BUDGET_CONFIGURED, PREDICT_NEXT_GATE, PREFETCH_PROBABLE)     \
+          ASSIGN_LOAD_ALL, CACHE_LCP, BUDGET_CONFIGURED, PREDICT_GATE_SCORES, PREFETCH_PROBABLE)   \
     SEP X("promoe", "a learned predictor two layers ahead, copied in pieces (ProMoE)",             \
           ASSIGN_LOAD_ALL, CACHE_LRU_AHEAD, BUDGET_UNIFORM, PREDICT_MLP, PREFETCH_CHUNKED)         \
     SEP X("finemoe", "what the most similar iteration activated is copied ahead (FineMoE)",        \
@@ -73,10 +73,12 @@
 
 #define CACHES(X, SEP)                                                                             \
     X("none", "a loaded segment is given up after its use", CACHE_NONE)                            \
-    SEP X("static", "the experts most activated at first, fixed", CACHE_STATIC)                    \
+    SEP X("static", "the experts most activated in a profile, or at first, fixed", CACHE_STATIC)   \
     SEP X("lru", "least recently used goes", CACHE_LRU)                                            \
     SEP X("lfu", "least frequently used of the layer goes", CACHE_LFU)                             \
     SEP X("workload", "experts with the most tokens of late, swapped every few steps", CACHE_DALI) \
+    SEP X("workload-guarded", "the same, where what comes has more tokens than what goes",         \
+          CACHE_DALI_GUARDED)                                                                      \
     SEP X("layerwise", "whole layers, the first ones, fixed", CACHE_LAYERWISE)                     \
     SEP X("lru-ahead", "least recently used of the layer, where a prediction is a use (ProMoE)",   \
           CACHE_LRU_AHEAD)                                                                         \
@@ -86,7 +88,7 @@
           CACHE_SCORE)                                                                             \
     SEP X("map-frequency", "least probability times frequency goes (FineMoE)",                     \
           CACHE_MAP_FREQUENCY)                                                                     \
-    SEP X("value", "least decayed frequency of all layers goes, segment by segment", CACHE_VALUE)
+    SEP X("value", "least CPU time saved of late, or by what is predicted, goes, by segment", CACHE_VALUE)
 
 /* They are told what is still to come, or are there to be compared with: for replay alone. */
 #define REPLAY_CACHES(X, SEP)                                                                      \
@@ -97,7 +99,9 @@
     X("none", "nothing is copied ahead", PREDICT_NONE)                                             \
     SEP X("next-gate", "the next layer's gate on this layer's input (Mixtral-offloading)",         \
           PREDICT_NEXT_GATE)                                                                       \
-    SEP X("residual", "the same, on the input plus the mean step to the next layer's (DALI)",      \
+    SEP X("gate-scores", "all experts by the scores of the next layer's gate (MoEpic)",            \
+          PREDICT_GATE_SCORES)                                                                     \
+    SEP X("residual", "next-gate on the input plus the mean step to the next layer's (DALI)",      \
           PREDICT_RESIDUAL)                                                                        \
     SEP X("frequency", "what the layer activated lately, beside inference", PREDICT_FREQUENCY)     \
     SEP X("expert-map", "the most similar iteration of 1,000, beside inference (FineMoE)",         \
@@ -122,6 +126,10 @@
     SEP X("rotating", "two groups of buffers that take turns by layer (PreScope)",                 \
           PREFETCH_ROTATING)                                                                       \
     SEP X("urgent", "by probability over the layers until then (FineMoE)", PREFETCH_URGENT)        \
+    SEP X("cleared", "as chunked, and a layer's gate drops what is predicted of all (ProMoE)",     \
+          PREFETCH_CLEARED)                                                                        \
+    SEP X("loaded", "the 1 or 4 of a layer with the most tokens, before the cache's swaps (DALI)", \
+          PREFETCH_LOADED)                                                                         \
     SEP X("value", "one queue with the loads, by the seconds that each is expected to save",       \
           PREFETCH_VALUE)
 

@@ -1,4 +1,5 @@
 /* Predictors: the way in, and what all have in common. A predictor is a file of its own, predict_*.c. */
+#include "sched/assign.h"
 #include "sched/learned.h"
 #include "sched/predict_internal.h"
 
@@ -17,6 +18,7 @@ static const struct predictor_kind *const kinds[] = {
     [PREDICT_MLP] = &predictor_mlp,
     [PREDICT_LLAPOR] = &predictor_llapor,
     [PREDICT_MIXTURE] = &predictor_mixture,
+    [PREDICT_GATE_SCORES] = &predictor_gate_scores,
 };
 
 const struct predictor_kind *predictor_kind_of(enum sched_predictor kind)
@@ -159,6 +161,56 @@ uint32_t predict_best(const double *probability, uint32_t n_experts, uint32_t mo
         out[place] = (struct predicted){expert, p};
     }
     return n;
+}
+
+/* Those that were chosen before the others, each part in its order. */
+static uint32_t chosen_first(const struct predictor *p, struct predicted *experts, uint32_t n)
+{
+    uint32_t chosen = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!p->rule->chose(p, experts[i].expert))
+            continue;
+        struct predicted this = experts[i];
+        memmove(&experts[chosen + 1], &experts[chosen], (i - chosen) * sizeof *experts);
+        experts[chosen++] = this;
+    }
+    return chosen;
+}
+
+static uint32_t count_rows(const uint32_t *guessed, uint32_t n_rows, uint32_t expert)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_rows; i++)
+        n += guessed[i] == expert;
+    return n;
+}
+
+/* Of equally many tokens they stay in their order. */
+static void most_loaded_first(struct predicted *experts, uint32_t n, const uint32_t *guessed,
+                              uint32_t n_rows)
+{
+    uint32_t tokens[SCHED_MAX_EXPERTS];
+    for (uint32_t i = 0; i < n; i++) {
+        struct predicted this = experts[i];
+        uint32_t mine = count_rows(guessed, n_rows, this.expert), place = i;
+        for (; place > 0 && tokens[place - 1] < mine; place--) {
+            tokens[place] = tokens[place - 1];
+            experts[place] = experts[place - 1];
+        }
+        tokens[place] = mine;
+        experts[place] = this;
+    }
+}
+
+uint32_t predictor_list(const struct predictor *p, const struct predict_traits *traits,
+                        uint32_t n_tokens, const uint32_t *guessed, const double *probability,
+                        struct predicted *out, uint32_t *n_known)
+{
+    *n_known = predict_best(probability, p->shape.n_experts,
+                            predict_most(traits, &p->shape, n_tokens), out);
+    if (traits->by_tokens && guessed && n_tokens > 1)
+        most_loaded_first(out, *n_known, guessed, n_tokens * p->shape.n_used);
+    return p->rule->chose ? chosen_first(p, out, *n_known) : *n_known;
 }
 
 uint32_t predict_mark(bool *activated, const uint32_t *selected, uint32_t n_rows)

@@ -26,8 +26,9 @@ enum sched_predictor {
     PREDICT_MLP,    /* a trained network a layer, from an earlier layer's gate input (ProMoE) */
     PREDICT_LLAPOR, /* the same from its compressed gate input and its choices (PreScope) */
     PREDICT_MIXTURE, /* several of them, mixed by what they turned out to be worth (ours) */
+    PREDICT_GATE_SCORES, /* all experts by the next layer's gate's scores on this layer's gate input (MoEpic) */
 };
-enum { PREDICT_KINDS = PREDICT_MIXTURE + 1 };
+enum { PREDICT_KINDS = PREDICT_GATE_SCORES + 1 };
 
 struct sched_learned;
 
@@ -66,6 +67,8 @@ struct predict_seen {
     const float *hidden;                /* [n_tokens][d_model]: the input of the layer's gate */
     const float *gate;                  /* [n_tokens][n_experts]: its probabilities */
     const uint32_t *selected;           /* [n_tokens][n_used], the first choice first */
+    /* In line, where the traits ask for them: the target's gate's probabilities on predictor_gate_input, [n_tokens][n_experts] */
+    const float *scores;
 };
 
 /* The layer that is predicted. */
@@ -77,6 +80,9 @@ struct predict_target {
 struct predict_traits {
     bool in_line;   /* it has an in-line half */
     bool answers;   /* its aside half predicts by itself */
+    bool by_tokens; /* what is predicted in line stands in the order of the tokens that are guessed to activate it */
+    bool scores;    /* its in-line half is shown predict_seen.scores; then it predicts one layer at a time */
+    bool unbounded; /* as many as it says are predicted, be they more than a batch may activate */
     uint32_t reads; /* what its aside half is shown; 0: it has none */
     /* From layer l are predicted l + ahead_first to l + ahead_last, of layers with experts. wraps: after the last layer
      * come the first ones of the next step, as if its batch were this one. */
@@ -138,8 +144,16 @@ static inline uint32_t predict_most(const struct predict_traits *traits,
                                     const struct predict_shape *shape, uint32_t n_tokens)
 {
     uint64_t most = (uint64_t)n_tokens * shape->n_used * (traits->spread ? traits->spread : 1);
-    return most < shape->n_experts ? (uint32_t)most : shape->n_experts;
+    return !traits->unbounded && most < shape->n_experts ? (uint32_t)most : shape->n_experts;
 }
+
+/* What a prediction, the last one of p, comes to. out: [n_experts]; first those that are predicted, so many are returned, and
+ * after them, up to *n_known, those that have a probability and are not predicted: what a cache may want to know, which
+ * nobody copies ahead. Both the most probable first, of equal ones the lower number; where the traits say so first those with
+ * the most tokens of guessed (as in predictor_predict). */
+uint32_t predictor_list(const struct predictor *p, const struct predict_traits *traits,
+                        uint32_t n_tokens, const uint32_t *guessed, const double *probability,
+                        struct predicted *out, uint32_t *n_known);
 
 /* The tokens of a batch that activate an expert, as expected if any does, where some do with this probability: each
  * activates it with q = 1 - (1 - p)^(1/n), so n q / p. */

@@ -8,13 +8,15 @@
  * for that of Phi-3.5-MoE (32 layers, 16 experts), as its code does. That code predicts layer d by neither search; here it
  * is the semantic one's.
  *
- * Of the map's row the experts are taken by falling probability until their sum reaches delta = clip(1 - score, 0, 1) and
- * they are at least K (equations 6 to 8); what they are given is the map's gate probability. Those of a layer sum to 1, not to
+ * Of the map's row the experts are predicted by falling probability until their sum reaches delta = clip(1 - score, 0, 1) and
+ * they are at least K (equations 6 to 8): "a higher delta to low-score expert maps so that more experts are prefetched", so
+ * there is no bound but that. The eviction priority 1 / (p freq) (4.5) is about every expert that is cached, so what is
+ * not chosen has its probability too, for the cache alone. That is the map's gate probability. Those of a layer sum to 1, not to
  * K, so it ranks experts and says less than a probability of being activated would. As a part of the mixture it gives every
  * expert the share that its place in the row is worth (map_shares.h).
  *
- * A batch: each token searches by itself and gets a map of its own when the last layer has been shown. The paper's
- * probability of one token becomes 1 - product (1 - p) over the batch. Layers that were not shown are left out of the
+ * A batch: each token searches and chooses by itself and gets a map of its own when the last layer has been shown. The
+ * paper's probability of one token becomes 1 - product (1 - p) over the batch. Layers that were not shown are left out of the
  * likeness; an iteration that missed one, or the embedding, is not stored. */
 #include "sched/map_shares.h"
 #include "sched/map_store.h"
@@ -35,6 +37,7 @@ struct expert_map {
     uint32_t n_tokens;
     uint64_t *requests; /* [max_tokens] of it */
     uint16_t *order;    /* [n_experts] */
+    bool *chosen;       /* [n_experts]: by any token, in the last prediction */
 };
 
 static uint32_t expert_layers(const struct predict_shape *shape)
@@ -70,7 +73,8 @@ static bool map_init(struct predictor *p)
     m->store = map_store_new(&shape);
     m->requests = calloc(s->max_tokens, sizeof *m->requests);
     m->order = calloc(s->n_experts, sizeof *m->order);
-    return m->store && m->requests && m->order;
+    m->chosen = calloc(s->n_experts, sizeof *m->chosen);
+    return m->store && m->requests && m->order && m->chosen;
 }
 
 static bool shares_init(struct predictor *p)
@@ -90,6 +94,7 @@ static void map_fini(struct predictor *p)
     map_shares_free(m->shares);
     free(m->requests);
     free(m->order);
+    free(m->chosen);
 }
 
 /* Is this of the iteration that is under way? */
@@ -155,8 +160,10 @@ static void map_predict(struct predictor *p, const struct predict_seen *seen,
 {
     struct expert_map *m = p->state;
     uint32_t n = p->shape.n_experts, layer = target->layer - p->shape.first_layer;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         probability[i] = 0;
+        m->chosen[i] = false;
+    }
     for (uint32_t t = 0; t < seen->n_tokens; t++) {
         struct map_found found;
         if (!(seen->layer == PREDICT_EMBEDDING ? map_store_find_semantic(m->store, t, &found)
@@ -167,9 +174,10 @@ static void map_predict(struct predictor *p, const struct predict_seen *seen,
         sort_row(row, n, m->order);
         if (m->shares)
             map_shares_found(m->shares, target->step, layer, t, found.score, m->order);
-        uint32_t taken = m->shares ? n : take(p, row, scale, found.score);
-        for (uint32_t i = 0; i < taken; i++) {
+        uint32_t taken = m->shares ? 0 : take(p, row, scale, found.score);
+        for (uint32_t i = 0; i < n; i++) {
             double *q = &probability[m->order[i]];
+            m->chosen[m->order[i]] |= i < taken;
             double of_one = m->shares ? map_shares_of(m->shares, layer, t, i)
                                       : (double)row[m->order[i]] * (double)scale;
             *q += (1 - *q) * fmin(of_one, 1);
@@ -177,11 +185,18 @@ static void map_predict(struct predictor *p, const struct predict_seen *seen,
     }
 }
 
+static bool map_chose(const struct predictor *p, uint32_t expert)
+{
+    const struct expert_map *m = p->state;
+    return m->chosen[expert];
+}
+
 static const struct predictor_rule selected_rule = {
     .init = map_init,
     .fini = map_fini,
     .observe = map_observe,
     .predict = map_predict,
+    .chose = map_chose,
 };
 
 static const struct predictor_rule shares_rule = {
@@ -198,6 +213,7 @@ static void map_adapt(const struct predict_shape *shape, struct predict_traits *
 
 const struct predictor_kind predictor_expert_map = {
     .traits = {.answers = true,
+               .unbounded = true,
                .reads = PREDICT_READS_GATE | PREDICT_READS_EMBEDDING,
                .ahead_first = DISTANCE,
                .ahead_last = DISTANCE,

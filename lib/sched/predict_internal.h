@@ -16,6 +16,8 @@ struct predictor_rule {
     void (*predict)(struct predictor *p, const struct predict_seen *seen,
                     const struct predict_target *target, const uint32_t *guessed,
                     double *probability);
+    /* Whether the expert is predicted, or merely known of, by the last `predict`; NULL: the most probable ones are. */
+    bool (*chose)(const struct predictor *p, uint32_t expert);
     bool (*teach)(struct predictor *p, uint32_t *layer, float *lesson);
     void (*learn)(struct predictor *p, uint32_t layer, const float *lesson);
 };
@@ -31,7 +33,7 @@ struct predictor_kind {
 
 extern const struct predictor_kind predictor_next_gate, predictor_residual, predictor_frequency,
     predictor_expert_map, predictor_activation_matrix, predictor_mlp, predictor_llapor,
-    predictor_mixture;
+    predictor_mixture, predictor_gate_scores;
 /* Parts of the mixture alone: what a place in an expert map is worth, the time since an expert was activated last. */
 extern const struct predictor_kind predictor_map_shares, predictor_recency;
 

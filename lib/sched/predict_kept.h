@@ -19,10 +19,11 @@ void predict_kept_put(struct predict_kept *k, const struct predict_target *targe
 void predict_kept_clear(struct predict_kept *k);
 
 /* A layer was routed: of m activated experts, how many are among the m that were the most probable? Both 0 where nothing
- * was predicted for this step. What was is kept no longer. */
+ * was predicted for this step. What was is kept no longer, but how often each rank of it was right: the hit rates of
+ * predict_kept_ahead, until all is cleared. */
 struct predict_hits predict_kept_check(struct predict_kept *k, const struct predict_seen *seen);
 
-/* The share of a layer's guesses that came true; 1 while there are too few to tell. */
+/* The share of guesses that came true; 1 while there are too few to tell. */
 double predict_hit_rate(struct predict_hits hits);
 
 /* What is predicted of the next layer (distance 1) and the one after it (2), for the plan of this one of a batch of so many

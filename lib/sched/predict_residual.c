@@ -6,6 +6,10 @@
  * count less. The mean of a few tokens is noisier than none, so the in-line half is taught it after FIRST_LESSON
  * tokens, then whenever they have doubled, in the end every LESSON_TOKENS. Until then it guesses like next-gate.
  *
+ * "Once the predicted activated experts of the next layer obtained, we count the number of tokens routed to each expert, and
+ * the top-k high-workload experts are selected for prefetching" (4.2): what is predicted stands in that order, and the
+ * prefetcher `loaded` (copies.h) takes the first k.
+ *
  * What was trained (`moed train`) has the paper's mean: then both halves start from it, as from so many tokens, and go on in the
  * same way. */
 #include "sched/learned.h"
@@ -197,7 +201,11 @@ static const struct predictor_rule aside = {
 };
 
 const struct predictor_kind predictor_residual = {
-    .traits = {.in_line = true, .reads = PREDICT_READS_HIDDEN, .ahead_first = 1, .ahead_last = 1},
+    .traits = {.in_line = true,
+               .by_tokens = true,
+               .reads = PREDICT_READS_HIDDEN,
+               .ahead_first = 1,
+               .ahead_last = 1},
     .in_line = &in_line,
     .aside = &aside,
     .lesson_floats = lesson_floats,

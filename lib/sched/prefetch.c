@@ -1,8 +1,13 @@
 /* The order in which what is predicted is copied; see copies.h.
  *
  * chunked: ProMoE, section on the prefetcher: an expert is moved in chunks, here segments, tasks wait in a queue of low
- *     priority, and right after a layer's gate has spoken its speculative tasks are dropped ("early preemption"). The text
- *     says both "for that layer" and "clear any low-priority task": here those of the layer alone.
+ *     priority, and right after a layer's gate has spoken its speculative tasks are dropped ("early preemption": "clears any
+ *     remaining low-priority speculative prefetch tasks for that layer").
+ * cleared: the same with what its Algorithm 2 says instead: "first clears any existing low-priority tasks from the queue (Line
+ *     12)", those of all layers.
+ * loaded: DALI, 4.2: "the top-k high-workload experts are selected for prefetching"; a prediction comes in that order
+ *     (predict_residual.c), and its owner offers the first k. They go before the swaps of its cache: "a separate work stream is
+ *     launched" for them with the layer's computation (section 4, at figure 9), the cache is updated "after processing a window".
  * rotating: PreScope, 4.4: "one layer ahead": the prefetch buffers are two groups that take turns by layer. A group has
  *     room for as many segments as are kept free for loads on demand (the paper gives no number).
  * urgent: FineMoE: priority p / (l - l_now), in floating point.
@@ -25,8 +30,10 @@ static bool is_before(const struct sched_copies *c, const struct cache_predictio
 {
     switch (c->prefetcher) {
     case PREFETCH_CHUNKED:
+    case PREFETCH_CLEARED:
         return a->deadline != b->deadline ? a->deadline < b->deadline : a->order < b->order;
     case PREFETCH_ROTATING:
+    case PREFETCH_LOADED:
         return a->order < b->order;
     case PREFETCH_URGENT: {
         double x = a->probability / layers_until(c, place, a->deadline);
@@ -38,6 +45,29 @@ static bool is_before(const struct sched_copies *c, const struct cache_predictio
         break;
     }
     return a->probability != b->probability ? a->probability > b->probability : a->order < b->order;
+}
+
+/* The same of two askers' best. Their steps and the order of what they said are not comparable: then the nearer layer goes first,
+ * and the more probable. */
+static bool goes_before(const struct sched_copies *c, const struct cache_prediction *a, uint64_t place_a,
+                        const struct cache_prediction *b, uint64_t place_b)
+{
+    double near_a = layers_until(c, place_a, a->deadline), near_b = layers_until(c, place_b, b->deadline);
+    switch (c->prefetcher) {
+    case PREFETCH_URGENT:
+        return a->probability / near_a > b->probability / near_b;
+    case PREFETCH_CHUNKED:
+    case PREFETCH_CLEARED:
+    case PREFETCH_ROTATING:
+    case PREFETCH_LOADED:
+        if (near_a != near_b)
+            return near_a < near_b;
+        break;
+    case PREFETCH_VALUE:
+    case PREFETCH_PROBABLE:
+        break;
+    }
+    return a->probability > b->probability;
 }
 
 static bool is_allowed(const struct sched_copies *c, const struct cache_prediction *p)
@@ -79,7 +109,7 @@ bool prefetch_next(struct sched_copies *c, struct cache_prediction *out, uint32_
             continue;
         drop_passed(c, i);
         const struct cache_prediction *p = best_of(c, i, true);
-        if (p && (!best || p->probability > best->probability)) {
+        if (p && (!best || goes_before(c, p, c->places[i], best, c->places[*asker]))) {
             best = p;
             *asker = i;
         }

@@ -22,6 +22,8 @@ bool image_init(struct image *m, const struct learned_header *header)
     m->header.layers = place(m, header->n_layers * sizeof *m->layers);
     if (header->n_groups)
         m->header.groups = place(m, header->n_groups * sizeof *m->groups);
+    m->header.activations =
+        place(m, (uint64_t)header->n_layers * header->n_experts * sizeof(uint32_t));
     return m->layers && m->groups;
 }
 
@@ -72,6 +74,13 @@ static void fill_halves(unsigned char *at, const float *w, size_t n)
     uint16_t *halves = (uint16_t *)at;
     for (size_t i = 0; i < n; i++)
         halves[i] = half_of(w[i]);
+}
+
+void image_fill_activations(struct image *m, const uint64_t *counts)
+{
+    uint32_t *at = (uint32_t *)(m->bytes + m->header.activations);
+    for (size_t i = 0; i < (size_t)m->header.n_layers * m->header.n_experts; i++)
+        at[i] = counts[i] < UINT32_MAX ? (uint32_t)counts[i] : UINT32_MAX;
 }
 
 void image_fill_residual(struct image *m, uint32_t layer, const float *residual)

@@ -13,7 +13,7 @@ struct image {
     unsigned char *bytes;         /* [end] */
 };
 
-/* header: all but the offsets and sums. False: no memory. */
+/* header: all but the offsets and sums; a place for activations is made, too. False: no memory. */
 bool image_init(struct image *m, const struct learned_header *header);
 void image_free(struct image *m); /* takes a zeroed one */
 
@@ -24,6 +24,7 @@ void image_place_group(struct image *m, uint32_t group, uint32_t n_components);
 bool image_allocate(struct image *m); /* false: no memory */
 
 /* Contents, after it. */
+void image_fill_activations(struct image *m, const uint64_t *counts); /* [n_layers][n_experts] */
 void image_fill_residual(struct image *m, uint32_t layer, const float *residual);
 void image_fill_network(struct image *m, const struct learned_network *n, const struct net *net);
 void image_fill_group(struct image *m, uint32_t group, const struct pca *pca);

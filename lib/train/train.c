@@ -327,6 +327,8 @@ static enum error_code prepare(struct training *t, struct error *e)
         return code;
     find_groups(t);
     code = lay_out(t, e);
+    if (!code)
+        image_fill_activations(&t->image, t->facts.counts);
     return !code && wants(t, TRAIN_RESIDUAL) ? fill_residuals(t, e) : code;
 }
 

@@ -66,7 +66,7 @@ for model in "$@"; do
             "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
             check "$device, $policy"
         done
-        for predictor in none next-gate residual frequency expert-map activation-matrix mixture; do
+        for predictor in none next-gate gate-scores residual frequency expert-map activation-matrix mixture; do
             "$MOED" policy moed --predictor $predictor >/dev/null || fail "predictor $predictor"
             [ "$(policy_field predictor)" = "\"$predictor\"" ] || fail "not $predictor"
             check "$device, predictor $predictor"
@@ -76,7 +76,8 @@ for model in "$@"; do
             [ "$(policy_field budget)" = "\"$budget\"" ] || fail "not $budget"
             check "$device, budget $budget"
         done
-        for part in "--cache lcp" "--prefetch chunked" "--prefetch rotating" "--prefetch urgent"; do
+        for part in "--cache lcp" "--cache workload-guarded" "--cache static --budget global" "--prefetch chunked" "--prefetch cleared" \
+            "--prefetch rotating" "--prefetch urgent" "--predictor residual --prefetch loaded"; do
             # shellcheck disable=SC2086 # words
             "$MOED" policy moed $part >/dev/null || fail "policy moed $part"
             check "$device, $part"
@@ -94,14 +95,14 @@ for model in "$@"; do
         case $device in *call=*) at_once=$((at_once + $(metric worker moed_worker_layers_at_once_total))) ;; esac
         slots_add_up || fail "$device: slots do not add up"
         "$MOED" policy | sed -n 's/^computed */  /p'
-        refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-ahead, lcp, score" --budget uniform
-        refused "cache lfu does not take budget global; those that do are none, lru, layerwise, map-frequency, value" lfu --budget global
+        refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-ahead, lcp, score, workload-guarded" --budget uniform
+        refused "cache lfu does not take budget global; those that do are none, static, lru, layerwise, map-frequency, value" lfu --budget global
         refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance" --assign chance
-        refused "there are none, static, lru, lfu, workload, layerwise, lru-ahead, lcp, score, map-frequency, value" --cache fifo
+        refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-ahead, lcp, score, map-frequency, value" --cache fifo
         refused "cache 'belady' is not known" --cache belady
-        refused "there are none, next-gate, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
+        refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
         refused "moed train" --predictor mlp
-        refused "there are probable, chunked, rotating, urgent, value" --prefetch random
+        refused "there are probable, chunked, rotating, urgent, cleared, loaded, value" --prefetch random
         refused "there are global, uniform, configured" --budget fair
         [ "$(policy_field cache)" = '"value"' ] || fail "a refused policy changed something"
         "$MOED" down >/dev/null 2>&1

@@ -175,6 +175,75 @@ static void test_rotating(void **state)
     close_bench(&b);
 }
 
+/* ProMoE's Algorithm 2, line 12: "first clears any existing low-priority tasks": when layer 1 has been routed nothing is left, of layer 2
+ * neither; with `chunked` those of layer 2 stay. What is predicted afterwards counts. */
+static void test_cleared(void **state)
+{
+    const uint16_t expert = 1, workload = 1;
+    for (int all = 0; all < 2; all++) {
+        struct bench b;
+        open_bench(&b, CACHE_LRU, all ? PREFETCH_CLEARED : PREFETCH_CHUNKED, 12, 0);
+        predict_three(&b);
+        EXPECT_COPIES(&b, 100);
+        sched_copies_place(b.copies, 0, 1 << 16 | 1);
+        sched_copies_routed(b.copies, 0, 1, 1 << 16 | 1, &expert, &workload, 1);
+        if (all)
+            EXPECT_COPIES(&b, -1);
+        else
+            EXPECT_COPIES(&b, 230, 231, -1);
+        assert_int_equal(sched_copies_counts(b.copies)->dropped, all ? 3 : 2);
+        predict(&b, 1, 2, 0, 10);
+        EXPECT_COPIES(&b, 200, 201, -1);
+        close_bench(&b);
+    }
+}
+
+/* DALI: as they were predicted, which is by workload, and before what its cache wants by itself: here the random experts that it
+ * starts with, one of each layer. With `probable` these come first. */
+static void test_loaded(void **state)
+{
+    for (int loaded = 0; loaded < 2; loaded++) {
+        struct bench b;
+        open_bench(&b, CACHE_DALI, loaded ? PREFETCH_LOADED : PREFETCH_PROBABLE, 12, 6);
+        predict_three(&b);
+        int first[6];
+        for (int i = 0; i < 6; i++)
+            first[i] = copy(&b);
+        static const int in_order[6] = {230, 231, 100, 101, 120, 121};
+        uint32_t predicted = 0;
+        for (int i = 0; i < 6; i++)
+            predicted += first[i] == in_order[i];
+        if (loaded)
+            assert_int_equal(predicted, 6);
+        else
+            assert_true(predicted < 6);
+        close_bench(&b);
+    }
+}
+
+/* Two askers, whose steps are not comparable: at layer 0 of step 1 and at layer 1 of step 9. Both predict for layer 2: the first 40000,
+ * two layers away, the other 30000, one away. By probability the first's; nearer is the other's, and so is what is urgent: 30000 / 1
+ * against 40000 / 2. */
+static void test_two_askers(void **state)
+{
+    static const enum sched_prefetcher kinds[] = {PREFETCH_PROBABLE, PREFETCH_CHUNKED, PREFETCH_URGENT,
+                                                  PREFETCH_ROTATING, PREFETCH_CLEARED, PREFETCH_LOADED};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct bench b;
+        static struct cache_queue other;
+        const uint16_t expert = 1, probability = 30000;
+        memset(&other, 0, sizeof other);
+        open_bench(&b, CACHE_LRU, kinds[i], 12, 2);
+        sched_copies_join(b.copies, 1, &other);
+        sched_copies_place(b.copies, 0, 1 << 16);
+        sched_copies_place(b.copies, 1, 9 << 16 | 1);
+        predict(&b, 1, 2, 3, 40000);
+        sched_copies_predicted(b.copies, 1, 9, 2, &expert, &probability, 1);
+        assert_int_equal(copy(&b), kinds[i] == PREFETCH_PROBABLE ? 230 : 210);
+        close_bench(&b);
+    }
+}
+
 /* A load goes before every prediction, unless the prefetcher is `value` and the prediction saves more than the load's wait:
  * sched_prefetch_gain = p t_cpu - 0 (the CPU is not slowed down), so 40000 / 65535 x 3 = 1.8 > t_load = 1 and 30000 / 65535 x 3 =
  * 1.4 > 1, but 20000 / 65535 x 3 = 0.9. Once only. */
@@ -447,6 +516,9 @@ int main(void)
         cmocka_unit_test(test_probable),
         cmocka_unit_test(test_chunked),
         cmocka_unit_test(test_urgent),
+        cmocka_unit_test(test_cleared),
+        cmocka_unit_test(test_loaded),
+        cmocka_unit_test(test_two_askers),
         cmocka_unit_test(test_rotating),
         cmocka_unit_test(test_value),
         cmocka_unit_test(test_dropped_when_routed),

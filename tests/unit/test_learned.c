@@ -84,6 +84,9 @@ static const float llapor_4[] = {/* b_in, b_first, b_second, b_gate */ 0,
                                  -1,
                                  0};
 
+/* One count does not fit. */
+static const uint64_t activations[LAYERS * EXPERTS] = {0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1ull << 40};
+
 static struct image make_image(void)
 {
     struct learned_header h = {.magic = LEARNED_MAGIC,
@@ -110,6 +113,7 @@ static struct image make_image(void)
     image_place_network(&m, &m.layers[4].llapor, &deep);
     image_place_group(&m, 0, 1);
     assert_true(image_allocate(&m));
+    image_fill_activations(&m, activations);
     image_fill_residual(&m, 1, residual);
     fill(&m, &m.layers[3].mlp, &mlp_shape, mlp);
     fill(&m, &m.layers[4].mlp, &mlp_shape, mlp);
@@ -414,6 +418,8 @@ static void test_damaged(void **state)
     DAMAGED(h->n_used, EXPERTS + 1, "its shape is none");
     DAMAGED(h->layers, m.end - 8, "its tables");
     DAMAGED(h->layers, UINT64_MAX - 63, "its tables");
+    DAMAGED(h->activations, (m.end + 63) & ~63ull, "its profile");
+    DAMAGED(h->activations, h->activations + 4, "its profile");
     DAMAGED(g->n_components, WIDTH + 1, "a PCA");
     DAMAGED(g->offset, (m.end + 63) & ~63ull, "a PCA");
     DAMAGED(y[3].mlp.n_hidden, 60000, "layer 3");
@@ -426,6 +432,13 @@ static void test_damaged(void **state)
     DAMAGED(*(float *)(m.bytes + y[1].residual), NAN, "layer 1");
     /* what is not seen so, the checksum sees */
     struct sched_learned l = view(&m);
+    const uint32_t *counts = learned_activations(&l);
+    assert_true(counts[5] == 3 && counts[13] == 11 && counts[14] == UINT32_MAX);
+    h->activations = 0; /* a file of before */
+    l = view(&m);
+    assert_null(learned_activations(&l));
+    h->activations = m.header.activations;
+    l = view(&m);
     assert_true(learned_is_intact(&l));
     m.bytes[y[3].mlp.offset + 1] ^= 1;
     l = view(&m);

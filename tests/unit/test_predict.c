@@ -1,6 +1,7 @@
 /* lib/sched's predictors: cases worked out by hand from each rule, and random runs held against the rule's plain definition. */
 #include "random_numbers.h"
 
+#include "sched/copies.h"
 #include "sched/predict_internal.h"
 
 #include "base/clock.h"
@@ -90,6 +91,74 @@ static void test_best(void **state)
     assert_int_equal(predict_best(p, 6, 2, best), 2);
     assert_true(best[0].expert == 2 && best[1].expert == 0);
     assert_int_equal(predict_best(p, 6, 0, best), 0);
+}
+
+static void expect_list(const struct predicted *list, const uint32_t *experts, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(list[i].expert, experts[i]);
+}
+
+/* DALI, 4.2: "we count the number of tokens routed to each expert, and the top-k high-workload experts are selected". Of four tokens'
+ * guesses expert 1 has three, 2 and 3 two, 0 one, though 0 is the most probable; of as many tokens 2 is more probable than 3. One token:
+ * all have one. k is 1 for Mixtral's 8 experts and 4 for 64 and 128. */
+static void test_workload_order(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 2, .n_experts = 6, .n_used = 2, .d_model = 1, .max_tokens = 4};
+    const double p[6] = {0.9, 0.5, 0.6, 0.55, 0, 0};
+    const uint32_t guessed[8] = {1, 2, 1, 3, 1, 2, 3, 0};
+    struct predicted list[6];
+    uint32_t n_known;
+    const struct predict_traits *loaded = sched_predictor_traits(PREDICT_RESIDUAL);
+    const struct predict_traits *probable = sched_predictor_traits(PREDICT_NEXT_GATE);
+    struct predictor *line = predictor_new(PREDICT_RESIDUAL, PREDICT_IN_LINE, &s);
+    assert_int_equal(predictor_list(line, loaded, 4, guessed, p, list, &n_known), 4);
+    assert_int_equal(n_known, 4);
+    expect_list(list, (const uint32_t[]){1, 2, 3, 0}, 4);
+    assert_true(list[0].probability == 0.5f && list[3].probability == 0.9f);
+    assert_int_equal(predictor_list(line, probable, 4, guessed, p, list, &n_known), 4);
+    expect_list(list, (const uint32_t[]){0, 2, 3, 1}, 4);
+    assert_int_equal(predictor_list(line, loaded, 1, guessed, p, list, &n_known), 2);
+    expect_list(list, (const uint32_t[]){0, 2}, 2);
+    predictor_free(line);
+    assert_int_equal(sched_prefetch_most(PREFETCH_LOADED, 8), 1);
+    assert_int_equal(sched_prefetch_most(PREFETCH_LOADED, 64), 4);
+    assert_int_equal(sched_prefetch_most(PREFETCH_LOADED, 128), 4);
+    assert_true(sched_prefetch_most(PREFETCH_PROBABLE, 8) == UINT32_MAX);
+}
+
+/* MoEpic, 3.2: "one by one in descending order of their predicted scores", all of them though a token activates one; the last layer's
+ * for "the first layer [...] of previous token", here the next step. Scores (1/2, 1/4, 1/4, 0) of one token. Of two, with (1/2, 0,
+ * 1/8, 3/8): 0 is missed with 1/4, 1 with 3/4, 2 with 3/4 7/8 = 21/32, 3 with 5/8. */
+static void test_gate_scores(void **state)
+{
+    const struct predict_shape s = {
+        .n_layers = 5, .first_layer = 1, .n_experts = 4, .n_used = 1, .d_model = 1, .max_tokens = 2};
+    static const float scores[8] = {0.5f, 0.25f, 0.25f, 0, 0.5f, 0, 0.125f, 0.375f};
+    const struct predict_traits *traits = sched_predictor_traits(PREDICT_GATE_SCORES);
+    struct predictor *p = predictor_new(PREDICT_GATE_SCORES, PREDICT_IN_LINE, &s);
+    struct predict_seen seen = {.step = 7, .layer = 4, .n_tokens = 1, .scores = scores};
+    struct predict_target target;
+    struct predicted list[4];
+    uint32_t n_known;
+    double got[4];
+    assert_true(traits->scores && !traits->reads);
+    assert_true(predict_target(traits, &s, 7, 4, 0, &target) && target.step == 8 && target.layer == 1);
+    assert_true(predict_target(traits, &s, 7, 1, 0, &target) && target.step == 7 && target.layer == 2);
+    predictor_predict(p, &seen, &target, NULL, got);
+    assert_true(got[0] == 0.5 && got[1] == 0.25 && got[2] == 0.25 && got[3] == 0);
+    assert_int_equal(predictor_list(p, traits, 1, NULL, got, list, &n_known), 3);
+    expect_list(list, (const uint32_t[]){0, 1, 2}, 3);
+    seen.n_tokens = 2;
+    predictor_predict(p, &seen, &target, NULL, got);
+    assert_true(got[0] == 0.75 && got[1] == 0.25 && got[2] == 11.0 / 32 && got[3] == 0.375);
+    assert_int_equal(predictor_list(p, traits, 2, NULL, got, list, &n_known), 4);
+    expect_list(list, (const uint32_t[]){0, 3, 2, 1}, 4);
+    seen.scores = NULL; /* who does not show them is told nothing */
+    predictor_predict(p, &seen, &target, NULL, got);
+    assert_true(got[0] == 0 && got[1] == 0 && got[2] == 0 && got[3] == 0);
+    predictor_free(p);
 }
 
 /* Mixtral-offloading: "the next layer's gate applied to this layer's gate input"; the product is the worker's, what its guesses are worth is
@@ -354,7 +423,7 @@ static void check_probabilities(struct halves *h, const struct predict_shape *s,
         bool was_guessed = false;
         for (uint32_t k = 0; k < b->n * s->n_used; k++)
             was_guessed |= b->guessed[k] == i;
-        if (in_line && h->kind != PREDICT_MIXTURE)
+        if (in_line && h->kind != PREDICT_MIXTURE && h->kind != PREDICT_GATE_SCORES)
             assert_int_equal(got[i] > 0, was_guessed);
     }
     h->n_predicted += total > 0;
@@ -388,7 +457,9 @@ static void run_layer(struct halves *h, const struct predict_shape *s, struct ba
                          predict_target(&h->traits, s, seen->step, seen->layer, i, &target);
          i++) {
         predictor_gate_input(h->line, seen, input);
-        predictor_predict(h->line, seen, &target, b->guessed, got);
+        struct predict_seen scored = *seen;
+        scored.scores = seen->gate;
+        predictor_predict(h->line, &scored, &target, b->guessed, got);
         check_probabilities(h, s, got, b, true);
     }
 }
@@ -438,7 +509,7 @@ static void test_probabilities(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets),       cmocka_unit_test(test_best),
+        cmocka_unit_test(test_targets),       cmocka_unit_test(test_workload_order), cmocka_unit_test(test_gate_scores), cmocka_unit_test(test_best),
         cmocka_unit_test(test_next_gate),     cmocka_unit_test(test_share),
         cmocka_unit_test(test_residual),      cmocka_unit_test(test_residual_is_the_mean),
         cmocka_unit_test(test_frequency),     cmocka_unit_test(test_frequency_is_the_definition),

@@ -109,6 +109,38 @@ static void test_workload(void **state)
     assert_float_equal(predict_workload(0.3, 1), 1, 0);
 }
 
+/* Of 100 predictions of layer 2, 5 before 0, the first came true in 25, the second always; so at rank 0 of that layer a plan is told
+ * 0.25, at rank 1 1, whatever expert stands there; before there are 100, and for another layer, 1. Who is cleared has
+ * forgotten it. */
+static void test_ranks(void **state)
+{
+    static const struct predicted said[] = {{5, 0.9f}, {0, 0.8f}}, other[] = {{7, 0.9f}, {6, 0.8f}};
+    static const uint32_t both[] = {0, 5}, one[] = {0, 3};
+    struct predict_kept *k = predict_kept_new(&shape);
+    const struct sched_ahead *a;
+    uint32_t n;
+    for (uint64_t step = 1; step <= 100; step++) {
+        put(k, step, 2, said, 2);
+        a = predict_kept_ahead(k, &(struct predict_target){step, 1}, 1, &n);
+        assert_true(n == 2 && a[0].hit_rate == 1 && a[1].hit_rate == 1);
+        check(k, step, 2, step <= 25 ? both : one, 1);
+    }
+    put(k, 101, 2, other, 2);
+    put(k, 101, 1, other, 2);
+    a = predict_kept_ahead(k, &(struct predict_target){101, 1}, 1, &n);
+    assert_true(n == 2 && a[0].expert == 7);
+    assert_float_equal(a[0].hit_rate, 0.25, 0);
+    assert_float_equal(a[1].hit_rate, 1, 0);
+    a = predict_kept_ahead(k, &(struct predict_target){101, 0}, 1, &n); /* layer 2 is two ahead */
+    assert_true(n == 4 && a[0].hit_rate == 1 && a[2].distance == 2);
+    assert_float_equal(a[2].hit_rate, 0.25, 0);
+    predict_kept_clear(k);
+    put(k, 102, 2, other, 2);
+    a = predict_kept_ahead(k, &(struct predict_target){102, 1}, 1, &n);
+    assert_true(n == 2 && a[0].hit_rate == 1);
+    predict_kept_free(k);
+}
+
 static void test_hit_rate(void **state)
 {
     assert_float_equal(predict_hit_rate((struct predict_hits){99, 0}), 1, 0);
@@ -121,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_workload),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_hit_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

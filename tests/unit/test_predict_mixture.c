@@ -5,6 +5,7 @@
 #include "sched/logistic.h"
 #include "sched/predict_internal.h"
 #include "sched/predict_score.h"
+#include "train/image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -244,9 +245,51 @@ static const struct {
                 {"recency", &predictor_recency, true},
                 {"expert-map", &predictor_expert_map, false},
                 {"shares of a map", &predictor_map_shares, true},
+                {"mlp", &predictor_mlp, true},
                 {"activation-matrix", &predictor_activation_matrix, false},
                 {"mixture", &predictor_mixture, false}};
 enum { N_COMPARED = sizeof compared / sizeof *compared, MIXTURE = N_COMPARED - 1 };
+
+/* What was trained, by hand: of each layer a network that passes on its input, as relu(x) - relu(-x), and multiplies it with that layer's own gate:
+ * what a linear network would learn. An eighth of the experts is activated, the sums have a deviation of about 5. */
+static struct image train_by_hand(const struct sequence *s)
+{
+    static const struct net_shape net = {SEQ_D, 2 * SEQ_D, SEQ_EXPERTS, 0, LEARNED_RELU, 0};
+    static float w[2 * SEQ_D + SEQ_EXPERTS + SEQ_D * 2 * SEQ_D + 2 * SEQ_D * SEQ_EXPERTS];
+    const struct learned_header h = {.magic = LEARNED_MAGIC,
+                                     .version = LEARNED_VERSION,
+                                     .n_layers = SEQ_LAYERS,
+                                     .first_layer = SEQ_FIRST,
+                                     .n_experts = SEQ_EXPERTS,
+                                     .n_used = SEQ_USED,
+                                     .d_model = SEQ_D,
+                                     .stride = 2,
+                                     .model = "by hand"};
+    struct image m;
+    assert_true(image_init(&m, &h));
+    for (uint32_t l = SEQ_FIRST + 2; l < SEQ_LAYERS; l++)
+        image_place_network(&m, &m.layers[l].mlp, &net);
+    assert_true(image_allocate(&m));
+    struct net_parts at = net_parts(&net);
+    assert_int_equal(at.n, sizeof w / sizeof *w);
+    for (uint32_t l = SEQ_FIRST + 2; l < SEQ_LAYERS; l++) {
+        memset(w, 0, sizeof w);
+        for (uint32_t e = 0; e < SEQ_EXPERTS; e++)
+            w[at.b_out + e] = -3;
+        for (uint32_t i = 0; i < SEQ_D; i++) {
+            w[at.w_in + i * 2 * SEQ_D + i] = 1;
+            w[at.w_in + i * 2 * SEQ_D + SEQ_D + i] = -1;
+            for (uint32_t e = 0; e < SEQ_EXPERTS; e++) {
+                w[at.w_out + i * SEQ_EXPERTS + e] = 0.3f * s->gate[l][e][i];
+                w[at.w_out + (SEQ_D + i) * SEQ_EXPERTS + e] = -0.3f * s->gate[l][e][i];
+            }
+        }
+        struct net filled = {.shape = net, .parts = at, .w = w};
+        image_fill_network(&m, &m.layers[l].mlp, &filled);
+    }
+    image_finish(&m);
+    return m;
+}
 
 static void show_all(void *arg, const struct predict_seen *seen)
 {
@@ -284,15 +327,23 @@ static void test_log_loss(void **state)
     static const struct {
         float topic, noise;
         uint32_t n, late; /* late: as predict_trial_new */
-    } texts[] = {{1.0f, 0.3f, 1, 0}, {0, 0.1f, 1, 0},    {2.0f, 1.5f, 1, 0},
-                 {1.0f, 0.6f, 4, 0}, {1.0f, 0.3f, 1, 2}, {2.0f, 1.5f, 2, 9}};
+        bool trained;     /* then mlp is a part that says something */
+    } texts[] = {{1.0f, 0.3f, 1, 0, false}, {0, 0.1f, 1, 0, false},    {2.0f, 1.5f, 1, 0, false},
+                 {1.0f, 0.6f, 4, 0, false}, {1.0f, 0.3f, 1, 2, false}, {2.0f, 1.5f, 2, 9, false},
+                 {1.0f, 0.3f, 1, 0, true},  {1.0f, 0.6f, 4, 0, true},  {2.0f, 1.5f, 1, 1, true}};
     static struct sequence s;
     for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
         random_state = 100 + text;
         seq_init(&s, texts[text].topic, texts[text].noise);
+        struct image image = train_by_hand(&s);
+        struct sched_learned learned;
+        char why[LEARNED_WHY];
+        assert_true(learned_view(image.bytes, image.end, &learned, why));
+        struct predict_shape known = seq_shape;
+        known.learned = texts[text].trained ? &learned : NULL;
         struct predict_trial *trials[N_COMPARED];
         for (uint32_t i = 0; i < N_COMPARED; i++)
-            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &seq_shape, seq_gate,
+            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, seq_gate,
                                                              &s, texts[text].late));
         for (int step = 0; step < 1200; step++) {
             if (step == 400)
@@ -308,6 +359,8 @@ static void test_log_loss(void **state)
                           text, compared[i].name, (unsigned long long)total.layers,
                           predict_score_log_loss(&total), predict_score_calibration(&total),
                           predict_score_recall(&total));
+            if (compared[i].kind == &predictor_mlp)
+                assert_int_equal(total.n > 0, texts[text].trained);
             if (i < MIXTURE && total.n)
                 compare(text, i, predict_trial_scores(trials[i]), mixture);
         }
@@ -317,6 +370,7 @@ static void test_log_loss(void **state)
         assert_true(predict_score_calibration(&total) < 0.02);
         for (uint32_t i = 0; i < N_COMPARED; i++)
             predict_trial_free(trials[i]);
+        image_free(&image);
     }
 }
 

@@ -276,11 +276,25 @@ static void predict(struct predictor *p, uint64_t step, uint32_t layer, uint32_t
     predictor_predict(p, &seen, &(struct predict_target){step, target}, NULL, got);
 }
 
+/* All four are known, in this order, and the first so many are predicted. */
+static void expect_choice(const struct predictor *p, const double got[4], uint32_t n_tokens,
+                          const uint32_t *order, uint32_t chosen)
+{
+    struct predicted list[4];
+    uint32_t n_known;
+    const struct predict_traits *traits = sched_predictor_traits(PREDICT_EXPERT_MAP);
+    assert_int_equal(predictor_list(p, traits, n_tokens, NULL, got, list, &n_known), chosen);
+    assert_int_equal(n_known, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(list[i].expert, order[i]);
+}
+
 /* Section 4.3: the fewest experts whose probabilities reach delta = clip(1 - score, 0, 1), at least K = 1, the most probable first.
  * The stored row is (1/8, 1/2, 1/8, 1/4), its embedding (1, 0). Embedding (4, 3): score 4/5, delta 1/5: expert 1 is enough.
  * (3, 4): 3/5, 2/5: the same. (7, 24): 7/25, delta 0.72: 1/2 is less, 1/2 + 1/4 is not: experts 1 and 3. (-1, 0): score -1, delta 1:
- * all. (1, 0): delta 0: one, for K = 1. A batch of (7, 24) and (-1, 0): expert 1 is missed by both with 1/2 1/2, 3 with 3/4 3/4, the
- * others by the second with 7/8. In 8 bits 1/4 is 64/127 of 1/2. */
+ * all. (1, 0): delta 0: one, for K = 1. What is not chosen is known too, for the cache's 1 / (p freq). A batch: expert 1 is missed by
+ * both with 1/2 1/2, 3 with 3/4 3/4, the others with 7/8 7/8; what any of them chooses is chosen: of (7, 24) and (-1, 0) all, of
+ * (7, 24) and (4, 3) experts 1 and 3. In 8 bits 1/4 is 64/127 of 1/2. */
 static void test_threshold(void **state)
 {
     static const float row[4] = {0.125f, 0.5f, 0.125f, 0.25f};
@@ -293,23 +307,27 @@ static void test_threshold(void **state)
         show(p, 1, l, 1, row);
     static const struct {
         float embedding[2];
-        double want[4];
-    } cases[] = {{{4, 3}, {0, 0.5, 0, 0}},
-                 {{3, 4}, {0, 0.5, 0, 0}},
-                 {{7, 24}, {0, 0.5, 0, 0.25}},
-                 {{-1, 0}, {0.125, 0.5, 0.125, 0.25}},
-                 {{1, 0}, {0, 0.5, 0, 0}}};
+        uint32_t chosen;
+    } cases[] = {{{4, 3}, 1}, {{3, 4}, 1}, {{7, 24}, 2}, {{-1, 0}, 4}, {{1, 0}, 1}};
+    static const uint32_t order[4] = {1, 3, 0, 2};
     for (uint32_t i = 0; i < 5; i++) {
         show(p, 2 + i, 0, 1, cases[i].embedding);
         for (uint32_t target = 1; target <= 3; target++) {
             predict(p, 2 + i, 0, target, 1, got);
+            expect_choice(p, got, 1, order, cases[i].chosen);
             for (uint32_t e = 0; e < 4; e++)
-                assert_close(got[e], cases[i].want[e], 3e-3);
+                assert_close(got[e], (double)row[e], 3e-3);
         }
     }
-    static const double both[4] = {0.125, 0.75, 0.125, 1 - 9.0 / 16};
+    static const double both[4] = {1 - 49.0 / 64, 0.75, 1 - 49.0 / 64, 1 - 9.0 / 16};
     show(p, 9, 0, 2, (float[4]){7, 24, -1, 0});
     predict(p, 9, 0, 2, 2, got);
+    expect_choice(p, got, 2, order, 4);
+    for (uint32_t e = 0; e < 4; e++)
+        assert_close(got[e], both[e], 3e-3);
+    show(p, 10, 0, 2, (float[4]){7, 24, 4, 3});
+    predict(p, 10, 0, 2, 2, got);
+    expect_choice(p, got, 2, order, 2);
     for (uint32_t e = 0; e < 4; e++)
         assert_close(got[e], both[e], 3e-3);
     predictor_free(p);

@@ -67,7 +67,8 @@ static void fill(struct layer_shown *l, uint64_t step, uint32_t layer, uint32_t 
         for (uint32_t i = 0; i < USED; i++)
             l->selected[t * USED + i] = (uint32_t)((step + layer + t * 3 + i) % EXPERTS);
     }
-    l->seen = (struct predict_seen){step, layer, n, l->tokens, l->hidden, l->gate, l->selected};
+    l->seen = (struct predict_seen){step,    layer,       n,      l->tokens, l->hidden,
+                                    l->gate, l->selected, l->gate};
 }
 
 static void watching_observe(struct predictor *p, const struct predict_seen *seen)
@@ -135,16 +136,17 @@ static struct {
     uint64_t n;
     struct predict_target target;
     struct predicted experts[EXPERTS];
-    uint32_t n_experts;
+    uint32_t n_experts, n_known;
 } told; /* the last */
 
 static void tell(void *arg, const struct predict_target *target, const struct predicted *experts,
-                 uint32_t n)
+                 uint32_t n, uint32_t n_known)
 {
     told.n++;
     told.target = *target;
     told.n_experts = n;
-    memcpy(told.experts, experts, n * sizeof *experts);
+    told.n_known = n_known;
+    memcpy(told.experts, experts, n_known * sizeof *experts);
 }
 
 struct bench {
@@ -371,6 +373,57 @@ static void test_residual(void **state)
     close_bench(&b);
 }
 
+static void show_map(struct bench *b, uint64_t step, float embedding)
+{
+    fill(&b->layer, step, PREDICT_EMBEDDING, 1);
+    for (uint32_t i = 0; i < D; i++)
+        b->layer.hidden[i] = embedding;
+    prediction_show(b->prediction, &b->layer.seen);
+}
+
+/* FineMoE through the thread beside inference: what its map chooses reaches the owner uncut, and all that the map knows with it. The first
+ * token's gates say 1/16 of every expert in every layer. One whose embedding is its opposite (cosine -1) trusts it so little that
+ * all 16 are taken, "until the summed probability exceeds" 1, though a token activates 2; the same embedding again
+ * (cosine 1) takes the 2 that it must. */
+static void test_uncut(void **state)
+{
+    struct bench b = open_bench(PREDICT_EXPERT_MAP);
+    run_layer(&b, 1, LAYERS - 1, 1); /* takes the choice */
+    show_map(&b, 2, 1);
+    for (uint32_t layer = FIRST; layer < LAYERS; layer++) {
+        fill(&b.layer, 2, layer, 1);
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            b.layer.gate[i] = 1.0f / EXPERTS;
+        prediction_begin(b.prediction, &b.layer.seen);
+        prediction_show(b.prediction, &b.layer.seen);
+    }
+    for (uint64_t step = 3; step < 5; step++) {
+        uint64_t n = told.n;
+        show_map(&b, step, step == 3 ? -1.0f : 1.0f);
+        for (int i = 0; i < 20000 && told.n < n + 3; i++, nap_ms(1)) /* layers 1 to 3 */
+            prediction_look(b.prediction, step, FIRST);
+        assert_int_equal(told.n - n, 3);
+        assert_true(told.target.step == step && told.target.layer == FIRST + 2);
+        assert_int_equal(told.n_experts, step == 3 ? EXPERTS : USED);
+        assert_int_equal(told.n_known, EXPERTS);
+    }
+    close_bench(&b);
+}
+
+/* MoEpic's scores in line: all experts that the gate gives any, the highest first. fill() gives expert i (step + layer + i) mod 7; what is
+ * above 1 counts as 1: of 16 experts those with 0 are left out. From the last layer it is the next step's first one. */
+static void test_scores(void **state)
+{
+    struct bench b = open_bench(PREDICT_GATE_SCORES);
+    run_layer(&b, 7, FIRST, 1); /* takes the choice; 7 + 1 + i: experts 6 and 13 have 0 */
+    assert_true(prediction_reads_scores(b.prediction));
+    assert_true(told.target.step == 7 && told.target.layer == FIRST + 1);
+    assert_int_equal(told.n_experts, EXPERTS - 2);
+    run_layer(&b, 7, LAYERS - 1, 1);
+    assert_true(told.target.step == 8 && told.target.layer == FIRST);
+    close_bench(&b);
+}
+
 /* Where a gate's values are logits the predictor is shown their softmax. */
 static _Atomic uint64_t n_sums_to_one;
 static void summing_observe(struct predictor *p, const struct predict_seen *seen)
@@ -413,7 +466,7 @@ static void *choose(void *arg)
             prediction_choose_set(chooser.prediction, watching_set());
         else
             chooser.failures += prediction_choose(chooser.prediction,
-                                                  (enum sched_predictor)(i % PREDICT_KINDS), NULL);
+                                                  (enum sched_predictor)((i - i / 5) % PREDICT_KINDS), NULL);
         chooser.choices++;
         nap_ms(i % 11 == 0 ? 30 : i % 3); /* long enough to learn something, now and then */
     }
@@ -501,7 +554,7 @@ int main(void)
         cmocka_unit_test(test_in_time),       cmocka_unit_test(test_look),
         cmocka_unit_test(test_slow),          cmocka_unit_test(test_unread),
         cmocka_unit_test(test_large_batches), cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_logits),        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_uncut), cmocka_unit_test(test_scores), cmocka_unit_test(test_logits),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "bench/replay/bound.h"
 #include "bench/replay/deciding.h"
 #include "bench/replay/future.h"
+#include "bench/replay/predicting.h"
 #include "bench/replay/simulate.h"
 #include "bench/replay/steps.h"
 
@@ -319,10 +320,86 @@ static void test_never_above(void **state)
     trace_close(t);
 }
 
+/* Four layers of four experts, a token activates one. The gates say the same of every token; embeddings (1, 0) and (-1, 0). */
+static struct trace *make_map_trace(void)
+{
+    enum { N_LAYERS = 4, TOKENS = 3 };
+    char path[] = "/tmp/moed-test-trace-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct trace_shape shape = {.model = "tiny",
+                                .n_layers = N_LAYERS,
+                                .n_experts = EXPERTS,
+                                .n_used = 1,
+                                .d_model = 2,
+                                .has = TRACE_GATE | TRACE_EMBEDDINGS,
+                                .router = {.n_experts = EXPERTS, .n_used = 1, .scale = 1}};
+    struct trace_layer layers[N_LAYERS];
+    uint32_t ids[TOKENS] = {0, 1, 0};
+    uint16_t selected[TOKENS * N_LAYERS];
+    float gate[TOKENS * N_LAYERS * EXPERTS];
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        layers[i] = (struct trace_layer){.n_segments = 1, .segment_bytes = 100};
+    for (uint32_t i = 0; i < TOKENS * N_LAYERS; i++) {
+        selected[i] = 1;
+        memcpy(gate + (size_t)i * EXPERTS, (const float[]){0.125f, 0.5f, 0.125f, 0.25f}, EXPERTS * sizeof *gate);
+    }
+    struct trace_data data = {.sequence = {TOKENS, 1, ids}, .selected = selected, .gate = gate};
+    struct trace_writer *w;
+    struct trace *t;
+    struct error e;
+    assert_int_equal(trace_writer_new(path, &shape, layers, &w, &e), ERROR_OK);
+    assert_int_equal(trace_write_embedding(w, 0, (const float[]){1, 0}, &e), ERROR_OK);
+    assert_int_equal(trace_write_embedding(w, 1, (const float[]){-1, 0}, &e), ERROR_OK);
+    assert_int_equal(trace_write_sequence(w, &data, &e), ERROR_OK);
+    assert_int_equal(trace_writer_finish(w, &e), ERROR_OK);
+    assert_int_equal(trace_open(path, &t, &e), ERROR_OK);
+    unlink(path);
+    return t;
+}
+
+static struct {
+    uint32_t n[4], n_known[4]; /* of the layer, in the step under way */
+} told;
+
+static void take(void *arg, const struct predict_target *target, const struct predicted *experts, uint32_t n,
+                 uint32_t n_known)
+{
+    told.n[target->layer] = n;
+    told.n_known[target->layer] = n_known;
+}
+
+/* FineMoE's selection in a replay, uncut: the second token is as unlike the first one's map as can be (cosine -1), so by the
+ * embedding all four experts are predicted in layers 1 to 3; once its gates turn out the same (cosine 1) layer 4 is
+ * predicted to activate one. The third knows a map that is its own: one everywhere. The cache is told of all four. */
+static void test_map_uncut(void **state)
+{
+    struct trace *t = make_map_trace();
+    struct predicting *p = predicting_new(PREDICT_EXPERT_MAP, t, NULL, take, NULL);
+    const uint32_t selected = 1;
+    assert_non_null(p);
+    for (uint32_t token = 0; token < 3; token++) {
+        memset(&told, 0, sizeof told);
+        predicting_step(p, token + 1, &(struct predicting_token){0, token, 1}, 1);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            predicting_look(p, layer);
+            predicting_routed(p, layer, &selected);
+            predicting_show(p, layer, &selected);
+        }
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            assert_int_equal(told.n[layer], token == 0 ? 0 : token == 1 && layer < 3 ? 4 : 1);
+            assert_int_equal(told.n_known[layer], token == 0 ? 0 : 4);
+        }
+    }
+    predicting_free(p);
+    trace_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lru),       cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_map_uncut), cmocka_unit_test(test_lru),       cmocka_unit_test(test_belady),
         cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch), cmocka_unit_test(test_at_once),
         cmocka_unit_test(test_steps),     cmocka_unit_test(test_least_misses),
         cmocka_unit_test(test_bound),     cmocka_unit_test(test_uneven_bound),

@@ -14,13 +14,14 @@ static void test_names(void **state)
         bool predicts;
     } presets[] = {
         {"ondemand", ASSIGN_LOAD_ALL, CACHE_NONE, BUDGET_GLOBAL, false},
-        {"static", ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_UNIFORM, false},
+        {"static", ASSIGN_LOAD_ALL, CACHE_STATIC, BUDGET_GLOBAL, false},
+        {"threshold", ASSIGN_THRESHOLD, CACHE_STATIC, BUDGET_GLOBAL, false},
         {"lru", ASSIGN_LOAD_ALL, CACHE_LRU, BUDGET_UNIFORM, false},
         {"lfu", ASSIGN_LOAD_ALL, CACHE_LFU, BUDGET_UNIFORM, false},
         {"mixtral-offloading", ASSIGN_LOAD_ALL, CACHE_LRU, BUDGET_UNIFORM, true},
         {"eam", ASSIGN_LOAD_ALL, CACHE_LFU, BUDGET_UNIFORM, true},
         {"score", ASSIGN_SCORE_QUEUE, CACHE_SCORE, BUDGET_UNIFORM, true},
-        {"prescope", ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_UNIFORM, true},
+        {"prescope", ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_GLOBAL, true},
         {"moepic", ASSIGN_LOAD_ALL, CACHE_LCP, BUDGET_CONFIGURED, true},
         {"promoe", ASSIGN_LOAD_ALL, CACHE_LRU_AHEAD, BUDGET_UNIFORM, true},
         {"finemoe", ASSIGN_LOAD_ALL, CACHE_MAP_FREQUENCY, BUDGET_GLOBAL, true},
@@ -39,6 +40,8 @@ static void test_names(void **state)
     }
     assert_int_equal(sched_policy_find("threshold")->assigner, ASSIGN_THRESHOLD);
     assert_int_equal(sched_policy_find("dali")->predictor, PREDICT_RESIDUAL);
+    assert_int_equal(sched_policy_find("dali")->prefetcher, PREFETCH_LOADED);
+    assert_int_equal(sched_policy_find("moepic")->predictor, PREDICT_GATE_SCORES);
     assert_null(sched_policy_find("moe"));
     assert_null(sched_policy_find(""));
     uint32_t n = 0;
@@ -58,13 +61,13 @@ static void test_names(void **state)
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
     assert_null(sched_policy_at_any(n + 2));
     assert_null(sched_policy_find("belady"));
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         enum sched_prefetcher found;
         const char *name = sched_prefetcher_name((enum sched_prefetcher)i);
         assert_true(sched_prefetcher_find(name, &found) && (int)found == i);
         assert_non_null(strstr(sched_prefetcher_names(), name));
     }
-    assert_null(sched_prefetcher_name((enum sched_prefetcher)5));
+    assert_null(sched_prefetcher_name((enum sched_prefetcher)7));
     for (int kind = 0; kind < N_ASSIGNERS; kind++) {
         enum sched_assigner found = ASSIGN_LOAD_ALL;
         assert_true(sched_assigner_find(sched_assigner_name((enum sched_assigner)kind), &found));
@@ -82,7 +85,7 @@ static void test_names(void **state)
         assert_non_null(strstr(sched_cache_names_any(), name));
         /* What only replay may use is neither found nor told. */
         enum sched_cache_kind other = CACHE_NONE;
-        bool live = kind <= CACHE_VALUE;
+        bool live = kind <= CACHE_DALI_GUARDED;
         assert_int_equal(sched_cache_replay_only(found), !live);
         assert_int_equal(sched_cache_find(name, &other), live);
         assert_int_equal(other, live ? found : CACHE_NONE);
@@ -90,7 +93,7 @@ static void test_names(void **state)
         assert_true(strlen(sched_cache_what(found)) > 10);
         assert_true(sched_cache_takes(found, sched_cache_budget(found)));
     }
-    assert_string_equal(sched_cache_names(), "none, static, lru, lfu, workload, layerwise, "
+    assert_string_equal(sched_cache_names(), "none, static, lru, lfu, workload, workload-guarded, layerwise, "
                                              "lru-ahead, lcp, score, map-frequency, value");
     assert_null(strstr(sched_cache_names(), "belady"));
     assert_null(strstr(sched_cache_help(), "random"));

@@ -48,9 +48,10 @@ static void test_budgets(void **state)
     static const bool takes[CACHE_KINDS][BUDGET_KINDS] = {
         [CACHE_NONE] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
         [CACHE_LRU] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
-        [CACHE_STATIC] = {[BUDGET_UNIFORM] = true},
+        [CACHE_STATIC] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
         [CACHE_LFU] = {[BUDGET_UNIFORM] = true},
         [CACHE_DALI] = {[BUDGET_UNIFORM] = true},
+        [CACHE_DALI_GUARDED] = {[BUDGET_UNIFORM] = true},
         [CACHE_LAYERWISE] = {[BUDGET_GLOBAL] = true},
         [CACHE_VALUE] = {[BUDGET_GLOBAL] = true},
         [CACHE_LRU_AHEAD] = {[BUDGET_UNIFORM] = true},
@@ -146,7 +147,7 @@ static void test_static(void **state)
     assert_int_equal(o.total, 10);
     sched_cache_free(o.cache);
 
-    o = new_owner(CACHE_STATIC, shape(2, 4, 2, 10), NULL);
+    o = new_owner(CACHE_STATIC, shape(2, 4, 2, 10), &uniform);
     assert_false(sched_cache_keeps_loads(o.cache));
     for (o.step = 1; o.step <= 32; o.step++) {
         fill(&o);
@@ -162,13 +163,59 @@ static void test_static(void **state)
     sched_cache_free(o.cache);
 }
 
+static void expect_resident(const struct owner *o, const uint32_t *expected)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(o->resident[i / 4][i % 4], expected[i]);
+}
+
+/* PreScope, section 5: "ranking all (layer, expert_id) pairs by empirical activation frequency, [...] loads the top-ranked experts up
+ * to the computed limit". By falling counts: 9 of layer 0, 8 of layer 1, 7 and 5 of layer 0, then three with 1 of layer 1, the
+ * first of which has one segment of the 9. What is left to copies ahead is not filled: 9 - 4 = 5 is two and a half. Without a
+ * profile all layers' first 32 steps are one, and nothing is kept before the last layer's are over. */
+static void test_static_global(void **state)
+{
+    static const uint32_t profile[2 * 4] = {5, 9, 0, 7, 1, 1, 1, 8};
+    static const uint32_t nine[2 * 4] = {2, 2, 0, 2, 1, 0, 0, 2}, five[2 * 4] = {0, 2, 0, 1, 0, 0, 0, 2};
+    struct sched_cache_options options = {.budget = BUDGET_GLOBAL, .profile = profile};
+    struct owner o = new_owner(CACHE_STATIC, shape(2, 4, 2, 9), &options);
+    fill(&o);
+    expect_resident(&o, nine);
+    sched_cache_free(o.cache);
+    options.buffers = 4;
+    o = new_owner(CACHE_STATIC, shape(2, 4, 2, 9), &options);
+    fill(&o);
+    expect_resident(&o, five);
+    sched_cache_free(o.cache);
+    options.buffers = 100;
+    o = new_owner(CACHE_STATIC, shape(2, 4, 2, 9), &options);
+    fill(&o);
+    assert_int_equal(o.total, 0);
+    sched_cache_free(o.cache);
+
+    o = new_owner(CACHE_STATIC, shape(2, 4, 2, 9), NULL);
+    assert_int_equal(o.budget, BUDGET_GLOBAL);
+    for (o.step = 1; o.step <= 32; o.step++)
+        for (uint32_t i = 0; i < 8; i++) {
+            fill(&o);
+            assert_int_equal(o.total, 0);
+            if (profile[i])
+                route_one(&o, i / 4, (uint16_t)(i % 4), (uint16_t)profile[i]);
+        }
+    route_one(&o, 0, 2, 1);
+    fill(&o);
+    expect_resident(&o, nine);
+    sched_cache_free(o.cache);
+}
+
 /* "every w_size steps swap the u_size highest-scored uncached with the u_size lowest-scored cached,
  * then zero the scores. Starts random." One layer, 6 experts, 3 cached; w_size 2, u_size 2. */
 static void check_dali(bool guard)
 {
     struct sched_cache_options options = {
-        .budget = BUDGET_UNIFORM, .dali_w_size = 2, .dali_u_size = 2, .dali_guard = guard};
-    struct owner o = new_owner(CACHE_DALI, shape(1, 6, 1, 3), &options);
+        .budget = BUDGET_UNIFORM, .dali_w_size = 2, .dali_u_size = 2};
+    struct owner o =
+        new_owner(guard ? CACHE_DALI_GUARDED : CACHE_DALI, shape(1, 6, 1, 3), &options);
     assert_false(sched_cache_keeps_loads(o.cache));
     fill(&o);
     uint16_t in[3], out[3];
@@ -402,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_none),        cmocka_unit_test(test_lru),
         cmocka_unit_test(test_layered),     cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_budgets),     cmocka_unit_test(test_static),
+        cmocka_unit_test(test_static_global),
         cmocka_unit_test(test_dali),        cmocka_unit_test(test_dali_defaults),
         cmocka_unit_test(test_dali_random), cmocka_unit_test(test_value),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),

@@ -67,6 +67,52 @@ static void test_lcp(void **state)
     sched_cache_free(o.cache);
 }
 
+static void expect_room(const struct owner *o, uint32_t expert, bool demanded, double probability, int victim)
+{
+    uint32_t l, e;
+    bool found = sched_cache_victim(o->cache, 0, expert, demanded, probability, NULL, NULL, &l, &e);
+    assert_int_equal(found ? (int)e : -1, victim);
+}
+
+/* MoEpic's prefetcher names all experts of a layer "in descending order of their predicted scores"; what comes later must not take the
+ * room of what came first. Cached 0, 1 and 2, activated 4, 1 and 3 times; predicted 1/2 for 3, 3/8 for 1, 1/8 for 2, 1/16 for 0.
+ *   1/2 may take from all: 1, the lowest priority        3/16 may take from 2 and 0: 2        1/32 from none
+ * A load on demand takes from 1, and so does what the cache itself wants (probability 0); and after the layer's turn the scores are
+ * over. Under `configured` with the share and the buffer full a prediction takes from none. */
+static void test_lcp_predicted(void **state)
+{
+    static const uint16_t experts[4] = {3, 1, 2, 0};
+    static const float scores[4] = {0.5f, 0.375f, 0.125f, 0.0625f};
+    struct sched_cache_shape s = shape(1, 4, 1, 3);
+    s.n_used = 1;
+    struct owner o = new_owner(CACHE_LCP, s, &uniform);
+    for (uint32_t i = 0; i < 3; i++)
+        tell(&o, 0, i, 1);
+    tokens_of(&o, 0, 4);
+    tokens_of(&o, 2, 3);
+    tokens_of(&o, 1, 1);
+    sched_cache_predicted(o.cache, 9, 0, experts, scores, 4);
+    expect_room(&o, 3, false, 0.5, 1);
+    expect_room(&o, 3, false, 0.1875, 2);
+    expect_room(&o, 3, false, 0.03125, -1);
+    expect_room(&o, 3, true, 0, 1);
+    expect_room(&o, 3, false, 0, 1);
+    tokens_of(&o, 0, 2); /* two steps: the first one's turn is over */
+    expect_room(&o, 3, false, 0.03125, 1);
+    sched_cache_free(o.cache);
+
+    struct sched_cache_options options = {.budget = BUDGET_CONFIGURED};
+    o = new_owner(CACHE_LCP, shape(2, 8, 4, 32), &options);
+    for (uint32_t i = 0; i < 5; i++)
+        tell(&o, 0, i, 4); /* 20: its share of 12 and the buffer of 8 */
+    expect_room(&o, 7, false, 0.5, 0); /* nothing was predicted of those: the oldest */
+    for (uint16_t i = 0; i < 8; i++)
+        sched_cache_predicted(o.cache, 1, 0, &i, &(float){0.125f}, 1);
+    expect_room(&o, 7, false, 0.5, -1);
+    expect_room(&o, 7, true, 0, 0);
+    sched_cache_free(o.cache);
+}
+
 /* Tokens, not steps: a batch of 64 tokens is as long as 64 of one, and what any of them activated is of its end. 0 four times, then
  * 64 tokens of which one is 1's: 4 * 0.25^(64 / 128) = 2 against 1; then 128 of 2's: 0.5 and 0.25, and three of 1's: 4 *
  * 0.25^(3 / 128) and 0.48. */
@@ -368,7 +414,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lru_ahead),      cmocka_unit_test(test_lcp),
-        cmocka_unit_test(test_lcp_batches),    cmocka_unit_test(test_lcp_split),
+        cmocka_unit_test(test_lcp_batches),
+        cmocka_unit_test(test_lcp_predicted),    cmocka_unit_test(test_lcp_split),
         cmocka_unit_test(test_lcp_configured), cmocka_unit_test(test_lcp_carried_out),
         cmocka_unit_test(test_score),          cmocka_unit_test(test_score_without),
         cmocka_unit_test(test_map_frequency),  cmocka_unit_test(test_map_prefetched),

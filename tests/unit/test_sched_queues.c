@@ -40,7 +40,7 @@ static unsigned loads(const struct sched_layer *layer, const uint32_t *tokens, u
 
 static struct sched_layer whole(void)
 {
-    return (struct sched_layer){.n_segments = 1, .spare_slots = 8, .whole = true, .hit_rate = 1};
+    return (struct sched_layer){.n_segments = 1, .spare_slots = 8, .whole = true};
 }
 
 /* Q1 within the layer: "transfer is mandatory if the total GPU cost is lower than the CPU cost". Tokens 2, 3, 12, 20:
@@ -72,7 +72,7 @@ static void test_presched_on_demand(void **state)
  * so the queue is 15' 18' 20; of this layer 20 alone, and 11 < 37. The CPU has 2 + 3 + 12 = 17, the link 10. */
 static struct sched_ahead ahead[2];
 
-static unsigned prefetches(double attention_s, double hit_rate)
+static unsigned prefetches_with(double attention_s, double critical, double larger)
 {
     struct sched_layer layer = whole();
     ahead[0] = (struct sched_ahead){.expert = 5, .workload = 15, .missing = 1, .prefetch = true};
@@ -80,9 +80,15 @@ static unsigned prefetches(double attention_s, double hit_rate)
     layer.ahead = ahead;
     layer.n_ahead = 2;
     layer.attention_s = attention_s;
-    layer.hit_rate = hit_rate;
+    ahead[0].hit_rate = critical;
+    ahead[1].hit_rate = larger;
     assert_int_equal(loads(&layer, (const uint32_t[]){12, 20, 2, 3}, 4), 1 << 1);
     return ahead[0].prefetch | ahead[1].prefetch << 1;
+}
+
+static unsigned prefetches(double attention_s, double hit_rate)
+{
+    return prefetches_with(attention_s, hit_rate, hit_rate);
 }
 
 /* Q2: gap = 17 - 10 = 7 and the attention's time; "we round to the nearest integer", the most loaded first.
@@ -105,6 +111,10 @@ static void test_presched_ahead(void **state)
     assert_int_equal(prefetches(4, 0.05), LARGER); /* nothing is late */
     assert_int_equal(prefetches(8, 0.49), LARGER);
     assert_int_equal(prefetches(8, 0.51), BOTH);
+    /* p is that of the critical one's rank, the last of the row: whatever that of the first is */
+    assert_int_equal(prefetches_with(8, 0.49, 1), LARGER);
+    assert_int_equal(prefetches_with(8, 0.51, 0), BOTH);
+    assert_int_equal(prefetches_with(0, 0, 0.31), LARGER);
 }
 
 /* A good predictor is never vetoed: after rounding C is at most half a load, so the gain is at least (p - 1/2) T_load. And
@@ -126,7 +136,8 @@ static void test_presched_veto(void **state)
             a[i] = (struct sched_ahead){.expert = i, .workload = 1 + below(60), .missing = 1};
         }
         for (int bad = 0; bad < 2; bad++) {
-            layer.hit_rate = bad ? 0.05 : 0.94;
+            for (uint32_t i = 0; i < 6; i++)
+                a[i].hit_rate = bad ? 0.05 : 0.94;
             sched_assign(ASSIGN_PRESCHED, &by_tokens, &layer, e, 6);
             for (uint32_t i = 0; i < 6; i++)
                 issued[bad] += a[i].prefetch;
@@ -134,7 +145,8 @@ static void test_presched_veto(void **state)
         assert_true(issued[1] == issued[0] || issued[1] + 1 == issued[0]);
         vetoed += issued[1] < issued[0];
         kept += issued[0];
-        layer.hit_rate = 1;
+        for (uint32_t i = 0; i < 6; i++)
+            a[i].hit_rate = 1;
         sched_assign(ASSIGN_PRESCHED, &by_tokens, &layer, e, 6);
         for (uint32_t i = 0; i < 6; i++)
             issued[0] -= a[i].prefetch;
@@ -151,9 +163,9 @@ static void test_presched_veto(void **state)
 static void test_presched_recheck(void **state)
 {
     static const uint32_t tokens[] = {2, 3, 8, 9};
-    struct sched_ahead a[] = {{.expert = 0, .workload = 5, .missing = 1},
-                              {.expert = 1, .workload = 5, .missing = 1},
-                              {.expert = 2, .workload = 30, .missing = 1, .distance = 2}};
+    struct sched_ahead a[] = {{.expert = 0, .workload = 5, .missing = 1, .hit_rate = 1},
+                              {.expert = 1, .workload = 5, .missing = 1, .hit_rate = 1},
+                              {.expert = 2, .workload = 30, .missing = 1, .distance = 2, .hit_rate = 1}};
     struct sched_layer layer = whole();
     layer.ahead = a;
     layer.n_ahead = 3;
@@ -162,6 +174,12 @@ static void test_presched_recheck(void **state)
     layer.attention_s = 5;
     assert_int_equal(loads(&layer, tokens, 4), 1 << 3);
     assert_false(a[0].prefetch || a[1].prefetch);
+    assert_true(a[2].prefetch);
+    a[2].hit_rate = 0.19; /* of its own layer: 10 p - 2 */
+    assert_int_equal(loads(&layer, tokens, 4), 1 << 3);
+    assert_false(a[2].prefetch);
+    a[2].hit_rate = 0.21;
+    assert_int_equal(loads(&layer, tokens, 4), 1 << 3);
     assert_true(a[2].prefetch);
     /* Where the queue has one of the next layer, the layer after is left alone: 5' is 28' now, 11 < 50 for it. */
     a[0].workload = 28;
@@ -186,7 +204,7 @@ static void test_presched_recheck(void **state)
 static void test_presched_segments(void **state)
 {
     struct sched_costs c = costs(3, 1, 0, 0, 1);
-    struct sched_layer layer = {.n_segments = 4, .spare_slots = 8, .hit_rate = 1};
+    struct sched_layer layer = {.n_segments = 4, .spare_slots = 8};
     struct sched_expert e[] = {{.expert = 0, .workload = 4, .resident = 3},
                                {.expert = 1, .workload = 3},
                                {.expert = 2, .workload = 9, .resident = 4}};

@@ -474,6 +474,17 @@ static void test_deterministic(void **state)
     o.seed = 10;
     struct train_result c = train(t, o);
     assert_true(a.n != c.n || memcmp(a.bytes, c.bytes, a.n) != 0);
+    /* the profile: each token that was trained on activates USED experts in every layer */
+    struct sched_learned view;
+    char why[LEARNED_WHY];
+    assert_true(learned_view(a.bytes, a.n, &view, why));
+    const uint32_t *counts = learned_activations(&view);
+    for (uint32_t l = FIRST; l < LAYERS; l++) {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < EXPERTS; i++)
+            sum += counts[l * EXPERTS + i];
+        assert_int_equal(sum, (uint64_t)a.report.n_train * USED);
+    }
     train_result_free(&a);
     train_result_free(&b);
     train_result_free(&c);
