@@ -63,6 +63,8 @@ void predict_kept_put(struct predict_kept *k, const struct predict_target *targe
                       const struct predicted *experts, uint32_t n)
 {
     struct layer_kept *l = &k->layers[target->layer];
+    if (n == 0 && l->step == target->step)
+        return; /* who has nothing to say leaves what another has said */
     l->step = target->step;
     l->n = n;
     if (experts != l->experts)

@@ -53,6 +53,7 @@ static void test_check(void **state)
     assert_int_equal(hits.guesses, 2);
     assert_int_equal(hits.right, 2);
     put(k, 9, 0, said, 1);
+    put(k, 9, 0, said, 0); /* another predictor has nothing to say */
     hits = check(k, 9, 0, one, 1); /* fewer predicted than activated */
     assert_int_equal(hits.guesses, 1);
     assert_int_equal(hits.right, 1);
