@@ -155,6 +155,8 @@ export XDG_CACHE_HOME=$shared_calibrations
 
 # ---- A share of them ----
 
+bound_is "$DEVICE"
+echo
 echo "| resident | policy | tokens/s, median (least-most) | ms a token | bound, ms | token / bound" \
     "| % resident / loaded / CPU | link while busy, of its rate |"
 echo "|---|---|---|---|---|---|---|---|"

@@ -2,9 +2,9 @@
 # The table of docs/expert-cache.md: decode speed, where segments were computed and the bound, for each policy, share of the
 # experts that fits the device, and number of requests at once.
 #   expert_cache.sh MOED MODEL [-l LINK] [-r RUNS] [-n TOKENS] [-b "1 4 16"] [-v "10 25 50 100"] [-s SEGMENT_BYTES] [-p "POLICIES"]
-# Policies take turns within a run, each after a warm-up of its own; medians over the runs, with the spread. `host` runs with
-# as many threads as device and CPU have each.
-# The bound stands in decode_figures.sh.
+# Policies take turns within a run, each after a warm-up of its own, with other prompts than are measured; medians over the runs, with
+# the spread. `host` runs with as many threads as device and CPU have each. TOKENS is 64 without -n: fewer measure how a cache begins.
+# The bound stands in decode_figures.sh; DRAM=BYTES/S is what memory is read at (moed-bench measures it).
 set -eu
 MOED=$1 MODEL=$2
 shift 2
@@ -21,21 +21,26 @@ done
 WORK=$(mktemp -d)
 export MOED_RUN=$WORK/run
 trap '"$MOED" down >/dev/null 2>&1 || true; rm -rf "$WORK"' EXIT
-prompts=("The" "How" "What" "Once") # short: a prompt's step counts as one of decoding
+# short: a prompt's step counts as one of decoding
+prompts=(The How What Once When In A She His From There Where If My Two All)
+others=(Why It Who Some He Now They Our At You For One We But By So)
 half=$(($(nproc) / 2))
 [ $half -gt 0 ] || half=1
 
 up() { "$MOED" up "$MODEL" "${segments[@]}" --parallel 16 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; exit 1; }; }
-# all N: N requests at once, TOKENS each
+# all N PROMPT...: N requests at once, TOKENS each
 all() {
-    local i pids=()
-    for ((i = 0; i < $1; i++)); do
-        "$MOED" run -n "$TOKENS" --ignore-end --temp 0 "${prompts[$((i % 4))]}" >"$WORK/answer-$i" & pids+=($!)
+    local i n=$1 pids=()
+    shift
+    for ((i = 0; i < n; i++)); do
+        "$MOED" run -n "$TOKENS" --ignore-end --temp 0 "${@:$((i % $# + 1)):1}" >"$WORK/answer-$i" & pids+=($!)
     done
     for i in "${pids[@]}"; do wait "$i"; done
 }
 segments=()
 [ "$SEGMENT" = 0 ] || segments=(--segment-bytes "$SEGMENT")
+bound_is emu
+echo
 echo "| fits | at once | policy | tokens/s, median (least-most) | ms a step | bound, ms | step / bound | % resident / loaded / CPU |"
 echo "|---|---|---|---|---|---|---|---|"
 for share in host $SHARES; do
@@ -47,7 +52,7 @@ for share in host $SHARES; do
         up --device "emu:vram=$share%,link=$LINK"
         costs >"$WORK/costs"
         snapshot >"$WORK/before"
-        all 1
+        all 1 "${others[@]}"
         snapshot >"$WORK/after"
         read -r layers activated < <(shape "$WORK/before" "$WORK/after")
     fi
@@ -56,9 +61,9 @@ for share in host $SHARES; do
         for ((run = 0; run < RUNS; run++)); do
             for policy in $policies; do
                 [ "$share" = host ] || "$MOED" policy "$policy" >/dev/null
-                all "$batch"
+                all "$batch" "${others[@]}"
                 snapshot >"$WORK/before"
-                all "$batch"
+                all "$batch" "${prompts[@]}"
                 snapshot >"$WORK/after"
                 if [ "$share" = host ]; then
                     join <(sort "$WORK/before") <(sort "$WORK/after") | awk -v batch="$batch" '{ d[$1] = $3 - $2 } END {

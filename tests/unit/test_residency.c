@@ -29,11 +29,11 @@ static void test_attach(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(3, 5, 4);
-    assert_int_equal(bytes, 2560 + 15 * 8 + 15 * 8 + 15 * 4 * 4);
-    void *memory = aligned_alloc(64, 3072);
+    assert_int_equal(bytes, 2624 + 15 * 8 + 15 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 3136);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 3072);
+    memset(memory, 0, 3136);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
     residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
@@ -60,7 +60,7 @@ static void test_arriving(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(2, 3, 4);
-    _Alignas(64) static uint8_t memory[3072];
+    _Alignas(64) static uint8_t memory[3136];
     struct residency_table t;
     struct residency_arrival a = {7, 7};
     struct error e;
@@ -107,11 +107,11 @@ static void test_publishes(void **state)
 {
     (void)state;
     static struct shared s;
-    void *memory = aligned_alloc(64, 2624);
+    void *memory = aligned_alloc(64, 2688);
     struct error e;
-    memset(memory, 0, 2624);
+    memset(memory, 0, 2688);
     residency_init(memory, 1, 1, 1, 0, 0, 1);
-    assert_int_equal(residency_attach(&s.table, memory, 2624, &e), ERROR_OK);
+    assert_int_equal(residency_attach(&s.table, memory, 2688, &e), ERROR_OK);
     pthread_t threads[READERS];
     for (int i = 0; i < READERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, reader, &s), 0);
