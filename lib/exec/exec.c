@@ -277,7 +277,7 @@ void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struc
 void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product, const struct matrix *m,
                       uint32_t n_tokens)
 {
-    uint32_t n_tiles = tile_row_count(m->rows);
+    uint32_t n_tiles = n_tokens ? tile_row_count(m->rows) : 0;
     for (uint32_t first = 0; first < n_tiles; first += x->chunks[x->n_chunks++].tile_count)
         x->chunks[x->n_chunks] =
             (struct exec_chunk){product, first, next_cut(x, c, m, n_tokens, n_tiles - first)};

@@ -105,6 +105,8 @@ static void test_long_chunks(void **state)
     x = new_exec(1, &pool); /* nobody to finish together with */
     cut(x, 8, &m, 1);
     assert_int_equal(x->n_chunks, 8);
+    cut(x, 8, &m, 0); /* nothing to do */
+    assert_int_equal(x->n_chunks, 0);
     exec_free(x);
     pool_free(pool);
 }
