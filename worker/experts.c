@@ -516,9 +516,16 @@ enum error_code experts_lose_device(struct experts *x, struct error *e)
     return error_set(e, ERROR_UNAVAILABLE, "the device has failed, try again: %.400s", why.text);
 }
 
+enum error_code experts_call_meanwhile(struct experts *x, struct error *e)
+{
+    const struct experts_meanwhile *m = x->meanwhile;
+    x->meanwhile = NULL;
+    return m ? m->run(m->arg, e) : ERROR_OK;
+}
+
 static enum error_code finish_round(struct experts *x, struct error *e)
 {
-    if (x->cache && experts_compute_device(x, e))
+    if (x->cache ? experts_compute_device(x, e) : experts_call_meanwhile(x, e))
         return experts_lose_device(x, e);
     if (x->channel && !x->n_cpu)
         return ERROR_OK;
@@ -581,9 +588,10 @@ static enum error_code finish_rounds(struct experts *x, struct error *e)
     return code;
 }
 
-enum error_code experts_finish(struct experts *x, struct error *e)
+enum error_code experts_finish(struct experts *x, const struct experts_meanwhile *meanwhile, struct error *e)
 {
     uint64_t before_ns = x->finished_ns;
+    x->meanwhile = meanwhile;
     enum error_code code = finish_rounds(x, e);
     x->n_cpu = 0; /* nothing is under way */
     x->finished_ns = clock_ns();

@@ -120,9 +120,16 @@ void experts_predict_end(struct experts *x); /* of a layer's, for what they took
  * called later on its stream. values stays valid in between. one_request: as forward_run's. */
 void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
                    uint32_t n_tokens, const uint32_t *selected, bool one_request);
-/* ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows.
+/* What the caller has to do for a layer while its experts are computed: called once, by experts_finish, when what is resident on
+ * the device is computed, or queued on a device that computes by itself, and before anything is waited for. */
+struct experts_meanwhile {
+    enum error_code (*run)(void *arg, struct error *e); /* an error: the device has failed */
+    void *arg;
+};
+/* meanwhile may be NULL.
+ * ERROR_IO, ERROR_TIMEOUT, ERROR_UNAVAILABLE (experts_stop): experts that are not in host memory cannot be read; there are no rows.
  * ERROR_UNAVAILABLE too where the device has failed. */
-enum error_code experts_finish(struct experts *x, struct error *e);
+enum error_code experts_finish(struct experts *x, const struct experts_meanwhile *meanwhile, struct error *e);
 const float *experts_row(const struct experts *x, uint32_t token, uint32_t rank);
 const float *experts_device_rows(const struct experts *x);
 const uint32_t *experts_row_of(const struct experts *x);

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <time.h>
 
-#define LOAD_STALL_MS 1000
+#define LOAD_STALL_MS      1000
+#define DEVICE_TIMED_STEPS 16
 /* A copy that has begun ends, unless memd dies, of which we hear, or it or the device is stopped. */
 #define COPY_STALL_MS 10000
 /* memd has gone, or we are told to end: what is in flight is a segment. */
@@ -76,6 +77,24 @@ static bool wants_rows(const struct experts *x, const struct activated *a)
     return a->cpu > 0 || !x->options.rows_stay;
 }
 
+/* Whether the caller's part is done while the device computes. In one step of so many it comes after, and what the device took is
+ * learnt from. */
+static bool beside_the_device(const struct experts *x)
+{
+    return x->options.rows_stay && x->meanwhile && x->step % DEVICE_TIMED_STEPS != 0;
+}
+
+static enum error_code queue_and_call_meanwhile(struct experts *x, uint32_t n_tasks, struct error *e)
+{
+    uint64_t started = clock_ns();
+    device_compute_queue(x->compute, x->tasks, x->fetch, n_tasks);
+    enum error_code code = experts_call_meanwhile(x, e);
+    if (!code)
+        code = device_compute_settle(x->compute, e);
+    counter_add(x->counters.device_ns, clock_ns() - started);
+    return code;
+}
+
 static enum error_code compute_resident(struct experts *x, struct error *e)
 {
     uint32_t n = 0;
@@ -89,10 +108,14 @@ static enum error_code compute_resident(struct experts *x, struct error *e)
         x->tasks[n++].places = find_places(x, i, a->expert, 0, a->device);
         segments += a->device;
     }
-    enum error_code code = n ? compute_on_device(x, n, e) : ERROR_OK;
+    enum error_code code = ERROR_OK;
+    if (n && beside_the_device(x))
+        code = queue_and_call_meanwhile(x, n, e);
+    else if (n)
+        code = compute_on_device(x, n, e);
     if (!code)
         counter_add(x->counters.resident, segments);
-    return code;
+    return code ? code : experts_call_meanwhile(x, e);
 }
 
 /* What was waited for says how long a load takes; what was there already, only that it is no longer than that. */
@@ -367,17 +390,15 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
 
 enum error_code experts_compute_device(struct experts *x, struct error *e)
 {
-    bool beside = x->options.rows_stay && x->memory->map.params.d_shared; /* the shared expert */
     device_compute_input(x->compute, x->layer, x->values, x->values_there, x->n_tokens);
     for (uint32_t i = 0; i < x->n_round; i++)
         x->round[i].on_host = x->round[i].cpu > 0;
-    enum error_code code = beside ? device_compute_settle(x->compute, e) : ERROR_OK;
-    if (!code && x->device_waits && loaded_one(x)) {
+    if (x->device_waits && loaded_one(x)) {
         device_cache_leave(x->cache);
-        return compute_at_once(x, e);
+        enum error_code code = experts_call_meanwhile(x, e);
+        return code ? code : compute_at_once(x, e);
     }
-    if (!code)
-        code = compute_resident(x, e);
+    enum error_code code = compute_resident(x, e);
     device_cache_leave(x->cache);
     for (uint32_t i = 0; i < x->n_round && !code; i++)
         if (x->round[i].load)

@@ -93,6 +93,7 @@ struct experts {
     bool *fetch_used;              /* [n_experts]: fetch i + 1 */
     const float *values;
     const float *values_there; /* on the device; NULL: they are not */
+    const struct experts_meanwhile *meanwhile; /* of experts_finish, until it is called */
     uint64_t loads; /* segments that the layer has asked for */
     uint64_t begun_ns, round_begun_ns;
     uint64_t copies;             /* to the device, when the round began: device_cache_copies */
@@ -156,6 +157,8 @@ enum error_code experts_next_round(struct experts *x, struct error *e);
 void experts_end_round(struct experts *x);
 
 /* experts_device.c: the device's share, after which its epoch is even. An error: the device is lost, and there are no rows. */
+/* The caller's part of the layer, if it is not done yet. */
+enum error_code experts_call_meanwhile(struct experts *x, struct error *e);
 enum error_code experts_compute_device(struct experts *x, struct error *e);
 /* The layer's input, for our threads; and segments [first, first + n) of an activated expert, onto its running sum. */
 const struct activations *experts_input(struct experts *x);

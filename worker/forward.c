@@ -141,6 +141,9 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
     plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
 }
 
+/* Inputs lie in slot 0, the experts' on an emulated device in 1 (device_compute.c), which loads are still computed with. */
+enum { GUESS_SLOT = 2 };
+
 /* What a layer to come would activate, were its gate's input that one. in: seen->hidden, prepared for the next layer's gate. */
 static void queue_guess(struct forward *f, const struct predict_seen *seen,
                         const struct predict_target *target, const float *input, const void *in,
@@ -152,7 +155,7 @@ static void queue_guess(struct forward *f, const struct predict_seen *seen,
         const float *x = f->h.own;
         if (input != seen->hidden)
             x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
-        in = f->ops->prepare(f->dense, 1, x, p->d_model, weights_quantize(&w->router));
+        in = f->ops->prepare(f->dense, GUESS_SLOT, x, p->d_model, weights_quantize(&w->router));
     }
     route(f, w, in, f->guessed_router.own, guessed->own, f->guessed_weights);
     f->ops->fetch(f->dense, guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
@@ -249,22 +252,35 @@ static void combine(struct forward *f, const struct layer_weights *w, const uint
                     f->params->d_shared ? f->shared_out : NULL, f->x.own);
 }
 
+/* Of a layer, what is done while its experts are computed. */
+struct beside_experts {
+    struct forward *f;
+    const struct layer_weights *w;
+    const void *in; /* prepare_ffn's */
+    struct predict_seen seen;
+};
+
+static enum error_code run_beside_experts(void *arg, struct error *e)
+{
+    struct beside_experts *b = arg;
+    enum error_code code = guess_ahead(b->f, &b->seen, b->in, e);
+    if (!code && b->f->params->d_shared)
+        shared_expert(b->f, b->w, b->in);
+    return code;
+}
+
 /* A layer's experts as the host plans them; in: prepare_ffn's. The gate's choice is fetched. */
 static enum error_code run_planned(struct forward *f, uint32_t layer, const void *in,
                                    const struct dense_values *selected, struct error *e)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_begin(f->experts, layer, &f->h, f->n, selected->host, f->one_request);
-    const struct predict_seen seen = seen_of(f, layer, selected->host);
-    experts_show(f->experts, seen);
+    struct beside_experts b = {f, w, in, seen_of(f, layer, selected->host)};
+    experts_show(f->experts, b.seen);
     if (f->recorded)
         record(f, layer, selected->host);
-    enum error_code code = guess_ahead(f, &seen, in, e);
-    if (code)
-        return experts_lose_device(f->experts, e);
-    if (f->params->d_shared)
-        shared_expert(f, w, in);
-    code = experts_finish(f->experts, e);
+    enum error_code code =
+        experts_finish(f->experts, &(struct experts_meanwhile){run_beside_experts, &b}, e);
     if (!code)
         combine(f, w, selected->own);
     return code;

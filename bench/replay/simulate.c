@@ -492,7 +492,7 @@ static void compute_at_once(struct simulation *s, uint32_t layer)
     engine_consumed(e);
 }
 
-/* Copies and the CPU are under way meanwhile, the device begins its experts afterwards. */
+/* Copies and the CPU are under way meanwhile. */
 static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     if (!s->predicts)
@@ -519,11 +519,12 @@ static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         if (s->plan[i].load)
             engine_load(e, layer, s->plan[i].expert, s->plan[i].device + s->plan[i].load);
     give_cpu(s, layer);
-    predict(s, layer, n_tokens);
     if (s->device_waits) {
+        predict(s, layer, n_tokens);
         compute_at_once(s, layer);
     } else {
         compute_resident(s, layer);
+        predict(s, layer, n_tokens);
         compute_loads(s, layer);
     }
     while (e->cpu_left_s > 0)

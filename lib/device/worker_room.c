@@ -145,7 +145,7 @@ static uint64_t dense_scratch(const struct worker_room_needs *n)
     uint32_t logits = worker_logits_rows(n->blas), most = n->max_tokens > logits ? n->max_tokens : logits;
     uint64_t sum = DENSE_BUFFERS * ALIGN_BYTES;
     add(&sum, product(most, dense_floats(p) * sizeof(float)));
-    add(&sum, product(2, ops->activations_bytes(params_widest_input(p), most))); /* two inputs */
+    add(&sum, product(3, ops->activations_bytes(params_widest_input(p), most))); /* three inputs: EXEC_SLOTS */
     if (p->kv_rank) /* a matrix a head */
         add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
     add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));

@@ -43,7 +43,7 @@ void exec_set_progress(struct exec *x, _Atomic uint64_t *progress);
 
 /* Activations of n_tokens rows x[t * stride], cols values each, quantised where `type` needs it. The memory
  * is the exec's own, one of EXEC_SLOTS (a slot is reused by the next call with the same slot number). */
-enum { EXEC_SLOTS = 2 };
+enum { EXEC_SLOTS = 3 };
 const struct activations *exec_prepare(struct exec *x, unsigned slot, const float *values,
                                        size_t stride, uint32_t n_tokens, uint32_t cols,
                                        bool quantize);

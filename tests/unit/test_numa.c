@@ -103,7 +103,7 @@ static bool policy_of(const void *page, unsigned node, int *mode, bool *alone)
 static void assert_policy(const uint8_t *page, unsigned node, int wanted)
 {
     int mode;
-    bool alone;
+    bool alone = false;
     assert_true(policy_of(page, node, &mode, &alone));
     assert_int_equal(mode, wanted);
     assert_true(wanted == MPOL_DEFAULT || alone);

@@ -152,7 +152,7 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
     const float *input;
     for (uint32_t i = 0; experts_predict_gate(x, seen, i, &target, &input); i++)
         experts_predict_guess(x, seen, &target, s->selected);
-    enum error_code code = experts_finish(x, e);
+    enum error_code code = experts_finish(x, NULL, e);
     /* whatever happened, nothing is held */
     assert_int_equal(atomic_load(&x->cache_link.channel.header->host_epoch) % 2, 0);
     assert_int_equal(x->n_fetched, x->n_fetches);
