@@ -201,6 +201,7 @@ static void compute(struct connection *c, const struct expert_job *job)
     const struct pool_slabs *slabs = &map->slabs[job->layer];
     bool quantize = exec_experts_quantize(slabs);
     wait_turn(c);
+    atomic_store(&c->channel.header->computing, job->sequence);
     pool_wake(c->serve->pool);
     exec_allow_blas(c->exec, job->flags & EXPERT_JOB_ONE_REQUEST);
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,

@@ -62,8 +62,10 @@ enum {
     RECENT_PREFETCHED_BYTES,
     RECENT_USED_BYTES,
     RECENT_WASTED_BYTES,
-    RECENT_READ_BYTES
+    RECENT_READ_BYTES,
+    N_RECENT
 };
+_Static_assert((int)N_RECENT <= (int)RECENT_MOST, "they fit");
 
 /* Of struct daemon_handlers; arg: struct memd. */
 enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,

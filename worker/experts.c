@@ -305,6 +305,7 @@ void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint6
         learn_outside(&x->attention_s, (took_s - experts_s) / n);
     publish_outside(x);
     x->finished_ns = n ? clock_ns() : 0;
+    x->finished_layer = NO_LAYER;
 }
 
 double experts_outside_s(const struct experts *x)
@@ -320,7 +321,7 @@ static void observe_cpu(struct experts *x, uint64_t before_ns)
     x->cpu_layer_ns = 0;
 }
 
-/* From the end of the layer before, were there no copy beside it. */
+/* From the end of the layer before, were there no copy beside it. 0: it cannot be said, we have done the executor's part. */
 static double undisturbed_s(const struct experts *x)
 {
     const struct sched_costs *c = &x->costs.now;
@@ -330,6 +331,8 @@ static double undisturbed_s(const struct experts *x)
         cpu_s += a->cpu * sched_cpu_s(c, a->n_rows);
         device_s += a->device * sched_device_s(c, a->n_rows);
     }
+    if (cpu_s > 0 && !x->channel)
+        return 0;
     return x->attention_s + (cpu_s > 0 ? x->costs.job_s : 0) + (cpu_s > device_s ? cpu_s : device_s);
 }
 
@@ -338,11 +341,11 @@ static void observe_copying(struct experts *x, uint64_t before_ns)
 {
     uint64_t copies = device_cache_copies(x->cache), before = x->finished_copies;
     bool copying = before % 2 && copies % 2, none = copies == before && copies % 2 == 0;
-    bool next = before_ns && x->layer == x->finished_layer + 1;
+    bool next = before_ns && x->finished_layer != NO_LAYER && x->layer == x->finished_layer + 1;
     x->finished_copies = copies;
     x->finished_layer = x->layer;
     double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
-    if (next && !x->loads && (copying || none) && took_s < OUTSIDE_MOST_S)
+    if (next && !x->loads && (copying || none) && !x->disk_wait_ns && took_s < OUTSIDE_MOST_S)
         layer_costs_layer(&x->costs, undisturbed_s(x), took_s, copying);
 }
 
@@ -432,6 +435,8 @@ static bool await_completion(struct experts *x, struct expert_completion *done)
             }
             continue;
         }
+        if (atomic_load(&ch->header->computing) != x->sequence)
+            started = clock_ns(); /* it waits for another worker's job */
         if (atomic_load(dead) || is_too_slow(x, started))
             return false;
         uint64_t now = atomic_load(&ch->header->progress);

@@ -37,6 +37,8 @@ struct activated {
 
 struct experts_alone;
 
+#define NO_LAYER UINT32_MAX
+
 struct experts {
     const struct memory_client *memory;
     struct sched_learned learned; /* of it, where it has that */
@@ -74,7 +76,7 @@ struct experts {
     _Atomic double outside_s; /* of a step, for others to read */
     uint64_t finished_ns;   /* the layer before; 0: none */
     uint64_t finished_copies; /* device_cache_copies then */
-    uint32_t finished_layer;
+    uint32_t finished_layer;  /* NO_LAYER: not as the host plans it */
     double cpu_share;       /* of the time, that the executor computes; a moving average */
     uint64_t cpu_layer_ns;  /* for this layer */
 

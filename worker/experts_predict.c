@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Of a worker's first steps one in so many runs without copies ahead, to learn soon what these cost. */
+/* Of a worker's first steps one in so many runs without copies ahead, to learn soon what these cost. Not those in which
+ * sched_judge_guess copies everything. */
 #define EARLY_STEPS       64
 #define EARLY_STEPS_APART 4
 
@@ -42,7 +43,7 @@ static bool worth_copying(struct experts *x, const struct sched_costs *costs, do
 {
     enum sched_assigner assigner = (enum sched_assigner)atomic_load(&x->assigner);
     enum sched_guess guess = sched_judge_guess(assigner, costs, x->step, p);
-    if (guess == GUESS_COPY && x->step < EARLY_STEPS && x->step % EARLY_STEPS_APART == 0 && assigner == ASSIGN_BALANCE)
+    if (guess == GUESS_COPY && x->step < EARLY_STEPS && x->step % EARLY_STEPS_APART == EARLY_STEPS_APART / 2 && assigner == ASSIGN_BALANCE)
         guess = GUESS_SKIP;
     counter_add(x->counters.declined, guess == GUESS_DECLINE);
     return guess == GUESS_COPY;

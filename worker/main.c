@@ -386,7 +386,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         .local = metrics_counter(m, "moed_worker_experts_total", "where=\"worker\"", 1,
                                  "Experts computed for this worker, by where."),
         .taken_back = metrics_counter(m, "moed_worker_jobs_taken_back_total", NULL, 1,
-                                      "Jobs that cpuexec died or stalled on, computed here."),
+                                      "Jobs that cpuexec died or stalled on, or took far too long for, computed here."),
         .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
                                    "Time waited for cpuexec."),
     };

@@ -22,13 +22,17 @@ double deciding_plan_s(const struct machine *m, enum sched_assigner assigner, ui
     return n_experts * plan_share[assigner] * m->plan_expert_s;
 }
 
-double deciding_predict_s(const struct machine *m, enum sched_predictor predictor,
-                          const struct trace_shape *shape, uint32_t layer, uint32_t n_tokens)
+double deciding_call_s(const struct machine *m, enum sched_predictor predictor)
+{
+    return predict_share[predictor] * m->predict_call_s;
+}
+
+double deciding_gate_s(const struct machine *m, enum sched_predictor predictor,
+                       const struct trace_shape *shape, uint32_t layer, uint32_t n_tokens)
 {
     const struct predict_traits *traits = sched_predictor_traits(predictor);
-    double seconds = predict_share[predictor] * m->predict_call_s;
     if (!traits->in_line || (layer + 1 >= shape->n_layers && !traits->wraps))
-        return seconds;
+        return 0;
     double gate_bytes = (double)shape->n_experts * shape->d_model * sizeof(float);
-    return seconds + m->predict_gate_s + machine_dense_s(m, gate_bytes, n_tokens) - m->attention_s;
+    return m->predict_gate_s + machine_dense_s(m, gate_bytes, n_tokens) - m->attention_s;
 }

@@ -8,9 +8,10 @@
 
 /* Of a layer's activated experts. */
 double deciding_plan_s(const struct machine *m, enum sched_assigner assigner, uint32_t n_experts);
-/* In the engine's thread, at a layer of n_tokens: looking for answers, checking, showing, telling; and, in line, a coming layer's gate,
- * which the device computes. */
-double deciding_predict_s(const struct machine *m, enum sched_predictor predictor,
-                          const struct trace_shape *shape, uint32_t layer, uint32_t n_tokens);
+/* In the engine's thread, at a layer: looking for answers, checking, showing, telling. */
+double deciding_call_s(const struct machine *m, enum sched_predictor predictor);
+/* Of who predicts in line, a coming layer's gate for n_tokens, which the device computes; 0: there is none. */
+double deciding_gate_s(const struct machine *m, enum sched_predictor predictor,
+                       const struct trace_shape *shape, uint32_t layer, uint32_t n_tokens);
 
 #endif

@@ -61,7 +61,7 @@ static bool allocate(struct predicting *p)
            p->weights && p->guessed;
 }
 
-struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
+struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace, uint32_t max_tokens,
                                   const struct sched_learned *learned, predicting_tell *tell,
                                   void *tell_arg)
 {
@@ -75,7 +75,7 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
                                       .n_experts = t->n_experts,
                                       .n_used = t->n_used,
                                       .d_model = t->d_model,
-                                      .max_tokens = PREDICTING_MAX_TOKENS,
+                                      .max_tokens = max_tokens,
                                       .learned = learned};
     p->traits = predictor_traits(kind, &p->shape);
     p->tell = tell;
@@ -215,7 +215,7 @@ void predicting_step(struct predicting *p, uint64_t step, const struct predictin
     p->step = step;
     p->batch = batch;
     p->n_tokens = n;
-    p->idle = n > PREDICTING_MAX_TOKENS || (!p->in_line && !p->aside);
+    p->idle = n > p->shape.max_tokens || (!p->in_line && !p->aside);
     if (p->idle)
         return;
     for (uint32_t i = 0; i < n; i++)

@@ -26,8 +26,8 @@ struct predicting_counts {
     uint64_t layers; /* predicted and checked */
 };
 
-/* learned: NULL, or what was trained. NULL: no memory. */
-struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
+/* max_tokens: nothing is predicted in steps of more; at most PREDICTING_MAX_TOKENS. learned: NULL, or what was trained. NULL: no memory. */
+struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace, uint32_t max_tokens,
                                   const struct sched_learned *learned, predicting_tell *tell,
                                   void *tell_arg);
 void predicting_free(struct predicting *p); /* takes NULL */

@@ -129,6 +129,11 @@ static bool make_engine(struct simulation *s)
 static void take_prediction(void *arg, const struct predict_target *target,
                             const struct predicted *experts, uint32_t n, uint32_t n_known);
 
+static uint32_t predict_tokens(const struct replay_run *r)
+{
+    return r->predict_tokens ? r->predict_tokens : REPLAY_PREDICT_TOKENS;
+}
+
 static enum error_code begin(struct simulation *s, struct error *e)
 {
     const struct replay_run *r = s->run;
@@ -153,7 +158,8 @@ static enum error_code begin(struct simulation *s, struct error *e)
         !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !set_costs(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
-    s->predicting = predicting_new(r->policy->predictor, r->trace, r->learned, take_prediction, s);
+    s->predicting =
+        predicting_new(r->policy->predictor, r->trace, predict_tokens(r), r->learned, take_prediction, s);
     if (!s->predicting)
         return no_memory(e);
     enum error_code code = replay_check_batch(r->trace, r->batch, e);
@@ -465,15 +471,6 @@ static void compute_loads(struct simulation *s, uint32_t layer)
     }
 }
 
-static void compute_resident(struct simulation *s, uint32_t layer)
-{
-    double resident_s = 0;
-    for (uint32_t i = 0; i < s->n_activated; i++)
-        resident_s += compute_on_device(s, layer, s->plan[i].device, s->plan[i].workload);
-    advance(s, s->engine.now_s + (resident_s > 0 ? call_s(s, true) + resident_s : 0));
-    engine_end_reading(&s->engine);
-}
-
 /* What is resident and the one load, when that is there. */
 static void compute_at_once(struct simulation *s, uint32_t layer)
 {
@@ -492,14 +489,26 @@ static void compute_at_once(struct simulation *s, uint32_t layer)
     engine_consumed(e);
 }
 
-/* Copies and the CPU are under way meanwhile. */
-static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+/* Predicting takes the engine's thread, beside what the device has been given, device_s of it, and behind that a coming layer's gate.
+ * Copies and the CPU are under way meanwhile. */
+static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, double device_s)
 {
-    if (!s->predicts)
-        return;
-    advance(s, s->engine.now_s + deciding_predict_s(s->run->machine, s->run->policy->predictor,
-                                                    s->shape, layer, n_tokens));
-    predicting_show(s->predicting, layer, s->selected);
+    const struct machine *m = s->run->machine;
+    enum sched_predictor predictor = s->run->policy->predictor;
+    double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
+    double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
+    advance(s, s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);
+    if (s->predicts)
+        predicting_show(s->predicting, layer, s->selected);
+}
+
+static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    double resident_s = 0;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        resident_s += compute_on_device(s, layer, s->plan[i].device, s->plan[i].workload);
+    predict(s, layer, n_tokens, resident_s > 0 ? call_s(s, true) + resident_s : 0);
+    engine_end_reading(&s->engine);
 }
 
 static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
@@ -520,11 +529,10 @@ static void run_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
             engine_load(e, layer, s->plan[i].expert, s->plan[i].device + s->plan[i].load);
     give_cpu(s, layer);
     if (s->device_waits) {
-        predict(s, layer, n_tokens);
+        predict(s, layer, n_tokens, 0);
         compute_at_once(s, layer);
     } else {
-        compute_resident(s, layer);
-        predict(s, layer, n_tokens);
+        compute_resident(s, layer, n_tokens);
         compute_loads(s, layer);
     }
     while (e->cpu_left_s > 0)
@@ -548,12 +556,14 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
     uint64_t fetched = s->fetched, right = s->predicted_right, fetched_of = s->fetched_of;
     s->step++;
     s->n_tokens = n_tokens;
-    s->predicts = n_tokens <= (s->run->predict_tokens ? s->run->predict_tokens : REPLAY_PREDICT_TOKENS);
+    s->predicts = n_tokens <= predict_tokens(s->run);
     if (s->predicts)
         predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
         double dense_s = outside_of_layer_s(s, n_tokens);
         outside_s += dense_s;
+        if (s->predicts)
+            predicting_look(s->predicting, layer);
         advance(s, e->now_s + dense_s);
         if (layer < s->shape->first_layer)
             continue;

@@ -194,8 +194,8 @@ static enum error_code emu_copy(struct device_link *link, void *to, const void *
 }
 
 /* A segment is used whole, and a few KiB of it hold whole tiles of whatever type, with their scales; a copy goes from the first
- * byte to the last. So who computes with a slot before it is filled, or while it is, meets poison, and what lies between
- * need not be written for that: it would cost half as much as the copy. A segment may be smaller than its slot. */
+ * byte to the last. So who computes with a slot before it is filled, or while it is, meets poison (but for the last 28 KiB of a
+ * segment that is smaller than its slot), and what lies between need not be written for that: it would cost half as much as the copy. */
 #define POISON_EACH ((size_t)32 << 10)
 #define POISON_PART ((size_t)4 << 10)
 

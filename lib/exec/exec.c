@@ -259,6 +259,8 @@ static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const str
     share = share < least ? least : share;
     uint64_t pieces = (n_tiles + share - 1) / share; /* alike, for a short rest would be one more beginning */
     uint64_t n = round_up((n_tiles + pieces - 1) / pieces, least);
+    if (n_tokens > 1 && n > MOST_TILES)
+        n = MOST_TILES; /* long ones gain nothing there, and each says that there is progress */
     if (n > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
         n = n_tiles;
     c->left -= n * n_tokens;

@@ -33,7 +33,8 @@ static void quantize_hidden(const struct exec *x, struct expert_part *p)
         x->kernels->quantize(&p->h, 0, p->task->n_tokens);
 }
 
-/* Gate and up as one matrix of twice the rows, which one token reads quicker than two. False: they do not lie so. */
+/* Gate and up as one matrix of twice the rows, which one token reads quicker than two. (Not for more: a piece for BLAS could lie
+ * in both, and results would depend on who has a whole part.) False: they do not lie so. */
 static bool gate_and_up(const struct expert_segment *s, struct matrix *both)
 {
     *both = s->gate;
@@ -52,7 +53,7 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
     size_t stride = part_stride(p);
     float *gate = x->gate_up + 2 * p->hidden, *up = gate + stride, *hidden = x->hidden + p->hidden;
     struct matrix both;
-    if (is_whole(p, c) && gate_and_up(s, &both)) {
+    if (t->n_tokens == 1 && is_whole(p, c) && gate_and_up(s, &both)) {
         exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, x->input, t->tokens, t->n_tokens, gate,
                            2 * stride, false);
     } else {

@@ -8,6 +8,8 @@
 #define BLAS_TILES 4
 /* A chunk for one token is at least so long where there is enough for all threads. */
 #define EXEC_CHUNK_BYTES (32 * 1024)
+/* And one for several at most so many tile rows; a multiple of BLAS_TILES. */
+#define MOST_TILES 16
 /* Parts (an expert's segment for its tokens) and chunks of one exec_experts pass; more run in several
  * passes. */
 #define EXEC_MAX_PARTS  1024

@@ -13,8 +13,8 @@
  * order of the expert's rank, so they do not depend on who computed them or when.
  *
  * `progress` is bumped by the executor as it computes: a worker that sees neither completion nor
- * progress for EXPERT_STALL_MS takes the job back and computes it itself; it then never uses this
- * region again, so a late executor writes where nobody reads.
+ * progress for EXPERT_STALL_MS takes the job back and computes it itself, as it does with one that takes far longer, from
+ * when it is `computing`, than it should; it then never uses this region again, so a late executor writes where nobody reads.
  *
  * What the executor reads from the region is input: job, tasks and indices are copied once and
  * checked.
@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #define EXPERT_CHANNEL_MAGIC   0x4e4843584d30ull
-#define EXPERT_CHANNEL_VERSION 3u
+#define EXPERT_CHANNEL_VERSION 4u
 #define EXPERT_STALL_MS        1000
 #define EXPERT_RING_RECORDS    16
 
@@ -48,7 +48,9 @@ struct expert_channel_header {
     uint64_t pool_generation;
     uint64_t bytes;
     uint64_t jobs_offset, completions_offset, tasks_offset, indices_offset, x_offset, out_offset;
-    _Alignas(64) _Atomic uint64_t progress; /* written by the executor */
+    /* written by the executor */
+    _Alignas(64) _Atomic uint64_t progress;
+    _Atomic uint64_t computing; /* the last job that it has begun: until then the job waits for another worker's */
 };
 _Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
 

@@ -37,8 +37,12 @@ static enum error_code serve(int fd, struct error *e)
     code = expert_channel_attach(&channel, shm.base, shm.bytes, e);
     if (!code)
         code = lease_send(fd, &answer, NULL, 0, e);
-    while (!code && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 50) == 0)
+    struct expert_job job;
+    while (!code && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 50) == 0) {
+        if (ring_pop(&channel.jobs, &job) == 1)
+            atomic_store(&channel.header->computing, job.sequence);
         atomic_fetch_add(&channel.header->progress, 1);
+    }
     shm_close(&shm);
     return code;
 }

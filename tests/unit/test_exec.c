@@ -217,6 +217,31 @@ static void test_experts(void **state)
     check_type("MXFP4", 0.02);
 }
 
+/* Through BLAS, five tile rows of gate and of up: pieces of four are the same whoever computes them. */
+static void test_blas_threads(void **state)
+{
+    struct mkmodel_options o;
+    struct loaded_model m;
+    uint32_t all[TOKENS];
+    static float out[2][EXPERTS * TOKENS * HIDDEN];
+    (void)state;
+    options(&o, "F32");
+    o.expert_width = 80;
+    load_model(&m, &o);
+    for (uint32_t t = 0; t < TOKENS; t++)
+        all[t] = t;
+    for (int i = 0; i < 2; i++) {
+        struct exec_limits limits = {TOKENS, HIDDEN, EXPERTS * TOKENS, WIDTH};
+        struct pool *pool;
+        struct exec *x = new_exec(&pool, i ? 3 : 1, &limits, true);
+        run(x, &m, all, TOKENS, 0, 1, out[i]);
+        exec_free(x);
+        pool_free(pool);
+    }
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    unload_model(&m);
+}
+
 /* Sixteen segments of 160: each one's columns are rounded up by themselves, which takes more room than the whole
  * width does. The same for a token in a large batch and alone. */
 static void test_narrow_segments(void **state)
@@ -442,7 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pool), cmocka_unit_test(test_late_helpers),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_narrow_segments),
-        cmocka_unit_test(test_cut_sums), cmocka_unit_test(test_packed_inputs),
+        cmocka_unit_test(test_cut_sums), cmocka_unit_test(test_blas_threads), cmocka_unit_test(test_packed_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

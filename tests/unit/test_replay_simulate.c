@@ -255,10 +255,14 @@ static void test_deciding(void **state)
     near(deciding_plan_s(&slow, ASSIGN_BALANCE, 2), 14);
     assert_true(deciding_plan_s(&slow, ASSIGN_QSTAR, 2) < 14);
     near(deciding_plan_s(&slow, ASSIGN_OPTIMAL, 2), 0);
-    near(deciding_predict_s(&slow, PREDICT_NONE, &shape, 0, 1), 0);
-    near(deciding_predict_s(&slow, PREDICT_NEXT_GATE, &shape, 0, 1), 18);
-    near(deciding_predict_s(&slow, PREDICT_NEXT_GATE, &shape, 1, 1), 3); /* the last layer: no gate comes */
-    near(deciding_predict_s(&slow, PREDICT_EXPERT_MAP, &shape, 0, 1), 3.3); /* beside inference */
+    for (int i = 0; i < PREDICT_KINDS; i++)
+        assert_true((deciding_call_s(&slow, (enum sched_predictor)i) > 0) == (i != PREDICT_NONE));
+    near(deciding_call_s(&slow, PREDICT_NEXT_GATE), 3);
+    near(deciding_call_s(&slow, PREDICT_EXPERT_MAP), 3.3);
+    near(deciding_gate_s(&slow, PREDICT_NEXT_GATE, &shape, 0, 1), 15);
+    near(deciding_gate_s(&slow, PREDICT_NEXT_GATE, &shape, 1, 1), 0); /* the last layer: no gate comes */
+    near(deciding_gate_s(&slow, PREDICT_NONE, &shape, 0, 1), 0);
+    near(deciding_gate_s(&slow, PREDICT_EXPERT_MAP, &shape, 0, 1), 0); /* beside inference */
 
     /* lru: the same token again and again. After the prompt's load each takes the call and the computing, 16 s, and the plan. */
     static const uint16_t selected[] = {0, 0, 0};
@@ -376,7 +380,7 @@ static void take(void *arg, const struct predict_target *target, const struct pr
 static void test_map_uncut(void **state)
 {
     struct trace *t = make_map_trace();
-    struct predicting *p = predicting_new(PREDICT_EXPERT_MAP, t, NULL, take, NULL);
+    struct predicting *p = predicting_new(PREDICT_EXPERT_MAP, t, PREDICTING_MAX_TOKENS, NULL, take, NULL);
     const uint32_t selected = 1;
     assert_non_null(p);
     for (uint32_t token = 0; token < 3; token++) {
