@@ -345,6 +345,8 @@ static void observe_copying(struct experts *x, uint64_t before_ns)
     x->finished_copies = copies;
     x->finished_layer = x->layer;
     double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
+    if (next && took_s < OUTSIDE_MOST_S)
+        x->layer_s += (took_s - x->layer_s) * (x->layer_s > 0 ? 1.0 / 64 : 1);
     if (next && !x->loads && (copying || none) && !x->disk_wait_ns && took_s < OUTSIDE_MOST_S)
         layer_costs_layer(&x->costs, undisturbed_s(x), took_s, copying);
 }

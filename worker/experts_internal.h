@@ -65,7 +65,7 @@ struct experts {
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
     struct sched_ahead *ahead; /* [n_ahead]: predicted, for assigners that look ahead; prediction's */
     uint32_t n_ahead;
-    uint64_t predict_ns, guessing_since_ns; /* of this layer, where it is timed */
+    uint64_t predict_ns, guessing_since_ns, guess_began_ns; /* of this layer, where it is timed */
     bool has_waited;                        /* in this layer, for the CPU or for a load */
     double *scores;         /* [n_experts]: the gate's probabilities, for caches that read them */
     float *gate;            /* [n_experts]: of one token */
@@ -77,6 +77,7 @@ struct experts {
     uint64_t finished_ns;   /* the layer before; 0: none */
     uint64_t finished_copies; /* device_cache_copies then */
     uint32_t finished_layer;  /* NO_LAYER: not as the host plans it */
+    double layer_s, guess_s; /* of a layer, end to end; of its guesses, where they are timed: moving averages; 0: not known */
     double cpu_share;       /* of the time, that the executor computes; a moving average */
     uint64_t cpu_layer_ns;  /* for this layer */
 

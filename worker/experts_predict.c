@@ -6,6 +6,7 @@
 #include "model/router.h"
 #include "sched/cache.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Of a worker's first steps one in so many runs without copies ahead, to learn soon what these cost. Not those in which
@@ -16,6 +17,7 @@
 /* What prediction takes of the engine's time is measured in one step of so many: looking at the thread's clock is a system
  * call. */
 #define TIMED_STEPS 16
+#define GUESS_MOST_S 1e-3 /* longer was not the guess */
 
 static uint64_t timed_since(const struct experts *x, uint64_t step)
 {
@@ -261,20 +263,37 @@ bool experts_reads_scores(const struct experts *x)
     return x->prediction && prediction_reads_scores(x->prediction);
 }
 
+static void begin_guessing(struct experts *x)
+{
+    x->guessing_since_ns = timed_since(x, x->step);
+    x->guess_began_ns = x->guessing_since_ns ? clock_ns() : 0;
+}
+
+/* Where it is timed it is made: so that it stays known what it takes. */
+static bool guess_pays(const struct experts *x)
+{
+    return !x->cache || x->step % TIMED_STEPS == 0 ||
+           sched_guess_pays((enum sched_assigner)atomic_load(&x->assigner), x->guess_s, x->layer_s);
+}
+
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,
                           struct predict_target *target, const float **input)
 {
     seen.step = x->step;
     if (i == 0)
-        x->guessing_since_ns = timed_since(x, x->step);
+        begin_guessing(x);
     return x->prediction && !x->all_there && /* else nothing is left to copy ahead */
-           prediction_gate(x->prediction, &seen, i, target, input);
+           guess_pays(x) && prediction_gate(x->prediction, &seen, i, target, input);
 }
 
 void experts_predict_end(struct experts *x)
 {
     add_time(x, x->guessing_since_ns);
-    x->guessing_since_ns = 0;
+    if (x->guess_began_ns && !x->all_there) {
+        double took_s = (double)(clock_ns() - x->guess_began_ns) * 1e-9;
+        x->guess_s += (fmin(took_s, GUESS_MOST_S) - x->guess_s) * (x->guess_s > 0 ? 1.0 / 64 : 1);
+    }
+    x->guessing_since_ns = x->guess_began_ns = 0;
 }
 
 void experts_predict_guess(struct experts *x, struct predict_seen seen,

@@ -272,7 +272,7 @@ static void guess(struct predicting *p, const struct predict_target *target, con
         router_logits_to_probabilities(p->scores, p->n_tokens, p->shape.n_experts);
 }
 
-void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected)
+void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected, bool gates)
 {
     if (p->idle)
         return;
@@ -281,8 +281,8 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
         seen.hidden = p->hidden;
         seen.scores = p->scores;
         struct predict_target target;
-        for (uint32_t i = 0; predict_target(&p->traits, &p->shape, p->step, layer, i, &target);
-             i++) {
+        for (uint32_t i = 0;
+             gates && predict_target(&p->traits, &p->shape, p->step, layer, i, &target); i++) {
             guess(p, &target, predictor_gate_input(p->in_line, &seen, p->gate_input));
             predictor_predict(p->in_line, &seen, &target, p->guessed, p->probability);
             struct predicted *best = predict_kept_room(p->kept, target.layer);

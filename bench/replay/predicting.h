@@ -33,12 +33,12 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
 void predicting_free(struct predicting *p); /* takes NULL */
 
 /* In this order: a step begins; then for each layer with experts: before its gate (answers that have come are told), it was
- * routed, and, after its plan, what it shows (the in-line half's predictions are told). */
+ * routed, and, after its plan, what it shows (gates: the in-line half's predictions are told). */
 void predicting_step(struct predicting *p, uint64_t step, const struct predicting_token *batch,
                      uint32_t n);
 void predicting_look(struct predicting *p, uint32_t layer);
 void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *selected);
-void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected);
+void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected, bool gates);
 
 struct predicting_counts predicting_counts(const struct predicting *p);
 /* For the plan of a layer of this step: as predict_kept_ahead. */

@@ -22,6 +22,8 @@
 #define FLOPS_PER_BYTE (2 * 8 / 4.5)
 /* With more rows than that in a layer the worker splits no expert. */
 #define CHANNEL_TOKENS 256
+/* Of one layer in the mean of layers, as in the worker. */
+#define LAYER_WEIGHT (1.0 / 64)
 
 struct simulation {
     const struct replay_run *run;
@@ -34,6 +36,7 @@ struct simulation {
     uint64_t step;
     uint32_t n_tokens; /* of the step */
     bool predicts;     /* in the step: it has few enough */
+    double layer_s;    /* of steps that do, a layer with its attention: a moving average */
 
     /* the layer under way */
     uint32_t *selected;            /* [tokens][n_used] */
@@ -497,9 +500,11 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
     enum sched_predictor predictor = s->run->policy->predictor;
     double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
+    bool gates = sched_guess_pays(s->run->policy->assigner, gate_s, s->layer_s);
+    gate_s = gates ? gate_s : 0;
     advance(s, s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);
     if (s->predicts)
-        predicting_show(s->predicting, layer, s->selected);
+        predicting_show(s->predicting, layer, s->selected, gates);
 }
 
 static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_tokens)
@@ -560,7 +565,7 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
     if (s->predicts)
         predicting_step(s->predicting, s->step, s->steps.tokens, n_tokens);
     for (uint32_t layer = 0; layer < s->shape->n_layers; layer++) {
-        double dense_s = outside_of_layer_s(s, n_tokens);
+        double dense_s = outside_of_layer_s(s, n_tokens), layer_began_s = e->now_s;
         outside_s += dense_s;
         if (s->predicts)
             predicting_look(s->predicting, layer);
@@ -568,6 +573,9 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
         if (layer < s->shape->first_layer)
             continue;
         run_layer(s, layer, n_tokens);
+        double layer_s = e->now_s - layer_began_s;
+        if (s->predicts)
+            s->layer_s += (layer_s - s->layer_s) * (s->layer_s > 0 ? LAYER_WEIGHT : 1);
         for (uint32_t i = 0; decoding && i < s->n_activated; i++)
             s->decode_uses[s->workloads[i]] += trace_layer(s->run->trace, layer)->n_segments;
     }

@@ -114,6 +114,10 @@ bool sched_assigner_looks_ahead(enum sched_assigner kind);
  * the others may use up half of the device. */
 uint32_t sched_spare_slots(enum sched_assigner kind, uint64_t n_slots, uint64_t n_beside);
 
+/* Whether a coming layer's gate is asked at all, which takes guess_s: moed's does where a layer, from one's end to the next one's, takes ten
+ * times as long (layer_s; 0: not known). With small experts on a quick device copies ahead bring less than that. */
+bool sched_guess_pays(enum sched_assigner kind, double guess_s, double layer_s);
+
 /* What becomes of a guess: the policies of the papers copy all that they predict. moed's copies what is worth it, but one step
  * in 32 nothing, and one everything, so that it stays known how much copies slow the CPU down. */
 enum sched_guess {

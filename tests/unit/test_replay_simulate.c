@@ -389,7 +389,7 @@ static void test_map_uncut(void **state)
         for (uint32_t layer = 0; layer < 4; layer++) {
             predicting_look(p, layer);
             predicting_routed(p, layer, &selected);
-            predicting_show(p, layer, &selected);
+            predicting_show(p, layer, &selected, true);
         }
         for (uint32_t layer = 0; layer < 4; layer++) {
             assert_int_equal(told.n[layer], token == 0 ? 0 : token == 1 && layer < 3 ? 4 : 1);
