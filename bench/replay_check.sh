@@ -6,7 +6,7 @@
 # Records a trace of TEXT (one sequence of TOKENS tokens), then for each policy serves MODEL on an emulated device, computes the
 # tokens one at a time, and replays them with what the worker measured. Prints for both: how many segments were computed from what
 # was on the device and how many after a load, without the first token's (it finds nothing there; a replay counts it as a prompt),
-# bytes copied (for real with those of the calibration, the first time), and the time of a layer's experts.
+# bytes copied, and the time of a layer's experts.
 set -eu
 moed=$1 replay=$2 model=$3 text=$4
 shift 4

@@ -107,7 +107,7 @@ uint32_t sched_cache_reads(enum sched_cache_kind kind);
  * activated. */
 void sched_cache_scored(struct sched_cache *c, uint32_t layer, const uint16_t *experts,
                         const float *scores, uint32_t n);
-/* The layer was predicted to activate these, the most probable first. */
+/* The layer was predicted to activate these, in the predictor's order. */
 void sched_cache_predicted(struct sched_cache *c, uint64_t step, uint32_t layer,
                            const uint16_t *experts, const float *probabilities, uint32_t n);
 

@@ -136,7 +136,7 @@ void sched_copies_routed(struct sched_copies *c, uint32_t asker, uint64_t step, 
 /* The first `prefix` segments of an expert are asked for; the queue has room. */
 void sched_copies_load(struct sched_copies *c, uint32_t asker, uint32_t layer, uint32_t expert,
                        uint32_t prefix, uint64_t now_ns);
-/* A layer still to come is predicted to activate these, the most probable first, at most CACHE_PREDICTIONS; probabilities: of
+/* A layer still to come is predicted to activate these, in the predictor's order (the most probable first, or those of most tokens), at most CACHE_PREDICTIONS; probabilities: of
  * 65535. _expected: all of them, where the cache policy reads predictions. _predicted: those that are worth copying ahead. */
 void sched_copies_expected(struct sched_copies *c, uint64_t step, uint32_t layer,
                            const uint16_t *experts, const uint16_t *probabilities, uint32_t n);

@@ -11,7 +11,7 @@ struct predict_kept;
 struct predict_kept *predict_kept_new(const struct predict_shape *shape); /* NULL: no memory */
 void predict_kept_free(struct predict_kept *k);                           /* takes NULL */
 
-/* Keeps a prediction in the place of the layer's last one; experts, the most probable first, may be the room that
+/* Keeps a prediction in the place of the layer's last one; experts, in the predictor's order, may be the room that
  * predict_kept_room gave for that layer, [n_experts]. */
 struct predicted *predict_kept_room(struct predict_kept *k, uint32_t layer);
 void predict_kept_put(struct predict_kept *k, const struct predict_target *target,
