@@ -313,14 +313,6 @@ double experts_outside_s(const struct experts *x)
     return atomic_load_explicit(&x->outside_s, memory_order_relaxed);
 }
 
-static void observe_cpu(struct experts *x, uint64_t before_ns)
-{
-    double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
-    if (before_ns && took_s > 0 && took_s < OUTSIDE_MOST_S)
-        x->cpu_share += ((double)x->cpu_layer_ns * 1e-9 / took_s - x->cpu_share) / 64;
-    x->cpu_layer_ns = 0;
-}
-
 /* From the end of the layer before, were there no copy beside it. 0: it cannot be said, we have done the executor's part. */
 static double undisturbed_s(const struct experts *x)
 {
@@ -508,7 +500,6 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
     layer_costs_cpu(&x->costs, alone_s, (double)done->compute_ns * 1e-9, copying);
     counter_add(x->counters.on_cpu, segments);
     counter_add(x->counters.cpu_ns, done->compute_ns);
-    x->cpu_layer_ns += done->compute_ns;
 }
 
 /* Whoever asked is told to come again, and whoever owns this process ends it. */
@@ -602,7 +593,6 @@ enum error_code experts_finish(struct experts *x, const struct experts_meanwhile
     enum error_code code = finish_rounds(x, e);
     x->n_cpu = 0; /* nothing is under way */
     x->finished_ns = clock_ns();
-    observe_cpu(x, before_ns);
     if (code || !x->cache)
         return code;
     observe_copying(x, before_ns);

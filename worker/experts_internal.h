@@ -78,8 +78,6 @@ struct experts {
     uint64_t finished_copies; /* device_cache_copies then */
     uint32_t finished_layer;  /* NO_LAYER: not as the host plans it */
     double layer_s, guess_s; /* of a layer, end to end; of its guesses, where they are timed: moving averages; 0: not known */
-    double cpu_share;       /* of the time, that the executor computes; a moving average */
-    uint64_t cpu_layer_ns;  /* for this layer */
 
     /* the job under way */
     struct expert_channel *channel; /* NULL: not sent */

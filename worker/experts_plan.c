@@ -11,7 +11,6 @@
 struct sched_costs experts_costs(const struct experts *x)
 {
     struct sched_costs costs = x->costs.now;
-    costs.cpu_share = x->cpu_share;
     if (!x->channel)
         costs.cpu_s = costs.cpu_contended_s = INFINITY;
     return costs;

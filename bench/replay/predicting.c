@@ -20,7 +20,6 @@ struct predicting {
     struct predictor *in_line, *aside;
     predicting_tell *tell;
     void *tell_arg;
-    struct predicting_counts counts;
     struct predict_kept *kept;
 
     uint64_t step;
@@ -162,14 +161,6 @@ static void keep(struct predicting *p, const struct predict_target *target,
         p->tell(p->tell_arg, target, experts, n, n_known);
 }
 
-static void check(struct predicting *p, const struct predict_seen *seen)
-{
-    struct predict_hits hits = predict_kept_check(p->kept, seen);
-    p->counts.guesses += hits.guesses;
-    p->counts.right += hits.right;
-    p->counts.layers += hits.guesses > 0;
-}
-
 /* ---- A step ---- */
 
 static void answer(struct predicting *p, const struct predict_seen *seen)
@@ -239,7 +230,7 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
     if (p->idle)
         return;
     struct predict_seen seen = seen_at(p, layer, selected);
-    check(p, &seen);
+    predict_kept_check(p->kept, &seen);
     if (p->in_line)
         predictor_observe(p->in_line, &seen);
 }
@@ -292,11 +283,6 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
         }
     }
     show_aside(p, &seen);
-}
-
-struct predicting_counts predicting_counts(const struct predicting *p)
-{
-    return p->counts;
 }
 
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n)

@@ -20,12 +20,6 @@ struct predicting_token {
 typedef void predicting_tell(void *arg, const struct predict_target *target,
                              const struct predicted *experts, uint32_t n, uint32_t n_known);
 
-struct predicting_counts {
-    uint64_t guesses,
-        right;       /* of m activated experts, those among the m most probable, and right */
-    uint64_t layers; /* predicted and checked */
-};
-
 /* max_tokens: nothing is predicted in steps of more; at most PREDICTING_MAX_TOKENS. learned: NULL, or what was trained. NULL: no memory. */
 struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace, uint32_t max_tokens,
                                   const struct sched_learned *learned, predicting_tell *tell,
@@ -40,7 +34,6 @@ void predicting_look(struct predicting *p, uint32_t layer);
 void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *selected);
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected, bool gates);
 
-struct predicting_counts predicting_counts(const struct predicting *p);
 /* For the plan of a layer of this step: as predict_kept_ahead. */
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n);
 
