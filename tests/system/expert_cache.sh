@@ -155,7 +155,7 @@ deploy() { # deploy ROW MODEL
 
 on_device() { echo $(($(segments resident) + $(segments loaded))); }
 # All experts have as many segments: where the device computed a number of them that this does not divide, it computed a part of
-# one, and the CPU the rest.
+# one, and the CPU the rest. Where the device has room for one segment, and a call to it takes longer than the CPU does, none may be.
 check_split() {
     local device_segments=0 try policies=("lru --assign threshold" moed qstar dali)
     for ((try = 0; try < 12 && device_segments % pieces[cut] == 0; try++)); do
@@ -166,7 +166,12 @@ check_split() {
         right got $try "${LENGTHS[1]}" || fail "$device, split experts: other tokens than on the host"
         device_segments=$(($(on_device) - device_segments))
     done
-    [ $((device_segments % pieces[cut])) -ne 0 ] || fail "$device: no expert was computed in two places"
+    could_split=$((could_split + 1))
+    if [ $((device_segments % pieces[cut])) -eq 0 ]; then
+        say "    no expert was computed in two places"
+    else
+        did_split=$((did_split + 1))
+    fi
     check_logits "split experts"
 }
 
@@ -245,7 +250,7 @@ check_changes() {
 }
 
 at_once=0 # layers computed in one call: whether that is sooner is a matter of costs, and for one model it may never be
-number=0 changes=0 learned_used=0 trained_models=0
+could_split=0 did_split=0 number=0 changes=0 learned_used=0 trained_models=0
 predicted() { # predicted PREDICTOR: 0 where it was not used
     local n
     n=$(metric worker "moed_worker_predictions_total{predictor=\"$1\"}")
@@ -282,5 +287,6 @@ done
 [ $number = $# ] || fail "only $number models of $#"
 say "$changes changes of policy while answers were under way; $at_once layers were computed in one call when their load was there; $learned_used \
 experts predicted by trained networks"
+[ $((2 * did_split)) -ge $could_split ] || fail "in $did_split of $could_split deployments with experts of several segments one was computed in two places"
 [ $trained_models = 0 ] || [ "$learned_used" -gt 0 ] || fail "no trained network predicted anything"
 [ $# -lt 5 ] || [ "$at_once" -gt 0 ] || fail "of $# models no layer was computed in one call"
