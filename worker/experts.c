@@ -270,11 +270,6 @@ static void start_round(struct experts *x)
         abandon_channel(x);
 }
 
-static void learn_outside(double *to, double took_s)
-{
-    *to += (took_s - *to) / (*to > 0 ? 64 : 1);
-}
-
 static void publish_outside(struct experts *x)
 {
     uint32_t layers = x->memory->map.params.n_layers - x->memory->map.params.n_dense;
@@ -287,7 +282,7 @@ static void observe_outside(struct experts *x, uint32_t layer)
 {
     double took_s = (double)(x->begun_ns - x->finished_ns) * 1e-9;
     if (x->finished_ns && took_s < OUTSIDE_MOST_S)
-        learn_outside(layer > x->layer ? &x->attention_s : &x->head_s, took_s);
+        add_to_mean(layer > x->layer ? &x->attention_s : &x->head_s, took_s);
     publish_outside(x);
 }
 
@@ -302,7 +297,7 @@ void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint6
 {
     double took_s = (double)(ended_ns - x->begun_ns) * 1e-9;
     if (n && took_s > experts_s)
-        learn_outside(&x->attention_s, (took_s - experts_s) / n);
+        add_to_mean(&x->attention_s, (took_s - experts_s) / n);
     publish_outside(x);
     x->finished_ns = n ? clock_ns() : 0;
     x->finished_layer = NO_LAYER;
@@ -338,7 +333,7 @@ static void observe_copying(struct experts *x, uint64_t before_ns)
     x->finished_layer = x->layer;
     double took_s = (double)(x->finished_ns - before_ns) * 1e-9;
     if (next && took_s < OUTSIDE_MOST_S)
-        x->layer_s += (took_s - x->layer_s) * (x->layer_s > 0 ? 1.0 / 64 : 1);
+        add_to_mean(&x->layer_s, took_s);
     if (next && !x->loads && (copying || none) && !x->disk_wait_ns && took_s < OUTSIDE_MOST_S)
         layer_costs_layer(&x->costs, undisturbed_s(x), took_s, copying);
 }
@@ -364,6 +359,12 @@ void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
     x->n_tokens = n_tokens;
 }
 
+void experts_find_channel(struct experts *x, uint64_t now_ns)
+{
+    pause_end(&x->no_cpuexec, true, now_ns);
+    x->channel = x->no_cpuexec.on ? NULL : expert_link_channel(x->link);
+}
+
 void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
                    uint32_t n_tokens, const uint32_t *selected, bool one_request)
 {
@@ -379,8 +380,7 @@ void experts_begin(struct experts *x, uint32_t layer, const struct dense_values 
     for (uint32_t row = 0; row < n_tokens * x->n_used; row++)
         x->row_at[row] = x->rows + (size_t)row * x->d_model;
     experts_gather(x, selected);
-    pause_end(&x->no_cpuexec, true, x->begun_ns);
-    x->channel = x->no_cpuexec.on ? NULL : expert_link_channel(x->link);
+    experts_find_channel(x, x->begun_ns);
     x->predicted_s = 0;
     x->disk_wait_ns = 0;
     x->has_waited = false;

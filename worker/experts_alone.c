@@ -254,7 +254,7 @@ uint32_t experts_alone_end(struct experts *x, const uint32_t *selected, uint32_t
     if (done) /* what is needed next is behind it */
         device_cache_pass(x->cache, experts_step_of(x, a->first), a->first + done - 1);
     leave(x);
-    x->channel = expert_link_channel(x->link);
+    experts_find_channel(x, ended_ns);
     for (uint32_t i = 0; i < done; i++)
         experts_s += account(x, a->first + i, selected + (size_t)i * stride);
     experts_layers_ended(x, done == a->n_layers ? done : 0, experts_s, ended_ns);

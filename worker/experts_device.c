@@ -7,8 +7,7 @@
 #include <math.h>
 #include <time.h>
 
-#define LOAD_STALL_MS      1000
-#define DEVICE_TIMED_STEPS 16
+#define LOAD_STALL_MS 1000
 /* A copy that has begun ends, unless memd dies, of which we hear, or it or the device is stopped. */
 #define COPY_STALL_MS 10000
 /* memd has gone, or we are told to end: what is in flight is a segment. */
@@ -77,11 +76,11 @@ static bool wants_rows(const struct experts *x, const struct activated *a)
     return a->cpu > 0 || !x->options.rows_stay;
 }
 
-/* Whether the caller's part is done while the device computes. In one step of so many it comes after, and what the device took is
+/* Whether the caller's part is done while the device computes. In a timed step it comes after, and what the device took is
  * learnt from. */
 static bool beside_the_device(const struct experts *x)
 {
-    return x->options.rows_stay && x->meanwhile && x->step % DEVICE_TIMED_STEPS != 0;
+    return x->options.rows_stay && x->meanwhile && !is_timed_step(x->step);
 }
 
 static enum error_code queue_and_call_meanwhile(struct experts *x, uint32_t n_tasks, struct error *e)

@@ -37,6 +37,19 @@ struct activated {
 
 struct experts_alone;
 
+/* What prediction takes of the engine's time, and what the device takes by itself, is measured in one step of so many: looking at
+ * the thread's clock is a system call, and nothing else is done beside the device then. */
+static inline bool is_timed_step(uint64_t step)
+{
+    return step % 16 == 0;
+}
+
+/* A moving average; 0: nothing yet. */
+static inline void add_to_mean(double *mean, double value)
+{
+    *mean += (value - *mean) / (*mean > 0 ? 64 : 1);
+}
+
 #define NO_LAYER UINT32_MAX
 
 struct experts {
@@ -121,6 +134,8 @@ struct experts {
 uint64_t experts_step_of(const struct experts *x, uint32_t layer);
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens);
 void experts_layers_begin(struct experts *x, uint32_t layer);
+/* The executor's channel, if it has one and gets work. */
+void experts_find_channel(struct experts *x, uint64_t now_ns);
 void experts_layers_ended(struct experts *x, uint32_t n, double experts_s, uint64_t ended_ns);
 
 /* experts_plan.c: the activated experts, ascending, each with its tokens; memd and the prediction are told. Then who
@@ -157,9 +172,9 @@ enum error_code experts_next_round(struct experts *x, struct error *e);
 /* The round is computed: what it used of the host tier is given back. */
 void experts_end_round(struct experts *x);
 
-/* experts_device.c: the device's share, after which its epoch is even. An error: the device is lost, and there are no rows. */
-/* The caller's part of the layer, if it is not done yet. */
+/* experts.c: the caller's part of the layer, if it is not done yet. */
 enum error_code experts_call_meanwhile(struct experts *x, struct error *e);
+/* experts_device.c: the device's share, after which its epoch is even. An error: the device is lost, and there are no rows. */
 enum error_code experts_compute_device(struct experts *x, struct error *e);
 /* The layer's input, for our threads; and segments [first, first + n) of an activated expert, onto its running sum. */
 const struct activations *experts_input(struct experts *x);

@@ -14,14 +14,11 @@
 #define EARLY_STEPS       64
 #define EARLY_STEPS_APART 4
 
-/* What prediction takes of the engine's time is measured in one step of so many: looking at the thread's clock is a system
- * call. */
-#define TIMED_STEPS 16
 #define GUESS_MOST_S 1e-3 /* longer was not the guess */
 
 static uint64_t timed_since(const struct experts *x, uint64_t step)
 {
-    return x->cache && step % TIMED_STEPS == 0 ? clock_thread_ns() : 0;
+    return x->cache && is_timed_step(step) ? clock_thread_ns() : 0;
 }
 
 static void add_time(struct experts *x, uint64_t since_ns)
@@ -272,7 +269,7 @@ static void begin_guessing(struct experts *x)
 /* Where it is timed it is made: so that it stays known what it takes. */
 static bool guess_pays(const struct experts *x)
 {
-    return !x->cache || x->step % TIMED_STEPS == 0 ||
+    return !x->cache || is_timed_step(x->step) ||
            sched_guess_pays((enum sched_assigner)atomic_load(&x->assigner), x->guess_s, x->layer_s);
 }
 
@@ -291,7 +288,7 @@ void experts_predict_end(struct experts *x)
     add_time(x, x->guessing_since_ns);
     if (x->guess_began_ns && !x->all_there) {
         double took_s = (double)(clock_ns() - x->guess_began_ns) * 1e-9;
-        x->guess_s += (fmin(took_s, GUESS_MOST_S) - x->guess_s) * (x->guess_s > 0 ? 1.0 / 64 : 1);
+        add_to_mean(&x->guess_s, fmin(took_s, GUESS_MOST_S));
     }
     x->guessing_since_ns = x->guess_began_ns = 0;
 }

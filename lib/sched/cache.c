@@ -17,7 +17,7 @@ static const struct cache_policy *const policies[] = {
     [CACHE_LCP] = &cache_policy_lcp,
     [CACHE_SCORE] = &cache_policy_score,
     [CACHE_MAP_FREQUENCY] = &cache_policy_map_frequency,
-    [CACHE_DALI_GUARDED] = &cache_policy_dali_guarded,
+    [CACHE_DALI_GUARDED] = &cache_policy_dali,
     [CACHE_BELADY] = &cache_policy_belady,
     [CACHE_RANDOM] = &cache_policy_random,
 };
@@ -76,6 +76,7 @@ struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
     struct sched_cache *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
+    c->kind = kind;
     c->budget = budget;
     if (make_common(c, shape)) {
         c->policy = kind == CACHE_LRU && budget == BUDGET_UNIFORM ? &cache_policy_lru_layer

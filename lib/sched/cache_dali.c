@@ -56,15 +56,8 @@ static bool dali_init(struct sched_cache *c, const struct sched_cache_options *o
     w->u_size = o && o->dali_u_size ? o->dali_u_size : c->shape.n_experts > 16 ? 8 : 1;
     if (w->u_size > U_SIZE_MAX)
         w->u_size = U_SIZE_MAX;
+    w->guard = c->kind == CACHE_DALI_GUARDED;
     start_random(c, w);
-    return true;
-}
-
-static bool guarded_init(struct sched_cache *c, const struct sched_cache_options *o)
-{
-    if (!dali_init(c, o))
-        return false;
-    ((struct workload_cache *)c->state)->guard = true;
     return true;
 }
 
@@ -152,17 +145,6 @@ static bool dali_wanted(struct sched_cache *c, uint64_t free_segments, const str
 const struct cache_policy cache_policy_dali = {
     .keeps_loads = false,
     .init = dali_init,
-    .fini = dali_fini,
-    .activated = dali_activated,
-    .step_over = dali_step_over,
-    .changed = dali_changed,
-    .victim = dali_victim,
-    .wanted = dali_wanted,
-};
-
-const struct cache_policy cache_policy_dali_guarded = {
-    .keeps_loads = false,
-    .init = guarded_init,
     .fini = dali_fini,
     .activated = dali_activated,
     .step_over = dali_step_over,

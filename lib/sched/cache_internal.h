@@ -20,6 +20,7 @@ struct cache_policy;
 
 struct sched_cache {
     const struct cache_policy *policy;
+    enum sched_cache_kind kind; /* a policy may be of several */
     struct sched_cache_shape shape;
     enum sched_budget budget;
     uint32_t n_slabs;         /* experts of all layers */
@@ -132,7 +133,6 @@ static inline uint64_t cache_random(uint64_t *state)
 
 extern const struct cache_policy cache_policy_none, cache_policy_lru, cache_policy_lru_layer,
     cache_policy_lfu, cache_policy_static, cache_policy_layerwise, cache_policy_dali,
-    cache_policy_dali_guarded,
     cache_policy_value, cache_policy_lru_ahead, cache_policy_lcp, cache_policy_score,
     cache_policy_map_frequency, cache_policy_belady, cache_policy_random;
 
