@@ -169,17 +169,17 @@ static int plan_bytes(struct report *r)
     return code ? complain(e.text) : 0;
 }
 
-/* How many threads the deployment computes with; cpuexec says. */
+/* How many threads the deployment computes with, as the worker says. */
 static int read_threads(struct bench *b, struct moed_error *error)
 {
-    static const char metric[] = "\nmoed_cpuexec_threads ";
+    static const char metric[] = "\nmoed_worker_threads ";
     char *text;
-    if (moed_metrics(b->name, "cpuexec", &text, error))
+    if (moed_metrics(b->name, "worker", &text, error))
         return complain(error->message);
     const char *found = strstr(text, metric);
     b->report.threads = found ? (uint32_t)strtoul(found + strlen(metric), NULL, 10) : 0;
     moed_free(text);
-    return b->report.threads ? 0 : complain("cpuexec does not say how many threads it has");
+    return b->report.threads ? 0 : complain("the worker does not say how many threads it has");
 }
 
 static int attach(struct bench *b)

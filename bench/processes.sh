@@ -38,7 +38,7 @@ median() { sort -g "$1" | awk '{ v[NR] = $1 } END { printf "%.1f", NR % 2 ? v[(N
 $PRIORITY "$BUILD/memd/moed-memd" --run "$MOED_RUN" --model "$MODEL" 2> "$WORK/memd.log" &
 MEMD=$!
 wait_for memd "ready after" 1
-$PRIORITY "$BUILD/worker/moed-worker" --run "$MOED_RUN" --threads "$THREADS" $EXTRA 2> "$WORK/worker.log" &
+$PRIORITY "$BUILD/worker/moed-worker" --run "$MOED_RUN" --cpuexec --threads "$THREADS" $EXTRA 2> "$WORK/worker.log" &
 WORKER=$!
 wait_for worker "ready after" 1
 for i in $(seq "$RUNS"); do

@@ -64,6 +64,8 @@ static void build_arguments(struct supervisor *s)
         add_argument(&p[MEMD], "--learned", o->learned);
     if (o->segment_bytes)
         add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
+    if (o->cpuexec)
+        add_argument(&p[WORKER], "--cpuexec", NULL);
     if (o->calibrate)
         add_argument(&p[WORKER], "--calibrate", NULL);
     if (o->fine_tune)
@@ -201,6 +203,12 @@ static bool wants_mps(const struct settings *o)
     return o->mps && cuda;
 }
 
+/* Without a device it would compute on the cores that the worker waits with, so the worker does. */
+static bool wants_cpuexec(const struct settings *o)
+{
+    return o->cpuexec || (o->device && strcmp(o->device, "host") != 0);
+}
+
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
 {
     enum error_code code = resolve_paths(s, e);
@@ -222,6 +230,7 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
     if (code)
         return code;
     build_arguments(s);
+    s->processes[CPUEXEC].unused = !wants_cpuexec(s->settings);
     mps_start(s->run, wants_mps(s->settings));
     return ERROR_OK;
 }

@@ -29,6 +29,7 @@ struct process {
     char *arguments[PROCESS_MAX_ARGUMENTS + 1]; /* NULL-terminated, borrowed */
     char log_path[RUN_PATH_BYTES];
 
+    bool unused; /* this deployment does without it */
     enum process_state state;
     enum process_state after_stop; /* what follows PROCESS_STOPPING: waiting or stopped */
     pid_t pid;                     /* 0: none runs */

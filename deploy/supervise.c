@@ -56,8 +56,8 @@ static void set_idle(struct process *p, enum process_state state)
 
 static bool is_due(const struct process *p)
 {
-    return p->state == PROCESS_WAITING ||
-           (p->state == PROCESS_BACKOFF && clock_ns() >= p->retry_ns);
+    return !p->unused && (p->state == PROCESS_WAITING ||
+                          (p->state == PROCESS_BACKOFF && clock_ns() >= p->retry_ns));
 }
 
 static bool may_start(const struct supervisor *s, int which)
@@ -67,7 +67,7 @@ static bool may_start(const struct supervisor *s, int which)
         return !dependents_run(s);
     if (memd->state != PROCESS_READY || s->restart_memd)
         return false;
-    if (which == WORKER && cpuexec->state == PROCESS_WAITING)
+    if (which == WORKER && cpuexec->state == PROCESS_WAITING && !cpuexec->unused)
         return false;
     return which == CPUEXEC || cpuexec->state != PROCESS_STARTING ||
            clock_ns() - cpuexec->started_ns >= CPUEXEC_HEAD_START_NS;
@@ -210,7 +210,7 @@ static const char *deployment_state(const struct supervisor *s, char *reason, si
         }
     if (p[MEMD].state != PROCESS_READY || p[WORKER].state != PROCESS_READY)
         return "starting";
-    if (p[CPUEXEC].state == PROCESS_READY)
+    if (p[CPUEXEC].state == PROCESS_READY || p[CPUEXEC].unused)
         return "ready";
     snprintf(reason, bytes, "cpuexec is not there (%s)%s%s", process_state_name(p[CPUEXEC].state),
              p[CPUEXEC].reason[0] ? ": " : "", p[CPUEXEC].reason);
@@ -232,6 +232,8 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
                   s->model, reason);
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         const struct process *p = &s->processes[i];
+        if (p->unused)
+            continue;
         strbuf_printf(answer,
                       "process\tname=%s\tstate=%s\tpid=%d\trestarts=%u\tuptime_ms=%llu\tstatus=%s\t"
                       "reason=%s\n",
@@ -257,6 +259,10 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
         which++;
     if (which == SUPERVISE_PROCESSES) {
         strbuf_printf(answer, "error there is no process %s: memd, cpuexec or worker\n", name);
+        return;
+    }
+    if (s->processes[which].unused) {
+        strbuf_printf(answer, "error there is no %s: the worker computes the experts (moed up --cpuexec)\n", name);
         return;
     }
     if (s->stopping) {
@@ -361,6 +367,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
          "for memd and worker: context in tokens; 0: their own"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N", "for memd and worker: requests at once"},
         {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "for memd and worker"},
+        {"cpuexec", OPTION_BOOL, &o->cpuexec, 0, 0, NULL,
+         "start cpuexec on device host too, where the worker computes the experts else"},
         {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for all three"},
         {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "for worker"},
         {"mps", OPTION_BOOL, &o->mps, 0, 0, NULL, "memd and worker share the device by NVIDIA's MPS"},

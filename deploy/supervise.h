@@ -9,7 +9,7 @@
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
  *                     process     name= state= pid= restarts= uptime_ms= status= reason=    (one a
- * process) restart PROCESS   stop it (with those that cannot live without it) and start it again;
+ * process; cpuexec where the deployment has one) restart PROCESS   stop it (with those that cannot live without it) and start it again;
  * also one that has failed for good down              stop everything; "ok" at once; the connection
  * closes when all is stopped
  *

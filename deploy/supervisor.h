@@ -19,7 +19,7 @@ struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *learned, *kv_type;
     uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
-    bool reproducible, calibrate, fine_tune, mps;
+    bool reproducible, calibrate, fine_tune, mps, cpuexec;
     double stop_timeout_s, stable_s;
 };
 

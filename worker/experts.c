@@ -107,7 +107,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
         code = make_caches(x, e);
     if (!code)
         code = make_rows(x, e);
-    if (!code)
+    if (!code && options->cpuexec)
         code = expert_link_new(run, memory, options->max_tokens, &x->link, e);
     if (code) {
         experts_free(x);
@@ -162,7 +162,7 @@ void experts_follow(struct experts *x)
 
 bool experts_wait(struct experts *x, int timeout_ms)
 {
-    return expert_link_wait(x->link, timeout_ms);
+    return x->link && expert_link_wait(x->link, timeout_ms);
 }
 
 enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
@@ -362,7 +362,7 @@ void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
 void experts_find_channel(struct experts *x, uint64_t now_ns)
 {
     pause_end(&x->no_cpuexec, true, now_ns);
-    x->channel = x->no_cpuexec.on ? NULL : expert_link_channel(x->link);
+    x->channel = !x->link || x->no_cpuexec.on ? NULL : expert_link_channel(x->link);
 }
 
 void experts_begin(struct experts *x, uint32_t layer, const struct dense_values *values,
@@ -448,14 +448,19 @@ static bool await_completion(struct experts *x, struct expert_completion *done)
 static void compute_cpu_share(struct experts *x)
 {
     uint32_t n = 0;
+    uint64_t n_segments = 0, started = clock_ns();
     for (uint32_t i = 0; i < x->n_round; i++) {
         const struct activated *a = &x->round[i];
         if (a->cpu)
             x->tasks[n++] = experts_task(x, a, a->device + a->load, a->cpu);
+        n_segments += a->cpu;
     }
-    if (n)
-        exec_experts(x->own, &x->memory->map, x->layer, experts_input(x), x->tasks, n);
+    if (!n)
+        return;
+    exec_experts(x->own, &x->memory->map, x->layer, experts_input(x), x->tasks, n);
     counter_add(x->counters.local, n);
+    counter_add(x->counters.local_ns, clock_ns() - started);
+    counter_add(x->counters.local_bytes, n_segments * x->memory->map.slabs[x->layer].segment_bytes);
 }
 
 /* The executor's rows: apart, added to the device's sum in order; or the sum, where it lies, unless there will be another

@@ -23,6 +23,7 @@ struct experts;
 
 struct experts_counters {
     struct counter *sent, *local, *taken_back, *wait_ns;
+    struct counter *local_ns, *local_bytes; /* what `local` took, and the weights that it read */
     /* Of a device with memory of its own, else NULL: segments computed there from what was resident, after a load,
      * on the CPU; loads that did not come in time; layers computed in one call when the load was there; time to plan. */
     struct counter *resident, *loaded, *on_cpu, *loads_taken_back, *load_wait_ns, *at_once;
@@ -49,6 +50,7 @@ struct experts_options {
     unsigned spin_us;
     struct device_spec device;
     struct cuda_device *cuda; /* NULL: not on such a device */
+    bool cpuexec;             /* there may be one; else the CPU's part of every layer is ours */
     bool rows_stay;           /* there, for the dense part is computed there too */
     enum sched_assigner assigner;
     enum sched_predictor predictor;

@@ -28,7 +28,7 @@ struct worker {
     /* options */
     const char *device, *kernels, *kv_type;
     uint64_t threads, context, parallel, spin_us;
-    bool reproducible, pin, calibrate, fine_tune;
+    bool reproducible, pin, calibrate, fine_tune, cpuexec;
     struct device_spec device_spec;
     enum sched_assigner assigner;
     enum sched_predictor predictor;
@@ -385,6 +385,10 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                 "Experts computed for this worker, by where."),
         .local = metrics_counter(m, "moed_worker_experts_total", "where=\"worker\"", 1,
                                  "Experts computed for this worker, by where."),
+        .local_ns = metrics_counter(m, "moed_worker_expert_seconds_total", NULL, 1e-9,
+                                    "Time that the worker's own threads computed experts."),
+        .local_bytes = metrics_counter(m, "moed_worker_expert_weight_bytes_total", NULL, 1,
+                                       "Bytes of experts' weights that they read."),
         .taken_back = metrics_counter(m, "moed_worker_jobs_taken_back_total", NULL, 1,
                                       "Jobs that cpuexec died or stalled on, or took far too long for, computed here."),
         .wait_ns = metrics_counter(m, "moed_worker_expert_wait_seconds_total", NULL, 1e-9,
@@ -404,6 +408,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                       .spin_us = (unsigned)w->spin_us,
                                       .device = w->device_spec,
                                       .cuda = w->cuda.device ? &w->cuda : NULL,
+                                      .cpuexec = w->cpuexec || w->device_spec.kind != DEVICE_HOST,
                                       .rows_stay = dense_on_device(w),
                                       .assigner = w->assigner,
                                       .predictor = w->predictor,
@@ -708,6 +713,11 @@ static double read_rate(void *arg)
     return engine_status(((struct worker *)arg)->engine).tokens_per_s;
 }
 
+static double read_threads(void *arg)
+{
+    return pool_thread_count(((struct worker *)arg)->pool);
+}
+
 static double read_frontends(void *arg)
 {
     return sessions_count(((struct worker *)arg)->sessions);
@@ -750,6 +760,8 @@ int main(int argc, char **argv)
          "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
         {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE", "of keys and values kept: " KV_TYPES},
+        {"cpuexec", OPTION_BOOL, &w.cpuexec, 0, 0, NULL,
+         "with device host, too, experts are computed by cpuexec, where there is one"},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
          "no BLAS, no inputs rounded to BF16: the same bits in every batch"},
         {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
@@ -768,6 +780,8 @@ int main(int argc, char **argv)
     if (!code) {
         metrics_gauge_function(w.daemon.metrics, "moed_worker_tokens_per_second", NULL, read_rate,
                                &w, "Tokens generated a second, over the last 10 s.");
+        metrics_gauge_function(w.daemon.metrics, "moed_worker_threads", NULL, read_threads, &w,
+                               "Threads that the worker computes with.");
         metrics_gauge_function(w.daemon.metrics, "moed_worker_frontends", NULL, read_frontends, &w,
                                "Frontends attached.");
         code = daemon_serve(&w.daemon, &handlers, &w, &e);

@@ -173,6 +173,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     add_number(a, 1, "--ctx", l->ctx);
     add_number(a, 2, "--parallel", l->parallel);
     add_number(a, 3, "--segment-bytes", l->segment_bytes);
+    if (l->cpuexec)
+        add(a, "--cpuexec", NULL);
     if (l->reproducible)
         add(a, "--reproducible", NULL);
     if (l->calibrate)

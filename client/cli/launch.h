@@ -13,7 +13,7 @@ struct launch {
     const char *log_level;
     const char *model; /* as model_file_find gives it */
     uint64_t segment_bytes, threads, ctx, parallel;
-    bool reproducible, calibrate, fine_tune, mps;
+    bool reproducible, calibrate, fine_tune, mps, cpuexec;
     bool bound; /* it ends with this process */
     /* filled in */
     char run[RUN_DIR_BYTES];

@@ -26,6 +26,12 @@ static enum error_code print_metrics(const char *run, const char *process, struc
     return ERROR_OK;
 }
 
+/* Its supervisor knows the processes that a deployment has; without one (systemd) any may be there. */
+static bool is_there(const struct deployment_status *status, const char *process)
+{
+    return !status->n_processes || deployment_status_find(status, process);
+}
+
 int metrics_main(int argc, char **argv)
 {
     const char *name = NULL;
@@ -44,11 +50,18 @@ int metrics_main(int argc, char **argv)
         return CLI_USAGE;
     if (!deployment_has_processes(run))
         return deployment_not_running(name);
+    static struct deployment_status status; /* large */
+    if (deployment_status(run, &status, &(struct error){0}))
+        status.n_processes = 0;
+    if (n == 1 && !is_there(&status, argv[1])) {
+        ask_complain("metrics: this deployment has no %s: its worker computes the experts", argv[1]);
+        return CLI_FAILURE;
+    }
     exit_code = CLI_OK;
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         const char *process = supervise_process_names[i];
         struct error e = {0};
-        if (n == 1 && strcmp(process, argv[1]) != 0)
+        if (n == 1 ? strcmp(process, argv[1]) != 0 : !is_there(&status, process))
             continue;
         if (print_metrics(run, process, &e)) {
             ask_complain("%s: %s", process, e.text);

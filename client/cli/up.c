@@ -79,6 +79,8 @@ int up_main(int argc, char **argv)
          "requests at once; 0: the worker's choice"},
         {"kv-type", OPTION_STRING, &l.kv_type, 0, 0, "TYPE",
          "what keys and values of the context are kept as: " KV_TYPES " (default: " KV_TYPE_DEFAULT ")"},
+        {"cpuexec", OPTION_BOOL, &l.cpuexec, 0, 0, NULL,
+         "without a device, too, experts are computed by a process of their own"},
         {"reproducible", OPTION_BOOL, &l.reproducible, 0, 0, NULL,
          "the same bits wherever an expert is computed, prefill too"},
         {"calibrate", OPTION_BOOL, &l.calibrate, 0, 0, NULL,

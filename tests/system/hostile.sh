@@ -2,7 +2,7 @@
 # Peers that misbehave get an error or are dropped, and harm nobody else: an answer goes on unchanged meanwhile.
 MOED=$1 MODEL=$2 HOSTILE=$3
 . "$(dirname "$0")/../deployment.sh"
-"$MOED" up "$MODEL" >/dev/null 2>&1
+"$MOED" up "$MODEL" --cpuexec >/dev/null 2>&1
 ask() { "$MOED" run -n 600 --ignore-end "Once upon a time"; }
 ask > "$WORK/reference"
 pids="$(pid_of memd) $(pid_of worker) $(pid_of cpuexec)"

@@ -33,7 +33,7 @@ start() {
 # serve WORKER'S-KERNELS CPUEXEC'S-KERNELS
 serve() {
     start cpuexec "$CPUEXEC" --reproducible --kernels "$2" || return 2
-    start worker "$WORKER" --reproducible --kernels "$1" || fail "the worker lacks $1, which cpuexec has"
+    start worker "$WORKER" --cpuexec --reproducible --kernels "$1" || fail "the worker lacks $1, which cpuexec has"
     wait_until 20 grep -q "cpuexec attached" "$RUN/worker.log" || fail "cpuexec is not attached"
     "$MOED" ps --json | tr '{' '\n' > "$WORK/ps" # a line a process
     grep -q '"worker".*'" $1 kernels" "$WORK/ps" || fail "the worker does not use $1: $(cat "$WORK/ps")"

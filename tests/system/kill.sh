@@ -2,7 +2,7 @@
 # What each dead process costs: kill -9 of each in the middle of answers.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
-"$MOED" up "$MODEL" --ctx 2048 >/dev/null 2>&1
+"$MOED" up "$MODEL" --ctx 2048 --cpuexec >/dev/null 2>&1
 N=600
 PROMPT="Once upon a time"
 ask() { "$MOED" run -n $N --ignore-end "$PROMPT"; }

@@ -17,9 +17,15 @@ b=$!
 wait $a || fail "first answer"
 wait $b || fail "second answer"
 [ -s "$WORK/a" ] && [ -s "$WORK/b" ] || fail "an answer is empty"
-[ "$(metric memd moed_memd_leases)" = 2 ] || fail "expected worker and cpuexec to hold the pool"
-experts=$("$MOED" metrics cpuexec | awk '$1 == "moed_cpuexec_experts_total" { print $2 }')
-[ "${experts%.*}" -gt 0 ] || fail "cpuexec computed no expert"
+[ "$(metric memd moed_memd_leases)" = 1 ] || fail "expected the worker alone to hold the pool"
+experts=$(metric worker 'moed_worker_experts_total{where="worker"}')
+bytes=$(metric worker moed_worker_expert_weight_bytes_total)
+[ "${experts%.*}" -gt 0 ] || fail "the worker computed no expert"
+awk -v n="$experts" -v bytes="$bytes" 'BEGIN { exit !(bytes > 1000 * n) }' || fail "$experts experts, $bytes bytes of them"
+"$MOED" metrics > "$WORK/metrics" 2> "$WORK/err" && [ ! -s "$WORK/err" ] || fail "metrics of all: $(cat "$WORK/err")"
+code "$MOED" metrics cpuexec
+[ $CODE -eq 1 ] && grep -q "has no cpuexec" "$WORK/err" || fail "metrics of a cpuexec that is not there: $CODE $(cat "$WORK/err")"
+! "$MOED" ps | grep -q cpuexec || fail "ps shows a cpuexec"
 
 # Standard input to the byte, JSON, stop strings, limits.
 printf 'Hello\0world' | "$MOED" run -n 4 --json - > "$WORK/json"

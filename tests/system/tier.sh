@@ -86,7 +86,7 @@ up "$LARGE"
 "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[0]}" > "$WORK/want-0"
 down
 for device in host emu:vram=20%,link=300M; do
-    up "$LARGE" --ram "$least" --device "$device"
+    up "$LARGE" --ram "$least" --device "$device" --cpuexec
     whole=0
     for victim in worker cpuexec worker "worker cpuexec" cpuexec; do
         "$MOED" run -n 60 --ignore-end --temp 0 "${prompts[0]}" > "$WORK/got-0" 2>"$WORK/err" & asking=$!

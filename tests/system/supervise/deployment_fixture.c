@@ -91,8 +91,8 @@ void fixture_start(struct fixture *f, const char *const *more, bool close_stdio)
     snprintf(model, sizeof model, "%s/model", f->base);
     snprintf(bindir, sizeof bindir, "%s/bin", f->base);
     const char *arguments[32] = {fixture_supervise, "--run", f->run,     "--name", "test",
-                                 "--model",         model,   "--bindir", bindir};
-    size_t n = 9;
+                                 "--model",         model,   "--bindir", bindir, "--cpuexec"};
+    size_t n = 10;
     while (more && *more && n < 31)
         arguments[n++] = *more++;
     f->supervisor = fork();

@@ -19,7 +19,7 @@ void fixture_make(struct fixture *f);
 void fixture_remove(struct fixture *f); /* kills what is left */
 /* RUN/script.PROCESS, for its next start. */
 void fixture_script(const struct fixture *f, const char *process, const char *text);
-/* Start the supervisor with more arguments (NULL-terminated). close_stdio: without descriptors 0
+/* Start the supervisor, with --cpuexec and more arguments (NULL-terminated). close_stdio: without descriptors 0
  * to 2. */
 void fixture_start(struct fixture *f, const char *const *more, bool close_stdio);
 /* Its exit status, or -signal; -1000 where it does not end within timeout_ms. */

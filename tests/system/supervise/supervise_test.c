@@ -83,7 +83,7 @@ static void hands_each_process_its_options(void **state)
              "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n", f->run);
     assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--device\nhost\n--ctx\n4096\n--parallel\n5\n"
+             "--run\n%s\n--threads\n3\n--device\nhost\n--cpuexec\n--ctx\n4096\n--parallel\n5\n"
              "--reproducible\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.worker"), expected);
@@ -165,6 +165,33 @@ static void is_degraded_without_cpuexec(void **state)
     fixture_start(f, NULL, false);
     assert_true(fixture_until(f, "deployment", "state", "degraded", 5000));
     assert_contains(fixture_value(f, "deployment", "reason"), "last words of cpuexec");
+}
+
+static void does_without_cpuexec_on_the_host(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--no-cpuexec", "--device", "host", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_null(strstr(fixture_command(f, "status"), "cpuexec"));
+    assert_contains(fixture_command(f, "restart cpuexec"), "error there is no cpuexec");
+    assert_null(strstr(fixture_file(f, "arguments.worker"), "--cpuexec"));
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 0);
+    assert_int_equal(fixture_count_events(f, "start worker"), 2);
+}
+
+static void always_has_cpuexec_with_a_device(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--no-cpuexec", "--device", "emu:vram=1M,link=1G", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_value(f, "cpuexec", "state"), "ready");
 }
 
 static void a_failure_before_ready_is_tried_again(void **state)
@@ -559,6 +586,8 @@ int main(int argc, char **argv)
         TEST(gives_up_after_five_failures),
         TEST(gives_up_at_once_where_restarting_is_useless),
         TEST(is_degraded_without_cpuexec),
+        TEST(does_without_cpuexec_on_the_host),
+        TEST(always_has_cpuexec_with_a_device),
         TEST(a_failure_before_ready_is_tried_again),
         TEST(memd_failing_stops_the_others),
         TEST(memd_killed_restarts_all_in_order),
