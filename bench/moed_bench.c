@@ -153,17 +153,10 @@ static int plan_bytes(struct report *r)
     enum error_code code = gguf_open(r->path, &g, &e);
     if (!code)
         code = pool_plan_new(g, &plan, &e);
-    const struct pool_tensor *embedding = NULL, *output = NULL;
-    for (uint32_t i = 0; !code && i < plan.header.n_tensors; i++) {
-        const struct pool_tensor *t = &plan.tensors[i];
-        embedding = strcmp(t->name, "token_embd.weight") == 0 ? t : embedding;
-        output = strcmp(t->name, "output.weight") == 0 ? t : output;
+    if (!code) {
+        r->dense_bytes_a_token = pool_plan_dense_token_bytes(&plan);
+        r->expert_bytes_a_token = pool_plan_expert_token_bytes(&plan);
     }
-    r->dense_bytes_a_token = plan.header.dense_bytes;
-    if (embedding && output)
-        r->dense_bytes_a_token -= embedding->bytes;
-    for (uint32_t i = 0; !code && i < plan.header.n_layers; i++)
-        r->expert_bytes_a_token += plan.header.params.router.n_used * plan.slabs[i].slab_bytes;
     pool_plan_free(&plan);
     gguf_close(g);
     return code ? complain(e.text) : 0;

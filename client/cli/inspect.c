@@ -31,8 +31,9 @@ static void print_needs(const struct inspect *x)
     print_amount("all experts     ", h->expert_bytes, "");
     printf(": %.1f %% of the weights; a token reads ",
            100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes));
-    print_amount("", h->expert_bytes / p->router.n_experts * p->router.n_used, " of them\n");
-    print_amount("dense weights   ", h->dense_bytes, "\n");
+    print_amount("", pool_plan_expert_token_bytes(&x->plan), " of them\n");
+    print_amount("dense weights   ", h->dense_bytes, "; a token reads ");
+    print_amount("", pool_plan_dense_token_bytes(&x->plan), " of them\n");
     print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type), " for 1000 tokens");
     printf(" as %s\n", x->kv_type_name);
     print_amount("host memory     ", h->bytes, " for the weights; ");

@@ -88,6 +88,8 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "pool_bytes", h->bytes);
     number(b, "expert_bytes", h->expert_bytes);
     number(b, "dense_bytes", h->dense_bytes);
+    number(b, "expert_bytes_per_token", pool_plan_expert_token_bytes(&x->plan));
+    number(b, "dense_bytes_per_token", pool_plan_dense_token_bytes(&x->plan));
     number(b, "segments", s->n_segments);
     number(b, "segment_bytes", s->segment_bytes);
     number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));

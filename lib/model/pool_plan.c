@@ -236,6 +236,31 @@ struct pool_map pool_plan_map(const struct pool_plan *p)
     return map;
 }
 
+static const struct pool_tensor *find_tensor(const struct pool_plan *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->header.n_tensors; i++)
+        if (strcmp(p->tensors[i].name, name) == 0)
+            return &p->tensors[i];
+    return NULL;
+}
+
+uint64_t pool_plan_dense_token_bytes(const struct pool_plan *p)
+{
+    const struct pool_tensor *embedding = find_tensor(p, "token_embd.weight");
+    uint64_t bytes = p->header.dense_bytes;
+    if (embedding && find_tensor(p, "output.weight"))
+        bytes -= embedding->bytes - embedding->bytes / p->header.params.vocab;
+    return bytes;
+}
+
+uint64_t pool_plan_expert_token_bytes(const struct pool_plan *p)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->header.n_layers; i++)
+        bytes += p->header.params.router.n_used * p->slabs[i].slab_bytes;
+    return bytes;
+}
+
 void pool_plan_keep_dense(struct pool_plan *p)
 {
     struct pool_header *h = &p->header;

@@ -39,6 +39,11 @@ enum error_code pool_plan_new_cut(const struct gguf *g, uint64_t segment_bytes,
                                   struct pool_plan *out, struct error *e);
 void pool_plan_free(struct pool_plan *p);
 
+/* Bytes of weights that one token reads: of the dense ones, of an embedding that is not the output's matrix too but a row; and of
+ * experts. */
+uint64_t pool_plan_dense_token_bytes(const struct pool_plan *p);
+uint64_t pool_plan_expert_token_bytes(const struct pool_plan *p);
+
 /* The pool as it will be, for who reckons with it before it is there: all but the weights and the metadata (base is NULL).
  * Borrows the plan. */
 struct pool_map pool_plan_map(const struct pool_plan *p);

@@ -17,18 +17,6 @@ static const struct gguf_tensor *layer_tensor(const struct gguf *g, uint32_t lay
     return gguf_tensor_find(g, name);
 }
 
-/* What every token reads: of an embedding that is not the output's matrix too, one row. */
-static uint64_t dense_bytes(const struct gguf *g, const struct pool_plan *plan, uint32_t vocab)
-{
-    uint64_t bytes = plan->header.dense_bytes;
-    if (!gguf_tensor_find(g, "output.weight"))
-        return bytes;
-    for (uint32_t i = 0; i < plan->header.n_tensors; i++)
-        if (strcmp(plan->tensors[i].name, "token_embd.weight") == 0)
-            bytes -= plan->tensors[i].bytes - plan->tensors[i].bytes / vocab;
-    return bytes;
-}
-
 /* The tensor's values; those of none, NULL. The plan has checked that there are n. */
 static const float *take(struct trace_model *m, const struct gguf_tensor *t, size_t n, size_t *used)
 {
@@ -87,7 +75,7 @@ enum error_code trace_model_read(const struct gguf *g, struct trace_model *out, 
         code = model_params_read(g, &params, e);
     if (!code) {
         fill_shape(&m, &params);
-        m.shape.dense_bytes = dense_bytes(g, &plan, params.vocab);
+        m.shape.dense_bytes = pool_plan_dense_token_bytes(&plan);
         m.embedding = gguf_tensor_find(g, "token_embd.weight");
         code = read_layers(&m, &plan, params.arch->router_keys, e);
     }
