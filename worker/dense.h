@@ -54,7 +54,7 @@ struct dense_ops {
      * wait or bring. At most a batch's rows of d_model floats. */
     const void *(*bring)(struct dense *d, const void *host, size_t bytes);
 
-    /* The batch of the operations that follow. cos_sin [n][rope dims / 2][2], in host memory; both stay until the last
+    /* The batch of the operations that follow. cos_sin [n][2][rope dims / 2], in host memory; both stay until the last
      * of them is done. one_request: forward_run. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, bool one_request);

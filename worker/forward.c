@@ -400,8 +400,8 @@ static void prepare_rope(struct forward *f)
     for (uint32_t t = 0; t < f->n; t++)
         for (uint32_t i = 0; i < half; i++) {
             double angle = f->batch[t].position * f->rope_frequency[i];
-            f->rope[((size_t)t * half + i) * 2] = (float)(r->magnitude * cos(angle));
-            f->rope[((size_t)t * half + i) * 2 + 1] = (float)(r->magnitude * sin(angle));
+            f->rope[(size_t)t * 2 * half + i] = (float)(r->magnitude * cos(angle));
+            f->rope[(size_t)t * 2 * half + half + i] = (float)(r->magnitude * sin(angle));
         }
 }
 

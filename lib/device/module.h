@@ -204,7 +204,7 @@ struct device_ops {
     /* rows[t][i] += add[t * add_stride + i]; add_stride 0: the same for every row. */
     void (*add)(struct device_stream *s, const float *add, size_t add_stride, float *rows, size_t stride, uint32_t n,
                 uint32_t d);
-    /* Each of n_heads heads of every row through rope_apply; cos_sin [n][dims / 2][2]. */
+    /* Each of n_heads heads of every row through rope_apply; cos_sin [n][2][dims / 2]. */
     void (*rotate)(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride, uint32_t n,
                    uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
     /* Copy n_parts pieces of `width` floats of each of n rows, strided on both sides. */

@@ -118,13 +118,16 @@ const char *const *kernels_available(void)
 void rope_apply(float *head, uint32_t rope_dims, const float *cos_sin, bool neox)
 {
     uint32_t half = rope_dims / 2;
+    const float *cosines = cos_sin, *sines = cos_sin + half;
 
+    if (neox) {
+        kernels_get()->rotate(head, head + half, cosines, sines, half);
+        return;
+    }
     for (uint32_t i = 0; i < half; i++) {
-        float *a = head + (neox ? i : 2 * i);
-        float *b = neox ? a + half : a + 1;
-        float x = *a, y = *b, c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+        float a = head[2 * i], b = head[2 * i + 1];
 
-        *a = x * c - y * s;
-        *b = x * s + y * c;
+        head[2 * i] = a * cosines[i] - b * sines[i];
+        head[2 * i + 1] = a * sines[i] + b * cosines[i];
     }
 }

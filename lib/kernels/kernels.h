@@ -137,6 +137,9 @@ struct kernels {
     /* y[i] += x[i]. */
     void (*add)(const float *x, float *y, size_t n);
 
+    /* Pairs (a[i], b[i]) turned: a' = a cos - b sin, b' = a sin + b cos, each product rounded. n of all four. */
+    void (*rotate)(float *a, float *b, const float *cosines, const float *sines, uint32_t n);
+
     /* n values of one head to a row of the KV cache: F32 as they are, F16 rounded to nearest even, Q8_0 (n a multiple
      * of 32) with d = max|x| / 127 of each 32, q = x * (1 / d) rounded to nearest even, d then stored as a half. */
     void (*kv_write)(enum tensor_type type, const float *x, uint32_t n, void *row);
@@ -166,7 +169,7 @@ const char *const *kernels_available(void);
 /* The definition's exp: correctly ordered steps that every build repeats. */
 float kernels_exp(float x);
 
-/* Rotate in place the first rope_dims of one head. cos_sin: [rope_dims / 2][2] for this position.
+/* Rotate in place the first rope_dims of one head. cos_sin: [2][rope_dims / 2] for this position, the cosines first.
  * neox: pairs (i, i + rope_dims / 2); else (2i, 2i + 1). */
 void rope_apply(float *head, uint32_t rope_dims, const float *cos_sin, bool neox);
 

@@ -323,13 +323,32 @@ static void add(const float *x, float *y, size_t n)
         store_part(y + i, n - i, vf_add(load_part(y + i, n - i, 0), load_part(x + i, n - i, 0)));
 }
 
+static void rotate(float *a, float *b, const float *cosines, const float *sines, uint32_t n)
+{
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16) {
+        vf x = vf_load(a + i), y = vf_load(b + i), c = vf_load(cosines + i), s = vf_load(sines + i);
+
+        vf_store(a + i, vf_sub(vf_mul(x, c), vf_mul(y, s)));
+        vf_store(b + i, vf_add(vf_mul(x, s), vf_mul(y, c)));
+    }
+    if (i < n) {
+        vf x = load_part(a + i, n - i, 0), y = load_part(b + i, n - i, 0);
+        vf c = load_part(cosines + i, n - i, 0), s = load_part(sines + i, n - i, 0);
+
+        store_part(a + i, n - i, vf_sub(vf_mul(x, c), vf_mul(y, s)));
+        store_part(b + i, n - i, vf_add(vf_mul(x, s), vf_mul(y, c)));
+    }
+}
+
 #include "kernels/attend.inc.c"
 
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
         .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .weigh = weigh,        \
-        .axpy = axpy, .add = add, .kv_write = kv_write, .attend_scratch = attend_scratch,          \
-        .attend_block = attend_block, .attend_merge = attend_merge,                                \
-        .attend_finish = attend_finish,                                                            \
+        .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,                          \
+        .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
+        .attend_merge = attend_merge, .attend_finish = attend_finish,                              \
     }

@@ -310,8 +310,8 @@ static void test_rope(void **state)
         for (int i = 0; i < HEAD; i++)
             head[i] = (float)(i + 1);
         for (int i = 0; i < DIMS / 2; i++) {
-            cos_sin[2 * i] = cosf(0.3f * (float)(i + 1));
-            cos_sin[2 * i + 1] = sinf(0.3f * (float)(i + 1));
+            cos_sin[i] = cosf(0.3f * (float)(i + 1));
+            cos_sin[DIMS / 2 + i] = sinf(0.3f * (float)(i + 1));
         }
         rope_apply(head, DIMS, cos_sin, neox);
         for (int i = 0; i < DIMS / 2; i++) {
@@ -326,6 +326,34 @@ static void test_rope(void **state)
     }
 }
 
+/* Every build has the products' and sums' own roundings, whatever the length, and leaves the rest alone. */
+static void test_rotate(void **state)
+{
+    enum { MOST = 67 };
+    float *x = random_floats(MOST + 1, 5, 1), *y = random_floats(MOST + 1, 5, 2);
+    float *cosines = random_floats(MOST, 1, 3), *sines = random_floats(MOST, 1, 4);
+
+    for (uint32_t n = 0; n <= MOST; n++)
+        for (int k = 0; k < n_builds; k++) {
+            float a[MOST + 1], b[MOST + 1];
+
+            memcpy(a, x, sizeof a);
+            memcpy(b, y, sizeof b);
+            builds[k]->rotate(a, b, cosines, sines, n);
+            for (uint32_t i = 0; i < n; i++) {
+                float parts[4] = {x[i] * cosines[i], y[i] * sines[i], x[i] * sines[i], y[i] * cosines[i]};
+
+                assert_true(a[i] == parts[0] - parts[1] && b[i] == parts[2] + parts[3]);
+            }
+            assert_memory_equal(a + n, x + n, (MOST + 1 - n) * sizeof *x);
+            assert_memory_equal(b + n, y + n, (MOST + 1 - n) * sizeof *y);
+        }
+    free(sines);
+    free(cosines);
+    free(y);
+    free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rotate),
     };
     int failed = cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 

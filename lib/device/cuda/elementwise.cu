@@ -62,8 +62,8 @@ static __global__ void rotate_pairs(rotate_call c)
     float *head = c.heads + blockIdx.x * c.row_stride + pair / c.half * c.head_stride;
     float *a = head + (c.neox ? i : 2 * i);
     float *b = c.neox ? a + c.half : a + 1;
-    const float *turn = c.cos_sin + ((size_t)blockIdx.x * c.half + i) * 2;
-    float x = *a, y = *b, cos = turn[0], sin = turn[1];
+    const float *turns = c.cos_sin + (size_t)blockIdx.x * 2 * c.half;
+    float x = *a, y = *b, cos = turns[i], sin = turns[c.half + i];
 
     *a = x * cos - y * sin;
     *b = x * sin + y * cos;
