@@ -26,6 +26,7 @@ void request_free(struct request *r)
         strbuf_fini(&r->stops[i]);
     token_list_fini(&r->tokens);
     strbuf_fini(&r->text);
+    strbuf_fini(&r->unsent);
     recording_free(r->recording);
     free(r->hidden);
     free(r);

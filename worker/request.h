@@ -55,6 +55,10 @@ struct request {
     struct strbuf text; /* decoded and not sent: it may be the start of a stop string */
     uint32_t n_generated;
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
+    /* The last n_unsent tokens, and their text, which are to be sent; where there are any, a credit of the frontend's is kept. */
+    uint32_t n_unsent;
+    struct strbuf unsent;
+    uint64_t sent_ns; /* when the last ones were */
 
     enum finish_reason ending; /* nothing more is computed: what is recorded is still to be sent */
 

@@ -31,6 +31,43 @@ static void unlink_request(struct engine *g, struct request *r)
             }
 }
 
+/* ---- Sending tokens ---- */
+
+/* A request's tokens go in one event as long as they come faster than this, a picture of a screen. Each event wakes a thread here and
+ * the frontend, which take the cores that compute: a fifth of a millisecond, more than a token of a small model. */
+#define SEND_NS 16000000u
+
+static bool has_unsent(const struct request *r)
+{
+    return r->n_unsent || r->unsent.len;
+}
+
+static void send_unsent(struct request *r)
+{
+    if (!has_unsent(r))
+        return;
+    frontend_send_tokens(r->frontend, r->id, r->tokens.ids + r->tokens.count - r->n_unsent, r->n_unsent, &r->unsent);
+    strbuf_clear(&r->unsent);
+    r->n_unsent = 0;
+    r->sent_ns = r->last_ns;
+}
+
+/* Before what may take long. */
+static void send_all_unsent(struct engine *g)
+{
+    for (struct request *r = g->running; r; r = r->next)
+        send_unsent(r);
+}
+
+/* The last n tokens of r, and text; a credit was taken for them. */
+static void add_unsent(struct request *r, uint32_t n, const struct strbuf *text)
+{
+    if (has_unsent(r) || (!n && !text->len))
+        frontend_return_credit(r->frontend);
+    r->n_unsent += n;
+    strbuf_append(&r->unsent, text->data, text->len);
+}
+
 static void drop(struct engine *g, struct request *r)
 {
     unlink_request(g, r);
@@ -44,7 +81,16 @@ static void drop(struct engine *g, struct request *r)
 static void finish(struct engine *g, struct request *r, enum finish_reason reason)
 {
     counter_add(g->counters.finished[reason], 1);
+    send_unsent(r);
     frontend_send_done(r->frontend, r, reason);
+    drop(g, r);
+}
+
+/* What was computed is sent all the same. */
+static void end_with_error(struct engine *g, struct request *r, enum error_code code, const char *text)
+{
+    send_unsent(r);
+    frontend_send_error(r->frontend, r->id, code, text);
     drop(g, r);
 }
 
@@ -65,8 +111,7 @@ void engine_end_all(struct engine *g, enum error_code code, const char *text)
     for (int i = 0; i < 2; i++)
         for (struct request *r = lists[i], *next; r; r = next) {
             next = r->next;
-            frontend_send_error(r->frontend, r->id, code, text);
-            drop(g, r);
+            end_with_error(g, r, code, text);
         }
 }
 
@@ -105,10 +150,8 @@ static void end_answer(struct engine *g, struct request *r)
         r->first_ns = r->last_ns = clock_ns();
     strbuf_clear(&g->text);
     request_flush(r, &g->text);
-    if (g->text.len)
-        frontend_send_tokens(r->frontend, r->id, NULL, 0, &g->text);
-    else
-        frontend_return_credit(r->frontend);
+    add_unsent(r, 0, &g->text);
+    send_unsent(r);
     end_request(g, r, FINISH_END);
 }
 
@@ -149,8 +192,7 @@ static bool pick_tokens(struct engine *g, struct request *const *requests, const
     return true;
 }
 
-/* Take the next token of r: one event with the token and the text that can be shown now, for
- * which a credit was taken; then perhaps the end. */
+/* Take the next token of r, and the text that can be shown now, for which a credit was taken; then perhaps the end. */
 static void take_token(struct engine *g, struct request *r, uint32_t token)
 {
     if (!r->ignore_end && tokenizer_is_end(g->config.tokenizer, token)) {
@@ -158,8 +200,7 @@ static void take_token(struct engine *g, struct request *r, uint32_t token)
         return;
     }
     if (!token_list_push(&r->tokens, token)) {
-        frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for another token");
-        drop(g, r);
+        end_with_error(g, r, ERROR_MEMORY, "no memory for another token");
         return;
     }
     observe_token(g, r);
@@ -173,7 +214,13 @@ static void take_token(struct engine *g, struct request *r, uint32_t token)
         reason = FINISH_CONTEXT;
     if (reason == FINISH_LENGTH || reason == FINISH_CONTEXT)
         request_flush(r, &g->text);
-    frontend_send_tokens(r->frontend, r->id, &token, 1, &g->text);
+    add_unsent(r, 1, &g->text);
+    if (g->text.failed || r->unsent.failed) {
+        end_with_error(g, r, ERROR_MEMORY, "no memory for another token's text");
+        return;
+    }
+    if (r->n_generated == 1 || r->recording || reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS)
+        send_unsent(r);
     if (reason != FINISH_NONE)
         end_request(g, r, reason);
 }
@@ -205,8 +252,7 @@ static void fail_request(struct engine *g, struct request *r, bool credit, const
 {
     if (credit)
         frontend_return_credit(r->frontend);
-    frontend_send_error(r->frontend, r->id, e->code, e->text);
-    drop(g, r);
+    end_with_error(g, r, e->code, e->text);
 }
 
 void engine_refuse(struct engine *g, struct request *r, const struct error *e)
@@ -273,6 +319,7 @@ static bool send_rows(struct engine *g)
     for (struct request *r = g->running; r; r = r->next) {
         if (!has_rows(r))
             continue;
+        send_all_unsent(g);
         uint32_t left = r->hidden_begin + r->n_hidden - r->next_row;
         const float *hidden =
             r->hidden + (size_t)(r->next_row - r->hidden_begin) * g->config.d_model;
@@ -336,6 +383,7 @@ static struct request *next_prefill(const struct engine *g)
 
 static void run_prefill(struct engine *g, struct request *r)
 {
+    send_all_unsent(g);
     uint64_t started = clock_ns();
     uint32_t n = piece_tokens(r);
     for (uint32_t i = 0; i < n; i++)
@@ -354,8 +402,7 @@ static void run_prefill(struct engine *g, struct request *r)
     counter_add(g->counters.prompt_tokens, n);
     if (r->kind != REQUEST_GENERATE) {
         if (!keep_rows(g, r, hidden, n)) {
-            frontend_send_error(r->frontend, r->id, ERROR_MEMORY, "no memory for rows of logits");
-            drop(g, r);
+            end_with_error(g, r, ERROR_MEMORY, "no memory for rows of logits");
         }
     } else if (r->n_past == r->n_prefill && r->prompt_only) {
         end_request(g, r, FINISH_LENGTH);
@@ -379,6 +426,7 @@ static uint32_t gather_decode(struct engine *g)
             continue;
         if (has_routing(r) || !frontend_take_credit(r->frontend)) {
             counter_add(g->counters.decode_paused, 1);
+            send_unsent(r);
             continue;
         }
         g->batch[n] = (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->serial,

@@ -225,7 +225,7 @@ struct moed_result {
 };
 
 enum moed_event_kind {
-    MOED_EVENT_TOKENS = 1,   /* tokens, token_count, text, text_bytes */
+    MOED_EVENT_TOKENS = 1,   /* tokens, token_count, text, text_bytes; some tokens at once where they come fast */
     MOED_EVENT_ROW = 2,      /* row, logits, logit_count */
     MOED_EVENT_DONE = 3,     /* result; the last event of a request */
     MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count */

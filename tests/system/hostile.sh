@@ -3,7 +3,7 @@
 MOED=$1 MODEL=$2 HOSTILE=$3
 . "$(dirname "$0")/../deployment.sh"
 "$MOED" up "$MODEL" --cpuexec >/dev/null 2>&1
-ask() { "$MOED" run -n 600 --ignore-end "Once upon a time"; }
+ask() { "$MOED" run -n 1200 --ignore-end "Once upon a time"; }
 ask > "$WORK/reference"
 pids="$(pid_of memd) $(pid_of worker) $(pid_of cpuexec)"
 ask > "$WORK/answer" &

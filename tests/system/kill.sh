@@ -3,7 +3,7 @@
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 "$MOED" up "$MODEL" --ctx 2048 --cpuexec >/dev/null 2>&1
-N=600
+N=1200
 PROMPT="Once upon a time"
 ask() { "$MOED" run -n $N --ignore-end "$PROMPT"; }
 ask > "$WORK/reference" || fail "reference answer"
@@ -17,14 +17,16 @@ begin() {
     wait_until 20 test -s "$1" || fail "no answer began"
 }
 
+back() { "$MOED" ps | grep cpuexec | grep -q ready; }
+
 say "cpuexec: the answer goes on, with the same tokens"
 for round in 1 2 3; do
+    wait_until 20 back || fail "cpuexec was not restarted"
     begin "$WORK/answer"
     kill -9 "$(pid_of cpuexec)"
     wait $ASKING || fail "the answer ended when cpuexec died: $(cat "$WORK/answer.err")"
     cmp -s "$WORK/answer" "$WORK/reference" || fail "cpuexec's death changed the answer"
 done
-back() { "$MOED" ps | grep cpuexec | grep -q ready; }
 wait_until 20 back || fail "cpuexec was not restarted"
 before=$(metric cpuexec moed_cpuexec_experts_total)
 ask | cmp -s - "$WORK/reference" || fail "answer after cpuexec's restart"
