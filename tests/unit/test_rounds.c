@@ -79,6 +79,8 @@ static void side_open(struct side *s)
     struct counter *c = s->all;
     s->counters = (struct experts_counters){.sent = c,
                                             .local = c + 1,
+                                            .local_ns = c + 10,
+                                            .local_bytes = c + 11,
                                             .taken_back = c + 2,
                                             .wait_ns = c + 3,
                                             .found_in_memory = c + 6,
@@ -172,6 +174,13 @@ static void test_rows(void **state)
             must(run_layer(&s, layer, n, &e), &e);
             check_rows(&s, layer, n);
         }
+    uint64_t most = 0, least = UINT64_MAX, local = counter_read(s.counters.local);
+    for (uint32_t i = 0; i < s.memory.map.params.n_layers; i++) {
+        const struct pool_slabs *slabs = &s.memory.map.slabs[i];
+        most = slabs->slab_bytes > most ? slabs->slab_bytes : most;
+        least = slabs->slab_bytes < least ? slabs->slab_bytes : least;
+    }
+    assert_in_range(counter_read(s.counters.local_bytes), local * least, local * most);
     assert_true(counter_read(s.counters.found_in_memory) > 0);
     assert_true(counter_read(s.counters.found_on_disk) > 100);
     assert_true(counter_read(s.counters.disk_wait_decode_ns) > 0);
