@@ -58,7 +58,7 @@ struct sched_cache_options {
     uint32_t dali_w_size;
     uint32_t dali_u_size;
     double value_half_life; /* steps; 0: 32 */
-    /* static: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
+    /* static, value: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
     const uint32_t *profile;
     uint64_t buffers; /* static: segments of the capacity that are left to what is copied ahead (sched_prefetch_buffers) */
     double score_alpha; /* score: the share of what is new in the moving average; 0: 0.1 */
@@ -140,7 +140,7 @@ bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t ex
 
 /* blocked: as for victims, what cannot be copied now; NULL: nothing.
  * The next segment that the policy wants on the device by itself (static's and layerwise's filling, dali's swaps, value's
- * filling of free room): the segment after the resident prefix of the expert given back. free_segments: room there is
+ * filling of free room, and the next layer's in a step that activates most): the segment after the resident prefix of the expert given back. free_segments: room there is
  * without evicting. False: nothing. */
 bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
                         void *arg, uint32_t *layer, uint32_t *expert);

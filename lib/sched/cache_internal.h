@@ -118,6 +118,13 @@ bool cache_oldest_of_layer(const struct sched_cache *c, const struct cache_searc
 bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_search *s,
                            uint32_t *slab);
 
+/* The evictable expert with the least of these values in the layers before the one that was routed last. */
+bool cache_least_of_passed(const struct sched_cache *c, const struct cache_search *s,
+                           const double *values, uint32_t *slab);
+/* The obtainable expert of a layer with the most of these values that is not there whole. */
+bool cache_most_lacking(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
+                        const double *values, uint32_t *slab);
+
 /* The first of a heap of resident experts that may go. */
 bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,
                          const struct heap *h, uint32_t *slab);

@@ -87,6 +87,16 @@ void heap_moved(struct heap *h, uint32_t item)
     sift_down(h, h->places[item]);
 }
 
+void heap_place(struct heap *h, uint32_t item, bool belongs)
+{
+    if (heap_has(h, item) && belongs)
+        heap_moved(h, item);
+    else if (belongs)
+        heap_insert(h, item);
+    else if (heap_has(h, item))
+        heap_remove(h, item);
+}
+
 void heap_rebuild(struct heap *h)
 {
     for (uint32_t place = h->n / 2; place-- > 0;)

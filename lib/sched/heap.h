@@ -29,6 +29,8 @@ void heap_insert(struct heap *h, uint32_t item);
 void heap_remove(struct heap *h, uint32_t item);
 /* The item's value has changed. */
 void heap_moved(struct heap *h, uint32_t item);
+/* Its value may have changed, and whether it is to be here. */
+void heap_place(struct heap *h, uint32_t item, bool belongs);
 /* Many have. */
 void heap_rebuild(struct heap *h);
 

@@ -41,13 +41,18 @@ struct owner {
     long double score[MOST_LAYERS][MOST_EXPERTS];
     double probability[MOST_LAYERS][MOST_EXPERTS]; /* as predicted last; 0: it was not in it */
     long double ahead[MOST_LAYERS][MOST_EXPERTS]; /* what a prediction is worth, until its layer is over */
+    long double count[MOST_LAYERS][MOST_EXPERTS], counted; /* in the long run, and all together */
+    long double usual[MOST_LAYERS][MOST_EXPERTS]; /* what those are worth, by when the layer was over last */
+    uint32_t steps_counted;
+    uint64_t routed_step;
     uint32_t routed_layer, n_routed; /* experts that were */
     uint32_t visits[MOST_LAYERS][MOST_EXPERTS];
     uint64_t token[MOST_LAYERS][MOST_EXPERTS]; /* of the layer, at the last activation */
     uint64_t layer_tokens[MOST_LAYERS];
     bool blocked[MOST_LAYERS][MOST_EXPERTS];
     uint64_t clock, step, total;
-    uint64_t digest; /* of every answer */
+    long double decay; /* of value, from one step to the next */
+    uint64_t digest;   /* of every answer */
 };
 
 static inline struct owner new_owner(enum sched_cache_kind kind, struct sched_cache_shape shape,
@@ -72,12 +77,38 @@ static inline void tell(struct owner *o, uint32_t layer, uint32_t expert, uint32
     assert_int_equal(sched_cache_segments(o->cache, layer, expert), segments);
 }
 
+/* What value makes of the long run in every eighth step of a layer: 4 activations for the mean expert, and one more of each in the
+ * mean. In a step that follows it has decayed once since. */
+static inline void layer_is_over(struct owner *o, long double decay)
+{
+    uint32_t layer = o->routed_layer, n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
+    memset(o->ahead[layer], 0, sizeof o->ahead[layer]);
+    for (uint32_t e = 0; (o->steps_counted + layer) % 8 == 0 && e < o->shape.n_experts; e++)
+        o->usual[layer][e] = 4 * decay * o->count[layer][e] / (o->counted / n + 1);
+}
+
+/* Counts of the long run are halved now and then. */
+static inline void step_is_over(struct owner *o)
+{
+    if (++o->steps_counted < 2048)
+        return;
+    for (uint32_t l = 0; l < o->shape.n_layers; l++)
+        for (uint32_t e = 0; e < o->shape.n_experts; e++)
+            o->count[l][e] /= 2;
+    o->counted /= 2;
+    o->steps_counted = 0;
+}
+
 static inline void route(struct owner *o, uint32_t layer, const uint16_t *experts,
                          const uint16_t *workloads, uint32_t n)
 {
     uint64_t tokens = 0;
-    if (layer != o->routed_layer) /* that one is over */
-        memset(o->ahead[o->routed_layer], 0, sizeof o->ahead[o->routed_layer]);
+    bool next_step = o->step != o->routed_step;
+    if (o->n_routed && (layer != o->routed_layer || next_step))
+        layer_is_over(o, next_step ? o->decay : 1);
+    if (o->n_routed && next_step)
+        step_is_over(o);
+    o->routed_step = o->step;
     o->n_routed = n;
     o->routed_layer = layer;
     for (uint32_t i = 0; i < n; i++) {
@@ -85,6 +116,8 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
         o->last[layer][experts[i]] = ++o->clock;
         o->tokens[layer][experts[i]] += workloads[i];
         o->value[layer][experts[i]] += 1;
+        o->count[layer][experts[i]] += 1;
+        o->counted += 1;
         o->visits[layer][experts[i]]++;
         tokens += workloads[i];
     }

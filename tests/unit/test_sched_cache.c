@@ -321,7 +321,8 @@ static void test_dali_random(void **state)
 }
 
 /* Half-life of one step: an activation counts 1, 1/2, 1/4 ... In three steps expert 0 has 1/4 +
- * 1/2, expert 1 has 1, expert 2 has 1/4 + 1, expert 3 nothing. */
+ * 1/2, expert 1 has 1, expert 2 has 1/4 + 1, expert 3 nothing. In the long run, which is looked at after the first step, 0 and 2
+ * have one each and the mean 1/2: worth 4 / (1/2 + 1), two steps later a quarter of it, 2/3. Together 17/12, 1 and 23/12. */
 static void test_value(void **state)
 {
     struct sched_cache_options options = {.value_half_life = 1};
@@ -335,7 +336,7 @@ static void test_value(void **state)
     route(&o, 0, (const uint16_t[]){0}, (const uint16_t[]){1}, 1);
     o.step = 3;
     route(&o, 0, (const uint16_t[]){1, 2}, (const uint16_t[]){1, 1}, 2);
-    static const uint32_t order[] = {2, 2, 1, 1, 0, 0};
+    static const uint32_t order[] = {2, 2, 0, 0, 1, 1};
     for (uint32_t i = 0; i < 6; i++) {
         assert_true(sched_cache_wanted(o.cache, 6 - i, NULL, NULL, &layer, &expert));
         assert_int_equal(expert, order[i]);
@@ -344,24 +345,50 @@ static void test_value(void **state)
     assert_false(
         sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* 3 was never seen */
     expect_no_victim(&o, 0, 3, false);
-    expect_victim(&o, 0, 3, true, 0, 0);
-    tell(&o, 0, 0, 0);
+    expect_victim(&o, 0, 3, true, 0, 1);
+    tell(&o, 0, 1, 0);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert)); /* no room */
-    expect_no_victim(&o, 0, 0, false);                                         /* 3/4 for 1: no */
-    expect_victim(&o, 0, 0, true, 0, 1);
+    expect_no_victim(&o, 0, 1, false);                                         /* 17/12 for 1: no */
+    expect_victim(&o, 0, 1, true, 0, 0);
     o.step = 4;
-    route_one(&o, 0, 0, 1); /* now 3/8 + 1, against 1/2 and 5/8 */
-    expect_victim(&o, 0, 0, false, 0, 1);
-    o.blocked[0][1] = true;
-    expect_victim(&o, 0, 0, false, 0, 2);
+    route_one(&o, 0, 1, 1); /* now 1/2 + 1, against 17/24 and 23/24 */
+    expect_victim(&o, 0, 1, false, 0, 0);
+    o.blocked[0][0] = true;
+    expect_victim(&o, 0, 1, false, 0, 2);
     o.blocked[0][2] = true;
-    expect_no_victim(&o, 0, 0, true);
-    o.blocked[0][1] = o.blocked[0][2] = false;
+    expect_no_victim(&o, 0, 1, true);
+    o.blocked[0][0] = o.blocked[0][2] = false;
     /* A prediction of 3, never seen, is worth its share of what all steps before this one would make,
-     * 1/2 + 1/4 + ... = 1, four times for it is needed next: against 1's 1/2. */
-    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.15, is_blocked, &o, &layer, &expert));
-    assert_int_equal(expert, 1);
-    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.1, is_blocked, &o, &layer, &expert));
+     * 1/2 + 1/4 + ... = 1, four times for it is needed next: against 0's 17/24. */
+    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.18, is_blocked, &o, &layer, &expert));
+    assert_int_equal(expert, 0);
+    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.17, is_blocked, &o, &layer, &expert));
+    sched_cache_free(o.cache);
+}
+
+/* A profile of 10, 30, 0 and 20, the mean 15: worth 4 * 30 / 16 = 7.5, then 5, 2.5 and nothing. What is activated in every step
+ * has 1, in the second 1.98 and 4 / 16.25 of the long run, less than 2.4, then 2.94: more than 2.4, what the profile's last one
+ * has then. */
+static void test_value_profile(void **state)
+{
+    static const uint32_t profile[] = {10, 30, 0, 20};
+    struct sched_cache_options options = {.profile = profile};
+    struct owner o = new_owner(CACHE_VALUE, shape(1, 4, 1, 3), &options);
+    static const uint32_t order[] = {1, 3, 0};
+    uint32_t layer, expert;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(sched_cache_wanted(o.cache, 3 - i, NULL, NULL, &layer, &expert));
+        assert_int_equal(expert, order[i]);
+        tell(&o, 0, expert, 1);
+    }
+    assert_false(sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert));
+    for (o.step = 1; o.step <= 2; o.step++) {
+        route_one(&o, 0, 2, 1);
+        expect_no_victim(&o, 0, 2, false);
+        expect_victim(&o, 0, 2, true, 0, 0);
+    }
+    route_one(&o, 0, 2, 1);
+    expect_victim(&o, 0, 2, false, 0, 0);
     sched_cache_free(o.cache);
 }
 
@@ -393,6 +420,49 @@ static void test_value_of_a_step_that_uses_most(void **state)
     o.step = 4;
     route(&o, 0, (const uint16_t[]){0, 2, 3}, (const uint16_t[]){1, 1, 1}, 3);
     expect_victim(&o, 0, 2, true, 2, 1);
+    sched_cache_free(o.cache);
+}
+
+/* What such a step comes to next is wanted though there is no room: of layer 1 its 3, activated twice, then 1, activated once, then 0,
+ * never. Room is made by layers passed alone: in layer 0 there are none; in layer 1 it is 0's expert 1 that goes for layer
+ * 2's, then its expert 0, and then nothing. A guess has to be worth what goes. Of what is predicted nothing is wanted so, nor
+ * after the last layer. */
+static void test_value_of_what_comes_next(void **state)
+{
+    static const uint16_t three[] = {0, 1, 2}, ones[] = {1, 1, 1};
+    struct owner o = new_owner(CACHE_VALUE, shape(3, 4, 1, 4), NULL);
+    uint32_t layer, expert;
+    for (o.step = 1; o.step <= 2; o.step++) {
+        route(&o, 0, three, ones, o.step == 1 ? 2 : 1);
+        route(&o, 1, (const uint16_t[]){3, 1}, ones, o.step == 1 ? 2 : 1);
+        route_one(&o, 2, 0, 1);
+    }
+    tell(&o, 0, 0, 1);
+    tell(&o, 0, 1, 1);
+    tell(&o, 2, 0, 1);
+    route(&o, 0, three, ones, 3);
+    static const uint32_t order[] = {3, 1, 0};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
+        assert_true(layer == 1 && expert == order[i]);
+        expect_no_victim(&o, 1, expert, false);
+        o.blocked[1][expert] = true;
+        tell(&o, 1, expert, 1);
+    }
+    tell(&o, 1, 0, 0);
+    sched_cache_predicted(o.cache, o.step, 1, three, (const float[]){0.5f}, 1);
+    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
+    route(&o, 1, three, ones, 3);
+    assert_true(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
+    assert_true(layer == 2 && expert == 1);
+    assert_false(sched_cache_victim(o.cache, 2, 1, false, 0.01, is_blocked, &o, &layer, &expert));
+    expect_victim(&o, 2, 1, false, 0, 1);
+    tell(&o, 0, 1, 0);
+    expect_victim(&o, 2, 1, false, 0, 0);
+    tell(&o, 0, 0, 0);
+    expect_no_victim(&o, 2, 1, false);
+    route(&o, 2, three, ones, 3);
+    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     sched_cache_free(o.cache);
 }
 
@@ -452,7 +522,9 @@ int main(void)
         cmocka_unit_test(test_static_global),
         cmocka_unit_test(test_dali),        cmocka_unit_test(test_dali_defaults),
         cmocka_unit_test(test_dali_random), cmocka_unit_test(test_value),
+        cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
+        cmocka_unit_test(test_value_of_what_comes_next),
         cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
     case CACHE_LFU:
         return (long double)o->tokens[l][e];
     case CACHE_VALUE:
-        return o->value[l][e] > o->ahead[l][e] ? o->value[l][e] : o->ahead[l][e];
+        return fmaxl(o->value[l][e] + o->usual[l][e], o->ahead[l][e]);
     case CACHE_LCP: /* P = mu rho^(nu / omega) */
         return (long double)o->tokens[l][e] *
                powl(0.25L, (long double)(o->layer_tokens[l] - o->token[l][e]) / 128);
@@ -27,6 +27,16 @@ static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
     default:
         return 0;
     }
+}
+
+/* The layer that a step comes to next which activates more than half of each, and of which nothing is predicted. */
+static bool is_coming(const struct owner *o, uint32_t layer)
+{
+    bool coming = 2 * o->n_routed > o->shape.n_experts && layer == o->routed_layer + 1 &&
+                  layer < o->shape.n_layers;
+    for (uint32_t e = 0; coming && e < o->shape.n_experts; e++)
+        coming = o->ahead[layer][e] == 0;
+    return coming;
 }
 
 /* A step that activates more than half of a layer takes from the layers that it has passed, if anything may go there. */
@@ -63,7 +73,8 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
             return;
         }
     }
-    if (o->kind == CACHE_VALUE && passed_may_go(o, layer, expert))
+    bool coming = o->kind == CACHE_VALUE && !demanded && is_coming(o, layer);
+    if (o->kind == CACHE_VALUE && (coming || passed_may_go(o, layer, expert)))
         to = o->routed_layer;
     long double best = INFINITY;
     uint64_t best_last = UINT64_MAX;
@@ -91,7 +102,8 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
     }
     if (o->kind == CACHE_VALUE) {
         /* The model adds up in another order and to more digits. */
-        long double slack = best * 1e-9L + 1e-140L, incoming = model_key(o, layer, expert);
+        long double slack = best * 1e-9L + 1e-140L;
+        long double incoming = coming ? INFINITY : model_key(o, layer, expert);
         if (found)
             assert_true(model_key(o, victim_layer, victim_expert) <= best + slack);
         if (!demanded && found)
@@ -104,12 +116,29 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
     assert_true(o->last[victim_layer][victim_expert] == best_last);
 }
 
+static bool lacks_some(const struct owner *o, uint32_t layer)
+{
+    for (uint32_t e = 0; layer < o->shape.n_layers && e < o->shape.n_experts; e++)
+        if (o->resident[layer][e] < o->shape.n_segments)
+            return true;
+    return false;
+}
+
 static void check_wanted(const struct owner *o, bool found, uint32_t layer, uint32_t expert)
 {
     long double best = 0;
+    uint32_t from = 0, to = o->shape.n_layers, next = o->routed_layer + 1;
     if (o->kind != CACHE_VALUE)
         return;
-    for (uint32_t l = 0; l < o->shape.n_layers; l++)
+    if (is_coming(o, next) && lacks_some(o, next)) {
+        assert_true(found && layer == next);
+        from = next;
+        to = next + 1;
+    } else if (o->total == o->shape.capacity) {
+        assert_false(found);
+        return;
+    }
+    for (uint32_t l = from; l < to; l++)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
             if (o->resident[l][e] < o->shape.n_segments && model_key(o, l, e) > best)
                 best = model_key(o, l, e);
@@ -184,7 +213,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
     long double decay = exp2l(-1 / (long double)half_life);
     for (uint32_t l = 0; l < o->shape.n_layers; l++)
         for (uint32_t e = 0; e < o->shape.n_experts; e++)
-            o->value[l][e] *= decay;
+            o->value[l][e] *= decay, o->usual[l][e] *= decay;
     o->step++;
     for (uint32_t l = o->shape.first_layer; l < o->shape.n_layers; l++) {
         uint16_t experts[8], workloads[8];
@@ -216,8 +245,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
         uint64_t room = o->shape.capacity - o->total;
         bool wanted = sched_cache_wanted(o->cache, room, NULL, NULL, &wanted_layer, &wanted_expert);
         note(o, wanted ? wanted_layer * 100 + wanted_expert : 3);
-        if (room)
-            check_wanted(o, wanted, wanted_layer, wanted_expert);
+        check_wanted(o, wanted, wanted_layer, wanted_expert);
         if (wanted) {
             assert_true(o->resident[wanted_layer][wanted_expert] < o->shape.n_segments);
             assert_true(wanted_layer >= o->shape.first_layer);
@@ -255,6 +283,7 @@ static uint64_t random_run(enum sched_cache_kind kind, enum sched_budget budget,
                                           .next_use_arg = &o,
                                           .seed = seed};
     o = new_owner(kind, s, &options);
+    o.decay = exp2l(-1 / (long double)options.value_half_life);
     for (unsigned i = 0; i < steps; i++)
         step_through(&o, options.value_half_life, options.score_alpha);
     sched_cache_free(o.cache);
