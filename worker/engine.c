@@ -268,6 +268,8 @@ static void register_counters(struct engine *g)
                                        "Tokens of prompts computed.");
     k->generated_tokens =
         metrics_counter(m, "moed_worker_generated_tokens_total", NULL, 1, "Tokens generated.");
+    k->token_events = metrics_counter(m, "moed_worker_token_events_total", NULL, 1,
+                                      "Messages in which they were sent.");
     k->prefill_ns = metrics_counter(m, "moed_worker_prefill_seconds_total", NULL, 1e-9,
                                     "Time in prefill steps.");
     k->decode_ns =

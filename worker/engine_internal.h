@@ -18,7 +18,7 @@
 
 struct engine_counters {
     struct counter *finished[FINISH_CANCELLED + 1];
-    struct counter *prompt_tokens, *generated_tokens, *prefill_ns, *decode_ns, *decode_steps;
+    struct counter *prompt_tokens, *generated_tokens, *token_events, *prefill_ns, *decode_ns, *decode_steps;
     struct counter *decode_paused;
     struct counter *rows_largest, *rows_whole; /* of logits, to be sampled */
     struct gauge *running, *waiting;

@@ -42,11 +42,12 @@ static bool has_unsent(const struct request *r)
     return r->n_unsent || r->unsent.len;
 }
 
-static void send_unsent(struct request *r)
+static void send_unsent(struct engine *g, struct request *r)
 {
     if (!has_unsent(r))
         return;
     frontend_send_tokens(r->frontend, r->id, r->tokens.ids + r->tokens.count - r->n_unsent, r->n_unsent, &r->unsent);
+    counter_add(g->counters.token_events, 1);
     strbuf_clear(&r->unsent);
     r->n_unsent = 0;
     r->sent_ns = r->last_ns;
@@ -56,7 +57,7 @@ static void send_unsent(struct request *r)
 static void send_all_unsent(struct engine *g)
 {
     for (struct request *r = g->running; r; r = r->next)
-        send_unsent(r);
+        send_unsent(g, r);
 }
 
 /* The last n tokens of r, and text; a credit was taken for them. */
@@ -81,7 +82,7 @@ static void drop(struct engine *g, struct request *r)
 static void finish(struct engine *g, struct request *r, enum finish_reason reason)
 {
     counter_add(g->counters.finished[reason], 1);
-    send_unsent(r);
+    send_unsent(g, r);
     frontend_send_done(r->frontend, r, reason);
     drop(g, r);
 }
@@ -89,7 +90,7 @@ static void finish(struct engine *g, struct request *r, enum finish_reason reaso
 /* What was computed is sent all the same. */
 static void end_with_error(struct engine *g, struct request *r, enum error_code code, const char *text)
 {
-    send_unsent(r);
+    send_unsent(g, r);
     frontend_send_error(r->frontend, r->id, code, text);
     drop(g, r);
 }
@@ -151,7 +152,7 @@ static void end_answer(struct engine *g, struct request *r)
     strbuf_clear(&g->text);
     request_flush(r, &g->text);
     add_unsent(r, 0, &g->text);
-    send_unsent(r);
+    send_unsent(g, r);
     end_request(g, r, FINISH_END);
 }
 
@@ -220,7 +221,7 @@ static void take_token(struct engine *g, struct request *r, uint32_t token)
         return;
     }
     if (r->n_generated == 1 || r->recording || reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS)
-        send_unsent(r);
+        send_unsent(g, r);
     if (reason != FINISH_NONE)
         end_request(g, r, reason);
 }
@@ -425,7 +426,7 @@ static uint32_t gather_decode(struct engine *g)
             continue;
         if (has_routing(r) || !frontend_take_credit(r->frontend)) {
             counter_add(g->counters.decode_paused, 1);
-            send_unsent(r);
+            send_unsent(g, r);
             continue;
         }
         g->batch[n] = (struct batch_token){r->tokens.ids[r->n_past], (uint32_t)r->slot, r->serial,

@@ -37,6 +37,15 @@ case $text in "$short"*) ;; *) fail "stop string: '$short' does not begin '$text
 [ ${#short} -lt ${#text} ] || fail "stop string did not stop"
 case $short in *"$stop"*) fail "the stop string was sent" ;; esac
 
+# Tokens that come fast share messages: none is lost, and there are no more of these than tokens and ends.
+sent() { metric worker moed_worker_token_events_total; }
+told=$(metric worker moed_worker_generated_tokens_total) events=$(sent)
+"$MOED" run -n 200 --ignore-end --json "Once upon a time" > "$WORK/json"
+grep -q '"generated_tokens": 200' "$WORK/json" || fail "JSON: $(cat "$WORK/json")"
+[ $(($(metric worker moed_worker_generated_tokens_total) - told)) -eq 200 ] || fail "200 tokens are counted as others"
+messages=$(($(sent) - events))
+[ "$messages" -ge 2 ] && [ "$messages" -le 200 ] || fail "200 tokens in $messages messages"
+
 # The same seed gives the same answer; the context is a limit said before any work.
 one=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello"); two=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello")
 [ "$one" = "$two" ] || fail "same seed, different answers"
