@@ -26,6 +26,7 @@ struct engine_config {
     uint32_t vocab, d_model;
     uint32_t parallel; /* requests at once: slots of the KV cache */
     uint32_t context;  /* of each */
+    bool waits_for_disk; /* a step may, for long: what was computed is not held back for the next one */
     struct metrics *metrics;
 };
 

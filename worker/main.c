@@ -434,6 +434,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .d_model = w->memory.map.params.d_model,
                                    .parallel = (uint32_t)w->parallel,
                                    .context = (uint32_t)w->context,
+                                   .waits_for_disk = w->memory.tier.slots != NULL,
                                    .metrics = m};
     return engine_new(&config, &w->engine, e);
 }
@@ -674,6 +675,7 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     health->requests_waiting = s.waiting;
     health->tokens_per_s = s.tokens_per_s;
     health->tokens_total = s.tokens_total;
+    health->experts_total = counter_read(w->counters.local);
     health->clients = sessions_count(w->sessions);
     if (!w->recent)
         return;

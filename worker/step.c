@@ -144,6 +144,15 @@ static void observe_token(struct engine *g, struct request *r)
     count_token(g);
 }
 
+/* True: r has ended for it. */
+static bool is_text_lost(struct engine *g, struct request *r)
+{
+    bool lost = g->text.failed || r->unsent.failed;
+    if (lost)
+        end_with_error(g, r, ERROR_MEMORY, "no memory for another token's text");
+    return lost;
+}
+
 /* An end-of-generation token: what was held back is sent, the token itself is not. */
 static void end_answer(struct engine *g, struct request *r)
 {
@@ -152,6 +161,8 @@ static void end_answer(struct engine *g, struct request *r)
     strbuf_clear(&g->text);
     request_flush(r, &g->text);
     add_unsent(r, 0, &g->text);
+    if (is_text_lost(g, r))
+        return;
     send_unsent(g, r);
     end_request(g, r, FINISH_END);
 }
@@ -201,6 +212,7 @@ static void take_token(struct engine *g, struct request *r, uint32_t token)
         return;
     }
     if (!token_list_push(&r->tokens, token)) {
+        frontend_return_credit(r->frontend);
         end_with_error(g, r, ERROR_MEMORY, "no memory for another token");
         return;
     }
@@ -216,11 +228,9 @@ static void take_token(struct engine *g, struct request *r, uint32_t token)
     if (reason == FINISH_LENGTH || reason == FINISH_CONTEXT)
         request_flush(r, &g->text);
     add_unsent(r, 1, &g->text);
-    if (g->text.failed || r->unsent.failed) {
-        end_with_error(g, r, ERROR_MEMORY, "no memory for another token's text");
+    if (is_text_lost(g, r))
         return;
-    }
-    if (r->n_generated == 1 || r->recording || reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS)
+    if (r->n_generated == 1 || r->recording || g->config.waits_for_disk || reason != FINISH_NONE || r->last_ns - r->sent_ns >= SEND_NS)
         send_unsent(g, r);
     if (reason != FINISH_NONE)
         end_request(g, r, reason);
@@ -248,7 +258,7 @@ static bool send_routing(struct engine *g)
 
 /* ---- rows of logits, and the probabilities in them ---- */
 
-/* The step has failed: what was computed for this request is of no use. credit: one was taken for its token. */
+/* The step has failed: what it computed for this request is of no use. credit: one was taken for its token. */
 static void fail_request(struct engine *g, struct request *r, bool credit, const struct error *e)
 {
     if (credit)
@@ -280,6 +290,7 @@ static enum sending send_logits(struct engine *g, struct request *r, uint32_t le
     struct error e;
     if (n == 0)
         return NOT_SENT;
+    send_all_unsent(g);
     /* not as one request's: how many are computed together hangs on who reads them, and a row shall not */
     if (!forward_logits(g->config.forward, hidden, n, false, g->logits, &e)) {
         while (--n)
@@ -299,6 +310,7 @@ static enum sending send_logprobs(struct engine *g, struct request *r, uint32_t 
 {
     if (!frontend_take_credit(r->frontend))
         return NOT_SENT;
+    send_all_unsent(g);
     float logprobs[LOGPROBS_ROWS];
     uint32_t n = left < LOGPROBS_ROWS ? left : LOGPROBS_ROWS;
     struct error e;
@@ -320,7 +332,6 @@ static bool send_rows(struct engine *g)
     for (struct request *r = g->running; r; r = r->next) {
         if (!has_rows(r))
             continue;
-        send_all_unsent(g);
         uint32_t left = r->hidden_begin + r->n_hidden - r->next_row;
         const float *hidden =
             r->hidden + (size_t)(r->next_row - r->hidden_begin) * g->config.d_model;

@@ -26,10 +26,11 @@ static enum error_code print_metrics(const char *run, const char *process, struc
     return ERROR_OK;
 }
 
-/* Its supervisor knows the processes that a deployment has; without one (systemd) any may be there. */
-static bool is_there(const struct deployment_status *status, const char *process)
+/* Its supervisor knows the processes that a deployment has; without one (systemd) those are its that run. */
+static bool is_there(const struct deployment_status *status, const char *run, const char *process)
 {
-    return !status->n_processes || deployment_status_find(status, process);
+    return status->n_processes ? deployment_status_find(status, process) != NULL
+                               : run_dir_holder(run, process) != 0;
 }
 
 int metrics_main(int argc, char **argv)
@@ -53,15 +54,16 @@ int metrics_main(int argc, char **argv)
     static struct deployment_status status; /* large */
     if (deployment_status(run, &status, &(struct error){0}))
         status.n_processes = 0;
-    if (n == 1 && !is_there(&status, argv[1])) {
-        ask_complain("metrics: this deployment has no %s: its worker computes the experts", argv[1]);
+    if (n == 1 && !is_there(&status, run, argv[1])) {
+        ask_complain("metrics: this deployment has no %s%s", argv[1],
+                     strcmp(argv[1], "cpuexec") == 0 ? ": its worker computes the experts" : "");
         return CLI_FAILURE;
     }
     exit_code = CLI_OK;
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         const char *process = supervise_process_names[i];
         struct error e = {0};
-        if (n == 1 ? strcmp(process, argv[1]) != 0 : !is_there(&status, process))
+        if (n == 1 ? strcmp(process, argv[1]) != 0 : !is_there(&status, run, process))
             continue;
         if (print_metrics(run, process, &e)) {
             ask_complain("%s: %s", process, e.text);

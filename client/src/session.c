@@ -50,6 +50,10 @@ static enum moed_code call_failed(struct moed_error *error, const char *deployme
         return error_report(error, MOED_ERROR_NOT_FOUND, false,
                             "deployment '%s' is not running: start it with: moed up MODEL.gguf",
                             deployment);
+    if (strcmp(process, "cpuexec") == 0) /* where there is no device there need not be one */
+        return error_report(error, MOED_ERROR_UNAVAILABLE, false,
+                            "deployment '%s' has no cpuexec: its worker computes the experts, or it is being started",
+                            deployment);
     return error_report(error, MOED_ERROR_UNAVAILABLE, true,
                         "deployment '%s' has no %s now; it is being started, try again", deployment,
                         process);
