@@ -8,10 +8,11 @@
  * TAB or a newline).
  *
  *   status            deployment  name= state= pid= uptime_ms= model= reason=
- *                     process     name= state= pid= restarts= uptime_ms= status= reason=    (one a
- * process; cpuexec where the deployment has one) restart PROCESS   stop it (with those that cannot live without it) and start it again;
- * also one that has failed for good down              stop everything; "ok" at once; the connection
- * closes when all is stopped
+ *                     process     name= state= pid= restarts= uptime_ms= status= reason=
+ *                     (one a process; cpuexec where the deployment has one)
+ *   restart PROCESS   stop it (with those that cannot live without it) and start it again; also one
+ *                     that has failed for good
+ *   down              stop everything; "ok" at once; the connection closes when all is stopped
  *
  * A process's state:
  *   waiting   for another one that must be ready before it
@@ -26,9 +27,9 @@
  * A deployment's state:
  *   starting  some process is not ready yet
  *   ready     all are
- *   degraded  answers, but without cpuexec
- *   failed    memd or the worker is given up (reason says which and why); memd takes the others
- * down stopping
+ *   degraded  answers, but without the cpuexec that it should have
+ *   failed    memd or the worker is given up (reason says which and why); memd takes the others down
+ *   stopping
  *
  * Exit status of moed-supervise: 0 stopped as asked; 1 the environment (message on standard error
  * and in supervise.log); 2 usage; 4 the deployment runs already. */
