@@ -46,6 +46,7 @@ for policy in "${policies[@]}"; do
         >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     "$moed" logits --tokens "$ids" --stepwise -o "$work/logits" >/dev/null
     "$moed" policy --json >"$work/policy"
+    "$moed" down >/dev/null 2>&1 # what the worker has learnt is kept
     calibration=$(ls "$XDG_CACHE_HOME"/moed/*.calibration)
     "$replay" "$work/trace" --policies "$policy" --vram "$vram%" --batch 1 --prompt 1 \
         --machine "calibration:$calibration" --outside "$(field outside_step_s)s" --csv "$work/csv" >/dev/null
@@ -59,5 +60,4 @@ for policy in "${policies[@]}"; do
                  printf "| %s | %d, %d | %d, %d | %.1f, %.1f | %.1f, %.1f | %.3f |\n", p, device, on_device * counted + 0.5,
                  loads - (loads < n / tokens ? loads : n / tokens), loaded * counted + 0.5, copied * 1e-6, moved * 1e-6,
                  s / layers * 1e6, layer * 1e6, layer / (s / layers) }'
-    "$moed" down >/dev/null 2>&1
 done

@@ -104,6 +104,7 @@ static void *copy_thread(void *arg)
             run_job(c, &job);
             continue;
         }
+        device_link_rest(c->link);
         timeout_ns = resize_timeout(c, timeout_ns);
         pthread_mutex_unlock(&c->lock);
         cache_wait_sleep(&c->wait, timeout_ns);
@@ -345,6 +346,7 @@ void cache_free(struct cache *c)
         pthread_join(c->pin_thread, NULL);
     }
     sched_copies_free(c->copies);
+    free(c->measured);
     sched_cache_free(c->policy);
     cache_slots_fini(&c->slots);
     free(c->fills);

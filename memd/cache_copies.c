@@ -86,9 +86,10 @@ enum error_code cache_make_copies(struct cache *c, struct error *e)
                                  .wish = wish};
     if (segments && bytes)
         c->copies = sched_copies_new(&shape, &owner);
+    c->measured = calloc((size_t)n_layers * c->table.n_experts, sizeof *c->measured);
     free(segments);
     free(bytes);
-    return c->copies ? ERROR_OK : error_set(e, ERROR_MEMORY, "no memory for the table of experts");
+    return c->copies && c->measured ? ERROR_OK : error_set(e, ERROR_MEMORY, "no memory for the table of experts");
 }
 
 /* ---- Copies ---- */
@@ -157,12 +158,24 @@ void cache_end_copy(struct cache *c, const struct cache_job *job)
     release_source(c, job, true);
     cache_slots_filled(&c->slots, job->slot);
     sched_copies_end(c->copies, w);
+    c->measured[w->layer * c->table.n_experts + w->expert] |= c->measuring && w->reason == COPY_DEMANDED;
     cache_publish_counts(c); /* who sees the segment finds it counted */
     /* Release: the bytes are there for whoever acquires the number, even with an older word. */
     atomic_store_explicit(residency_slot(&c->table, w->layer, w->expert, w->segment), job->slot,
                           memory_order_release);
     residency_write(&c->table, w->layer, w->expert, (uint8_t)(w->segment + 1), 0);
     cache_workers_ring(c->workers);
+}
+
+void cache_drop_measured(struct cache *c)
+{
+    for (uint32_t layer = 0; layer < c->table.n_layers; layer++)
+        for (uint32_t expert = 0; expert < c->table.n_experts; expert++) {
+            bool *measured = &c->measured[layer * c->table.n_experts + expert];
+            if (*measured)
+                sched_copies_shorten(c->copies, layer, expert, 0);
+            *measured = false;
+        }
 }
 
 /* ---- Metrics ---- */

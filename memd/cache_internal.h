@@ -48,6 +48,7 @@ struct cache {
     struct copies_counts counted; /* of sched_copies_counts, what the counters have */
     /* Workers measure, and none computes: what is copied for them is no traffic, and not counted with that. */
     bool measuring;
+    bool *measured; /* [n_layers][n_experts]: came so, and goes when that is over */
     uint64_t link_bytes, link_busy_ns; /* of the others */
     struct device_link *link;
     const struct device_arena *arena;
@@ -110,6 +111,8 @@ void cache_begin_copy(struct cache *c, struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);
 /* What was counted since the last time, to the metrics; before c->measuring changes, too. */
 void cache_publish_counts(struct cache *c);
+/* What was copied for a worker's measuring goes, but for what is in use. */
+void cache_drop_measured(struct cache *c);
 
 /* cache_workers.c; the engine thread's */
 

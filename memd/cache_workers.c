@@ -77,6 +77,10 @@ static void look_who_measures(struct cache *c)
     }
     if (c->measuring == (measures && !computes))
         return;
+    if (c->measuring) {
+        cache_release_consumed(c); /* nobody rings for that */
+        cache_drop_measured(c);
+    }
     cache_publish_counts(c);
     c->measuring = measures && !computes;
 }
@@ -132,7 +136,7 @@ static void take_use(struct cache *c, struct cache_worker *w, const struct cache
     enum cache_worker_use use = w->use;
     if (r->kind == CACHE_LOAD)
         use = r->step ? WORKER_COMPUTES : WORKER_MEASURES;
-    else if (r->kind == CACHE_ROUTED)
+    else if (r->kind == CACHE_ROUTED || r->kind == CACHE_COSTS)
         use = WORKER_COMPUTES;
     if (use == w->use)
         return;

@@ -13,8 +13,8 @@
 #include "experts.h"
 #include "experts_alone.h"
 #include "host_experts.h"
-#include "layer_costs.h"
 #include "pause.h"
+#include "calibration/layer_costs.h"
 #include "sched/learned.h"
 
 /* Waiting for so long is waiting, not looking. */

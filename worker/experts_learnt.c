@@ -9,7 +9,6 @@
 
 #define N_DOUBLES (sizeof(struct layer_costs_learnt) / sizeof(double))
 _Static_assert(N_DOUBLES + 1 == RESIDENCY_LEARNT, "a word for each, after the calibration's");
-_Static_assert(N_DOUBLES == CALIBRATION_LEARNT, "all of them");
 
 #define KEPT_LAYERS 128
 
@@ -63,7 +62,7 @@ void experts_resume_learnt(struct experts *x)
             log_info("costs: what the worker before this one learnt is used");
         return;
     }
-    memcpy(&learnt, x->calibration.learnt, sizeof learnt);
+    learnt = layer_costs_kept(&x->calibration);
     if (learnt.device > 0 && layer_costs_resume(&x->costs, &learnt))
         log_info("costs: what an earlier deployment learnt is used");
 }
@@ -76,7 +75,7 @@ void experts_keep_learnt(const struct experts *x)
     if (learnt.cpu_means.weight[0] + learnt.cpu_means.weight[1] == 0)
         return; /* there was no layer */
     learnt = layer_costs_fade(&learnt, KEPT_LAYERS);
-    memcpy(c.learnt, &learnt, sizeof c.learnt);
+    layer_costs_keep(&learnt, &c);
     if (calibration_store_learnt(&c, &e) && e.code != ERROR_NOT_FOUND)
         log_warn("what was learnt of costs is not kept: %s", e.text);
 }

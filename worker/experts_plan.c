@@ -67,14 +67,22 @@ static void plan_from_residency(struct experts *x)
     }
 }
 
+static bool cpu_computes(const struct experts *x)
+{
+    for (uint32_t i = 0; i < x->n_round; i++)
+        if (x->round[i].cpu)
+            return true;
+    return false;
+}
+
 /* When what is to be loaded should be there: one segment after the other, in the order in which it is asked for. */
 static void expect_loads(struct experts *x, const struct sched_costs *costs,
                          const struct sched_layer *layer)
 {
-    double due_s = layer->link_busy_s;
+    double due_s = layer->link_busy_s, each_s = cpu_computes(x) ? costs->load_contended_s : costs->load_s;
     for (uint32_t i = 0; i < x->n_round; i++) {
         uint32_t in_flight = x->plan[i].in_flight, load = x->round[i].load;
-        due_s += (load > in_flight ? load - in_flight : 0) * costs->load_contended_s;
+        due_s += (load > in_flight ? load - in_flight : 0) * each_s;
         x->round[i].due_s = due_s;
     }
 }

@@ -77,6 +77,8 @@ bool engine_init(struct engine *e, const struct engine_options *o)
     e->costs = o->costs;
     e->n_slots = e->n_free = o->n_slots;
     e->cpu_slowdown = 1;
+    e->rested = true;
+    e->link_call_s = o->link_call_s;
     uint8_t *segments = calloc(e->shape->n_layers, sizeof *segments);
     uint64_t *bytes = calloc(e->shape->n_layers, sizeof *bytes);
     bool ok = segments && bytes && make_parts(e, o, segments, bytes);
@@ -117,13 +119,15 @@ static bool begin_copy(struct engine *e, bool *blocked)
         return false;
     enum copies_next next = sched_copies_next(e->copies, (uint64_t)(e->now_s * 1e9), &e->job);
     *blocked = next == COPIES_BLOCKED;
+    e->rested = e->rested || next == COPIES_NOTHING;
     e->asleep = next == COPIES_NOTHING && !(e->n_retired && e->reading);
     if (next != COPIES_JOB)
         return false;
     sched_copies_begin(e->copies, &e->job);
     e->n_free--;
     e->copying = true;
-    e->job_left_s = e->costs[e->job.layer].load_s;
+    e->job_left_s = e->costs[e->job.layer].load_s + (e->rested ? e->link_call_s : 0);
+    e->rested = false;
     return true;
 }
 

@@ -23,6 +23,8 @@ struct engine {
     struct copy_job job;
     double job_left_s; /* of link time alone */
     bool asleep;       /* nothing to be copied until something is told */
+    bool rested;       /* there was nothing to be copied since the last copy */
+    double link_call_s;
 
     double cpu_left_s, cpu_slowdown; /* of CPU time alone; contended by alone */
 
@@ -34,6 +36,7 @@ struct engine_options {
     const struct trace *trace;
     const struct sched_costs *costs; /* [n_layers] */
     double attention_s; /* of a layer outside of its experts */
+    double link_call_s; /* of a copy that an idle link is asked for, beside its costs */
     uint32_t n_slots;
     enum sched_cache_kind cache;
     enum sched_budget budget;

@@ -16,6 +16,9 @@ struct machine {
     /* of a layer's experts on the CPU, beside computing: wake-up, inputs and sums there and back */
     double cpu_call_s;
     double link_bytes_per_s, link_latency_s; /* host to device, pinned; latency of each copy */
+    /* of the first copy that an idle link is asked for: until it begins, and until who waits for it has noticed that it came. Of
+     * a calibration; machine files say nothing of it */
+    double link_call_s;
     double device_bytes_per_s, device_flop_per_s;
     double device_call_s; /* of a layer's experts on the device, beside computing: launches */
     /* of the thread that plans and predicts: for each activated expert, as `balance` takes it; for each layer, as `next-gate` does without

@@ -1,7 +1,7 @@
 /* A calibration as a machine; see machine_calibration.h. */
 #include "bench/replay/machine_calibration.h"
 
-#include "calibration/calibration.h"
+#include "calibration/layer_costs.h"
 #include "device/device.h"
 
 #include <math.h>
@@ -27,6 +27,18 @@ static enum error_code load_seconds(const char *path, const struct calibration *
     return ERROR_OK;
 }
 
+/* What a worker would begin with: what was measured, corrected by what layers have taught earlier ones. */
+static struct layer_costs as_learnt(const struct calibration *c, double load_s)
+{
+    struct sched_costs first = calibration_costs(c, load_s);
+    struct layer_costs_learnt kept = layer_costs_kept(c);
+    struct layer_costs costs;
+    layer_costs_init(&costs, &first, c->job_overhead_s);
+    if (kept.device > 0)
+        layer_costs_resume(&costs, &kept);
+    return costs;
+}
+
 enum error_code machine_from_calibration(const char *path, struct machine *out,
                                          struct sched_costs *costs, struct error *e)
 {
@@ -37,15 +49,17 @@ enum error_code machine_from_calibration(const char *path, struct machine *out,
         code = load_seconds(path, &c, &load_s, e);
     if (code)
         return code;
-    struct sched_costs k = calibration_costs(&c, load_s);
+    struct layer_costs learnt = as_learnt(&c, load_s);
+    struct sched_costs k = learnt.now;
     double bytes = (double)c.segment_bytes;
     struct machine m = {
         .name = "calibration",
         .dram_bytes_per_s = bytes / k.load_contended_s + bytes / sched_cpu_contended_s(&k, 1),
         .cpu_bytes_per_s = bytes / sched_cpu_s(&k, 1),
         .cpu_flop_per_s = k.cpu_token_s > 0 ? 2 * bytes / k.cpu_token_s : INFINITY,
-        .cpu_call_s = c.cpu_call_s + c.job_overhead_s,
+        .cpu_call_s = c.cpu_call_s + learnt.job_s,
         .link_bytes_per_s = bytes / k.load_s,
+        .link_call_s = c.link_latency_s,
         .device_bytes_per_s = bytes / sched_device_s(&k, 1),
         .device_flop_per_s = k.device_token_s > 0 ? 2 * bytes / k.device_token_s : INFINITY,
         .device_call_s = c.device_call_s,

@@ -120,6 +120,7 @@ static bool make_engine(struct simulation *s)
         .trace = s->run->trace,
         .costs = s->costs,
         .attention_s = s->run->machine->attention_s,
+        .link_call_s = s->run->machine->link_call_s,
         .n_slots = count_slots(s, s->run->vram),
         .cache = p->cache,
         .budget = p->budget,
@@ -395,7 +396,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
             (uint64_t)n_tokens * trace_layer(s->run->trace, layer)->n_segments > CHANNEL_TOKENS,
         .device_call_s = call_s(s, true),
         .cpu_busy_s = call_s(s, false),
-        .link_busy_s = rest_s,
+        .link_busy_s = rest_s + s->run->machine->link_call_s,
         .attention_s = s->run->machine->attention_s,
     };
     look_ahead(s, layer, &l);

@@ -48,7 +48,7 @@ struct calibration {
     /* How many times longer the CPU takes while the device computes, and again while the link copies too; the link while both
      * compute. 0 where not measured. */
     double cpu_beside_device, cpu_slowdown, link_slowdown;
-    /* What layers taught since, as the worker that ended last wrote it (worker/layer_costs.h); all 0: nothing yet. */
+    /* What layers taught since, as the worker that ended last wrote it (layer_costs.h); all 0: nothing yet. */
     double learnt[CALIBRATION_LEARNT];
 };
 

@@ -170,6 +170,12 @@ enum error_code device_link_copy_signalled(struct device_link *l, void *to, cons
     return copy(l, to, from, bytes, flag_of(l, slot), value, e);
 }
 
+void device_link_rest(struct device_link *l)
+{
+    if (l->kind->rest)
+        l->kind->rest(l);
+}
+
 void device_link_poison(struct device_link *l, void *memory, size_t bytes)
 {
     l->kind->poison(l, memory, bytes);

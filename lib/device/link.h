@@ -83,13 +83,16 @@ void device_link_drop_piece(struct device_link *l);
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 
 /* Copy host memory into the arena and return when it is there. One thread a link. emu: the calling thread sleeps meanwhile,
- * but for the time that the bytes themselves take to be moved, at the end; copies that are due in a row are paced without
- * gaps: the link is busy from the later of the call and the last copy's end. An error: the device is lost to this process. */
+ * but for the time that the bytes themselves take to be moved, at the end; copies in a row are paced without gaps, however long
+ * the caller took between them: the link is busy from the last copy's end, and from the call after device_link_rest. An
+ * error: the device is lost to this process. */
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e);
 /* The same, and the flag of that slot becomes value when the bytes are there: streams may wait for it (await of module.h). */
 enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
                                            uint32_t slot, uint32_t value, struct error *e);
+/* There is nothing to copy for now. The thread that copies. */
+void device_link_rest(struct device_link *l);
 /* A slot, before a later copy of this thread: what is computed with it before that is done comes out as NaN. emu: some of
  * it, where it is large (link_emu.c). cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
 void device_link_poison(struct device_link *l, void *memory, size_t bytes);

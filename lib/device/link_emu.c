@@ -3,15 +3,16 @@
  * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the
  * bytes, moved by this thread, will just be there at the due time, moves them, and sleeps for what is
  * left. A thread never wakes exactly when asked to; what it is late by would add up over many copies
- * and make the link slower than it says. So a copy that follows the last one at once starts when
- * that one was due, not when it returned: a queue on a real bus does not wait for whoever observes
- * it either. A caller that was doing something else in between starts a new queue, at its call.
+ * and make the link slower than it says. So a copy starts when the last one was due, not when it
+ * returned: a queue on a real bus does not wait for whoever observes it either. A caller that had
+ * nothing to copy in between has said so (device_link_rest), and starts a new queue at its call.
  *
  * Invariants: due never lies before the due time of the copy before; a copy never returns before its
  * due time.
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine_memory.h"
 #include "link_internal.h"
 
 #include <errno.h>
@@ -22,11 +23,8 @@
 #include <emmintrin.h>
 #endif
 
-/* From one copy's return to the next call: what a thread needs to find its next copy, with some
- * room. */
-#define TURNAROUND_NS 100000u
-/* The lateness that is made up for at most: memcpy slower than the link, or a machine that was
- * stopped, must not lead to copies without end that take no time. */
+/* The lateness that is made up for at most: memcpy slower than the link, a caller that takes long between copies, or a machine
+ * that was stopped, must not lead to copies without end that take no time. */
 #define LATE_MAX_NS 50000000u
 
 struct emu_link {
@@ -34,6 +32,7 @@ struct emu_link {
     double memcpy_ns_per_byte; /* estimate */
     uint64_t due_ns;           /* of the last copy; 0: none yet */
     uint64_t done_ns;          /* when it returned */
+    bool rested;               /* since then there was nothing to copy */
     bool checked;              /* whether the machine can be as quick as the link */
 };
 
@@ -121,6 +120,14 @@ static void check_rate(struct emu_link *l)
                  asked * 1e-9, rate * 1e-9);
 }
 
+/* A device's memory is there: the first copy to a slot takes no longer than the next one. */
+static enum error_code make_pages(const struct shm *s, struct error *e)
+{
+    if (!memory_populate(s->base, s->bytes, NULL))
+        return ERROR_OK;
+    return error_set(e, ERROR_MEMORY, "no memory for %zu bytes of an emulated device: give it a smaller vram=", s->bytes);
+}
+
 static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct device_piece *p,
                                     struct error *e)
 {
@@ -132,6 +139,8 @@ static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struc
         code = shm_seal_writes(&p->shared, e); /* this mapping stays writable */
     if (!code)
         code = shm_name(&p->shared, &name, e);
+    if (!code)
+        code = make_pages(&p->shared, e);
     if (!code)
         memcpy(p->handle.bytes, &name, sizeof name);
     p->slots = p->shared.base;
@@ -171,10 +180,11 @@ static enum error_code emu_copy(struct device_link *link, void *to, const void *
     if (l->due_ns ==
         0) /* the calling thread's, once: by default the kernel adds up to 50 us to every sleep */
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    bool follows = l->due_ns && now - l->done_ns <= TURNAROUND_NS;
+    bool follows = l->due_ns && !l->rested;
+    l->rested = false;
     uint64_t start = !follows                                ? now
-                     : l->done_ns - l->due_ns <= LATE_MAX_NS ? l->due_ns
-                                                             : now - LATE_MAX_NS;
+                     : now - l->due_ns <= LATE_MAX_NS ? l->due_ns
+                                                      : now - LATE_MAX_NS;
     uint64_t due = start + (uint64_t)(latency_ns + ns_per_byte * (double)bytes);
     uint64_t moving = (uint64_t)(l->memcpy_ns_per_byte * (double)bytes);
     if (due > now + moving)
@@ -191,6 +201,11 @@ static enum error_code emu_copy(struct device_link *link, void *to, const void *
     l->due_ns = due;
     l->done_ns = done;
     return ERROR_OK;
+}
+
+static void emu_rest(struct device_link *l)
+{
+    ((struct emu_link *)l)->rested = true;
 }
 
 /* A segment is used whole, and a few KiB of it hold whole tiles of whatever type, with their scales; a copy goes from the first
@@ -225,6 +240,7 @@ enum error_code device_link_emu_new(struct device_link **out, struct error *e)
         .allocate = emu_allocate,
         .release = emu_release,
         .copy = emu_copy,
+        .rest = emu_rest,
         .poison = emu_poison,
         .pin = emu_pin,
     };

@@ -18,6 +18,7 @@ struct device_link_kind {
     /* flag: becomes value afterwards; NULL: none. *busy_ns: how much longer the link was busy */
     enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,
                             uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e);
+    void (*rest)(struct device_link *l); /* NULL: it makes no difference */
     /* Numbers of 0, before anything else reads them; where the facts say that there are signals. */
     enum error_code (*clear)(struct device_link *l, void *memory, size_t bytes, struct error *e);
     void (*poison)(struct device_link *l, void *memory, size_t bytes);

@@ -1,6 +1,6 @@
 /* The worker's costs, corrected by what layers take: against a machine whose pace and whose slow-down by copies are
  * known. */
-#include "worker/layer_costs.h"
+#include "calibration/layer_costs.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -6,9 +6,10 @@
  * differ by starts from what the calibration measured. There are two such pairs: of the CPU's experts, for the plan of a layer,
  * and of whole layers, for what is copied ahead: a copy may hold up the device or the attention as well.
  */
-#ifndef MOED_WORKER_LAYER_COSTS_H
-#define MOED_WORKER_LAYER_COSTS_H
+#ifndef MOED_CALIBRATION_LAYER_COSTS_H
+#define MOED_CALIBRATION_LAYER_COSTS_H
 
+#include "calibration/calibration.h"
 #include "sched/assign.h"
 
 #include <stdbool.h>
@@ -44,6 +45,10 @@ struct layer_costs_learnt layer_costs_learnt(const struct layer_costs *c);
 struct layer_costs_learnt layer_costs_fade(const struct layer_costs_learnt *l, double most);
 /* Right after init. False: it makes no sense, nothing has changed. */
 bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *l);
+
+/* What a calibration's file keeps of it (calibration.learnt); nothing to be kept is all 0. */
+struct layer_costs_learnt layer_costs_kept(const struct calibration *c);
+void layer_costs_keep(const struct layer_costs_learnt *l, struct calibration *c);
 
 /* A layer's job took so long beside computing. */
 void layer_costs_job(struct layer_costs *c, double took_s);

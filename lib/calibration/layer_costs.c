@@ -1,6 +1,8 @@
 /* Corrected costs; see layer_costs.h. */
 #include "layer_costs.h"
 
+#include <string.h>
+
 #define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
 #define MEANS_WEIGHT (1.0 / 2048) /* in those with and without a copy: both need layers */
 #define JOB_MOST_S   1e-3
@@ -188,4 +190,18 @@ bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *
         use_cpu(c);
     use_layer(c);
     return true;
+}
+
+_Static_assert(sizeof(struct layer_costs_learnt) == sizeof((struct calibration *)0)->learnt, "all of them");
+
+struct layer_costs_learnt layer_costs_kept(const struct calibration *c)
+{
+    struct layer_costs_learnt l;
+    memcpy(&l, c->learnt, sizeof l);
+    return l;
+}
+
+void layer_costs_keep(const struct layer_costs_learnt *l, struct calibration *c)
+{
+    memcpy(c->learnt, l, sizeof c->learnt);
 }
