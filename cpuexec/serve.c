@@ -223,7 +223,8 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
         compute(c, job);
     }
     struct expert_completion done = {.sequence = job->sequence, .status = code};
-    done.compute_ns = clock_ns() - started;
+    done.ended_ns = clock_ns();
+    done.compute_ns = done.ended_ns - started;
     if (ring_push(&c->channel.completions, &done) != 1) {
         log_warn("worker %d: its completion ring is full or broken", (int)c->pid);
         return false;

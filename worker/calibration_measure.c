@@ -40,9 +40,10 @@
 #define LINK_ALONE_S  0.15 /* after which the link is not measured again */
 #define LINK_BESIDE_S 0.1  /* of copies while device and CPU compute */
 #define LEAST_JOBS    5    /* of either kind */
-#define LINK_REPEATS  5
+#define LINK_REPEATS  25
 #define SHORT_S       100e-6 /* a segment on the link; noticing that it has come takes up to so much */
-#define ASIDE_S       200e-6 /* before a job: as long as the dense part of a small model's layer */
+#define ASIDE_S       200e-6 /* before a job or a load: as long as the dense part of a small model's layer */
+#define TIDY_S        3e-3   /* in which memd, left alone, makes room again */
 #define MOST_LOADED   16     /* segments at once */
 #define LOAD_STALL_MS 1000
 /* Not the numbers that the engine's jobs have. */
@@ -372,12 +373,17 @@ static bool run_job(struct bench *b, uint32_t turn, uint32_t n_tokens, bool besi
     return true;
 }
 
-/* After a while in which this thread had its own to do, as between two layers: the executor has gone to sleep meanwhile, and its
- * caches hold other things. */
-static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+/* As between two layers, this thread has its own to do for a while: whom it then asks has gone to sleep, and his caches hold
+ * other things. */
+static void compute_aside(void)
 {
     for (uint64_t since = clock_ns(); (double)(clock_ns() - since) * 1e-9 < ASIDE_S;)
         ;
+}
+
+static bool compute_there(struct bench *b, uint32_t turn, uint32_t n_tokens, struct timing *took)
+{
+    compute_aside();
     return run_job(b, turn, n_tokens, false, took);
 }
 
@@ -405,7 +411,7 @@ static bool measure_point(struct bench *b, compute_fn *compute, uint32_t n_token
         spent += t.trip_s;
     }
     *segment_s = fmax(quantile(took, n, 0.25), 1e-9);
-    *overhead_s = fmax(quantile(overhead, n, 0.25), 0);
+    *overhead_s = fmax(quantile(overhead, n, 0.5), 0); /* waking up takes now this, now that */
     return true;
 }
 
@@ -630,20 +636,22 @@ static void measure_link(struct bench *b, struct calibration *c)
 {
     await_pinning(b);
     uint32_t n = loads_at_once(b), repeats = 0;
-    double one_s = INFINITY, many_s = INFINITY, spent_s = 0, between[LINK_REPEATS];
+    double least_s = INFINITY, many_s = INFINITY, spent_s = 0, single[LINK_REPEATS], between[LINK_REPEATS];
     while (repeats < LINK_REPEATS && (repeats < 2 || spent_s < LINK_ALONE_S)) {
         struct arrivals one, many;
+        nap(TIDY_S); /* a load for which room has to be made first takes longer, and there seldom is one */
+        compute_aside();
         if (!time_loads(b, 1, &one) || !time_loads(b, n, &many))
             return;
-        one_s = fmin(one_s, one.all_s);
+        single[repeats] = one.all_s;
+        least_s = fmin(least_s, one.all_s);
         many_s = fmin(many_s, many.all_s);
         spent_s += one.all_s + many.all_s;
         between[repeats++] = n > 1 ? (many.all_s - many.first_s) / (n - 1) : many.all_s;
     }
-    qsort(between, repeats, sizeof *between, ascending);
-    double segment_s = between[repeats / 2];
+    double segment_s = quantile(between, repeats, 0.5);
     if (n > 1 && segment_s < SHORT_S)
-        segment_s = (many_s - one_s) / (n - 1);
+        segment_s = (many_s - least_s) / (n - 1);
     if (!(segment_s > 0))
         return;
     /* An emulated link makes up for what it was late, so some copies seem quicker than it is. */
@@ -651,7 +659,7 @@ static void measure_link(struct bench *b, struct calibration *c)
     if (d->kind == DEVICE_EMU)
         segment_s = fmax(segment_s, d->link_latency_s + (double)c->segment_bytes / d->link_bytes_per_s);
     c->link_segment_s = segment_s;
-    c->link_latency_s = fmax(0, one_s - segment_s);
+    c->link_latency_s = fmax(0, quantile(single, repeats, 0.5) - segment_s);
     if (b->channel)
         measure_together(b, n, c);
 }

@@ -492,7 +492,7 @@ static void correct_cpu_costs(struct experts *x, const struct expert_completion 
                               uint64_t waited_since_ns)
 {
     uint64_t now_ns = clock_ns();
-    if (now_ns - waited_since_ns > WAITED_NS) /* else it may have been done for long */
+    if (done->ended_ns > waited_since_ns) /* else it has been done for as long as the device took */
         layer_costs_job(&x->costs, (double)(now_ns - x->round_begun_ns - done->compute_ns) * 1e-9);
 
     const struct sched_costs *now = &x->costs.now;

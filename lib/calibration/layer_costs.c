@@ -5,7 +5,7 @@
 
 #define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
 #define MEANS_WEIGHT (1.0 / 2048) /* in those with and without a copy: both need layers */
-#define JOB_MOST_S   1e-3
+#define JOB_LEAST_S  10e-6 /* a thread that sleeps wakes no sooner */
 #define PRIOR_WEIGHT 16 /* layers that the calibrated slow-down counts as */
 #define LEAST        0.05
 #define MOST         20.0
@@ -24,7 +24,8 @@ static double first_slowdown(const struct layer_costs *c)
 
 void layer_costs_job(struct layer_costs *c, double took_s)
 {
-    c->job_s += LAYER_WEIGHT * (clamp(took_s, 0, JOB_MOST_S) - c->job_s);
+    double most = OFF_MOST * (c->job_s > JOB_LEAST_S ? c->job_s : JOB_LEAST_S);
+    c->job_s += LAYER_WEIGHT * (clamp(took_s, 0, most) - c->job_s);
 }
 
 /* -- the corrections, into the costs of now -- */

@@ -75,7 +75,8 @@ struct expert_completion {
     uint32_t status; /* enum error_code: not OK means that the job was refused, out is undefined */
     uint32_t reserved;
     uint64_t compute_ns;
-    uint64_t pad[5];
+    uint64_t ended_ns; /* of base/clock.h, which is one for all processes */
+    uint64_t pad[4];
 };
 _Static_assert(sizeof(struct expert_completion) == RING_RECORD_BYTES, "ring record");
 
