@@ -323,6 +323,30 @@ static void test_calibration(void **state)
     assert_non_null(strstr(m.what, "a CPU, 2 cores"));
 }
 
+/* What layers have taught is in it, as a worker would begin: the device takes twice as long as measured, the link 1.5 times, a job
+ * 70 us beside computing; the CPU three times as long alone, and in as many layers 4.5 times beside a copy. */
+static void test_calibration_learnt(void **state)
+{
+    struct calibration c = calibration_example();
+    struct machine m;
+    struct sched_costs k;
+    struct error e;
+    const double learnt[] = {2, 1.5, 7e-5, 128, 128, 3 * 128, 4.5 * 128, 0, 0, 0, 0};
+    c.link_latency_s = 6e-5;
+    memcpy(c.learnt, learnt, sizeof learnt);
+    assert_int_equal(load(&c, &m, &k, &e), ERROR_OK);
+    assert_true(close_to(k.load_s, 7.5e-4) && close_to(k.load_contended_s, 11.25e-4));
+    assert_true(fabs(k.device_s - 4e-5) < 1e-12 && fabs(k.device_token_s - 2e-5) < 1e-12);
+    assert_true(close_to(m.cpu_call_s, 7.2e-5) && close_to(m.link_call_s, 6e-5));
+    /* of the slow-down, 1.5 in 128 layers beside 1.25, measured, which counts as 16: 1.472; so alone it is (3 + 4.5 / 1.472) / 2 */
+    double slower = (128 * 1.5 + 16 * 1.25) / 144, alone = (3 + 4.5 / slower) / 2;
+    assert_true(fabs(k.cpu_s / (4e-5 * alone) - 1) < 1e-6 &&
+                fabs(k.cpu_contended_s / (4e-5 * alone * slower) - 1) < 1e-6);
+    c.learnt[3] = 3000; /* nonsense: as measured */
+    assert_int_equal(load(&c, &m, &k, &e), ERROR_OK);
+    assert_true(close_to(k.load_s, 5e-4) && close_to(m.cpu_call_s, 5.2e-5));
+}
+
 /* The link's words stand in where it was not measured: 10 us (the device's default) and 0.4 MB at 1 GB/s. */
 static void test_calibration_without_link(void **state)
 {
@@ -353,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_line),
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_calibration),
+        cmocka_unit_test(test_calibration_learnt),
         cmocka_unit_test(test_calibration_without_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,21 @@ static void test_lru(void **state)
     trace_close(t);
 }
 
+/* To ask an idle link takes 2 s. As test_lru, where each of the three loads finds it idle: 3 * 13 + 2. As test_batch: the second load of a
+ * step follows the first, 2 + 20 + 1, then 2 + 10 + 1. */
+static void test_link_call(void **state)
+{
+    static const uint16_t one[] = {0, 0, 1, 0, 2, 1}, two[] = {0, 1, 3, 0, 2, 3};
+    struct machine asked = idle;
+    asked.link_call_s = 2;
+    struct trace *t = make_trace(1, 6, 1, one);
+    near(replay_on(&asked, t, &costs, "lru", 0.5, 1).decode_tokens_per_s, 5.0 / 41);
+    trace_close(t);
+    t = make_trace(2, 3, 1, two);
+    near(replay_on(&asked, t, &costs, "ondemand", 0.5, 2).decode_tokens_per_s, 4.0 / 36);
+    trace_close(t);
+}
+
 /* Belady's: 0, 1, 0, 2, 1 with two slots: for 2, 0 is used never again and goes, so the last 1 is there: two misses, 3 + 22 s. */
 static void test_belady(void **state)
 {
@@ -403,7 +418,7 @@ static void test_map_uncut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_uncut), cmocka_unit_test(test_lru),       cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_map_uncut), cmocka_unit_test(test_lru), cmocka_unit_test(test_link_call),       cmocka_unit_test(test_belady),
         cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch), cmocka_unit_test(test_at_once),
         cmocka_unit_test(test_steps),     cmocka_unit_test(test_least_misses),
         cmocka_unit_test(test_bound),     cmocka_unit_test(test_uneven_bound),
