@@ -37,6 +37,8 @@ static bool allocate(struct experts *x)
     x->row_of = calloc(rows, sizeof *x->row_of);
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
+    x->guesses = calloc(x->n_experts, sizeof *x->guesses);
+    x->missing = calloc(x->n_experts, sizeof *x->missing);
     x->fetch_used = calloc(x->n_experts, sizeof *x->fetch_used);
     x->scores = calloc(x->n_experts, sizeof *x->scores);
     x->gate = calloc(x->n_experts, sizeof *x->gate);
@@ -44,7 +46,7 @@ static bool allocate(struct experts *x)
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->fetch && x->places && x->last_use && x->indices &&
            x->row_of && x->first_row && x->row_at && x->mentions && x->fetch_used &&
-           x->scores && x->gate && x->best;
+           x->scores && x->gate && x->best && x->guesses && x->missing;
 }
 
 /* What memd is told through, of what there is. */
@@ -131,6 +133,8 @@ void experts_free(struct experts *x)
     free(x->fetch_used);
     prediction_free(x->prediction);
     free(x->mentions);
+    free(x->guesses);
+    free(x->missing);
     free(x->scores);
     free(x->gate);
     free(x->best);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Of a worker's first steps one in so many runs without copies ahead, to learn soon what these cost. Not those in which
- * sched_judge_guess copies everything. */
+ * sched_judge_guesses copies everything. */
 #define EARLY_STEPS       64
 #define EARLY_STEPS_APART 4
 
@@ -37,15 +37,9 @@ void experts_observe_prediction(struct experts *x)
     x->predict_ns = 0;
 }
 
-/* Whether memd is told of a guess is the assigner's to say. */
-static bool worth_copying(struct experts *x, const struct sched_costs *costs, double p)
+static bool is_early_step_without(const struct experts *x, enum sched_assigner assigner)
 {
-    enum sched_assigner assigner = (enum sched_assigner)atomic_load(&x->assigner);
-    enum sched_guess guess = sched_judge_guess(assigner, costs, x->step, p);
-    if (guess == GUESS_COPY && x->step < EARLY_STEPS && x->step % EARLY_STEPS_APART == EARLY_STEPS_APART / 2 && assigner == ASSIGN_BALANCE)
-        guess = GUESS_SKIP;
-    counter_add(x->counters.declined, guess == GUESS_DECLINE);
-    return guess == GUESS_COPY;
+    return assigner == ASSIGN_BALANCE && x->step < EARLY_STEPS && x->step % EARLY_STEPS_APART == EARLY_STEPS_APART / 2;
 }
 
 static bool is_on_device(const struct experts *x, uint32_t layer, uint32_t expert)
@@ -64,6 +58,45 @@ static bool looks_ahead(const struct experts *x)
     return sched_assigner_looks_ahead((enum sched_assigner)atomic_load(&x->assigner));
 }
 
+/* Of what is known of a layer what is missing on the device, the first n_experts of it first, into guesses and missing. Of those
+ * so many may be copied. */
+static uint32_t gather_missing(struct experts *x, uint32_t layer, const struct predicted *experts, uint32_t n_experts,
+                               uint32_t n_known, uint32_t *n_missing)
+{
+    uint32_t n_segments = x->memory->map.slabs[layer].n_segments, n = 0, n_judged = 0;
+    for (uint32_t i = 0; i < n_known; i++) {
+        uint32_t there = device_cache_read(x->cache, layer, experts[i].expert).resident;
+        if (there >= n_segments)
+            continue;
+        x->missing[n] = i;
+        x->guesses[n++] = (struct sched_guess){.p = (double)experts[i].probability, .missing = n_segments - there};
+        n_judged += i < n_experts;
+    }
+    *n_missing = n;
+    return n_judged;
+}
+
+/* Which guesses memd is told of is the assigner's to say. Into mentions; how many. */
+static uint32_t mention_worth(struct experts *x, const struct predict_target *target, const struct predicted *experts,
+                              uint32_t n_experts, uint32_t n_known)
+{
+    enum sched_assigner assigner = (enum sched_assigner)atomic_load(&x->assigner);
+    struct sched_costs costs = experts_costs(x);
+    double call_s = fmax(0, x->costs.job_s + x->calibration.cpu_call_s - x->calibration.device_call_s);
+    uint32_t n_missing, n = 0, declined = 0;
+    uint32_t n_judged = gather_missing(x, target->layer, experts, n_experts, n_known, &n_missing);
+    if (is_early_step_without(x, assigner))
+        return 0;
+    sched_judge_guesses(assigner, &costs, call_s, x->step, x->guesses, n_judged, n_missing);
+    for (uint32_t i = 0; i < n_judged; i++) {
+        declined += x->guesses[i].verdict == GUESS_DECLINE;
+        if (x->guesses[i].verdict == GUESS_COPY)
+            x->mentions[n++] = mention(&experts[x->missing[i]]);
+    }
+    counter_add(x->counters.declined, declined);
+    return n;
+}
+
 /* What memd may copy to the device: what is predicted and not there. Its cache policy may want to know all of it. Where the
  * assigner looks ahead, the plan of a layer before says what is copied. */
 static void tell_device(struct experts *x, const struct predict_target *target,
@@ -71,8 +104,6 @@ static void tell_device(struct experts *x, const struct predict_target *target,
 {
     if (looks_ahead(x))
         return;
-    struct sched_costs costs = experts_costs(x);
-    uint32_t n = 0;
     if (device_cache_reads(x->cache) & CACHE_READS_PREDICTIONS) {
         for (uint32_t i = 0; i < n_known; i++)
             x->mentions[i] = mention(&experts[i]);
@@ -80,10 +111,7 @@ static void tell_device(struct experts *x, const struct predict_target *target,
     }
     enum sched_prefetcher prefetcher = (enum sched_prefetcher)atomic_load(&x->prefetcher);
     uint32_t most = sched_prefetch_most(prefetcher, x->n_experts);
-    for (uint32_t i = 0; i < n_experts && i < most; i++)
-        if (!is_on_device(x, target->layer, experts[i].expert) &&
-            worth_copying(x, &costs, (double)experts[i].probability))
-            x->mentions[n++] = mention(&experts[i]);
+    uint32_t n = mention_worth(x, target, experts, n_experts < most ? n_experts : most, n_known);
     if (!n)
         return;
     device_cache_predicted(x->cache, target->step, target->layer, x->mentions, n);
@@ -270,7 +298,8 @@ static void begin_guessing(struct experts *x)
 static bool guess_pays(const struct experts *x)
 {
     return !x->cache || is_timed_step(x->step) ||
-           sched_guess_pays((enum sched_assigner)atomic_load(&x->assigner), x->guess_s, x->layer_s);
+           sched_guess_pays((enum sched_assigner)atomic_load(&x->assigner), prediction_is_early(x->prediction), x->guess_s,
+                            x->layer_s);
 }
 
 bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t i,

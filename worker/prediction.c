@@ -21,9 +21,10 @@ struct prediction {
     uint64_t n_choices;                   /* of who chooses */
     struct predict_set *set;              /* the engine's */
     struct predict_kept *kept;
-    struct layer_score *scores; /* [n_layers] */
-    double *probability;        /* [n_experts] */
-    float *gate_input;          /* [max_tokens][d_model] */
+    struct layer_score *scores;    /* [n_layers] */
+    struct predict_target guessed; /* in line, the last one */
+    double *probability;           /* [n_experts] */
+    float *gate_input;             /* [max_tokens][d_model] */
 };
 
 static bool allocate(struct prediction *p)
@@ -130,6 +131,7 @@ static void take_choice(struct prediction *p)
         return;
     }
     p->set = new;
+    p->guessed = (struct predict_target){0};
     predict_kept_clear(p->kept);
     for (uint32_t i = 0; i < p->options.shape.n_layers; i++) {
         atomic_store_explicit(&p->scores[i].guesses, 0, memory_order_relaxed);
@@ -160,7 +162,8 @@ static void take_answers(struct prediction *p, const struct predict_target *next
             continue; /* of a predictor that is no longer */
         if (a->n_experts == 0) {
             predictor_learn(p->set->in_line, a->lesson_layer, a->lesson);
-        } else if (is_ahead(&a->target, next)) {
+        } else if (is_ahead(&a->target, next) &&
+                   !predict_outdated(&a->target, &p->guessed, p->options.shape.first_layer)) {
             counter_add(p->options.counters.ahead, 1);
             keep(p, &a->target, a->experts, a->n_experts, a->n_known);
         } else {
@@ -210,6 +213,11 @@ bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tok
     return layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads;
 }
 
+bool prediction_is_early(const struct prediction *p)
+{
+    return p->set && p->set->traits.early;
+}
+
 bool prediction_reads_scores(const struct prediction *p)
 {
     return p->set && p->set->traits.scores;
@@ -225,7 +233,7 @@ bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint
                      struct predict_target *target, const float **input)
 {
     if (!p->set || !p->set->in_line || seen->n_tokens > p->options.shape.max_tokens ||
-        !predict_target(&p->set->traits, &p->options.shape, seen->step, seen->layer, i, target))
+        !predict_gate_target(&p->set->traits, &p->options.shape, seen->step, seen->layer, i, target))
         return false;
     *input = predictor_gate_input(p->set->in_line, seen, p->gate_input);
     return true;
@@ -239,6 +247,7 @@ void prediction_guess(struct prediction *p, const struct predict_seen *seen,
     uint32_t n_known, n = predictor_list(p->set->in_line, &p->set->traits, seen->n_tokens,
                                          guessed, p->probability, best, &n_known);
     keep(p, target, best, n, n_known);
+    p->guessed = *target;
 }
 
 struct sched_ahead *prediction_ahead(struct prediction *p, const struct predict_target *now,

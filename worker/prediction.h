@@ -53,6 +53,8 @@ void prediction_look(struct prediction *p, uint64_t step, uint32_t layer);
 void prediction_begin(struct prediction *p, const struct predict_seen *seen);
 /* Whether show would show a layer of so many tokens to anybody; PREDICT_EMBEDDING: a step's embedding. */
 bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tokens);
+/* As predict_traits.early. */
+bool prediction_is_early(const struct prediction *p);
 /* Whether prediction_guess reads seen->scores. */
 bool prediction_reads_scores(const struct prediction *p);
 /* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */

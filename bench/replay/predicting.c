@@ -273,7 +273,7 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
         seen.scores = p->scores;
         struct predict_target target;
         for (uint32_t i = 0;
-             gates && predict_target(&p->traits, &p->shape, p->step, layer, i, &target); i++) {
+             gates && predict_gate_target(&p->traits, &p->shape, p->step, layer, i, &target); i++) {
             guess(p, &target, predictor_gate_input(p->in_line, &seen, p->gate_input));
             predictor_predict(p->in_line, &seen, &target, p->guessed, p->probability);
             struct predicted *best = predict_kept_room(p->kept, target.layer);
@@ -283,6 +283,11 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
         }
     }
     show_aside(p, &seen);
+}
+
+bool predicting_early(const struct predicting *p)
+{
+    return p->traits.early;
 }
 
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n)

@@ -34,6 +34,9 @@ void predicting_look(struct predicting *p, uint32_t layer);
 void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *selected);
 void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selected, bool gates);
 
+/* As predict_traits.early. */
+bool predicting_early(const struct predicting *p);
+
 /* For the plan of a layer of this step: as predict_kept_ahead. */
 struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n);
 

@@ -11,6 +11,7 @@
 #include "bench/replay/optimal.h"
 #include "bench/replay/predicting.h"
 #include "bench/replay/steps.h"
+#include "sched/guesses.h"
 #include "sched/learned.h"
 
 #include <inttypes.h>
@@ -48,6 +49,8 @@ struct simulation {
     bool device_waits; /* as in sched_device_waits */
     uint8_t *predicted; /* [n_layers][n_experts]: for the layer's next turn */
     /* scratch, [n_experts] each */
+    struct sched_guess *guesses; /* of experts that are missing, and which those are */
+    uint32_t *missing;
     float *gate, *gate_sum;
     double *probability;
     struct predicted *best;
@@ -158,8 +161,11 @@ static enum error_code begin(struct simulation *s, struct error *e)
     s->gate_sum = calloc(experts, sizeof *s->gate_sum);
     s->probability = calloc(experts, sizeof *s->probability);
     s->best = calloc(experts, sizeof *s->best);
+    s->guesses = calloc(experts, sizeof *s->guesses);
+    s->missing = calloc(experts, sizeof *s->missing);
     if (!s->selected || !s->experts || !s->workloads || !s->counts || !s->plan || !s->last_use ||
-        !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !set_costs(s) ||
+        !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !s->guesses || !s->missing ||
+        !set_costs(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
     s->predicting =
@@ -204,6 +210,8 @@ static void end(struct simulation *s)
     free(s->gate_sum);
     free(s->probability);
     free(s->best);
+    free(s->guesses);
+    free(s->missing);
 }
 
 /* ---- Predictions ---- */
@@ -236,6 +244,15 @@ static void tell(struct simulation *s, uint64_t step, uint32_t layer, const stru
     engine_wake(&s->engine);
 }
 
+static void judge(struct simulation *s, uint32_t layer, uint32_t n, uint32_t n_known)
+{
+    const struct machine *m = s->run->machine;
+    struct sched_costs costs = s->costs[layer];
+    costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
+    sched_judge_guesses(s->run->policy->assigner, &costs, fmax(0, m->cpu_call_s - m->device_call_s), s->step, s->guesses,
+                        n, n_known);
+}
+
 static void take_prediction(void *arg, const struct predict_target *target,
                             const struct predicted *experts, uint32_t n, uint32_t n_known)
 {
@@ -248,17 +265,22 @@ static void take_prediction(void *arg, const struct predict_target *target,
     if (sched_assigner_looks_ahead(assigner)) /* the plan says what is copied */
         return;
     struct told worth = {.n = 0}, all = {.n = 0};
-    struct sched_costs costs = s->costs[target->layer];
-    costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
-    for (uint32_t i = 0; i < n_known; i++)
-        add_told(&all, experts[i].expert, (double)experts[i].probability);
-    uint32_t most = sched_prefetch_most(s->run->policy->prefetcher, s->shape->n_experts);
-    for (uint32_t i = 0; i < n && i < most; i++) {
+    uint32_t most = sched_prefetch_most(s->run->policy->prefetcher, s->shape->n_experts), n_missing = 0, n_judged = 0;
+    uint32_t n_segments = trace_layer(s->run->trace, target->layer)->n_segments;
+    for (uint32_t i = 0; i < n_known; i++) {
         double p = (double)experts[i].probability;
-        if (!is_whole(s, target->layer, experts[i].expert) &&
-            sched_judge_guess(assigner, &costs, s->step, p) == GUESS_COPY)
-            add_told(&worth, experts[i].expert, p);
+        uint32_t there = sched_copies_resident(s->engine.copies, target->layer, experts[i].expert);
+        add_told(&all, experts[i].expert, p);
+        if (there >= n_segments)
+            continue;
+        s->missing[n_missing] = experts[i].expert;
+        s->guesses[n_missing++] = (struct sched_guess){.p = p, .missing = n_segments - there};
+        n_judged += i < n && i < most;
     }
+    judge(s, target->layer, n_judged, n_missing);
+    for (uint32_t i = 0; i < n_judged; i++)
+        if (s->guesses[i].verdict == GUESS_COPY)
+            add_told(&worth, s->missing[i], s->guesses[i].p);
     if (sched_cache_reads(s->run->policy->cache) & CACHE_READS_PREDICTIONS)
         sched_copies_expected(s->engine.copies, target->step, target->layer, all.experts,
                               all.probabilities, all.n);
@@ -501,7 +523,7 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
     enum sched_predictor predictor = s->run->policy->predictor;
     double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
-    bool gates = sched_guess_pays(s->run->policy->assigner, gate_s, s->layer_s);
+    bool gates = sched_guess_pays(s->run->policy->assigner, predicting_early(s->predicting), gate_s, s->layer_s);
     gate_s = gates ? gate_s : 0;
     advance(s, s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);
     if (s->predicts)

@@ -114,21 +114,6 @@ bool sched_assigner_looks_ahead(enum sched_assigner kind);
  * the others may use up half of the device. */
 uint32_t sched_spare_slots(enum sched_assigner kind, uint64_t n_slots, uint64_t n_beside);
 
-/* Whether a coming layer's gate is asked at all, which takes guess_s: moed's does where a layer, from one's end to the next one's, takes ten
- * times as long (layer_s; 0: not known). With small experts on a quick device copies ahead bring less than that. */
-bool sched_guess_pays(enum sched_assigner kind, double guess_s, double layer_s);
-
-/* What becomes of a guess: the policies of the papers copy all that they predict. moed's copies what is worth it, but one step
- * in 32 nothing, and one everything, so that it stays known how much copies slow the CPU down. */
-enum sched_guess {
-    GUESS_COPY,
-    GUESS_DECLINE, /* not worth it */
-    GUESS_SKIP,    /* in this step nothing is copied */
-};
-/* p: the probability that the expert is activated. */
-enum sched_guess sched_judge_guess(enum sched_assigner kind, const struct sched_costs *costs,
-                                   uint64_t step, double p);
-
 /* DALI's two figures for an expert (its equations 4 to 6): seconds on the CPU, and on the device, where loading and computing
  * overlap. Of what can be decided about: all of a whole expert or of one that is on the device, else the missing segments. */
 struct sched_sides {

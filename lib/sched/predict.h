@@ -82,11 +82,13 @@ struct predict_traits {
     bool answers;   /* its aside half predicts by itself */
     bool by_tokens; /* what is predicted in line stands in the order of the tokens that are guessed to activate it */
     bool scores;    /* its in-line half is shown predict_seen.scores; then it predicts one layer at a time */
+    bool early; /* its aside half, trained, says of a layer nearly as much as its in-line half, and earlier */
     bool unbounded; /* as many as it says are predicted, be they more than a batch may activate */
     uint32_t reads; /* what its aside half is shown; 0: it has none */
     /* From layer l are predicted l + ahead_first to l + ahead_last, of layers with experts. wraps: after the last layer
      * come the first ones of the next step, as if its batch were this one. */
     uint32_t ahead_first, ahead_last;
+    uint32_t gates; /* in line the first so many of them are; 0: all */
     bool wraps;
     /* The embedding stands before the first layer; its targets are those of a layer at that place or, if embedding_all, the first
      * layers up to the last of them. */
@@ -102,9 +104,22 @@ struct predict_traits predictor_traits(enum sched_predictor kind,
 /* False: it predicts nothing, for it has to be trained and shape->learned has nothing of it. */
 bool predictor_is_trained(enum sched_predictor kind, const struct predict_shape *shape);
 
-/* The i-th target from a layer; false after the last. */
+/* The i-th target from a layer; false after the last. _gate_target: of those whose gate is asked in line. */
 bool predict_target(const struct predict_traits *traits, const struct predict_shape *shape,
                     uint64_t step, uint32_t layer, uint32_t i, struct predict_target *out);
+static inline bool predict_gate_target(const struct predict_traits *traits, const struct predict_shape *shape,
+                                       uint64_t step, uint32_t layer, uint32_t i, struct predict_target *out)
+{
+    return (!traits->gates || i < traits->gates) && predict_target(traits, shape, step, layer, i, out);
+}
+
+/* Whether what an aside half says of a layer comes after a gate was asked about it, which is the better prediction (guessed: the last one
+ * in line); but of the first layer the embedding tells more. */
+static inline bool predict_outdated(const struct predict_target *target, const struct predict_target *guessed,
+                                    uint32_t first_layer)
+{
+    return target->step == guessed->step && target->layer == guessed->layer && target->layer != first_layer;
+}
 
 enum predict_half { PREDICT_IN_LINE, PREDICT_ASIDE };
 

@@ -6,9 +6,11 @@
  * under way and what came too late. A lesson that a part has for its own in-line half travels in the same way.
  * The in-line half mixes them with the one part that is its own, the coming layer's gate, which is always there.
  *
- * The first layer is predicted twice. At the end of the step before in line, like all others, its gate on the input of the last
- * layer's (as MoEpic does): early, and not very well. And by the aside half, from the parts that know something
- * when the embedding is shown, with weights of their own: better, if it is in time. */
+ * Each layer is predicted twice. The aside half predicts the layer after the next one, from what its parts say of it, with weights of
+ * their own: early, so that copies have twice the time, and the only time where the gate is not asked. Then in line, with the gate.
+ *
+ * The first layer in line comes at the end of the step before, its gate on the input of the last layer's (as MoEpic does): not very
+ * well. The aside half predicts it when the embedding is shown, from the parts that know something then: better, if it is in time. */
 #include "sched/blend.h"
 #include "sched/predict_internal.h"
 
@@ -137,6 +139,7 @@ struct beside {
     struct predictor *parts[PARTS]; /* NULL: it has no aside half */
     struct predict_traits traits[PARTS];
     struct blend *first; /* of the first layer */
+    struct blend *early[2]; /* of all of them, each of every other one: two are waiting to be checked */
     struct answer answers[ANSWERS];
     uint32_t n_answers, n_taught;
     float *log_odds;     /* [ANSWERS][n_experts] */
@@ -155,9 +158,11 @@ static bool aside_init(struct predictor *p)
             return false;
     }
     a->first = make_blend(&p->shape, 1);
+    for (int i = 0; i < 2; i++)
+        a->early[i] = make_blend(&p->shape, expert_layers(&p->shape));
     a->log_odds = calloc((size_t)ANSWERS * p->shape.n_experts, sizeof *a->log_odds);
     a->probability = calloc(p->shape.n_experts, sizeof *a->probability);
-    return a->first && a->log_odds && a->probability;
+    return a->first && a->early[0] && a->early[1] && a->log_odds && a->probability;
 }
 
 static void aside_fini(struct predictor *p)
@@ -166,11 +171,21 @@ static void aside_fini(struct predictor *p)
     for (uint32_t i = 0; i < PARTS; i++)
         predictor_free(a->parts[i]);
     blend_free(a->first);
+    blend_free(a->early[0]);
+    blend_free(a->early[1]);
     free(a->log_odds);
     free(a->probability);
 }
 
-/* What a part says of one of its targets, for the in-line half, or of the first layer for this one. */
+/* Where a layer's early prediction is made, and as which layer. */
+static struct blend *early_of(const struct predictor *p, uint32_t layer, uint32_t *place)
+{
+    const struct beside *a = p->state;
+    *place = layer - p->shape.first_layer;
+    return a->early[*place % 2];
+}
+
+/* What a part says of one of its targets, for the in-line half, for the early prediction, and of the first layer for that. */
 static void ask(struct predictor *p, uint32_t part, const struct predict_seen *seen,
                 const struct predict_target *target)
 {
@@ -184,6 +199,9 @@ static void ask(struct predictor *p, uint32_t part, const struct predict_seen *s
         return;
     if (target->layer == p->shape.first_layer)
         log_odds(a->probability, n, blend_row(a->first, 0, part, target->step, seen->n_tokens));
+    uint32_t place;
+    struct blend *early = early_of(p, target->layer, &place);
+    log_odds(a->probability, n, blend_row(early, place, part, target->step, seen->n_tokens));
     if (a->n_answers == ANSWERS || /* the first layer was predicted in line already */
         (seen->layer == PREDICT_EMBEDDING && target->layer == p->shape.first_layer))
         return;
@@ -198,6 +216,11 @@ static void aside_observe(struct predictor *p, const struct predict_seen *seen)
     a->n_answers = a->n_taught = 0; /* those that found no room are late */
     if (seen->layer == p->shape.first_layer)
         blend_check(a->first, 0, seen->step, seen->selected, seen->n_tokens, p->shape.n_used);
+    if (!embedding) {
+        uint32_t place;
+        struct blend *early = early_of(p, seen->layer, &place);
+        blend_check(early, place, seen->step, seen->selected, seen->n_tokens, p->shape.n_used);
+    }
     for (uint32_t i = 0; i < PARTS; i++) {
         const struct predict_traits *traits = &a->traits[i];
         if (!a->parts[i] || (embedding && !(traits->reads & PREDICT_READS_EMBEDDING)))
@@ -211,16 +234,25 @@ static void aside_observe(struct predictor *p, const struct predict_seen *seen)
     }
 }
 
-/* The first layer, when the embedding is shown; all others are the in-line half's. */
+/* The first layer when the embedding is shown, else the layer after the next one: the next one is the in-line half's. */
 static void aside_predict(struct predictor *p, const struct predict_seen *seen,
                           const struct predict_target *target, const uint32_t *guessed,
                           double *probability)
 {
     struct beside *a = p->state;
-    if (seen->layer != PREDICT_EMBEDDING ||
-        !blend_predict(a->first, 0, target->step, seen->n_tokens, probability))
-        for (uint32_t i = 0; i < p->shape.n_experts; i++)
-            probability[i] = 0;
+    struct predict_target next;
+    uint32_t place;
+    struct blend *b = early_of(p, target->layer, &place);
+    predict_target(&predictor_mixture.traits, &p->shape, seen->step, seen->layer, 0, &next);
+    bool is_next = next.layer == target->layer && next.step == target->step;
+    if (is_next && seen->layer == PREDICT_EMBEDDING) {
+        b = a->first;
+        place = 0;
+    } else if (is_next) {
+        b = NULL;
+    }
+    if (!b || !blend_predict(b, place, target->step, seen->n_tokens, probability))
+        predict_nothing(&p->shape, probability);
 }
 
 static bool aside_teach(struct predictor *p, uint32_t *layer, float *lesson)
@@ -264,6 +296,11 @@ static const struct predictor_rule aside = {
     .teach = aside_teach,
 };
 
+static void adapt(const struct predict_shape *shape, struct predict_traits *traits)
+{
+    traits->early = predictor_is_trained(PREDICT_MLP, shape);
+}
+
 /* Reads what any part may read. */
 const struct predictor_kind predictor_mixture = {
     .traits = {.in_line = true,
@@ -271,10 +308,12 @@ const struct predictor_kind predictor_mixture = {
                .reads = PREDICT_READS_HIDDEN | PREDICT_READS_GATE | PREDICT_READS_SELECTED |
                         PREDICT_READS_EMBEDDING,
                .ahead_first = 1,
-               .ahead_last = 1,
+               .ahead_last = 2,
+               .gates = 1,
                .wraps = true,
                .spread = 2},
     .in_line = &in_line,
     .aside = &aside,
     .lesson_floats = lesson_floats,
+    .adapt = adapt,
 };

@@ -93,6 +93,7 @@ struct predict_trial {
     struct predicted *best;       /* [n_experts] */
     float *gate_input;            /* [max_tokens][d_model] */
     uint32_t *guessed;            /* [max_tokens][n_used] */
+    struct predict_target guessed_last; /* in line */
 };
 
 static bool allocate_parcels(struct predict_trial *t)
@@ -215,7 +216,8 @@ static void deliver(struct predict_trial *t, const struct predict_seen *seen)
         if (p->is_lesson)
             predictor_learn(t->in_line, p->lesson_layer, p->lesson);
         else if (p->target.step > seen->step ||
-                 (p->target.step == seen->step && p->target.layer >= seen->layer))
+                 (p->target.step == seen->step && p->target.layer >= seen->layer &&
+                  !predict_outdated(&p->target, &t->guessed_last, t->shape.first_layer)))
             keep(t, &p->target, p->probability);
     }
 }
@@ -253,12 +255,13 @@ static void think(struct predict_trial *t, const struct predict_seen *seen)
 static void guess(struct predict_trial *t, const struct predict_seen *seen)
 {
     struct predict_target target;
-    for (uint32_t i = 0; predict_target(&t->traits, &t->shape, seen->step, seen->layer, i, &target);
+    for (uint32_t i = 0; predict_gate_target(&t->traits, &t->shape, seen->step, seen->layer, i, &target);
          i++) {
         const float *input = predictor_gate_input(t->in_line, seen, t->gate_input);
         t->gate(t->gate_arg, &target, input, seen->n_tokens, t->guessed);
         predictor_predict(t->in_line, seen, &target, t->guessed, t->probability);
         keep(t, &target, t->probability);
+        t->guessed_last = target;
     }
 }
 

@@ -217,16 +217,6 @@ static void test_prefetch_gain(void **state)
     near(sched_prefetch_gain(&c, 0.5), 0.5, 1e-12);
 }
 
-/* moed asks a coming layer's gate where that takes a tenth of a layer at most; nobody else looks at the time. */
-static void test_guess_pays(void **state)
-{
-    (void)state;
-    assert_true(sched_guess_pays(ASSIGN_BALANCE, 15e-6, 160e-6));
-    assert_false(sched_guess_pays(ASSIGN_BALANCE, 15e-6, 140e-6));
-    assert_true(sched_guess_pays(ASSIGN_BALANCE, 15e-6, 0)); /* not known */
-    assert_true(sched_guess_pays(ASSIGN_GREEDY, 1, 1e-6));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,7 +224,7 @@ int main(void)
         cmocka_unit_test(test_drift),          cmocka_unit_test(test_copies_alone),
         cmocka_unit_test(test_never_quicker),  cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_device),         cmocka_unit_test(test_link_and_job),
-        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume), cmocka_unit_test(test_whole_layers), cmocka_unit_test(test_guess_pays),
+        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume), cmocka_unit_test(test_whole_layers),
         cmocka_unit_test(test_resume_nonsense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

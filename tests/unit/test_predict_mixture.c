@@ -374,13 +374,57 @@ static void test_log_loss(void **state)
     }
 }
 
+/* Where no gate is asked what the aside half says early is all there is: of each layer still no worse than its best part. */
+static void test_early(void **state)
+{
+    static const struct {
+        uint32_t n;
+        bool trained;
+    } texts[] = {{1, false}, {1, true}, {4, true}};
+    static struct sequence s;
+    (void)state;
+    for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
+        random_state = 200 + text;
+        seq_init(&s, 1.0f, 0.3f);
+        struct image image = train_by_hand(&s);
+        struct sched_learned learned;
+        char why[LEARNED_WHY];
+        assert_true(learned_view(image.bytes, image.end, &learned, why));
+        struct predict_shape known = seq_shape;
+        known.learned = texts[text].trained ? &learned : NULL;
+        assert_true(predictor_traits(PREDICT_MIXTURE, &known).early == texts[text].trained);
+        struct predict_trial *trials[N_COMPARED];
+        for (uint32_t i = 0; i < N_COMPARED; i++)
+            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, NULL, NULL, 0));
+        for (int step = 0; step < 1200; step++) {
+            if (step == 400)
+                for (uint32_t i = 0; i < N_COMPARED; i++)
+                    predict_trial_clear(trials[i]);
+            seq_step(&s, texts[text].n, show_all, trials);
+        }
+        const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
+        for (uint32_t i = 0; i < MIXTURE; i++) {
+            struct predict_score total = predict_trial_total(trials[i]);
+            if (total.n)
+                compare(text, i, predict_trial_scores(trials[i]), mixture);
+        }
+        struct predict_score total = predict_trial_total(trials[MIXTURE]);
+        assert_true(predict_score_calibration(&total) < 0.02);
+        for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
+            assert_int_equal(mixture[l].layers, 800);
+        for (uint32_t i = 0; i < N_COMPARED; i++)
+            predict_trial_free(trials[i]);
+        image_free(&image);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_newton_step),    cmocka_unit_test(test_finds_weights),
         cmocka_unit_test(test_who_has_spoken), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_recency),        cmocka_unit_test(test_old_lessons),
-        cmocka_unit_test(test_log_loss),
+        cmocka_unit_test(test_log_loss),       cmocka_unit_test(test_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -261,20 +261,6 @@ static void test_traits(void **state)
         assert_int_equal(sched_spare_slots(a, 101, 0), 50);
         assert_int_equal(sched_spare_slots(a, UINT64_MAX, 0), UINT32_MAX);
     }
-    /* A copy of 3 seconds slows a CPU segment of 2 to 2.5: it costs 3 (1 - 2 / 2.5) = 0.6, and saves 2 p: worth it from 0.3
-     * on. In steps 32, 64 ... nothing is copied, in 16, 48 ... everything. */
-    struct sched_costs c = costs(3, 0, 0, 1, 1);
-    c.cpu_contended_s = 1.5;
-    for (uint64_t step = 0; step < 100; step++) {
-        enum sched_guess high = sched_judge_guess(ASSIGN_BALANCE, &c, step, 0.31);
-        enum sched_guess low = sched_judge_guess(ASSIGN_BALANCE, &c, step, 0.29);
-        assert_int_equal(high, step % 32 == 0 ? GUESS_SKIP : GUESS_COPY);
-        assert_int_equal(low, step % 32 == 0    ? GUESS_SKIP
-                              : step % 32 == 16 ? GUESS_COPY
-                                                : GUESS_DECLINE);
-        for (int kind = 0; kind < ASSIGN_BALANCE; kind++)
-            assert_int_equal(sched_judge_guess((enum sched_assigner)kind, &c, step, 0), GUESS_COPY);
-    }
 }
 
 int main(void)
