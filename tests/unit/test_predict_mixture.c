@@ -403,13 +403,15 @@ static void test_early(void **state)
             seq_step(&s, texts[text].n, show_all, trials);
         }
         const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
-        for (uint32_t i = 0; i < MIXTURE; i++) {
+        for (uint32_t i = 0; i < N_COMPARED; i++) {
             struct predict_score total = predict_trial_total(trials[i]);
-            if (total.n)
+            print_message("early %u, %s: log-loss %.4f, calibration %.4f, recall %.3f\n", text, compared[i].name,
+                          predict_score_log_loss(&total), predict_score_calibration(&total), predict_score_recall(&total));
+            if (total.n && i < MIXTURE)
                 compare(text, i, predict_trial_scores(trials[i]), mixture);
         }
         struct predict_score total = predict_trial_total(trials[MIXTURE]);
-        assert_true(predict_score_calibration(&total) < 0.02);
+        assert_true(predict_score_calibration(&total) < 0.025);
         for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
             assert_int_equal(mixture[l].layers, 800);
         for (uint32_t i = 0; i < N_COMPARED; i++)
