@@ -66,6 +66,7 @@ void policy_settle_predictor(struct policy_choice *c, const struct policy_names 
     if (!names->policy[0] || names->predictor[0] ||
         !learned_check_predictor(learned, params, c->predictor, &why))
         return;
-    log_warn("policy %s: %s; next-gate takes its place", c->policy->name, why.text);
-    c->predictor = PREDICT_NEXT_GATE;
+    c->predictor = sched_predictor_untrained(c->assigner);
+    log_warn("policy %s: %s; %s takes its place", c->policy->name, why.text,
+             sched_predictor_name(c->predictor));
 }

@@ -63,7 +63,7 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
         {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
          "steps of more predict nothing: a worker's 32, or up to 512 to predict in prompts too"},
         {"learned", OPTION_STRING, &r->learned_path, 0, 0, "FILE",
-         "what `moed train` wrote for the model; without it promoe and prescope predict with next-gate"},
+         "what `moed train` wrote for the model; without it promoe predicts with next-gate, prescope with expert-map"},
         {"csv", OPTION_STRING, &r->csv, 0, 0, "FILE", "write all figures there too"},
         {"html", OPTION_STRING, &r->html, 0, 0, "FILE", "write a page of plots there too"},
         {0},
@@ -249,10 +249,9 @@ static enum error_code settle_predictors(struct request *r, const struct trace *
     enum error_code code = plan_settle_predictors(&r->plan, &shape, &settled, e);
     if (!code && settled.len)
         fprintf(stderr,
-                "moed-replay: %s: the predictor has to be trained (`moed train`), and %s; next-gate "
-                "takes its place\n",
-                settled.data,
-                r->learned_path ? "--learned has nothing of it" : "there is no --learned");
+                "moed-replay: the predictor has to be trained (`moed train`), and %s: until then %s\n",
+                r->learned_path ? "--learned has nothing of it" : "there is no --learned",
+                settled.data);
     strbuf_fini(&settled);
     return code;
 }

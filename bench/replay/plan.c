@@ -162,10 +162,11 @@ enum error_code plan_settle_predictors(struct replay_plan *p, const struct predi
                              "--policies: %s: predictor %s has to be trained for this model "
                              "(`moed train`), and --learned has nothing of it",
                              policy->name, sched_predictor_name(policy->predictor));
-        strbuf_printf(settled, "%s%s", settled->len ? ", " : "", policy->name);
         if (policy != &v->policy)
             v->policy = *policy; /* the name is the preset's */
-        v->policy.predictor = PREDICT_NEXT_GATE;
+        v->policy.predictor = sched_predictor_untrained(policy->assigner);
+        strbuf_printf(settled, "%s%s with %s", settled->len ? ", " : "", policy->name,
+                      sched_predictor_name(v->policy.predictor));
         p->policies[i] = &v->policy;
     }
     return ERROR_OK;

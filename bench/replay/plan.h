@@ -29,8 +29,9 @@ enum error_code plan_policies(struct replay_plan *p, const char *text, struct er
 enum error_code plan_vram(struct replay_plan *p, const char *text, struct error *e);
 enum error_code plan_batch(struct replay_plan *p, const char *text, struct error *e);
 
-/* As memd does: a policy whose predictor has to be trained and was not has next-gate in its place, and is named in `settled`
- * (initialised); a predictor that is named itself is refused, ERROR_USAGE. */
+/* As memd does: a policy whose predictor has to be trained and was not has another in its place
+ * (sched_predictor_untrained), and stands in `settled` (initialised) as "NAME with PREDICTOR"; a predictor that is named
+ * itself is refused, ERROR_USAGE. */
 enum error_code plan_settle_predictors(struct replay_plan *p, const struct predict_shape *shape,
                                        struct strbuf *settled, struct error *e);
 

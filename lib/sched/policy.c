@@ -243,6 +243,12 @@ ACCESSORS(budget, enum sched_budget, budgets, COUNT(budgets), BUDGETS,
 ACCESSORS(prefetcher, enum sched_prefetcher, prefetchers, COUNT(prefetchers), PREFETCHERS,
           "in which order what is predicted is copied")
 
+/* A plan that looks ahead has use for what is known before it is made alone, which a guess by the next gate is not. */
+enum sched_predictor sched_predictor_untrained(enum sched_assigner assigner)
+{
+    return sched_assigner_looks_ahead(assigner) ? PREDICT_EXPERT_MAP : PREDICT_NEXT_GATE;
+}
+
 bool sched_cache_find_any(const char *name, enum sched_cache_kind *out)
 {
     size_t i;

@@ -48,6 +48,8 @@ const char *sched_predictor_name(enum sched_predictor p);
 const char *sched_predictor_what(enum sched_predictor p);
 const char *sched_predictor_names(void);
 const char *sched_predictor_help(void);
+/* What predicts for an assigner in the place of a predictor that has to be trained and is not. */
+enum sched_predictor sched_predictor_untrained(enum sched_assigner assigner);
 
 bool sched_budget_find(const char *name, enum sched_budget *out);
 const char *sched_budget_name(enum sched_budget b);

@@ -91,6 +91,10 @@ before=$(copied moed)
 [ "$before" -gt 0 ] && [ "$(copied ondemand)" -gt 0 ] || fail "no bytes under moed, or under ondemand"
 [ "$(copied moed)" = "$before" ] || fail "bytes under a policy that is not in force"
 [ $((before + $(copied ondemand))) = "$(metric memd moed_memd_link_bytes_total)" ] || fail "bytes under the two are not all"
+# Nothing is trained here: the next gate's word comes too late for a plan that looks ahead.
+"$MOED" policy promoe >/dev/null && in_force promoe load-all lru-ahead uniform next-gate chunked || fail "promoe, not trained"
+"$MOED" policy prescope >/dev/null && in_force prescope presched static global expert-map rotating || fail "prescope, not trained"
+grep -q "policy prescope: .*has to be trained.*; expert-map takes its place" "$RUN/memd.log" || fail "not said what takes llapor's place"
 "$MOED" policy moed >/dev/null
 check_refusals
 refused "moed train" --predictor mlp

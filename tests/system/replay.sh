@@ -74,8 +74,8 @@ for policy in $policies; do
     *) [ -z "$accuracy" ] || fail "$policy predicts" ;;
     esac
 done
-# Not trained: next-gate, said in one line; a predictor that is named is refused.
-[ "$(cat "$work/1.err")" = "moed-replay: prescope, promoe: the predictor has to be trained (\`moed train\`), and there is no --learned; next-gate takes its place" ] ||
+# Not trained: another in its place, said in one line; a predictor that is named is refused.
+[ "$(cat "$work/1.err")" = "moed-replay: the predictor has to be trained (\`moed train\`), and there is no --learned: until then prescope with expert-map, promoe with next-gate" ] ||
     fail "not said what is not trained: $(cat "$work/1.err")"
 refused 2 "predictor mlp has to be trained" "$work/a.trace" --policies promoe/predictor=mlp
 
@@ -94,7 +94,7 @@ make --seed 5 --experts 8 -o "$work/few.trace"
 refused 1 "it is of another model" "$work/few.trace" --learned "$work/learned"
 "$moed" train "$work/other.trace" -o "$work/residual" --only residual --threads 1 >/dev/null 2>&1 || fail "train --only residual"
 "$replay" "$work/a.trace" --policies promoe --learned "$work/residual" >"$work/out" 2>"$work/err"
-grep -qx "moed-replay: promoe: .*--learned has nothing of it; next-gate takes its place" "$work/err" || fail "a part alone: $(cat "$work/err")"
+grep -qx "moed-replay: .*--learned has nothing of it: until then promoe with next-gate" "$work/err" || fail "a part alone: $(cat "$work/err")"
 # Prompts of 20 tokens are predicted, of 40 only when asked for.
 "$replay" "$work/a.trace" --policies moed --prompt 40 --csv "$work/32.csv" >"$work/out"
 "$replay" "$work/a.trace" --policies moed --prompt 40 --predict-tokens 512 --csv "$work/512.csv" >"$work/out"

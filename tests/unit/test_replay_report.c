@@ -409,6 +409,22 @@ static void test_variants(void **state)
     assert_int_equal(p.policies[0]->budget, BUDGET_UNIFORM);
 }
 
+/* For each assigner: nothing to train, and where the plan looks ahead (it is made before the coming layer's gate is asked) what
+ * works beside inference and says it a layer before. */
+static void test_untrained_is_of_use(void **state)
+{
+    const struct predict_shape shape = {.n_layers = 4, .n_experts = 8, .n_used = 2};
+    for (int a = 0; sched_assigner_name((enum sched_assigner)a); a++) {
+        enum sched_predictor kind = sched_predictor_untrained((enum sched_assigner)a);
+        struct predict_traits traits = predictor_traits(kind, &shape);
+        assert_true(predictor_is_trained(kind, &shape));
+        if (sched_assigner_looks_ahead((enum sched_assigner)a))
+            assert_true(!traits.in_line && traits.answers && traits.ahead_first > 1);
+        else
+            assert_true(traits.in_line);
+    }
+}
+
 /* Nothing is trained: presets get another predictor under their own name, one that is named is refused. */
 static void test_untrained(void **state)
 {
@@ -418,17 +434,24 @@ static void test_untrained(void **state)
     const struct predict_shape shape = {
         .n_layers = 4, .n_experts = 8, .n_used = 2, .d_model = 16, .max_tokens = 1};
     strbuf_init(&settled);
-    assert_int_equal(plan_policies(&p, "promoe,moed,prescope/cache=lru,prescope/predictor=none", &e),
+    assert_int_equal(plan_policies(&p,
+                                   "promoe,moed,prescope/cache=lru,prescope/predictor=none,"
+                                   "prescope/assign=greedy,promoe/assign=presched",
+                                   &e),
                      ERROR_OK);
     assert_int_equal(plan_settle_predictors(&p, &shape, &settled, &e), ERROR_OK);
-    assert_string_equal(settled.data, "promoe, prescope/cache=lru");
+    assert_string_equal(settled.data, "promoe with next-gate, prescope/cache=lru with expert-map, "
+                                      "prescope/assign=greedy with next-gate, "
+                                      "promoe/assign=presched with expert-map");
     assert_string_equal(p.policies[0]->name, "promoe");
     assert_int_equal(p.policies[0]->predictor, PREDICT_NEXT_GATE);
     assert_int_equal(p.policies[0]->prefetcher, sched_policy_find("promoe")->prefetcher);
     assert_ptr_equal(p.policies[1], sched_policy_find("moed"));
     assert_string_equal(p.policies[2]->name, "prescope/cache=lru");
-    assert_int_equal(p.policies[2]->predictor, PREDICT_NEXT_GATE);
+    assert_int_equal(p.policies[2]->predictor, PREDICT_EXPERT_MAP);
     assert_int_equal(p.policies[3]->predictor, PREDICT_NONE);
+    assert_int_equal(p.policies[4]->predictor, PREDICT_NEXT_GATE);
+    assert_int_equal(p.policies[5]->predictor, PREDICT_EXPERT_MAP);
     strbuf_fini(&settled);
     strbuf_init(&settled);
     assert_int_equal(plan_policies(&p, "moed/predictor=mlp", &e), ERROR_OK);
@@ -499,7 +522,8 @@ int main(void)
         cmocka_unit_test(test_widths),   cmocka_unit_test(test_csv),
         cmocka_unit_test(test_page),     cmocka_unit_test(test_bars),
         cmocka_unit_test(test_empty),    cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_variants), cmocka_unit_test(test_untrained), cmocka_unit_test(test_wrong_lists),
+        cmocka_unit_test(test_variants), cmocka_unit_test(test_untrained_is_of_use),
+        cmocka_unit_test(test_untrained), cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
