@@ -540,6 +540,8 @@ static enum error_code finish_round(struct experts *x, struct error *e)
         return ERROR_OK;
     struct expert_completion done;
     uint64_t started = clock_ns();
+    if (x->channel && !ring_wait(&x->channel->completions, expert_link_dead(x->link), 0, 0))
+        experts_before_wait(x);
     bool answered = x->channel && await_completion(x, &done);
     uint64_t waited_ns = clock_ns() - started;
     if (answered && !x->options.rows_stay)

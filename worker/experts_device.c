@@ -164,6 +164,8 @@ static bool wait_for(struct experts *x, const struct activated *a, uint32_t segm
 {
     bool missing = device_cache_read(x->cache, x->layer, a->expert).resident < segments;
     uint64_t before = clock_ns();
+    if (missing)
+        experts_before_wait(x);
     if (device_compute_awaits(x->compute))
         device_cache_wait_begun(x->cache, x->layer, a->expert, segments, x->options.spin_us, LOAD_STALL_MS / 4);
     else

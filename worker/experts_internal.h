@@ -160,6 +160,7 @@ void experts_keep_learnt(const struct experts *x);
 enum error_code experts_predict_init(struct experts *x, struct error *e);
 void experts_predict_begin(struct experts *x, const uint32_t *selected);
 void experts_observe_prediction(struct experts *x); /* the layer is finished */
+void experts_before_wait(struct experts *x); /* for the CPU or a load: who predicts beside is woken, if that was put off */
 void experts_look_ahead(struct experts *x, struct sched_layer *layer);
 void experts_tell_ahead(struct experts *x);
 

@@ -277,6 +277,15 @@ void experts_show(struct experts *x, struct predict_seen seen)
     add_time(x, since_ns);
 }
 
+void experts_before_wait(struct experts *x)
+{
+    if (!x->prediction || x->all_there)
+        return;
+    uint64_t since_ns = timed_since(x, x->step);
+    prediction_wake(x->prediction);
+    add_time(x, since_ns);
+}
+
 bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens)
 {
     return x->prediction && !x->all_there &&

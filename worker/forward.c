@@ -98,12 +98,12 @@ static void norm_rows(struct forward *f, const struct norm_weights *w)
     f->ops->norm(f->dense, f->x.own, w, f->params->norm_eps, f->params->d_model, f->h.own);
 }
 
-/* What a layer's gate makes of its input: each token's experts, and their weights. */
-static void route(struct forward *f, const struct layer_weights *w, const void *in, float *logits,
-                  uint32_t *selected, float *weights)
+/* What a layer's gate, or its guess_router, makes of its input: each token's experts, and their weights. */
+static void route(struct forward *f, const struct layer_weights *w, const struct matrix *router, const void *in,
+                  float *logits, uint32_t *selected, float *weights)
 {
-    f->ops->multiply_router(f->dense, &w->router, in, logits);
-    f->ops->add_bias(f->dense, w->router_bias, logits, w->router.rows);
+    f->ops->multiply_router(f->dense, router, in, logits);
+    f->ops->add_bias(f->dense, w->router_bias, logits, router->rows);
     f->ops->route(f->dense, w->selection_bias, logits, selected, weights);
 }
 
@@ -144,20 +144,18 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
 /* Inputs lie in slot 0, the experts' on an emulated device in 1 (device_compute.c), which loads are still computed with. */
 enum { GUESS_SLOT = 2 };
 
-/* What a layer to come would activate, were its gate's input that one. in: seen->hidden, prepared for the next layer's gate. */
+/* What a layer to come would activate, were its gate's input that one. */
 static void queue_guess(struct forward *f, const struct predict_seen *seen,
-                        const struct predict_target *target, const float *input, const void *in,
+                        const struct predict_target *target, const float *input,
                         const struct dense_values *guessed)
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[target->layer];
-    if (input != seen->hidden || target->layer != seen->layer + 1) {
-        const float *x = f->h.own;
-        if (input != seen->hidden)
-            x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
-        in = f->ops->prepare(f->dense, GUESS_SLOT, x, p->d_model, weights_quantize(&w->router));
-    }
-    route(f, w, in, f->guessed_router.own, guessed->own, f->guessed_weights);
+    const float *x = f->h.own;
+    if (input != seen->hidden)
+        x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
+    const void *in = f->ops->prepare(f->dense, GUESS_SLOT, x, p->d_model, weights_quantize(&w->guess_router));
+    route(f, w, &w->guess_router, in, f->guessed_router.own, guessed->own, f->guessed_weights);
     f->ops->fetch(f->dense, guessed, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
     if (experts_reads_scores(f->experts))
         f->ops->fetch(f->dense, &f->guessed_router, (size_t)f->n * p->router.n_experts * sizeof(float));
@@ -177,10 +175,8 @@ static void tell_guess(struct forward *f, struct predict_seen seen,
     experts_predict_guess(f->experts, seen, target, guessed);
 }
 
-/* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead.
- * in: as queue_guess's. */
-static enum error_code guess_ahead(struct forward *f, const struct predict_seen *seen,
-                                   const void *in, struct error *e)
+/* What layers to come would activate, were their gates' input what the predictor says: for who copies experts ahead. */
+static enum error_code guess_ahead(struct forward *f, const struct predict_seen *seen, struct error *e)
 {
     struct predict_target targets[GUESSES_AT_ONCE];
     const float *input;
@@ -188,7 +184,7 @@ static enum error_code guess_ahead(struct forward *f, const struct predict_seen 
         n = 0;
         while (n < GUESSES_AT_ONCE &&
                experts_predict_gate(f->experts, *seen, asked + n, &targets[n], &input)) {
-            queue_guess(f, seen, &targets[n], input, in, &f->guessed[n]);
+            queue_guess(f, seen, &targets[n], input, &f->guessed[n]);
             n++;
         }
         enum error_code code = n ? f->ops->wait(f->dense, e) : ERROR_OK;
@@ -225,13 +221,12 @@ static enum error_code fetch_routing(struct forward *f, const struct dense_value
     return code ? experts_lose_device(f->experts, e) : ERROR_OK;
 }
 
-/* The normed rows, ready for the layer's gate, its experts, its shared expert, and the next layer's gate (guess_ahead). */
+/* The normed rows, ready for the layer's gate, its experts, and its shared expert. */
 static const void *prepare_ffn(struct forward *f, uint32_t layer, bool experts)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
     bool quantize = experts || weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
-                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input) ||
-                    (layer + 1 < f->params->n_layers && weights_quantize(&w[1].router));
+                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
     return f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
 }
 
@@ -263,7 +258,7 @@ struct beside_experts {
 static enum error_code run_beside_experts(void *arg, struct error *e)
 {
     struct beside_experts *b = arg;
-    enum error_code code = guess_ahead(b->f, &b->seen, b->in, e);
+    enum error_code code = guess_ahead(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
         shared_expert(b->f, b->w, b->in);
     return code;
@@ -292,7 +287,7 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
     experts_look(f->experts, layer); /* what came meanwhile, the first layer's above all */
     norm_rows(f, &w->ffn_norm);
     const void *in = prepare_ffn(f, layer, false);
-    route(f, w, in, f->router.own, f->selected.own, f->expert_weights);
+    route(f, w, &w->router, in, f->router.own, f->selected.own, f->expert_weights);
     enum error_code code = fetch_routing(f, &f->selected, e);
     return code ? code : run_planned(f, layer, in, &f->selected, e);
 }
@@ -319,7 +314,7 @@ static void queue_alone(struct forward *f, uint32_t layer)
     run_attention(f, layer);
     norm_rows(f, &w->ffn_norm);
     const void *in = prepare_ffn(f, layer, experts_alone_quantize(f->experts, layer));
-    route(f, w, in, f->router.own, selected, f->expert_weights);
+    route(f, w, &w->router, in, f->router.own, selected, f->expert_weights);
     experts_alone_queue(f->experts, layer, in, selected);
     if (f->params->d_shared)
         shared_expert(f, w, in);

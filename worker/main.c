@@ -3,6 +3,7 @@
 #include "worker.h"
 
 #include "experts_metrics.h"
+#include "guess_routers.h"
 #include "prediction_metrics.h"
 
 #include "base/log.h"
@@ -155,6 +156,8 @@ static enum error_code make_engine(struct worker *w, struct error *e)
         experts_new(w->daemon.run, &w->memory, w->exec, &options, &w->counters, &w->experts, e);
     if (!code && w->memory.arena_bytes)
         experts_metrics_corrections(m, w->experts);
+    if (!code && experts_prediction(w->experts) && !dense_on_device(w))
+        code = guess_routers_make(&w->weights, &w->memory.map.params, e);
     if (!code)
         code = forward_new(&w->memory.map.params, &w->weights, w->dense, w->experts,
                            (uint32_t)w->context, &w->forward, e);

@@ -73,6 +73,7 @@ struct predict_aside {
     pthread_t thread;
     bool has_thread;
     struct predict_set *showing, *thinking;
+    bool owed; /* the engine's: the thread is still to be woken for the layer that was shown last */
     double *probability; /* [n_experts], the thread's */
 };
 
@@ -209,11 +210,17 @@ static void *aside_main(void *arg)
 
 /* ---- the engine ---- */
 
+static void wake(struct predict_aside *a)
+{
+    doorbell_ring(&a->bell);
+    a->owed = false;
+}
+
 static void show_end(struct predict_aside *a, bool ring)
 {
     indices_push(&a->shown_at);
     if (ring)
-        doorbell_ring(&a->bell);
+        wake(a);
 }
 
 bool predict_aside_use(struct predict_aside *a, struct predict_set *set)
@@ -252,6 +259,13 @@ static void copy_layer(struct predict_aside *a, uint64_t place, const struct pre
                                   n * s->n_used * sizeof *b->selected);
 }
 
+/* What comes of a layer goes into guesses of our half in line, or is an answer about the layer after the next one, which has time; of an
+ * embedding it is one about the first layer. */
+static bool may_be_owed(const struct predict_aside *a, const struct predict_seen *seen)
+{
+    return a->showing->in_line && seen->layer != PREDICT_EMBEDDING;
+}
+
 bool predict_aside_show(struct predict_aside *a, const struct predict_seen *seen)
 {
     uint64_t place, n_free = indices_room(&a->shown_at, PREDICT_BUFFERS, &place);
@@ -260,9 +274,20 @@ bool predict_aside_show(struct predict_aside *a, const struct predict_seen *seen
         return false;
     }
     copy_layer(a, place, seen);
-    show_end(a, a->showing->traits.answers || (n_free - 1) * 2 <= PREDICT_BUFFERS);
+    bool answers = a->showing->traits.answers;
+    bool ring = a->owed || (answers && !may_be_owed(a, seen)) || (n_free - 1) * 2 <= PREDICT_BUFFERS;
+    a->owed = answers && !ring;
+    show_end(a, ring);
     counter_add(a->options.shown, 1);
     return true;
+}
+
+bool predict_aside_wake(struct predict_aside *a)
+{
+    bool owed = a->owed;
+    if (owed)
+        wake(a);
+    return owed;
 }
 
 const struct predict_answer *predict_aside_answer(struct predict_aside *a)

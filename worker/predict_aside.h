@@ -6,9 +6,10 @@
  *
  * Each ring has one producer and one consumer. With all buffers busy the engine's record is dropped and counted; an answer for
  * which there is no room, because the engine has not looked for so long, is late and counted. The thread sleeps on a doorbell
- * (ipc/doorbell.h): the engine pays for a wake-up only where it sleeps, and where nothing but lessons comes of what
- * it is shown it is not woken before half of the buffers are full. It runs at a lower priority than
- * inference.
+ * (ipc/doorbell.h), and the engine pays for a wake-up, a system call, where it sleeps. So it is woken at once only for what it
+ * answers by itself. Where that goes into a guess in line it is time enough when the engine is about to wait for others, or shows
+ * the next layer. Where nothing but lessons comes of what it is shown it is not woken before half of the buffers are full. It runs
+ * at a lower priority than inference.
  *
  * Buffers are the chosen predictor's, for what it reads and nothing else (the traits in lib/sched/predict_*.c); `none` and
  * `next-gate` are shown nothing, have no buffers, and the thread sleeps. */
@@ -66,6 +67,8 @@ bool predict_aside_use(struct predict_aside *a, struct predict_set *set);
 
 /* Copies what the set in use reads of it. False: dropped. */
 bool predict_aside_show(struct predict_aside *a, const struct predict_seen *seen);
+/* The engine is about to wait: the thread is woken for what was shown, where it was not yet. True: it was not. */
+bool predict_aside_wake(struct predict_aside *a);
 
 /* The oldest answer; NULL: none. It stays until it is taken. */
 struct predict_answer {

@@ -229,6 +229,11 @@ void prediction_show(struct prediction *p, const struct predict_seen *seen)
         predict_aside_show(p->aside, seen);
 }
 
+bool prediction_wake(struct prediction *p)
+{
+    return predict_aside_wake(p->aside);
+}
+
 bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint32_t i,
                      struct predict_target *target, const float **input)
 {

@@ -59,6 +59,8 @@ bool prediction_is_early(const struct prediction *p);
 bool prediction_reads_scores(const struct prediction *p);
 /* Shows it to the aside half, where that wants it. Also with layer PREDICT_EMBEDDING, before a step's first layer. */
 void prediction_show(struct prediction *p, const struct predict_seen *seen);
+/* The engine is about to wait for others: as predict_aside_wake. */
+bool prediction_wake(struct prediction *p);
 /* The i-th layer that is to be predicted from here through its gate, and the input of that gate, [n_tokens][d_model], valid
  * until the next call. False: no more. */
 bool prediction_gate(struct prediction *p, const struct predict_seen *seen, uint32_t i,

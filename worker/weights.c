@@ -140,7 +140,7 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
         return;
     }
     uint32_t n_experts = p->router.n_experts;
-    w->router = matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
+    w->router = w->guess_router = matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
     w->router_bias = vector(b, BIAS("ffn_gate_inp"), true, n_experts);
     w->selection_bias = vector(b, BIAS("exp_probs_b"), true, n_experts);
     if (p->arch->biases & BIAS_EXPERTS)
@@ -189,7 +189,9 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
 void weights_free(struct model_weights *w)
 {
     free(w->layers);
+    free(w->guess_tiles);
     w->layers = NULL;
+    w->guess_tiles = NULL;
 }
 
 bool weights_quantize(const struct matrix *m)

@@ -29,6 +29,7 @@ struct layer_weights {
     struct head_matrices v_b; /* [o_dim][kv_rank] */
     /* FFN. */
     struct matrix router;                              /* [n_experts][d_model] */
+    struct matrix guess_router; /* for guessing alone: the same, or in fewer bits (guess_routers.h) */
     const float *router_bias, *selection_bias;         /* [n_experts]; NULL: none */
     const float *down_bias;                            /* [n_experts][d_model]; NULL: none */
     struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
@@ -45,6 +46,7 @@ struct model_weights {
     const float *rope_factors;
     const float *rope_long_factors; /* instead of those where rope_uses_long; NULL: none */
     struct layer_weights *layers;   /* owned */
+    uint8_t *guess_tiles;           /* of the guess_router; owned; NULL: they are the routers */
 };
 
 /* base: where the pool's first byte lies, or would lie, for who computes; map->base in host memory. ERROR_PROTOCOL names a

@@ -9,7 +9,8 @@ static const double plan_share[] = {
     [ASSIGN_BALANCE] = 1,    [ASSIGN_SCORE_QUEUE] = 0.4, [ASSIGN_OPTIMAL] = 0,
 };
 
-/* By the table of what prediction takes live in docs/policies.md, less the 12 us that a gate takes there, of `next-gate`. */
+/* By the first table of what prediction takes live in docs/policies.md, less the 12 us that a gate in float32 takes there, of
+ * `next-gate`. */
 static const double predict_share[PREDICT_KINDS] = {
     [PREDICT_NONE] = 0,         [PREDICT_NEXT_GATE] = 1,         [PREDICT_RESIDUAL] = 1.5,
     [PREDICT_FREQUENCY] = 1.4,  [PREDICT_EXPERT_MAP] = 1.1,      [PREDICT_ACTIVATION_MATRIX] = 1,

@@ -5,8 +5,8 @@
 #include "model/kv_type.h"
 #include "model/pool_plan.h"
 
-/* What the processes need beside the pool (loading buffers, scratch, the first pages of the KV cache): a tenth
- * of it, between 64 and 512 MiB. */
+/* What the processes need beside the pool (loading buffers, scratch, the routers in 8 bits, the first pages of the KV
+ * cache): a tenth of it, between 64 and 512 MiB. */
 uint64_t memory_margin_bytes(uint64_t weights_bytes);
 
 /* ERROR_MEMORY with the numbers when the plan's pool, and tier_bytes beside it (the host tier and its readers; 0: there is none), do not fit. */

@@ -330,6 +330,41 @@ static void test_unread(void **state)
     close_bench(&b);
 }
 
+/* One layer shown: whether the thread is still to be woken for it. */
+static bool show_owes(struct bench *b, uint32_t layer)
+{
+    fill(&b->layer, 2, layer, 1);
+    prediction_show(b->prediction, &b->layer.seen);
+    return prediction_wake(b->prediction);
+}
+
+/* For what it answers by itself the thread is woken at once. Where there is a half in line it is woken for a layer when the engine
+ * is about to wait, once, or else with the next one, and for an embedding at once. Then it has seen all of it. */
+static void test_wake(void **state)
+{
+    struct bench b = open_bench(PREDICT_NONE);
+    prediction_choose_set(b.prediction, watching_set());
+    run_layer(&b, 1, 1, 1);
+    assert_false(show_owes(&b, FIRST));
+
+    struct predict_set *both = watching_set();
+    both->in_line = predictor_new(PREDICT_NEXT_GATE, PREDICT_IN_LINE, &shape);
+    prediction_choose_set(b.prediction, both);
+    prediction_begin(b.prediction, &b.layer.seen); /* takes the choice */
+    assert_false(prediction_wake(b.prediction));
+    assert_true(show_owes(&b, FIRST));
+    assert_false(prediction_wake(b.prediction));
+    assert_false(show_owes(&b, PREDICT_EMBEDDING));
+    prediction_show(b.prediction, &b.layer.seen); /* the embedding again */
+    fill(&b.layer, 2, FIRST, 1);
+    prediction_show(b.prediction, &b.layer.seen);
+    assert_false(show_owes(&b, FIRST + 1)); /* it paid for the one before too */
+    assert_true(show_owes(&b, FIRST + 2));
+    UNTIL(n_seen == shown(&b));
+    assert_int_equal(n_wrong, 0);
+    close_bench(&b);
+}
+
 /* Batches larger than the shape's are neither shown nor predicted. */
 static void test_large_batches(void **state)
 {
@@ -553,6 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_time),       cmocka_unit_test(test_look),
         cmocka_unit_test(test_slow),          cmocka_unit_test(test_unread),
+        cmocka_unit_test(test_wake),
         cmocka_unit_test(test_large_batches), cmocka_unit_test(test_residual),
         cmocka_unit_test(test_uncut), cmocka_unit_test(test_scores), cmocka_unit_test(test_logits),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_absent),
