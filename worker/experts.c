@@ -17,6 +17,7 @@
 
 /* Between two layers there is no more than that, but where nobody asks anything. */
 #define OUTSIDE_MOST_S 1.0
+#define STEP_MOST_S    10.0
 /* memd is told what things cost once in so many steps. */
 #define COSTS_STEPS 16
 /* A job of cpuexec's that takes so many times what it should, and so long, is taken back. */
@@ -356,10 +357,40 @@ uint64_t experts_step_of(const struct experts *x, uint32_t layer)
     return x->step + (layer <= x->layer || x->step == 0);
 }
 
+static void say_trial(struct experts *x, bool was_without)
+{
+    if (x->trial.without != was_without && x->trial.without)
+        log_info("copies ahead make a step %.0f %% longer here: none are made for the time being", -100 * x->trial.gain);
+    else if (x->trial.without != was_without)
+        log_info("copies ahead save %.0f %% of a step now, and are made again", 100 * x->trial.gain);
+    counter_add(x->counters.without, x->without);
+}
+
+/* A step is over, the next one begins. */
+static void try_copies(struct experts *x)
+{
+    uint64_t now_ns = clock_ns(), before_ns = x->step_began_ns;
+    bool is_ours = atomic_load(&x->assigner) == ASSIGN_BALANCE && x->cache && !x->host && x->prediction;
+    uint64_t predictor = is_ours && prediction_is_on(x->prediction) ? prediction_number(x->prediction) : 0;
+    x->step_began_ns = now_ns;
+    x->without = false;
+    if (predictor != x->trial_of)
+        copy_trial_restart(&x->trial);
+    x->trial_of = predictor;
+    if (!predictor)
+        return;
+    bool was_without = x->trial.without;
+    double took_s = before_ns ? (double)(now_ns - before_ns) * 1e-9 : 0;
+    x->without = !copy_trial_step(&x->trial, x->n_tokens, took_s < STEP_MOST_S ? took_s : 0);
+    say_trial(x, was_without);
+}
+
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)
 {
     if (x->cache && layer <= x->layer && x->step % COSTS_STEPS == 1)
         tell_costs(x);
+    if (layer <= x->layer)
+        try_copies(x); /* of the step before, with its number of tokens */
     x->step = experts_step_of(x, layer);
     x->layer = layer;
     x->n_tokens = n_tokens;

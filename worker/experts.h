@@ -32,6 +32,7 @@ struct experts_counters {
     struct counter *alone, *alone_missed, *alone_in_vain, *replayed;
     struct counter *awaited; /* of a CUDA device: of the loaded ones: queued while they were on their way, for the device waits by itself */
     struct counter *declined; /* predicted, not asked for: not worth the copy */
+    struct counter *without;  /* steps in which nothing was predicted: it did not pay, or that was tried */
     /* Where not all experts are in host memory, else NULL: activated experts that were there (or whole on the device), and
      * that had to be read; time waited for that. */
     struct counter *found_in_memory, *found_on_disk, *disk_wait_decode_ns, *disk_wait_prefill_ns;

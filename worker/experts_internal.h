@@ -7,6 +7,7 @@
 #define MOED_WORKER_EXPERTS_INTERNAL_H
 
 #include "calibration.h"
+#include "copy_trial.h"
 #include "device_cache.h"
 #include "device_compute.h"
 #include "expert_link.h"
@@ -93,6 +94,9 @@ struct experts {
     uint64_t finished_ns;   /* the layer before; 0: none */
     uint64_t finished_copies; /* device_cache_copies then */
     uint32_t finished_layer;  /* NO_LAYER: not as the host plans it */
+    struct copy_trial trial;  /* under moed's assigner, where everything is in memory */
+    uint64_t step_began_ns, trial_of; /* which predictor, by its number */
+    bool without; /* nothing is predicted nor copied ahead in this step, on trial or because that is quicker */
     double layer_s, guess_s; /* of a layer, end to end; of its guesses, where they are timed: moving averages; 0: not known */
 
     /* the job under way */

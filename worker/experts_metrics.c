@@ -27,6 +27,8 @@ static void register_cache_metrics(struct metrics *m, bool alone, struct experts
     k->declined =
         metrics_counter(m, "moed_worker_predictions_declined_total", NULL, 1,
                         "Predicted experts whose copy would have cost more than it saves.");
+    k->without = metrics_counter(m, "moed_worker_steps_without_copies_ahead_total", NULL, 1,
+                                 "Steps of moed's assigner without prediction, because they are quicker here or to find that out.");
     static const double plan_bounds[] = {2e-6,   5e-6,   10e-6, 20e-6, 50e-6, 100e-6,
                                          200e-6, 500e-6, 1e-3,  2e-3,  5e-3,  10e-3};
     k->plan_seconds =

@@ -27,10 +27,16 @@ static void add_time(struct experts *x, uint64_t since_ns)
         x->predict_ns += clock_thread_ns() - since_ns;
 }
 
+/* Else nothing is left to copy ahead, or it does not pay. */
+static bool predicts(const struct experts *x)
+{
+    return x->prediction && !x->all_there && !x->without;
+}
+
 /* Who has waited afterwards would have waited for as much longer without. */
 void experts_observe_prediction(struct experts *x)
 {
-    if (timed_since(x, x->step)) {
+    if (timed_since(x, x->step) && !x->without) {
         histogram_observe(x->counters.predict_seconds, (double)x->predict_ns * 1e-9);
         counter_add(x->counters.predict_exposed_ns, x->has_waited ? 0 : x->predict_ns);
     }
@@ -102,7 +108,7 @@ static uint32_t mention_worth(struct experts *x, const struct predict_target *ta
 static void tell_device(struct experts *x, const struct predict_target *target,
                         const struct predicted *experts, uint32_t n_experts, uint32_t n_known)
 {
-    if (looks_ahead(x))
+    if (looks_ahead(x) || x->without)
         return;
     if (device_cache_reads(x->cache) & CACHE_READS_PREDICTIONS) {
         for (uint32_t i = 0; i < n_known; i++)
@@ -228,7 +234,7 @@ const struct prediction *experts_prediction(const struct experts *x)
 void experts_look(struct experts *x, uint32_t layer)
 {
     uint64_t step = experts_step_of(x, layer);
-    if (!x->prediction || x->all_there)
+    if (!predicts(x))
         return;
     uint64_t since_ns = timed_since(x, step);
     prediction_look(x->prediction, step, layer);
@@ -269,7 +275,7 @@ void experts_show(struct experts *x, struct predict_seen seen)
 {
     if (seen.layer != PREDICT_EMBEDDING)
         tell_scores(x, &seen);
-    if (!x->prediction || x->all_there)
+    if (!predicts(x))
         return;
     seen.step = x->step + (seen.layer == PREDICT_EMBEDDING); /* begin has not counted it yet */
     uint64_t since_ns = timed_since(x, seen.step);
@@ -279,7 +285,7 @@ void experts_show(struct experts *x, struct predict_seen seen)
 
 void experts_before_wait(struct experts *x)
 {
-    if (!x->prediction || x->all_there)
+    if (!predicts(x))
         return;
     uint64_t since_ns = timed_since(x, x->step);
     prediction_wake(x->prediction);
@@ -288,8 +294,7 @@ void experts_before_wait(struct experts *x)
 
 bool experts_reads_embedding(const struct experts *x, uint32_t n_tokens)
 {
-    return x->prediction && !x->all_there &&
-           prediction_reads(x->prediction, PREDICT_EMBEDDING, n_tokens);
+    return predicts(x) && prediction_reads(x->prediction, PREDICT_EMBEDDING, n_tokens);
 }
 
 bool experts_reads_scores(const struct experts *x)
@@ -317,8 +322,7 @@ bool experts_predict_gate(struct experts *x, struct predict_seen seen, uint32_t 
     seen.step = x->step;
     if (i == 0)
         begin_guessing(x);
-    return x->prediction && !x->all_there && /* else nothing is left to copy ahead */
-           guess_pays(x) && prediction_gate(x->prediction, &seen, i, target, input);
+    return predicts(x) && guess_pays(x) && prediction_gate(x->prediction, &seen, i, target, input);
 }
 
 void experts_predict_end(struct experts *x)

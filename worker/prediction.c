@@ -213,6 +213,11 @@ bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tok
     return layer == PREDICT_EMBEDDING ? reads & PREDICT_READS_EMBEDDING : reads;
 }
 
+uint64_t prediction_number(const struct prediction *p)
+{
+    return p->set ? p->set->number : 0;
+}
+
 bool prediction_is_early(const struct prediction *p)
 {
     return p->set && p->set->traits.early;

@@ -53,6 +53,8 @@ void prediction_look(struct prediction *p, uint64_t step, uint32_t layer);
 void prediction_begin(struct prediction *p, const struct predict_seen *seen);
 /* Whether show would show a layer of so many tokens to anybody; PREDICT_EMBEDDING: a step's embedding. */
 bool prediction_reads(const struct prediction *p, uint32_t layer, uint32_t n_tokens);
+/* Which choice of a predictor is in use, from 1; 0: none yet. The engine's. */
+uint64_t prediction_number(const struct prediction *p);
 /* As predict_traits.early. */
 bool prediction_is_early(const struct prediction *p);
 /* Whether prediction_guess reads seen->scores. */
