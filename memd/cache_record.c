@@ -23,6 +23,8 @@ const char *cache_record_check(const struct cache_record *r, enum cache_record_k
 {
     if (r->kind == CACHE_COSTS && asking == CACHE_LOAD)
         return check_costs(r);
+    if (r->kind == CACHE_MEASURED && asking == CACHE_LOAD)
+        return NULL;
     bool beside = (r->kind == CACHE_SCORES || r->kind == CACHE_EXPECTED) && asking == CACHE_LOAD;
     if (r->kind != CACHE_ROUTED && r->kind != CACHE_PREDICTED && r->kind != (uint32_t)asking &&
         !beside)

@@ -13,7 +13,7 @@
 #include <pthread.h>
 
 /* What a worker has asked for so far. Loads that belong to no step (0) measure what a load costs: its
- * calibration, which is over when it tells the costs. */
+ * calibration, which is over when it says so. */
 enum cache_worker_use { WORKER_SILENT, WORKER_MEASURES, WORKER_COMPUTES };
 
 /* A worker is a reader of the slots as long as the kernel does not say that it has gone. */

@@ -136,8 +136,10 @@ static void take_use(struct cache *c, struct cache_worker *w, const struct cache
     enum cache_worker_use use = w->use;
     if (r->kind == CACHE_LOAD)
         use = r->step ? WORKER_COMPUTES : WORKER_MEASURES;
-    else if (r->kind == CACHE_ROUTED || r->kind == CACHE_COSTS)
+    else if (r->kind == CACHE_ROUTED)
         use = WORKER_COMPUTES;
+    else if (r->kind == CACHE_MEASURED)
+        use = WORKER_SILENT;
     if (use == w->use)
         return;
     w->use = use;
@@ -150,6 +152,8 @@ static void take_record(struct cache *c, uint32_t asker, const struct cache_reco
     take_use(c, w, r);
     uint16_t experts[CACHE_RECORD_ENTRIES], values[CACHE_RECORD_ENTRIES];
     uint64_t now_ns = r->kind == CACHE_LOAD ? clock_ns() : 0;
+    if (r->kind == CACHE_MEASURED)
+        return;
     if (r->kind == CACHE_COSTS || r->kind == CACHE_SCORES) {
         r->kind == CACHE_COSTS ? take_costs(c, r) : take_scores(c, r);
         return;

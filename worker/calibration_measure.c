@@ -2,7 +2,8 @@
  *
  * Weights are computed with as in a token's step: a few experts at once, other ones each time, so that they come from memory;
  * and each has been touched before it is timed, since a page's first use costs more than reading it. The lower quartile of
- * several counts: the machine may be doing something else, which layers will show.
+ * several counts: the machine may be doing something else, which layers will show. Of a job's way there and back, and of a load's, it is the
+ * median: how long a thread takes to wake up is no disturbance.
  */
 #include "calibration_measure.h"
 
@@ -642,13 +643,15 @@ static void measure_link(struct bench *b, struct calibration *c)
         nap(TIDY_S); /* a load for which room has to be made first takes longer, and there seldom is one */
         compute_aside();
         if (!time_loads(b, 1, &one) || !time_loads(b, n, &many))
-            return;
+            break;
         single[repeats] = one.all_s;
         least_s = fmin(least_s, one.all_s);
         many_s = fmin(many_s, many.all_s);
         spent_s += one.all_s + many.all_s;
         between[repeats++] = n > 1 ? (many.all_s - many.first_s) / (n - 1) : many.all_s;
     }
+    if (repeats < 2)
+        return;
     double segment_s = quantile(between, repeats, 0.5);
     if (n > 1 && segment_s < SHORT_S)
         segment_s = (many_s - least_s) / (n - 1);
@@ -702,6 +705,7 @@ enum error_code calibration_measure(const struct calibration_parts *p, struct ca
     scale(&c->device_side, 1 / p->device->speed);
     c->device_call_s /= p->device->speed;
     measure_link(&b, c);
+    device_cache_measured(p->cache);
     bench_fini(&b);
     if (b.lost.code) {
         if (e)

@@ -225,6 +225,14 @@ bool device_cache_costs(struct device_cache *c, const struct sched_costs *costs,
     return ring_push(&c->channel->requests, &r) == 1;
 }
 
+bool device_cache_measured(struct device_cache *c)
+{
+    struct cache_record r = {.kind = CACHE_MEASURED};
+    bool said = ring_push(&c->channel->requests, &r) == 1;
+    device_cache_notify(c);
+    return said;
+}
+
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
                        uint32_t segments)
 {

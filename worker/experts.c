@@ -170,13 +170,6 @@ bool experts_wait(struct experts *x, int timeout_ms)
     return x->link && expert_link_wait(x->link, timeout_ms);
 }
 
-/* memd's budgets and prefetchers reckon with them; and told, the measuring is over. */
-static void tell_costs(struct experts *x)
-{
-    struct sched_costs costs = experts_costs(x);
-    device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
-}
-
 enum error_code experts_calibrate(struct experts *x, const char *device_text, bool anew,
                                   struct error *e)
 {
@@ -203,8 +196,6 @@ enum error_code experts_calibrate(struct experts *x, const char *device_text, bo
     layer_costs_init(&x->costs, &first, x->calibration.job_overhead_s);
     experts_resume_learnt(x);
     experts_publish_learnt(x);
-    tell_costs(x);
-    device_cache_notify(x->cache);
     log_info("a segment of %.2f MB for one token: %.3f ms on the device, %.3f ms on the CPU, "
              "%.3f ms over the link",
              (double)x->calibration.segment_bytes * 1e-6,
@@ -350,6 +341,13 @@ static void observe_copying(struct experts *x, uint64_t before_ns)
         add_to_mean(&x->layer_s, took_s);
     if (next && !x->loads && (copying || none) && !x->disk_wait_ns && took_s < OUTSIDE_MOST_S)
         layer_costs_layer(&x->costs, undisturbed_s(x), took_s, copying);
+}
+
+/* memd's budgets and prefetchers reckon with them. */
+static void tell_costs(struct experts *x)
+{
+    struct sched_costs costs = experts_costs(x);
+    device_cache_costs(x->cache, &costs, x->attention_s, x->head_s);
 }
 
 uint64_t experts_step_of(const struct experts *x, uint32_t layer)

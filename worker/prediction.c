@@ -163,7 +163,7 @@ static void take_answers(struct prediction *p, const struct predict_target *next
         if (a->n_experts == 0) {
             predictor_learn(p->set->in_line, a->lesson_layer, a->lesson);
         } else if (is_ahead(&a->target, next) &&
-                   !predict_outdated(&a->target, &p->guessed, p->options.shape.first_layer)) {
+                   !predict_outdated(&a->target, &p->guessed, p->options.shape.first_layer, next->step)) {
             counter_add(p->options.counters.ahead, 1);
             keep(p, &a->target, a->experts, a->n_experts, a->n_known);
         } else {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINE "moed calibration 2"
+#define FIRST_LINE "moed calibration 3"
 #define LAST_LINE  "end"
 #define MOST_S     1000.0 /* of anything measured */
 

@@ -80,6 +80,7 @@ enum cache_record_kind {
     CACHE_EXPECTED,   /* entries: as of CACHE_PREDICTED, for the cache policy alone, where residency_header.cache_reads asks for
                          them: nothing is copied for it */
     CACHE_COSTS,      /* costs in the place of entries, n_entries is 0 */
+    CACHE_MEASURED,   /* no entries: the loads of no step (0) are over, and what they brought may go */
 };
 
 enum { CACHE_RECORD_ENTRIES = 10 };

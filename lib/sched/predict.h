@@ -114,11 +114,12 @@ static inline bool predict_gate_target(const struct predict_traits *traits, cons
 }
 
 /* Whether what an aside half says of a layer comes after a gate was asked about it, which is the better prediction (guessed: the last one
- * in line); but of the first layer the embedding tells more. */
+ * in line); but in the step itself (now) the embedding tells more of the first layer. */
 static inline bool predict_outdated(const struct predict_target *target, const struct predict_target *guessed,
-                                    uint32_t first_layer)
+                                    uint32_t first_layer, uint64_t now)
 {
-    return target->step == guessed->step && target->layer == guessed->layer && target->layer != first_layer;
+    bool by_embedding = target->layer == first_layer && target->step == now;
+    return target->step == guessed->step && target->layer == guessed->layer && !by_embedding;
 }
 
 enum predict_half { PREDICT_IN_LINE, PREDICT_ASIDE };

@@ -12,6 +12,7 @@
  * The first layer in line comes at the end of the step before, its gate on the input of the last layer's (as MoEpic does): not very
  * well. The aside half predicts it when the embedding is shown, from the parts that know something then: better, if it is in time. */
 #include "sched/blend.h"
+#include "sched/learned.h"
 #include "sched/predict_internal.h"
 
 #include <stdlib.h>
@@ -139,7 +140,9 @@ struct beside {
     struct predictor *parts[PARTS]; /* NULL: it has no aside half */
     struct predict_traits traits[PARTS];
     struct blend *first; /* of the first layer */
-    struct blend *early[2]; /* of all of them, each of every other one: two are waiting to be checked */
+    /* Of all of them, each of every other one, for two are waiting to be checked; of an odd number the last one has the third, as the
+     * first one comes next. */
+    struct blend *early[3];
     struct answer answers[ANSWERS];
     uint32_t n_answers, n_taught;
     float *log_odds;     /* [ANSWERS][n_experts] */
@@ -158,11 +161,11 @@ static bool aside_init(struct predictor *p)
             return false;
     }
     a->first = make_blend(&p->shape, 1);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         a->early[i] = make_blend(&p->shape, expert_layers(&p->shape));
     a->log_odds = calloc((size_t)ANSWERS * p->shape.n_experts, sizeof *a->log_odds);
     a->probability = calloc(p->shape.n_experts, sizeof *a->probability);
-    return a->first && a->early[0] && a->early[1] && a->log_odds && a->probability;
+    return a->first && a->early[0] && a->early[1] && a->early[2] && a->log_odds && a->probability;
 }
 
 static void aside_fini(struct predictor *p)
@@ -171,8 +174,8 @@ static void aside_fini(struct predictor *p)
     for (uint32_t i = 0; i < PARTS; i++)
         predictor_free(a->parts[i]);
     blend_free(a->first);
-    blend_free(a->early[0]);
-    blend_free(a->early[1]);
+    for (int i = 0; i < 3; i++)
+        blend_free(a->early[i]);
     free(a->log_odds);
     free(a->probability);
 }
@@ -182,7 +185,8 @@ static struct blend *early_of(const struct predictor *p, uint32_t layer, uint32_
 {
     const struct beside *a = p->state;
     *place = layer - p->shape.first_layer;
-    return a->early[*place % 2];
+    bool is_odd_one = *place % 2 == 0 && *place + 1 == expert_layers(&p->shape);
+    return a->early[is_odd_one ? 2 : *place % 2];
 }
 
 /* What a part says of one of its targets, for the in-line half, for the early prediction, and of the first layer for that. */
@@ -296,9 +300,10 @@ static const struct predictor_rule aside = {
     .teach = aside_teach,
 };
 
+/* What mlp says of the next layer alone is not early. */
 static void adapt(const struct predict_shape *shape, struct predict_traits *traits)
 {
-    traits->early = predictor_is_trained(PREDICT_MLP, shape);
+    traits->early = predictor_is_trained(PREDICT_MLP, shape) && shape->learned->header.stride > 1;
 }
 
 /* Reads what any part may read. */

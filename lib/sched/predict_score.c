@@ -215,9 +215,8 @@ static void deliver(struct predict_trial *t, const struct predict_seen *seen)
             return;
         if (p->is_lesson)
             predictor_learn(t->in_line, p->lesson_layer, p->lesson);
-        else if (p->target.step > seen->step ||
-                 (p->target.step == seen->step && p->target.layer >= seen->layer &&
-                  !predict_outdated(&p->target, &t->guessed_last, t->shape.first_layer)))
+        else if ((p->target.step > seen->step || (p->target.step == seen->step && p->target.layer >= seen->layer)) &&
+                 !predict_outdated(&p->target, &t->guessed_last, t->shape.first_layer, seen->step))
             keep(t, &p->target, p->probability);
     }
 }

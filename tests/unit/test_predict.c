@@ -506,6 +506,19 @@ static void test_probabilities(void **state)
             assert_true(n_predicted[kind] > 1000);
 }
 
+/* An answer from beside inference about a layer whose gate was asked meanwhile comes too late; about the first layer the embedding, of the
+ * step itself, tells more than the gate at the end of the step before. */
+static void test_outdated(void **state)
+{
+    const struct predict_target guessed = {7, 5}, at_the_end = {8, 1};
+    (void)state;
+    assert_true(predict_outdated(&(struct predict_target){7, 5}, &guessed, 1, 7));
+    assert_false(predict_outdated(&(struct predict_target){7, 6}, &guessed, 1, 7));
+    assert_false(predict_outdated(&(struct predict_target){8, 5}, &guessed, 1, 7));
+    assert_true(predict_outdated(&(struct predict_target){8, 1}, &at_the_end, 1, 7));
+    assert_false(predict_outdated(&(struct predict_target){8, 1}, &at_the_end, 1, 8));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_residual),      cmocka_unit_test(test_residual_is_the_mean),
         cmocka_unit_test(test_frequency),     cmocka_unit_test(test_frequency_is_the_definition),
         cmocka_unit_test(test_probabilities),
+        cmocka_unit_test(test_outdated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
