@@ -20,7 +20,7 @@ struct sched_costs {
     double device_s, device_token_s; /* a segment on the device: device_s + w * device_token_s */
     double cpu_s, cpu_token_s;       /* a segment on the CPU, alone */
     double cpu_contended_s, cpu_contended_token_s; /* while the link copies */
-    double cpu_share; /* of the time, that the CPU computes experts, in replay; 0: not known, taken for all of it */
+    double cpu_share; /* of the time, that the CPU computes experts, in replay on a machine file; 0: not known, taken for all of it */
     double layer_slowdown; /* how many times longer a whole layer takes beside a copy; 0: not known, what the CPU loses counts */
 };
 
