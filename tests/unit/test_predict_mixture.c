@@ -319,104 +319,77 @@ static void compare(uint32_t text, uint32_t other, const struct predict_score *p
         fail_msg("text %u: %g, %s %g", text, of_mixture, name, sum);
 }
 
-/* On every made-up text, at every batch size, in time and late, the mixture's log-loss on what it has not seen yet is below that of each of
- * its parts and of every other predictor, and its probabilities are calibrated. (A prediction is always made before what it is
- * about is seen; the first steps, in which all learn, are not counted.) */
+/* A made-up text. late: as predict_trial_new. trained: then mlp is a part that says something. */
+struct made_up {
+    float topic, noise;
+    uint32_t n, late;
+    bool trained;
+};
+
+/* The mixture's log-loss on what it has not seen yet is below that of each of its parts and of every other predictor, and its probabilities
+ * are calibrated. gate: NULL: none is asked. (A prediction is always made before what it is about is seen; the first steps, in which all
+ * learn, are not counted.) */
+static void try_text(uint32_t text, const struct made_up *t, predict_trial_gate *gate, double calibration)
+{
+    static struct sequence s;
+    seq_init(&s, t->topic, t->noise);
+    struct image image = train_by_hand(&s);
+    struct sched_learned learned;
+    char why[LEARNED_WHY];
+    assert_true(learned_view(image.bytes, image.end, &learned, why));
+    struct predict_shape known = seq_shape;
+    known.learned = t->trained ? &learned : NULL;
+    assert_true(predictor_traits(PREDICT_MIXTURE, &known).early == t->trained);
+    struct predict_trial *trials[N_COMPARED];
+    for (uint32_t i = 0; i < N_COMPARED; i++)
+        assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, gate, &s, t->late));
+    for (int step = 0; step < 1200; step++) {
+        if (step == 400)
+            for (uint32_t i = 0; i < N_COMPARED; i++)
+                predict_trial_clear(trials[i]);
+        seq_step(&s, t->n, show_all, trials);
+    }
+    const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
+    for (uint32_t i = 0; i < N_COMPARED; i++) {
+        struct predict_score total = predict_trial_total(trials[i]);
+        print_message("text %u, %s: %llu layers, log-loss %.4f, calibration %.4f, recall %.3f\n", text, compared[i].name,
+                      (unsigned long long)total.layers, predict_score_log_loss(&total),
+                      predict_score_calibration(&total), predict_score_recall(&total));
+        if (compared[i].kind == &predictor_mlp)
+            assert_int_equal(total.n > 0, t->trained);
+        if (i < MIXTURE && total.n)
+            compare(text, i, predict_trial_scores(trials[i]), mixture);
+    }
+    for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
+        assert_int_equal(mixture[l].layers, 800);
+    struct predict_score total = predict_trial_total(trials[MIXTURE]);
+    assert_true(predict_score_calibration(&total) < calibration);
+    for (uint32_t i = 0; i < N_COMPARED; i++)
+        predict_trial_free(trials[i]);
+    image_free(&image);
+}
+
+/* At every batch size, in time and late. */
 static void test_log_loss(void **state)
 {
-    static const struct {
-        float topic, noise;
-        uint32_t n, late; /* late: as predict_trial_new */
-        bool trained;     /* then mlp is a part that says something */
-    } texts[] = {{1.0f, 0.3f, 1, 0, false}, {0, 0.1f, 1, 0, false},    {2.0f, 1.5f, 1, 0, false},
-                 {1.0f, 0.6f, 4, 0, false}, {1.0f, 0.3f, 1, 2, false}, {2.0f, 1.5f, 2, 9, false},
-                 {1.0f, 0.3f, 1, 0, true},  {1.0f, 0.6f, 4, 0, true},  {2.0f, 1.5f, 1, 1, true}};
-    static struct sequence s;
+    static const struct made_up texts[] = {{1.0f, 0.3f, 1, 0, false}, {0, 0.1f, 1, 0, false},    {2.0f, 1.5f, 1, 0, false},
+                                           {1.0f, 0.6f, 4, 0, false}, {1.0f, 0.3f, 1, 2, false}, {2.0f, 1.5f, 2, 9, false},
+                                           {1.0f, 0.3f, 1, 0, true},  {1.0f, 0.6f, 4, 0, true},  {2.0f, 1.5f, 1, 1, true}};
+    (void)state;
     for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
         random_state = 100 + text;
-        seq_init(&s, texts[text].topic, texts[text].noise);
-        struct image image = train_by_hand(&s);
-        struct sched_learned learned;
-        char why[LEARNED_WHY];
-        assert_true(learned_view(image.bytes, image.end, &learned, why));
-        struct predict_shape known = seq_shape;
-        known.learned = texts[text].trained ? &learned : NULL;
-        struct predict_trial *trials[N_COMPARED];
-        for (uint32_t i = 0; i < N_COMPARED; i++)
-            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, seq_gate,
-                                                             &s, texts[text].late));
-        for (int step = 0; step < 1200; step++) {
-            if (step == 400)
-                for (uint32_t i = 0; i < N_COMPARED; i++)
-                    predict_trial_clear(trials[i]);
-            seq_step(&s, texts[text].n, show_all, trials);
-        }
-        const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
-        for (uint32_t i = 0; i < N_COMPARED; i++) {
-            struct predict_score total = predict_trial_total(trials[i]);
-            print_message("text %u, %s: %llu layers, log-loss %.4f, calibration %.4f, "
-                          "recall %.3f\n",
-                          text, compared[i].name, (unsigned long long)total.layers,
-                          predict_score_log_loss(&total), predict_score_calibration(&total),
-                          predict_score_recall(&total));
-            if (compared[i].kind == &predictor_mlp)
-                assert_int_equal(total.n > 0, texts[text].trained);
-            if (i < MIXTURE && total.n)
-                compare(text, i, predict_trial_scores(trials[i]), mixture);
-        }
-        for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
-            assert_int_equal(mixture[l].layers, 800);
-        struct predict_score total = predict_trial_total(trials[MIXTURE]);
-        assert_true(predict_score_calibration(&total) < 0.02);
-        for (uint32_t i = 0; i < N_COMPARED; i++)
-            predict_trial_free(trials[i]);
-        image_free(&image);
+        try_text(text, &texts[text], seq_gate, 0.02);
     }
 }
 
-/* Where no gate is asked what the aside half says early is all there is: of each layer still no worse than its best part. */
+/* Where no gate is asked what the aside half says early is all there is. */
 static void test_early(void **state)
 {
-    static const struct {
-        uint32_t n;
-        bool trained;
-    } texts[] = {{1, false}, {1, true}, {4, true}};
-    static struct sequence s;
+    static const struct made_up texts[] = {{1.0f, 0.3f, 1, 0, false}, {1.0f, 0.3f, 1, 0, true}, {1.0f, 0.3f, 4, 0, true}};
     (void)state;
     for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
         random_state = 200 + text;
-        seq_init(&s, 1.0f, 0.3f);
-        struct image image = train_by_hand(&s);
-        struct sched_learned learned;
-        char why[LEARNED_WHY];
-        assert_true(learned_view(image.bytes, image.end, &learned, why));
-        struct predict_shape known = seq_shape;
-        known.learned = texts[text].trained ? &learned : NULL;
-        assert_true(predictor_traits(PREDICT_MIXTURE, &known).early == texts[text].trained);
-        struct predict_trial *trials[N_COMPARED];
-        for (uint32_t i = 0; i < N_COMPARED; i++)
-            assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, NULL, NULL, 0));
-        for (int step = 0; step < 1200; step++) {
-            if (step == 400)
-                for (uint32_t i = 0; i < N_COMPARED; i++)
-                    predict_trial_clear(trials[i]);
-            seq_step(&s, texts[text].n, show_all, trials);
-        }
-        const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
-        for (uint32_t i = 0; i < N_COMPARED; i++) {
-            struct predict_score total = predict_trial_total(trials[i]);
-            print_message("early %u, %s: log-loss %.4f, calibration %.4f, recall %.3f\n", text, compared[i].name,
-                          predict_score_log_loss(&total), predict_score_calibration(&total), predict_score_recall(&total));
-            if (total.n && i < MIXTURE)
-                compare(text, i, predict_trial_scores(trials[i]), mixture);
-        }
-        struct predict_score total = predict_trial_total(trials[MIXTURE]);
-        assert_true(predict_score_calibration(&total) < 0.025);
-        for (uint32_t l = SEQ_FIRST; l < SEQ_LAYERS; l++)
-            assert_int_equal(mixture[l].layers, 800);
-        for (uint32_t i = 0; i < N_COMPARED; i++)
-            predict_trial_free(trials[i]);
-        image_free(&image);
+        try_text(text, &texts[text], NULL, 0.025);
     }
 }
 
