@@ -98,6 +98,7 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->options = *options;
     atomic_init(&x->assigner, (int)options->assigner);
     atomic_init(&x->prefetcher, (int)options->prefetcher);
+    atomic_init(&x->ahead_saves, NAN);
     x->counters = *counters;
     x->n_used = p->router.n_used;
     x->n_experts = p->router.n_experts;
@@ -362,6 +363,17 @@ static void say_trial(struct experts *x, bool was_without)
     else if (x->trial.without != was_without)
         log_info("copies ahead save %.0f %% of a step now, and are made again", 100 * x->trial.gain);
     counter_add(x->counters.without, x->without);
+    if (!x->trial.held)
+        return;
+    atomic_store_explicit(&x->ahead_used, !x->trial.without, memory_order_relaxed);
+    atomic_store_explicit(&x->ahead_saves, x->trial.gain, memory_order_relaxed);
+}
+
+struct experts_ahead experts_ahead(const struct experts *x)
+{
+    double saves = atomic_load_explicit(&x->ahead_saves, memory_order_relaxed);
+    bool used = atomic_load_explicit(&x->ahead_used, memory_order_relaxed);
+    return (struct experts_ahead){.tried = !isnan(saves), .used = used, .saves = isnan(saves) ? 0 : saves};
 }
 
 /* A step is over, the next one begins. */
@@ -372,8 +384,10 @@ static void try_copies(struct experts *x)
     uint64_t predictor = is_ours && prediction_is_on(x->prediction) ? prediction_number(x->prediction) : 0;
     x->step_began_ns = now_ns;
     x->without = false;
-    if (predictor != x->trial_of)
+    if (predictor != x->trial_of) {
         copy_trial_restart(&x->trial);
+        atomic_store_explicit(&x->ahead_saves, NAN, memory_order_relaxed);
+    }
     x->trial_of = predictor;
     if (!predictor)
         return;

@@ -90,6 +90,14 @@ struct experts_corrections {
 };
 struct experts_corrections experts_corrections(const struct experts *x);
 
+/* What is known of copying ahead (copy_trial.h). Any thread. */
+struct experts_ahead {
+    bool tried; /* else the rest is not known */
+    bool used;
+    double saves; /* of a step without, as a share; below 0: it costs that */
+};
+struct experts_ahead experts_ahead(const struct experts *x);
+
 /* memd has gone, or we end: whoever waits for experts to be read, or copied, gives up. Any thread. */
 void experts_stop(struct experts *x);
 

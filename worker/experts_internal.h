@@ -96,6 +96,8 @@ struct experts {
     uint32_t finished_layer;  /* NO_LAYER: not as the host plans it */
     struct copy_trial trial;  /* under moed's assigner, where everything is in memory */
     uint64_t step_began_ns, trial_of; /* which predictor, by its number */
+    _Atomic double ahead_saves; /* as the last trial found; NAN: none has */
+    _Atomic bool ahead_used;
     bool without; /* nothing is predicted nor copied ahead in this step, on trial or because that is quicker */
     double layer_s, guess_s; /* of a layer, end to end; of its guesses, where they are timed: moving averages; 0: not known */
 

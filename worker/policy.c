@@ -139,6 +139,10 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
+        struct experts_ahead ahead = experts_ahead(w->experts);
+        policy.ahead_tried = ahead.tried;
+        policy.ahead = ahead.used;
+        policy.ahead_saves = ahead.saves;
         fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;

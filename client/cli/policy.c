@@ -34,6 +34,17 @@ static uint64_t sum(const uint64_t *values, size_t n)
     return total;
 }
 
+static void print_ahead(const Moed__V1__PolicyReply *worker)
+{
+    if (!worker->ahead_tried)
+        return;
+    double percent = 100 * worker->ahead_saves;
+    if (worker->ahead)
+        printf("          in use: copies ahead save %.0f %% of a step, as tried here\n", percent > 0 ? percent : 0);
+    else
+        printf("          not in use: with copies ahead a step takes %.0f %% longer, as tried here\n", -percent);
+}
+
 static void print_predictor(const char *name, const Moed__V1__PolicyReply *worker)
 {
     uint64_t guesses = sum(worker->predictions, worker->n_predictions);
@@ -48,6 +59,7 @@ static void print_predictor(const char *name, const Moed__V1__PolicyReply *worke
                " not (busy); %" PRIu64 " answers ahead, %" PRIu64 " late\n",
                worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
                worker->predict_late);
+    print_ahead(worker);
 }
 
 static void print_layers(const Moed__V1__PolicyReply *worker)
@@ -139,6 +151,8 @@ static void print_predictor_json(const Moed__V1__PolicyReply *memd,
            ", \"predict_ahead\": %" PRIu64 ", \"predict_late\": %" PRIu64,
            worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
            worker->predict_late);
+    if (worker->ahead_tried)
+        printf(", \"ahead\": %s, \"ahead_saves\": %.4f", worker->ahead ? "true" : "false", worker->ahead_saves);
 }
 
 static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)

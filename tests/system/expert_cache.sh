@@ -96,6 +96,14 @@ before=$(copied moed)
 "$MOED" policy prescope >/dev/null && in_force prescope presched static global expert-map rotating || fail "prescope, not trained"
 grep -q "policy prescope: .*has to be trained.*; expert-map takes its place" "$RUN/memd.log" || fail "not said what takes llapor's place"
 "$MOED" policy moed >/dev/null
+# Whether copying ahead pays is tried: eight blocks of steps, with and without in turn. Which of them serves then hangs on the machine.
+"$MOED" run -n 250 --ignore-end --temp 0 "Once upon a time" >/dev/null
+case $(policy_field ahead) in
+true) "$MOED" policy | grep -q "in use: copies ahead save" || fail "not said that copies ahead are in use" ;;
+false) "$MOED" policy | grep -q "not in use: with copies ahead a step takes .* longer" || fail "not said why nothing is copied ahead" ;;
+*) fail "copies ahead were not tried" ;;
+esac
+[ "$(metric worker moed_worker_steps_without_copies_ahead_total)" -ge 64 ] || fail "no steps without copies ahead"
 check_refusals
 refused "moed train" --predictor mlp
 "$MOED" down >/dev/null 2>&1
