@@ -6,6 +6,7 @@
  * is what bounds it. Medians; each sample has its yardstick beside it.
  */
 #include "base/clock.h"
+#include "base/sort_doubles.h"
 #include "exec/attention.h"
 #include "model/kv_type.h"
 #include "yardsticks.h"
@@ -146,15 +147,9 @@ static double peak_rate(struct bench *b)
     return 20 * b->threads * peak->flop / (clock_s() - start);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, size_t n)
 {
-    qsort(values, n, sizeof *values, compare_doubles);
+    sort_doubles(values, n);
     return values[n / 2];
 }
 

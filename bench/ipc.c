@@ -1,6 +1,7 @@
 /* Round trips between two processes: the shared-memory ring asleep and spinning, and the control
  * plane's rpc. Prints the median and the 99th percentile; no figure is a test. */
 #include "base/clock.h"
+#include "base/sort_doubles.h"
 #include "ipc/ring.h"
 #include "ipc/rpc.h"
 #include "ipc/shm.h"
@@ -26,15 +27,9 @@ static void die(const struct error *e)
     exit(1);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(const char *what, double *us, size_t n)
 {
-    qsort(us, n, sizeof *us, compare);
+    sort_doubles(us, n);
     printf("%-28s %9.2f us median %9.2f us p99 %7zu trips\n", what, us[n / 2], us[n * 99 / 100], n);
     fflush(stdout);
 }

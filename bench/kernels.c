@@ -9,6 +9,7 @@
  */
 #include "base/clock.h"
 #include "base/cpu_name.h"
+#include "base/sort_doubles.h"
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "quant/quant.h"
@@ -154,16 +155,9 @@ static uint32_t fill(struct bench *b, enum tensor_type type, uint32_t rows, uint
     return count;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, uint32_t n)
 {
-    qsort(values, n, sizeof *values, compare_doubles);
+    sort_doubles(values, n);
     return values[n / 2];
 }
 

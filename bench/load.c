@@ -5,6 +5,7 @@
  * Dropping the file from the page cache needs no rights, only that no other program holds it. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sort_doubles.h"
 #include "base/strbuf.h"
 #include "daemon/options.h"
 #include "exec/pool.h"
@@ -178,17 +179,11 @@ static int measure(struct bench *b)
     return failed;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *values, uint64_t n)
 {
     double sorted[MAX_RUNS];
     memcpy(sorted, values, n * sizeof *values);
-    qsort(sorted, n, sizeof *sorted, compare);
+    sort_doubles(sorted, n);
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 

@@ -1,6 +1,7 @@
 /* Medians, the machine's description, the table and the JSON; see report.h. */
 #include "report.h"
 
+#include "base/sort_doubles.h"
 #include "base/strbuf.h"
 
 #include <inttypes.h>
@@ -18,19 +19,13 @@ void samples_add(struct samples *s, double value)
         s->values[s->n++] = value;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static struct spread spread_of(const struct samples *s)
 {
     double sorted[MAX_RUNS];
     if (s->n == 0)
         return (struct spread){0};
     memcpy(sorted, s->values, s->n * sizeof *sorted);
-    qsort(sorted, s->n, sizeof *sorted, compare_doubles);
+    sort_doubles(sorted, s->n);
     double middle = (sorted[(s->n - 1) / 2] + sorted[s->n / 2]) / 2;
     return (struct spread){middle, sorted[0], sorted[s->n - 1]};
 }

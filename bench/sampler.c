@@ -5,6 +5,7 @@
  * rows take turns; the figures are medians.
  */
 #include "base/clock.h"
+#include "base/sort_doubles.h"
 #include "worker/sampler.h"
 #include "yardsticks.h"
 
@@ -49,15 +50,9 @@ static void fill(float *logits, uint32_t n, bool peaked)
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *values)
 {
-    qsort(values, SAMPLES, sizeof *values, compare);
+    sort_doubles(values, SAMPLES);
     return values[SAMPLES / 2];
 }
 

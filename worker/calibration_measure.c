@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sort_doubles.h"
 #include "ipc/expert_channel.h"
 
 #include <inttypes.h>
@@ -87,15 +88,9 @@ static const struct pool_slabs *slabs_of(const struct bench *b, uint32_t layer)
     return &b->parts->memory->map.slabs[layer];
 }
 
-static int ascending(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return (a > b) - (a < b);
-}
-
 static double quantile(double *values, uint32_t n, double share)
 {
-    qsort(values, n, sizeof *values, ascending);
+    sort_doubles(values, n);
     return values[(uint32_t)(n * share)];
 }
 

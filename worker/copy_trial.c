@@ -1,7 +1,8 @@
 /* With and without in turn; see copy_trial.h. */
 #include "copy_trial.h"
 
-#include <stdlib.h>
+#include "base/sort_doubles.h"
+
 #include <string.h>
 
 enum { COUNTED = COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE };
@@ -9,17 +10,11 @@ enum { COUNTED = COPY_TRIAL_BLOCK - COPY_TRIAL_SETTLE };
 #define MARGIN     0.02
 #define FAR_LONGER 3
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of means, for copies hold up some steps much and others not at all; but one that took far longer was interrupted by somebody else. */
 static double usual_mean(double *values)
 {
     double sum = 0;
-    qsort(values, COUNTED, sizeof *values, ascending);
+    sort_doubles(values, COUNTED);
     double most = FAR_LONGER * (values[COUNTED / 2 - 1] + values[COUNTED / 2]) / 2;
     for (int i = 0; i < COUNTED; i++)
         sum += values[i] < most ? values[i] : most;

@@ -4,6 +4,7 @@
 #include "bench/replay/simulate.h"
 
 #include "base/clock.h"
+#include "base/sort_doubles.h"
 #include "bench/replay/bound.h"
 #include "bench/replay/deciding.h"
 #include "bench/replay/engine.h"
@@ -628,12 +629,6 @@ static void run_step(struct simulation *s, uint32_t n_tokens, bool decoding)
 
 /* ---- The row ---- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : NAN;
@@ -721,7 +716,7 @@ static enum error_code fill(struct simulation *s, struct replay_result *out, str
     };
     out->good_pred = out->prefetch_accuracy * out->fetch_rate;
     strncpy(out->policy, r->policy->name, sizeof out->policy - 1);
-    qsort(s->step_s, s->n_steps, sizeof *s->step_s, compare);
+    sort_doubles(s->step_s, s->n_steps);
     out->tpot_p50_s = percentile(s->step_s, s->n_steps, 0.5);
     out->tpot_p99_s = percentile(s->step_s, s->n_steps, 0.99);
     return set_bound(s, out) ? ERROR_OK : no_memory(e);
