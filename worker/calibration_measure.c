@@ -329,7 +329,8 @@ static void compute_meanwhile(struct bench *b, uint32_t turn, uint32_t n_tokens)
 {
     struct timing took;
     struct chosen c;
-    if (choose_within(b, turn + b->n_turns / 2, &c) && compute_chosen(b, turn + b->n_turns / 2, &c, n_tokens, &took))
+    turn += b->n_turns / 2;
+    if (choose_within(b, turn, &c) && compute_chosen(b, turn, &c, n_tokens, &took))
         nap(took.compute_s * (1 / b->parts->device->speed - 1));
 }
 

@@ -56,12 +56,17 @@ static void count(struct copy_trial *t, double took_s)
         decide(t);
 }
 
+static bool next_is_with(const struct copy_trial *t)
+{
+    return t->hold ? !t->without : t->at / COPY_TRIAL_BLOCK % 2 == 0;
+}
+
 bool copy_trial_step(struct copy_trial *t, uint32_t n_tokens, double took_s)
 {
     if (!t->n_tokens)
         t->n_tokens = n_tokens;
     if (n_tokens != t->n_tokens && ++t->others < COPY_TRIAL_BLOCK) /* a prompt between, or a request that ended */
-        return t->hold ? !t->without : t->at / COPY_TRIAL_BLOCK % 2 == 0;
+        return next_is_with(t);
     if (n_tokens != t->n_tokens) {
         t->n_tokens = n_tokens;
         t->held = 0;
@@ -72,5 +77,5 @@ bool copy_trial_step(struct copy_trial *t, uint32_t n_tokens, double took_s)
         count(t, took_s);
     else if (++t->at == t->hold)
         begin(t);
-    return t->hold ? !t->without : t->at / COPY_TRIAL_BLOCK % 2 == 0;
+    return next_is_with(t);
 }

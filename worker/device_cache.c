@@ -225,12 +225,11 @@ bool device_cache_costs(struct device_cache *c, const struct sched_costs *costs,
     return ring_push(&c->channel->requests, &r) == 1;
 }
 
-bool device_cache_measured(struct device_cache *c)
+void device_cache_measured(struct device_cache *c)
 {
     struct cache_record r = {.kind = CACHE_MEASURED};
-    bool said = ring_push(&c->channel->requests, &r) == 1;
+    ring_push(&c->channel->requests, &r); /* where there is no room a layer will say it */
     device_cache_notify(c);
-    return said;
 }
 
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,

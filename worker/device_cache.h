@@ -82,7 +82,7 @@ bool device_cache_scores(struct device_cache *c, uint64_t step, uint32_t layer,
 bool device_cache_costs(struct device_cache *c, const struct sched_costs *costs, double attention_s,
                         double head_s);
 /* The loads of no step (0), which a calibration times, are over. */
-bool device_cache_measured(struct device_cache *c);
+void device_cache_measured(struct device_cache *c);
 bool device_cache_load(struct device_cache *c, uint64_t step, uint32_t layer, uint32_t expert,
                        uint32_t segments);
 /* The oldest load that was asked for is used up, or no longer wanted. */

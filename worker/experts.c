@@ -17,7 +17,7 @@
 
 /* Between two layers there is no more than that, but where nobody asks anything. */
 #define OUTSIDE_MOST_S 1.0
-#define STEP_MOST_S    10.0
+#define STEP_MOST_S    10.0 /* nor a step, likewise */
 /* memd is told what things cost once in so many steps. */
 #define COSTS_STEPS 16
 /* A job of cpuexec's that takes so many times what it should, and so long, is taken back. */
@@ -39,7 +39,6 @@ static bool allocate(struct experts *x)
     x->first_row = calloc(x->n_experts + 1u, sizeof *x->first_row);
     x->mentions = calloc(x->n_experts, sizeof *x->mentions);
     x->guesses = calloc(x->n_experts, sizeof *x->guesses);
-    x->missing = calloc(x->n_experts, sizeof *x->missing);
     x->fetch_used = calloc(x->n_experts, sizeof *x->fetch_used);
     x->scores = calloc(x->n_experts, sizeof *x->scores);
     x->gate = calloc(x->n_experts, sizeof *x->gate);
@@ -47,7 +46,7 @@ static bool allocate(struct experts *x)
     x->row_at = calloc(rows, sizeof *x->row_at);
     return x->activated && x->plan && x->tasks && x->fetch && x->places && x->last_use && x->indices &&
            x->row_of && x->first_row && x->row_at && x->mentions && x->fetch_used &&
-           x->scores && x->gate && x->best && x->guesses && x->missing;
+           x->scores && x->gate && x->best && x->guesses;
 }
 
 /* What memd is told through, of what there is. */
@@ -136,7 +135,6 @@ void experts_free(struct experts *x)
     prediction_free(x->prediction);
     free(x->mentions);
     free(x->guesses);
-    free(x->missing);
     free(x->scores);
     free(x->gate);
     free(x->best);
@@ -356,15 +354,17 @@ uint64_t experts_step_of(const struct experts *x, uint32_t layer)
     return x->step + (layer <= x->layer || x->step == 0);
 }
 
-static void say_trial(struct experts *x, bool was_without)
+static void say_answer(const struct copy_trial *t)
 {
-    if (x->trial.without != was_without && x->trial.without)
-        log_info("copies ahead make a step %.0f %% longer here: none are made for the time being", -100 * x->trial.gain);
-    else if (x->trial.without != was_without)
-        log_info("copies ahead save %.0f %% of a step now, and are made again", 100 * x->trial.gain);
-    counter_add(x->counters.without, x->without);
-    if (!x->trial.held)
-        return;
+    if (t->without)
+        log_info("copies ahead make a step %.0f %% longer here: none are made for the time being", -100 * t->gain);
+    else
+        log_info("copies ahead save %.0f %% of a step now, and are made again", 100 * t->gain);
+}
+
+/* For experts_ahead. */
+static void show_answer(struct experts *x)
+{
     atomic_store_explicit(&x->ahead_used, !x->trial.without, memory_order_relaxed);
     atomic_store_explicit(&x->ahead_saves, x->trial.gain, memory_order_relaxed);
 }
@@ -394,7 +394,11 @@ static void try_copies(struct experts *x)
     bool was_without = x->trial.without;
     double took_s = before_ns ? (double)(now_ns - before_ns) * 1e-9 : 0;
     x->without = !copy_trial_step(&x->trial, x->n_tokens, took_s < STEP_MOST_S ? took_s : 0);
-    say_trial(x, was_without);
+    counter_add(x->counters.without, x->without);
+    if (x->trial.without != was_without)
+        say_answer(&x->trial);
+    if (x->trial.held)
+        show_answer(x);
 }
 
 void experts_enter_layer(struct experts *x, uint32_t layer, uint32_t n_tokens)

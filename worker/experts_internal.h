@@ -15,6 +15,7 @@
 #include "experts_alone.h"
 #include "host_experts.h"
 #include "pause.h"
+
 #include "calibration/layer_costs.h"
 #include "sched/guesses.h"
 #include "sched/learned.h"
@@ -78,8 +79,7 @@ struct experts {
     uint64_t *last_use;             /* [n_layers][n_experts]: step */
     struct prediction *prediction;  /* where there is a cache or a host tier */
     struct cache_mention *mentions; /* [n_experts]: what memd is told */
-    struct sched_guess *guesses;    /* [n_experts]: of those that are missing, and which those are */
-    uint32_t *missing;
+    struct sched_guess *guesses;    /* [n_experts]: of those that are missing */
     struct sched_ahead *ahead; /* [n_ahead]: predicted, for assigners that look ahead; prediction's */
     uint32_t n_ahead;
     uint64_t predict_ns, guessing_since_ns, guess_began_ns; /* of this layer, where it is timed */

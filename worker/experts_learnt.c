@@ -63,7 +63,7 @@ void experts_resume_learnt(struct experts *x)
         return;
     }
     learnt = layer_costs_kept(&x->calibration);
-    if (learnt.device > 0 && layer_costs_resume(&x->costs, &learnt))
+    if (layer_costs_resume(&x->costs, &learnt))
         log_info("costs: what an earlier deployment learnt is used");
 }
 

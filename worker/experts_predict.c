@@ -64,8 +64,8 @@ static bool looks_ahead(const struct experts *x)
     return sched_assigner_looks_ahead((enum sched_assigner)atomic_load(&x->assigner));
 }
 
-/* Of what is known of a layer what is missing on the device, the first n_experts of it first, into guesses and missing. Of those
- * so many may be copied. */
+/* Of what is known of a layer what is missing on the device, the first n_experts of it first, into guesses; which: its place in
+ * experts. Of those so many may be copied. */
 static uint32_t gather_missing(struct experts *x, uint32_t layer, const struct predicted *experts, uint32_t n_experts,
                                uint32_t n_known, uint32_t *n_missing)
 {
@@ -74,8 +74,8 @@ static uint32_t gather_missing(struct experts *x, uint32_t layer, const struct p
         uint32_t there = device_cache_read(x->cache, layer, experts[i].expert).resident;
         if (there >= n_segments)
             continue;
-        x->missing[n] = i;
-        x->guesses[n++] = (struct sched_guess){.p = (double)experts[i].probability, .missing = n_segments - there};
+        x->guesses[n++] =
+            (struct sched_guess){.p = (double)experts[i].probability, .missing = n_segments - there, .which = i};
         n_judged += i < n_experts;
     }
     *n_missing = n;
@@ -97,7 +97,7 @@ static uint32_t mention_worth(struct experts *x, const struct predict_target *ta
     for (uint32_t i = 0; i < n_judged; i++) {
         declined += x->guesses[i].verdict == GUESS_DECLINE;
         if (x->guesses[i].verdict == GUESS_COPY)
-            x->mentions[n++] = mention(&experts[x->missing[i]]);
+            x->mentions[n++] = mention(&experts[x->guesses[i].which]);
     }
     counter_add(x->counters.declined, declined);
     return n;

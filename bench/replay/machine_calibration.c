@@ -34,8 +34,7 @@ static struct layer_costs as_learnt(const struct calibration *c, double load_s)
     struct layer_costs_learnt kept = layer_costs_kept(c);
     struct layer_costs costs;
     layer_costs_init(&costs, &first, c->job_overhead_s);
-    if (kept.device > 0)
-        layer_costs_resume(&costs, &kept);
+    layer_costs_resume(&costs, &kept);
     return costs;
 }
 

@@ -50,8 +50,7 @@ struct simulation {
     bool device_waits; /* as in sched_device_waits */
     uint8_t *predicted; /* [n_layers][n_experts]: for the layer's next turn */
     /* scratch, [n_experts] each */
-    struct sched_guess *guesses; /* of experts that are missing, and which those are */
-    uint32_t *missing;
+    struct sched_guess *guesses; /* of experts that are missing */
     float *gate, *gate_sum;
     double *probability;
     struct predicted *best;
@@ -163,9 +162,8 @@ static enum error_code begin(struct simulation *s, struct error *e)
     s->probability = calloc(experts, sizeof *s->probability);
     s->best = calloc(experts, sizeof *s->best);
     s->guesses = calloc(experts, sizeof *s->guesses);
-    s->missing = calloc(experts, sizeof *s->missing);
     if (!s->selected || !s->experts || !s->workloads || !s->counts || !s->plan || !s->last_use ||
-        !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !s->guesses || !s->missing ||
+        !s->predicted || !s->step_s || !s->decode_uses || !s->gate || !s->gate_sum || !s->probability || !s->best || !s->guesses ||
         !set_costs(s) ||
         !future_init(&s->future, r->trace, r->batch, r->prompt, r->max_tokens))
         return no_memory(e);
@@ -212,7 +210,6 @@ static void end(struct simulation *s)
     free(s->probability);
     free(s->best);
     free(s->guesses);
-    free(s->missing);
 }
 
 /* ---- Predictions ---- */
@@ -274,14 +271,14 @@ static void take_prediction(void *arg, const struct predict_target *target,
         add_told(&all, experts[i].expert, p);
         if (there >= n_segments)
             continue;
-        s->missing[n_missing] = experts[i].expert;
-        s->guesses[n_missing++] = (struct sched_guess){.p = p, .missing = n_segments - there};
+        s->guesses[n_missing++] =
+            (struct sched_guess){.p = p, .missing = n_segments - there, .which = experts[i].expert};
         n_judged += i < n && i < most;
     }
     judge(s, target->layer, n_judged, n_missing);
     for (uint32_t i = 0; i < n_judged; i++)
         if (s->guesses[i].verdict == GUESS_COPY)
-            add_told(&worth, s->missing[i], s->guesses[i].p);
+            add_told(&worth, s->guesses[i].which, s->guesses[i].p);
     if (sched_cache_reads(s->run->policy->cache) & CACHE_READS_PREDICTIONS)
         sched_copies_expected(s->engine.copies, target->step, target->layer, all.experts,
                               all.probabilities, all.n);

@@ -43,7 +43,7 @@ struct layer_costs_learnt {
 struct layer_costs_learnt layer_costs_learnt(const struct layer_costs *c);
 /* With no more of the layers than `most` of each kind: the next hour may be another one. */
 struct layer_costs_learnt layer_costs_fade(const struct layer_costs_learnt *l, double most);
-/* Right after init. False: it makes no sense, nothing has changed. */
+/* Right after init. False: it makes no sense, as all 0 does not; nothing has changed. */
 bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *l);
 
 /* What a calibration's file keeps of it (calibration.learnt); nothing to be kept is all 0. */

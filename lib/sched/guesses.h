@@ -19,6 +19,7 @@ enum sched_verdict {
 struct sched_guess {
     double p; /* that it is activated */
     uint32_t missing;
+    uint32_t which; /* the caller's, to tell it by */
     enum sched_verdict verdict;
 };
 

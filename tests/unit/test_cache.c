@@ -358,6 +358,13 @@ static void test_wasted(void **state)
     bench_close(&b);
 }
 
+static void load_to_measure(struct bench_worker *w, uint16_t expert)
+{
+    bench_push(w, CACHE_LOAD, 0, 1, expert, 2);
+    assert_true(bench_await(w, 1, expert, 2));
+    bench_consume(w, 1);
+}
+
 /* Loads of step 0 are a worker's calibration: copied as others are, and no traffic. The first load of a step ends it. */
 static void test_calibration(void **state)
 {
@@ -366,9 +373,7 @@ static void test_calibration(void **state)
     bench_open(&b, CACHE_NONE, 8, FAST);
     bench_attach(&w, &b, 1);
     for (uint16_t i = 0; i < 4; i++) {
-        bench_push(&w, CACHE_LOAD, 0, 1, i, 2);
-        assert_true(bench_await(&w, 1, i, 2));
-        bench_consume(&w, 1);
+        load_to_measure(&w, i);
         BENCH_UNTIL(bench_resident(&b, 1, i) == 0);
     }
     BENCH_UNTIL(counter_read(&b.measured) == 4 * 8192);
@@ -401,11 +406,8 @@ static void test_calibration_leaves_nothing(void **state)
         struct bench_worker w;
         bench_open(&b, CACHE_LRU, 16, FAST);
         bench_attach(&w, &b, 1);
-        for (uint16_t i = 0; i < 4; i++) {
-            bench_push(&w, CACHE_LOAD, 0, 1, i, 2);
-            assert_true(bench_await(&w, 1, i, 2));
-            bench_consume(&w, 1);
-        }
+        for (uint16_t i = 0; i < 4; i++)
+            load_to_measure(&w, i);
         BENCH_UNTIL(bench_state(&b).resident == 8);
         if (end == LEAVES)
             cache_remove_worker(b.cache, 1);
