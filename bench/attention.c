@@ -1,9 +1,11 @@
-/* bench-attention: decode's attention beside what the machine could do.
+/* bench-attention: decode's attention against the machine's memory rate and multiply-add peak.
  *
- * One row attends to `depth` positions, again and again over other parts of a cache that is larger than the machine's
- * caches, as the layers of a model are. Printed are the keys and values read a second, beside what a plain read of as much
- * of the same memory gives at the same moment, and multiply-adds beside the bare instruction's: whichever ratio is near 1
- * is what bounds it. Medians; each sample has its yardstick beside it.
+ * One row attends to `depth` positions, again and again, each time over another part of a cache
+ * that is larger than the machine's caches, as the layers of a model do. For each sample the
+ * program measures two yardsticks at the same moment: a plain read of as much of the same memory,
+ * and the bare multiply-add instruction. It prints keys and values read a second and multiply-adds
+ * a second, each with its ratio to the yardstick; a ratio near 1 is the bound. All figures are
+ * medians.
  */
 #include "base/clock.h"
 #include "base/sort_doubles.h"
@@ -20,6 +22,7 @@ enum {
     MAX_QUERY = 128 * 576, /* floats of a row */
     SAMPLE_BYTES = 32 << 20,
     MAX_SAMPLES = 1000,
+    MAX_DEPTH = 16384,
 };
 
 static const struct shape {
@@ -38,14 +41,15 @@ struct bench {
     unsigned threads, mib, rounds;
     uint8_t *memory;
     size_t bytes;
+    const uint8_t *pages[MAX_DEPTH / KV_PAGE]; /* of the current row */
     float *q, *out;
     struct pool *pool;
     size_t next; /* byte of the memory where the next sample begins */
-    /* the read under way */
+    /* of the current plain read */
     size_t read_bytes;
 };
 
-static volatile uint64_t sink; /* where yardsticks' results go */
+static volatile uint64_t sink; /* keeps the yardsticks' results alive */
 
 static size_t row_bytes(enum tensor_type type, uint32_t n)
 {
@@ -53,7 +57,7 @@ static size_t row_bytes(enum tensor_type type, uint32_t n)
     return (size_t)n / info->block_values * info->block_bytes;
 }
 
-/* Bytes of the next part of the memory, from the start again where its end is too near. */
+/* The next `bytes` of the memory; begins at the start again near the end. */
 static uint8_t *take(struct bench *b, size_t bytes)
 {
     if (b->next + bytes > b->bytes)
@@ -64,15 +68,20 @@ static uint8_t *take(struct bench *b, size_t bytes)
 
 struct cache_layout {
     struct attention_shape attention;
-    size_t bytes; /* of all heads */
-    size_t values_offset;
+    size_t page_bytes; /* of all heads */
+    size_t bytes;      /* of all pages */
     uint32_t depth;
 };
+
+static size_t pages_of(uint32_t depth)
+{
+    return (depth + KV_PAGE - 1) / KV_PAGE;
+}
 
 static struct cache_layout lay_out(const struct shape *s, enum tensor_type type, uint32_t depth)
 {
     size_t key = row_bytes(type, s->k_dim), value = s->latent ? 0 : row_bytes(type, s->v_dim);
-    size_t head = (depth * (key + value) + 63) / 64 * 64;
+    size_t head = KV_PAGE * (key + value);
     return (struct cache_layout){.attention = {.type = type,
                                                .n_heads = s->n_heads,
                                                .n_kv_heads = s->n_kv_heads,
@@ -81,9 +90,10 @@ static struct cache_layout lay_out(const struct shape *s, enum tensor_type type,
                                                .scale = 0.1f,
                                                .key_stride = key,
                                                .value_stride = s->latent ? key : value,
+                                               .values_offset = s->latent ? 0 : KV_PAGE * key,
                                                .head_stride = head},
-                                 .bytes = s->n_kv_heads * head,
-                                 .values_offset = s->latent ? 0 : depth * key,
+                                 .page_bytes = s->n_kv_heads * head,
+                                 .bytes = pages_of(depth) * s->n_kv_heads * head,
                                  .depth = depth};
 }
 
@@ -103,9 +113,11 @@ static double attend_s(struct bench *b, struct attention *a, const struct cache_
 {
     double start = clock_s();
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *keys = take(b, l->bytes);
-        struct attention_row row = {keys, keys + l->values_offset, 0, l->depth};
-        attention_run(a, &row, 1, b->q, NULL, b->out);
+        const uint8_t *first = take(b, l->bytes);
+        for (size_t page = 0; page < pages_of(l->depth); page++)
+            b->pages[page] = first + page * l->page_bytes;
+        struct attention_row row = {b->pages, 0, l->depth};
+        attention_run(a, &row, 1, 0, b->q, NULL, b->out);
     }
     return clock_s() - start;
 }
@@ -136,7 +148,7 @@ static void multiply_part(void *arg, unsigned thread, uint32_t chunk)
         sink = (uint64_t)peak->run();
 }
 
-/* Multiplications and additions a second; 0: no such yardstick. */
+/* Multiplications and additions a second; 0: there is no such yardstick. */
 static double peak_rate(struct bench *b)
 {
     const struct multiply_adds *peak = yardstick_multiply_adds(kernels_get()->name, false);
@@ -173,10 +185,10 @@ static int measure(struct bench *b, const struct shape *s, enum tensor_type type
         of_peak[i] = peak > 0 ? flop * (double)calls / seconds / peak : 0;
     }
     attention_free(a);
-    printf("%-18s %-5s %6u  %8.2f %6.1f %%  %8.1f %6.1f %%\n", s->name, tensor_type_info(type)->name,
-           depth, median(rate, b->rounds) * 1e-9, 100 * median(of_read, b->rounds),
-           flop / (double)l.bytes * median(rate, b->rounds) * 1e-9,
-           100 * median(of_peak, b->rounds));
+    printf(
+        "%-18s %-5s %6u  %8.2f %6.1f %%  %8.1f %6.1f %%\n", s->name, tensor_type_info(type)->name,
+        depth, median(rate, b->rounds) * 1e-9, 100 * median(of_read, b->rounds),
+        flop / (double)l.bytes * median(rate, b->rounds) * 1e-9, 100 * median(of_peak, b->rounds));
     fflush(stdout);
     return 0;
 }
@@ -184,7 +196,7 @@ static int measure(struct bench *b, const struct shape *s, enum tensor_type type
 static int bench_all(struct bench *b)
 {
     static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_Q8_0};
-    static const uint32_t depths[] = {512, 4096, 16384};
+    static const uint32_t depths[] = {512, 4096, MAX_DEPTH};
     printf("%s, %u thread%s, %u MiB\n"
            "                                    keys and values    multiply-adds\n"
            "attention          type   depth      GB/s / read      GFLOP/s / peak\n",
@@ -212,7 +224,7 @@ static bool parse_option(struct bench *b, const char *name, const char *value)
     return false;
 }
 
-/* As the worker's cache: small pages, as the system gives them. */
+/* Ordinary pages, as the worker's cache has. */
 static bool allocate(struct bench *b)
 {
     b->bytes = (size_t)b->mib << 20;
@@ -232,17 +244,18 @@ int main(int argc, char **argv)
     struct error e;
     for (int i = 1; i < argc; i += 2)
         if (!parse_option(&b, argv[i], i + 1 < argc ? argv[i + 1] : "")) {
-            fprintf(stderr, "usage: bench-attention [--kernels NAME] [--threads N] [--mib N (128 or "
-                            "more)] [--rounds N]\n");
+            fprintf(stderr,
+                    "usage: bench-attention [--kernels NAME] [--threads N] [--mib N (128 or "
+                    "more)] [--rounds N]\n");
             return 1;
         }
     if (!allocate(&b) || pool_new("bench", b.threads, true, 1000, &b.pool, &e)) {
-        fprintf(stderr, "bench-attention: not enough memory: --mib %u\n", b.mib);
+        fprintf(stderr, "bench-attention: no memory for --mib %u; give less\n", b.mib);
         return 1;
     }
     int failed = bench_all(&b);
     if (failed)
-        fprintf(stderr, "bench-attention: no room for a sample: a larger --mib is needed\n");
+        fprintf(stderr, "bench-attention: a sample does not fit; give a larger --mib\n");
     pool_free(b.pool);
     free(b.q);
     free(b.out);

@@ -1,7 +1,7 @@
-/* Reading memory as fast as it goes; see bandwidth.h.
+/* Reading memory at full speed; see bandwidth.h.
  *
- * Each thread reads a part of its own, as yardsticks.h does. The memory asks for huge pages, so that the figure is the
- * memory's and not the page tables'.
+ * Each thread reads a part of its own by yardstick_read. The memory asks for huge pages, so
+ * that the figure is the memory's and not the page tables'.
  */
 #include "bandwidth.h"
 
@@ -69,7 +69,7 @@ enum error_code bandwidth_new(unsigned n_threads, struct bandwidth **out, struct
         return error_set(e, ERROR_MEMORY, "no memory for measuring its bandwidth (%zu MB)",
                          bytes / 1000000);
     }
-    madvise(memory, bytes, MADV_HUGEPAGE); /* a wish: without them it reads a little slower */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* may be refused: then it reads a little slower */
     memset(memory, 1, bytes);              /* untouched pages would all be one page of zeros */
     *b = (struct bandwidth){memory, bytes, n_threads, .readers = readers};
     pthread_mutex_init(&b->gate, NULL);

@@ -1,5 +1,5 @@
-/* What the machine's memory gives: a plain read of memory by several threads at once. It is the
- * yardstick beside which moed-bench puts the bytes of weights that decoding reads. */
+/* The machine's read bandwidth: a plain read of memory by several threads at once. moed-bench
+ * compares the bytes of weights that decoding reads with it. */
 #ifndef MOED_BENCH_BANDWIDTH_H
 #define MOED_BENCH_BANDWIDTH_H
 
@@ -7,13 +7,13 @@
 
 struct bandwidth;
 
-/* Allocates the memory that is read: 1 GiB, less where little is available, and touches all of it.
- */
+/* Allocates the memory to read (1 GiB; a quarter of what is available, if that is less) and touches
+ * all of it. */
 enum error_code bandwidth_new(unsigned n_threads, struct bandwidth **out, struct error *e);
 void bandwidth_free(struct bandwidth *b); /* takes NULL */
 
-/* Bytes a second of one pass over the memory, all threads at once, from the moment that the first
- * one starts until the last one is done. */
+/* Bytes a second of all threads together, from the start of the first thread until the end of the
+ * last. */
 enum error_code bandwidth_measure(struct bandwidth *b, double *bytes_per_s, struct error *e);
 
 #endif

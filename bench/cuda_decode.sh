@@ -1,14 +1,15 @@
 #!/bin/bash
-# Whole deployments on a CUDA device: prefill and decode speed with all experts resident (dense part on the device and on the
-# host), and decode with a share of the experts resident under every policy, each beside its bound. Every answer is greedy and has
-# the tokens of --device host, or it fails.
+# Measures whole deployments on a CUDA device: prefill and decode with all experts resident (the dense part on the device and on
+# the host), and decode with a share of the experts resident under every policy. Each figure stands with its bound. Every answer is
+# greedy; the script fails unless it has the tokens of --device host.
 #   cuda_decode.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS] [-q PROMPT_TOKENS] [-v "10 25 50"] [-p "POLICIES"]
 #                  [-t SECONDS] [-l LINK_GB_S] [-m MEMORY_GB_S]
-# Policies take turns within a run, each after a warm-up of its own with other prompts; medians over the runs, with the spread.
-# -t: about so long; runs that no longer fit are left out, first the second and later ones, then policies, and both are said.
-# -l, -m: what bench-device measured: a large copy from pinned memory, and a copy within the device. PEER, or llama-bench in PATH,
-# with CUDA in it, computes the same file. On the simulated device everything is compared and no speed is printed.
-# Lines that begin with "|" are the tables, "figure: " is for tests/gpu/run.
+# Policies take turns within a run, each after its own warm-up with other prompts. Figures are medians over the runs, with the
+# spread.
+#   -t      approximate limit. Runs beyond it are skipped: first repetitions, then policies. The output names what was skipped.
+#   -l, -m  rates that bench-device measured: a large copy from pinned memory, and a copy within the device
+# PEER, or llama-bench in PATH, built with CUDA, computes the same file. On the simulated device the script compares everything and
+# prints no speed. Lines that begin with "|" are the tables; tests/gpu/run reads lines that begin with "figure: ".
 MOED=$1 MODEL=$2
 shift 2
 DEVICE=cuda:0 RUNS=5 TOKENS=64 PROMPT=512 SHARES="10 25 50" POLICIES= LIMIT=0 LINK=0 MEMORY=0
@@ -26,11 +27,11 @@ everyone=("The" "How" "What" "Once") # short: a prompt's step counts as one of d
 ids=$(awk -v n="$PROMPT" 'BEGIN { for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", 3 + i * 37 % 250 }')
 
 up() {
-    "$MOED" up "$MODEL" --ctx $((PROMPT + TOKENS + 32)) "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }
+    "$MOED" up "$MODEL" --speculate off --ctx $((PROMPT + TOKENS + 32)) "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }
 }
 down() {
     "$MOED" down >/dev/null 2>&1 || true
-    rm -f "$RUN"/*.log # what the next one says is its own
+    rm -f "$RUN"/*.log # so that the next logs are only the next deployment's
 }
 # ask NAME PROMPT...: the tokens, into the file NAME.
 ask() {
@@ -67,7 +68,7 @@ measure() {
 }
 pinned() { grep -q " pinned" "$RUN/memd.log"; } # or cannot be: copies are then as fast as they will be
 all_there() { [ "$(policy_field free)" = 0 ] && [ "$(policy_field filling)" = 0 ]; }
-# resident_row NAME: its decode speed, beside how fast the memory could be read, and beside the host's
+# resident_row NAME: prints its decode speed, the speed that the memory's rate allows, and the host's speed
 resident_row() {
     local rate prompt memory
     rate=$(median "$WORK/$1.figures" 1) prompt=$(median "$WORK/$1.figures" 2)

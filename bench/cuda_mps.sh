@@ -1,10 +1,10 @@
 #!/bin/bash
-# What NVIDIA's MPS changes for a deployment on a CUDA device whose two processes use it at the same time: memd copies and the
-# worker computes. A quarter of the experts is resident and what is missing is loaded, all of it; decode speed and the time waited for
-# loads, without MPS and with it, in turns. Every answer has the tokens of --device host.
+# Measures the effect of NVIDIA's MPS on a deployment whose two processes use a CUDA device at the same time: memd copies and the
+# worker computes. A quarter of the experts is resident and every missing one is loaded. The output is decode speed and the time
+# waited for loads, without MPS and with it, in turns. The script fails unless every answer has the tokens of --device host.
 #   cuda_mps.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS]
-# Exit code 77: MPS is not installed, or does not start. On the simulated device, with a stand-in for NVIDIA's program, it is
-# all done, and no speed is printed.
+# Exit code 77: MPS is not installed, or does not start. On the simulated device a stand-in replaces NVIDIA's program, and the script
+# prints no speed.
 MOED=$1 MODEL=$2
 shift 2
 DEVICE=cuda:0 RUNS=3 TOKENS=64
@@ -29,7 +29,7 @@ waited() { metric worker moed_worker_load_wait_seconds_total; }
 measure() {
     local name=$1 before rate
     shift
-    "$MOED" up "$MODEL" --ctx 512 --device "$DEVICE,vram=25%" --policy ondemand --assign load-all "$@" >/dev/null 2>"$WORK/up" ||
+    "$MOED" up "$MODEL" --speculate off --ctx 512 --device "$DEVICE,vram=25%" --policy ondemand --assign load-all "$@" >/dev/null 2>"$WORK/up" ||
         { cat "$WORK/up" >&2; fail "up $*"; }
     [ "$name" = without ] || grep -q "MPS started" "$RUN/supervise.log" || skip "$(grep 'no MPS' "$RUN/supervise.log" | tail -n 1)"
     prompts=("Another prompt, to warm up")
@@ -38,14 +38,14 @@ measure() {
     before=$(waited)
     ask_all "$TOKENS" got
     cmp -s "$WORK/want" "$WORK/got" || fail "$name MPS: other tokens than with --device host"
-    [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "nothing was loaded: nothing is measured"
+    [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "no segment was loaded, so nothing was measured"
     rate=$(number tokens_per_s)
     awk -v r="$rate" -v n="$TOKENS" -v a="$before" -v b="$(waited)" \
         'BEGIN { printf "%s %.1f\n", r, (r > 0 ? 100 * (b - a) * r / n : 0) }' >>"$WORK/$name.figures"
     "$MOED" down >/dev/null 2>&1
     rm -f "$RUN"/*.log
 }
-"$MOED" up "$MODEL" --ctx 512 --device host --reproducible >/dev/null 2>&1 || fail "up --device host"
+"$MOED" up "$MODEL" --speculate off --ctx 512 --device host --reproducible >/dev/null 2>&1 || fail "up --device host"
 # shellcheck disable=SC2034 # ask_all's
 prompts=("Once upon a time")
 ask_all "$TOKENS" want

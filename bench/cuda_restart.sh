@@ -1,10 +1,10 @@
 #!/bin/bash
-# What stays when workers come and go, on a CUDA device with all experts resident: seconds from kill -9 of the worker to the first
-# token of the next request, and from the start of a second worker on the same memd to its first token. Neither copies a byte
-# of weights, and all answers have the tokens of --device host.
+# Measures restarts of workers on a CUDA device with all experts resident: seconds from kill -9 of the worker to the first token of
+# the next request, and from the start of a second worker on the same memd to its first token. The script fails if either copies a
+# byte of weights, or an answer has other tokens than with --device host.
 #   cuda_restart.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS]
-# The supervisor's pause before a restart is in it: 0.1 s after the first death, twice as long after each that follows soon.
-# On the simulated device all is checked and no time is printed.
+# The times include the supervisor's delay before a restart: 0.1 s after the first death, twice as long after each one soon after.
+# On the simulated device the script checks everything and prints no time.
 MOED=$1 MODEL=$2
 shift 2
 DEVICE=cuda:0 RUNS=3 TOKENS=32
@@ -23,7 +23,7 @@ prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 FIRST=$RUN
 SECOND=$WORK/second # another worker's runtime directory: its own sockets, memd's and cpuexec's of the first
 
-up() { "$MOED" up "$MODEL" --reproducible --ctx 512 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { "$MOED" up "$MODEL" --speculate off --reproducible --ctx 512 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
 check() { ask_all "$TOKENS" got; cmp -s "$WORK/want" "$WORK/got" || fail "$1: other tokens than with --device host"; }
 all_there() { [ "$(policy_field free)" = 0 ] && [ "$(policy_field filling)" = 0 ]; }
 # What was copied to the device, and what was read from the file.
@@ -65,7 +65,7 @@ say "ok: the worker was killed $RUNS times, nothing was copied again"
 
 # The same program with the same options.
 mkdir -m 700 "$SECOND"
-for socket in memd.lease memd.ctl cpuexec.lease; do ln -s "$FIRST/$socket" "$SECOND/$socket"; done
+for socket in memd.lease memd.ctl memd.peers cpuexec.lease; do ln -s "$FIRST/$socket" "$SECOND/$socket"; done
 mapfile -d '' -t command <"/proc/$(pid_of worker)/cmdline"
 for i in "${!command[@]}"; do [ "${command[$i]}" != "$FIRST" ] || command[i]=$SECOND; done
 leases=$(metric memd moed_memd_leases)

@@ -1,16 +1,18 @@
-/* bench-device: what a device module does a second, each figure beside what bounds it, measured in the same run:
+/* bench-device: the speed of a device module. Each figure stands with its bound, measured in the
+ * same run:
  *
- *   copies     from pinned host memory, by size: queued one behind the other, and each waited for; beside one large copy
- *   memory     a copy within the device: what it reads and writes a second
- *   experts    one token through 8 experts of a Qwen3-30B layer, and 8 tokens, by tensor type: weights read a second; beside memory
- *   products   a matrix of a layer's attention times the rows of a batch, by tensor type: the module's own kernels, which keep to the
- *              definition, and cuBLAS, where it is; in arithmetic operations a second, and as a ratio
- *   sharing    exporting and importing the arena, pinning host memory: how long each takes
+ *   copies    from pinned host memory, by size: queued, and each waited for; the bound is one large
+ *             copy
+ *   memory    a copy within the device: bytes read and written a second
+ *   experts   1 token and 8 tokens through 8 experts of a Qwen3-30B layer, by tensor type: bytes of
+ *             weights a second; the bound is memory
+ *   products  a matrix of a layer's attention times the rows of a batch, by tensor type: the
+ *             module's own kernels, which keep to the definition, and cuBLAS, if it is there; in
+ *             arithmetic operations a second, and as a ratio
+ *   sharing   the time of exporting and importing the arena, and of pinning host memory
  *
- *   bench-device [--device cuda[:N]] [--seconds S] [--facts]    S: about so long a figure; --facts: only what device it is
- *
- * On a simulated device it runs everything once and prints no speed. Lines "figure: ..." are for tests/gpu/run. Exit codes: 77
- * where there is no module or no device, 1 another error. */
+ * On a simulated device it runs everything once and prints no speed. tests/gpu/run reads lines
+ * "figure: ...". Exit codes: 77 no module or no device, 1 another error. */
 #include "base/clock.h"
 #include "device/module.h"
 #include "gguf/tensor_type.h"
@@ -60,8 +62,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of one call of work, the median over runs of as many calls as fill a share of `seconds`; the device is done with all
- * of a run at its end. */
+/* Seconds of one call of work, the median over runs of as many calls as fill a share of `seconds`;
+ * the device is done with all of a run at its end. */
 static double measure(void (*work)(void *arg, unsigned turn), void *arg)
 {
     double runs[MOST_RUNS];
@@ -90,7 +92,7 @@ static double measure(void (*work)(void *arg, unsigned turn), void *arg)
     return runs[MOST_RUNS / 2];
 }
 
-/* A figure of `bytes` in `s`, beside a bound in bytes a second (0: none). */
+/* Prints a rate of `bytes` in `s` seconds, with its bound in bytes a second (0: none). */
 static void print_rate(const char *what, double bytes, double s, double bound)
 {
     if (simulated)
@@ -151,8 +153,8 @@ static double bench_copies(void)
             double s = measure(copy_one, &c);
             print_rate(what, (double)c.bytes, s, link);
             if (kib[i] == 1024 && !simulated)
-                printf("figure: copies of 1 MiB %s %.0f %% of the link\n", wait ? "waited for" : "queued",
-                       100 * (double)c.bytes / s / link);
+                printf("figure: copies of 1 MiB %s %.0f %% of the link\n",
+                       wait ? "waited for" : "queued", 100 * (double)c.bytes / s / link);
         }
     double memory = (double)c.all / measure(copy_within, &c); /* half is read, half written */
     print_rate("memory: a copy within the device", memory, 1, 0);
@@ -226,11 +228,12 @@ static void bench_type(enum tensor_type type, uint32_t n_tokens, double memory)
     module->ops.activations_bind(&b.input, input, D_MODEL, n_tokens, b.x, D_MODEL, quantize);
     double s = measure(compute_layer, &b), weights = (double)N_USED * (double)b.segment_bytes;
     char what[64];
-    snprintf(what, sizeof what, "8 experts of %s, %u token%s", tensor_type_info(type)->name, n_tokens,
-             n_tokens == 1 ? "" : "s");
+    snprintf(what, sizeof what, "8 experts of %s, %u token%s", tensor_type_info(type)->name,
+             n_tokens, n_tokens == 1 ? "" : "s");
     print_rate(what, weights, s, memory);
     if (!simulated && n_tokens == 1)
-        printf("figure: %s %.0f %% of memory\n", tensor_type_info(type)->name, 100 * weights / s / memory);
+        printf("figure: %s %.0f %% of memory\n", tensor_type_info(type)->name,
+               100 * weights / s / memory);
     void *all[] = {b.weights, b.x, b.rows, b.scratch, input};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         module->release(device, all[i]);
@@ -258,10 +261,11 @@ static void multiply_by_blas(void *arg, unsigned turn)
 {
     const struct product_bench *b = arg;
     (void)turn;
-    module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->y, b->m.rows, false, b->scratch);
+    module->ops.multiply_many(stream, &b->m, b->x, b->m.cols, b->input.n_tokens, b->y, b->m.rows,
+                              false, b->scratch);
 }
 
-/* blas: it takes such weights. */
+/* blas: cuBLAS takes such weights. */
 static void print_product(struct product_bench *b, bool blas)
 {
     char what[64];
@@ -283,8 +287,10 @@ static void print_product(struct product_bench *b, bool blas)
 
 static void bench_product(enum tensor_type type, uint32_t n, bool blas)
 {
-    struct product_bench b = {.m = {.type = type, .rows = simulated ? 64 : 4096, .cols = simulated ? 256 : D_MODEL}};
-    size_t bytes = tile_matrix_bytes(type, b.m.rows, b.m.cols), x_bytes = (size_t)n * b.m.cols * sizeof(float);
+    struct product_bench b = {
+        .m = {.type = type, .rows = simulated ? 64 : 4096, .cols = simulated ? 256 : D_MODEL}};
+    size_t bytes = tile_matrix_bytes(type, b.m.rows, b.m.cols),
+           x_bytes = (size_t)n * b.m.cols * sizeof(float);
     void *tiles = allocate(bytes), *input = allocate(module->ops.activations_bytes(b.m.cols, n));
     b.m.tiles = tiles;
     b.x = allocate(x_bytes);
@@ -302,7 +308,8 @@ static void bench_product(enum tensor_type type, uint32_t n, bool blas)
 
 static void bench_products(void)
 {
-    static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_F16, TENSOR_BF16, TENSOR_F32};
+    static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_F16, TENSOR_BF16,
+                                             TENSOR_F32};
     static const uint32_t columns[] = {32, 128, 256};
     struct device_blas takes = {false, false, false};
     struct error e;
@@ -323,14 +330,14 @@ static struct device_facts read_facts(void)
     return facts;
 }
 
-/* In a process of its own, as a worker is. */
+/* Runs in a process of its own, as a worker does. */
 static int import_and_close(int fd, unsigned ordinal)
 {
     struct device_handle handle;
     struct error e;
     void *memory;
     if (read(fd, &handle, sizeof handle) != (ssize_t)sizeof handle)
-        return 0; /* the parent had nothing to share, and says why */
+        return 0; /* the parent had nothing to share, and reports why */
     if (module->open(ordinal, &device, &e))
         fail(&e);
     read_facts();
@@ -339,8 +346,8 @@ static int import_and_close(int fd, unsigned ordinal)
         fail(&e);
     double s = (double)(clock_ns() - since) * 1e-9;
     if (!simulated)
-        printf("%-44s %8.2f ms\nfigure: importing %.2f ms\n", "importing the arena in another process", s * 1e3,
-               s * 1e3);
+        printf("%-44s %8.2f ms\nfigure: importing %.2f ms\n",
+               "importing the arena in another process", s * 1e3, s * 1e3);
     fflush(stdout);
     module->close_imported(device, memory);
     return 0;
@@ -357,8 +364,8 @@ static void bench_sharing(int fd)
     if (module->export_memory(device, arena, &handle, &e))
         fail(&e);
     if (!simulated)
-        printf("%-44s %8.2f ms (%.1f GB)\n", "exporting the arena", (double)(clock_ns() - since) * 1e-6,
-               (double)bytes * 1e-9);
+        printf("%-44s %8.2f ms (%.1f GB)\n", "exporting the arena",
+               (double)(clock_ns() - since) * 1e-6, (double)bytes * 1e-9);
     fflush(stdout);
     if (write(fd, &handle, sizeof handle) != (ssize_t)sizeof handle)
         exit(1);
@@ -381,8 +388,8 @@ static void bench_pinning(void)
         fail(&e);
     double s = (double)(clock_ns() - since) * 1e-9;
     if (!simulated)
-        printf("%-44s %8.3f s a GB\nfigure: pinning %.3f s a GB\n", "pinning host memory", s / ((double)bytes * 1e-9),
-               s / ((double)bytes * 1e-9));
+        printf("%-44s %8.3f s a GB\nfigure: pinning %.3f s a GB\n", "pinning host memory",
+               s / ((double)bytes * 1e-9), s / ((double)bytes * 1e-9));
     module->unpin(device, memory);
     free(memory);
 }
@@ -390,11 +397,10 @@ static void bench_pinning(void)
 static unsigned read_options(int argc, char **argv)
 {
     unsigned ordinal = 0;
-    static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'},
-        {"seconds", required_argument, NULL, 's'},
-        {"facts", no_argument, NULL, 'f'},
-        {0}};
+    static const struct option options[] = {{"device", required_argument, NULL, 'd'},
+                                            {"seconds", required_argument, NULL, 's'},
+                                            {"facts", no_argument, NULL, 'f'},
+                                            {0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
         if (o == 'd' && strncmp(optarg, "cuda", 4) == 0)
             ordinal = optarg[4] == ':' ? (unsigned)atoi(optarg + 5) : 0;
@@ -403,7 +409,10 @@ static unsigned read_options(int argc, char **argv)
         else if (o == 'f')
             facts_only = true;
         else {
-            fprintf(stderr, "usage: bench-device [--device cuda[:N]] [--seconds S] [--facts]\n");
+            fprintf(stderr, "usage: bench-device [--device cuda[:N]] [--seconds S] [--facts]\n"
+                            "  --device   measure this device (cuda:0)\n"
+                            "  --seconds  measure each figure for about S seconds\n"
+                            "  --facts    print only the device's name and memory\n");
             exit(2);
         }
     return ordinal;
@@ -440,8 +449,9 @@ int main(int argc, char **argv)
     if (facts_only)
         return 0;
     double memory = bench_copies();
-    static const enum tensor_type types[] = {TENSOR_Q4_K, TENSOR_Q8_0, TENSOR_BF16,  TENSOR_Q4_0,
-                                             TENSOR_Q6_K, TENSOR_Q5_K, TENSOR_MXFP4, TENSOR_IQ4_XS};
+    static const enum tensor_type types[] = {
+        TENSOR_Q4_K, TENSOR_Q8_0,  TENSOR_BF16,   TENSOR_Q4_0,  TENSOR_Q6_K,
+        TENSOR_Q5_K, TENSOR_MXFP4, TENSOR_IQ4_XS, TENSOR_IQ3_S, TENSOR_IQ2_XS};
     for (unsigned i = 0; i < (simulated ? 1 : sizeof types / sizeof *types); i++) {
         bench_type(types[i], 1, memory);
         bench_type(types[i], MOST_TOKENS, memory);

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The table of docs/expert-cache.md: decode speed, where segments were computed and the bound, for each policy, share of the
-# experts that fits the device, and number of requests at once.
+# Prints the table of bench/results/expert-cache.md: decode speed, where segments were computed and the bound, for each policy, share
+# of the experts that fits the emulated device, and number of requests at once.
 #   expert_cache.sh MOED MODEL [-l LINK] [-r RUNS] [-n TOKENS] [-b "1 4 16"] [-v "10 25 50 100"] [-s SEGMENT_BYTES] [-p "POLICIES"]
-# Policies take turns within a run, each after a warm-up of its own, with other prompts than are measured; medians over the runs, with
-# the spread. `host` runs with as many threads as device and CPU have each. TOKENS is 64 without -n: fewer measure how a cache begins.
-# The bound stands in decode_figures.sh; DRAM=BYTES/S is what memory is read at (moed-bench measures it).
+# Policies take turns within a run, each after its own warm-up, with other prompts than those measured. The table has medians over the
+# runs, with the spread. `host` has as many threads as device and CPU have each. TOKENS is 64 without -n; fewer measure how a cache
+# begins. decode_figures.sh defines the bound; DRAM=BYTES/S is the memory's read rate (moed-bench measures it).
 set -eu
 MOED=$1 MODEL=$2
 shift 2
@@ -21,14 +21,14 @@ done
 WORK=$(mktemp -d)
 export MOED_RUN=$WORK/run
 trap '"$MOED" down >/dev/null 2>&1 || true; rm -rf "$WORK"' EXIT
-# short: a prompt's step counts as one of decoding
+# short, because a prompt's step counts as a decode step
 prompts=(The How What Once When In A She His From There Where If My Two All)
 others=(Why It Who Some He Now They Our At You For One We But By So)
 half=$(($(nproc) / 2))
 [ $half -gt 0 ] || half=1
 
-up() { "$MOED" up "$MODEL" "${segments[@]}" --parallel 16 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; exit 1; }; }
-# all N PROMPT...: N requests at once, TOKENS each
+up() { "$MOED" up "$MODEL" --speculate off "${segments[@]}" --parallel 16 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; exit 1; }; }
+# all N PROMPT...: runs N requests at once, TOKENS each
 all() {
     local i n=$1 pids=()
     shift

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The table of the third tier in docs/expert-cache.md: decode speed by the share of the model that host memory may hold, what
-# the disk gave meanwhile, and a plain direct read of the same file.
+# Prints the table of bench/results/host-tier.md: decode speed by the share of the model that host memory may hold, the disk's rate
+# at that time, and a plain direct read of the same file.
 #   host_tier.sh MOED MODEL [-r RUNS] [-n TOKENS] [-s "100 75 50 25"] [-d DEVICE]
-# Sizes take turns; each run is a deployment of its own, warmed up by one answer. Medians over the runs, with the spread.
+# Sizes take turns. Each run is a deployment of its own, warmed up by one answer. The table has medians over the runs, with the spread.
 set -eu
 MOED=$1 MODEL=$2
 shift 2
@@ -24,8 +24,8 @@ plain_read() { # GB/s of reading the whole file past the page cache
         awk '/copied/ { for (i = 1; i <= NF; i++) if ($i == "s,") s = $(i - 1); printf "%.2f\n", $1 / s / 1e9 }'
 }
 growth() { echo "$(field "$WORK/after" "$1") $(field "$WORK/before" "$1")" | awk '{ print $1 - $2 }'; }
-run() { # run SIZE: a line of figures
-    "$MOED" up "$MODEL" --ram "$1%" --device "$DEVICE" > /dev/null 2>&1
+run() { # run SIZE: appends its figures
+    "$MOED" up "$MODEL" --speculate off --ram "$1%" --device "$DEVICE" > /dev/null 2>&1
     answer
     "$MOED" policy --json > "$WORK/before"
     answer

@@ -1,7 +1,7 @@
 /* Starting and stopping the measured deployment; see hosting.h.
  *
- * `moed up --foreground` is our child and stops its deployment when it is asked to end or when we
- * are no more, however we died; so nothing of a benchmark outlives it.
+ * `moed up --foreground` is a child process. It stops its deployment on SIGTERM and when its parent
+ * dies, so nothing of a benchmark outlives it.
  */
 #include "hosting.h"
 
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MAX_ARGUMENTS  12
+#define MAX_ARGUMENTS  16
 #define LOOKS_A_SECOND 50
 
 struct command {
@@ -45,6 +45,8 @@ static void build_command(const struct hosting_options *o, struct command *c)
     c->arguments[c->n++] = c->program;
     c->arguments[c->n++] = "up";
     c->arguments[c->n++] = "--foreground";
+    c->arguments[c->n++] = "--speculate"; /* a step is a token */
+    c->arguments[c->n++] = "off";
     add_number(c, 0, "--threads", o->threads);
     add_number(c, 1, "--ctx", o->ctx);
     add_number(c, 2, "--parallel", o->parallel);
@@ -61,8 +63,8 @@ static void become_moed(const struct command *c, pid_t parent, int output)
     _exit(1);
 }
 
-/* `moed up` prints its one line when the deployment answers; the end of its output before that
- * means that there will be none. */
+/* Waits for the line that `moed up` prints when the deployment answers. If its output ends before,
+ * there is no deployment. */
 static bool wait_for_line(int input)
 {
     char c = 0;
@@ -112,7 +114,7 @@ enum error_code hosting_start(const struct hosting_options *o, struct hosting *h
     return error_set(e, ERROR_IO, "cannot start a process: %m");
 }
 
-/* Its logs are all that is left in it. */
+/* Only logs are left in it. */
 static void remove_directory(const char *path)
 {
     DIR *d = opendir(path);
@@ -126,7 +128,7 @@ static void remove_directory(const char *path)
 
 void hosting_stop(struct hosting *h)
 {
-    /* Asked more than once: a signal may reach a thread that does not look. */
+    /* Repeated: the signal may reach a thread that ignores it. */
     for (unsigned looks = 0; h->moed > 0; looks++) {
         if (looks % LOOKS_A_SECOND == 0)
             kill(h->moed, SIGTERM);

@@ -1,4 +1,4 @@
-/* The deployment that moed-bench measures: one that it starts for itself and stops again. */
+/* The deployment that moed-bench starts, measures and stops. */
 #ifndef MOED_BENCH_HOSTING_H
 #define MOED_BENCH_HOSTING_H
 
@@ -14,14 +14,14 @@ struct hosting {
 
 struct hosting_options {
     const char *model;
-    uint64_t threads, ctx, parallel; /* 0: as `moed up` has it */
+    uint64_t threads, ctx, parallel; /* 0: the default of `moed up` */
 };
 
-/* Start it in a runtime directory of its own and wait until it answers. Sets MOED_RUN, so what this
- * process attaches to from now on is this deployment. Call it before anything else that starts
- * threads: it forks. ERROR_UNAVAILABLE: `moed up` has said why on standard error. */
+/* Starts it in a runtime directory of its own and waits until it answers. Sets MOED_RUN, so this
+ * process attaches to this deployment from now on. Forks: call it before any thread is started.
+ * ERROR_UNAVAILABLE: `moed up` printed the reason on standard error. */
 enum error_code hosting_start(const struct hosting_options *o, struct hosting *h, struct error *e);
-/* Stop it, wait until it is gone, remove its directory. Harmless where none runs. */
+/* Stops it, waits until it is gone, removes its directory. Does nothing where none runs. */
 void hosting_stop(struct hosting *h);
 
 #endif

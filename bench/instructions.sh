@@ -1,11 +1,10 @@
 #!/bin/bash
-# Instructions for each byte of weights: of a product with one token and with eight, by the portable and the AVX2 build, counted by
-# valgrind (callgrind), which is exact and the same on every machine. AVX-512 cannot be counted so: valgrind does not know its
-# instructions. Prints a table in Markdown.
+# Prints instructions for each byte of weights, as a Markdown table: a product with one token and with eight, by the portable and the
+# AVX2 build. valgrind (callgrind) counts them, exactly and alike on every machine. It does not know AVX-512.
 #   instructions.sh BUILD
 set -eu
 BUILD=$1
-command -v valgrind > /dev/null || { echo "instructions.sh: there is no valgrind" >&2; exit 1; }
+command -v valgrind > /dev/null || { echo "instructions.sh: valgrind is not installed" >&2; exit 1; }
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
@@ -13,7 +12,7 @@ count() { # count KERNELS: lines "TYPE TOKENS RATIO"
     valgrind --tool=callgrind --toggle-collect=measured --dump-after=measured --callgrind-out-file="$WORK/$1.out" \
         "$BUILD/bench/bench-instructions" "$1" > "$WORK/$1" 2> "$WORK/$1.err" ||
         { echo "instructions.sh: $(tail -n 1 "$WORK/$1.err")" >&2; exit 1; }
-    for i in $(seq "$(wc -l < "$WORK/$1")"); do # a file of counts for each call
+    for i in $(seq "$(wc -l < "$WORK/$1")"); do # one file of counts a call
         sed -n 's/^\(totals\|summary\): *//p' "$WORK/$1.out.$i" | head -n 1
     done | paste -d ' ' "$WORK/$1" - | awk '{ print $1, $2, $4 / $3 }'
 }

@@ -1,5 +1,5 @@
-/* Round trips between two processes: the shared-memory ring asleep and spinning, and the control
- * plane's rpc. Prints the median and the 99th percentile; no figure is a test. */
+/* bench-ipc: round trips between two processes, over the shared-memory ring (asleep and spinning)
+ * and over the control plane's rpc. Prints the median and the 99th percentile. */
 #include "base/clock.h"
 #include "base/sort_doubles.h"
 #include "ipc/ring.h"
@@ -45,7 +45,7 @@ static void echo(struct ring *in, struct ring *out, unsigned spin_us, size_t tri
     }
 }
 
-/* pause_us: between trips, so that the other side has fallen asleep before the next. */
+/* pause_us: between trips, so that the other side sleeps before the next. */
 static void bench_ring(const char *what, unsigned spin_us, unsigned pause_us, size_t trips)
 {
     struct shm s;
@@ -61,7 +61,7 @@ static void bench_ring(const char *what, unsigned spin_us, unsigned pause_us, si
         ring_attach(&back, back_memory, half, &e) != ERROR_OK)
         die(&e);
     fflush(stdout);
-    pid_t pid = fork(); /* before any nng socket */
+    pid_t pid = fork();
     if (pid == 0) {
         echo(&there, &back, spin_us, trips);
         _exit(0);

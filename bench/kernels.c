@@ -1,11 +1,12 @@
-/* bench-kernels: multiply() beside what the machine could do.
+/* bench-kernels: multiply() against the machine's read rate and multiply-add peak.
  *
- * For each type and shape of a model's experts, over enough matrices that none is in a cache when its turn
- * comes: the weights read a second for one token beside what a plain sum over the same memory reads, and
- * GFLOP/s for 8 and 64 tokens beside the bare multiply-adds of the build's best instruction. Several builds
- * are measured in turn, each beside a yardstick of the same moment, and the medians of both and of their ratios
- * are printed: what else the machine does meanwhile meets both alike. Threads take a part of each matrix's rows.
- * BF16 weights have another row where the CPU has vdpbf16ps: what prompts use (kernels/bf16.h).
+ * For each type and shape of a model's experts the program takes so many matrices that none is in a
+ * cache when its turn comes. It prints the weights read a second for one token, with a plain sum
+ * over the same memory, and GFLOP/s for 8 and 64 tokens, with the bare multiply-adds of the build's
+ * best instruction. Builds take turns, and each sample has a yardstick of the same moment, so that
+ * other work on the machine meets both; medians of both and of their ratios are printed. Each
+ * thread takes a part of each matrix's rows. On a CPU with vdpbf16ps BF16 weights have a second
+ * row: the product that prompts use (kernels/bf16.h).
  */
 #include "base/clock.h"
 #include "base/cpu_name.h"
@@ -28,7 +29,7 @@ enum {
     MAX_THREADS = 64,
     MAX_SAMPLES = 4096,
     DECODE_BYTES =
-        4 << 20, /* of one sample: matrices enough that starting together costs nothing */
+        4 << 20, /* of one sample: many matrices, so that the common start costs nothing */
     BATCH_SAMPLES = 9,
 };
 
@@ -41,7 +42,7 @@ static const struct shape {
     {"gpt-oss", 2880, 2880},
 };
 
-/* What all threads do together, each its part. */
+/* One job of all threads; each does its part. */
 struct job {
     const struct kernels *kernels; /* NULL: read; with `peak`, its multiply-adds */
     const struct multiply_adds *peak;
@@ -68,7 +69,7 @@ struct bench {
     pthread_t threads[MAX_THREADS];
 };
 
-static volatile uint64_t sink; /* where yardsticks' results go */
+static volatile uint64_t sink; /* keeps the yardsticks' results alive */
 
 static void do_part(struct bench *b, unsigned thread)
 {
@@ -114,7 +115,7 @@ static void *helper_main(void *arg)
     }
 }
 
-/* Seconds from the start until all threads are done. */
+/* Seconds until all threads have finished. */
 static double run_job(struct bench *b, const struct job *job)
 {
     b->job = *job;
@@ -168,15 +169,16 @@ static void bind(const struct bench *b, const struct kernels *k, uint32_t cols, 
     k->quantize(a, 0, n_tokens);
 }
 
-/* Medians of a rate, of that of the yardsticks beside it (0: there is none), and of their ratios. */
+/* Medians of a rate, of its yardstick's rate (0: no yardstick), and of their ratios. */
 struct result {
     double rate, yardstick, ratio;
-    const char *instruction; /* of the yardstick, where it is one */
+    const char *instruction; /* the yardstick's, if it is an instruction */
 };
 
-/* Samples of one round after the other: of each build, and of the yardstick beside it. */
+/* Samples, round after round: of each build and of its yardstick. */
 struct samples {
-    double rate[MAX_BUILDS][MAX_SAMPLES], yardstick[MAX_BUILDS][MAX_SAMPLES], ratio[MAX_BUILDS][MAX_SAMPLES];
+    double rate[MAX_BUILDS][MAX_SAMPLES], yardstick[MAX_BUILDS][MAX_SAMPLES],
+        ratio[MAX_BUILDS][MAX_SAMPLES];
     uint32_t n;
 };
 
@@ -189,10 +191,11 @@ static void add_sample(struct samples *s, unsigned k, double rate, double yardst
 
 static struct result medians(struct samples *s, unsigned k)
 {
-    return (struct result){median(s->rate[k], s->n), median(s->yardstick[k], s->n), median(s->ratio[k], s->n), NULL};
+    return (struct result){median(s->rate[k], s->n), median(s->yardstick[k], s->n),
+                           median(s->ratio[k], s->n), NULL};
 }
 
-/* Bytes a second of one token's products with some matrices, beside reading the next ones. */
+/* Bytes a second of one token's products with some matrices; yardstick: reading the next ones. */
 static void bench_decode(struct bench *b, const struct matrix *first, uint32_t count,
                          struct samples *s, struct result *out)
 {
@@ -212,21 +215,23 @@ static void bench_decode(struct bench *b, const struct matrix *first, uint32_t c
                 job.kernels = read ? NULL : b->builds[k];
                 seconds[read] = run_job(b, &job);
             }
-            add_sample(s, k, (double)(bytes * group) / seconds[0], (double)(bytes * group) / seconds[1]);
+            add_sample(s, k, (double)(bytes * group) / seconds[0],
+                       (double)(bytes * group) / seconds[1]);
         }
     for (unsigned k = 0; k < b->n_builds; k++)
         out[k] = medians(s, k);
 }
 
-/* Multiply-adds a second of one product, beside those of an instruction alone (NULL: there is none). */
-static void sample_batch(struct bench *b, const struct job *job, const struct multiply_adds *peak, unsigned k,
-                         struct samples *s)
+/* Multiply-adds a second of one product; yardstick: the bare instruction (NULL: none). */
+static void sample_batch(struct bench *b, const struct job *job, const struct multiply_adds *peak,
+                         unsigned k, struct samples *s)
 {
     double flop = 2.0 * job->m.rows * job->m.cols * job->a->n_tokens;
     double rate = flop / run_job(b, job), most = 0;
 
     if (peak != NULL)
-        most = peak->flop * b->n_threads / run_job(b, &(struct job){.peak = peak, .m = job->m, .count = 1});
+        most = peak->flop * b->n_threads /
+               run_job(b, &(struct job){.peak = peak, .m = job->m, .count = 1});
     add_sample(s, k, rate, most);
 }
 
@@ -254,8 +259,9 @@ static void bench_batch(struct bench *b, const struct matrix *m, uint32_t n_toke
     }
 }
 
-/* The products of kernels/bf16.h; the inputs are packed before, as others are quantised. */
-static struct result bench_bf16(struct bench *b, const struct matrix *m, uint32_t n_tokens, struct samples *s)
+/* The products of kernels/bf16.h; inputs are packed before, as quantised ones are. */
+static struct result bench_bf16(struct bench *b, const struct matrix *m, uint32_t n_tokens,
+                                struct samples *s)
 {
     const struct multiply_adds *peak = yardstick_multiply_adds_bf16();
     struct activations a;
@@ -284,14 +290,16 @@ static void print_rate(const struct result *r)
 static void begin_json_result(struct bench *b, enum tensor_type type, const struct shape *shape)
 {
     fprintf(b->json, "%s\n  {\"type\": \"%s\", \"model\": \"%s\", \"rows\": %u, \"cols\": %u, ",
-            b->n_results++ ? "," : "", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols);
+            b->n_results++ ? "," : "", tensor_type_info(type)->name, shape->model, shape->rows,
+            shape->cols);
 }
 
-/* r: one token, 8 and 64; of rate 0: not measured. */
+/* r: one token, 8 and 64; rate 0: not measured. */
 static void print_result(struct bench *b, enum tensor_type type, const struct shape *shape,
                          const char *build, const struct result r[3])
 {
-    printf("%-6s %-13s %5u x %5u  %-9s", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols, build);
+    printf("%-6s %-13s %5u x %5u  %-9s", tensor_type_info(type)->name, shape->model, shape->rows,
+           shape->cols, build);
     for (int i = 0; i < 3; i++)
         print_rate(&r[i]);
     putchar('\n');
@@ -301,24 +309,27 @@ static void print_result(struct bench *b, enum tensor_type type, const struct sh
     begin_json_result(b, type, shape);
     fprintf(b->json, "\"kernels\": \"%s\"", build);
     if (r[0].rate > 0)
-        fprintf(b->json, ", \"decode_bytes_per_s\": %.4g, \"read_bytes_per_s\": %.4g, \"decode_of_read\": %.4f",
-                r[0].rate, r[0].yardstick, r[0].ratio);
+        fprintf(
+            b->json,
+            ", \"decode_bytes_per_s\": %.4g, \"read_bytes_per_s\": %.4g, \"decode_of_read\": %.4f",
+            r[0].rate, r[0].yardstick, r[0].ratio);
     for (int i = 1; i < 3; i++) {
         const char *tokens = i == 1 ? "8" : "64";
         fprintf(b->json, ", \"flop_per_s_%s\": %.4g", tokens, r[i].rate);
         if (r[i].yardstick > 0)
-            fprintf(b->json, ", \"peak_flop_per_s_%s\": %.4g, \"of_peak_%s\": %.4f", tokens, r[i].yardstick, tokens,
-                    r[i].ratio);
+            fprintf(b->json, ", \"peak_flop_per_s_%s\": %.4g, \"of_peak_%s\": %.4f", tokens,
+                    r[i].yardstick, tokens, r[i].ratio);
     }
     if (r[1].instruction != NULL)
         fprintf(b->json, ", \"peak\": \"%s\"", r[1].instruction);
     fputc('}', b->json);
 }
 
-static void print_skipped(struct bench *b, enum tensor_type type, const struct shape *shape, const char *reason)
+static void print_skipped(struct bench *b, enum tensor_type type, const struct shape *shape,
+                          const char *reason)
 {
-    printf("%-6s %-13s %5u x %5u  skipped: %s\n", tensor_type_info(type)->name, shape->model, shape->rows, shape->cols,
-           reason);
+    printf("%-6s %-13s %5u x %5u  skipped: %s\n", tensor_type_info(type)->name, shape->model,
+           shape->rows, shape->cols, reason);
     if (b->json == NULL)
         return;
     begin_json_result(b, type, shape);
@@ -335,12 +346,14 @@ static void bench_shape(struct bench *b, enum tensor_type type, const struct sha
     char reason[96];
 
     if (shape->cols % info->block_values != 0) {
-        snprintf(reason, sizeof reason, "rows of %u values have no whole blocks of %u", shape->cols, info->block_values);
+        snprintf(reason, sizeof reason, "rows of %u values have no whole blocks of %u", shape->cols,
+                 info->block_values);
         print_skipped(b, type, shape, reason);
         return;
     }
     if (8 * bytes > b->weight_bytes) {
-        snprintf(reason, sizeof reason, "eight of it, to leave the caches between two turns, take --mib %zu",
+        snprintf(reason, sizeof reason,
+                 "eight of it, to leave the caches between two turns, take --mib %zu",
                  (8 * bytes + (1 << 20) - 1) >> 20);
         print_skipped(b, type, shape, reason);
         return;
@@ -399,7 +412,8 @@ static bool allocate(struct bench *b)
     b->y = malloc(MAX_TOKENS * MAX_SIZE * sizeof *b->y);
     b->act_memory = aligned_alloc(TILE_ALIGN, act_bytes(MAX_SIZE, MAX_TOKENS));
     b->packed = malloc(MAX_TOKENS * (2 * MAX_SIZE + 2));
-    if (b->weights == NULL || b->x == NULL || b->y == NULL || b->act_memory == NULL || b->packed == NULL)
+    if (b->weights == NULL || b->x == NULL || b->y == NULL || b->act_memory == NULL ||
+        b->packed == NULL)
         return false;
     memset(b->weights, 0, b->weight_bytes);
     for (int i = 0; i < MAX_TOKENS * MAX_SIZE; i++)
@@ -410,24 +424,27 @@ static bool allocate(struct bench *b)
 static void bench_all(struct bench *b)
 {
     static const enum tensor_type types[] = {
-        TENSOR_F32,  TENSOR_F16,  TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0, TENSOR_Q4_1,
-        TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_IQ4_NL, TENSOR_MXFP4, TENSOR_Q2_K, TENSOR_Q3_K,
-        TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K,   TENSOR_IQ4_XS};
+        TENSOR_F32,     TENSOR_F16,   TENSOR_BF16,   TENSOR_Q8_0,    TENSOR_Q4_0,   TENSOR_Q4_1,
+        TENSOR_Q5_0,    TENSOR_Q5_1,  TENSOR_IQ4_NL, TENSOR_MXFP4,   TENSOR_NVFP4,  TENSOR_Q2_K,
+        TENSOR_Q3_K,    TENSOR_Q4_K,  TENSOR_Q5_K,   TENSOR_Q6_K,    TENSOR_IQ4_XS, TENSOR_IQ3_S,
+        TENSOR_IQ3_XXS, TENSOR_IQ2_S, TENSOR_IQ2_XS, TENSOR_IQ2_XXS, TENSOR_IQ1_S,  TENSOR_IQ1_M};
     size_t n_shapes = b->all_shapes ? sizeof shapes / sizeof shapes[0] : 2;
 
     char cpu[128];
 
     cpu_name(cpu, sizeof cpu);
-    cpu[strcspn(cpu, "\"\\")] = 0; /* nothing that JSON would want escaped */
+    cpu[strcspn(cpu, "\"\\")] = 0; /* no character that JSON escapes */
     printf("%s, %u thread%s, %zu MiB, moed " MOED_VERSION "\n"
            "%-45s  %-25s%-25s%s\n"
            "%-6s %-13s %5s x %5s  %-9s  %-25s%-25s%s\n",
-           cpu, b->n_threads, b->n_threads == 1 ? "" : "s", b->weight_bytes >> 20, "", " one token, GB/s",
-           "8 tokens, GFLOP/s", "64 tokens, GFLOP/s", "type", "model", "rows", "cols", "kernels", "weights /   read",
-           "product /   peak", "product /   peak");
+           cpu, b->n_threads, b->n_threads == 1 ? "" : "s", b->weight_bytes >> 20, "",
+           " one token, GB/s", "8 tokens, GFLOP/s", "64 tokens, GFLOP/s", "type", "model", "rows",
+           "cols", "kernels", "weights /   read", "product /   peak", "product /   peak");
     if (b->json != NULL)
-        fprintf(b->json, "{\"version\": \"" MOED_VERSION "\", \"cpu\": \"%s\", \"threads\": %u, \"results\": [", cpu,
-                b->n_threads);
+        fprintf(b->json,
+                "{\"version\": \"" MOED_VERSION
+                "\", \"cpu\": \"%s\", \"threads\": %u, \"results\": [",
+                cpu, b->n_threads);
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t s = 0; s < n_shapes; s++)
             if (b->only_type < 0 || (int)types[t] == b->only_type)
@@ -452,7 +469,8 @@ int main(int argc, char **argv)
             return 1;
         }
     if (!allocate(&b)) {
-        fprintf(stderr, "bench-kernels: not enough memory: --mib %zu\n", b.weight_bytes >> 20);
+        fprintf(stderr, "bench-kernels: no memory for --mib %zu; give less\n",
+                b.weight_bytes >> 20);
         return 1;
     }
     for (unsigned i = 1; i < b.n_threads; i++) {
@@ -463,7 +481,7 @@ int main(int argc, char **argv)
         }
     }
     bench_all(&b);
-    run_job(&b, &(struct job){.count = 0}); /* the helpers' end */
+    run_job(&b, &(struct job){.count = 0}); /* ends the helpers */
     for (unsigned i = 1; i < b.n_threads; i++)
         pthread_join(b.threads[i], NULL);
     if (b.json != NULL && fclose(b.json) != 0) {

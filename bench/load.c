@@ -1,8 +1,10 @@
-/* bench-load --model FILE: how fast memd's load fills the pool, beside what the machine gives: reading the file where it is
- * not in the page cache, and a plain copy of as many bytes of memory where it is.
+/* bench-load --model FILE: the speed of memd's load into the pool, compared with the machine's:
+ * reading the file where it is not in the page cache, and a plain copy of as many bytes of memory
+ * where it is.
  *
- * In each run every figure is measured once, in turn, so what else the machine does meanwhile meets all alike; medians.
- * Dropping the file from the page cache needs no rights, only that no other program holds it. */
+ * Each run measures every figure once, in turn, so that other work on the machine meets all of
+ * them. The program prints medians. Dropping the file from the page cache needs no privilege; no
+ * other program may hold the file. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sort_doubles.h"
@@ -10,7 +12,7 @@
 #include "daemon/options.h"
 #include "exec/pool.h"
 #include "ipc/shm.h"
-#include "memd/load.h"
+#include "memd/load/load.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,13 +26,13 @@
 #define READ_BYTES    (1u << 20)
 #define COPY_BYTES    (512u << 10)
 #define DIRECT_ALIGN  4096u
-#define DIRECT_READER 8 /* threads: what a disk needs to be busy */
+#define DIRECT_READER 8 /* threads that keep a disk busy */
 
 enum figure {
     READ_DIRECT, /* past the page cache */
     READ_COLD,   /* through it, empty */
     LOAD_COLD,
-    COPY_FRESH, /* into a new region, made as the pool is */
+    COPY_FRESH, /* into a new region, made like the pool */
     COPY_WARM,  /* into memory that is there */
     LOAD_CACHED,
     N_FIGURES
@@ -56,7 +58,7 @@ struct bench {
     enum shm_pages pages;
     double seconds[N_FIGURES][MAX_RUNS];
     uint64_t run;
-    /* of the copy or the read under way */
+    /* of the current copy or read */
     uint8_t *from, *to;
     int fd;
     uint64_t fd_bytes;
@@ -96,7 +98,7 @@ static uint32_t chunks(uint64_t bytes, uint64_t size)
     return (uint32_t)((bytes + size - 1) / size);
 }
 
-/* Without the page cache, or through it. */
+/* direct: past the page cache. */
 static int read_files(struct bench *b, bool direct, double *seconds)
 {
     struct error e;
@@ -123,7 +125,7 @@ static int read_files(struct bench *b, bool direct, double *seconds)
 static void drop_page_cache(const struct bench *b)
 {
     for (uint32_t i = 0; i < gguf_file_count(b->g); i++) {
-        fdatasync(gguf_fd(b->g, i)); /* what is dirty stays */
+        fdatasync(gguf_fd(b->g, i)); /* DONTNEED keeps dirty pages */
         posix_fadvise(gguf_fd(b->g, i), 0, 0, POSIX_FADV_DONTNEED);
     }
 }
@@ -187,7 +189,7 @@ static double median(const double *values, uint64_t n)
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-/* The median over runs of how long `b` took beside `a` of the same run. */
+/* The median over runs of the time of `b` over that of `a` in the same run. */
 static double ratio(const struct bench *bench, enum figure a, enum figure b)
 {
     double ratios[MAX_RUNS];
@@ -247,14 +249,16 @@ int main(int argc, char **argv)
     static struct bench b = {.runs = 5};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &b.model, 0, 0, "FILE", "the GGUF file to load"},
-        {"threads", OPTION_UINT, &b.threads, 0, 256, "N", "0: one a core"},
-        {"runs", OPTION_UINT, &b.runs, 1, MAX_RUNS, "N", "how often each is measured"},
-        {"debug", OPTION_BOOL, &b.debug, 0, 0, NULL, "say where each load's time went"},
+        {"threads", OPTION_UINT, &b.threads, 0, 256, "N", "loading threads; 0: one a core"},
+        {"runs", OPTION_UINT, &b.runs, 1, MAX_RUNS, "N", "runs of each measurement"},
+        {"debug", OPTION_BOOL, &b.debug, 0, 0, NULL, "log where each load's time went"},
         {0},
     };
+    if (options_print_version("bench-load", argc, argv))
+        return 0;
     if (options_wants_help(argc, argv)) {
         options_print_help(options, "bench-load", "--model FILE [OPTION]...",
-                           "Measures memd's load, beside reading the file and a memory copy.");
+                           "Compares memd's load with reading the file and with a memory copy.");
         return 0;
     }
     struct error e = {0};

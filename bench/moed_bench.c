@@ -1,10 +1,10 @@
-/* moed-bench --model FILE: how fast a deployment prefills and decodes, and what part of the
- * machine's memory bandwidth decoding makes use of.
+/* moed-bench --model FILE: a deployment's speed of prefill and decode, and the share of the
+ * machine's memory bandwidth that decoding uses.
  *
  * It starts a deployment of the model and stops it at the end (or measures a running one, --name).
- * In each run every row of the table is measured once, and between them, while the deployment
- * idles, how fast the machine reads memory: what else the machine does meanwhile meets all alike.
- * The table has medians.
+ * Each run measures every row of the table once. Between them, while the deployment idles, it
+ * measures how fast the machine reads memory, so that other work on the machine meets both. The
+ * table has medians.
  */
 #include "bandwidth.h"
 #include "hosting.h"
@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define EXIT_INTERRUPTED 130        /* 128 + SIGINT, as shells report it */
-#define CONTEXT_DEFAULT  4096       /* `moed up` without --ctx gives no more */
+#define CONTEXT_DEFAULT  4096       /* the largest context of `moed up` without --ctx */
 #define MAX_TOKENS_ASKED (1u << 20) /* of a prompt or an answer */
 #define MAX_LIST         8
 
@@ -94,19 +94,21 @@ static int parse_options(struct bench *b, int argc, char **argv)
         {"model", OPTION_STRING, &b->model, 0, 0, "FILE", "start a deployment of this GGUF file"},
         {"name", OPTION_STRING, &b->name, 0, 0, "N", "measure this running deployment instead"},
         {"prompt-tokens", OPTION_STRING, &b->prompts_text, 0, 0, "LIST",
-         "lengths of prompts: 1,512 decodes from the start and after 512 tokens"},
+         "prompt lengths; 1,512: decode from the start and after 512 tokens"},
         {"generate", OPTION_UINT, &b->generate, 2, MAX_TOKENS_ASKED, "N",
          "tokens to decode after each prompt"},
-        {"parallel", OPTION_STRING, &b->streams_text, 0, 0, "LIST", "requests at once: 1,4"},
-        {"runs", OPTION_UINT, &b->runs, 1, MAX_RUNS, "N", "how often each is measured"},
+        {"parallel", OPTION_STRING, &b->streams_text, 0, 0, "LIST", "numbers of requests at once"},
+        {"runs", OPTION_UINT, &b->runs, 1, MAX_RUNS, "N", "runs of each measurement"},
         {"threads", OPTION_UINT, &b->threads, 0, 1024, "N",
-         "of each process of the deployment; 0: one a core"},
+         "threads of each process of the deployment; 0: one a core"},
         {"json", OPTION_BOOL, &b->json, 0, 0, NULL, "print one JSON object, not a table"},
         {0},
     };
+    if (options_print_version("moed-bench", argc, argv))
+        return 0;
     if (options_wants_help(argc, argv)) {
         options_print_help(options, "moed-bench", "--model FILE [OPTION]...",
-                           "Measures prefill and decode, beside the machine's memory bandwidth.");
+                           "Measures prefill and decode, and the machine's memory bandwidth.");
         return 0;
     }
     strbuf_printf(&b->command, "moed-bench");
@@ -119,7 +121,7 @@ static int parse_options(struct bench *b, int argc, char **argv)
     else if (!b->model == !b->name)
         wrong = "give either --model FILE or --name N";
     else if (b->name && b->threads)
-        wrong = "--threads is for --model: a running deployment has its threads";
+        wrong = "--threads needs --model: a running deployment has its threads";
     else if (!parse_list(b->prompts_text, MAX_TOKENS_ASKED, &b->prompts))
         wrong = "--prompt-tokens: expected up to 8 numbers from 1 on, as in 1,512";
     else if (!parse_list(b->streams_text, MAX_STREAMS, &b->streams))
@@ -143,8 +145,8 @@ static int start_deployment(struct bench *b)
     return hosting_start(&options, &b->hosting, &e) ? complain(e.text) : 0;
 }
 
-/* What decoding one token reads: all dense weights but the embedding's other rows, and the slabs of
- * the experts that a token activates. */
+/* Bytes that decoding one token reads: all dense weights (of the embedding one row), and the slabs
+ * of the experts that a token activates. */
 static int plan_bytes(struct report *r)
 {
     struct gguf *g = NULL;
@@ -162,7 +164,7 @@ static int plan_bytes(struct report *r)
     return code ? complain(e.text) : 0;
 }
 
-/* How many threads the deployment computes with, as the worker says. */
+/* The deployment's compute threads, from the worker's metrics. */
 static int read_threads(struct bench *b, struct moed_error *error)
 {
     static const char metric[] = "\nmoed_worker_threads ";
@@ -172,7 +174,7 @@ static int read_threads(struct bench *b, struct moed_error *error)
     const char *found = strstr(text, metric);
     b->report.threads = found ? (uint32_t)strtoul(found + strlen(metric), NULL, 10) : 0;
     moed_free(text);
-    return b->report.threads ? 0 : complain("the worker does not say how many threads it has");
+    return b->report.threads ? 0 : complain("the worker's metrics have no moed_worker_threads");
 }
 
 static int attach(struct bench *b)
@@ -233,8 +235,7 @@ static int measure(struct bench *b)
 {
     struct report *r = &b->report;
     struct streams_speed speed;
-    int failed =
-        measure_row(b, &r->rows[0], 0, &speed); /* touches what is touched for the first time */
+    int failed = measure_row(b, &r->rows[0], 0, &speed); /* warm-up */
     for (uint64_t run = 1; !failed && run <= b->runs; run++)
         for (uint32_t i = 0; !failed && i < r->n_rows; i++) {
             struct row *row = &r->rows[i];
@@ -279,7 +280,7 @@ int main(int argc, char **argv)
     int exit_code = parse_options(&b, argc, argv);
     if (exit_code >= 0)
         return exit_code;
-    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: waits are to end */
+    struct sigaction action = {.sa_handler = on_interrupt}; /* no SA_RESTART: a signal ends waits */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     exit_code = b.model ? start_deployment(&b) : 0;

@@ -1,10 +1,14 @@
-/* What showing a layer of one token to a predictor beside inference costs the engine (worker/predict_aside.h), in layers of
- * 100 microseconds, by predictor and model size; then what a predictor's halves themselves take for a layer, once they have seen
- * enough to be at their slowest. Prints the median and what nine in ten do not exceed; no figure is a test. */
+/* bench-predict: the cost of prediction, by predictor and model size.
+ *
+ * First: what showing a layer of one token to the background predictor costs the engine
+ * (worker/prefetch/background_predictor.h), in layers of 100 microseconds. Then: what a predictor's
+ * two halves take for a layer, once they have seen enough to be at their slowest. Prints the median
+ * and the ninth decile.
+ */
 #include "base/clock.h"
 #include "sched/policy.h"
-#include "worker/prediction.h"
-#include "worker/prediction_metrics.h"
+#include "worker/prefetch/prediction.h"
+#include "worker/prefetch/prediction_metrics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +21,7 @@ static void no_memory(void)
     exit(1);
 }
 
-static void tell(void *arg, const struct predict_target *target, const struct predicted *experts,
-                 uint32_t n, uint32_t n_known)
-{
-}
+static void report(void *arg, const struct layer_prediction *prediction) {}
 
 static int compare(const void *a, const void *b)
 {
@@ -62,7 +63,7 @@ static void measure(const char *model, const struct predict_shape *shape, enum s
         no_memory();
     struct prediction_options options = {.shape = *shape,
                                          .predictor = kind,
-                                         .tell = tell,
+                                         .report = report,
                                          .counters = prediction_metrics_counters(metrics)};
     struct prediction *p;
     struct error e;
@@ -81,9 +82,12 @@ static void measure(const char *model, const struct predict_shape *shape, enum s
     metrics_free(metrics);
 }
 
-/* ---- the halves themselves ---- */
+/* ---- The two halves ---- */
 
-enum { WARM_STEPS = 1010, TIMED_STEPS = 10 }; /* more than expert-map keeps maps */
+enum {
+    WARM_STEPS = 1010,
+    TIMED_STEPS = 10
+}; /* WARM_STEPS: more than the maps that expert-map keeps */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -92,7 +96,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* A layer of one token: a gate of which a few experts have the most, and those. */
+/* A layer of one token: its gate prefers a few experts, which are chosen. */
 static void make_layer(const struct predict_shape *s, float *hidden, float *gate,
                        uint32_t *selected)
 {
@@ -109,26 +113,27 @@ static void make_layer(const struct predict_shape *s, float *hidden, float *gate
 
 struct halves {
     struct predict_traits traits;
-    struct predictor *in_line, *aside; /* NULL: it has none */
-    float *lesson;
+    struct predictor *in_line, *background; /* NULL: the predictor has no such half */
+    float *update;
     double *probability;
-    uint64_t *aside_ns, *line_ns; /* [TIMED_STEPS * n_layers], the last of them */
+    uint64_t *background_ns, *line_ns; /* [TIMED_STEPS * n_layers]: of the timed steps */
 };
 
 static void think(struct halves *h, const struct predict_shape *s, const struct predict_seen *seen)
 {
     struct predict_target target;
     uint32_t layer;
-    predictor_observe(h->aside, seen);
+    predictor_observe(h->background, seen);
     for (uint32_t i = 0;
          h->traits.answers && predict_target(&h->traits, s, seen->step, seen->layer, i, &target);
          i++)
-        predictor_predict(h->aside, seen, &target, NULL, h->probability);
-    while (predictor_teach(h->aside, &layer, h->lesson))
-        predictor_learn(h->in_line, layer, h->lesson);
+        predictor_predict(h->background, seen, &target, NULL, h->probability);
+    while (predictor_next_update(h->background, &layer, h->update))
+        predictor_apply_update(h->in_line, layer, h->update);
 }
 
-static void guess(struct halves *h, const struct predict_shape *s, const struct predict_seen *seen)
+static void predict(struct halves *h, const struct predict_shape *s,
+                    const struct predict_seen *seen)
 {
     struct predict_target target;
     predictor_observe(h->in_line, seen);
@@ -155,12 +160,12 @@ static void run_halves(struct halves *h, const struct predict_shape *s)
             }
             uint64_t start = clock_ns();
             if (h->in_line && i > 0)
-                guess(h, s, &seen);
+                predict(h, s, &seen);
             uint64_t middle = clock_ns();
-            if (h->aside && (i > 0 || h->traits.reads & PREDICT_READS_EMBEDDING))
+            if (h->background && (i > 0 || h->traits.reads & PREDICT_READS_EMBEDDING))
                 think(h, s, &seen);
             h->line_ns[place] = middle - start;
-            h->aside_ns[place] = clock_ns() - middle;
+            h->background_ns[place] = clock_ns() - middle;
         }
     free(hidden);
     free(gate);
@@ -173,28 +178,28 @@ static void measure_halves(const char *model, const struct predict_shape *s,
     size_t n = (size_t)TIMED_STEPS * s->n_layers;
     struct halves h = {.traits = predictor_traits(kind, s)};
     h.in_line = h.traits.in_line ? predictor_new(kind, PREDICT_IN_LINE, s) : NULL;
-    h.aside = h.traits.reads ? predictor_new(kind, PREDICT_ASIDE, s) : NULL;
-    h.lesson = calloc(1 + predictor_lesson_floats(kind, s), sizeof *h.lesson);
+    h.background = h.traits.reads ? predictor_new(kind, PREDICT_BACKGROUND, s) : NULL;
+    h.update = calloc(1 + predictor_update_floats(kind, s), sizeof *h.update);
     h.probability = calloc(s->n_experts, sizeof *h.probability);
-    h.aside_ns = calloc(n, sizeof *h.aside_ns);
+    h.background_ns = calloc(n, sizeof *h.background_ns);
     h.line_ns = calloc(n, sizeof *h.line_ns);
-    if ((h.traits.in_line && !h.in_line) || (h.traits.reads && !h.aside) || !h.lesson ||
-        !h.probability || !h.aside_ns || !h.line_ns)
+    if ((h.traits.in_line && !h.in_line) || (h.traits.reads && !h.background) || !h.update ||
+        !h.probability || !h.background_ns || !h.line_ns)
         no_memory();
     run_halves(&h, s);
-    qsort(h.aside_ns, n, sizeof *h.aside_ns, compare);
+    qsort(h.background_ns, n, sizeof *h.background_ns, compare);
     qsort(h.line_ns, n, sizeof *h.line_ns, compare);
-    printf("%-16s %-18s in line %7llu ns median %7llu ns nine in ten, beside %8llu ns median "
+    printf("%-16s %-18s in line %7llu ns median %7llu ns nine in ten, background %8llu ns median "
            "%8llu ns nine in ten\n",
            model, sched_predictor_name(kind), (unsigned long long)h.line_ns[n / 2],
-           (unsigned long long)h.line_ns[n * 9 / 10], (unsigned long long)h.aside_ns[n / 2],
-           (unsigned long long)h.aside_ns[n * 9 / 10]);
+           (unsigned long long)h.line_ns[n * 9 / 10], (unsigned long long)h.background_ns[n / 2],
+           (unsigned long long)h.background_ns[n * 9 / 10]);
     fflush(stdout);
     predictor_free(h.in_line);
-    predictor_free(h.aside);
-    free(h.lesson);
+    predictor_free(h.background);
+    free(h.update);
     free(h.probability);
-    free(h.aside_ns);
+    free(h.background_ns);
     free(h.line_ns);
 }
 

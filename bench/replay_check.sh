@@ -1,12 +1,12 @@
 #!/bin/bash
-# The simulator against reality: the same text, policies and emulated device run for real and replayed.
+# Compares the simulator with reality: the same text, policies and emulated device, served and replayed.
 #
 # usage: bench/replay_check.sh MOED MOED_REPLAY MODEL TEXT [-d DEVICE] [-v VRAM] [-n TOKENS] [-o OPTIONS] [POLICY...]
 #
-# Records a trace of TEXT (one sequence of TOKENS tokens), then for each policy serves MODEL on an emulated device, computes the
-# tokens one at a time, and replays them with what the worker measured. Prints for both: how many segments were computed from what
-# was on the device and how many after a load, without the first token's (it finds nothing there; a replay counts it as a prompt),
-# bytes copied, and the time of a layer's experts.
+# Records a trace of TEXT (one sequence of TOKENS tokens). For each policy it then serves MODEL on an emulated device, computes the
+# tokens one at a time, and replays them with the costs that the worker measured. Prints for both: segments computed from what was on
+# the device, segments computed after a load, bytes copied, and the time of a layer's experts. The first token is left out: it finds
+# nothing on the device, and a replay counts it as a prompt.
 set -eu
 moed=$1 replay=$2 model=$3 text=$4
 shift 4
@@ -42,11 +42,11 @@ column() {
 echo "| policy | segments on the device: real, replayed | loaded | copied, MB | a layer's experts, us | replayed / real |"
 echo "|---|---|---|---|---|---|"
 for policy in "${policies[@]}"; do
-    "$moed" up "$model" --device "emu:vram=$vram%,$device" --policy "$policy" --ctx "$((tokens + 8))" "${options[@]}" \
+    "$moed" up "$model" --speculate off --device "emu:vram=$vram%,$device" --policy "$policy" --ctx "$((tokens + 8))" "${options[@]}" \
         >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     "$moed" logits --tokens "$ids" --stepwise -o "$work/logits" >/dev/null
     "$moed" policy --json >"$work/policy"
-    "$moed" down >/dev/null 2>&1 # what the worker has learnt is kept
+    "$moed" down >/dev/null 2>&1 # the worker stores its cost corrections
     calibration=$(ls "$XDG_CACHE_HOME"/moed/*.calibration)
     "$replay" "$work/trace" --policies "$policy" --vram "$vram%" --batch 1 --prompt 1 \
         --machine "calibration:$calibration" --outside "$(field outside_step_s)s" --csv "$work/csv" >/dev/null

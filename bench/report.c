@@ -37,7 +37,7 @@ static double bytes_a_token(const struct report *r)
 
 /* ---- The machine ---- */
 
-/* What stands behind "key : " in a file of /proc. */
+/* The value behind "key : " in a file of /proc. */
 static void read_proc(const char *path, const char *key, char out[128])
 {
     char line[512];
@@ -55,7 +55,7 @@ static void read_proc(const char *path, const char *key, char out[128])
         fclose(f);
 }
 
-/* The commit of the source tree that this was built from, as it is now; empty where there is none.
+/* The present commit of the source tree that this program was built from; empty if there is none.
  */
 static void read_commit(char out[64])
 {
@@ -101,8 +101,7 @@ static void print_row(const struct report *r, const struct row *row, FILE *out)
     print_cell(out, &row->prefill, 1);
     print_cell(out, &row->decode, 1);
     if (row->streams > 1) {
-        /* Streams share the experts that they have in common: what is read is not a fixed number.
-         */
+        /* Streams share experts, so the bytes read are not a fixed number. */
         fprintf(out, " - | - | - |\n");
         return;
     }

@@ -1,4 +1,4 @@
-/* What moed-bench has measured, and its two forms: a table for a README, and JSON. */
+/* The measurements of moed-bench, printed as a Markdown table or as JSON. */
 #ifndef MOED_BENCH_REPORT_H
 #define MOED_BENCH_REPORT_H
 
@@ -8,13 +8,13 @@
 #define MAX_RUNS 1000
 #define MAX_ROWS 64
 
-/* One quantity, once a run. */
+/* One quantity, one value a run. */
 struct samples {
     double values[MAX_RUNS];
     uint32_t n;
 };
 
-/* One way of asking, measured again in every run. */
+/* One kind of request, measured in every run. */
 struct row {
     uint32_t prompt_tokens, streams;
     struct samples prefill, decode; /* tokens a second; prefill is empty with several streams */
@@ -24,7 +24,7 @@ struct report {
     char name[128], path[512];
     uint64_t file_bytes;
     uint64_t dense_bytes_a_token,
-        expert_bytes_a_token; /* of weights, that one token's decoding reads */
+        expert_bytes_a_token; /* of weights that decoding one token reads */
     uint32_t generate, runs, threads;
     struct row rows[MAX_ROWS];
     uint32_t n_rows;

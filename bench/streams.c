@@ -1,8 +1,8 @@
 /* Timed requests; see streams.h.
  *
- * One stream is timed by the worker, which knows when it began and when each token was there.
- * Several are timed here, by when their tokens come: from the last stream's first token until the
- * first stream's last one, so that only steps count in which every stream takes part.
+ * The worker times a single stream: it knows when the request began and when each token was ready.
+ * Several streams are timed here by the arrival of their tokens, from the last stream's first token
+ * to the first stream's last one. So only steps count in which every stream takes part.
  */
 #include "streams.h"
 
@@ -14,13 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS 100 /* how soon an interruption is noticed */
+#define LOOK_MS 100 /* an interruption is noticed within this time */
 
 struct stream {
     struct moed_request *request;
     bool done;
     struct moed_result result;
-    double *token_s; /* [generate]: when each came */
+    double *token_s; /* [generate]: arrival of each */
     uint32_t n_tokens;
 };
 
@@ -77,7 +77,7 @@ static enum moed_code start_stream(struct run *r, struct moed_session *session,
     return MOED_OK;
 }
 
-/* All events of one stream that are there. */
+/* Takes all events of one stream that have arrived. */
 static enum moed_code read_stream(struct run *r, uint32_t index, struct moed_error *error)
 {
     struct stream *s = &r->streams[index];
@@ -94,7 +94,7 @@ static enum moed_code read_stream(struct run *r, uint32_t index, struct moed_err
             continue;
         s->done = true;
         s->result = event.result;
-        r->fds[index].fd = -1; /* poll passes it over */
+        r->fds[index].fd = -1; /* poll ignores it */
         r->n_done++;
         if (s->n_tokens != r->plan->generate)
             return fail(error, MOED_ERROR_LIMIT, "the context ended before the answer did");

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-/* The fastest found: four streams a quarter of the memory apart, as one stream leaves the hardware's prefetchers
- * idle at page borders, with prefetches to the second-level cache well ahead; 16-byte additions. */
+/* The fastest way found: four streams, a quarter of the memory apart, because one stream leaves the
+ * hardware's prefetchers idle at page borders; prefetches to the second-level cache well before the
+ * load; 16-byte additions. */
 typedef uint64_t lanes __attribute__((vector_size(16)));
 
 uint64_t yardstick_read(const uint8_t *memory, size_t bytes)
@@ -28,8 +29,9 @@ uint64_t yardstick_read(const uint8_t *memory, size_t bytes)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* CHAINS sums at a time hide the latency of an instruction (4 cycles, two a cycle) and leave registers for
- * its factors. The empty asm keeps the compiler from working a sum out by itself. */
+/* CHAINS sums at a time hide the latency of an instruction (4 cycles, two a cycle) and leave
+ * registers for its factors. The empty asm keeps the compiler from computing a sum at compile time.
+ */
 enum { CHAINS = 10, STEPS = 4000 };
 
 #define MULTIPLY_ADDS(name, features, type, zero, one, add, last)                                  \

@@ -1,5 +1,6 @@
-/* What a machine could do, measured where a kernel is measured: plain reading and bare multiply-adds. One
- * thread's part of each; bench/kernels.c runs them on as many threads as the kernels. */
+/* A machine's limits, measured at the same moment as a kernel: plain reading and bare
+ * multiply-adds. Each function is one thread's part; bench/kernels.c runs them on as many threads
+ * as the kernels. */
 #ifndef MOED_BENCH_YARDSTICKS_H
 #define MOED_BENCH_YARDSTICKS_H
 
@@ -7,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads all the memory as fast as was found possible; returns a sum that depends on it. */
+/* Reads all the memory as fast as we know how; returns a sum that depends on it. */
 uint64_t yardstick_read(const uint8_t *memory, size_t bytes);
 
-/* Multiply-adds of the best instruction that a build has for a kind of weight, on registers alone. */
+/* Multiply-adds on registers alone, by a build's best instruction for a kind of weight. */
 struct multiply_adds {
     const char *instruction;
     double flop;      /* of one call; a multiplication and an addition count as two */
@@ -18,7 +19,7 @@ struct multiply_adds {
 };
 /* kernels: a build's name. NULL for "portable", which has no instruction of its own. */
 const struct multiply_adds *yardstick_multiply_adds(const char *kernels, bool quantised);
-/* Those of kernels/bf16.h, where bf16_is_here. */
+/* The instruction of kernels/bf16.h; only if bf16_is_here. */
 const struct multiply_adds *yardstick_multiply_adds_bf16(void);
 
 #endif

@@ -3,8 +3,11 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
 pkg_check_modules(PROTOBUFC REQUIRED IMPORTED_TARGET libprotobuf-c)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson) # package libjansson-dev
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd) # package libmicrohttpd-dev
+pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp) # package libseccomp-dev
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-dev
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 find_library(GLPK_LIBRARY glpk) # package libglpk-dev: the exact assignment in replay and tests, left out without it

@@ -9,6 +9,17 @@ function(moed_compile_options target)
   if(MOED_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
+  # What makes a fault in the code hard to use: tests/system/binaries.sh reads the programs for it.
+  if(NOT MOED_SANITIZE AND NOT MOED_FUZZ)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-fstack-protector-strong;-fstack-clash-protection>")
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:-fcf-protection=full>")
+    endif()
+    # Fortified calls need an optimising build.
+    target_compile_options(${target} PRIVATE
+      "$<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<NOT:$<CONFIG:Debug>>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    target_link_options(${target} PRIVATE -Wl,-z,relro,-z,now,-z,noexecstack)
+  endif()
   if(MOED_SANITIZE)
     # -g1: lines for the reports; tracking variables through instrumented kernels takes gcc minutes.
     target_compile_options(${target} PRIVATE -fsanitize=${MOED_SANITIZE} -fno-omit-frame-pointer -g1)
@@ -29,10 +40,15 @@ macro(moed_check_language language)
   check_language(${language})
 endmacro()
 
-# moed_module(name [LINK libs...]): the static library moed-NAME of the sources in this folder.
+# moed_module(name [ROOMS] [LINK libs...]): the static library moed-NAME of the sources in this folder,
+# and with ROOMS of the folders in it.
 function(moed_module name)
-  cmake_parse_arguments(M "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(M "ROOMS" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.c)
+  if(M_ROOMS)
+    file(GLOB rooms CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/*.c)
+    list(APPEND sources ${rooms})
+  endif()
   list(FILTER sources EXCLUDE REGEX "\\.inc\\.c$") # text that others include
   add_library(moed-${name} STATIC ${sources})
   moed_compile_options(moed-${name})

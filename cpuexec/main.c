@@ -1,12 +1,12 @@
-/* moed-cpuexec: the CPU executor. Computes the expert segments that workers assign to the CPU straight out of
- * the host pool, on threads pinned to cores, and writes partial sums into shared memory. It reads no files
- * and talks to no frontend. */
+/* moed-cpuexec: the CPU executor. It computes the expert segments that workers assign to the CPU,
+ * with the weights in memd's host pool, on threads pinned to cores, and writes partial sums into
+ * shared memory. It reads no model file and has no connection to a frontend. */
 #include "serve.h"
 
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "device/device.h"
-#include "ipc/lease.h"
+#include "ipc/watch.h"
 #include "kernels/kernels.h"
 
 struct cpuexec {
@@ -28,20 +28,20 @@ static void register_metrics(struct cpuexec *c)
     struct metrics *m = c->daemon.metrics;
     struct serve_counters *k = &c->counters;
     k->jobs = metrics_counter(m, "moed_cpuexec_jobs_total", NULL, 1,
-                              "Layers' expert work computed for workers.");
+                              "Jobs computed for workers: one layer's expert work each.");
     k->experts = metrics_counter(m, "moed_cpuexec_experts_total", NULL, 1,
                                  "Experts computed, each for one or more tokens.");
     k->rows = metrics_counter(m, "moed_cpuexec_expert_rows_total", NULL, 1,
                               "Tokens that experts were computed for.");
-    k->weight_bytes = metrics_counter(m, "moed_cpuexec_weight_bytes_total", NULL, 1,
-                                      "Bytes of expert weights that jobs needed, once a job.");
-    k->compute_ns = metrics_counter(m, "moed_cpuexec_compute_seconds_total", NULL, 1e-9,
-                                    "Time spent on jobs.");
-    k->refused = metrics_counter(m, "moed_cpuexec_jobs_refused_total", NULL, 1,
-                                 "Jobs that made no sense.");
-    k->job_seconds = metrics_histogram(m, "moed_cpuexec_job_seconds", NULL,
-                                       histogram_seconds_bounds, histogram_seconds_count,
-                                       "Time of a job, received to answered.");
+    k->weight_bytes =
+        metrics_counter(m, "moed_cpuexec_weight_bytes_total", NULL, 1,
+                        "Bytes of expert weights that jobs used, counted once a job.");
+    k->compute_ns =
+        metrics_counter(m, "moed_cpuexec_compute_seconds_total", NULL, 1e-9, "Time spent on jobs.");
+    k->refused = metrics_counter(m, "moed_cpuexec_jobs_refused_total", NULL, 1, "Malformed jobs.");
+    k->job_seconds =
+        metrics_histogram(m, "moed_cpuexec_job_seconds", NULL, histogram_seconds_bounds,
+                          histogram_seconds_count, "Time of a job from receipt to completion.");
     gauge_set(metrics_gauge(m, "moed_cpuexec_threads", NULL, "Compute threads."),
               (int64_t)pool_thread_count(c->pool));
 }
@@ -50,7 +50,7 @@ static bool memd_gone(void *arg, int fd)
 {
     struct cpuexec *c = arg;
     (void)fd;
-    log_warn("memd has gone: ending, to be started again with it");
+    log_warn("memd has gone: stopping, for the supervisor to restart both");
     daemon_request_stop(&c->daemon, EXIT_RETRY);
     return false;
 }
@@ -62,7 +62,8 @@ static void fill_health(void *arg, Moed__V1__HealthReply *health)
     health->experts_total = counter_read(c->counters.experts);
 }
 
-/* Threads of the device's computing are not ours. The kernel places both where cores are shared out. */
+/* An emulated device's threads take some of the cores. Then the kernel places all threads: none is
+ * pinned. */
 static enum error_code make_pool(struct cpuexec *c, struct error *e)
 {
     struct device_spec device;
@@ -95,25 +96,25 @@ static enum error_code start(struct cpuexec *c, struct error *e)
 
 int main(int argc, char **argv)
 {
-    static struct cpuexec c = {
-        .device = "host", .pin = true, .spin_us = 20, .kernels = "auto"};
+    static struct cpuexec c = {.device = "host", .pin = true, .spin_us = 20, .kernels = "auto"};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &c.device, 0, 0, "D",
-         "the worker's: an emulated one computes on half of the cores"},
+         "the worker's device (emulated: half the cores)"},
         {"threads", OPTION_UINT, &c.threads, 0, 1024, "N",
-         "compute threads, at most one a CPU; 0: one a core that the device leaves"},
-        {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
-        {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+         "compute threads; 0: one for each core left"},
+        {"pin", OPTION_BOOL, &c.pin, 0, 0, NULL, "pin compute threads to cores and memory nodes"},
+        {"spin-us", OPTION_UINT, &c.spin_us, 0, 10000, "US",
+         "spin for US microseconds before sleeping"},
         {"reproducible", OPTION_BOOL, &c.reproducible, 0, 0, NULL,
-         "no BLAS, no inputs rounded to BF16: the same bits in every batch"},
-        {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
+         "same bits in every batch: no BLAS, no BF16 inputs"},
+        {"kernels", OPTION_STRING, &c.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_start(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options, argc,
-                 argv);
+    daemon_start(&c.daemon, "cpuexec", "the CPU expert executor of a moed deployment", options,
+                 argc, argv);
     struct error e;
     enum error_code code = start(&c, &e);
-    static const struct daemon_handlers handlers = {fill_health, NULL};
+    static const struct daemon_handlers handlers = {.health = fill_health};
     if (!code)
         code = daemon_serve(&c.daemon, &handlers, &c, &e);
     if (code)

@@ -1,8 +1,11 @@
 /* Serving workers; see serve.h.
  *
- * A connection's thread does the handshake, then takes jobs from its ring until its worker has gone. The
- * compute pool runs one job at a time: `compute` is held while it does.
- */
+ *     accepted --(a good offer)--> serving --(worker gone, ring broken, serve_close)--> finished
+ *        \--(a bad offer, none in time)----------------------------------------------------^
+ *
+ * The watch thread accepts, starts a connection's thread, and frees the entry of a finished one
+ * when the next worker comes. A connection's thread does the handshake, then takes jobs from its
+ * ring. It holds `compute` while the pool computes one. No job allocates memory. */
 #include "serve.h"
 
 #include "base/clock.h"
@@ -10,7 +13,8 @@
 #include "daemon/run_dir.h"
 #include "exec/exec.h"
 #include "ipc/expert_channel.h"
-#include "ipc/lease.h"
+#include "ipc/lease_listener.h"
+#include "ipc/lease_offer.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -28,15 +32,15 @@ struct connection {
     int fd;
     pid_t pid;
     pthread_t thread;
-    bool used;                          /* entry of the table taken; guarded by serve->lock */
-    _Atomic bool stop;                  /* the worker has gone, or we end */
-    _Atomic bool finished;              /* the thread is about to return */
-    _Atomic(struct ring_header *) bell; /* to wake the thread; NULL while there is none */
+    bool used;             /* the entry is in use: the watch thread's, then serve_close's */
+    _Atomic bool stop;     /* the worker has gone, or serve_close ends the thread */
+    _Atomic bool finished; /* the thread is about to return */
+    _Atomic(struct ring_header *) bell; /* wakes the thread; NULL before it serves */
     struct shm shm;
     struct expert_channel channel;
     struct exec *exec;
     struct expert_task *tasks; /* [max_tasks] */
-    uint32_t *indices;         /* [max_rows]: the checked copy */
+    uint32_t *indices;         /* [max_rows]: checked copies of the channel's */
 };
 
 struct serve {
@@ -45,21 +49,11 @@ struct serve {
     bool blas;
     unsigned spin_us;
     struct serve_counters counters;
-    int listen_fd;
     struct watch *watch;
-    pthread_mutex_t lock, compute;
+    struct lease_listener listener;
+    pthread_mutex_t compute; /* held while the pool computes a job */
     struct connection connections[MAX_CONNECTIONS];
 };
-
-static enum error_code check_offer(const struct connection *c, const struct lease_message *offer,
-                                   unsigned n_fds, struct error *e)
-{
-    if (offer->kind != EXPERT_OFFER || n_fds != 1)
-        return error_set(e, ERROR_PROTOCOL, "expected an offer with one descriptor");
-    if (offer->value[1] != c->serve->memory->generation)
-        return error_set(e, ERROR_VERSION, "the worker holds another load of the model");
-    return ERROR_OK;
-}
 
 static enum error_code prepare_compute(struct connection *c, struct error *e)
 {
@@ -84,32 +78,22 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
 
 static enum error_code handshake(struct connection *c, struct error *e)
 {
-    struct lease_message offer;
-    int fds[LEASE_MAX_FDS];
-    unsigned n_fds = 0;
-    enum error_code code =
-        lease_receive(c->fd, &offer, fds, LEASE_MAX_FDS, &n_fds, OFFER_TIMEOUT_MS, e);
+    int region_fd;
+    uint64_t bytes;
+    enum error_code code = lease_offer_receive(c->fd, EXPERT_OFFER, c->serve->memory->generation,
+                                               OFFER_TIMEOUT_MS, &region_fd, &bytes, e);
     if (code)
         return code;
-    code = check_offer(c, &offer, n_fds, e);
-    if (code) {
-        for (unsigned i = 0; i < n_fds; i++)
-            close(fds[i]);
-    } else {
-        code = shm_map(fds[0], true, offer.value[0], &c->shm, e);
-    }
+    code = shm_map(region_fd, true, bytes, &c->shm, e);
     if (!code)
         code = expert_channel_attach(&c->channel, c->shm.base, c->shm.bytes, e);
     if (!code)
         code = prepare_compute(c, e);
-    struct lease_message answer = {.magic = LEASE_MAGIC,
-                                   .kind = code ? EXPERT_REFUSE : EXPERT_ACCEPT};
-    answer.value[0] = code;
-    enum error_code sent = lease_send(c->fd, &answer, NULL, 0, code ? NULL : e);
+    enum error_code sent = lease_offer_answer(c->fd, EXPERT_OFFER, code, code ? NULL : e);
     return code ? code : sent;
 }
 
-/* Copy the job's tables once and check every number in them. */
+/* Copy the job's tables once, and check every number in them. */
 static enum error_code take_tasks(struct connection *c, const struct expert_job *job,
                                   struct error *e)
 {
@@ -134,7 +118,7 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
         uint64_t n_out = (uint64_t)r.n_rows * (r.apart ? r.n_segments : 1);
         if (n_out > ch->max_rows - out_total || r.first_out > ch->max_rows - n_out)
             return error_set(e, ERROR_PROTOCOL,
-                             "job %" PRIu64 ": task %" PRIu32 " has no room for its rows",
+                             "job %" PRIu64 ": the rows of task %" PRIu32 " do not fit",
                              job->sequence, i);
         rows_total += r.n_rows;
         out_total += (uint32_t)n_out;
@@ -151,7 +135,7 @@ static enum error_code take_tasks(struct connection *c, const struct expert_job 
             c->indices[row] = ch->indices[row];
             if (c->indices[row] >= job->n_tokens)
                 return error_set(e, ERROR_PROTOCOL,
-                                 "job %" PRIu64 ": a row names a token that is not there",
+                                 "job %" PRIu64 ": a row names a token that the job does not have",
                                  job->sequence);
         }
     }
@@ -175,16 +159,17 @@ static void count_job(const struct connection *c, const struct expert_job *job, 
     histogram_observe(k->job_seconds, (double)ns * 1e-9);
 }
 
-/* The pool computes one worker's job at a time. Waiting is progress, for the worker's work is not lost; not for
- * ever, though: then its worker takes it back. */
-#define MAX_WAIT_LOOKS 240 /* a minute */
+/* The pool computes one worker's job at a time. Waiting for the others counts as progress, so that
+ * a worker does not reclaim a job that will be computed; but only for a minute, after which it may.
+ */
+#define MAX_WAIT_LOOKS 240 /* of a quarter of EXPERT_STALL_MS */
 
 static void wait_turn(struct connection *c)
 {
     for (int looks = 0;; looks++) {
         struct timespec end;
-        clock_gettime(CLOCK_REALTIME,
-                      &end); /* the clock of timedlock, which ThreadSanitizer knows */
+        /* The clock of pthread_mutex_timedlock, the one that ThreadSanitizer knows. */
+        clock_gettime(CLOCK_REALTIME, &end);
         end.tv_nsec += EXPERT_STALL_MS / 4 * 1000000l;
         end.tv_sec += end.tv_nsec / 1000000000l;
         end.tv_nsec %= 1000000000l;
@@ -203,14 +188,14 @@ static void compute(struct connection *c, const struct expert_job *job)
     wait_turn(c);
     atomic_store(&c->channel.header->computing, job->sequence);
     pool_wake(c->serve->pool);
-    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_ONE_REQUEST);
+    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_BULK);
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
     exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);
     pthread_mutex_unlock(&c->serve->compute);
 }
 
-/* False when the connection is of no more use. */
+/* False when the connection can no longer be used. */
 static bool serve_job(struct connection *c, const struct expert_job *job)
 {
     struct error e;
@@ -259,7 +244,8 @@ static void stop_connection(struct connection *c)
         doorbell_ring(&bell->doorbell);
 }
 
-/* After the handshake the worker's socket carries nothing: readable means that it has gone. */
+/* After the handshake the worker sends nothing on its socket: when it is readable, the worker has
+ * gone, or misbehaves. */
 static bool worker_gone(void *arg, int fd)
 {
     (void)fd;
@@ -288,7 +274,7 @@ static void *connection_main(void *arg)
         watch_remove(c->serve->watch, c->fd);
         log_info("worker %d has gone", (int)c->pid);
     }
-    shutdown(c->fd, SHUT_RDWR); /* a worker that we drop learns it at once */
+    shutdown(c->fd, SHUT_RDWR); /* reports the end to a worker that is dropped */
     atomic_store(&c->finished, true);
     return NULL;
 }
@@ -316,33 +302,23 @@ static struct connection *take_entry(struct serve *s)
     return NULL;
 }
 
-static bool accept_worker(void *arg, int listen_fd)
+static enum error_code start_connection(struct serve *s, int fd, pid_t pid, struct error *e)
 {
-    struct serve *s = arg;
-    struct error e;
-    struct lease_peer peer;
-    int fd;
-    if (lease_accept(listen_fd, &fd, &peer, &e)) {
-        log_warn("lease: %s", e.text);
-        return true;
-    }
-    pthread_mutex_lock(&s->lock);
     struct connection *c = take_entry(s);
-    if (c) {
-        *c = (struct connection){.serve = s, .fd = fd, .pid = peer.pid, .shm.fd = -1, .used = true};
-        if (pthread_create(&c->thread, NULL, connection_main, c)) {
-            c->used = false;
-            c = NULL;
-        }
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (peer.pidfd >= 0)
-        close(peer.pidfd);
-    if (!c) {
-        log_warn("worker %d refused: %d are attached", (int)peer.pid, MAX_CONNECTIONS);
+    if (!c)
+        return error_set(e, ERROR_LIMIT, "%d workers are attached", MAX_CONNECTIONS);
+    *c = (struct connection){.serve = s, .fd = fd, .pid = pid, .shm.fd = -1};
+    c->used = pthread_create(&c->thread, NULL, connection_main, c) == 0;
+    return c->used ? ERROR_OK : error_set(e, ERROR_MEMORY, "cannot start a thread for it");
+}
+
+static void on_accepted(void *arg, int fd, pid_t pid)
+{
+    struct error e;
+    if (start_connection(arg, fd, pid, &e)) {
+        log_warn("worker %d refused: %s", (int)pid, e.text);
         close(fd);
     }
-    return true;
 }
 
 enum error_code serve_open(const char *run, const struct memory_client *memory, struct pool *pool,
@@ -357,16 +333,12 @@ enum error_code serve_open(const char *run, const struct memory_client *memory, 
     s->blas = blas;
     s->spin_us = spin_us;
     s->counters = *counters;
-    s->listen_fd = -1;
-    pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->compute, NULL);
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "cpuexec.lease", path);
     enum error_code code = watch_new("cpuexec/leases", &s->watch, e);
     if (!code)
-        code = lease_listen(path, &s->listen_fd, e);
-    if (!code)
-        code = watch_add(s->watch, s->listen_fd, accept_worker, s, e);
+        code = lease_listener_open(&s->listener, path, s->watch, on_accepted, s, e);
     if (code) {
         serve_close(s);
         return code;
@@ -379,18 +351,14 @@ void serve_close(struct serve *s)
 {
     if (!s)
         return;
-    if (s->listen_fd >= 0) {
-        watch_remove(s->watch, s->listen_fd);
-        close(s->listen_fd);
-    }
+    lease_listener_close(&s->listener);
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (s->connections[i].used) {
             stop_connection(&s->connections[i]);
-            shutdown(s->connections[i].fd, SHUT_RDWR); /* one that still waits for an offer */
+            shutdown(s->connections[i].fd, SHUT_RDWR); /* its thread may still wait for an offer */
             free_connection(&s->connections[i]);
         }
     watch_free(s->watch);
-    pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->compute);
     free(s);
 }

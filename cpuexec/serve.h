@@ -1,5 +1,5 @@
-/* Serving expert work to workers over shared memory (ipc/expert_channel.h): one thread a worker, all on one
- * pool of compute threads. */
+/* Computing expert work for workers over shared memory (ipc/expert_channel.h): each worker has a
+ * thread here, and all of them share one pool of compute threads. */
 #ifndef MOED_CPUEXEC_SERVE_H
 #define MOED_CPUEXEC_SERVE_H
 
@@ -15,11 +15,13 @@ struct serve_counters {
     struct histogram *job_seconds;
 };
 
-/* Listens on RUN/cpuexec.lease. Borrows everything. */
+/* Listens on RUN/cpuexec.lease and serves at most 32 workers at a time. Borrows memory and pool,
+ * and what counters points to, until serve_close. blas: as exec_new; spin_us: how long a worker's
+ * thread spins for a job before it sleeps. */
 enum error_code serve_open(const char *run, const struct memory_client *memory, struct pool *pool,
                            bool blas, unsigned spin_us, const struct serve_counters *counters,
                            struct serve **out, struct error *e);
-/* Ends all threads. Takes NULL. */
+/* Ends all connections and joins their threads. Takes NULL. */
 void serve_close(struct serve *s);
 
 #endif

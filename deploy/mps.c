@@ -1,7 +1,8 @@
-/* See mps.h.
+/* MPS; see mps.h.
  *
- * RUN/mps is there from before the daemon is started until it has ended: what is found there at the start was left over. The
- * daemon is asked to end by its own program, as NVIDIA's manual of MPS has it: `echo quit | nvidia-cuda-mps-control`. */
+ * RUN/mps exists from before the daemon's start until after its end. So a RUN/mps that exists at
+ * the start belongs to a daemon that is left over. `echo quit | nvidia-cuda-mps-control` stops the
+ * daemon, as in NVIDIA's manual of MPS. */
 #include "deploy/mps.h"
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 #define CONTROL          "nvidia-cuda-mps-control"
-#define CONTROL_NS       10000000000ull /* it answers at once, or something is wrong with it */
+#define CONTROL_NS       10000000000ull /* a working daemon answers at once */
 #define EXIT_NOT_STARTED 127
 
 static _Noreturn void become_control(int input, bool daemon)
@@ -31,12 +32,12 @@ static _Noreturn void become_control(int input, bool daemon)
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    dup2(input, STDIN_FILENO); /* what it says goes to the supervisor's log */
+    dup2(input, STDIN_FILENO); /* its output goes to the supervisor's log */
     execlp(CONTROL, CONTROL, daemon ? "-d" : (char *)NULL, (char *)NULL);
     _exit(EXIT_NOT_STARTED);
 }
 
-/* Its exit status; -1: it did not end in time, and was killed. */
+/* Returns the exit status; -1: it did not end in time and was killed. */
 static int await_end(pid_t pid)
 {
     uint64_t started = clock_ns();
@@ -52,30 +53,31 @@ static int await_end(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The program with what it reads, NULL: as a daemon. Its exit status; -1: it hangs, or cannot be run. */
-static int run_control(const char *said)
+/* Runs the control program with `input` on its standard input; NULL: as a daemon. Returns its exit
+ * status; -1: it hangs, or cannot be run. */
+static int run_control(const char *input)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -1;
     pid_t pid = fork();
     if (pid == 0)
-        become_control(ends[0], !said);
+        become_control(ends[0], !input);
     close(ends[0]);
-    if (said && write(ends[1], said, strlen(said)) < 0) /* it is gone already, which its end tells */
-        errno = 0;
+    if (input && write(ends[1], input, strlen(input)) < 0)
+        errno = 0; /* the program has ended already; its exit status tells why */
     close(ends[1]);
     return pid < 0 ? -1 : await_end(pid);
 }
 
-/* The files of a folder that the daemon made, and it. */
+/* Removes the folder of pipes with the files that the daemon made in it. */
 static void remove_pipes(const char *path)
 {
     DIR *dir = opendir(path);
     if (!dir)
         return;
     for (struct dirent *entry; (entry = readdir(dir));)
-        unlinkat(dirfd(dir), entry->d_name, 0); /* of . and .. that fails */
+        unlinkat(dirfd(dir), entry->d_name, 0); /* fails for . and .. */
     closedir(dir);
     rmdir(path);
 }
@@ -108,7 +110,8 @@ void mps_stop(const char *run)
     set_environment(pipes, logs);
     int status = run_control("quit\n");
     if (status != 0)
-        log_warn("MPS does not end as asked (%s, exit status %d): see %s", CONTROL, status, logs);
+        log_warn("cannot stop MPS: %s has exit status %d; its logs are in %s", CONTROL, status,
+                 logs);
     remove_pipes(pipes);
     clear_environment();
 }
@@ -119,7 +122,7 @@ bool mps_start(const char *run, bool wanted)
     struct stat s;
     paths(run, pipes, logs);
     if (stat(pipes, &s) == 0) {
-        log_warn("MPS of an earlier supervisor: ending it");
+        log_warn("stopping the MPS daemon of an earlier supervisor");
         mps_stop(run);
     }
     if (!wanted)

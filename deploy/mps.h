@@ -1,18 +1,19 @@
-/* NVIDIA's Multi-Process Service, for this deployment's processes alone: its control daemon, nvidia-cuda-mps-control, with its
- * pipes in RUN/mps and its logs in RUN/mps-log. Off unless it is asked for: docs/gpu.md says why.
+/* NVIDIA's Multi-Process Service (MPS) for the processes of this deployment only.
  *
- * It is a daemon: it outlives a supervisor that is killed, and the next one of this directory ends it. The supervisor's one
- * thread, outside of its loop. */
+ * Its control daemon, nvidia-cuda-mps-control, has its pipes in RUN/mps and its logs in
+ * RUN/mps-log. It is off by default; docs/gpu.md has the reason. If a supervisor was killed, the
+ * next one in RUN stops the MPS daemon that it left running. The supervisor's only thread calls
+ * these functions, outside of its loop. */
 #ifndef MOED_DEPLOY_MPS_H
 #define MOED_DEPLOY_MPS_H
 
 #include <stdbool.h>
 
-/* Before any process is started, with SIGCHLD blocked. Ends what an earlier supervisor left. wanted: starts one, and puts it into
- * the environment of the processes to come. False: it was wanted and is not there, which one line in the log says; all goes
- * on without. */
+/* Stops the MPS daemon of an earlier supervisor. wanted: starts one and sets the environment that
+ * this process's children inherit. Call it before any process is started, with SIGCHLD blocked.
+ * False: MPS was wanted and does not run; it has logged why, and the deployment works without. */
 bool mps_start(const char *run, bool wanted);
-/* When all that use it are gone. Does nothing where there is none. */
+/* Stops the MPS daemon, if one runs. Call it when the processes that use it are gone. */
 void mps_stop(const char *run);
 
 #endif

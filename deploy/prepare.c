@@ -1,10 +1,11 @@
-/* The supervisor's start; see supervisor.h. */
+/* What moed-supervise does before its loop; see supervisor.h. */
 #include "deploy/supervisor.h"
 
 #include "base/log.h"
 #include "deploy/mps.h"
 #include "daemon/program_find.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,63 +25,78 @@ static void add_argument(struct process *p, const char *flag, const char *value)
         p->arguments[n] = (char *)value;
 }
 
-/* Hand each process the options that it takes. */
+enum {
+    TO_MEMD = 1 << MEMD,
+    TO_CPUEXEC = 1 << CPUEXEC,
+    TO_WORKER = 1 << WORKER,
+    TO_HTTP = 1 << HTTP,
+};
+enum { TO_ALL = TO_MEMD | TO_CPUEXEC | TO_WORKER };
+
+/* The value as text, which `text` holds; NULL for 0, the process's own default. */
+static const char *number(uint64_t value, char text[24])
+{
+    snprintf(text, 24, "%" PRIu64, value);
+    return value ? text : NULL;
+}
+
+/* Hands each process the options that it takes. */
 static void build_arguments(struct supervisor *s)
 {
     const struct settings *o = s->settings;
-    struct process *p = s->processes;
-    const uint64_t numbers[] = {o->threads, o->ctx, o->parallel, o->segment_bytes};
-    for (int i = 0; i < 4; i++)
-        snprintf(s->numbers[i], sizeof s->numbers[i], "%llu", (unsigned long long)numbers[i]);
+    const struct {
+        unsigned to;
+        const char *flag, *value; /* NULL: not given */
+    } options[] = {
+        {TO_ALL | TO_HTTP, "--run", s->run},
+        {TO_ALL | TO_HTTP, "--log-level", o->log_level},
+        {TO_ALL, "--threads", number(o->threads, s->numbers[0])},
+        {TO_MEMD, "--model", s->model},
+        {TO_ALL, "--device", o->device},
+        {TO_MEMD, "--ram", o->ram},
+        {TO_MEMD, "--policy", o->policy},
+        {TO_MEMD, "--assign", o->assign},
+        {TO_MEMD, "--cache", o->cache},
+        {TO_MEMD, "--predictor", o->predictor},
+        {TO_MEMD, "--budget", o->budget},
+        {TO_MEMD, "--prefetch", o->prefetch},
+        {TO_MEMD, "--predictors", o->predictors},
+        {TO_MEMD, "--segment-bytes", number(o->segment_bytes, s->numbers[3])},
+        /* memd reserves device memory for the worker's context. */
+        {TO_MEMD | TO_WORKER, "--ctx", number(o->ctx, s->numbers[1])},
+        {TO_MEMD | TO_WORKER, "--parallel", number(o->parallel, s->numbers[2])},
+        {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
+        {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
+        {TO_WORKER, "--speculate", o->speculate},
+        {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
+        {TO_MEMD, "--kv-cache", o->kv_cache},
+        {TO_HTTP, "--name", o->name},
+        {TO_HTTP, "--config", o->http_config},
+        {TO_HTTP, "--listen", o->http},
+        {TO_HTTP, "--api-key-file", o->api_key_file},
+        {TO_HTTP, "--tls-cert", o->tls_cert},
+        {TO_HTTP, "--tls-key", o->tls_key},
+    };
+    const struct {
+        unsigned to;
+        const char *flag;
+        bool given;
+    } switches[] = {
+        {TO_ALL, "--reproducible", o->reproducible},
+        {TO_WORKER, "--cpuexec", o->cpuexec},
+        {TO_WORKER, "--calibrate", o->calibrate},
+        {TO_WORKER, "--fine-tune", o->fine_tune},
+    };
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
-        add_argument(&p[i], p[i].program, NULL);
-        add_argument(&p[i], "--run", s->run);
-        if (o->log_level)
-            add_argument(&p[i], "--log-level", o->log_level);
-        if (o->threads)
-            add_argument(&p[i], "--threads", s->numbers[0]);
+        struct process *p = &s->processes[i];
+        add_argument(p, p->program, NULL);
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++)
+            if (options[k].value && (options[k].to & 1u << i))
+                add_argument(p, options[k].flag, options[k].value);
+        for (size_t k = 0; k < sizeof switches / sizeof *switches; k++)
+            if (switches[k].given && (switches[k].to & 1u << i))
+                add_argument(p, switches[k].flag, NULL);
     }
-    add_argument(&p[MEMD], "--model", s->model);
-    if (o->device) {
-        add_argument(&p[MEMD], "--device", o->device);
-        add_argument(&p[CPUEXEC], "--device", o->device);
-        add_argument(&p[WORKER], "--device", o->device);
-    }
-    if (o->ram)
-        add_argument(&p[MEMD], "--ram", o->ram);
-    if (o->policy)
-        add_argument(&p[MEMD], "--policy", o->policy);
-    if (o->assign)
-        add_argument(&p[MEMD], "--assign", o->assign);
-    if (o->cache)
-        add_argument(&p[MEMD], "--cache", o->cache);
-    if (o->predictor)
-        add_argument(&p[MEMD], "--predictor", o->predictor);
-    if (o->budget)
-        add_argument(&p[MEMD], "--budget", o->budget);
-    if (o->prefetch)
-        add_argument(&p[MEMD], "--prefetch", o->prefetch);
-    if (o->learned)
-        add_argument(&p[MEMD], "--learned", o->learned);
-    if (o->segment_bytes)
-        add_argument(&p[MEMD], "--segment-bytes", s->numbers[3]);
-    if (o->cpuexec)
-        add_argument(&p[WORKER], "--cpuexec", NULL);
-    if (o->calibrate)
-        add_argument(&p[WORKER], "--calibrate", NULL);
-    if (o->fine_tune)
-        add_argument(&p[WORKER], "--fine-tune", NULL);
-    const int served[] = {MEMD, WORKER}; /* memd leaves room for it on the device */
-    for (int i = 0; i < 2; i++) {
-        if (o->ctx)
-            add_argument(&p[served[i]], "--ctx", s->numbers[1]);
-        if (o->parallel)
-            add_argument(&p[served[i]], "--parallel", s->numbers[2]);
-        if (o->kv_type)
-            add_argument(&p[served[i]], "--kv-type", o->kv_type);
-    }
-    for (int i = 0; o->reproducible && i < SUPERVISE_PROCESSES; i++)
-        add_argument(&p[i], "--reproducible", NULL);
 }
 
 static enum error_code find_programs(struct supervisor *s, struct error *e)
@@ -90,6 +106,8 @@ static enum error_code find_programs(struct supervisor *s, struct error *e)
         char file[64];
         p->name = supervise_process_names[i];
         snprintf(file, sizeof file, "moed-%s", p->name);
+        if (i == HTTP && !s->settings->http)
+            continue;
         enum error_code code = program_find(file, s->settings->bindir, p->program, e);
         if (code)
             return code;
@@ -99,7 +117,7 @@ static enum error_code find_programs(struct supervisor *s, struct error *e)
     return ERROR_OK;
 }
 
-/* Both stand in the answers to clients, between TABs. */
+/* The model and the name stand in answers to clients, between TABs. */
 static bool has_control_characters(const char *text)
 {
     for (; *text; text++)
@@ -134,14 +152,14 @@ static enum error_code resolve_paths(struct supervisor *s, struct error *e)
     return ERROR_OK;
 }
 
-/* Processes of a supervisor that died without a chance to stop them; ours would find their pid
- * files locked. */
+/* Stops the processes that a killed supervisor left running: they hold the locks of the pid files.
+ */
 static enum error_code clear_leftovers(struct supervisor *s, struct error *e)
 {
     int timeout_ms = (int)(s->policy.stop_timeout_ns / 1000000u);
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
         const char *name = s->processes[i].name;
-        pid_t pid = run_dir_holder(s->run, name);
+        pid_t pid = run_dir_find_holder(s->run, name);
         if (!pid)
             continue;
         log_warn("%s of an earlier supervisor still runs (pid %d): stopping it", name, (int)pid);
@@ -195,6 +213,33 @@ static enum error_code open_sockets(struct supervisor *s, struct error *e)
     return clients_open(&s->clients, path, e);
 }
 
+static bool is_missing(const struct supervisor *s, const char *file, char path[RUN_PATH_BYTES])
+{
+    run_dir_file(s->run, file, path);
+    return access(path, F_OK) != 0;
+}
+
+enum error_code supervisor_restore_files(struct supervisor *s, struct error *e)
+{
+    char path[RUN_PATH_BYTES];
+    enum error_code code = ERROR_OK;
+    if (is_missing(s, "supervise.pid", path)) {
+        log_warn("%s has vanished: making it again", path);
+        code = run_dir_lock(s->run, "supervise", e);
+    }
+    if (!code && is_missing(s, "notify.sock", path)) {
+        log_warn("%s has vanished: making it again", path);
+        close(s->notify_fd);
+        s->notify_fd = -1;
+        code = notify_socket_open(path, &s->notify_fd, e);
+    }
+    if (!code && is_missing(s, SUPERVISE_SOCKET, path)) {
+        log_warn("%s has vanished: making it again", path);
+        code = clients_listen(&s->clients, path, e);
+    }
+    return code;
+}
+
 static bool wants_mps(const struct settings *o)
 {
     bool cuda = o->device && strncmp(o->device, "cuda", 4) == 0;
@@ -203,7 +248,8 @@ static bool wants_mps(const struct settings *o)
     return o->mps && cuda;
 }
 
-/* Without a device it would compute on the cores that the worker waits with, so the worker does. */
+/* Without a device the worker computes the experts itself: cpuexec would compete for the cores with
+ * a worker that waits. */
 static bool wants_cpuexec(const struct settings *o)
 {
     return o->cpuexec || (o->device && strcmp(o->device, "host") != 0);
@@ -227,10 +273,13 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
         code = clear_leftovers(s, e);
     if (!code)
         code = open_sockets(s, e);
+    if (!code)
+        code = run_watch_open(&s->watch, s->run, e);
     if (code)
         return code;
     build_arguments(s);
     s->processes[CPUEXEC].unused = !wants_cpuexec(s->settings);
+    s->processes[HTTP].unused = !s->settings->http;
     mps_start(s->run, wants_mps(s->settings));
     return ERROR_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "daemon/daemon.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@
 
 #define LOG_ROTATE_BYTES (10 << 20)
 #define MAX_FAILURES     5
-#define FIRST_PAUSE_MS   100u
-#define LAST_PAUSE_MS    10000u
+#define FIRST_BACKOFF_MS 100u
+#define LAST_BACKOFF_MS  10000u
 #define EXIT_NOT_STARTED 127
 
 const char *process_state_name(enum process_state state)
@@ -48,20 +49,20 @@ int process_open_log(const char *path)
     char old[RUN_PATH_BYTES + 8];
     snprintf(old, sizeof old, "%s.1", path);
     if (rename(path, old) != 0)
-        return fd; /* an overlong log is better than none */
+        return fd; /* a log that is too long is better than none */
     close(fd);
     return open(path, flags, 0600);
 }
 
-/* In the child, after fork. The supervisor is single-threaded, so anything is allowed here. */
+/* Runs in the child after fork. The supervisor has one thread, so any call is allowed here. */
 static _Noreturn void become(struct process *p, pid_t supervisor, int log)
 {
     sigset_t none;
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* a Ctrl-C in the supervisor's terminal is the supervisor's */
-    /* A supervisor that is killed takes its processes along; it may have died before the prctl. */
+    setpgid(0, 0); /* Ctrl-C in the terminal goes to the supervisor only */
+    /* The process ends with a supervisor that is killed, also where that died before the prctl. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != supervisor)
         _exit(EXIT_NOT_STARTED);
@@ -103,17 +104,17 @@ void process_start(struct process *p, const struct process_policy *policy)
     log_info("%s started (pid %d)", p->name, (int)pid);
 }
 
-/* What follows log.c's prefix "level component time " in a line, or the line. */
+/* The line without the prefix "time level component " of lib/base/log.c. */
 static const char *without_prefix(const char *line)
 {
     int time = 0, text = 0;
-    sscanf(line, "%*s %*s %n%*s %n", &time, &text);
-    bool has_time = text - time == sizeof "2026-01-31T12:00:00.000Z" && line[time + 10] == 'T' &&
-                    line[text - 2] == 'Z';
-    return has_time ? line + text : line;
+    sscanf(line, "%*s %n%*s %*s %n", &time, &text);
+    bool has_time =
+        time == sizeof "2026-01-31T12:00:00.000Z" && line[10] == 'T' && line[time - 2] == 'Z';
+    return has_time && text ? line + text : line;
 }
 
-/* The last line that is not empty that this run of the process wrote. */
+/* The last line that is not empty since this start of the process. */
 static void last_log_line(const struct process *p, char *out, size_t bytes)
 {
     out[0] = '\0';
@@ -135,18 +136,23 @@ static void last_log_line(const struct process *p, char *out, size_t bytes)
     tail[n] = '\0';
     char *newline = memrchr(tail, '\n', (size_t)n);
     snprintf(out, bytes, "%.*s", (int)bytes - 1, without_prefix(newline ? newline + 1 : tail));
-    for (char *c = out; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = ' ';
+    utf8_hide_controls(out, strlen(out), "");
+}
+
+static bool from_outside(int signal_number)
+{
+    return signal_number == SIGKILL || signal_number == SIGTERM || signal_number == SIGINT ||
+           signal_number == SIGHUP;
 }
 
 static void set_reason(struct process *p)
 {
     char line[400] = "";
-    if (p->state != PROCESS_STOPPING) /* else its last words explain nothing */
-        last_log_line(p, line, sizeof line);
     int status = p->wait_status;
-    const char *when = p->state == PROCESS_STOPPING ? " when asked to stop"
+    /* After a stop, or a signal from outside, the last line explains nothing. */
+    if (p->state != PROCESS_STOPPING && !(WIFSIGNALED(status) && from_outside(WTERMSIG(status))))
+        last_log_line(p, line, sizeof line);
+    const char *when = p->state == PROCESS_STOPPING ? " when stopped"
                        : p->ready_ns                ? ""
                                                     : " before it was ready";
     if (WIFSIGNALED(status))
@@ -166,7 +172,7 @@ static bool restarting_is_useless(int wait_status)
 static void give_up(struct process *p)
 {
     p->state = PROCESS_FAILED;
-    log_error("%s has failed and is given up: %s", p->name, p->reason);
+    log_error("%s has failed, not starting it again: %s", p->name, p->reason);
 }
 
 static void back_off(struct process *p, const struct process_policy *policy)
@@ -174,19 +180,19 @@ static void back_off(struct process *p, const struct process_policy *policy)
     uint64_t now = clock_ns();
     bool was_stable = p->ready_ns && now - p->ready_ns >= policy->stable_ns;
     if (was_stable)
-        p->pause_ms = 0;
-    else if (p->pause_ms == 0)
-        p->pause_ms = FIRST_PAUSE_MS;
+        p->backoff_ms = 0;
+    else if (p->backoff_ms == 0)
+        p->backoff_ms = FIRST_BACKOFF_MS;
     else
-        p->pause_ms = p->pause_ms * 2 < LAST_PAUSE_MS ? p->pause_ms * 2 : LAST_PAUSE_MS;
+        p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
     p->failures = p->ready_ns ? 0 : p->failures + 1;
     if (p->failures >= MAX_FAILURES) {
         give_up(p);
         return;
     }
     p->state = PROCESS_BACKOFF;
-    p->retry_ns = now + p->pause_ms * 1000000ull;
-    log_warn("%s has ended, %s; starting it again in %u ms", p->name, p->reason, p->pause_ms);
+    p->retry_ns = now + p->backoff_ms * 1000000ull;
+    log_warn("%s has ended, %s; starting it again in %u ms", p->name, p->reason, p->backoff_ms);
 }
 
 void process_end(struct process *p, const struct process_policy *policy)
@@ -217,7 +223,7 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
         p->term_ns = now + grace_ns;
         p->kill_ns = p->term_ns + policy->stop_timeout_ns;
     } else if (p->term_ns && now + grace_ns < p->term_ns) {
-        p->term_ns = now + grace_ns; /* less patience than before */
+        p->term_ns = now + grace_ns; /* sooner than before */
     }
     p->after_stop = after_stop;
     process_send_due_signals(p);
@@ -228,11 +234,11 @@ void process_send_due_signals(struct process *p)
     if (p->state != PROCESS_STOPPING || p->pid == 0)
         return;
     uint64_t now = clock_ns();
-    /* Our child, not yet reaped: the pid cannot mean another process. */
+    /* It is our child and not reaped yet, so the pid cannot be another process. */
     if (p->term_ns && now >= p->term_ns) {
         p->term_ns = 0;
-        /* One that is stopped (SIGSTOP, a debugger) could not obey. Continued first: a SIGCONT that lands while it
-         * already ends can hang a leak checker. */
+        /* A process that is stopped (SIGSTOP, a debugger) could not react. SIGCONT comes first:
+         * while the process already ends it can hang a leak checker. */
         kill(p->pid, SIGCONT);
         kill(p->pid, SIGTERM);
     }
@@ -247,9 +253,7 @@ void process_notified(struct process *p, char *message)
 {
     char *rest = message;
     for (char *line; (line = strsep(&rest, "\n"));) {
-        for (char *c = line; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7f)
-                *c = '?';
+        utf8_hide_controls(line, strlen(line), "");
         if (strncmp(line, "STATUS=", 7) == 0) {
             snprintf(p->status, sizeof p->status, "%s", line + 7);
         } else if (strcmp(line, "READY=1") == 0 && p->state == PROCESS_STARTING) {

@@ -1,5 +1,5 @@
-/* One supervised process: starting it, its log, and what its end means. Which process may run when
- * is the supervisor's business (supervise.c). Single-threaded. */
+/* One supervised process: its start, its log, its state and its end. supervise.c decides which
+ * process may run. Single-threaded. */
 #ifndef MOED_DEPLOY_PROCESS_H
 #define MOED_DEPLOY_PROCESS_H
 
@@ -29,45 +29,48 @@ struct process {
     char *arguments[PROCESS_MAX_ARGUMENTS + 1]; /* NULL-terminated, borrowed */
     char log_path[RUN_PATH_BYTES];
 
-    bool unused; /* this deployment does without it */
+    bool unused; /* the deployment does not have this process */
     enum process_state state;
-    enum process_state after_stop; /* what follows PROCESS_STOPPING: waiting or stopped */
+    enum process_state after_stop; /* state after PROCESS_STOPPING: waiting or stopped */
     pid_t pid;                     /* 0: none runs */
     uint64_t started_ns, ready_ns;
-    uint64_t retry_ns;         /* in PROCESS_BACKOFF: when to start again */
-    uint64_t term_ns, kill_ns; /* in PROCESS_STOPPING: when to send what; 0: sent, or never */
+    uint64_t retry_ns; /* in PROCESS_BACKOFF: when to start again */
+    uint64_t term_ns,
+        kill_ns; /* in PROCESS_STOPPING: when to send SIGTERM, SIGKILL; 0: sent, or never */
     unsigned starts;
-    unsigned failures; /* in a row before becoming ready */
-    unsigned pause_ms; /* the last backoff; doubles */
-    bool ended;        /* reaped, not yet dealt with */
+    unsigned failures;   /* ends in a row before it was ready */
+    unsigned backoff_ms; /* the last delay; doubles */
+    bool ended;          /* reaped; process_end has not run yet */
     int wait_status;
-    off_t log_start; /* where this run's lines begin */
+    off_t log_start; /* where the log lines of this start begin */
     char status[256];
     char reason[512];
 };
 
-/* Policy numbers that do not change while running. */
+/* Settings that do not change while the supervisor runs. */
 struct process_policy {
-    uint64_t stable_ns;       /* ready for so long: the next death is answered at once */
+    uint64_t
+        stable_ns; /* a process that was ready for so long is restarted without growing delay */
     uint64_t stop_timeout_ns; /* SIGTERM to SIGKILL */
 };
 
-/* Start it: PROCESS_STARTING, or what process_end says where it cannot be started. */
+/* Starts the process: PROCESS_STARTING, or the state that process_end gives where it cannot start.
+ */
 void process_start(struct process *p, const struct process_policy *policy);
-/* It has ended by itself: PROCESS_BACKOFF or PROCESS_FAILED; or it has stopped as asked:
+/* Handles the end of the process: PROCESS_BACKOFF or PROCESS_FAILED; after process_stop:
  * after_stop. */
 void process_end(struct process *p, const struct process_policy *policy);
-/* Ask it to stop, after grace_ns (0: now); does nothing where none runs. */
+/* Stops the process with SIGTERM after grace_ns (0: now). Does nothing where none runs. */
 void process_stop(struct process *p, enum process_state after_stop, uint64_t grace_ns,
                   const struct process_policy *policy);
-/* Send the signals that are due. */
+/* Sends the signals that are due. */
 void process_send_due_signals(struct process *p);
-/* A notification datagram of its: READY=1, STATUS=. */
+/* Takes a notification datagram of the process: READY=1, STATUS=. */
 void process_notified(struct process *p, char *message);
-/* The next moment at which something is due; UINT64_MAX: none. */
+/* The time of the next signal or restart (clock_ns); UINT64_MAX: none. */
 uint64_t process_deadline(const struct process *p);
 
-/* Open a log for appending; one of more than 10 MB is renamed to .1 first. -1: errno. */
+/* Opens a log for appending, and renames one of more than 10 MB to .1 first. -1: errno. */
 int process_open_log(const char *path);
 
 #endif

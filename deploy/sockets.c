@@ -1,28 +1,30 @@
-/* The supervisor's sockets; see sockets.h. A client has a fixed buffer each way: while its answer
- * waits to be read nothing more is read from it; a line that does not fit ends the connection;
- * where all places are taken the one idle for longest gives way. */
+/* The supervisor's sockets; see sockets.h.
+ *
+ * A client has a fixed buffer for each direction. The supervisor reads nothing from a client that
+ * has not read its answer. A line that does not fit ends the connection. Where all slots are taken,
+ * a new client replaces the one that was idle for longest. */
 #include "deploy/sockets.h"
 
 #include "base/clock.h"
+#include "ipc/local_socket.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 static enum error_code bind_socket(const char *path, int type, int *out, struct error *e)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path)
-        return error_set(e, ERROR_LIMIT, "%s is too long for a socket's address", path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    struct sockaddr_un address;
+    enum error_code code = local_socket_address(path, &address, e);
+    if (code)
+        return code;
     int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return error_set(e, ERROR_IO, "cannot create a socket: %m");
-    unlink(path); /* whoever left it is gone: we hold the lock of the deployment */
+    unlink(path); /* no process uses it: this one holds the deployment's lock */
     /* The umask is 077: mode 0700 from the start. */
     if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error_set(e, ERROR_IO, "cannot bind %s: %m", path);
@@ -79,6 +81,14 @@ enum error_code clients_open(struct clients *c, const char *path, struct error *
     for (int i = 0; i < CLIENTS_MAX; i++)
         c->slots[i].fd = -1;
     c->listen_fd = -1;
+    return clients_listen(c, path, e);
+}
+
+enum error_code clients_listen(struct clients *c, const char *path, struct error *e)
+{
+    if (c->listen_fd >= 0)
+        close(c->listen_fd);
+    c->listen_fd = -1;
     enum error_code code = bind_socket(path, SOCK_STREAM, &c->listen_fd, e);
     if (code)
         return code;
@@ -129,7 +139,7 @@ static void send_pending(struct client *c)
 
 static void put_answer(struct client *c, const char *text, size_t len)
 {
-    if (len > sizeof c->out) { /* cannot be with three processes */
+    if (len > sizeof c->out) { /* three processes never need so much */
         text = "error the answer is too long\n";
         len = strlen(text);
     }
@@ -139,7 +149,7 @@ static void put_answer(struct client *c, const char *text, size_t len)
     send_pending(c);
 }
 
-/* Answer the complete lines that were received, one after the other, while answers can be sent. */
+/* Answers the complete lines that came, one after the other, while the client takes the answers. */
 static void take_lines(struct client *c, command_handler *handler, void *arg)
 {
     while (c->fd >= 0 && c->out_len == 0) {

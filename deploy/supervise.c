@@ -1,13 +1,14 @@
-/* moed-supervise: which process may run when; see supervise.h for what clients see and process.c
- * for what one process goes through.
+/* moed-supervise: decides which process may run. lib/daemon/supervisor_protocol.h is what clients
+ * see, process.c has the states of one process.
  *
- * One thread, one poll loop. Every event (a signal, a notification, a command, a moment that has
- * come) only changes the processes' states; then advance() does what the states ask for:
- * 1. cpuexec and the worker are started only while memd is ready.
- * 2. memd is started only while neither of them runs: what they still map of a dead memd's model is
- * memory that the new one needs.
- * 3. Stopping goes backwards, and each waits for the one before it to be gone. */
-#include "deploy/supervise.h"
+ * There is one thread with one poll loop. An event (signal, notification, command, deadline) only
+ * changes the states of processes. Then advance() acts on the states:
+ * 1. cpuexec and the worker start only while memd is ready.
+ * 2. memd starts only while neither of them runs: they may still map the model of a dead memd, and
+ *    the new memd needs that memory.
+ * 3. Processes stop in reverse order, each after the one before it is gone.
+ * 4. http, the frontend, maps no model: it starts at once and goes on while the others restart. */
+#include "daemon/supervisor_protocol.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,15 +26,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A process that lost memd has this long to end by itself. */
-#define MPS_FAILURES 2 /* of worker in a row before it is ready */
+#define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
+/* A process that lost memd ends on its own within this time, or gets SIGTERM. */
 #define LOST_MEMD_GRACE_NS 1000000000ull
-/* The worker does not need cpuexec to be ready, but starts after it where that takes no longer. */
+/* The worker works without cpuexec, but starts after it where cpuexec is ready within this time. */
 #define CPUEXEC_HEAD_START_NS 5000000000ull
 /* More notifications than this wait for the next turn of the loop. */
 #define NOTIFICATIONS_A_TURN 64
 
-/* -- starting and stopping what the states ask for -- */
+/* -- acting on the states -- */
 
 static bool dependents_run(const struct supervisor *s)
 {
@@ -42,7 +43,7 @@ static bool dependents_run(const struct supervisor *s)
 
 static void stop_dependents(struct supervisor *s, enum process_state after_stop, uint64_t grace_ns)
 {
-    /* The worker first: cpuexec goes on computing what it asked for. */
+    /* The worker first: cpuexec still computes for it. */
     process_stop(&s->processes[WORKER], after_stop, grace_ns, &s->policy);
     if (!s->processes[WORKER].pid || grace_ns)
         process_stop(&s->processes[CPUEXEC], after_stop, grace_ns, &s->policy);
@@ -63,6 +64,8 @@ static bool is_due(const struct process *p)
 static bool may_start(const struct supervisor *s, int which)
 {
     const struct process *memd = &s->processes[MEMD], *cpuexec = &s->processes[CPUEXEC];
+    if (which == HTTP)
+        return true;
     if (which == MEMD)
         return !dependents_run(s);
     if (memd->state != PROCESS_READY || s->restart_memd)
@@ -73,7 +76,7 @@ static bool may_start(const struct supervisor *s, int which)
            clock_ns() - cpuexec->started_ns >= CPUEXEC_HEAD_START_NS;
 }
 
-/* Everything down, in reverse order. */
+/* Stops all processes in reverse order. */
 static void advance_to_stop(struct supervisor *s)
 {
     for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--) {
@@ -99,6 +102,8 @@ static void advance(struct supervisor *s)
         stop_dependents(s, PROCESS_STOPPED, 0);
         set_idle(&s->processes[CPUEXEC], PROCESS_STOPPED);
         set_idle(&s->processes[WORKER], PROCESS_STOPPED);
+        if (is_due(&s->processes[HTTP]))
+            process_start(&s->processes[HTTP], &s->policy);
         return;
     }
     if (s->restart_memd) {
@@ -115,13 +120,13 @@ static void advance(struct supervisor *s)
 
 static bool all_gone(const struct supervisor *s)
 {
-    return !s->processes[MEMD].pid && !dependents_run(s);
+    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[HTTP].pid;
 }
 
 /* -- events -- */
 
-/* memd has ended: the others lose their leases and end by themselves, or are made to. What they did
- * meanwhile is not held against them. */
+/* memd has ended: the others lose their leases and end on their own, or are stopped. That does not
+ * count as their failure. */
 static void memd_ended(struct supervisor *s)
 {
     for (int i = CPUEXEC; i <= WORKER; i++) {
@@ -132,17 +137,19 @@ static void memd_ended(struct supervisor *s)
     stop_dependents(s, PROCESS_WAITING, LOST_MEMD_GRACE_NS);
 }
 
-/* After a fault of a client MPS takes no new one until all old ones have gone, and memd, which asks nothing of the device
- * while nobody asks anything of it, does not learn that it is one. */
+/* Restarts memd, once, for a worker that does not start under MPS. After a client's fault MPS
+ * accepts no new client until all old ones are gone. memd is an old client, and does not notice the
+ * fault while it is idle. */
 static void free_device(struct supervisor *s)
 {
     const struct process *worker = &s->processes[WORKER], *memd = &s->processes[MEMD];
     if (worker->failures == 0) /* it was ready */
         s->freed = false;
-    if (!s->settings->mps || s->freed || worker->failures != MPS_FAILURES || memd->state != PROCESS_READY)
+    if (!s->settings->mps || s->freed || worker->failures != MPS_FAILURES ||
+        memd->state != PROCESS_READY)
         return;
     s->freed = true;
-    log_warn("worker does not start, and shares the device by MPS: memd is started again too");
+    log_warn("worker does not start under MPS: restarting memd too");
     s->restart_memd = true;
 }
 
@@ -156,7 +163,7 @@ static void reap(struct supervisor *s)
                 s->processes[i].ended = true;
                 s->processes[i].wait_status = status;
             }
-    /* memd first: the others' ends are then seen as its consequence. */
+    /* memd first: when worker and cpuexec end too, that counts as its consequence. */
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         struct process *p = &s->processes[i];
         if (!p->ended)
@@ -193,6 +200,34 @@ static void take_notifications(struct supervisor *s)
     }
 }
 
+/* Something in RUN was removed. A process that no client reaches any more is restarted. */
+static void check_files(struct supervisor *s)
+{
+    struct error e = {0};
+    if (s->stopping) {
+        run_watch_clear(&s->watch);
+        return;
+    }
+    if (!run_watch_is_there(&s->watch, s->run)) {
+        log_error("the runtime directory %s has vanished or been replaced: stopping all", s->run);
+        s->stopping = true;
+    } else if (supervisor_restore_files(s, &e)) {
+        log_error("%s: stopping all", e.text);
+        s->stopping = true;
+    }
+    for (int i = 0; i < SUPERVISE_PROCESSES && !s->stopping; i++) {
+        struct process *p = &s->processes[i];
+        if (p->state != PROCESS_READY || !run_watch_misses_socket(&s->watch, s->run, p->name))
+            continue;
+        log_warn("a socket of %s has vanished: restarting it", p->name);
+        if (i == MEMD)
+            s->restart_memd = true;
+        else
+            process_stop(p, PROCESS_WAITING, 0, &s->policy);
+    }
+    run_watch_clear(&s->watch);
+}
+
 /* -- commands -- */
 
 static const char *deployment_state(const struct supervisor *s, char *reason, size_t bytes)
@@ -204,17 +239,22 @@ static const char *deployment_state(const struct supervisor *s, char *reason, si
     static const int essential[] = {MEMD, WORKER};
     for (int i = 0; i < 2; i++)
         if (p[essential[i]].state == PROCESS_FAILED) {
-            snprintf(reason, bytes, "%s is given up: %s", p[essential[i]].name,
+            snprintf(reason, bytes, "%s has failed: %s", p[essential[i]].name,
                      p[essential[i]].reason);
             return "failed";
         }
     if (p[MEMD].state != PROCESS_READY || p[WORKER].state != PROCESS_READY)
         return "starting";
-    if (p[CPUEXEC].state == PROCESS_READY || p[CPUEXEC].unused)
-        return "ready";
-    snprintf(reason, bytes, "cpuexec is not there (%s)%s%s", process_state_name(p[CPUEXEC].state),
-             p[CPUEXEC].reason[0] ? ": " : "", p[CPUEXEC].reason);
-    return "degraded";
+    static const int helpful[] = {CPUEXEC, HTTP};
+    for (int i = 0; i < 2; i++) {
+        const struct process *h = &p[helpful[i]];
+        if (h->unused || h->state == PROCESS_READY)
+            continue;
+        snprintf(reason, bytes, "%s does not run (%s)%s%s", h->name, process_state_name(h->state),
+                 h->reason[0] ? ": " : "", h->reason);
+        return "degraded";
+    }
+    return "ready";
 }
 
 static unsigned long long milliseconds_since(uint64_t ns)
@@ -247,7 +287,7 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
 static void forgive(struct process *p)
 {
     p->failures = 0;
-    p->pause_ms = 0;
+    p->backoff_ms = 0;
     if (!p->pid)
         p->state = PROCESS_WAITING;
 }
@@ -258,22 +298,25 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     while (which < SUPERVISE_PROCESSES && strcmp(name, s->processes[which].name) != 0)
         which++;
     if (which == SUPERVISE_PROCESSES) {
-        strbuf_printf(answer, "error there is no process %s: memd, cpuexec or worker\n", name);
+        strbuf_printf(answer, "error there is no process %s: memd, cpuexec, worker or http\n",
+                      name);
         return;
     }
     if (s->processes[which].unused) {
-        strbuf_printf(answer, "error there is no %s: the worker computes the experts (moed up --cpuexec)\n", name);
+        strbuf_printf(answer, "error there is no %s: %s\n", name,
+                      which == HTTP ? "start it with moed up --http"
+                                    : "the worker computes the experts (moed up --cpuexec)");
         return;
     }
     if (s->stopping) {
         strbuf_printf(answer, "error the deployment is stopping\n");
         return;
     }
-    if (which != MEMD && s->processes[MEMD].state == PROCESS_FAILED) {
+    if (which != MEMD && which != HTTP && s->processes[MEMD].state == PROCESS_FAILED) {
         strbuf_printf(answer, "error %s needs memd, which has failed: restart memd\n", name);
         return;
     }
-    log_info("restart of %s: asked for", name);
+    log_info("restart of %s requested", name);
     if (which == MEMD) {
         for (int i = 0; i < SUPERVISE_PROCESSES; i++)
             forgive(&s->processes[i]);
@@ -294,7 +337,7 @@ static void command(void *arg, const char *line, struct strbuf *answer)
         command_restart(s, line + 8, answer);
     } else if (strcmp(line, "down") == 0) {
         if (!s->stopping)
-            log_info("down: asked for");
+            log_info("down requested");
         s->stopping = true;
         strbuf_printf(answer, "ok\n");
     } else {
@@ -306,10 +349,10 @@ static void command(void *arg, const char *line, struct strbuf *answer)
 
 static int poll_timeout_ms(const struct supervisor *s)
 {
-    uint64_t next = UINT64_MAX, now = clock_ns();
+    uint64_t next = s->watch.due_ns, now = clock_ns();
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         uint64_t at = process_deadline(&s->processes[i]);
-        /* A backoff that is over and waits for another process has no moment of its own. */
+        /* A process whose delay is over and that waits for another one has no deadline. */
         if (s->processes[i].state == PROCESS_BACKOFF && !may_start(s, i))
             continue;
         next = at < next ? at : next;
@@ -327,62 +370,81 @@ static int poll_timeout_ms(const struct supervisor *s)
 static void loop(struct supervisor *s)
 {
     for (;;) {
+        if (s->watch.due_ns <= clock_ns())
+            check_files(s);
         advance(s);
         if (s->stopping && all_gone(s))
             return;
-        struct pollfd fds[2 + 1 + CLIENTS_MAX] = {{s->signal_fd, POLLIN, 0},
-                                                  {s->notify_fd, POLLIN, 0}};
-        clients_poll_set(&s->clients, fds + 2);
+        struct pollfd fds[3 + 1 + CLIENTS_MAX] = {
+            {s->signal_fd, POLLIN, 0}, {s->notify_fd, POLLIN, 0}, {s->watch.fd, POLLIN, 0}};
+        clients_poll_set(&s->clients, fds + 3);
         if (poll(fds, sizeof fds / sizeof *fds, poll_timeout_ms(s)) < 0)
             continue;
-        /* Notifications before deaths: the last words of one that has ended still count. */
+        /* Notifications before deaths: the last messages of a process that has ended still count.
+         */
         if (fds[1].revents)
             take_notifications(s);
         if (fds[0].revents)
             take_signals(s);
-        clients_serve(&s->clients, fds + 2, command, s);
+        clients_serve(&s->clients, fds + 3, command, s);
+        if (fds[2].revents)
+            run_watch_take(&s->watch);
     }
 }
 
 static int parse_settings(struct settings *o, int argc, char **argv)
 {
     const struct option_spec table[] = {
-        {"run", OPTION_STRING, &o->run, 0, 0, "DIR", "runtime directory of the deployment"},
-        {"name", OPTION_STRING, &o->name, 0, 0, "NAME", "the deployment's name"},
-        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "the GGUF file (required)"},
-        {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR", "look here first for moed-memd etc."},
-        {"device", OPTION_STRING, &o->device, 0, 0, "D", "for memd and worker"},
-        {"ram", OPTION_STRING, &o->ram, 0, 0, "SIZE", "for memd: host memory for weights"},
-        {"policy", OPTION_STRING, &o->policy, 0, 0, "P", "for memd"},
-        {"assign", OPTION_STRING, &o->assign, 0, 0, "A", "for memd"},
-        {"cache", OPTION_STRING, &o->cache, 0, 0, "C", "for memd"},
-        {"predictor", OPTION_STRING, &o->predictor, 0, 0, "P", "for memd"},
-        {"budget", OPTION_STRING, &o->budget, 0, 0, "B", "for memd"},
-        {"prefetch", OPTION_STRING, &o->prefetch, 0, 0, "P", "for memd"},
-        {"learned", OPTION_STRING, &o->learned, 0, 0, "FILE", "for memd"},
-        {"fine-tune", OPTION_BOOL, &o->fine_tune, 0, 0, NULL, "for worker"},
-        {"threads", OPTION_UINT, &o->threads, 0, 1024, "N", "for all; 0: their own choice"},
-        {"segment-bytes", OPTION_UINT, &o->segment_bytes, 0, 1u << 30, "N", "for memd; 0: its own"},
-        {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N",
-         "for memd and worker: context in tokens; 0: their own"},
-        {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N", "for memd and worker: requests at once"},
-        {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "for memd and worker"},
-        {"cpuexec", OPTION_BOOL, &o->cpuexec, 0, 0, NULL,
-         "start cpuexec on device host too, where the worker computes the experts else"},
-        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "for all three"},
-        {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "for worker"},
-        {"mps", OPTION_BOOL, &o->mps, 0, 0, NULL, "memd and worker share the device by NVIDIA's MPS"},
-        {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
+        {"run", OPTION_STRING, &o->run, 0, 0, "DIR", "use this runtime directory"},
+        {"name", OPTION_STRING, &o->name, 0, 0, "NAME", "name the deployment"},
+        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file (required)"},
+        {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR",
+         "look here first for moed-memd and the others"},
+        {"device", OPTION_STRING, &o->device, 0, 0, "D", "pass to all three"},
+        {"ram", OPTION_STRING, &o->ram, 0, 0, "SIZE", "pass to memd"},
+        {"policy", OPTION_STRING, &o->policy, 0, 0, "P", "pass to memd"},
+        {"assign", OPTION_STRING, &o->assign, 0, 0, "A", "pass to memd"},
+        {"cache", OPTION_STRING, &o->cache, 0, 0, "C", "pass to memd"},
+        {"predictor", OPTION_STRING, &o->predictor, 0, 0, "P", "pass to memd"},
+        {"budget", OPTION_STRING, &o->budget, 0, 0, "B", "pass to memd"},
+        {"prefetch", OPTION_STRING, &o->prefetch, 0, 0, "P", "pass to memd"},
+        {"predictors", OPTION_STRING, &o->predictors, 0, 0, "FILE", "pass to memd"},
+        {"fine-tune", OPTION_BOOL, &o->fine_tune, 0, 0, NULL, "pass to worker"},
+        {"threads", OPTION_UINT, &o->threads, 0, 1024, "N", "pass to all three; 0: their choice"},
+        {"segment-bytes", OPTION_UINT, &o->segment_bytes, 0, 1u << 30, "N",
+         "pass to memd; 0: its choice"},
+        {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N", "pass to memd and worker; 0: their choice"},
+        {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N",
+         "pass to memd and worker; 0: their choice"},
+        {"queue", OPTION_UINT, &o->queue, 0, 1u << 20, "N", "pass to worker; 0: its choice"},
+        {"decode-share", OPTION_UINT, &o->decode_share, 0, 95, "PERCENT",
+         "pass to worker; 0: its choice"},
+        {"speculate", OPTION_STRING, &o->speculate, 0, 0, "N", "pass to worker"},
+        {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "pass to memd and worker"},
+        {"kv-cache", OPTION_STRING, &o->kv_cache, 0, 0, "SIZE", "pass to memd"},
+        {"cpuexec", OPTION_BOOL, &o->cpuexec, 0, 0, NULL, "start cpuexec on device host too"},
+        {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "pass to all three"},
+        {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "pass to worker"},
+        {"mps", OPTION_BOOL, &o->mps, 0, 0, NULL, "share the CUDA device by NVIDIA's MPS"},
+        {"log-level", OPTION_STRING, &o->log_level, 0, 0, "LEVEL",
+         "log error, warn, info or debug"},
+        {"http", OPTION_STRING, &o->http, 0, 0, "[HOST:]PORT", "start moed-http, listening there"},
+        {"http-config", OPTION_STRING, &o->http_config, 0, 0, "FILE", "pass to moed-http"},
+        {"api-key-file", OPTION_STRING, &o->api_key_file, 0, 0, "FILE", "pass to moed-http"},
+        {"tls-cert", OPTION_STRING, &o->tls_cert, 0, 0, "FILE", "pass to moed-http"},
+        {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
-         "seconds from SIGTERM to SIGKILL"},
+         "wait S seconds from SIGTERM to SIGKILL"},
         {"stable-after", OPTION_FLOAT, &o->stable_s, 0.01, 3600, "S",
-         "a process that was ready so long is restarted at once"},
+         "count a process as stable after S seconds"},
         {0},
     };
+    if (options_print_version("moed-supervise", argc, argv))
+        exit(0);
     if (options_wants_help(argc, argv)) {
         options_print_help(table, "moed-supervise", "--model FILE [OPTION]...",
-                           "Starts memd, cpuexec and worker of one deployment, restarts those that "
-                           "die, stops all\non SIGTERM. `moed up` starts it.");
+                           "Starts the processes of one deployment, restarts those that die,\n"
+                           "and stops all on SIGTERM. `moed up` starts it.");
         exit(0);
     }
     struct error e = {0};
@@ -401,8 +463,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     return 0;
 }
 
-/* Descriptors 0 to 2 exist from here on: a socket that landed on one of them would be written to.
- */
+/* Opens descriptors 0 to 2 where they are closed: log output would go into a socket that got one of
+ * their numbers. */
 static void open_standard_streams(void)
 {
     int fd;
@@ -436,6 +498,7 @@ int main(int argc, char **argv)
     mps_stop(s.run);
     log_info("all stopped");
     clients_close(&s.clients);
-    run_dir_sweep(s.run);
+    if (run_watch_is_there(&s.watch, s.run)) /* and not another deployment's */
+        run_dir_sweep(s.run);
     return 0;
 }

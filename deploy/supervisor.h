@@ -5,20 +5,24 @@
 #include "base/error.h"
 #include "daemon/run_dir.h"
 #include "deploy/process.h"
+#include "deploy/run_watch.h"
 #include "deploy/sockets.h"
-#include "deploy/supervise.h"
+#include "daemon/supervisor_protocol.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* Indices of supervise_process_names. */
-enum { MEMD, CPUEXEC, WORKER };
+enum { MEMD, CPUEXEC, WORKER, HTTP };
 
 struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
-    const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *learned, *kv_type;
-    uint64_t threads, ctx, parallel, segment_bytes; /* 0: the process's own default */
+    const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
+        *kv_cache, *speculate;
+    const char *http, *http_config, *api_key_file, *tls_cert, *tls_key; /* http NULL: none */
+    uint64_t threads, ctx, parallel, segment_bytes, queue,
+        decode_share; /* 0: the process's own default */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
     double stop_timeout_s, stable_s;
 };
@@ -27,19 +31,22 @@ struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];
-    char numbers[4][24]; /* --threads, --ctx, --parallel, --segment-bytes as text */
+    char numbers[6][24]; /* the numbers above, as text */
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];
     struct clients clients;
+    struct run_watch watch;
     int signal_fd, notify_fd;
     uint64_t started_ns;
     bool stopping;
-    bool restart_memd; /* once those that need it are gone */
-    bool freed;        /* memd was started again for a worker that does not start (MPS), since one did */
+    bool restart_memd; /* once the processes that need it are gone */
+    bool freed;        /* free_device has restarted memd since the worker was last ready */
 };
 
-/* Everything before the loop: paths, programs and their arguments, the lock, the log, signals,
- * leftovers of an earlier supervisor, sockets. ERROR_EXISTS: the deployment runs already. */
+/* Does everything before the loop: paths, programs and their arguments, the lock, the log, signals,
+ * processes that an earlier supervisor left, sockets. ERROR_EXISTS: the deployment runs already. */
 enum error_code supervisor_prepare(struct supervisor *s, struct error *e);
+/* Makes those of its own files (pid file, sockets) again that have vanished. */
+enum error_code supervisor_restore_files(struct supervisor *s, struct error *e);
 
 #endif

@@ -1,14 +1,20 @@
 /* memd's leases; see leases.h.
  *
- * A lease lives from the accept of its connection to its end of file. The table is guarded by a mutex, held
- * for moments only: the watch thread (accepts, ends) and the control thread (attach, detach, counts) use it.
- */
+ * A lease begins when memd accepts its connection and ends with that connection:
+ *
+ *     connect --(grant)--> granted --(leases_attach)--> attached --(leases_detach)--> granted
+ *        \--(256 leases are in use)--> refused, closed
+ *     granted, attached --(end of file, wrong message, leases_end)--> free
+ *
+ * The watch thread grants and frees; the control thread attaches, detaches and counts. `lock`
+ * guards the table. No system call that can block runs under it. */
 #include "leases.h"
 
 #include "base/log.h"
 #include "daemon/run_dir.h"
 #include "ipc/cache_channel.h"
-#include "ipc/lease.h"
+#include "ipc/lease_listener.h"
+#include "ipc/lease_offer.h"
 #include "memory/memory_client.h"
 
 #include <fcntl.h>
@@ -33,8 +39,8 @@ struct leases {
     struct lease_entry entries[MAX_LEASES];
     uint64_t last_number, n_freed;
     struct lent lent;
-    int listen_fd;
     struct watch *watch;
+    struct lease_listener listener;
 };
 
 static struct lease_entry *find_by_number(struct leases *l, uint64_t number)
@@ -55,33 +61,34 @@ static struct lease_entry *find_by_fd(struct leases *l, int fd)
 
 static void end_lease(struct leases *l, int fd)
 {
-    uint64_t number = 0;
+    struct lease_entry ended = {0};
     pthread_mutex_lock(&l->lock);
     struct lease_entry *entry = find_by_fd(l, fd);
     if (entry) {
-        number = entry->number;
-        log_info("lease %llu of %s (pid %d) has ended", (unsigned long long)number,
-                 entry->role[0] ? entry->role : "a client", (int)entry->pid);
+        ended = *entry;
         entry->number = 0;
         l->n_freed++;
     }
     pthread_mutex_unlock(&l->lock);
-    if (number && l->lent.cache)
-        cache_remove_worker(l->lent.cache, number);
-    if (number && l->lent.tier)
-        tier_remove_worker(l->lent.tier, number);
+    if (ended.number)
+        log_info("lease %llu of %s (pid %d) has ended", (unsigned long long)ended.number,
+                 ended.role[0] ? ended.role : "a client", (int)ended.pid);
+    if (ended.number && l->lent.cache)
+        cache_remove_worker(l->lent.cache, ended.number);
+    if (ended.number && l->lent.tier)
+        tier_remove_worker(l->lent.tier, ended.number);
     close(fd);
 }
 
-/* To the cache and the tier, where there are any, a mapping each: neither need ask when the other is done with it. The
- * descriptor is ours. */
-static enum error_code add_worker(struct leases *l, uint64_t number, int fd, uint64_t bytes,
+/* Give the cache and the tier a mapping of the worker's region each, so that each can unmap it
+ * whenever it is done with it. Takes region_fd. */
+static enum error_code add_worker(struct leases *l, uint64_t number, int region_fd, uint64_t bytes,
                                   struct error *e)
 {
     struct shm region;
     enum error_code code = ERROR_OK;
     if (l->lent.tier) {
-        int copy = l->lent.cache ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
+        int copy = l->lent.cache ? fcntl(region_fd, F_DUPFD_CLOEXEC, 0) : region_fd;
         code = copy < 0 ? error_set(e, ERROR_IO, "cache channel: %m")
                         : shm_map(copy, true, bytes, &region, e);
         if (!code)
@@ -90,56 +97,51 @@ static enum error_code add_worker(struct leases *l, uint64_t number, int fd, uin
     if (!l->lent.cache)
         return code;
     if (code) {
-        close(fd);
+        close(region_fd);
         return code;
     }
-    code = shm_map(fd, true, bytes, &region, e);
+    code = shm_map(region_fd, true, bytes, &region, e);
     return code ? code : cache_add_worker(l->lent.cache, number, &region, e);
 }
 
-/* The region that a worker offers. The descriptor is ours. */
-static enum error_code take_offer(struct leases *l, int fd, const struct lease_message *offer,
-                                  const int *fds, unsigned n_fds, struct error *e)
+static uint64_t number_of(struct leases *l, int fd)
 {
-    enum error_code code = ERROR_OK;
-    if (offer->kind != CACHE_OFFER || n_fds != 1 || (!l->lent.cache && !l->lent.tier))
-        code = error_set(e, ERROR_PROTOCOL, "expected an offer with one descriptor");
-    else if (offer->value[1] != l->lent.generation)
-        code = error_set(e, ERROR_VERSION, "the worker holds another load of the model");
-    if (code) {
-        for (unsigned i = 0; i < n_fds; i++)
-            close(fds[i]);
-        return code;
-    }
     pthread_mutex_lock(&l->lock);
     const struct lease_entry *entry = find_by_fd(l, fd);
     uint64_t number = entry ? entry->number : 0;
     pthread_mutex_unlock(&l->lock);
-    return add_worker(l, number, fds[0], offer->value[0], e);
+    return number;
 }
 
-/* A holder says nothing on the socket but the offer of a cache channel; else readable means that it has gone. */
-static bool holder_speaks(void *arg, int fd)
+/* The holder's one message: the offer of a cache channel. */
+static enum error_code take_offer(struct leases *l, int fd, struct error *e)
+{
+    int region_fd;
+    uint64_t bytes;
+    enum error_code code =
+        lease_offer_receive(fd, CACHE_OFFER, l->lent.generation, 0, &region_fd, &bytes, e);
+    if (code)
+        return code;
+    if (l->lent.cache || l->lent.tier) {
+        code = add_worker(l, number_of(l, fd), region_fd, bytes, e);
+    } else {
+        close(region_fd);
+        code = error_set(e, ERROR_PROTOCOL, "there is neither an expert cache nor a host tier");
+    }
+    enum error_code sent = lease_offer_answer(fd, CACHE_OFFER, code, code ? NULL : e);
+    return code ? code : sent;
+}
+
+/* The watch calls it when the holder sent a message, or has gone. */
+static bool on_holder(void *arg, int fd)
 {
     struct leases *l = arg;
-    struct lease_message offer;
     struct error e;
-    int fds[LEASE_MAX_FDS];
-    unsigned n_fds = 0;
-    if (lease_receive(fd, &offer, fds, LEASE_MAX_FDS, &n_fds, 0, &e)) {
-        end_lease(l, fd);
-        return false;
-    }
-    enum error_code code = take_offer(l, fd, &offer, fds, n_fds, &e);
-    if (code)
-        log_warn("cache channel: %s", e.text);
-    struct lease_message answer = {.magic = LEASE_MAGIC,
-                                   .kind = code ? CACHE_REFUSE : CACHE_ACCEPT};
-    answer.value[0] = code;
-    if (code == ERROR_OK && lease_send(fd, &answer, NULL, 0, &e) == ERROR_OK)
+    enum error_code code = take_offer(l, fd, &e);
+    if (!code)
         return true;
-    if (code)
-        lease_send(fd, &answer, NULL, 0, NULL);
+    if (code != ERROR_UNAVAILABLE) /* it has gone */
+        log_warn("a lease holder is dropped: %s", e.text);
     end_lease(l, fd);
     return false;
 }
@@ -154,74 +156,85 @@ static struct lease_entry *take_entry(struct leases *l, int fd, pid_t pid)
     return NULL;
 }
 
-static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *e)
+static uint64_t take_number(struct leases *l, int fd, pid_t pid)
 {
     pthread_mutex_lock(&l->lock);
-    struct lease_entry *entry = take_entry(l, fd, pid);
+    const struct lease_entry *entry = take_entry(l, fd, pid);
     uint64_t number = entry ? entry->number : 0;
     pthread_mutex_unlock(&l->lock);
-    struct lease_message m = {.magic = LEASE_MAGIC, .kind = MEMORY_GRANT};
-    if (!number) {
-        m.kind = MEMORY_REFUSED;
-        m.value[0] = ERROR_LIMIT;
-        lease_send(fd, &m, NULL, 0, NULL);
-        return error_set(e, ERROR_LIMIT, "all %d leases are taken", MAX_LEASES);
-    }
-    m.value[0] = number;
-    m.value[1] = l->lent.generation;
-    m.value[2] = l->lent.pool->bytes;
-    m.value[3] = l->lent.residency->bytes;
-    const struct device_arena *arena = l->lent.cache ? cache_arena(l->lent.cache) : NULL;
-    const struct device_piece *first = arena ? &arena->pieces[0] : NULL;
+    return number;
+}
+
+static void free_number(struct leases *l, uint64_t number)
+{
+    pthread_mutex_lock(&l->lock);
+    struct lease_entry *entry = find_by_number(l, number);
+    if (entry)
+        entry->number = 0;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* The message of a grant (memory_client.h) and its descriptors; returns how many those are. */
+static unsigned describe_grant(const struct leases *l, uint64_t number, struct lease_message *m,
+                               int fds[LEASE_MAX_FDS])
+{
+    const struct lent *lent = &l->lent;
+    const struct device_arena *arena = lent->cache ? cache_arena(lent->cache) : NULL;
+    const struct device_extent *first = arena ? &arena->extents[0] : NULL;
+    const struct shm *tier = lent->tier ? tier_region(lent->tier) : NULL;
     bool shares = first && first->shared.base;
-    m.value[4] = first ? first->n_slots * arena->slot_bytes : 0;
-    m.value[7] = arena ? arena->dense_bytes : 0;
-    m.value[8] = arena ? arena->slots_offset : 0;
-    m.value[9] = arena ? arena->flags_offset : DEVICE_NO_FLAGS;
+    *m = (struct lease_message){
+        .kind = MEMORY_GRANT,
+        .value = {number, lent->generation, lent->pool->bytes, lent->residency->bytes,
+                  first ? first->n_slots * arena->slot_bytes : 0, tier ? tier->bytes : 0,
+                  lent->predictors ? lent->predictors->bytes : 0, arena ? arena->dense_bytes : 0,
+                  arena ? arena->slots_offset : 0, arena ? arena->flags_offset : DEVICE_NO_FLAGS,
+                  lent->kv ? lent->kv->bytes : 0}};
     if (arena && !shares) {
-        m.kind = MEMORY_GRANT_DEVICE;
-        memcpy(m.bytes, first->handle.bytes, sizeof m.bytes);
+        m->kind = MEMORY_GRANT_DEVICE;
+        memcpy(m->bytes, first->handle.bytes, sizeof m->bytes);
     }
-    const struct shm *tier = l->lent.tier ? tier_region(l->lent.tier) : NULL;
-    m.value[5] = tier ? tier->bytes : 0;
-    const struct shm *learned = l->lent.learned;
-    m.value[6] = learned ? learned->bytes : 0;
-    int fds[LEASE_MAX_FDS] = {l->lent.pool->fd, l->lent.residency->fd};
-    unsigned n_fds = 2;
+    unsigned n = 0;
+    fds[n++] = lent->pool->fd;
+    fds[n++] = lent->residency->fd;
     if (shares)
-        fds[n_fds++] = first->shared.fd;
+        fds[n++] = first->shared.fd;
     if (tier)
-        fds[n_fds++] = tier->fd;
-    if (learned)
-        fds[n_fds++] = learned->fd;
+        fds[n++] = tier->fd;
+    if (lent->predictors)
+        fds[n++] = lent->predictors->fd;
+    if (lent->kv)
+        fds[n++] = lent->kv->fd;
+    return n;
+}
+
+static enum error_code grant(struct leases *l, int fd, pid_t pid, struct error *e)
+{
+    uint64_t number = take_number(l, fd, pid);
+    if (!number) {
+        const struct lease_message m = {.kind = MEMORY_REFUSED, .value = {ERROR_LIMIT}};
+        lease_send(fd, &m, NULL, 0, NULL);
+        return error_set(e, ERROR_LIMIT, "all %d leases are in use", MAX_LEASES);
+    }
+    struct lease_message m;
+    int fds[LEASE_MAX_FDS];
+    unsigned n_fds = describe_grant(l, number, &m, fds);
     enum error_code code = lease_send(fd, &m, fds, n_fds, e);
     if (!code)
-        code = watch_add(l->watch, fd, holder_speaks, l, e);
-    if (code) {
-        pthread_mutex_lock(&l->lock);
-        entry->number = 0;
-        pthread_mutex_unlock(&l->lock);
-    }
+        code = watch_add(l->watch, fd, on_holder, l, e);
+    if (code)
+        free_number(l, number);
     return code;
 }
 
-static bool accept_holder(void *arg, int listen_fd)
+static void on_accepted(void *arg, int fd, pid_t pid)
 {
     struct leases *l = arg;
     struct error e;
-    struct lease_peer peer;
-    int fd;
-    if (lease_accept(listen_fd, &fd, &peer, &e)) {
-        log_warn("lease: %s", e.text);
-        return true;
-    }
-    if (peer.pidfd >= 0)
-        close(peer.pidfd); /* the socket's end tells the same */
-    if (grant(l, fd, peer.pid, &e)) {
-        log_warn("lease for pid %d: %s", (int)peer.pid, e.text);
+    if (grant(l, fd, pid, &e)) {
+        log_warn("lease for pid %d: %s", (int)pid, e.text);
         close(fd);
     }
-    return true;
 }
 
 enum error_code leases_open(const char *run, const struct lent *lent, struct leases **out,
@@ -232,14 +245,11 @@ enum error_code leases_open(const char *run, const struct lent *lent, struct lea
         return error_set(e, ERROR_MEMORY, "no memory for the lease table");
     pthread_mutex_init(&l->lock, NULL);
     l->lent = *lent;
-    l->listen_fd = -1;
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
     enum error_code code = watch_new("memd/leases", &l->watch, e);
     if (!code)
-        code = lease_listen(path, &l->listen_fd, e);
-    if (!code)
-        code = watch_add(l->watch, l->listen_fd, accept_holder, l, e);
+        code = lease_listener_open(&l->listener, path, l->watch, on_accepted, l, e);
     if (code) {
         leases_close(l);
         return code;
@@ -252,12 +262,11 @@ void leases_close(struct leases *l)
 {
     if (!l)
         return;
+    lease_listener_close(&l->listener);
     watch_free(l->watch);
     for (int i = 0; i < MAX_LEASES; i++)
         if (l->entries[i].number)
             close(l->entries[i].fd);
-    if (l->listen_fd >= 0)
-        close(l->listen_fd);
     pthread_mutex_destroy(&l->lock);
     free(l);
 }

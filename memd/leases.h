@@ -1,39 +1,45 @@
-/* memd's leases: who holds the pool, known by a socket whose closing the kernel reports. */
+/* memd's leases: which processes hold the pool. Each holder keeps a connection open, and the kernel
+ * reports its end. */
 #ifndef MOED_MEMD_LEASES_H
 #define MOED_MEMD_LEASES_H
 
 #include "base/error.h"
-#include "cache.h"
+#include "memd/device/cache.h"
 #include "ipc/shm.h"
-#include "tier.h"
+#include "memd/host/tier.h"
 
 #include <stdint.h>
 #include <sys/types.h>
 
 struct leases;
 
-/* What is lent, all borrowed. cache: the device's memory; NULL: it has none. tier: NULL: all experts are in the pool. */
+/* What memd lends; all borrowed. */
 struct lent {
     const struct shm *pool, *residency;
-    struct cache *cache;
-    struct tier *tier;
-    const struct shm *learned; /* NULL: nothing was trained */
+    struct cache *cache;          /* of the device's memory; NULL: the device has none */
+    struct tier *tier;            /* NULL: all experts are in the pool */
+    const struct shm *predictors; /* trained predictors; NULL: none */
+    const struct shm *kv;         /* the KV pool; NULL: none */
     uint64_t generation;
 };
 
-/* Listens on RUN/memd.lease; grants what is lent to every process of this user. A holder that offers a cache channel
- * is made known to the cache and the tier, and forgotten there when it goes. */
+/* Listens on RUN/memd.lease and grants a lease to every process of this user, 256 at a time. When a
+ * holder offers a cache channel, leases adds it to the cache and the tier as a worker; when the
+ * lease ends, it removes the worker there. */
 enum error_code leases_open(const char *run, const struct lent *lent, struct leases **out,
                             struct error *e);
 void leases_close(struct leases *l); /* takes NULL */
 
-/* Name the holder of a lease (ERROR_NOT_FOUND for a number that is not granted). Any thread. */
+/* The functions below: any thread. ERROR_NOT_FOUND: no such lease is granted. */
+
+/* Record which role the holder has. */
 enum error_code leases_attach(struct leases *l, uint64_t lease, const char *role, struct error *e);
 /* The holder no longer uses the pool; the lease itself ends with its socket. */
 enum error_code leases_detach(struct leases *l, uint64_t lease, struct error *e);
-/* Its holder misbehaves: the connection is shut, and the lease ends as if the holder had gone. Any thread. */
+/* For a holder that misbehaves: shut the connection, so that the lease ends as if the holder had
+ * gone. */
 void leases_end(struct leases *l, uint64_t lease);
 uint32_t leases_count(struct leases *l);
-uint64_t leases_freed(struct leases *l); /* of processes that died or left, since start */
+uint64_t leases_freed(struct leases *l); /* ended since start */
 
 #endif

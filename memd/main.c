@@ -1,10 +1,11 @@
-/* moed-memd: the memory daemon. Loads the model once, owns the host pool and the residency table, lends them
- * to workers and CPU executors, and knows at once when one of them has died. It computes nothing and parses
- * nothing but the model file, and that before anyone is attached. */
+/* moed-memd: the memory daemon. It loads the model once, owns the host pool, the host tier and the
+ * device's expert cache, lends them to workers and CPU executors, and notices at once when one of
+ * these dies. It computes nothing. It parses the model file and the trained predictors only, before
+ * any process is attached. */
 #include "memd.h"
 
-#include "cache_metrics.h"
-#include "tier_metrics.h"
+#include "memd/device/cache_metrics.h"
+#include "memd/host/tier_metrics.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +28,8 @@ static void show_progress(void *arg, uint64_t done, uint64_t total)
                   (double)done * 1e-9, (double)total * 1e-9);
 }
 
-/* On a machine of several memory nodes, while it has no pages yet (of reserved ones, one). */
+/* Places the pool on a machine of several memory nodes. The pool has no pages yet (with reserved
+ * pages: one). */
 static void place_pool(struct memd *m)
 {
     static struct topology t; /* large */
@@ -39,7 +41,7 @@ static void place_pool(struct memd *m)
     numa_place_pool(&t, &m->plan, page, m->pool.base, m->pool.bytes);
 }
 
-/* What pages the pool has got: a reader of much memory feels the difference. */
+/* Logs the kind of the pool's pages, which matters to the speed of reading it. */
 static void log_pages(const struct memd *m)
 {
     double gb = (double)m->pool.bytes * 1e-9;
@@ -54,7 +56,7 @@ static void log_pages(const struct memd *m)
                  gb);
 }
 
-/* A number that no earlier load of this machine had: wall-clock nanoseconds. */
+/* A number that no earlier load on this machine had: wall-clock nanoseconds. */
 static uint64_t new_generation(void)
 {
     struct timespec now;
@@ -72,6 +74,8 @@ static enum error_code load_model(struct memd *m, struct error *e)
     uint64_t started = clock_ns();
     code = load_weights(m->gguf, &m->plan, m->pool.base, threads, show_progress, m, e);
     pool_free(threads);
+    for (uint32_t i = 0; i < gguf_file_count(m->gguf) && !code; i++)
+        code = gguf_check_unchanged(m->gguf, i, e);
     if (code)
         return code;
     pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
@@ -115,7 +119,7 @@ static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
         values[RECENT_READ_BYTES] = counter_read(m->tier_counters.read_bytes);
 }
 
-/* The log's line of statistics; none while nothing is moved. */
+/* The log's line of statistics; none while nothing is copied or read. */
 static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns)
 {
     struct memd *m = arg;
@@ -123,37 +127,51 @@ static void report_caches(void *arg, const uint64_t growth[RECENT_MOST], uint64_
     if (m->cache && moved > 0) {
         struct cache_state now;
         cache_state(m->cache, &now);
-        log_info("cache, last %.0f s: %" PRIu64 " of %" PRIu64 " slots filled; %.1f MB copied (%.1f asked for, %.1f ahead), "
-                 "%.1f MB used, %.1f given up unused; link busy %.1f %%, %.2f GB/s while busy",
-                 s, now.resident, now.usable, moved * 1e-6, (double)growth[RECENT_DEMANDED_BYTES] * 1e-6,
-                 (double)growth[RECENT_PREFETCHED_BYTES] * 1e-6, (double)growth[RECENT_USED_BYTES] * 1e-6,
-                 (double)growth[RECENT_WASTED_BYTES] * 1e-6, 100 * (double)growth[RECENT_LINK_BUSY_NS] / (double)window_ns,
+        log_info("cache, last %.0f s: %" PRIu64 " of %" PRIu64
+                 " slots filled; %.1f MB copied (%.1f demanded, %.1f prefetched), "
+                 "%.1f MB used, %.1f evicted unused; link busy %.1f %%, %.2f GB/s while busy",
+                 s, now.slots.resident, now.usable, moved * 1e-6,
+                 (double)growth[RECENT_DEMANDED_BYTES] * 1e-6,
+                 (double)growth[RECENT_PREFETCHED_BYTES] * 1e-6,
+                 (double)growth[RECENT_USED_BYTES] * 1e-6,
+                 (double)growth[RECENT_WASTED_BYTES] * 1e-6,
+                 100 * (double)growth[RECENT_LINK_BUSY_NS] / (double)window_ns,
                  growth[RECENT_LINK_BUSY_NS] ? moved / (double)growth[RECENT_LINK_BUSY_NS] : 0);
     }
     if (m->tier && growth[RECENT_READ_BYTES]) {
         struct tier_state now;
         tier_state(m->tier, &now);
-        log_info("memory, last %.0f s: %" PRIu64 " of %" PRIu64 " experts there; %.1f MB read, %.3f GB/s", s, now.resident,
-                 now.experts, (double)growth[RECENT_READ_BYTES] * 1e-6,
+        log_info("memory, last %.0f s: %" PRIu64 " of %" PRIu64
+                 " experts in memory; %.1f MB read, %.3f GB/s",
+                 s, now.slots.resident, now.experts, (double)growth[RECENT_READ_BYTES] * 1e-6,
                  (double)growth[RECENT_READ_BYTES] / (double)window_ns);
     }
 }
 
-/* A worker that breaks its cache channel loses its lease. */
+/* A worker that wrote an invalid record loses its lease. */
 static void worker_broken(void *arg, uint64_t lease)
 {
     struct memd *m = arg;
     leases_end(m->leases, lease);
 }
 
-/* Host memory for a part of the experts, filled for the first time. */
+/* Answers from two different files would be wrong in silence, so the deployment ends as failed. */
+static void file_changed(void *arg, const struct error *e)
+{
+    struct memd *m = arg;
+    daemon_fail(&m->daemon, EXIT_PERMANENT, e);
+}
+
+/* Makes host memory for a part of the experts, and fills it for the first time. */
 static enum error_code make_tier(struct memd *m, struct error *e)
 {
     m->tier_counters = tier_metrics_counters(m->daemon.metrics);
     struct tier_options options = {.plan = &m->tier_plan,
                                    .generation = m->generation,
                                    .worker_broken = worker_broken,
-                                   .worker_broken_arg = m};
+                                   .worker_broken_arg = m,
+                                   .file_changed = file_changed,
+                                   .file_changed_arg = m};
     enum error_code code = tier_new(m->gguf, &m->plan, &options, &m->tier_counters, &m->tier, e);
     uint64_t started = clock_ns();
     if (!code)
@@ -166,7 +184,22 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
-/* Nothing that the driver says after that counts: we are started again, and load anew. */
+static enum error_code make_conversations(struct memd *m, struct error *e)
+{
+    struct conversations_options options = {
+        .params = &m->plan.header.params, .size = m->kv_cache, .generation = m->generation};
+    enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
+    if (!code)
+        code = kv_type_check(options.params, options.type, e);
+    if (!code)
+        code = conversations_make(&m->conversations, &options, e);
+    if (!code)
+        conversations_register(&m->conversations, m->daemon.metrics);
+    return code;
+}
+
+/* The driver is of no use any more: the supervisor starts memd again, which loads the model anew.
+ */
 static void device_lost(void *arg, const struct error *e)
 {
     struct memd *m = arg;
@@ -175,7 +208,8 @@ static void device_lost(void *arg, const struct error *e)
     daemon_request_stop(&m->daemon, EXIT_RETRY);
 }
 
-/* The device's memory is planned and taken before the model is loaded, which takes minutes: then it is too late to be told. */
+/* Plans and allocates the device's memory. This comes before the load of the model, which may take
+ * minutes: a user must not wait for that to see that the device is too small. */
 static enum error_code take_device_memory(struct memd *m, struct error *e)
 {
     struct pool_map planned = pool_plan_map(&m->plan);
@@ -188,12 +222,12 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
         code = device_plan_new(m->link, &planned, &options, &m->device_plan, e);
     const struct device_plan *p = &m->device_plan;
     if (!code)
-        code = device_link_allocate(m->link, p->dense_bytes, p->n_flags, p->slot_bytes, p->layout, p->n_slots,
-                                    &m->arena, e);
+        code = device_link_allocate(m->link, p->dense_bytes, p->n_flags, p->slot_bytes, p->layout,
+                                    p->n_slots, &m->arena, e);
     return code;
 }
 
-/* Before any worker is told where they are. */
+/* Copies the dense weights to the device, before any worker gets their address. */
 static enum error_code place_dense(struct memd *m, struct error *e)
 {
     struct pool_range dense = pool_map_dense(&m->map);
@@ -207,33 +241,31 @@ static enum error_code place_dense(struct memd *m, struct error *e)
     return code;
 }
 
-/* What is on the device, and the residency table that says so. */
+/* Makes the expert cache and its residency table. */
 static enum error_code make_cache(struct memd *m, struct error *e)
 {
     m->cache_counters = cache_metrics_counters(m->daemon.metrics);
     enum error_code code = pool_map_attach(m->pool.base, m->pool.bytes, &m->map, e);
     if (!code)
         code = place_dense(m, e);
-    struct cache_options options = {.link = m->link,
-                                    .arena = m->arena,
-                                    .plan = &m->device_plan,
-                                    .cache = m->choice.cache,
-                                    .budget = m->choice.budget,
-                                    .prefetcher = m->choice.prefetcher,
-                                    .profile = m->learned.region.base
-                                                   ? learned_activations(&m->learned.view)
-                                                   : NULL,
-                                    .tier = m->tier,
-                                    .worker_broken = worker_broken,
-                                    .worker_broken_arg = m,
-                                    .device_lost = device_lost,
-                                    .device_lost_arg = m};
+    struct cache_options options = {
+        .link = m->link,
+        .arena = m->arena,
+        .plan = &m->device_plan,
+        .cache = m->choice.cache,
+        .budget = m->choice.budget,
+        .prefetcher = m->choice.prefetcher,
+        .profile = m->predictors.region.base ? trained_activations(&m->predictors.view) : NULL,
+        .tier = m->tier,
+        .worker_broken = worker_broken,
+        .worker_broken_arg = m,
+        .device_lost = device_lost,
+        .device_lost_arg = m};
     if (!code)
         code = cache_new(&m->map, &options, &m->cache_counters, &m->cache, e);
     if (code)
         return code;
-    cache_metrics_state(m->daemon.metrics, m->cache);
-    cache_metrics_device(m->daemon.metrics, &m->device_plan, m->device_spec.kind == DEVICE_EMU, m->cache);
+    cache_metrics_state(m->daemon.metrics, m->cache, m->device_spec.kind == DEVICE_EMU);
     return ERROR_OK;
 }
 
@@ -254,7 +286,7 @@ static void register_metrics(struct memd *m)
     struct metrics *r = m->daemon.metrics;
     const struct pool_header *h = &m->plan.header;
     m->loaded_bytes = metrics_counter(r, "moed_memd_loaded_bytes_total", NULL, 1,
-                                      "Bytes of weights loaded into the pool from the model file.");
+                                      "Bytes of weights loaded from the model file into the pool.");
     gauge_set(
         metrics_gauge(r, "moed_memd_pool_bytes", "kind=\"experts\"",
                       "Bytes of weights in the host pool."),
@@ -263,25 +295,26 @@ static void register_metrics(struct memd *m)
                             "Bytes of weights in the host pool."),
               (int64_t)h->dense_bytes);
     metrics_gauge_function(r, "moed_memd_leases", NULL, read_clients, m,
-                           "Processes that hold the pool.");
+                           "Processes that hold a lease of the pool.");
     metrics_gauge_function(r, "moed_memd_leases_ended", NULL, read_freed, m,
-                           "Leases freed since start because their holder left or died.");
+                           "Leases that ended since the start: their holder left or died.");
 }
 
-/* Of no use, it is done without; but a predictor that is chosen and cannot do without is refused now. */
-static enum error_code load_learned(struct memd *m, bool predicts, struct error *e)
+/* memd goes on without a file that it cannot use. But if the chosen predictor needs training, and
+ * has none, that is an error. */
+static enum error_code load_predictors(struct memd *m, bool predicts, struct error *e)
 {
     const struct model_params *p = &m->plan.header.params;
     struct error why;
-    if (m->learned_path &&
-        learned_file_load(m->learned_path, m->gguf, p, &m->learned, &why) != ERROR_OK)
-        log_warn("%s is not used: %s", m->learned_path, why.text);
-    else if (m->learned_path)
-        log_info("%s: what predictors know, %.1f MB", m->learned_path,
-                 (double)m->learned.region.bytes * 1e-6);
+    if (m->predictors_path &&
+        predictors_file_load(m->predictors_path, m->gguf, p, &m->predictors, &why) != ERROR_OK)
+        log_warn("%s is not used: %s", m->predictors_path, why.text);
+    else if (m->predictors_path)
+        log_info("%s: trained predictors, %.1f MB", m->predictors_path,
+                 (double)m->predictors.region.bytes * 1e-6);
     if (predicts)
-        policy_settle_predictor(&m->choice, &m->names, &m->learned, p);
-    return predicts ? learned_check_predictor(&m->learned, p, m->choice.predictor, e) : ERROR_OK;
+        policy_settle_predictor(&m->choice, &m->names, &m->predictors, p);
+    return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
 static enum error_code start(struct memd *m, struct error *e)
@@ -290,7 +323,7 @@ static enum error_code start(struct memd *m, struct error *e)
     if (!code)
         code = device_parse(m->device, &m->device_spec, e);
     bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
-    if (has_memory) /* first: loading for minutes is not to end with its absence */
+    if (has_memory) /* first: a missing device must not show after minutes of loading */
         code = device_link_new(&m->device_spec, &m->link, e);
     if (!code)
         code = gguf_open(m->model, &m->gguf, e);
@@ -304,7 +337,7 @@ static enum error_code start(struct memd *m, struct error *e)
         pool_plan_keep_dense(&m->plan);
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
     if (!code)
-        code = load_learned(m, has_memory || m->tier_plan.n_slots, e);
+        code = load_predictors(m, has_memory || m->tier_plan.n_slots, e);
     if (!code && has_memory)
         code = take_device_memory(m, e);
     if (code)
@@ -318,6 +351,8 @@ static enum error_code start(struct memd *m, struct error *e)
         code = load_model(m, e);
     if (!code && m->tier_plan.n_slots)
         code = make_tier(m, e);
+    if (!code)
+        code = make_conversations(m, e);
     if (code)
         return code;
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
@@ -330,7 +365,7 @@ static enum error_code start(struct memd *m, struct error *e)
     return code;
 }
 
-/* A broken file stays broken: no restart mends it. Memory may be free again in a moment. */
+/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
 static int exit_code_for(enum error_code code)
 {
     switch (code) {
@@ -353,32 +388,39 @@ int main(int argc, char **argv)
                             .kv_type = KV_TYPE_DEFAULT,
                             .parallel = DEFAULT_PARALLEL,
                             .pool.fd = -1,
-                            .learned.region.fd = -1,
-                            .residency.fd = -1};
+                            .predictors.region.fd = -1,
+                            .residency.fd = -1,
+                            .conversations.region.fd = -1};
     const struct option_spec options[] = {
         {"model", OPTION_STRING, &m.model, 0, 0, "FILE", "the GGUF file to load"},
         {"device", OPTION_STRING, &m.device, 0, 0, "DEVICE",
-         "where weights are kept too: host, cuda[:N][,vram=SIZE][,dense=host], or "
-         "emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]"},
+         "device that also keeps weights: host, cuda[:N][,vram=SIZE][,dense=host], or "
+         "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"policy", OPTION_STRING, &m.names.policy, 0, 0, "NAME", sched_policy_help()},
         {"assign", OPTION_STRING, &m.names.assigner, 0, 0, "NAME", sched_assigner_help()},
         {"cache", OPTION_STRING, &m.names.cache, 0, 0, "NAME", sched_cache_help()},
         {"predictor", OPTION_STRING, &m.names.predictor, 0, 0, "NAME", sched_predictor_help()},
         {"budget", OPTION_STRING, &m.names.budget, 0, 0, "NAME", sched_budget_help()},
         {"prefetch", OPTION_STRING, &m.names.prefetcher, 0, 0, "NAME", sched_prefetcher_help()},
-        {"learned", OPTION_STRING, &m.learned_path, 0, 0, "FILE",
-         "what `moed train` wrote for the model; not used where it is broken or another model's"},
+        {"predictors", OPTION_STRING, &m.predictors_path, 0, 0, "FILE",
+         "trained predictors of this model, from `moed train`; a file that does not fit is not "
+         "used"},
         {"segment-bytes", OPTION_UINT, &m.segment_bytes, 1, 1u << 30, "N",
-         "cut experts into segments of at most so many bytes, where their width allows"},
+         "cut experts into segments of at most N bytes, where their width allows"},
         {"ram", OPTION_STRING, &m.ram, 0, 0, "SIZE",
          "host memory for weights: bytes (K, M, G, Ki, Mi, Gi) or a share of the model, as 50%; "
-         "what does not fit is read from the file when it is needed (all)"},
+         "the rest is read from the file when it is needed (all)"},
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
-         "the worker's, for which a CUDA device is to have room"},
-        {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "likewise"},
-        {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE", "likewise"},
-        {"reproducible", OPTION_BOOL, &m.reproducible, 0, 0, NULL, "likewise"},
-        {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one a core"},
+         "plan a CUDA device for the worker's --ctx N"},
+        {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
+        {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
+         "plan for the worker's --kv-type TYPE"},
+        {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",
+         "host memory for conversations: bytes (K, M, G, Ki, Mi, Gi) or a share of the memory that "
+         "the weights leave free (50%)"},
+        {"reproducible", OPTION_BOOL, &m.reproducible, 0, 0, NULL,
+         "plan for the worker's --reproducible"},
+        {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
         {0},
     };
     daemon_start(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
@@ -390,9 +432,15 @@ int main(int argc, char **argv)
     enum error_code code = start(&m, &e);
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
-    static const struct daemon_handlers handlers = {memd_fill_health, memd_handle_request};
-    struct lent lent = {&m.pool, m.cache ? cache_residency(m.cache) : &m.residency, m.cache,
-                        m.tier,  m.learned.region.base ? &m.learned.region : NULL,  m.generation};
+    static const struct daemon_handlers handlers = {
+        .health = memd_fill_health, .request = memd_handle_request, .peers = true};
+    struct lent lent = {&m.pool,
+                        m.cache ? cache_residency(m.cache) : &m.residency,
+                        m.cache,
+                        m.tier,
+                        m.predictors.region.base ? &m.predictors.region : NULL,
+                        &m.conversations.region,
+                        m.generation};
     code = leases_open(m.daemon.run, &lent, &m.leases, &e);
     if (!code)
         code = daemon_serve(&m.daemon, &handlers, &m, &e);
@@ -403,7 +451,7 @@ int main(int argc, char **argv)
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
-    if (atomic_load(&m.device_failed)) /* what of its driver still answers is not waited for */
+    if (atomic_load(&m.device_failed)) /* does not wait for its driver */
         _exit(exit_code);
     recent_free(m.recent);
     policy_metrics_free(m.policy_metrics);

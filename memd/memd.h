@@ -1,14 +1,15 @@
-/* moed-memd as a whole: what main.c makes and requests.c answers from. */
+/* The state of moed-memd: main.c makes it, requests.c answers the control plane from it. */
 #ifndef MOED_MEMD_MEMD_H
 #define MOED_MEMD_MEMD_H
 
-#include "cache.h"
-#include "device_plan.h"
+#include "memd/device/cache.h"
+#include "memd/device/device_plan.h"
 #include "leases.h"
-#include "load.h"
+#include "memd/load/load.h"
 #include "policy_choice.h"
 #include "policy_metrics.h"
-#include "tier.h"
+#include "memd/host/conversations.h"
+#include "memd/host/tier.h"
 
 #include "daemon/daemon.h"
 #include "device/device.h"
@@ -18,10 +19,10 @@
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device, *ram, *learned_path;
+    const char *model, *device, *ram, *predictors_path, *kv_cache;
     struct policy_names names;
     uint64_t threads, segment_bytes;
-    const char *kv_type; /* this and the next three as the worker has them: the device is to have room for it */
+    const char *kv_type; /* this and the next three: the worker's, for the plan of the device */
     uint64_t context, parallel;
     bool reproducible;
     struct device_spec device_spec;
@@ -29,32 +30,33 @@ struct memd {
     struct device_plan device_plan;
     const struct device_arena *arena;
     struct policy_choice choice;
-    struct policy_metrics *policy_metrics; /* NULL: no policy is followed */
+    struct policy_metrics *policy_metrics; /* NULL: no policy is in force */
     /* what it owns */
     struct gguf *gguf;
     struct pool_plan plan;
     struct shm pool, residency;
-    enum shm_pages pages; /* of the pool */
-    uint64_t bytes_loaded, load_ns; /* before we were ready */
-    struct pool_map map; /* for the cache */
+    struct conversations conversations;
+    enum shm_pages pages;           /* of the pool */
+    uint64_t bytes_loaded, load_ns; /* before memd was ready */
+    struct pool_map map;            /* for the cache */
     uint64_t generation;
     struct tier_plan tier_plan;
-    struct tier *tier;           /* NULL: all experts are in the pool */
-    struct cache *cache;         /* NULL: the device has no memory of its own */
-    struct learned_file learned; /* what predictors know of the model; region.base NULL: nothing */
+    struct tier *tier;                 /* NULL: all experts are in the pool */
+    struct cache *cache;               /* NULL: the device has no memory of its own */
+    struct predictors_file predictors; /* region.base NULL: none */
     struct leases *leases;
     _Atomic bool device_failed;
     struct counter *loaded_bytes;
-    struct tier_counters tier_counters; /* where there is a tier */
+    struct tier_counters tier_counters;   /* where there is a tier */
     struct cache_counters cache_counters; /* of the cache */
     struct recent *recent;
-    /* Of the link, when the policy was chosen that is served with; all 0: at the start. */
+    /* The link's counts when the present policy was chosen; all 0: at the start. */
     struct memd_since {
         uint64_t link_bytes, link_busy_ns, ns;
     } since;
 };
 
-/* For the shares of the last seconds. */
+/* What recent.h samples. */
 enum {
     RECENT_LINK_BYTES,
     RECENT_LINK_BUSY_NS,
@@ -68,8 +70,8 @@ enum {
 _Static_assert((int)N_RECENT <= (int)RECENT_MOST, "they fit");
 
 /* Of struct daemon_handlers; arg: struct memd. */
-enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,
-                                    struct error *e);
+enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
+                                    Moed__V1__Reply *reply, struct error *e);
 void memd_fill_health(void *arg, Moed__V1__HealthReply *health);
 
 #endif

@@ -10,8 +10,8 @@ static enum error_code unknown_name(const char *what, const char *name, const ch
     return error_set(e, ERROR_USAGE, "%s '%.40s' is not known; there are %s", what, name, names);
 }
 
-/* A cache that is named without a budget brings its own along where it must; a named budget that the cache does not take is
- * refused. */
+/* Without a named budget, a cache that does not take the present one brings its own. A named budget
+ * that the cache does not take is refused. */
 static enum error_code choose_budget(struct policy_choice *c, const char *budget, struct error *e)
 {
     if (budget[0] && !sched_budget_find(budget, &c->budget))
@@ -35,7 +35,8 @@ static enum error_code choose_budget(struct policy_choice *c, const char *budget
     return ERROR_USAGE;
 }
 
-enum error_code policy_choose(struct policy_choice *c, const struct policy_names *names, struct error *e)
+enum error_code policy_choose(struct policy_choice *c, const struct policy_names *names,
+                              struct error *e)
 {
     struct policy_choice new = *c;
     if (names->policy[0]) {
@@ -60,11 +61,12 @@ enum error_code policy_choose(struct policy_choice *c, const struct policy_names
 }
 
 void policy_settle_predictor(struct policy_choice *c, const struct policy_names *names,
-                             const struct learned_file *learned, const struct model_params *params)
+                             const struct predictors_file *predictors,
+                             const struct model_params *params)
 {
     struct error why;
     if (!names->policy[0] || names->predictor[0] ||
-        !learned_check_predictor(learned, params, c->predictor, &why))
+        !trained_check_predictor(predictors, params, c->predictor, &why))
         return;
     c->predictor = sched_predictor_untrained(c->assigner);
     log_warn("policy %s: %s; %s takes its place", c->policy->name, why.text,

@@ -1,4 +1,6 @@
-/* The policy's metrics; see policy_metrics.h. A policy with other parts counts as the one that it was made of. */
+/* The policy's metrics; see policy_metrics.h. A policy with replaced parts counts under its own
+ * name.
+ */
 #include "policy_metrics.h"
 
 #include <stdio.h>
@@ -7,13 +9,13 @@
 struct one {
     struct policy_metrics *of;
     const struct sched_policy *policy;
-    uint64_t before; /* bytes, while it was in force earlier */
+    uint64_t before; /* bytes, of earlier times in force */
 };
 
 struct policy_metrics {
     const struct policy_choice *choice;
     struct cache *cache;
-    uint64_t since; /* the link's bytes when this policy came into force */
+    uint64_t since; /* the link's bytes when the present policy came into force */
     uint32_t n;
     struct one policies[]; /* [n] */
 };
@@ -21,11 +23,12 @@ struct policy_metrics {
 static void write_labels(void *arg, struct strbuf *out)
 {
     const struct policy_choice *c = ((const struct policy_metrics *)arg)->choice;
-    strbuf_printf(out,
-                  "policy=\"%s\",assign=\"%s\",cache=\"%s\",budget=\"%s\",predictor=\"%s\",prefetch=\"%s\"",
-                  c->policy->name, sched_assigner_name(c->assigner), sched_cache_name(c->cache),
-                  sched_budget_name(c->budget), sched_predictor_name(c->predictor),
-                  sched_prefetcher_name(c->prefetcher));
+    strbuf_printf(
+        out,
+        "policy=\"%s\",assign=\"%s\",cache=\"%s\",budget=\"%s\",predictor=\"%s\",prefetch=\"%s\"",
+        c->policy->name, sched_assigner_name(c->assigner), sched_cache_name(c->cache),
+        sched_budget_name(c->budget), sched_predictor_name(c->predictor),
+        sched_prefetcher_name(c->prefetcher));
 }
 
 static uint64_t bytes_since(const struct policy_metrics *p)
@@ -61,9 +64,9 @@ struct policy_metrics *policy_metrics_new(struct metrics *r, const struct policy
         char label[64];
         p->policies[i] = (struct one){.of = p, .policy = sched_policy_at(i)};
         snprintf(label, sizeof label, "policy=\"%s\"", p->policies[i].policy->name);
-        metrics_counter_function(r, "moed_memd_policy_link_bytes_total", label, read_bytes,
-                                 &p->policies[i],
-                                 "Bytes moved over the link to the device while a policy was in force.");
+        metrics_counter_function(
+            r, "moed_memd_policy_link_bytes_total", label, read_bytes, &p->policies[i],
+            "Bytes copied over the link to the device, by the policy in force.");
     }
     return p;
 }

@@ -1,4 +1,5 @@
-/* What moed-memd answers on the control plane; see memd.h. Messages are static: one request is answered at a time. */
+/* moed-memd's replies on the control plane; see memd.h. The messages are static: memd answers one
+ * request at a time. */
 #include "memd.h"
 
 #include "base/log.h"
@@ -80,7 +81,7 @@ static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
     moed__v1__device_memory__init(&memory);
     memory.device = (char *)m->device;
     memory.dense_bytes = p->dense_bytes;
-    memory.expert_bytes = s.usable * s.slot_bytes;
+    memory.expert_bytes = s.usable * s.slots.slot_bytes;
     memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
     memory.scratch_bytes = p->scratch_bytes;
     return &memory;
@@ -118,21 +119,21 @@ static enum error_code change_policy(struct memd *m, const Moed__V1__PolicyReque
     struct policy_names names = {request->policy, request->assigner,  request->cache,
                                  request->budget, request->predictor, request->prefetcher};
     enum error_code code = policy_choose(&c, &names, e);
-    bool predictor_alone = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
-                           !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
-    if (!code && !m->cache && !(m->tier && predictor_alone))
+    bool predictor_only = request->predictor[0] && !request->policy[0] && !request->assigner[0] &&
+                          !request->cache[0] && !request->budget[0] && !request->prefetcher[0];
+    if (!code && !m->cache && !(m->tier && predictor_only))
         code =
             error_set(e, ERROR_UNSUPPORTED, "device %s has no memory of its own: no expert cache%s",
-                      m->device, m->tier ? "; the predictor alone can be changed" : "");
+                      m->device, m->tier ? "; only the predictor can be changed" : "");
     if (!code)
-        policy_settle_predictor(&c, &names, &m->learned, &m->plan.header.params);
+        policy_settle_predictor(&c, &names, &m->predictors, &m->plan.header.params);
     if (!code)
-        code = learned_check_predictor(&m->learned, &m->plan.header.params, c.predictor, e);
+        code = trained_check_predictor(&m->predictors, &m->plan.header.params, c.predictor, e);
     bool other = c.cache != m->choice.cache || c.budget != m->choice.budget ||
                  (c.cache == CACHE_STATIC && c.prefetcher != m->choice.prefetcher);
     if (!code && m->cache)
         cache_set_prefetcher(m->cache, c.prefetcher);
-    if (!code && m->cache && other) /* the same one keeps what it knows */
+    if (!code && m->cache && other) /* the same policy keeps its state */
         code = cache_set_policy(m->cache, c.cache, c.budget, e);
     if (code && m->cache)
         cache_set_prefetcher(m->cache, m->choice.prefetcher);
@@ -158,12 +159,12 @@ static void describe_tier(struct memd *m, Moed__V1__PolicyReply *policy)
     tier_state(m->tier, &s);
     policy->has_tier = true;
     policy->tier_experts = s.experts;
-    policy->tier_slots = s.slots;
-    policy->tier_free = s.free;
-    policy->tier_resident = s.resident;
-    policy->tier_filling = s.filling;
-    policy->tier_retired = s.retired;
-    policy->tier_slot_bytes = s.slot_bytes;
+    policy->tier_slots = s.slots.total;
+    policy->tier_free = s.slots.free;
+    policy->tier_resident = s.slots.resident;
+    policy->tier_filling = s.slots.filling;
+    policy->tier_retired = s.slots.retired;
+    policy->tier_slot_bytes = s.slots.slot_bytes;
     policy->disk_read_bytes = counter_read(m->tier_counters.read_bytes);
     policy->disk_busy_ns = s.busy_ns;
     policy->tier_since_ns = s.since_ns;
@@ -190,12 +191,12 @@ static enum error_code reply_policy(struct memd *m, const Moed__V1__PolicyReques
         policy.part = (char *)sched_cache_name(m->choice.cache);
         policy.budget = (char *)sched_budget_name(m->choice.budget);
         policy.prefetcher = (char *)sched_prefetcher_name(m->choice.prefetcher);
-        policy.slots = s.slots;
-        policy.free = s.free;
-        policy.resident = s.resident;
-        policy.filling = s.filling;
-        policy.retired = s.retired;
-        policy.slot_bytes = s.slot_bytes;
+        policy.slots = s.slots.total;
+        policy.free = s.slots.free;
+        policy.resident = s.slots.resident;
+        policy.filling = s.slots.filling;
+        policy.retired = s.slots.retired;
+        policy.slot_bytes = s.slots.slot_bytes;
         policy.link_bytes = s.link_bytes - m->since.link_bytes;
         policy.link_busy_ns = s.link_busy_ns - m->since.link_busy_ns;
         policy.since_ns = s.since_ns - m->since.ns;
@@ -211,15 +212,15 @@ static const char *resize_waits(enum cache_resize_wait waits)
 {
     switch (waits) {
     case CACHE_RESIZE_USE:
-        return "for experts that are in use";
+        return "for experts in use";
     case CACHE_RESIZE_CLOSE:
-        return "for a worker to leave the memory that goes";
+        return "for a worker to close the memory that goes";
     case CACHE_RESIZE_KV:
-        return "for requests to end: a worker's KV cache is too large still";
+        return "for requests to end: a worker's KV cache is still too large";
     case CACHE_RESIZE_MEMORY:
-        return "for memory of the device that others leave";
+        return "for device memory that other processes must free";
     case CACHE_RESIZE_MAP:
-        return "for a worker to map the memory that has come";
+        return "for a worker to map the new memory";
     default:
         return "";
     }
@@ -255,7 +256,7 @@ static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeReques
     resize.busy = now.busy;
     resize.waits = (char *)(now.busy ? resize_waits(now.waits) : "");
     resize.failed = now.busy || !now.failed.code ? (char *)"" : now.failed.text;
-    resize.expert_bytes = before.usable * before.slot_bytes;
+    resize.expert_bytes = before.usable * before.slots.slot_bytes;
     resize.slots = before.usable;
     resize.total_slots = m->device_plan.total_segments;
     resize.has_kv = m->device_plan.kv_bytes > 0;
@@ -265,8 +266,8 @@ static enum error_code reply_resize(struct memd *m, const Moed__V1__ResizeReques
     return ERROR_OK;
 }
 
-enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request, Moed__V1__Reply *reply,
-                                    struct error *e)
+enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
+                                    Moed__V1__Reply *reply, struct error *e)
 {
     struct memd *m = arg;
     switch (request->body_case) {
@@ -304,8 +305,8 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
         cache_state(m->cache, &now);
         moed__v1__cache_health__init(&cache);
         cache.window_ns = window_ns;
-        cache.slots = now.slots;
-        cache.resident = now.resident;
+        cache.slots = now.slots.total;
+        cache.resident = now.slots.resident;
         cache.link_bytes = growth[RECENT_LINK_BYTES];
         cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
         cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
@@ -317,7 +318,7 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
         moed__v1__tier_health__init(&tier);
         tier.window_ns = window_ns;
         tier.experts = now.experts;
-        tier.in_memory = now.resident;
+        tier.in_memory = now.slots.resident;
         tier.read_bytes = growth[RECENT_READ_BYTES];
         health->tier = &tier;
     }

@@ -1,11 +1,17 @@
-# What the shell tests share: a deployment of their own in a fresh directory, stopped and removed at the end.
-# Sourced with MOED, the moed program, set, and perhaps MODEL, its file; gives $RUN and $WORK.
+# Functions of the shell tests. Each test has a deployment of its own in a new directory; the script stops and removes it at the end.
+# A test sources this file with MOED, the moed program, set, and perhaps MODEL, the model file. This file sets $RUN and $WORK.
 set -eu
-[ -e "${MODEL:-/}" ] || { echo "skipped: $MODEL is not here" >&2; exit 77; }
+[ -e "${MODEL:-/}" ] || { echo "skipped: $MODEL does not exist" >&2; exit 77; }
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/moed-test-XXXXXX")
 RUN=$WORK/run
 export MOED_RUN=$RUN
 export XDG_CACHE_HOME=$WORK/cache # calibrations
+export XDG_CONFIG_HOME=$WORK/config # options of moed up
+
+# A test that is killed cannot clean up after itself: this process does.
+setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down; rm -rf "$2"' $$ "$MOED" "$WORK" </dev/null >/dev/null 2>&1 &
+GUARD=$!
+disown $GUARD # so that `wait` does not wait for it
 
 end() {
     status=$?
@@ -15,6 +21,7 @@ end() {
         tail -n 12 "$RUN"/*.log >&2 || true
     fi
     rm -rf "$WORK"
+    kill -- "-$GUARD" 2>/dev/null || true
     exit $status
 }
 trap end EXIT
@@ -24,7 +31,7 @@ say() { printf '%s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 skip() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
 
-# pid_of PROCESS: from the lock file that it holds.
+# pid_of PROCESS: prints the pid from the lock file that the process holds.
 pid_of() { tr -dc 0-9 < "$RUN/$1.pid"; }
 
 # wait_until SECONDS COMMAND...: run the command until it succeeds.
@@ -37,18 +44,18 @@ wait_until() {
     done
 }
 
-# policy_field NAME: of `moed policy --json`.
+# policy_field NAME: prints a field of `moed policy --json`.
 policy_field() { "$MOED" policy --json | tr '{,}' '\n' | sed -n "s/^ *\"$1\": *//p"; }
-# Free, resident, filling and retired slots are all slots.
+# True if the free, resident, filling and retired slots add up to all slots.
 slots_add_up() {
     "$MOED" policy --json | tr '{,}' '\n' | awk -F': ' '{ gsub(/[ "]/, "", $1); v[$1] = $2 }
         END { exit !(v["slots"] > 0 && v["slots"] == v["free"] + v["resident"] + v["filling"] + v["retired"]) }'
 }
 
-# metric PROCESS NAME: the value of one metric line.
+# metric PROCESS NAME: prints the value of one metric line.
 metric() { "$MOED" metrics "$1" | awk -v name="$2" '$1 == name { print $2; exit }'; }
 
-# ask_all TOKENS FILE: all of the array `prompts` at once; one line of tokens each into $WORK/FILE.
+# ask_all TOKENS FILE: sends all of the array `prompts` at once; writes one line of tokens each to $WORK/FILE.
 ask_all() {
     local pids=() i
     for i in "${!prompts[@]}"; do

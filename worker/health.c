@@ -1,18 +1,18 @@
-/* How moed-worker does: what health is answered with, and the log's line of statistics; see worker.h. */
+/* The health reply of moed-worker, and its lines of statistics in the log; see worker.h. */
 #include "worker.h"
 
-#include "prediction_metrics.h"
+#include "worker/prefetch/prediction_metrics.h"
 
 #include "base/log.h"
 #include "sched/policy.h"
 
 #include <inttypes.h>
 
-/* For the shares of the last seconds. */
+/* The values whose growth over the last seconds is shown. */
 enum {
     RECENT_SEGMENTS,
     RECENT_RESIDENT,
-    RECENT_GUESSES,
+    RECENT_PREDICTIONS,
     RECENT_RIGHT,
     RECENT_ACTIVATED,
     RECENT_FOUND,
@@ -27,14 +27,14 @@ enum {
     RECENT_PLANS,
     RECENT_PLAN_NS
 };
-_Static_assert((int)RECENT_PLAN_NS < (int)RECENT_MOST, "they fit");
+_Static_assert((int)RECENT_PLAN_NS < (int)RECENT_MOST, "recent.h has a place for each");
 
 static void sample_experts(void *arg, uint64_t values[RECENT_MOST])
 {
     struct worker *w = arg;
     const struct experts_counters *k = &w->counters;
     values[RECENT_RIGHT] = prediction_metrics_right(&w->prediction);
-    values[RECENT_GUESSES] = prediction_metrics_guesses(&w->prediction);
+    values[RECENT_PREDICTIONS] = prediction_metrics_predictions(&w->prediction);
     if (w->memory.arena_bytes) {
         values[RECENT_RESIDENT] = counter_read(k->resident);
         values[RECENT_SEGMENTS] =
@@ -61,26 +61,37 @@ static double percent(uint64_t part, uint64_t whole)
     return whole ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* The log's line of statistics; none while nothing is computed. */
+/* Logs what was computed in the window, and nothing about what was not. */
 static void report_experts(void *arg, const uint64_t growth[RECENT_MOST], uint64_t window_ns)
 {
     (void)arg;
     double s = (double)window_ns * 1e-9;
     uint64_t segments = growth[RECENT_SEGMENTS], layers = growth[RECENT_LAYERS];
     if (segments)
-        log_info("experts, last %.0f s: %" PRIu64 " segments, %.1f %% resident, %.1f %% loaded, the rest on the CPU; "
-                 "device busy %.1f %%, CPU %.1f %%", s, segments, percent(growth[RECENT_RESIDENT], segments),
-                 percent(growth[RECENT_LOADED], segments), percent(growth[RECENT_DEVICE_NS], window_ns),
+        log_info("experts, last %.0f s: %" PRIu64
+                 " segments, %.1f %% resident, %.1f %% loaded, the rest on the CPU; "
+                 "device busy %.1f %%, CPU %.1f %%",
+                 s, segments, percent(growth[RECENT_RESIDENT], segments),
+                 percent(growth[RECENT_LOADED], segments),
+                 percent(growth[RECENT_DEVICE_NS], window_ns),
                  percent(growth[RECENT_CPU_NS], window_ns));
     if (segments && layers)
-        log_info("layers, last %.0f s: %" PRIu64 " of %.3f ms, predicted %.3f ms, planned in %.4f ms; %.1f %% of %" PRIu64
-                 " predicted experts right", s, layers, (double)growth[RECENT_LAYER_NS] * 1e-6 / (double)layers,
+        log_info("layers, last %.0f s: %" PRIu64
+                 " of %.3f ms, predicted %.3f ms, planned in %.4f ms; %.1f %% of %" PRIu64
+                 " predicted experts right",
+                 s, layers, (double)growth[RECENT_LAYER_NS] * 1e-6 / (double)layers,
                  (double)growth[RECENT_PREDICTED_NS] * 1e-6 / (double)layers,
-                 growth[RECENT_PLANS] ? (double)growth[RECENT_PLAN_NS] * 1e-6 / (double)growth[RECENT_PLANS] : 0,
-                 percent(growth[RECENT_RIGHT], growth[RECENT_GUESSES]), growth[RECENT_GUESSES]);
+                 growth[RECENT_PLANS]
+                     ? (double)growth[RECENT_PLAN_NS] * 1e-6 / (double)growth[RECENT_PLANS]
+                     : 0,
+                 percent(growth[RECENT_RIGHT], growth[RECENT_PREDICTIONS]),
+                 growth[RECENT_PREDICTIONS]);
     if (growth[RECENT_ACTIVATED])
-        log_info("memory, last %.0f s: %" PRIu64 " experts activated, %.1f %% of them there; %.1f %% of decode time waited "
-                 "for the file", s, growth[RECENT_ACTIVATED], percent(growth[RECENT_FOUND], growth[RECENT_ACTIVATED]),
+        log_info("memory, last %.0f s: %" PRIu64
+                 " experts activated, %.1f %% of them in memory; %.1f %% of decode time waited "
+                 "for the model file",
+                 s, growth[RECENT_ACTIVATED],
+                 percent(growth[RECENT_FOUND], growth[RECENT_ACTIVATED]),
                  percent(growth[RECENT_DECODE_WAIT_NS], growth[RECENT_DECODE_NS]));
 }
 
@@ -100,6 +111,8 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->requests_waiting = s.waiting;
     health->tokens_per_s = s.tokens_per_s;
     health->tokens_total = s.tokens_total;
+    health->drafted_total = s.drafted;
+    health->accepted_total = s.accepted;
     health->experts_total = counter_read(w->counters.local);
     health->clients = sessions_count(w->sessions);
     if (!w->recent)
@@ -112,7 +125,7 @@ void worker_fill_health(void *arg, Moed__V1__HealthReply *health)
         cache.window_ns = window_ns;
         cache.segments = growth[RECENT_SEGMENTS];
         cache.segments_resident = growth[RECENT_RESIDENT];
-        cache.predictions = growth[RECENT_GUESSES];
+        cache.predictions = growth[RECENT_PREDICTIONS];
         cache.predictions_right = growth[RECENT_RIGHT];
         cache.predictor = (char *)sched_predictor_name(w->predictor);
         cache.device_busy_ns = growth[RECENT_DEVICE_NS];

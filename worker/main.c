@@ -1,32 +1,63 @@
-/* moed-worker: attaches to the model that memd holds, runs the forward pass for all frontends' requests at
- * once, and streams the answers. It owns the KV cache and nothing of the weights. */
+/* moed-worker: attaches to the model that memd holds, computes the requests of all frontends
+ * together, and streams the answers. The worker owns the KV cache, but no weights. */
 #include "worker.h"
 
-#include "experts_metrics.h"
-#include "guess_routers.h"
-#include "prediction_metrics.h"
+#include "worker/experts/experts_metrics.h"
+#include "worker/forward/prediction_routers.h"
+#include "worker/kv/prefix_cache.h"
+#include "worker/prefetch/prediction_metrics.h"
 
 #include "base/log.h"
-#include "ipc/lease.h"
+#include "ipc/watch.h"
 #include "model/memory_need.h"
+#include "model/speculate.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static bool memd_gone(void *arg, int fd)
 {
     struct worker *w = arg;
     (void)fd;
-    log_warn("memd has gone: ending, to be started again with it");
+    log_warn("memd is gone: stopping; the supervisor starts both again");
+    sessions_end(w->sessions);
     experts_stop(w->experts);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
     return false;
 }
 
-/* The model file's keys lie in the pool: the worker reads no file. */
+/* What a file says about sampling is advice: where it is of no use, the usual defaults hold. */
+static void read_sampling(struct worker *w, const struct gguf *g)
+{
+    struct error e;
+    if (!sampling_of_model(g, &w->sampling, &e))
+        return;
+    log_warn("%s; the model's sampling defaults are not used", e.text);
+    w->sampling = sampling_usual();
+}
+
+static enum error_code list_end_tokens(struct worker *w, struct error *e)
+{
+    for (uint32_t id = 0; id < tokenizer_vocab_size(w->tokenizer); id++)
+        if (tokenizer_is_end(w->tokenizer, id) && !token_list_push(&w->end_tokens, id))
+            return error_set(e, ERROR_MEMORY, "no memory for the list of end tokens");
+    return ERROR_OK;
+}
+
+/* Reads the model file's metadata from the pool: the worker opens no file. */
+/* A string key, "" where the file has none; NULL: no memory. */
+static char *copy_key(const struct gguf *g, const char *key)
+{
+    struct gguf_string text = {"", 0};
+    if (gguf_find(g, key))
+        gguf_get_string(g, key, &text, NULL);
+    return strndup(text.data, text.len);
+}
+
 static enum error_code read_vocabulary(struct worker *w, struct error *e)
 {
     const struct pool_map *map = &w->memory.map;
@@ -37,12 +68,13 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
     if (code)
         return code;
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
-    struct gguf_string template = {"", 0};
-    if (gguf_find(g, "tokenizer.chat_template"))
-        gguf_get_string(g, "tokenizer.chat_template", &template, NULL);
-    w->chat_template = strndup(template.data, template.len);
+    w->chat_template = copy_key(g, "tokenizer.chat_template");
+    w->chat_template_tools = copy_key(g, "tokenizer.chat_template.tool_use");
+    read_sampling(w, g);
     gguf_close(g);
-    if (!code && !w->chat_template)
+    if (!code)
+        code = list_end_tokens(w, e);
+    if (!code && (!w->chat_template || !w->chat_template_tools))
         code = error_set(e, ERROR_MEMORY, "no memory for the chat template");
     if (!code && tokenizer_vocab_size(w->tokenizer) > map->params.vocab)
         code = error_set(e, ERROR_FORMAT,
@@ -56,7 +88,7 @@ static uint32_t batch_tokens(const struct worker *w)
     return serving_batch_tokens((uint32_t)w->parallel);
 }
 
-/* See device_cores: cpuexec has the others. */
+/* device_cores is the number of the worker's cores; cpuexec has the others. */
 static enum error_code make_pool(struct worker *w, struct error *e)
 {
     unsigned own = device_cores(&w->device_spec, pool_usable_cores());
@@ -69,7 +101,7 @@ static bool dense_on_device(const struct worker *w)
     return w->cuda.dense != NULL;
 }
 
-/* Where the pool's first byte lies for who computes the dense part. */
+/* The address of the pool's first byte on the device that computes the dense part. */
 static const uint8_t *dense_base(const struct worker *w)
 {
     return dense_on_device(w) ? w->cuda.dense : w->memory.map.base;
@@ -103,24 +135,27 @@ static enum error_code make_compute(struct worker *w, struct error *e)
                               : dense_host_new(&dense, w->exec, &w->dense, e);
 }
 
-/* We are started again, with the cache as it is. */
+/* Exits, so that the supervisor starts the worker again; memd keeps the cache. */
 static void device_lost(void *arg, const struct error *e)
 {
     struct worker *w = arg;
+    sessions_end(w->sessions);
     log_error("the device has failed: %s", e->text);
     atomic_store(&w->device_failed, true);
     daemon_request_stop(&w->daemon, EXIT_RETRY);
 }
 
-/* No call of the device comes back any more, so nothing is tidied up. The clients are told by their connections' end. */
+/* Exits without cleaning up, because no call to the device returns any more. Clients notice the end
+ * of their connections. */
 static void device_hangs(void *arg, const struct error *e)
 {
     (void)arg;
-    log_error("the device waits in vain: %s", e->text);
+    log_error("the device waits for loads that do not come: %s", e->text);
     _exit(EXIT_RETRY);
 }
 
-/* What experts cost here, before the first of them is computed: with cpuexec, which takes a moment to come. */
+/* Measures, or reads, the costs of experts before the first request. Waits a moment for cpuexec to
+ * attach, so that its costs are measured too. */
 static enum error_code calibrate_experts(struct worker *w, struct error *e)
 {
     experts_wait(w->experts, 1000);
@@ -129,6 +164,74 @@ static enum error_code calibrate_experts(struct worker *w, struct error *e)
     strbuf_init(&w->calibration);
     if (!code && c)
         calibration_write(c, &w->calibration);
+    return code;
+}
+
+/* A pool of this process alone, as large as memd's: another worker has that one. */
+static enum error_code make_own_kv_pool(struct worker *w, struct error *e)
+{
+    size_t bytes = w->memory.kv_shm.bytes;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return error_set(e, ERROR_MEMORY, "no memory for a KV pool of this worker's own: %m");
+    log_warn("another worker has memd's KV pool: conversations of this one end with it");
+    kv_pool_init(memory, w->kv_pool.n_pages, w->kv_pool.page_bytes, w->kv_pool.generation);
+    return kv_pool_attach(&w->kv_pool, memory, bytes, e); /* mapped until this process ends */
+}
+
+/* Attaches to memd's KV pool, and settles the context. */
+static enum error_code attach_kv_pool(struct worker *w, struct error *e)
+{
+    const struct model_params *p = &w->memory.map.params;
+    if (!w->memory.kv_shm.base)
+        return error_set(e, ERROR_PROTOCOL, "memd lends no KV pool");
+    enum error_code code =
+        kv_pool_attach(&w->kv_pool, w->memory.kv_shm.base, w->memory.kv_shm.bytes, e);
+    if (!code && !kv_pool_own(&w->kv_pool))
+        code = make_own_kv_pool(w, e);
+    if (code)
+        return code;
+    uint64_t tokens = (uint64_t)w->kv_pool.n_pages * KV_POOL_TOKENS, asked = w->context;
+    if (asked > tokens)
+        return error_set(e, ERROR_MEMORY,
+                         "a context of %" PRIu64 " tokens does not fit the KV cache, which holds "
+                         "%" PRIu64 ": lower --ctx, or give a larger --kv-cache",
+                         asked, tokens);
+    w->context =
+        serving_context(p, (uint32_t)asked, (uint32_t)tokens, w->device_spec.kind == DEVICE_CUDA);
+    if (!asked && w->context < p->context_trained)
+        log_info(
+            "the context is %" PRIu64 " of the model's %" PRIu32 " tokens; %s gives a longer one",
+            w->context, p->context_trained, w->context < tokens ? "--ctx" : "a larger --kv-cache");
+    if (w->context > p->context_trained)
+        log_warn("the context is %" PRIu64 " tokens, but the model was trained with %" PRIu32,
+                 w->context, p->context_trained);
+    return ERROR_OK;
+}
+
+/* A worker whose pages have another layout or other bits has another number. */
+static uint64_t kv_format(const struct worker *w, bool exact)
+{
+    enum tensor_type type = TENSOR_F16;
+    struct error e;
+    kv_type_parse(w->kv_type, &type, &e);
+    return 1 + ((uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact) * 2;
+}
+
+static enum error_code make_prefix_cache(struct worker *w, struct error *e)
+{
+    bool exact = w->reproducible ||
+                 (!w->dense->rounds && weights_all_quantized(&w->weights, &w->memory.map));
+    struct prefix_cache_options options = {.pool = w->kv_pool,
+                                           .format = kv_format(w, exact),
+                                           .vocab = w->memory.map.params.vocab,
+                                           .exact = exact};
+    enum error_code code = prefix_cache_new(&options, &w->prefixes, e);
+    if (!code && prefix_cache_stats(w->prefixes).adopted)
+        log_info("the KV cache has %" PRIu32 " pages of earlier conversations",
+                 prefix_cache_stats(w->prefixes).adopted);
+    w->exact = exact;
     return code;
 }
 
@@ -157,10 +260,12 @@ static enum error_code make_engine(struct worker *w, struct error *e)
     if (!code && w->memory.arena_bytes)
         experts_metrics_corrections(m, w->experts);
     if (!code && experts_prediction(w->experts) && !dense_on_device(w))
-        code = guess_routers_make(&w->weights, &w->memory.map.params, e);
+        code = prediction_routers_make(&w->weights, &w->memory.map.params, e);
     if (!code)
         code = forward_new(&w->memory.map.params, &w->weights, w->dense, w->experts,
                            (uint32_t)w->context, &w->forward, e);
+    if (!code)
+        code = make_prefix_cache(w, e);
     if (code)
         return code;
     struct engine_config config = {.forward = w->forward,
@@ -170,8 +275,13 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .tokenizer = w->tokenizer,
                                    .vocab = w->memory.map.params.vocab,
                                    .d_model = w->memory.map.params.d_model,
+                                   .prefixes = w->prefixes,
+                                   .exact = w->exact,
                                    .parallel = (uint32_t)w->parallel,
+                                   .queue = (uint32_t)w->queue,
                                    .context = (uint32_t)w->context,
+                                   .decode_share = (uint32_t)w->decode_share,
+                                   .speculate = w->drafts,
                                    .waits_for_disk = w->memory.tier.slots != NULL,
                                    .metrics = m};
     return engine_new(&config, &w->engine, e);
@@ -182,29 +292,31 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
     struct session_model model = {.map = &w->memory.map,
                                   .tokenizer = w->tokenizer,
                                   .chat_template = w->chat_template,
+                                  .sampling = w->sampling,
+                                  .end_tokens = &w->end_tokens,
+                                  .chat_template_tools = w->chat_template_tools,
                                   .device = w->device,
                                   .context = (uint32_t)w->context};
-    enum error_code code = sessions_new(w->daemon.run, &model, &w->sessions, e);
-    if (!code)
-        sessions_set_engine(w->sessions, w->engine);
-    return code;
+    return sessions_new(&model, w->engine, &w->sessions, e);
 }
 
-/* What memd has lent is of the device that we were told. */
+/* Checks that memd's memory is on the worker's device. */
 static enum error_code check_device(const struct worker *w, struct error *e)
 {
-    enum device_kind lent = !w->memory.arena_bytes  ? DEVICE_HOST
+    enum device_kind lent = !w->memory.arena_bytes ? DEVICE_HOST
                             : w->memory.arena.base ? DEVICE_EMU
                                                    : DEVICE_CUDA;
     if (lent == w->device_spec.kind)
         return ERROR_OK;
     return error_set(e, ERROR_USAGE,
-                     "memd and the worker have different devices: --device is to be the same");
+                     "memd and the worker have different devices: give both the same --device");
 }
 
 static enum error_code start(struct worker *w, struct error *e)
 {
     enum error_code code = device_parse(w->device, &w->device_spec, e);
+    if (!code)
+        code = speculate_parse(w->speculate, &w->drafts, e);
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
@@ -215,19 +327,16 @@ static enum error_code start(struct worker *w, struct error *e)
         code = worker_ask_policy(w, e);
     if (code)
         return code;
-    uint32_t trained = w->memory.map.params.context_trained;
-    w->context = serving_context(&w->memory.map.params, (uint32_t)w->context);
-    if (w->context > trained)
-        log_warn("a context of %" PRIu64 " tokens: the model was trained with %" PRIu32, w->context,
-                 trained);
-    code = read_vocabulary(w, e);
+    code = attach_kv_pool(w, e);
+    if (!code)
+        code = read_vocabulary(w, e);
     if (!code)
         code = make_compute(w, e);
     if (!code)
         code = make_engine(w, e);
     if (!code)
         code = make_sessions(w, e);
-    if (!code) /* not before the last answer has been read from the lease's socket */
+    if (!code) /* after the last reply was read from the lease's socket */
         code = watch_new("worker/memd", &w->watch, e);
     if (!code)
         code = watch_add(w->watch, w->memory.lease_fd, memd_gone, w, e);
@@ -263,35 +372,37 @@ static double read_scratch_bytes(void *arg)
     return (double)((struct worker *)arg)->cuda.used[CUDA_SCRATCH];
 }
 
-/* What is read of the parts when asked for. */
+/* Metrics that are read from the worker's parts when somebody asks for them. */
 static void register_metrics(struct worker *w)
 {
     struct metrics *m = w->daemon.metrics;
     metrics_gauge_function(m, "moed_worker_tokens_per_second", NULL, read_rate, w,
-                           "Tokens generated a second, over the last 10 s.");
+                           "Tokens generated per second, over the last 10 s.");
     metrics_gauge_function(m, "moed_worker_threads", NULL, read_threads, w,
-                           "Threads that the worker computes with.");
+                           "Compute threads of the worker.");
     metrics_gauge_function(m, "moed_worker_frontends", NULL, read_frontends, w,
                            "Frontends attached.");
     if (!w->cuda.device)
         return;
-    const char *name = "moed_worker_device_bytes"; /* moed_memd_device_bytes says what memd reckoned with */
-    const char *help = "Bytes of the device's memory that this worker allocated, by use.";
+    const char *name = "moed_worker_device_bytes"; /* moed_memd_device_bytes has memd's estimate */
+    const char *help = "Bytes of device memory that the worker allocated, by use.";
     metrics_gauge_function(m, name, "use=\"kv\"", read_kv_bytes, w, help);
     metrics_gauge_function(m, name, "use=\"scratch\"", read_scratch_bytes, w, help);
 }
 
 static void stop(struct worker *w)
 {
+    sessions_end(w->sessions);
     daemon_stop(&w->daemon);
-    watch_free(w->watch); /* it looks at the experts */
+    watch_free(w->watch); /* its thread uses the experts */
     experts_stop(w->experts);
     engine_stop(w->engine);
     sessions_free(w->sessions);
-    if (atomic_load(&w->device_failed)) /* what of its driver still answers is not waited for */
+    if (atomic_load(&w->device_failed)) /* calls of its driver may never return */
         _exit(EXIT_RETRY);
-    recent_free(w->recent); /* it looks at the engine */
+    recent_free(w->recent); /* its thread uses the engine */
     engine_free(w->engine);
+    prefix_cache_free(w->prefixes);
     strbuf_fini(&w->calibration);
     forward_free(w->forward);
     experts_free(w->experts);
@@ -301,40 +412,59 @@ static void stop(struct worker *w)
     pool_free(w->pool);
     weights_free(&w->weights);
     free(w->chat_template);
+    token_list_fini(&w->end_tokens);
+    free(w->chat_template_tools);
     tokenizer_free(w->tokenizer);
     memory_client_detach(&w->memory);
 }
 
 int main(int argc, char **argv)
 {
-    static struct worker w = {
-        .device = "host", .kernels = "auto", .kv_type = KV_TYPE_DEFAULT, .parallel = DEFAULT_PARALLEL, .spin_us = 20, .pin = true};
+    static struct worker w = {.device = "host",
+                              .kernels = "auto",
+                              .kv_type = KV_TYPE_DEFAULT,
+                              .speculate = SPECULATE_DEFAULT,
+                              .parallel = DEFAULT_PARALLEL,
+                              .queue = 1024,
+                              .decode_share = 50,
+                              .spin_us = 20,
+                              .pin = true};
     const struct option_spec options[] = {
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME]"},
-        {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
-         "compute threads, at most one a CPU; 0: one a core, for an emulated device half of the cores"},
+         "host, cuda[:N][,vram=SIZE][,dense=host], or "
+         "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
-         "tokens a request may have, prompt and answer; 0: the model's, at most 4096"},
+         "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
-        {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE", "of keys and values kept: " KV_TYPES},
-        {"cpuexec", OPTION_BOOL, &w.cpuexec, 0, 0, NULL,
-         "with device host, too, experts are computed by cpuexec, where there is one"},
+        {"queue", OPTION_UINT, &w.queue, 1, 1u << 20, "N",
+         "requests that may wait; more are refused"},
+        {"decode-share", OPTION_UINT, &w.decode_share, 1, 95, "PERCENT",
+         "the time that answers get while prompts are computed"},
+        {"speculate", OPTION_STRING, &w.speculate, 0, 0, "N",
+         "draft answers' next tokens out of their conversations: " SPECULATE_VALUES},
+        {"kv-type", OPTION_STRING, &w.kv_type, 0, 0, "TYPE",
+         "tensor type of the KV cache: " KV_TYPES},
         {"reproducible", OPTION_BOOL, &w.reproducible, 0, 0, NULL,
-         "no BLAS, no inputs rounded to BF16: the same bits in every batch"},
-        {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL, "keep compute threads on cores and their memory node"},
-        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin so long before sleeping"},
+         "compute the same bits in every batch: no BLAS, no BF16 inputs"},
+        {"threads", OPTION_UINT, &w.threads, 0, 1024, "N",
+         "compute threads, at most one a CPU; 0: one a core, with emu half of them"},
+        {"cpuexec", OPTION_BOOL, &w.cpuexec, 0, 0, NULL,
+         "with device host, too, send experts to cpuexec if it runs"},
         {"fine-tune", OPTION_BOOL, &w.fine_tune, 0, 0, NULL,
-         "the predictor llapor goes on learning from what layers activate"},
+         "update the predictor llapor while serving"},
         {"calibrate", OPTION_BOOL, &w.calibrate, 0, 0, NULL,
-         "measure what experts cost here anew, whatever is stored"},
-        {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2, avx512"},
+         "measure the costs of experts again, even if some are stored"},
+        {"pin", OPTION_BOOL, &w.pin, 0, 0, NULL,
+         "keep compute threads on their cores and memory nodes"},
+        {"spin-us", OPTION_UINT, &w.spin_us, 0, 10000, "US", "spin for this long before sleeping"},
+        {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
     daemon_start(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
     struct error e;
     enum error_code code = start(&w, &e);
-    static const struct daemon_handlers handlers = {worker_fill_health, worker_handle_request};
+    static const struct daemon_handlers handlers = {.health = worker_fill_health,
+                                                    .request = worker_handle_request};
     if (!code) {
         register_metrics(&w);
         code = daemon_serve(&w.daemon, &handlers, &w, &e);

@@ -1,5 +1,6 @@
-/* The policy that moed-worker plans and predicts by: asked of memd, followed when it changes, and what came of it since;
- * see worker.h. Messages are static: one request is answered at a time. */
+/* The policy of moed-worker: asks memd for it, follows its changes, and reports its results since
+ * it was chosen; see worker.h. Reply messages are static, because the daemon handles one request at
+ * a time. */
 #include "worker.h"
 
 #include "base/log.h"
@@ -15,19 +16,19 @@ static enum error_code ask_policy(const struct worker *w, enum sched_assigner *a
     Moed__V1__Reply *reply;
     request.body_case = MOED__V1__REQUEST__BODY_POLICY;
     request.policy = &policy;
-    enum error_code code = control_call(w->daemon.run, "memd", &request,
-                                        MOED__V1__REPLY__BODY_POLICY, 5000, &reply, e);
+    enum error_code code = control_call_peer(w->daemon.run, "memd", &request,
+                                             MOED__V1__REPLY__BODY_POLICY, 5000, &reply, e);
     if (code)
         return code;
     if (!sched_predictor_find(reply->policy->predictor, predictor))
-        code = error_set(e, ERROR_PROTOCOL, "memd names a predictor '%.40s' that is not known",
+        code = error_set(e, ERROR_PROTOCOL, "memd's policy has an unknown predictor '%.40s'",
                          reply->policy->predictor);
     if (!sched_assigner_find(reply->policy->assigner, assigner))
-        code = error_set(e, ERROR_PROTOCOL, "memd names an assigner '%.40s' that is not known",
+        code = error_set(e, ERROR_PROTOCOL, "memd's policy has an unknown assigner '%.40s'",
                          reply->policy->assigner);
-    if (reply->policy->prefetcher[0] && /* none without a cache */
+    if (reply->policy->prefetcher[0] && /* empty: there is no cache */
         !sched_prefetcher_find(reply->policy->prefetcher, prefetcher))
-        code = error_set(e, ERROR_PROTOCOL, "memd names a prefetcher '%.40s' that is not known",
+        code = error_set(e, ERROR_PROTOCOL, "memd's policy has an unknown prefetcher '%.40s'",
                          reply->policy->prefetcher);
     moed__v1__reply__free_unpacked(reply, NULL);
     return code;
@@ -38,7 +39,7 @@ enum error_code worker_ask_policy(struct worker *w, struct error *e)
     return ask_policy(w, &w->assigner, &w->predictor, &w->prefetcher, e);
 }
 
-/* What `moed policy` shows is of the policy that is served with. */
+/* The counters that `moed policy` shows for the time of one policy. */
 static struct worker_since count_experts(const struct worker *w)
 {
     const struct experts_counters *k = &w->counters;
@@ -57,14 +58,14 @@ static struct worker_since count_experts(const struct worker *w)
     return s;
 }
 
-/* memd knows the new policy already. */
+/* `moed policy` changes the policy in memd first. */
 static enum error_code follow_policy(struct worker *w, struct error *e)
 {
     enum sched_assigner assigner;
     enum sched_predictor predictor;
     enum sched_prefetcher prefetcher = w->prefetcher;
     enum error_code code = ask_policy(w, &assigner, &predictor, &prefetcher, e);
-    if (!code && predictor != w->predictor) /* the same one keeps what it has learnt */
+    if (!code && predictor != w->predictor) /* an unchanged predictor keeps its state */
         code = experts_set_predictor(w->experts, predictor, e);
     if (code)
         return code;
@@ -79,26 +80,26 @@ static enum error_code follow_policy(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
-/* Layer by layer, since it was chosen; nothing where nothing is predicted. */
+/* The predictor's score for each layer since it was chosen. */
 static void fill_predictions(const struct worker *w, Moed__V1__PolicyReply *policy)
 {
     enum { MOST = 1024 };
-    static uint64_t guesses[MOST], right[MOST];
+    static uint64_t predictions[MOST], right[MOST];
     uint32_t n_layers = w->memory.map.params.n_layers;
     if (w->predictor == PREDICT_NONE)
         return;
     n_layers = n_layers < MOST ? n_layers : MOST;
     for (uint32_t i = 0; i < n_layers; i++) {
         struct predict_hits hits = prediction_score(experts_prediction(w->experts), i);
-        guesses[i] = hits.guesses;
+        predictions[i] = hits.predictions;
         right[i] = hits.right;
     }
     policy->n_predictions = policy->n_predictions_right = n_layers;
-    policy->predictions = guesses;
+    policy->predictions = predictions;
     policy->predictions_right = right;
     policy->predict_shown = counter_read(w->prediction.shown);
     policy->predict_dropped = counter_read(w->prediction.dropped);
-    policy->predict_ahead = counter_read(w->prediction.ahead);
+    policy->predict_in_time = counter_read(w->prediction.in_time);
     policy->predict_late = counter_read(w->prediction.late);
 }
 
@@ -122,8 +123,8 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
                                     Moed__V1__Reply *reply, struct error *e)
 {
     static Moed__V1__PolicyReply policy;
-    bool changed = request->policy[0] || request->assigner[0] || request->predictor[0] || request->cache[0] ||
-                   request->budget[0] || request->prefetcher[0];
+    bool changed = request->policy[0] || request->assigner[0] || request->predictor[0] ||
+                   request->cache[0] || request->budget[0] || request->prefetcher[0];
     enum error_code code = changed ? follow_policy(w, e) : ERROR_OK;
     if (code)
         return code;
@@ -132,17 +133,17 @@ enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequ
     policy.part = (char *)sched_assigner_name(w->assigner);
     policy.has_cache = w->memory.arena_bytes > 0;
     if (policy.has_cache) {
-        struct experts_corrections now = experts_corrections(w->experts);
+        struct cost_corrections now = experts_corrections(w->experts);
         if (!w->calibration.failed)
             policy.calibration = w->calibration.data;
         policy.device_correction = now.device;
         policy.cpu_correction = now.cpu;
         policy.slowdown_correction = now.slowdown;
         policy.link_correction = now.link;
-        struct experts_ahead ahead = experts_ahead(w->experts);
-        policy.ahead_tried = ahead.tried;
-        policy.ahead = ahead.used;
-        policy.ahead_saves = ahead.saves;
+        struct prefetch_benefit benefit = experts_prefetch_benefit(w->experts);
+        policy.prefetch_tried = benefit.tried;
+        policy.prefetching = benefit.used;
+        policy.prefetch_saves = benefit.saves;
         fill_computed(w, &policy);
     }
     policy.has_tier = w->memory.tier.slots != NULL;

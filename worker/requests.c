@@ -1,18 +1,19 @@
-/* What moed-worker answers on the control plane; see worker.h. Messages are static: one request is answered at a
- * time. */
+/* Requests of the control plane to moed-worker; see worker.h. Reply messages are static, because
+ * the daemon handles one request at a time. */
 #include "worker.h"
 
+/* The frontend's connection becomes its channel once the reply has left. */
 static enum error_code reply_attach(struct worker *w, const Moed__V1__SessionAttachRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
-    static char url[RUN_URL_BYTES];
     static Moed__V1__SessionAttachReply attached;
+    struct frontend *frontend;
     enum error_code code =
-        sessions_attach(w->sessions, request->client, request->pid, url, sizeof url, e);
+        sessions_attach(w->sessions, request->client, request->pid, &frontend, e);
     if (code)
         return code;
+    daemon_adopt(&w->daemon, sessions_open, frontend);
     moed__v1__session_attach_reply__init(&attached);
-    attached.channel_url = url;
     attached.window = SESSION_WINDOW;
     reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
     reply->session_attach = &attached;
@@ -26,6 +27,8 @@ enum error_code worker_handle_request(void *arg, const Moed__V1__Request *reques
     switch (request->body_case) {
     case MOED__V1__REQUEST__BODY_SESSION_ATTACH:
         return reply_attach(w, request->session_attach, reply, e);
+    case MOED__V1__REQUEST__BODY_CACHE:
+        return worker_reply_cache(w, request->cache, reply, e);
     case MOED__V1__REQUEST__BODY_POLICY:
         return worker_reply_policy(w, request->policy, reply, e);
     default:

@@ -1,12 +1,13 @@
-/* moed-worker as a whole: what main.c makes, health.c and policy.c tell of, and requests.c answers from. */
+/* The state of moed-worker: main.c makes it; requests.c, policy.c and health.c answer the control
+ * plane from it. */
 #ifndef MOED_WORKER_WORKER_H
 #define MOED_WORKER_WORKER_H
 
-#include "cuda_device.h"
-#include "engine.h"
-#include "experts.h"
-#include "forward.h"
-#include "session.h"
+#include "worker/links/cuda_device.h"
+#include "worker/serve/engine.h"
+#include "worker/experts/experts.h"
+#include "worker/forward/forward.h"
+#include "worker/serve/session.h"
 
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
@@ -17,50 +18,60 @@
 struct worker {
     struct daemon daemon;
     /* options */
-    const char *device, *kernels, *kv_type;
-    uint64_t threads, context, parallel, spin_us;
+    const char *device, *kernels, *kv_type, *speculate;
+    uint64_t threads, context, parallel, queue, decode_share, spin_us;
+    uint32_t drafts; /* what speculate says */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
+    bool exact; /* of prefix_cache_options */
     struct device_spec device_spec;
     enum sched_assigner assigner;
     enum sched_predictor predictor;
     enum sched_prefetcher prefetcher; /* memd's */
-    /* what it owns, in the order in which it is made */
+    /* what the worker owns, in the order in which start makes it */
     struct memory_client memory;
     struct watch *watch;
     struct tokenizer *tokenizer;
-    char *chat_template;
+    char *chat_template, *chat_template_tools;
+    struct sampling sampling;     /* the model's defaults */
+    struct token_list end_tokens; /* of the vocabulary */
     struct pool *pool;
     struct exec *exec;
     struct cuda_device cuda;
     struct model_weights weights;
     struct dense *dense;
     struct experts_counters counters;
-    struct prediction_counters prediction; /* where the device has memory of its own */
+    struct prediction_counters prediction; /* with device memory or a host tier; else zero */
     struct experts *experts;
     _Atomic bool device_failed;
-    struct strbuf calibration; /* in words, where the device has memory of its own */
-    struct recent *recent;     /* there, or where there is a host tier */
-    /* Of the counters, where the device has memory of its own, when the policy was chosen that is served with; all 0: at the
-     * start. */
+    struct strbuf calibration; /* as text; empty where the device has no memory of its own */
+    struct recent *recent;     /* NULL: neither device memory nor a host tier */
+    /* Counters when the current policy was chosen; 0 where the device has no memory of its own. */
     struct worker_since {
         uint64_t resident, loaded, on_cpu; /* segments */
         uint64_t layers, layer_ns, predicted_ns, wrong_ns, plan_ns, device_ns, cpu_ns;
     } since;
     struct forward *forward;
+    struct kv_pool kv_pool; /* memd's */
+    struct prefix_cache *prefixes;
     struct engine *engine;
     struct sessions *sessions;
 };
 
-/* Of struct daemon_handlers; arg: struct worker. */
+/* For struct daemon_handlers; arg: struct worker. */
 enum error_code worker_handle_request(void *arg, const Moed__V1__Request *request,
                                       Moed__V1__Reply *reply, struct error *e);
 void worker_fill_health(void *arg, Moed__V1__HealthReply *health);
 
-/* Counts the last seconds, for the above and for the log, into w->recent; with the engine, before it starts. */
+/* Makes w->recent, the counters of the last seconds for health and the log. After the engine is
+ * made, before it starts. */
 enum error_code worker_count_recent(struct worker *w, struct error *e);
 
-/* The policy's parts that are ours, from memd, which keeps the policy so that it outlives a worker; at start. */
+/* Asks memd for the worker's parts of the policy, at start. memd keeps the policy, so that it
+ * outlives a worker. */
 enum error_code worker_ask_policy(struct worker *w, struct error *e);
+/* The conversations that the KV cache holds. */
+enum error_code worker_reply_cache(struct worker *w, const Moed__V1__CacheRequest *request,
+                                   Moed__V1__Reply *reply, struct error *e);
 enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e);
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The peer's side of bench/peer: llama.cpp through the low-level interface of llama-cpp-python. See peer_protocol.py.
 
-Each step is one llama_decode; the next tokens are the largest logits, found by numpy. Contexts are those that the
-library makes by default, with threads and sizes given: one for a single stream, one for all streams.
+Each step is one llama_decode; numpy finds the largest logits, which are the next tokens. There are two contexts with
+the library's defaults but for threads and sizes: one for a single stream, one for all streams.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """moed's side of bench/peer: requests to a running deployment through libmoed. See peer_protocol.py.
 
-A single stream is timed by the worker, which knows when it began and when each token was there; several are timed
-here, by when their tokens come.
+The worker times a single stream: it knows when the request began and when each token was ready. Several streams are
+timed here, by the arrival of their tokens.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Result(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """The head of struct moed_event; the library fills what follows too."""
+    """The head of struct moed_event; the library also fills the rest."""
 
     _fields_ = [
         ("kind", ctypes.c_int),
@@ -111,7 +111,7 @@ class Library:
         return Stream(request)
 
     def read(self, stream, on_token):
-        """All events that are there."""
+        """Takes all events that have arrived."""
         event = Event()
         while stream.result is None:
             code = self.lib.moed_request_next(stream.request, 0, ctypes.byref(event), ctypes.byref(self.error))

@@ -1,10 +1,10 @@
-"""What both sides of bench/peer do alike: they read a job a line from standard input, as JSON, and answer each with
-a line on standard output. A job: {"prompts": [[token, ...], ...], "generate": n}, one greedy answer of n tokens for
-each prompt, all at once. The answer:
+"""The protocol of both sides of bench/peer. A side reads one job a line from standard input, as JSON, and prints one
+answer a line on standard output. A job: {"prompts": [[token, ...], ...], "generate": n}, one greedy answer of n tokens
+for each prompt, all at once. The answer:
 
-    prefill_s  of the one prompt, to its first token; null with several
-    decode_s   from the first token to the last one; with several from the moment at which all have their first
-               token until the first of them is done
+    prefill_s  of a single prompt, to its first token; null with several prompts
+    decode_s   from the first token to the last; with several prompts from the moment when all have their first token
+               until the first answer ends
     decoded    tokens in that time, of all streams
     tokens     of each answer
 """
@@ -21,7 +21,7 @@ def emit(value):
 
 
 def serve(about, answer):
-    """about: said first, once the model is loaded. answer(prompts, n): a job's answer."""
+    """about: printed first, when the model is loaded. answer(prompts, n): a job's answer."""
     emit(about)
     for line in sys.stdin:
         job = json.loads(line)
@@ -29,7 +29,7 @@ def serve(about, answer):
 
 
 class Clock:
-    """When each stream's tokens came."""
+    """Arrival times of each stream's tokens."""
 
     def __init__(self, n_streams):
         self.times = [[] for _ in range(n_streams)]

@@ -1,5 +1,5 @@
-/* The bound; see bound.h. Between two numbers of segments C that are tried, each side is taken at the end where it has less to do, so what
- * comes out is below every C. */
+/* The bound; see bound.h. bound_seconds tries intervals of C. In each interval it takes each side
+ * at the end with less work, so the result is a bound for every C of the interval. */
 #include "bench/replay/bound.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static double total_uses(const struct bound_work *w)
     return n;
 }
 
-/* Alone by contended, of the tokens for which that is the most. */
+/* Uncontended by contended time, for the number of tokens where this ratio is largest. */
 static double best_cpu_pace(const struct sched_costs *c, const struct bound_work *w)
 {
     double best = 0;
@@ -24,7 +24,8 @@ static double best_cpu_pace(const struct sched_costs *c, const struct bound_work
     return best > 0 ? best : 1;
 }
 
-/* Segments taken one after the other by their tokens, from the fewest up or from the most down, and what they cost so far. */
+/* Takes segments in order of their tokens, upwards from the fewest or downwards from the most, and
+ * sums up their costs. */
 struct taking {
     uint32_t tokens;
     double of_these, taken, seconds;
@@ -45,8 +46,9 @@ static void take(struct taking *t, const struct bound_work *w, int direction, do
     }
 }
 
-/* Link and CPU with so many seconds to do, each at its contended pace while both work. The CPU begins at once; in truth it waits for
- * what is outside, during which the link works alone: so that time is given to the link at its own pace. */
+/* The time of link and CPU, each at its contended pace while both work. Here the CPU begins at
+ * once. A real CPU waits until `outside` is over, and only the link works until then. So that part
+ * of the link's work is subtracted first, at the uncontended pace. */
 static double both_s(double link_s, double cpu_s, double outside_s, double link_pace,
                      double cpu_pace)
 {
@@ -54,10 +56,10 @@ static double both_s(double link_s, double cpu_s, double outside_s, double link_
     if (cpu_s <= 0 || link_s <= 0)
         return fmax(cpu_s, link_s);
     double link_first_s = link_s / link_pace, cpu_first_s = cpu_s / cpu_pace;
-    double beside_s = link_first_s < cpu_first_s
-                          ? link_first_s + (cpu_s - link_first_s * cpu_pace)
-                          : cpu_first_s + (link_s - cpu_first_s * link_pace);
-    return fmin(beside_s, link_s + cpu_s); /* or one after the other */
+    double overlap_s = link_first_s < cpu_first_s
+                           ? link_first_s + (cpu_s - link_first_s * cpu_pace)
+                           : cpu_first_s + (link_s - cpu_first_s * link_pace);
+    return fmin(overlap_s, link_s + cpu_s); /* or one after the other */
 }
 
 double bound_seconds(const struct sched_costs *c, const struct bound_work *w)

@@ -1,24 +1,27 @@
-/* The bound: how quickly any policy could decode, on a machine's cost model. */
+/* The bound: the fastest decoding that any policy could reach on a machine's cost model. */
 #ifndef MOED_REPLAY_BOUND_H
 #define MOED_REPLAY_BOUND_H
 
-#include "sched/assign.h"
+#include "sched/assign/assign.h"
 
 struct bound_work {
-    /* of the steps, outside of the routed experts: nothing of those goes on then, but copies */
+    /* time of the steps outside the routed experts; only copies overlap it */
     double outside_s;
-    double misses;      /* segments of activated experts that are not on the device, at least */
-    const double *uses; /* [most_tokens + 1]: segments of activated experts, by the tokens that activated them */
+    double misses;      /* fewest possible segments of activated experts that are not resident */
+    const double *uses; /* [most_tokens + 1]: segments of activated experts, by number of
+                           tokens */
     uint32_t most_tokens;
 };
 
-/* Seconds; no schedule takes less. The CPU computes C segments, those that are missing and not copied, and perhaps some
- * that are on the device; L >= misses - C are copied. That takes no less than
- *     outside + t_cpu of the C with the fewest tokens     the CPU works beside the device, while experts are computed
- *     L t_load                                            the link may work all the time
- *     outside + t_device of all but the C with the most   the device computes what the CPU does not
- * and, link and CPU drawing on the same memory, while both work each at its contended pace, the CPU's the one of those tokens that
- * suffer the least. The least over C. */
+/* Returns a time in seconds that no schedule can beat. The CPU computes C segments: those that are
+ * missing and not copied, and perhaps some resident ones. The link copies L >= misses - C. Each of
+ * these is a lower bound:
+ *     outside + t_cpu of the C with the fewest tokens     the CPU works only during expert layers
+ *     L t_load                                            the link may work at any time
+ *     outside + t_device of all but the C with the most   the device computes the other segments
+ * Link and CPU share the host's memory, so both run at their contended pace while they overlap. For
+ * the CPU that is the pace of the number of tokens with the least slowdown. The result is the
+ * minimum over C. */
 double bound_seconds(const struct sched_costs *costs, const struct bound_work *work);
 
 #endif

@@ -1,4 +1,4 @@
-/* moed-replay --fit: parameters of made-up traces that reproduce published hit rates. */
+/* moed-replay --fit: finds parameters of synthetic traces that reproduce published hit rates. */
 #include "bench/replay/commands.h"
 #include "bench/replay/fit.h"
 
@@ -13,7 +13,7 @@ int command_fit(int argc, char **argv)
     struct error e = {0};
     const struct option_spec options[] = {
         {"fit", OPTION_STRING, &name, 0, 0, "TARGET", "the published figures"},
-        {"tokens", OPTION_UINT, &tokens, 256, 1 << 20, "T", "of each trial"},
+        {"tokens", OPTION_UINT, &tokens, 256, 1 << 20, "T", "tokens of each trial"},
         {0},
     };
     if (options_wants_help(argc, argv)) {

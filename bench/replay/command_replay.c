@@ -1,4 +1,4 @@
-/* moed-replay TRACE: the table. */
+/* moed-replay TRACE: simulates policies and prints the table. */
 #include "bench/replay/commands.h"
 #include "bench/replay/machine_calibration.h"
 #include "bench/replay/plan.h"
@@ -9,7 +9,7 @@
 #include "base/file_writer.h"
 #include "base/quantity.h"
 #include "daemon/options.h"
-#include "sched/learned.h"
+#include "sched/predict/trained.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,14 +20,14 @@
 #include <unistd.h>
 
 struct request {
-    const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *learned_path;
-    struct file_map learned_file;
-    struct sched_learned learned;
+    const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *predictors_path;
+    struct file_map predictors_file;
+    struct trained_predictors predictors;
     uint64_t tokens, prompt, predict_tokens;
     const char *path;
     struct replay_plan plan;
     struct strbuf command;
-    /* where it is replayed */
+    /* the simulated machine */
     struct machine on;
     struct sched_costs costs;
     bool calibrated; /* costs is set */
@@ -39,9 +39,11 @@ static void print_help(const struct option_spec *options)
 {
     options_print_help(
         options, "moed-replay", "TRACE [OPTION]...",
-        "Runs policies over a routing trace in virtual time, on the cost model of a "
-        "machine.\nAlso: moed-replay --synthesize --help, moed-replay --fit --help.");
-    printf("\npolicies: %s\nmachines: %s\n", sched_policy_names_any(), machine_names());
+        "Simulates policies on a routing trace, in virtual time, on the cost model of a\n"
+        "machine. Also: moed-replay --synthesize --help, moed-replay --fit --help.");
+    printf("\n");
+    options_print_list("policies: ", sched_policy_names_any());
+    options_print_list("machines: ", machine_names());
 }
 
 /* -1: go on; else the exit code. */
@@ -49,23 +51,24 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
 {
     const struct option_spec options[] = {
         {"policies", OPTION_STRING, &r->policies, 0, 0, "LIST",
-         "all, or names, with other parts: moed/cache=lru/predictor=none"},
+         "all, or names; replace parts: moed/cache=lru/predictor=none"},
         {"vram", OPTION_STRING, &r->vram, 0, 0, "LIST",
          "shares of the routed experts that the device holds: 10%,25%,50%"},
         {"batch", OPTION_STRING, &r->batch, 0, 0, "LIST", "sequences at once: 1,4,16"},
         {"machine", OPTION_STRING, &r->machine, 0, 0, "NAME",
-         "built in, a file, or calibration:FILE"},
+         "a built-in machine, a file, or calibration:FILE"},
         {"outside", OPTION_STRING, &r->outside, 0, 0, "TIME",
-         "with calibration: of a step, outside of the routed experts: 12ms"},
-        {"tokens", OPTION_UINT, &r->tokens, 0, 0, "N", "of the trace; 0: all"},
+         "with calibration: a step's time outside the routed experts: 12ms"},
+        {"tokens", OPTION_UINT, &r->tokens, 0, 0, "N", "replay N tokens of the trace; 0: all"},
         {"prompt", OPTION_UINT, &r->prompt, 0, UINT32_MAX, "N",
-         "tokens of each sequence that are computed together; 0: as recorded"},
+         "length of each sequence's prompt; 0: as recorded"},
         {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
-         "steps of more predict nothing: a worker's 32, or up to 512 to predict in prompts too"},
-        {"learned", OPTION_STRING, &r->learned_path, 0, 0, "FILE",
-         "what `moed train` wrote for the model; without it promoe predicts with next-gate, prescope with expert-map"},
-        {"csv", OPTION_STRING, &r->csv, 0, 0, "FILE", "write all figures there too"},
-        {"html", OPTION_STRING, &r->html, 0, 0, "FILE", "write a page of plots there too"},
+         "predict in steps of at most N tokens: 32 as a worker, to 512 for prompts"},
+        {"predictors", OPTION_STRING, &r->predictors_path, 0, 0, "FILE",
+         "trained predictors (`moed train`); without them promoe uses next-gate "
+         "and prescope expert-map"},
+        {"csv", OPTION_STRING, &r->csv, 0, 0, "FILE", "also write all figures to FILE"},
+        {"html", OPTION_STRING, &r->html, 0, 0, "FILE", "also write a page of plots to FILE"},
         {0},
     };
     if (options_wants_help(argc, argv)) {
@@ -78,9 +81,9 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
     int n = 0;
     enum error_code code = options_parse(options, argc, argv, &n, e);
     if (!code && n != 1)
-        code =
-            error_set(e, ERROR_USAGE,
-                      n ? "one trace at a time; see --help" : "the trace is missing; see --help");
+        code = error_set(e, ERROR_USAGE,
+                         n ? "only one trace is allowed; see --help"
+                           : "the trace is missing; see --help");
     if (!code)
         code = plan_policies(&r->plan, r->policies, e);
     if (!code)
@@ -104,7 +107,8 @@ static enum error_code find_machine(struct request *r, struct error *e)
     return machine_find(r->machine, &r->on, e);
 }
 
-/* What a step takes beside the experts, spread over the layers: in place of what the machine would take. */
+/* Spreads --outside, the time of a step outside the experts, over the layers. It replaces the
+ * machine's value. */
 static enum error_code set_outside(struct request *r, uint32_t n_layers, struct error *e)
 {
     static const struct quantity_unit times[] = {
@@ -195,7 +199,8 @@ static enum error_code report(const struct request *r, const struct trace *t,
                                    .machine_what = r->on.what,
                                    .command = r->command.data ? r->command.data : "",
                                    .results = results,
-                                   .n_results = plan_size(&r->plan)};
+                                   .n_results = plan_size(&r->plan),
+                                   .without_solver = r->plan.without_solver};
     enum error_code code = print_table(&report, e);
     if (!code)
         code = write_file(r->csv, report_csv, &report, e);
@@ -214,29 +219,30 @@ static struct predict_shape shape_of(const struct trace *t)
                                   .d_model = s->d_model};
 }
 
-/* As in a learned file; 0: the trace has none. */
+/* Computed as in trained predictors; 0: the trace has no routers. */
 static uint64_t hash_routers(const struct trace *t)
 {
     const struct trace_shape *s = trace_shape(t);
     uint64_t hash = 0;
     for (uint32_t l = s->first_layer; s->has & TRACE_ROUTERS && l < s->n_layers; l++)
-        hash = learned_hash(hash, trace_layer(t, l)->matrix,
+        hash = trained_hash(hash, trace_layer(t, l)->matrix,
                             (size_t)s->n_experts * s->d_model * sizeof(float));
     return hash;
 }
 
-static enum error_code open_learned(struct request *r, const struct trace *t, struct error *e)
+static enum error_code open_trained(struct request *r, const struct trace *t, struct error *e)
 {
-    char why[LEARNED_WHY];
-    if (!r->learned_path)
+    char why[TRAINED_WHY];
+    if (!r->predictors_path)
         return ERROR_OK;
-    const struct learned_model model = {
+    const struct trained_model model = {
         .name = trace_shape(t)->model, .shape = shape_of(t), .routers = hash_routers(t)};
     enum error_code code =
-        file_map_open(r->learned_path, "a file of `moed train`", &r->learned_file, e);
-    if (!code && (!learned_view(r->learned_file.data, r->learned_file.bytes, &r->learned, why) ||
-                  !learned_fits(&r->learned, &model, why)))
-        code = error_set(e, ERROR_FORMAT, "%.200s: %s", r->learned_path, why);
+        file_map_open(r->predictors_path, "a file of `moed train`", &r->predictors_file, e);
+    if (!code &&
+        (!trained_view(r->predictors_file.data, r->predictors_file.bytes, &r->predictors, why) ||
+         !trained_fits(&r->predictors, &model, why)))
+        code = error_set(e, ERROR_FORMAT, "%.200s: %s", r->predictors_path, why);
     return code;
 }
 
@@ -244,19 +250,22 @@ static enum error_code settle_predictors(struct request *r, const struct trace *
 {
     struct predict_shape shape = shape_of(t);
     struct strbuf settled;
-    shape.learned = r->learned_path ? &r->learned : NULL;
+    shape.trained = r->predictors_path ? &r->predictors : NULL;
     strbuf_init(&settled);
     enum error_code code = plan_settle_predictors(&r->plan, &shape, &settled, e);
     if (!code && settled.len)
         fprintf(stderr,
-                "moed-replay: the predictor has to be trained (`moed train`), and %s: until then %s\n",
-                r->learned_path ? "--learned has nothing of it" : "there is no --learned",
+                "moed-replay: the predictor has to be trained (`moed train`), and %s: this run "
+                "uses %s\n",
+                r->predictors_path ? "the file of --predictors lacks it"
+                                   : "there is no --predictors",
                 settled.data);
     strbuf_fini(&settled);
     return code;
 }
 
-/* Predictors through gates say nothing of the other tokens, those that need no inputs do. */
+/* Predictors that evaluate gates cannot predict for tokens without gate inputs. Other predictors
+ * can. */
 static void warn_of_hidden(const struct trace *t)
 {
     uint64_t kept = 0;
@@ -275,7 +284,7 @@ static void warn_of_hidden(const struct trace *t)
 
 static enum error_code replay(const struct request *r, const struct trace *t, struct error *e)
 {
-    for (uint32_t i = 0; i < r->plan.n_batch; i++) { /* before hours of the others */
+    for (uint32_t i = 0; i < r->plan.n_batch; i++) { /* before the first long run */
         enum error_code code = replay_check_batch(t, r->plan.batch[i], e);
         if (code)
             return code;
@@ -287,7 +296,7 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
     const struct replay_run run = {.trace = t,
                                    .machine = &r->on,
                                    .costs = r->calibrated ? &r->costs : NULL,
-                                   .learned = r->learned_path ? &r->learned : NULL,
+                                   .predictors = r->predictors_path ? &r->predictors : NULL,
                                    .max_tokens = r->tokens,
                                    .prompt = (uint32_t)r->prompt,
                                    .predict_tokens = (uint32_t)r->predict_tokens};
@@ -302,7 +311,10 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
 
 int command_replay(int argc, char **argv)
 {
-    struct request r = {.policies = "all", .vram = "25%", .batch = "1", .machine = "desktop",
+    struct request r = {.policies = "all",
+                        .vram = "25%",
+                        .batch = "1",
+                        .machine = "desktop",
                         .predict_tokens = REPLAY_PREDICT_TOKENS};
     struct error e = {0};
     struct trace *t = NULL;
@@ -312,7 +324,7 @@ int command_replay(int argc, char **argv)
         if (!code)
             code = trace_open(r.path, &t, &e);
         if (!code)
-            code = open_learned(&r, t, &e);
+            code = open_trained(&r, t, &e);
         if (!code)
             code = settle_predictors(&r, t, &e);
         if (!code)
@@ -322,7 +334,7 @@ int command_replay(int argc, char **argv)
         trace_close(t);
         exit_code = code ? command_failed(&e) : 0;
     }
-    file_map_close(&r.learned_file);
+    file_map_close(&r.predictors_file);
     strbuf_fini(&r.command);
     return exit_code;
 }

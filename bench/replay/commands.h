@@ -1,4 +1,4 @@
-/* What moed-replay can be asked to do: each takes the program's arguments and returns its exit code. */
+/* The commands of moed-replay: each takes the program's arguments and returns its exit code. */
 #ifndef MOED_REPLAY_COMMANDS_H
 #define MOED_REPLAY_COMMANDS_H
 

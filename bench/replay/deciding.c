@@ -1,20 +1,21 @@
-/* What deciding takes; see deciding.h. */
+/* The simulated time of decisions; see deciding.h. */
 #include "bench/replay/deciding.h"
 
-/* By the table of plans in docs/policies.md, of `balance`, which takes the longest. What is not in the table is taken as `threshold`;
- * `optimal` is no policy that could serve, and takes nothing. */
+/* Planning time relative to `balance`, the slowest assigner, from the table of plans in
+ * bench/results/deciding.md. Assigners that are not in the table count as `threshold`. `optimal`
+ * takes no time, because no worker could use it. */
 static const double plan_share[] = {
     [ASSIGN_LOAD_ALL] = 0.3, [ASSIGN_THRESHOLD] = 0.3,   [ASSIGN_QSTAR] = 0.3,
     [ASSIGN_GREEDY] = 0.65,  [ASSIGN_LAYERWISE] = 0.3,   [ASSIGN_PRESCHED] = 1,
     [ASSIGN_BALANCE] = 1,    [ASSIGN_SCORE_QUEUE] = 0.4, [ASSIGN_OPTIMAL] = 0,
 };
 
-/* By the first table of what prediction takes live in docs/policies.md, less the 12 us that a gate in float32 takes there, of
- * `next-gate`. */
+/* Prediction time relative to `next-gate`, from the first table of prediction times in
+ * bench/results/deciding.md, without the 12 us that a float32 gate takes there. */
 static const double predict_share[PREDICT_KINDS] = {
-    [PREDICT_NONE] = 0,         [PREDICT_NEXT_GATE] = 1,         [PREDICT_RESIDUAL] = 1.5,
-    [PREDICT_FREQUENCY] = 1.4,  [PREDICT_EXPERT_MAP] = 1.1,      [PREDICT_ACTIVATION_MATRIX] = 1,
-    [PREDICT_MLP] = 0.1,        [PREDICT_LLAPOR] = 0.2,          [PREDICT_MIXTURE] = 1.4,
+    [PREDICT_NONE] = 0,        [PREDICT_NEXT_GATE] = 1,    [PREDICT_RESIDUAL] = 1.5,
+    [PREDICT_FREQUENCY] = 1.4, [PREDICT_EXPERT_MAP] = 1.1, [PREDICT_ACTIVATION_MATRIX] = 1,
+    [PREDICT_MLP] = 0.1,       [PREDICT_LLAPOR] = 0.2,     [PREDICT_MIXTURE] = 1.4,
     [PREDICT_GATE_SCORES] = 1,
 };
 

@@ -1,10 +1,10 @@
-/* Virtual time; see engine.h. */
+/* The simulated hardware; see engine.h. */
 #include "bench/replay/engine.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define POLL_S 100e-6 /* memd looks again so often while a load has no room */
+#define POLL_S 100e-6 /* memd's interval of polling while a load finds no free slot */
 #define TINY_S 1e-12
 
 static uint32_t free_slots(void *arg)
@@ -44,18 +44,18 @@ static bool make_parts(struct engine *e, const struct engine_options *o, uint8_t
         most = layer->n_segments > most ? layer->n_segments : most;
         total += (uint64_t)layer->n_segments * s->n_experts;
     }
-    e->reserve = sched_copies_reserve(o->n_slots, total, s->n_used * most);
-    struct copies_shape copies = {.n_layers = s->n_layers,
-                                  .n_experts = s->n_experts,
-                                  .n_slots = o->n_slots,
-                                  .reserve = e->reserve,
-                                  .layer_segments = segments,
-                                  .segment_bytes = bytes};
-    struct copies_owner owner = {.arg = e,
-                                 .free_slots = free_slots,
-                                 .retired_slots = retired_slots,
-                                 .reclaim = reclaim,
-                                 .evict = evict};
+    e->reserve = transfer_scheduler_reserve(o->n_slots, total, s->n_used * most);
+    struct transfer_shape transfers = {.n_layers = s->n_layers,
+                                       .n_experts = s->n_experts,
+                                       .n_slots = o->n_slots,
+                                       .reserve = e->reserve,
+                                       .layer_segments = segments,
+                                       .segment_bytes = bytes};
+    struct transfer_owner owner = {.arg = e,
+                                   .free_slots = free_slots,
+                                   .retired_slots = retired_slots,
+                                   .reclaim = reclaim,
+                                   .evict = evict};
     struct sched_cache_shape cache = {.n_layers = s->n_layers,
                                       .n_experts = s->n_experts,
                                       .n_segments = most,
@@ -66,9 +66,9 @@ static bool make_parts(struct engine *e, const struct engine_options *o, uint8_t
     struct sched_cache_options options = o->cache_options;
     options.budget = o->budget;
     options.buffers = sched_prefetch_buffers(o->prefetcher, e->reserve);
-    e->copies = sched_copies_new(&copies, &owner);
+    e->transfers = transfer_scheduler_new(&transfers, &owner);
     e->cache = sched_cache_new(o->cache, &cache, &options);
-    return e->copies && e->cache;
+    return e->transfers && e->cache;
 }
 
 bool engine_init(struct engine *e, const struct engine_options *o)
@@ -86,8 +86,8 @@ bool engine_init(struct engine *e, const struct engine_options *o)
     free(bytes);
     if (!ok)
         return false;
-    sched_copies_use(e->copies, e->cache);
-    sched_copies_order(e->copies, o->prefetcher);
+    transfer_scheduler_use(e->transfers, e->cache);
+    transfer_scheduler_order(e->transfers, o->prefetcher);
     const struct sched_costs *costs = &o->costs[e->shape->first_layer];
     struct sched_cache_costs cache = {.load_s = costs->load_s,
                                       .compute_s = sched_device_s(costs, 1),
@@ -95,15 +95,15 @@ bool engine_init(struct engine *e, const struct engine_options *o)
                                       .head_s = o->attention_s,
                                       .cpu_s = costs->cpu_s,
                                       .cpu_token_s = costs->cpu_token_s};
-    sched_copies_costs(e->copies, costs);
+    transfer_scheduler_costs(e->transfers, costs);
     sched_cache_costs(e->cache, &cache);
-    sched_copies_join(e->copies, 0, &e->queue);
+    transfer_scheduler_join(e->transfers, 0, &e->queue);
     return true;
 }
 
 void engine_fini(struct engine *e)
 {
-    sched_copies_free(e->copies);
+    transfer_scheduler_free(e->transfers);
     sched_cache_free(e->cache);
 }
 
@@ -117,13 +117,14 @@ static bool begin_copy(struct engine *e, bool *blocked)
     *blocked = false;
     if (e->asleep)
         return false;
-    enum copies_next next = sched_copies_next(e->copies, (uint64_t)(e->now_s * 1e9), &e->job);
-    *blocked = next == COPIES_BLOCKED;
-    e->rested = e->rested || next == COPIES_NOTHING;
-    e->asleep = next == COPIES_NOTHING && !(e->n_retired && e->reading);
-    if (next != COPIES_JOB)
+    enum transfer_next next =
+        transfer_scheduler_next(e->transfers, (uint64_t)(e->now_s * 1e9), &e->job);
+    *blocked = next == TRANSFER_BLOCKED;
+    e->rested = e->rested || next == TRANSFER_NOTHING;
+    e->asleep = next == TRANSFER_NOTHING && !(e->n_retired && e->reading);
+    if (next != TRANSFER_JOB)
         return false;
-    sched_copies_begin(e->copies, &e->job);
+    transfer_scheduler_begin(e->transfers, &e->job);
     e->n_free--;
     e->copying = true;
     e->job_left_s = e->costs[e->job.layer].load_s + (e->rested ? e->link_call_s : 0);
@@ -146,7 +147,7 @@ static void finish_copy(struct engine *e)
 {
     e->copying = false;
     e->copies_made++;
-    sched_copies_end(e->copies, &e->job);
+    transfer_scheduler_end(e->transfers, &e->job);
     e->asleep = false;
 }
 
@@ -183,33 +184,33 @@ bool engine_advance(struct engine *e, double until_s)
     return e->now_s < until_s - TINY_S || copied || computed;
 }
 
-void engine_give_cpu(struct engine *e, double alone_s, double slowdown)
+void engine_give_cpu(struct engine *e, double uncontended_s, double slowdown)
 {
-    e->cpu_left_s += alone_s;
+    e->cpu_left_s += uncontended_s;
     e->cpu_slowdown = slowdown > 1 ? slowdown : 1;
 }
 
 void engine_load(struct engine *e, uint32_t layer, uint32_t expert, uint32_t prefix)
 {
-    sched_copies_load(e->copies, 0, layer, expert, prefix, (uint64_t)(e->now_s * 1e9));
+    transfer_scheduler_load(e->transfers, 0, layer, expert, prefix, (uint64_t)(e->now_s * 1e9));
     e->asked++;
     e->asleep = false;
 }
 
 void engine_consumed(struct engine *e)
 {
-    sched_copies_consumed(e->copies, 0, ++e->consumed);
+    transfer_scheduler_consumed(e->transfers, 0, ++e->consumed);
     e->asleep = false;
 }
 
 bool engine_await(struct engine *e, uint32_t layer, uint32_t expert, uint32_t prefix)
 {
-    uint64_t copies = e->copies_made;
+    uint64_t transfers = e->copies_made;
     double since_s = e->now_s;
-    while (sched_copies_resident(e->copies, layer, expert) < prefix) {
+    while (transfer_scheduler_resident(e->transfers, layer, expert) < prefix) {
         engine_advance(e, e->now_s + 1);
-        if (e->copies_made != copies) {
-            copies = e->copies_made;
+        if (e->copies_made != transfers) {
+            transfers = e->copies_made;
             since_s = e->now_s;
         } else if (e->now_s - since_s > 10 && !e->copying) {
             return false;

@@ -1,7 +1,8 @@
-/* Parameters sought by trial: hit rates of made-up routes against published ones; see fit.h.
+/* Fits the hit rates of synthetic routes to published hit rates; see fit.h.
  *
- * Sought are skew, locality and topic strength. All trials share their random numbers, so that the error is a smooth function
- * of the parameters, up to the steps of counts. Predictability is not sought: a cache of one layer does not see it. */
+ * The search varies skew, locality and topic strength. All trials use the same random numbers, so
+ * the error is a smooth function of the parameters, apart from the steps of counts. Predictability
+ * is not varied, because it has no effect on the cache of one layer. */
 #include "bench/replay/fit.h"
 
 #include "bench/replay/hit_rate.h"
@@ -12,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No cache of lib/sched: hit_rate_fixed. */
+/* Not a cache of lib/sched: hit_rate_fixed. */
 #define RANDOM_SET "random-set"
 
 /* ---- Targets ---- */
 
-/* MoEpic, Table 1: Qwen1.5-MoE on MMLU, so one topic a subject (57), drawn anew for each question; a question is taken to have
- * about 128 tokens.
+/* MoEpic, Table 1: Qwen1.5-MoE on MMLU. MMLU has 57 subjects, so there are 57 topics, and each
+ * question draws one. A question is assumed to have about 128 tokens.
  *
- * RND (r): the paper says no more than the name. Its figures are cached / 60 to within 0.75 points, so it kept experts that
- * do not depend on what was activated: a fixed random set. Evicting a random expert on a miss keeps those that are used more
- * for longer, and hits more often than that wherever experts are used unequally; it is shown beside. LCP's row is compared,
- * not fitted. */
+ * The paper does not define RND (r). Its hit rates equal cached / 60 to within 0.75 points, so the
+ * cached experts do not depend on the activations: "random-set", a fixed random set. The other
+ * reading, eviction of a random expert on a miss, hits more often wherever experts are used
+ * unequally. It is compared and not fitted, as is LCP's row. */
 static const struct fit_target targets[] = {
     {
         .name = "moepic-table1",
@@ -93,7 +94,7 @@ static bool make_routes(const struct synthesis *s, uint16_t *selected)
     return true;
 }
 
-/* By name, also of those that are for replay alone. */
+/* Finds a cache by name, including the caches that only replay has. */
 static bool find_cache(const char *name, enum sched_cache_kind *out)
 {
     const char *at;
@@ -105,10 +106,10 @@ static bool find_cache(const char *name, enum sched_cache_kind *out)
     return false;
 }
 
-/* Which caches are asked. */
+/* Which caches to evaluate. */
 enum asked { ASK_FITTED, ASK_ALL };
 
-/* Of several sets: one alone is better or worse than the mean by a point or two. */
+/* The mean over several sets: a single set deviates from it by a point or two. */
 static double mean_of_sets(const struct routes *routes, uint32_t cached)
 {
     enum { SETS = 16 };
@@ -209,7 +210,8 @@ static double trial_error(void *arg, const double *x)
     return s->code ? INFINITY : result.error;
 }
 
-/* The best of a coarse grid: the error has valleys in which a simplex that begins far away stays. */
+/* Starts from the best point of a coarse grid, because a simplex that starts far away can stay in a
+ * local minimum. */
 static void begin_search(struct search *s, double *x)
 {
     static const double skews[] = {0.1, 0.25, 0.7}, localities[] = {0, 0.35, 0.7},
@@ -241,8 +243,7 @@ enum error_code fit(const struct fit_target *target, uint64_t tokens, struct fit
            narrow[N_PARAMETERS] = {-0.05, -0.1, 0.02};
     begin_search(&s, x);
     minimise(&m, x, wide);
-    minimise(&m, x,
-             narrow); /* once more, from a fresh simplex: the first one may have become flat */
+    minimise(&m, x, narrow); /* again from a fresh simplex, in case the first one has become flat */
     if (s.code)
         return s.code;
     set_parameters(&s.trial, x);

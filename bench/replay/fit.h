@@ -1,4 +1,5 @@
-/* Parameters of made-up traces (synthesize.h) under which caches hit as often as a paper says. */
+/* Finds parameters of synthetic traces (synthesize.h) for which caches reach the hit rates that a
+ * paper publishes. */
 #ifndef MOED_REPLAY_FIT_H
 #define MOED_REPLAY_FIT_H
 
@@ -12,31 +13,31 @@ enum { FIT_MOST_CACHES = 8, FIT_MOST_SIZES = 8 };
 /* Hit rates of caches by name and by experts cached a layer, as published. */
 struct fit_target {
     const char *name, *what;
-    struct synthesis shape; /* the model's, and what is not sought */
-    uint32_t n_layers;      /* of it that are reckoned with: layers are alike */
+    struct synthesis shape; /* the model's shape, and the parameters that are not fitted */
+    uint32_t n_layers;      /* layers to simulate; all layers behave alike */
     uint32_t n_caches, n_sizes;
     struct {
         const char *name; /* a cache of lib/sched, or "random-set": experts that never change */
-        bool fitted;      /* else only compared */
+        bool fitted;      /* false: only compared */
         double hit_rate[FIT_MOST_SIZES];
     } caches[FIT_MOST_CACHES];
     uint32_t sizes[FIT_MOST_SIZES];
 };
 
-const struct fit_target *fit_target_find(const char *name); /* NULL: there is none */
+const struct fit_target *fit_target_find(const char *name); /* NULL: unknown */
 const char *fit_target_names(void);                         /* separated by ", " */
 
 struct fit_result {
-    struct synthesis found; /* skew, locality and topic_strength are the fit's */
+    struct synthesis found; /* skew, locality and topic_strength are fitted */
     double hit_rate[FIT_MOST_CACHES][FIT_MOST_SIZES]; /* NaN: no cache of this name */
-    double error; /* root of the mean square of the differences, of those fitted */
+    double error; /* root mean square of the differences of the fitted caches */
     uint32_t calls;
 };
 
-/* tokens: of each trial. Deterministic. */
+/* tokens: length of each trial. Deterministic. */
 enum error_code fit(const struct fit_target *target, uint64_t tokens, struct fit_result *out,
                     struct error *e);
-/* The hit rates of one set of parameters. */
+/* Computes the hit rates of one set of parameters. */
 enum error_code fit_evaluate(const struct fit_target *target, const struct synthesis *s,
                              struct fit_result *out, struct error *e);
 void fit_print(const struct fit_target *target, const struct fit_result *r, FILE *out);

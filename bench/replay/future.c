@@ -1,12 +1,12 @@
-/* Known futures; see future.h. */
+/* Future activations; see future.h. */
 #include "bench/replay/future.h"
 
-#include "sched/heap.h"
+#include "sched/cache/heap.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls `visit` for each expert that a layer of a step activates, once. False: no memory. */
+/* Calls `visit` once for each expert that a layer of a step activates. False: no memory. */
 typedef void visit_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert, bool decoding);
 
 static bool visit_uses(const struct trace *trace, uint32_t batch, uint32_t prompt,
@@ -97,8 +97,8 @@ uint64_t future_next_use(struct future *f, uint32_t layer, uint32_t expert, bool
     return at < f->first[i + 1] ? f->times[at] : UINT64_MAX;
 }
 
-/* Belady's rule with bypass: what is cached stands in a heap, the one that is used farthest in the future first. Prompts are not
- * uses, but after one what is decoded next may be there for nothing. */
+/* Belady's rule with bypass. A heap contains the cached slabs; its first one has the most distant
+ * next use. Prompts do not count as uses, but their copies are free. */
 struct oracle {
     struct future *future;
     struct heap heap;
@@ -107,7 +107,7 @@ struct oracle {
     bool refill; /* a prompt was the last step */
 };
 
-/* slab is not in the heap, and o->next has it. */
+/* slab is not in the heap; o->next[slab] is set. */
 static void keep_sooner(struct oracle *o, uint32_t slab)
 {
     if (o->heap.n < o->capacity) {

@@ -1,4 +1,4 @@
-/* A cache under demand loading; see hit_rate.h. */
+/* Hit rates under demand loading; see hit_rate.h. */
 #include "bench/replay/hit_rate.h"
 
 #include "mkmodel/random.h"
@@ -15,13 +15,13 @@ struct demand {
     uint32_t cached;
     uint32_t *layer_resident; /* [n_layers] */
     uint64_t resident;
-    /* what is computed now */
+    /* the layer that is computed now */
     uint32_t layer;
     const uint16_t *experts;
     uint16_t ones[MOST_USED]; /* their workloads */
 };
 
-/* What the token activates stays until it was computed. */
+/* The experts of the current token stay until they are computed. */
 static bool in_use(void *arg, uint32_t layer, uint32_t expert)
 {
     const struct demand *d = arg;
@@ -108,7 +108,7 @@ double hit_rate(const struct routes *r, enum sched_cache_kind kind, uint32_t cac
     return rate;
 }
 
-/* The first `cached` of a shuffled row of experts. */
+/* Caches the first `cached` experts of a shuffled list. */
 static void draw_set(const struct routes *r, uint32_t layer, uint32_t cached, uint64_t seed,
                      uint16_t *order, bool *there)
 {

@@ -1,7 +1,7 @@
-/* Machine files: their text, and where they come from; see machine.h. What things cost on a machine is in
- * machine_costs.c.
+/* Finds and parses machine files; see machine.h. machine_costs.c computes costs from them.
  *
- * A file has one `key = value unit` a line; # starts a comment. Every key must be there, once. */
+ * A file has one `key = value unit` a line; # starts a comment. Every key must occur exactly once.
+ */
 #include "bench/replay/machine.h"
 
 #include "bench/replay/machine_files.h"
@@ -41,7 +41,7 @@ static const struct dimension sizes = {
 struct key {
     const char *name;
     const struct dimension *dimension; /* NULL: a text */
-    size_t offset, size;               /* of the member; a text's room */
+    size_t offset, size;               /* of the member; size: of a text */
     double least, most;                /* in units of one */
 };
 
@@ -85,7 +85,7 @@ static void list_keys(char *out, size_t size)
 
 /* ---- A line ---- */
 
-/* Where the parser is: what every message begins with. */
+/* The position of the parser; every message begins with it. */
 struct place {
     const char *path;
     unsigned line;
@@ -170,7 +170,7 @@ static enum error_code read_line(const struct place *at, char *line, struct mach
         if (strcmp(keys[i].name, name) != 0)
             continue;
         if (seen[i])
-            return error_set(e, ERROR_FORMAT, "%s:%u: %s: stands there twice; once is allowed",
+            return error_set(e, ERROR_FORMAT, "%s:%u: %s: the key occurs twice; once is allowed",
                              at->path, at->line, name);
         seen[i] = true;
         return keys[i].dimension ? set_number(at, &keys[i], value, m, e)
@@ -194,9 +194,8 @@ static enum error_code check_whole(const char *path, unsigned lines, const struc
                              keys[i].dimension ? keys[i].dimension->units : "a text");
     if (m->cpu_bytes_per_s > m->dram_bytes_per_s)
         return error_set(e, ERROR_FORMAT,
-                         "%s:%u: cpu: %g GB/s is more than what dram gives; at most %g GB/s is "
-                         "allowed",
-                         path, lines, m->cpu_bytes_per_s * 1e-9, m->dram_bytes_per_s * 1e-9);
+                         "%s:%u: cpu: %g GB/s is more than dram; at most %g GB/s is allowed", path,
+                         lines, m->cpu_bytes_per_s * 1e-9, m->dram_bytes_per_s * 1e-9);
     return ERROR_OK;
 }
 
@@ -230,9 +229,8 @@ static enum error_code read_machine(const char *path, struct machine *out, struc
 {
     FILE *f = fopen(path, "re");
     if (!f && errno == ENOENT)
-        return error_set(e, ERROR_NOT_FOUND,
-                         "%.200s is neither a file nor a machine that is built in: %s", path,
-                         machine_names());
+        return error_set(e, ERROR_NOT_FOUND, "%.200s is neither a file nor a built-in machine (%s)",
+                         path, machine_names());
     if (!f)
         return error_set(e, ERROR_IO, "%.200s: %m", path);
     enum error_code code = ERROR_OK;

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Seconds of a segment over the link where that was not measured: as the device's words say. */
+/* Seconds of a segment over the link. If the calibration did not measure it, the value follows from
+ * the text of the device's option. */
 static enum error_code load_seconds(const char *path, const struct calibration *c, double *out,
                                     struct error *e)
 {
     struct device_spec device;
-    char words[sizeof c->device]; /* as --device has them: the device's own name comes after a space */
+    char words[sizeof c->device]; /* the value of --device; a space and the device's name follow it
+                                   */
     *out = c->link_segment_s;
     if (c->link_segment_s > 0)
         return ERROR_OK;
@@ -27,11 +29,11 @@ static enum error_code load_seconds(const char *path, const struct calibration *
     return ERROR_OK;
 }
 
-/* What a worker would begin with: what was measured, corrected by what layers have taught earlier ones. */
-static struct layer_costs as_learnt(const struct calibration *c, double load_s)
+/* The initial costs of a worker: the measured costs with the stored corrections. */
+static struct layer_costs as_corrected(const struct calibration *c, double load_s)
 {
     struct sched_costs first = calibration_costs(c, load_s);
-    struct layer_costs_learnt kept = layer_costs_kept(c);
+    struct layer_corrections kept = layer_costs_stored(c);
     struct layer_costs costs;
     layer_costs_init(&costs, &first, c->job_overhead_s);
     layer_costs_resume(&costs, &kept);
@@ -48,15 +50,15 @@ enum error_code machine_from_calibration(const char *path, struct machine *out,
         code = load_seconds(path, &c, &load_s, e);
     if (code)
         return code;
-    struct layer_costs learnt = as_learnt(&c, load_s);
-    struct sched_costs k = learnt.now;
+    struct layer_costs corrections = as_corrected(&c, load_s);
+    struct sched_costs k = corrections.now;
     double bytes = (double)c.segment_bytes;
     struct machine m = {
         .name = "calibration",
         .dram_bytes_per_s = bytes / k.load_contended_s + bytes / sched_cpu_contended_s(&k, 1),
         .cpu_bytes_per_s = bytes / sched_cpu_s(&k, 1),
         .cpu_flop_per_s = k.cpu_token_s > 0 ? 2 * bytes / k.cpu_token_s : INFINITY,
-        .cpu_call_s = c.cpu_call_s + learnt.job_s,
+        .cpu_call_s = c.cpu_call_s + corrections.job_s,
         .link_bytes_per_s = bytes / k.load_s,
         .link_call_s = c.link_latency_s,
         .device_bytes_per_s = bytes / sched_device_s(&k, 1),

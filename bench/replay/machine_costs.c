@@ -1,13 +1,15 @@
-/* What a model's experts cost on a machine; see machine.h, and docs/replay.md for the formulas.
+/* The cost of a model's experts on a machine; see machine.h, and docs/replay.md for the formulas.
  *
- * The shared DRAM. Alone, the CPU reads weights at c bytes a second and the link copies at k. Together they have d, split
- * max-min fair: who wants less than half of it has what he wants, the other the rest. Where the link is the slower
- * side this is what FreeToken measured and reckons with: a copy keeps its pace, and the CPU has what is left.
+ * Shared DRAM. Without contention the CPU reads weights at c bytes/s and the link copies at k. At
+ * the same time they share d by max-min fairness: a side that needs less than d / 2 gets what it
+ * needs, and the other side gets the rest. Where the link is the slower side, this agrees with
+ * FreeToken's measurements: a copy keeps its rate, and the CPU gets the remainder.
  *
- * The line. A segment's time is max(bytes / rate, w flop / pace): flat, then proportional to the tokens w. The assigners
- * know base + w slope alone. The line here is exact for one token, as decoding one sequence is what figures are compared
- * for; its slope makes the sum of the squares of the relative errors at 1, 2, 4, ... 128 tokens least (the worker fits
- * its own measurements by the same measure, calibration_fit). */
+ * Linear cost. The time of a segment is max(bytes / rate, w flop / pace): constant at first, then
+ * proportional to the number of tokens w. The assigners need the form base + w slope. The line here
+ * is exact for one token, because most comparisons decode one sequence. Its slope minimises the sum
+ * of the squared relative errors at 1, 2, 4, ... 128 tokens. calibration_fit in the worker uses the
+ * same criterion. */
 #include "bench/replay/machine.h"
 
 #include <math.h>
@@ -18,9 +20,9 @@ struct line {
     double base_s, token_s;
 };
 
-/* Through (1, first). With x = (w - 1) / t(w), the relative error is x slope - (t(w) - first) / t(w), so the best slope is
- * the mean of the chords (t(w) - first) / (w - 1), each counting x^2. No chord is steeper than `first`: the base is not
- * negative. */
+/* The line passes through (1, first). With x = (w - 1) / t(w), the relative error is x slope -
+ * (t(w) - first) / t(w), so the best slope is the mean of the chords (t(w) - first) / (w - 1),
+ * weighted by x^2. No chord is steeper than `first`, so the base is not negative. */
 static struct line fit_line(double bytes_s, double token_s)
 {
     double first = fmax(bytes_s, token_s), sum = 0, of = 0;
@@ -33,7 +35,7 @@ static struct line fit_line(double bytes_s, double token_s)
     return (struct line){fmax(0, first - slope), slope};
 }
 
-/* Of a side that wants `own` while another wants `other` of the same memory. */
+/* The rate of a side that needs `own` while the other side needs `other` of the same memory. */
 static double shared_rate(double memory, double own, double other)
 {
     return fmin(own, fmax(memory / 2, memory - other));
@@ -62,7 +64,7 @@ struct sched_costs machine_costs(const struct machine *m, const struct trace_lay
 
 double machine_dense_s(const struct machine *m, double dense_bytes, uint32_t n_tokens)
 {
-    const double flops_per_byte = 2; /* of weights of one byte: what is usual beside the experts */
+    const double flops_per_byte = 2; /* of weights of one byte, the usual type of dense weights */
     return m->attention_s + fmax(dense_bytes / m->device_bytes_per_s,
                                  n_tokens * dense_bytes * flops_per_byte / m->device_flop_per_s);
 }

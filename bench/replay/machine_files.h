@@ -1,4 +1,4 @@
-/* The files of bench/replay/machines, built in (cmake/embed_text.cmake writes the table). */
+/* The built-in files of bench/replay/machines (cmake/embed_text.cmake writes the table). */
 #ifndef MOED_REPLAY_MACHINE_FILES_H
 #define MOED_REPLAY_MACHINE_FILES_H
 

@@ -1,4 +1,5 @@
-/* moed-replay: policies over a recorded routing trace, in virtual time, on the cost model of a machine. Needs no daemon. */
+/* moed-replay: simulates policies on a routing trace, in virtual time, on the cost model of a
+ * machine. Needs no daemon. */
 #include "bench/replay/commands.h"
 
 #include <stdbool.h>
@@ -12,12 +13,6 @@ static bool has_flag(int argc, char **argv, const char *flag)
         if (strncmp(argv[i], flag, n) == 0 && (argv[i][n] == '\0' || argv[i][n] == '='))
             return true;
     return false;
-}
-
-int command_failed(const struct error *e)
-{
-    fprintf(stderr, "moed-replay: %s\n", e->text);
-    return e->code == ERROR_USAGE ? 2 : 1;
 }
 
 int main(int argc, char **argv)

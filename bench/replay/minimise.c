@@ -10,7 +10,7 @@ struct corner {
 
 struct simplex {
     const struct minimise *of;
-    struct corner corners[MINIMISE_MOST + 1]; /* the best first */
+    struct corner corners[MINIMISE_MOST + 1]; /* in order of value, the best first */
     uint32_t calls;
 };
 
@@ -24,7 +24,7 @@ static void evaluate(struct simplex *s, struct corner *c)
     s->calls++;
 }
 
-/* Insertion: all but a few are in order. Equal ones keep theirs. */
+/* Insertion sort, because most corners are in order. Equal corners keep their order. */
 static void sort(struct simplex *s)
 {
     for (uint32_t i = 1; i <= s->of->n; i++) {
@@ -42,14 +42,14 @@ static void begin(struct simplex *s, const double *x, const double *step)
     for (uint32_t i = 0; i <= n; i++) {
         struct corner *c = &s->corners[i];
         memcpy(c->x, x, n * sizeof *x);
-        if (i > 0) /* away from the wall, where there is one */
+        if (i > 0) /* away from the boundary, if the point is at one */
             c->x[i - 1] += x[i - 1] + step[i - 1] > s->of->most[i - 1] ? -step[i - 1] : step[i - 1];
         evaluate(s, c);
     }
     sort(s);
 }
 
-/* The middle of all but the worst, moved away from the worst by `by` of the distance. */
+/* The centre of all corners except the worst, moved away from the worst by `by` of the distance. */
 static struct corner beyond(struct simplex *s, double by)
 {
     uint32_t n = s->of->n;

@@ -1,5 +1,6 @@
-/* The smallest value of a function that has no derivatives: Nelder and Mead's simplex (Computer Journal 7, 1965), with the usual
- * coefficients (reflection 1, expansion 2, contraction and shrinking 1/2). Deterministic. */
+/* Minimises a function without derivatives: Nelder and Mead's simplex (Computer Journal 7, 1965),
+ * with the usual coefficients (reflection 1, expansion 2, contraction and
+ * shrinking 1/2). Deterministic. */
 #ifndef MOED_REPLAY_MINIMISE_H
 #define MOED_REPLAY_MINIMISE_H
 
@@ -8,17 +9,18 @@
 
 enum { MINIMISE_MOST = 8 }; /* dimensions */
 
-/* Inside the box least..most; outside it is not asked. */
+/* value is called only inside the box least..most. */
 struct minimise {
     uint32_t n;
     double least[MINIMISE_MOST], most[MINIMISE_MOST];
     double (*value)(void *arg, const double *x);
     void *arg;
     uint32_t most_calls;
-    double tolerance; /* of the simplex' values, at which it is done */
+    double tolerance; /* stop when the simplex's values differ by less */
 };
 
-/* x: where to begin, and the best point found. step: the first simplex' edges. Returns its value. */
+/* x: the start; receives the best point. step: edges of the first simplex. Returns the value at the
+ * best point. */
 double minimise(const struct minimise *m, double *x, const double *step);
 
 #endif

@@ -1,24 +1,24 @@
-/* DALI's 0-1 program through GLPK; see optimal.h.
+/* Solves DALI's 0-1 program with GLPK; see optimal.h.
  *
  *   minimise T    subject to   D + sum of device_i x_i <= T,   C + sum of cpu_i (1 - x_i) <= T,
  *                              sum of missing_i x_i <= spare slots,   x_i 0 or 1
  *
- * D and C are what the sides have to do in any case. Seconds are scaled so that the largest plan is 1: the solver's
- * tolerances are absolute. */
+ * D and C are the fixed work of device and CPU. Seconds are scaled so that the longest plan takes
+ * 1, because the solver's tolerances are absolute. */
 #include "bench/replay/optimal.h"
 
 #include <glpk.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* As lib/sched counts: neither there nor on their way. */
+/* Segments that are neither resident nor in flight, as lib/sched counts them. */
 static uint32_t missing_of(const struct sched_layer *l, const struct sched_expert *e)
 {
     uint64_t there = (uint64_t)e->resident + e->in_flight;
     return there < l->n_segments ? l->n_segments - (uint32_t)there : 0;
 }
 
-/* The device computes it in any case: the part of an expert that is there, where experts may be split. */
+/* The device's fixed work: the resident part of an expert, where experts may be split. */
 static double fixed_s(const struct sched_costs *c, const struct sched_layer *l,
                       const struct sched_expert *e)
 {
@@ -35,7 +35,7 @@ double optimal_finish(const struct sched_costs *costs, const struct sched_layer 
         uint32_t on_device = e->device + e->load, missing = missing_of(layer, e);
         uint32_t there = layer->n_segments - missing;
         uint32_t loads = on_device > there ? on_device - there : 0;
-        uint32_t together = layer->whole ? on_device : loads; /* computed while it comes */
+        uint32_t together = layer->whole ? on_device : loads; /* computed while the load runs */
         double device_s = sched_device_s(costs, e->workload);
         device +=
             (on_device - together) * device_s + fmax(loads * costs->load_s, together * device_s);
@@ -115,7 +115,8 @@ static double largest(const struct sched_costs *costs, const struct sched_layer 
     return sum;
 }
 
-/* True: solved to the end. Greedy's plan is in experts[] before, and stays where nothing better was found. */
+/* Improves greedy's plan, which is in experts[]. True: solved to the end. The plan stays if the
+ * solver finds no better one. */
 static bool improve(const struct sched_costs *costs, const struct sched_layer *layer,
                     struct sched_expert *experts, uint32_t n, const struct optimal_options *o)
 {
@@ -153,7 +154,8 @@ double optimal_assign(const struct sched_costs *costs, const struct sched_layer 
         n = SCHED_MAX_EXPERTS;
     sched_assign(ASSIGN_GREEDY, costs, layer, experts, n);
     *proven = true;
-    /* The solver checks nothing that it is not asked to; without a CPU, or without anything to do, there is no choice. */
+    /* The solver does not check its input. Without a CPU, or without work, there is nothing to
+     * choose. */
     double all_s = largest(costs, layer, experts, n);
     if (n && isfinite(all_s) && all_s > 0)
         *proven = improve(costs, layer, experts, n, options ? options : &exact);

@@ -1,4 +1,4 @@
-/* Lists of policies, budgets and batches, and going through them; see plan.h. */
+/* Parses and runs lists of policies, budgets and batches; see plan.h. */
 #include "bench/replay/plan.h"
 
 #include "base/quantity.h"
@@ -10,7 +10,7 @@ enum { MOST_BATCH = 4096 };
 
 /* ---- Lists ---- */
 
-/* The next item of a list; false after the last. An empty item is one. */
+/* The next item of a list, which may be empty. False after the last one. */
 static bool next_item(const char **text, const char **item, size_t *len)
 {
     if (!*text)
@@ -38,6 +38,8 @@ static void all_policies(struct replay_plan *p)
          i++)
         if (replay_has(policy))
             p->policies[p->n_policies++] = policy;
+        else
+            p->without_solver = true;
 }
 
 static enum error_code unknown_part(const char *part, const char *value, const char *names,
@@ -73,7 +75,7 @@ static enum error_code replace_part(struct sched_policy *p, const char *part, co
     return unknown_part("part", part, "assign, cache, budget, predictor, prefetch", e);
 }
 
-/* A cache that is named without a budget brings its own along where it must. */
+/* If the user named a cache and no budget, uses the cache's own budget where it needs that. */
 static enum error_code settle_budget(struct sched_policy *p, bool named, struct error *e)
 {
     if (sched_cache_takes(p->cache, p->budget))
@@ -94,7 +96,7 @@ static enum error_code replace_parts(struct plan_variant *v, char *rest, struct 
     while ((part = strsep(&rest, "/"))) {
         char *value = strchr(part, '=');
         if (!value)
-            return error_set(e, ERROR_USAGE, "\"%.40s\" is no PART=VALUE", part);
+            return error_set(e, ERROR_USAGE, "\"%.40s\" is not PART=VALUE", part);
         *value++ = '\0';
         enum error_code code = replace_part(&v->policy, part, value, e);
         if (code)
@@ -159,11 +161,14 @@ enum error_code plan_settle_predictors(struct replay_plan *p, const struct predi
             continue;
         if (policy == &v->policy && v->predictor_named)
             return error_set(e, ERROR_USAGE,
-                             "--policies: %s: predictor %s has to be trained for this model "
-                             "(`moed train`), and --learned has nothing of it",
+                             "--policies: %s: predictor %s has to be trained for this model: "
+                             "give a file of `moed train` with --predictors",
                              policy->name, sched_predictor_name(policy->predictor));
         if (policy != &v->policy)
             v->policy = *policy; /* the name is the preset's */
+        snprintf(p->notes[i], sizeof p->notes[i], "%s in place of %s, which is not trained",
+                 sched_predictor_name(sched_predictor_untrained(policy->assigner)),
+                 sched_predictor_name(policy->predictor));
         v->policy.predictor = sched_predictor_untrained(policy->assigner);
         strbuf_printf(settled, "%s%s with %s", settled->len ? ", " : "", policy->name,
                       sched_predictor_name(v->policy.predictor));
@@ -209,7 +214,7 @@ enum error_code plan_batch(struct replay_plan *p, const char *text, struct error
     return ERROR_OK;
 }
 
-/* ---- Going through ---- */
+/* ---- Running ---- */
 
 uint32_t plan_size(const struct replay_plan *p)
 {
@@ -234,6 +239,8 @@ enum error_code plan_run(const struct replay_plan *p, const struct replay_run *w
         if (simulate(&run, &results[i], e))
             return error_prefix(e, "policy %s", run.policy->name);
         snprintf(results[i].policy, sizeof results[i].policy, "%s", run.policy->name);
+        snprintf(results[i].note, sizeof results[i].note, "%s", p->notes[i % p->n_policies]);
+        results[i].oracle = sched_cache_replay_only(run.policy->cache);
         results[i].vram = run.vram;
         results[i].batch = run.batch;
     }

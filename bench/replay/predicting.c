@@ -1,12 +1,13 @@
-/* A predictor over a trace; see predicting.h. */
+/* Runs a predictor over a trace; see predicting.h. */
 #include "bench/replay/predicting.h"
 
+#include "base/arrays.h"
 #include "model/router.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* An answer of the aside half that the next layer finds. */
+/* A prediction of the background half, which the next predicting_look reports. */
 struct answer {
     struct predict_target target;
     uint32_t n, n_known;
@@ -17,52 +18,43 @@ struct predicting {
     const struct trace *trace;
     struct predict_shape shape;
     struct predict_traits traits;
-    struct predictor *in_line, *aside;
-    predicting_tell *tell;
-    void *tell_arg;
-    struct predict_kept *kept;
+    struct predictor *in_line, *background;
+    struct layer_predictions *predictions;
 
     uint64_t step;
     const struct predicting_token *batch;
     uint32_t n_tokens;
-    bool idle; /* nothing is predicted in this step */
+    bool updates; /* the background half sends updates to the in-line half */
+    bool idle;    /* this step has no predictions */
     struct predict_token tokens[PREDICTING_MAX_TOKENS];
 
-    struct answer *answers; /* [n_layers + 1] */
     uint32_t n_answers;
-    double *probability;
-    float *hidden, *gate, *gate_input, *scores, *weights, *lesson;
-    uint32_t *guessed;
+    void *memory;                            /* of the arrays */
+    struct answer *answers;                  /* [n_layers + 1] */
+    double *probability;                     /* [n_experts] */
+    float *hidden, *gate, *scores, *weights; /* of a batch */
+    float *update;                           /* predictor_update_floats */
+    uint32_t *routing;                       /* of a batch, by a later layer's gate */
 };
 
-static bool allocate(struct predicting *p)
+static bool allocate(struct predicting *p, uint32_t update_floats)
 {
     const struct predict_shape *s = &p->shape;
-    size_t layers = s->n_layers + 1u, experts = s->n_experts, d = s->d_model,
-           tokens = PREDICTING_MAX_TOKENS;
-    p->kept = predict_kept_new(s);
-    p->answers = calloc(layers, sizeof *p->answers);
-    struct predicted *room = calloc(layers * experts, sizeof *room);
-    p->probability = calloc(experts, sizeof *p->probability);
-    p->hidden = calloc(tokens * d, sizeof *p->hidden);
-    p->gate = calloc(tokens * experts, sizeof *p->gate);
-    p->gate_input = calloc(tokens * d, sizeof *p->gate_input);
-    p->scores = calloc(tokens * experts, sizeof *p->scores);
-    p->weights = calloc(s->n_used, sizeof *p->weights);
-    p->guessed = calloc(tokens * s->n_used, sizeof *p->guessed);
-    if (!room || !p->answers) {
-        free(room);
-        return false;
-    }
-    for (size_t i = 0; i < layers; i++)
-        p->answers[i].experts = room + i * experts;
-    return p->kept && p->probability && p->hidden && p->gate && p->gate_input && p->scores &&
-           p->weights && p->guessed;
+    size_t layers = s->n_layers + 1u, experts = s->n_experts, tokens = PREDICTING_MAX_TOKENS;
+    struct predicted *answered;
+    p->memory = ARRAYS_NEW(ARRAY(p->answers, layers), ARRAY(answered, layers * experts),
+                           ARRAY(p->probability, experts), ARRAY(p->hidden, tokens * s->d_model),
+                           ARRAY(p->gate, tokens * experts), ARRAY(p->scores, tokens * experts),
+                           ARRAY(p->weights, s->n_used), ARRAY(p->update, update_floats),
+                           ARRAY(p->routing, tokens * s->n_used));
+    for (size_t i = 0; i < layers && p->memory; i++)
+        p->answers[i].experts = answered + i * experts;
+    return p->memory;
 }
 
-struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace, uint32_t max_tokens,
-                                  const struct sched_learned *learned, predicting_tell *tell,
-                                  void *tell_arg)
+struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
+                                  uint32_t max_tokens, const struct trained_predictors *predictors,
+                                  layer_predictions_report *report, void *report_arg)
 {
     const struct trace_shape *t = trace_shape(trace);
     struct predicting *p = calloc(1, sizeof *p);
@@ -75,46 +67,36 @@ struct predicting *predicting_new(enum sched_predictor kind, const struct trace 
                                       .n_used = t->n_used,
                                       .d_model = t->d_model,
                                       .max_tokens = max_tokens,
-                                      .learned = learned};
+                                      .trained = predictors};
     p->traits = predictor_traits(kind, &p->shape);
-    p->tell = tell;
-    p->tell_arg = tell_arg;
-    bool ok = allocate(p);
+    p->predictions = layer_predictions_new(&p->shape, report, report_arg);
+    uint32_t update_floats = predictor_update_floats(kind, &p->shape);
+    p->updates = update_floats > 0;
+    bool ok = allocate(p, update_floats) && p->predictions;
     if (ok && p->traits.in_line)
         ok = (p->in_line = predictor_new(kind, PREDICT_IN_LINE, &p->shape));
     if (ok && p->traits.reads)
-        ok = (p->aside = predictor_new(kind, PREDICT_ASIDE, &p->shape));
-    uint32_t floats = predictor_lesson_floats(kind, &p->shape);
-    if (ok && floats)
-        ok = (p->lesson = calloc(floats, sizeof *p->lesson));
-    if (ok)
-        return p;
-    predicting_free(p);
-    return NULL;
+        ok = (p->background = predictor_new(kind, PREDICT_BACKGROUND, &p->shape));
+    if (!ok) {
+        predicting_free(p);
+        return NULL;
+    }
+    layer_predictions_use(p->predictions, &p->traits, p->in_line);
+    return p;
 }
 
 void predicting_free(struct predicting *p)
 {
     if (!p)
         return;
+    layer_predictions_free(p->predictions);
     predictor_free(p->in_line);
-    predictor_free(p->aside);
-    if (p->answers)
-        free(p->answers[0].experts);
-    free(p->answers);
-    predict_kept_free(p->kept);
-    free(p->probability);
-    free(p->hidden);
-    free(p->gate);
-    free(p->gate_input);
-    free(p->scores);
-    free(p->weights);
-    free(p->lesson);
-    free(p->guessed);
+    predictor_free(p->background);
+    free(p->memory);
     free(p);
 }
 
-/* ---- What the trace has of a layer ---- */
+/* ---- A layer of the trace ---- */
 
 static bool fill_hidden(struct predicting *p, uint32_t layer)
 {
@@ -151,16 +133,6 @@ static struct predict_seen seen_at(const struct predicting *p, uint32_t layer,
                                  .selected = selected};
 }
 
-/* ---- Keeping and checking ---- */
-
-static void keep(struct predicting *p, const struct predict_target *target,
-                 const struct predicted *experts, uint32_t n, uint32_t n_known)
-{
-    predict_kept_put(p->kept, target, experts, n);
-    if (n)
-        p->tell(p->tell_arg, target, experts, n, n_known);
-}
-
 /* ---- A step ---- */
 
 static void answer(struct predicting *p, const struct predict_seen *seen)
@@ -170,21 +142,21 @@ static void answer(struct predicting *p, const struct predict_seen *seen)
                          predict_target(&p->traits, &p->shape, seen->step, seen->layer, i, &target);
          i++) {
         struct answer *a = &p->answers[p->n_answers++];
-        predictor_predict(p->aside, seen, &target, NULL, p->probability);
+        predictor_predict(p->background, seen, &target, NULL, p->probability);
         a->target = target;
-        a->n = predictor_list(p->aside, &p->traits, p->n_tokens, NULL, p->probability, a->experts,
-                              &a->n_known);
+        a->n = predictor_list(p->background, &p->traits, p->n_tokens, NULL, p->probability,
+                              a->experts, &a->n_known);
     }
     uint32_t layer;
-    while (p->lesson && predictor_teach(p->aside, &layer, p->lesson))
-        predictor_learn(p->in_line, layer, p->lesson);
+    while (p->updates && predictor_next_update(p->background, &layer, p->update))
+        predictor_apply_update(p->in_line, layer, p->update);
 }
 
-static void show_aside(struct predicting *p, struct predict_seen *seen)
+static void show_background(struct predicting *p, struct predict_seen *seen)
 {
     uint32_t reads = p->traits.reads;
     bool embedding = seen->layer == PREDICT_EMBEDDING;
-    if (!p->aside || (embedding && !(reads & PREDICT_READS_EMBEDDING)))
+    if (!p->background || (embedding && !(reads & PREDICT_READS_EMBEDDING)))
         return;
     if ((embedding || reads & PREDICT_READS_HIDDEN) && !seen->hidden) {
         if (!fill_hidden(p, seen->layer))
@@ -196,7 +168,7 @@ static void show_aside(struct predicting *p, struct predict_seen *seen)
             return;
         seen->gate = p->gate;
     }
-    predictor_observe(p->aside, seen);
+    predictor_observe(p->background, seen);
     answer(p, seen);
 }
 
@@ -206,21 +178,22 @@ void predicting_step(struct predicting *p, uint64_t step, const struct predictin
     p->step = step;
     p->batch = batch;
     p->n_tokens = n;
-    p->idle = n > p->shape.max_tokens || (!p->in_line && !p->aside);
+    p->idle = n > p->shape.max_tokens || (!p->in_line && !p->background);
     if (p->idle)
         return;
     for (uint32_t i = 0; i < n; i++)
         p->tokens[i] = (struct predict_token){batch[i].request, batch[i].token};
     struct predict_seen seen = seen_at(p, PREDICT_EMBEDDING, NULL);
-    show_aside(p, &seen);
+    show_background(p, &seen);
 }
 
 void predicting_look(struct predicting *p, uint32_t layer)
 {
+    const struct predict_target next = {p->step, layer};
     for (uint32_t i = 0; i < p->n_answers && !p->idle; i++) {
         const struct answer *a = &p->answers[i];
-        if (a->target.step > p->step || (a->target.step == p->step && a->target.layer >= layer))
-            keep(p, &a->target, a->experts, a->n, a->n_known);
+        const struct layer_prediction answer = {a->target, a->experts, a->n, a->n_known};
+        layer_predictions_answer(p->predictions, &answer, &next);
     }
     p->n_answers = 0;
 }
@@ -230,13 +203,11 @@ void predicting_routed(struct predicting *p, uint32_t layer, const uint32_t *sel
     if (p->idle)
         return;
     struct predict_seen seen = seen_at(p, layer, selected);
-    predict_kept_check(p->kept, &seen);
-    if (p->in_line)
-        predictor_observe(p->in_line, &seen);
+    layer_predictions_routed(p->predictions, &seen);
 }
 
-/* What the target's gate chooses on these inputs, and its probabilities. */
-static void guess(struct predicting *p, const struct predict_target *target, const float *input)
+/* Evaluates the target layer's gate on these inputs: chosen experts and probabilities. */
+static void route(struct predicting *p, const struct predict_target *target, const float *input)
 {
     const struct trace_layer *l = trace_layer(p->trace, target->layer);
     const struct router_params *router = &trace_shape(p->trace)->router;
@@ -256,8 +227,8 @@ static void guess(struct predicting *p, const struct predict_target *target, con
                 sum += sums[k];
             logits[i] = sum;
         }
-        router_select(router, logits, l->selection_bias,
-                      p->guessed + t * p->shape.n_used, p->weights);
+        router_select(router, logits, l->selection_bias, p->routing + t * p->shape.n_used,
+                      p->weights);
     }
     if (p->traits.scores && router_leaves_logits(router->kind))
         router_logits_to_probabilities(p->scores, p->n_tokens, p->shape.n_experts);
@@ -272,17 +243,14 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
         seen.hidden = p->hidden;
         seen.scores = p->scores;
         struct predict_target target;
+        const float *input;
         for (uint32_t i = 0;
-             gates && predict_gate_target(&p->traits, &p->shape, p->step, layer, i, &target); i++) {
-            guess(p, &target, predictor_gate_input(p->in_line, &seen, p->gate_input));
-            predictor_predict(p->in_line, &seen, &target, p->guessed, p->probability);
-            struct predicted *best = predict_kept_room(p->kept, target.layer);
-            uint32_t n_known, n = predictor_list(p->in_line, &p->traits, p->n_tokens, p->guessed,
-                                                 p->probability, best, &n_known);
-            keep(p, &target, best, n, n_known);
+             gates && layer_predictions_gate(p->predictions, &seen, i, &target, &input); i++) {
+            route(p, &target, input);
+            layer_predictions_from_gate(p->predictions, &seen, &target, p->routing);
         }
     }
-    show_aside(p, &seen);
+    show_background(p, &seen);
 }
 
 bool predicting_early(const struct predicting *p)
@@ -290,7 +258,8 @@ bool predicting_early(const struct predicting *p)
     return p->traits.early;
 }
 
-struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n)
+struct sched_upcoming *predicting_upcoming(struct predicting *p, uint32_t layer, uint32_t *n)
 {
-    return predict_kept_ahead(p->kept, &(struct predict_target){p->step, layer}, p->n_tokens, n);
+    const struct predict_target now = {p->step, layer};
+    return layer_predictions_upcoming(p->predictions, &now, p->n_tokens, n);
 }

@@ -1,12 +1,13 @@
-/* A predictor over a trace: both of its halves, in the order in which a worker asks them. What its aside half finds at one
- * layer is there when the next one is planned, as if its thread needed a layer's time. */
+/* Runs both halves of a predictor over a trace, in the order of a worker. The background half's
+ * predictions at one layer arrive before the plan of the next layer, as if its thread took the time
+ * of a layer. */
 #ifndef MOED_REPLAY_PREDICTING_H
 #define MOED_REPLAY_PREDICTING_H
 
-#include "sched/predict_kept.h"
+#include "sched/layer/predictions.h"
 #include "trace/trace.h"
 
-enum { PREDICTING_MAX_TOKENS = 512 }; /* of a step: as many as a piece of a prompt has */
+enum { PREDICTING_MAX_TOKENS = 512 }; /* of a step: a prefill chunk */
 
 struct predicting;
 
@@ -16,18 +17,16 @@ struct predicting_token {
     uint64_t request;
 };
 
-/* A prediction was made: n experts, and up to n_known those that a cache alone may want to know (as predictor_list). */
-typedef void predicting_tell(void *arg, const struct predict_target *target,
-                             const struct predicted *experts, uint32_t n, uint32_t n_known);
-
-/* max_tokens: nothing is predicted in steps of more; at most PREDICTING_MAX_TOKENS. learned: NULL, or what was trained. NULL: no memory. */
-struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace, uint32_t max_tokens,
-                                  const struct sched_learned *learned, predicting_tell *tell,
-                                  void *tell_arg);
+/* Steps of more than max_tokens (at most PREDICTING_MAX_TOKENS) have no predictions. predictors:
+ * trained predictors, or NULL. Returns NULL: no memory. */
+struct predicting *predicting_new(enum sched_predictor kind, const struct trace *trace,
+                                  uint32_t max_tokens, const struct trained_predictors *predictors,
+                                  layer_predictions_report *report, void *report_arg);
 void predicting_free(struct predicting *p); /* takes NULL */
 
-/* In this order: a step begins; then for each layer with experts: before its gate (answers that have come are told), it was
- * routed, and, after its plan, what it shows (gates: the in-line half's predictions are told). */
+/* Call predicting_step at the start of a step. Then for each layer with experts, in this order:
+ * predicting_look before its gate (reports predictions); predicting_routed; and predicting_show
+ * after its plan (gates: the in-line half predicts too). */
 void predicting_step(struct predicting *p, uint64_t step, const struct predicting_token *batch,
                      uint32_t n);
 void predicting_look(struct predicting *p, uint32_t layer);
@@ -37,7 +36,7 @@ void predicting_show(struct predicting *p, uint32_t layer, const uint32_t *selec
 /* As predict_traits.early. */
 bool predicting_early(const struct predicting *p);
 
-/* For the plan of a layer of this step: as predict_kept_ahead. */
-struct sched_ahead *predicting_ahead(struct predicting *p, uint32_t layer, uint32_t *n);
+/* As predict_pending_upcoming, for the plan of a layer of this step. */
+struct sched_upcoming *predicting_upcoming(struct predicting *p, uint32_t layer, uint32_t *n);
 
 #endif

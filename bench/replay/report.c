@@ -15,32 +15,34 @@ const struct report_column report_columns[] = {
     FIGURE(prefill_tokens_per_s, "prefill", "tok/s", 1, REPORT_DIGITS, "prompt tokens a second"),
     FIGURE(tpot_p50_s, "TPOT p50", "ms", 1e3, REPORT_DIGITS, "time of a decode step, median"),
     FIGURE(tpot_p99_s, "TPOT p99", "ms", 1e3, REPORT_DIGITS,
-           "what 99 of 100 decode steps do not exceed"),
+           "time of a decode step, 99th percentile"),
     FIGURE(hit_rate, "hits", "%", 100, REPORT_SHARE,
-           "of the segments of activated experts, found on the device"),
+           "share of activated experts' segments found on the device"),
     FIGURE(prefetch_accuracy, "accuracy", "%", 100, REPORT_SHARE,
-           "of the experts predicted, activated"),
+           "share of predicted experts that were activated"),
     FIGURE(fetch_rate, "fetched", "%", 100, REPORT_SHARE,
-           "of the experts predicted, there before their layer"),
+           "share of predicted experts resident before their layer"),
     FIGURE(good_pred, "GoodPred", "%", 100, REPORT_SHARE, "accuracy times fetched (ProMoE)"),
     FIGURE(moved_bytes, "moved", "GB", 1e-9, REPORT_DIGITS, "copied over the link"),
-    FIGURE(wasted_bytes, "wasted", "GB", 1e-9, REPORT_DIGITS,
-           "of that, given up before it was used"),
-    FIGURE(cpu_busy, "CPU", "%", 100, REPORT_SHARE, "of the time, the CPU computes experts"),
-    FIGURE(link_busy, "link", "%", 100, REPORT_SHARE, "of the time, the link copies"),
-    FIGURE(device_busy, "device", "%", 100, REPORT_SHARE, "of the time, the device computes"),
+    FIGURE(wasted_bytes, "wasted", "GB", 1e-9, REPORT_DIGITS, "of that, evicted before use"),
+    FIGURE(cpu_busy, "CPU", "%", 100, REPORT_SHARE,
+           "share of time in which the CPU computes experts"),
+    FIGURE(link_busy, "link", "%", 100, REPORT_SHARE, "share of time in which the link copies"),
+    FIGURE(device_busy, "device", "%", 100, REPORT_SHARE,
+           "share of time in which the device computes"),
     FIGURE(decision_s, "decide", "us", 1e6, REPORT_DIGITS,
-           "real time of planning a layer, mean; differs from run to run"),
+           "mean real time of planning a layer; differs between runs"),
     FIGURE(bound, "of bound", "%", 100, REPORT_SHARE,
-           "share of the speed that no policy can exceed"),
+           "speed as a share of the upper bound of all policies"),
     {0},
 };
 const struct report_column report_more_columns[] = {
     FIGURE(on_device, "on device", "%", 100, REPORT_SHARE,
-           "of the segments, computed from what was on the device"),
-    FIGURE(loaded, "loaded", "%", 100, REPORT_SHARE, "of the segments, waited for"),
-    FIGURE(on_cpu, "on CPU", "%", 100, REPORT_SHARE, "of the segments, computed by the CPU"),
-    FIGURE(layer_s, "layer", "us", 1e6, REPORT_DIGITS, "time of a layer's routed experts, mean"),
+           "share of segments computed on the device without a load"),
+    FIGURE(loaded, "loaded", "%", 100, REPORT_SHARE,
+           "share of segments computed on the device after a load"),
+    FIGURE(on_cpu, "on CPU", "%", 100, REPORT_SHARE, "share of segments computed by the CPU"),
+    FIGURE(layer_s, "layer", "us", 1e6, REPORT_DIGITS, "mean time of a layer's routed experts"),
     {0},
 };
 
@@ -96,6 +98,34 @@ void report_group_title(const struct report_group *g, char out[64])
     snprintf(out, 64, "vram %.4g %%, batch %u", 100 * g->vram, g->batch);
 }
 
+/* ---- Notes ---- */
+
+void report_policy_name(const struct replay_result *r, char out[72])
+{
+    snprintf(out, 72, "%s%s", r->policy, r->note[0] ? "*" : "");
+}
+
+static bool noted_before(const struct replay_report *r, uint32_t k)
+{
+    for (uint32_t j = 0; j < k; j++)
+        if (strcmp(r->results[j].policy, r->results[k].policy) == 0)
+            return true;
+    return false;
+}
+
+bool report_note_at(const struct replay_report *r, uint32_t i, char out[192])
+{
+    for (uint32_t k = 0; k < r->n_results; k++)
+        if (r->results[k].note[0] && !noted_before(r, k) && i-- == 0) {
+            snprintf(out, 192, "%s: %s", r->results[k].policy, r->results[k].note);
+            return true;
+        }
+    if (i != 0 || !r->without_solver)
+        return false;
+    snprintf(out, 192, "optimal is left out: moed-replay was built without a solver (GLPK)");
+    return true;
+}
+
 /* ---- The table ---- */
 
 enum { MOST_COLUMNS = 24, GAP = 2 };
@@ -114,7 +144,8 @@ static void measure(const struct replay_report *r, struct widths *w)
     char text[32];
     *w = (struct widths){.policy = (uint32_t)strlen("policy")};
     for (uint32_t k = 0; k < r->n_results; k++)
-        w->policy = longer(w->policy, strlen(r->results[k].policy));
+        w->policy =
+            longer(w->policy, strlen(r->results[k].policy) + (r->results[k].note[0] != '\0'));
     for (const struct report_column *c = report_columns; c->key; c++, w->n++) {
         uint32_t most = longer((uint32_t)strlen(c->name), strlen(c->unit));
         for (uint32_t k = 0; k < r->n_results; k++) {
@@ -125,7 +156,7 @@ static void measure(const struct replay_report *r, struct widths *w)
     }
 }
 
-/* Columns from..to stand side by side; at least one does. */
+/* Finds `to` so that columns from..to fit the width; at least one column. */
 static uint32_t columns_that_fit(const struct widths *w, uint32_t from, uint32_t width)
 {
     uint32_t used = w->policy, to = from;
@@ -152,8 +183,9 @@ static void print_header(const struct widths *w, uint32_t from, uint32_t to, str
 static void print_row(const struct replay_result *r, const struct widths *w, uint32_t from,
                       uint32_t to, struct strbuf *out)
 {
-    char text[32];
-    strbuf_printf(out, "%-*s", (int)w->policy, r->policy);
+    char text[32], name[72];
+    report_policy_name(r, name);
+    strbuf_printf(out, "%-*s", (int)w->policy, name);
     for (uint32_t i = from; i < to; i++) {
         report_format_value(&report_columns[i], report_value(r, &report_columns[i]), text);
         strbuf_printf(out, "%*s", (int)(GAP + w->columns[i]), text);
@@ -185,4 +217,7 @@ void report_table(const struct replay_report *r, uint32_t width, struct strbuf *
     strbuf_printf(out, "%s on %s\n", r->model, r->machine);
     for (uint32_t i = 0; report_group_at(r, i, &g); i++)
         print_group(r, &g, &w, width, out);
+    char note[192];
+    for (uint32_t i = 0; report_note_at(r, i, note); i++)
+        strbuf_printf(out, "%s* %s\n", i ? "" : "\n", note);
 }

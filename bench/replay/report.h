@@ -1,4 +1,4 @@
-/* Results as a table for terminals, as CSV, and as a page of plots. */
+/* Prints results as a table for terminals, as CSV, or as an HTML page of plots. */
 #ifndef MOED_REPLAY_REPORT_H
 #define MOED_REPLAY_REPORT_H
 
@@ -9,52 +9,60 @@
 #include <stddef.h>
 
 struct replay_report {
-    const char *model, *trace, *machine; /* in words */
+    const char *model, *trace, *machine; /* for display */
     const char *machine_what;
-    const char *command;                 /* as it was given */
-    const struct replay_result *results; /* those of a budget and a batch, in the order wanted */
+    const char *command;                 /* as the user wrote it */
+    const struct replay_result *results; /* in display order within a budget and batch */
     uint32_t n_results;
+    bool without_solver; /* the policy `optimal` is left out, because this build has no solver */
 };
 
-/* width: columns of the terminal, 0: no limit. What does not fit goes below, with the policies again. */
+/* width: columns of the terminal, 0: no limit. Columns that do not fit follow in a second table
+ * below. */
 void report_table(const struct replay_report *r, uint32_t width, struct strbuf *out);
-/* RFC 4180, with a header; a figure that does not exist is empty. Rates, seconds, bytes and shares, unrounded. */
+/* RFC 4180, with a header line. A value that does not exist is empty. Values are unrounded, in
+ * seconds, bytes, rates and shares. */
 void report_csv(const struct replay_report *r, struct strbuf *out);
-/* One file that needs no other; well-formed XML. */
+/* One self-contained file of well-formed XML. */
 void report_html(const struct replay_report *r, struct strbuf *out);
 
-/* ---- What the three have in common ---- */
+/* ---- Shared by the three formats ---- */
 
 enum report_format {
     REPORT_DIGITS, /* three digits or more */
     REPORT_SHARE,  /* in per cent, with one decimal */
 };
 
-/* A figure of a result, a double. */
+/* A member of struct replay_result of type double. */
 struct report_column {
-    const char *key;  /* in CSV, with its unit */
-    const char *name; /* above a table; "\n" may break it */
-    const char *unit; /* as shown */
-    const char *what; /* one line */
+    const char *key;  /* name in CSV, with the unit */
+    const char *name; /* heading in a table; "\n" may break it */
+    const char *unit; /* as displayed */
+    const char *what; /* description, one line */
     size_t offset;    /* in struct replay_result */
-    double scale;     /* from the result's unit to the one shown */
+    double scale;     /* converts to `unit` */
     enum report_format format;
 };
-/* In tables and plots, and beside those in CSV. End with a NULL key. */
+/* report_columns: in all three formats; report_more_columns: only in CSV. End with a NULL key. */
 extern const struct report_column report_columns[], report_more_columns[];
 
 double report_value(const struct replay_result *r, const struct report_column *c); /* unscaled */
-/* As shown, without the unit; "-" where there is none. */
+/* The displayed text without the unit; "-" if the value does not exist. */
 void report_format_value(const struct report_column *c, double value, char out[32]);
 
-/* Results of one budget and batch. Groups come in the order in which results first name them. */
+/* Results of one budget and batch. Groups are ordered by their first result. */
 struct report_group {
     double vram;
     uint32_t batch;
 };
-/* The i-th; false after the last. */
+/* Finds group i; false after the last one. */
 bool report_group_at(const struct replay_report *r, uint32_t i, struct report_group *out);
 bool report_in_group(const struct replay_result *r, const struct report_group *g);
+/* The policy's name, with "*" where the result has a note. */
+void report_policy_name(const struct replay_result *r, char out[72]);
+/* Note i of the notes of all results, "promoe: next-gate in place of ...", each once. False after
+ * the last one. */
+bool report_note_at(const struct replay_report *r, uint32_t i, char out[192]);
 /* "vram 25 %, batch 4" */
 void report_group_title(const struct report_group *g, char out[64]);
 

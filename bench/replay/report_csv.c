@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* RFC 4180: quotes around what has a comma, a quote or a line break, quotes doubled. */
+/* RFC 4180: quotes a text that has a comma, a quote or a line break, and doubles its quotes. */
 static void append_text(struct strbuf *out, const char *text)
 {
     if (!strpbrk(text, ",\"\r\n")) {
@@ -32,7 +32,7 @@ void report_csv(const struct replay_report *r, struct strbuf *out)
         strbuf_printf(out, ",%s", c->key);
     for (const struct report_column *c = report_more_columns; c->key; c++)
         strbuf_printf(out, ",%s", c->key);
-    strbuf_printf(out, ",model,trace,machine\r\n");
+    strbuf_printf(out, ",model,trace,machine,note\r\n");
     for (uint32_t k = 0; k < r->n_results; k++) {
         const struct replay_result *row = &r->results[k];
         append_text(out, row->policy);
@@ -43,8 +43,8 @@ void report_csv(const struct replay_report *r, struct strbuf *out)
             append_number(out, report_value(row, c));
         for (const struct report_column *c = report_more_columns; c->key; c++)
             append_number(out, report_value(row, c));
-        const char *words[] = {r->model, r->trace, r->machine};
-        for (int i = 0; i < 3; i++) {
+        const char *words[] = {r->model, r->trace, r->machine, row->note};
+        for (int i = 0; i < 4; i++) {
             strbuf_append(out, ",", 1);
             append_text(out, words[i]);
         }

@@ -1,5 +1,5 @@
-/* Results as a page of plots: XHTML with its style and its pictures (SVG) inside, for light and dark screens and for paper;
- * see report.h. The plots are drawn in report_plot.c. */
+/* Results as a page of plots: XHTML with embedded style and SVG pictures, for light and dark
+ * screens and for paper; see report.h. report_plot.c draws the plots. */
 #include "bench/replay/report_plot.h"
 
 #include <string.h>
@@ -40,8 +40,8 @@ static const char style[] =
 static const struct plot plots[] = {
     {.title = "Decode speed",
      .unit = "tok/s",
-     .note = "Tokens a second, all sequences together. The line is the bound: what no policy can "
-             "exceed. The fastest stands out.",
+     .note = "Tokens a second, all sequences together. The line is the upper bound of all "
+             "policies. The fastest policy that does not know the future is darker.",
      .kind = PLOT_BOUND,
      .n = 1,
      .offset = {offsetof(struct replay_result, decode_tokens_per_s),
@@ -56,7 +56,7 @@ static const struct plot plots[] = {
      .scale = 1},
     {.title = "Time of a decode step",
      .unit = "ms",
-     .note = "Bar: the median. Line: what 99 of 100 steps do not exceed.",
+     .note = "Bar: the median. Line: the 99th percentile.",
      .kind = PLOT_REACH,
      .least_is_best = true,
      .n = 1,
@@ -66,14 +66,14 @@ static const struct plot plots[] = {
      .label = {"p50", "p99"}},
     {.title = "Hit rate",
      .unit = "%",
-     .note = "Of the segments of activated experts, found on the device.",
+     .note = "Share of activated experts' segments found on the device.",
      .share = true,
      .n = 1,
      .offset = {offsetof(struct replay_result, hit_rate)},
      .scale = 100},
     {.title = "Bytes over the link",
      .unit = "GB",
-     .note = "What was copied, and of that what was given up before it was used.",
+     .note = "Bytes copied; the other colour is the part that was evicted before use.",
      .kind = PLOT_PART,
      .n = 2,
      .offset = {offsetof(struct replay_result, moved_bytes),
@@ -83,7 +83,7 @@ static const struct plot plots[] = {
     {.title = "Busy",
      .unit = "%",
      .note = "Shares of the time.",
-     .kind = PLOT_BESIDE,
+     .kind = PLOT_SIDE_BY_SIDE,
      .share = true,
      .n = 3,
      .offset = {offsetof(struct replay_result, cpu_busy), offsetof(struct replay_result, link_busy),
@@ -110,7 +110,7 @@ static bool is_first_of_batch(const struct replay_report *r, uint32_t i,
     return true;
 }
 
-/* A row of pictures: all budgets with this batch, which have the same axis. */
+/* A row of pictures: all budgets with this batch, on the same axis. */
 static void append_batch(const struct replay_report *r, const struct plot *p, uint32_t batch,
                          struct strbuf *out)
 {
@@ -133,7 +133,7 @@ static void append_plot(const struct replay_report *r, const struct plot *p, str
     if (!plot_has_figures(r, p))
         return;
     strbuf_printf(out, "<section>\n<h2>%s, %s</h2>\n<p>%s", p->title, p->unit, p->note);
-    if (p->kind == PLOT_PART || p->kind == PLOT_BESIDE)
+    if (p->kind == PLOT_PART || p->kind == PLOT_SIDE_BY_SIDE)
         append_legend(p, out);
     strbuf_printf(out, "</p>\n");
     struct report_group g;
@@ -152,8 +152,10 @@ static void append_table_rows(const struct replay_report *r, const struct report
         const struct replay_result *row = &r->results[k];
         if (!report_in_group(row, g))
             continue;
+        char name[72];
+        report_policy_name(row, name);
         strbuf_printf(out, "<tr><th scope=\"row\">");
-        html_text(out, row->policy);
+        html_text(out, name);
         strbuf_printf(out, "</th>");
         for (const struct report_column *c = report_columns; c->key; c++) {
             char text[32];
@@ -181,6 +183,16 @@ static void append_table(const struct replay_report *r, struct strbuf *out)
         append_table_rows(r, &g, out);
     }
     strbuf_printf(out, "</tbody></table></div>\n</section>\n");
+}
+
+static void append_notes(const struct replay_report *r, struct strbuf *out)
+{
+    char note[192];
+    for (uint32_t i = 0; report_note_at(r, i, note); i++) {
+        strbuf_printf(out, "<p>* ");
+        html_text(out, note);
+        strbuf_printf(out, "</p>\n");
+    }
 }
 
 /* ---- The page ---- */
@@ -212,6 +224,7 @@ void report_html(const struct replay_report *r, struct strbuf *out)
     for (size_t i = 0; i < sizeof plots / sizeof *plots; i++)
         append_plot(r, &plots[i], out);
     append_table(r, out);
+    append_notes(r, out);
     strbuf_printf(out, "<p>Simulated by moed-replay " MOED_VERSION " in virtual time: <code>");
     html_text(out, r->command);
     strbuf_printf(out, "</code></p>\n</body>\n</html>\n");

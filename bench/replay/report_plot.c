@@ -1,4 +1,4 @@
-/* Bars as SVG; see report_plot.h. */
+/* Draws bar plots as SVG; see report_plot.h. */
 #include "bench/replay/report_plot.h"
 
 #include "base/utf8.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A picture, in its own units. */
+/* The dimensions of a picture, in its own units. */
 enum { LABEL_WIDTH = 118, BAR_WIDTH = 214, VALUE_WIDTH = 48, ROW = 18, TOP = 4, QUARTERS = 4 };
 enum { PICTURE_WIDTH = LABEL_WIDTH + BAR_WIDTH + VALUE_WIDTH };
 
@@ -41,7 +41,7 @@ static double figure(const struct replay_result *r, const struct plot *p, uint32
     return value;
 }
 
-/* Where the line stands; NaN: there is none. */
+/* The position of the line; NaN: no line. */
 static double line_of(const struct replay_result *r, const struct plot *p)
 {
     if (p->kind == PLOT_BOUND)
@@ -57,7 +57,7 @@ bool plot_has_figures(const struct replay_report *r, const struct plot *p)
     return false;
 }
 
-/* Four steps of a round number reach it. */
+/* Rounds up so that four steps of a round number reach the value. */
 static double round_end(double most)
 {
     static const double steps[] = {1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10};
@@ -67,7 +67,7 @@ static double round_end(double most)
     return end;
 }
 
-/* The axis' end: of all pictures with this batch. */
+/* The end of the axis, common to all pictures with this batch. */
 static double axis_end(const struct replay_report *r, const struct plot *p, uint32_t batch)
 {
     double most = 0;
@@ -83,16 +83,16 @@ static double axis_end(const struct replay_report *r, const struct plot *p, uint
     return most > 0 ? round_end(most * p->scale) / p->scale : 1;
 }
 
-/* The best first figure of a group; NaN where there is none, or where less or more is neither better nor worse. */
+/* The best first value of a group. NaN: the group has no value, or neither direction is better. */
 static double best_of(const struct replay_report *r, const struct plot *p,
                       const struct report_group *g)
 {
     double best = NAN;
-    if (p->kind == PLOT_PART || p->kind == PLOT_BESIDE)
+    if (p->kind == PLOT_PART || p->kind == PLOT_SIDE_BY_SIDE)
         return best;
     for (uint32_t k = 0; k < r->n_results; k++) {
         double value = figure(&r->results[k], p, 0);
-        if (!report_in_group(&r->results[k], g) || !isfinite(value))
+        if (!report_in_group(&r->results[k], g) || !isfinite(value) || r->results[k].oracle)
             continue;
         if (isnan(best) || (p->least_is_best ? value < best : value > best))
             best = value;
@@ -106,7 +106,7 @@ struct canvas {
     const struct plot *plot;
     struct strbuf *out;
     double end, best;
-    double y; /* of the row's top */
+    double y; /* top of the row */
 };
 
 static double width_of(const struct canvas *c, double value)
@@ -131,7 +131,7 @@ static void format_shown(const struct plot *p, double value, char out[32])
     report_format_value(&as, value, out);
 }
 
-/* What the pointer shows: the policy with all figures. */
+/* The tooltip: the policy with all values. */
 static void draw_tip(const struct canvas *c, const struct replay_result *r)
 {
     char text[32];
@@ -149,7 +149,7 @@ static void draw_tip(const struct canvas *c, const struct replay_result *r)
     strbuf_printf(c->out, "</title>");
 }
 
-static void draw_beside(const struct canvas *c, const struct replay_result *r)
+static void draw_side_by_side(const struct canvas *c, const struct replay_result *r)
 {
     static const char *const classes[PLOT_MOST] = {"bar", "second", "third"};
     double height = (ROW - 4.0) / c->plot->n;
@@ -163,7 +163,7 @@ static void draw_beside(const struct canvas *c, const struct replay_result *r)
 static void draw_bar(const struct canvas *c, const struct replay_result *r, double value)
 {
     double width = width_of(c, value), line = line_of(r, c->plot);
-    draw_rect(c, value == c->best ? "best" : "bar", 0, width, 3, ROW - 6);
+    draw_rect(c, value == c->best && !r->oracle ? "best" : "bar", 0, width, 3, ROW - 6);
     if (c->plot->kind == PLOT_PART) {
         double part = figure(r, c->plot, 1);
         double part_width = isfinite(part) ? width_of(c, part) : 0;
@@ -183,19 +183,20 @@ static void draw_bar(const struct canvas *c, const struct replay_result *r, doub
 static void draw_row(const struct canvas *c, const struct replay_result *r)
 {
     double value = figure(r, c->plot, 0);
-    char text[32];
+    char text[32], name[72];
+    report_policy_name(r, name);
     format_shown(c->plot, value, text);
     strbuf_printf(c->out, "<g>");
     draw_tip(c, r);
     strbuf_printf(c->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LABEL_WIDTH - 6,
                   c->y + ROW - 5);
-    html_text(c->out, r->policy);
+    html_text(c->out, name);
     strbuf_printf(c->out, "</text>");
-    if (c->plot->kind == PLOT_BESIDE)
-        draw_beside(c, r);
+    if (c->plot->kind == PLOT_SIDE_BY_SIDE)
+        draw_side_by_side(c, r);
     else if (isfinite(value))
         draw_bar(c, r, value);
-    if (c->plot->kind != PLOT_BESIDE)
+    if (c->plot->kind != PLOT_SIDE_BY_SIDE)
         strbuf_printf(c->out,
                       "<text class=\"soft\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>",
                       PICTURE_WIDTH - 2, c->y + ROW - 5, text);

@@ -1,28 +1,32 @@
-/* What a policy did with a trace: one row of the table. A figure that does not exist for a policy (no predictor, no prefill) is
- * NaN, and shown as a dash. */
+/* The result of a policy on a trace: one row of the table. A value that does not exist for a policy
+ * (no predictor, no prefill) is NaN and is displayed as a dash. */
 #ifndef MOED_REPLAY_RESULT_H
 #define MOED_REPLAY_RESULT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct replay_result {
     char policy[64];
+    char note[96];  /* how the run differs from the policy's name; "": it does not */
+    bool oracle;    /* it knows the future, so it wins against no policy */
     double vram;    /* share of the routed experts' bytes that the device holds */
     uint32_t batch; /* sequences at once */
     uint64_t decode_tokens, prefill_tokens;
     double decode_tokens_per_s, prefill_tokens_per_s;
-    double tpot_p50_s, tpot_p99_s;           /* time of a decode step */
-    double hit_rate;                         /* segments of activated experts found on the device */
-    double prefetch_accuracy;                /* of the experts predicted, activated */
-    double fetch_rate;                      /* of the experts predicted, there before their layer */
-    double good_pred;                        /* the product (ProMoE) */
-    double moved_bytes, wasted_bytes;        /* over the link; of those, given up unused */
+    double tpot_p50_s, tpot_p99_s; /* time of a decode step */
+    double hit_rate;               /* segments of activated experts found on the device */
+    double prefetch_accuracy;      /* share of the predicted experts that were activated */
+    double fetch_rate; /* share of the predicted experts that were resident before their layer */
+    double good_pred;  /* the product (ProMoE) */
+    double moved_bytes, wasted_bytes;        /* over the link; of those, evicted unused */
     double cpu_busy, link_busy, device_busy; /* shares of the time */
-    double decision_s; /* real time of planning a layer, mean; differs from run to run */
-    /* in CSV alone; of the segments of activated experts, computed from what was on the device, after a load, by the CPU */
+    double decision_s; /* mean real time of planning a layer; differs between runs */
+    /* only in CSV: shares of the activated experts' segments that the device computed without a
+     * load, that it computed after a load, and that the CPU computed */
     double on_device, loaded, on_cpu;
-    double layer_s; /* of a layer's routed experts, mean */
-    double bound;   /* share of the bound's speed that was reached: bound time / time */
+    double layer_s; /* mean time of a layer's routed experts */
+    double bound;   /* bound time / time */
 };
 
 #endif

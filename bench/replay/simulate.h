@@ -1,5 +1,6 @@
-/* A policy over a trace in virtual time, on the cost model of a machine: one row of the table. Deterministic but for
- * replay_result.decision_s. docs/replay.md says what is simulated. */
+/* Simulates a policy on a trace in virtual time, on the cost model of a machine: one row of the
+ * table. Deterministic except for replay_result.decision_s. docs/design/replay.md describes the
+ * simulation. */
 #ifndef MOED_REPLAY_SIMULATE_H
 #define MOED_REPLAY_SIMULATE_H
 
@@ -8,10 +9,11 @@
 #include "sched/policy.h"
 #include "trace/trace.h"
 
-/* What is the same for all policies of one budget and one batch; zeroed before the first. */
+/* Values that are the same for all policies of one budget and batch. Zeroed before the first run.
+ */
 struct replay_cell {
     bool counted;
-    uint64_t misses; /* of decoding, the fewest that any cache could have (future_least_misses) */
+    uint64_t misses; /* in decode steps, the fewest of any cache (future_least_misses) */
 };
 
 enum { REPLAY_PREDICT_TOKENS = 32 }; /* the worker's PREDICT_MAX_TOKENS */
@@ -19,22 +21,23 @@ enum { REPLAY_PREDICT_TOKENS = 32 }; /* the worker's PREDICT_MAX_TOKENS */
 struct replay_run {
     const struct trace *trace;
     const struct machine *machine;
-    const struct sched_costs *costs; /* not NULL: these instead of machine_costs */
+    const struct sched_costs *costs; /* NULL: machine_costs */
     const struct sched_policy *policy;
-    const struct sched_learned *learned; /* what was trained on other text; NULL: nothing */
+    const struct trained_predictors *predictors; /* trained on other text; NULL: none */
     double vram;         /* share of the routed experts' bytes that the device holds */
     uint32_t batch;      /* sequences at once */
     uint64_t max_tokens; /* of the trace; 0: all */
-    uint32_t prompt;     /* of each sequence, computed together; 0: as recorded */
-    /* nothing is predicted in steps of more; 0: REPLAY_PREDICT_TOKENS; at most PREDICTING_MAX_TOKENS */
+    uint32_t prompt;     /* tokens of each sequence's prompt; 0: as recorded */
+    /* steps of more tokens have no predictions; 0: REPLAY_PREDICT_TOKENS; at most
+     * PREDICTING_MAX_TOKENS */
     uint32_t predict_tokens;
-    struct replay_cell *cell; /* found by the first run and used by the others; NULL: found anew */
+    struct replay_cell *cell; /* the first run fills it, the other runs read it; NULL: none */
 };
 
-/* False for a policy that needs a solver, in a build without one. */
+/* False: the policy needs a solver, and this build has none. */
 bool replay_has(const struct sched_policy *policy);
 
-/* ERROR_USAGE: the trace has fewer sequences than are to be decoded at once. */
+/* ERROR_USAGE: the trace has fewer sequences than `batch`. */
 enum error_code replay_check_batch(const struct trace *trace, uint32_t batch, struct error *e);
 
 enum error_code replay_simulate(const struct replay_run *run, struct replay_result *out,

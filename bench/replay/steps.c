@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { PIECE = 512 }; /* tokens of a prompt that are computed at once */
+enum { CHUNK = 512 }; /* tokens of a prefill chunk */
 
 bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint32_t prompt,
                 uint64_t max_tokens)
@@ -12,9 +12,9 @@ bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint
     s->batch = batch;
     s->prompt = prompt;
     s->tokens_left = max_tokens ? max_tokens : UINT64_MAX;
-    s->room = batch > PIECE ? batch : PIECE;
+    s->capacity = batch > CHUNK ? batch : CHUNK;
     s->running = calloc(batch, sizeof *s->running);
-    s->tokens = calloc(s->room, sizeof *s->tokens);
+    s->tokens = calloc(s->capacity, sizeof *s->tokens);
     return s->running && s->tokens;
 }
 
@@ -31,11 +31,11 @@ static uint32_t prompt_of(const struct steps *s, uint32_t sequence)
     return n < q->n_tokens ? n : q->n_tokens;
 }
 
-/* A piece of the prompt of running[i]; 0: it has been computed. */
-static uint32_t prompt_piece(struct steps *s, struct predicting_token *r)
+/* The next prefill chunk of running[i]; 0: its prompt is done. */
+static uint32_t prompt_chunk(struct steps *s, struct predicting_token *r)
 {
     uint32_t n = 0, prompt = prompt_of(s, r->sequence);
-    for (; r->token < prompt && n < PIECE; r->token++)
+    for (; r->token < prompt && n < CHUNK; r->token++)
         s->tokens[n++] = *r;
     return n;
 }
@@ -60,12 +60,12 @@ uint32_t steps_next(struct steps *s, bool *decoding)
             if (i >= s->n_running)
                 s->n_running = i + 1;
         }
-        uint32_t n = prompt_piece(s, r);
+        uint32_t n = prompt_chunk(s, r);
         if (n) {
             s->tokens_left -= n < s->tokens_left ? n : s->tokens_left;
             return n;
         }
-        if (has_ended(s, r)) /* all of it was prompt */
+        if (has_ended(s, r)) /* the prompt was the whole sequence */
             i--;
     }
     *decoding = true;

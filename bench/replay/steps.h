@@ -1,6 +1,7 @@
-/* The steps of a replay: which sequences of a trace share a batch. Each sequence's prompt is a step of its own; then it is
- * decoded, one token a step, beside the others. When one ends the next of the trace takes its place; a replay is over when
- * there are too few left to fill the batch, so every step of decoding has the same number of tokens. */
+/* The steps of a replay: which sequences of a trace share a batch. Each sequence's prompt is a step
+ * of its own; then the sequence is decoded in the batch, one token a step. When a sequence ends,
+ * the next one of the trace takes its place. The replay ends when too few sequences are left to
+ * fill the batch, so every step of decoding has the same number of tokens. */
 #ifndef MOED_REPLAY_STEPS_H
 #define MOED_REPLAY_STEPS_H
 
@@ -13,14 +14,15 @@ struct steps {
     uint32_t next_sequence, n_running;
     struct predicting_token *running; /* [batch] */
     struct predicting_token *tokens;  /* of the step */
-    uint32_t room;
+    uint32_t capacity;
 };
 
-/* max_tokens 0: all. Zeroed s. False: no memory. */
+/* max_tokens 0: all. s must be zeroed. False: no memory. */
 bool steps_init(struct steps *s, const struct trace *trace, uint32_t batch, uint32_t prompt,
                 uint64_t max_tokens);
 void steps_fini(struct steps *s);
-/* The next step's tokens, s->tokens; how many. 0: it is over. *decoding: not a prompt. */
+/* Fills s->tokens for the next step and returns their number; 0: the replay is over. *decoding: the
+ * step is a decode step, not a prompt. */
 uint32_t steps_next(struct steps *s, bool *decoding);
 
 #endif

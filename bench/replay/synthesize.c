@@ -1,4 +1,4 @@
-/* Made-up routing, and the trace of it; see synthesize.h. */
+/* Synthetic routing; see synthesize.h. */
 #include "bench/replay/synthesize.h"
 
 #include "base/checked.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Standard deviation of the logits: the first of 128 experts then has a probability of about one sixth, as in models of that
- * kind. What is chosen does not depend on it. */
+/* Standard deviation of the logits. With it the first of 128 experts has a probability of about one
+ * sixth, as in published models of this shape. The chosen experts do not depend on it. */
 #define SHARPNESS 2.0f
 
 /* ---- Parameters ---- */
@@ -100,7 +100,7 @@ struct synthesizer {
     float *matrices;                  /* [n_layers][n_experts][d] */
     float *biases;                    /* [n_layers][n_experts] */
     float *drifts;                    /* [n_layers][d] */
-    /* the sequence under way */
+    /* the current sequence */
     struct random random;
     uint32_t topic;
     bool begun;
@@ -139,7 +139,7 @@ static bool allocate(struct synthesizer *g)
            g->h && g->input && g->noise && g->logits;
 }
 
-/* The stream of (seed, name, row) as a vector. */
+/* Fills a vector from the random stream of (seed, name, row). */
 static void fill(const struct synthesizer *g, const char *name, uint64_t row, float deviation,
                  float *out, size_t n)
 {
@@ -150,7 +150,7 @@ static void fill(const struct synthesizer *g, const char *name, uint64_t row, fl
 
 static float dot(const float *a, const float *b, uint32_t n)
 {
-    /* Eight sums, in a fixed order: fast, and the same everywhere. */
+    /* Eight sums in a fixed order: fast, and the same result on every machine. */
     float sum[8] = {0};
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -161,7 +161,8 @@ static float dot(const float *a, const float *b, uint32_t n)
     return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* Rows of one length: experts differ by their bias alone. (Of n random rows the longer ones would be chosen more often.) */
+/* Gives all rows the same length, so that only the bias makes an expert more frequent. (Of random
+ * rows, the longer ones would be chosen more often.) */
 static void make_matrix(const struct synthesizer *g, uint32_t layer, float *matrix)
 {
     fill(g, "matrix", layer, 1, matrix, g->of.n_experts * g->d);
@@ -264,7 +265,7 @@ static uint32_t nearest_word(const struct synthesizer *g, const float *x)
     return best;
 }
 
-/* x of this token, then h of this layer. */
+/* Computes x of this token, then h of this layer. */
 static void step_layer(struct synthesizer *g, uint32_t l)
 {
     float *x = g->x + (size_t)l * g->d;

@@ -1,9 +1,10 @@
-/* Shapes of published models for made-up traces; see synthesize.h.
+/* Shapes of published models for synthetic traces; see synthesize.h.
  *
- * Layers, experts and widths are those of the models' config.json. dense: millions of weights that a token reads beside the
- * routed experts: attention, norms, gates, shared experts, dense layers and the head; not the embedding table, of which it
- * reads a row. Bits a weight: Q4_0 (18 bytes for 32) for experts and the rest; gpt-oss as it is published, experts in
- * MXFP4 (17 bytes for 32) and the rest in Q8_0 (34 for 32). */
+ * Layers, experts and widths are those of the models' config.json. dense: millions of weights that
+ * a token reads in addition to the routed experts: attention, norms, gates, shared experts, dense
+ * layers and the head. The embedding table does not count, because a token reads one row of it.
+ * Types: Q4_0 (18 bytes for 32 weights) for all tensors. gpt-oss is as published: experts in MXFP4
+ * (17 bytes for 32), the other tensors in Q8_0 (34 for 32). */
 #include "bench/replay/synthesize.h"
 
 #include "model/pool_plan.h"
@@ -34,7 +35,8 @@ static const struct model {
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
-/* As memd cuts an expert: the fewest segments that are small enough, of whole blocks. */
+/* The number of segments, by memd's rule: the fewest that are small enough and have whole blocks.
+ */
 static uint32_t count_segments(const struct model *m, uint64_t expert_bytes)
 {
     for (uint32_t n = 1; n <= 16; n++)

@@ -1,4 +1,4 @@
-/* A made-up trace as a file; see synthesize.h. */
+/* Writes a synthetic trace; see synthesize.h. */
 #include "bench/replay/synthesize.h"
 
 #include "base/checked.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for a sequence. */
+/* Buffers for one sequence. */
 struct buffers {
     uint32_t *tokens;      /* [sequence] */
     uint16_t *selected;    /* [sequence][L][n_used] */
@@ -17,7 +17,7 @@ struct buffers {
     float *embedding;      /* [d_model] */
 };
 
-static void *room(uint64_t a, uint64_t b, uint64_t c, size_t size)
+static void *capacity(uint64_t a, uint64_t b, uint64_t c, size_t size)
 {
     uint64_t n;
     if (!checked_mul(a, b, &n) || !checked_mul(n, c, &n) || n > SIZE_MAX / size)
@@ -39,12 +39,12 @@ static bool buffers_init(struct buffers *b, const struct synthesis *s)
 {
     uint64_t layers = s->n_layers - s->first_layer;
     *b = (struct buffers){
-        .tokens = room(s->sequence, 1, 1, sizeof *b->tokens),
-        .selected = room(s->sequence, layers, s->n_used, sizeof *b->selected),
-        .gate = room(s->sequence, layers, s->n_experts, sizeof *b->gate),
-        .hidden = room(s->sequence, layers, s->d_model, sizeof *b->hidden),
-        .pointer = room(s->sequence, 1, 1, sizeof *b->pointer),
-        .embedding = room(s->d_model, 1, 1, sizeof *b->embedding),
+        .tokens = capacity(s->sequence, 1, 1, sizeof *b->tokens),
+        .selected = capacity(s->sequence, layers, s->n_used, sizeof *b->selected),
+        .gate = capacity(s->sequence, layers, s->n_experts, sizeof *b->gate),
+        .hidden = capacity(s->sequence, layers, s->d_model, sizeof *b->hidden),
+        .pointer = capacity(s->sequence, 1, 1, sizeof *b->pointer),
+        .embedding = capacity(s->d_model, 1, 1, sizeof *b->embedding),
     };
     if (b->tokens && b->selected && b->gate && b->hidden && b->pointer && b->embedding)
         return true;

@@ -1,30 +1,21 @@
-/* What the verbs that ask a deployment share; see ask.h. */
+/* Arguments, input, attaching and messages; see ask.h. */
 #include "client/cli/ask.h"
 
 #include "base/clock.h"
 #include "client/cli/commands.h"
+#include "client/cli/deployment.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-void ask_complain(const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    fprintf(stderr, "moed: %s\n", line);
-}
-
 bool ask_arguments(const struct option_spec *table, const char *verb, const char *arguments,
-                   const char *purpose, int argc, char **argv, unsigned positional, int *exit_code)
+                   const char *purpose, int argc, char **argv, int min, int max, int *n_positional,
+                   int *exit_code)
 {
     char program[64];
     snprintf(program, sizeof program, "moed %s", verb);
@@ -37,18 +28,30 @@ bool ask_arguments(const struct option_spec *table, const char *verb, const char
     int n = 0;
     *exit_code = CLI_USAGE;
     if (options_parse(table, argc, argv, &n, &why)) {
-        ask_complain("%s: %s", verb, why.text);
+        cli_complain("%s: %s", verb, why.text);
         return false;
     }
-    if ((unsigned)n == positional)
-        return true;
-    if ((unsigned)n < positional)
-        ask_complain("%s: an argument is missing; usage: %s %s", verb, program, arguments);
-    else
-        ask_complain(
+    if (n < min) {
+        cli_complain("%s: an argument is missing; usage: %s %s", verb, program, arguments);
+        return false;
+    }
+    if (n > max) {
+        cli_complain(
             "%s: unexpected argument '%.60s' (quote a text of several words); usage: %s %s", verb,
-            argv[1 + positional], program, arguments);
-    return false;
+            argv[1 + max], program, arguments);
+        return false;
+    }
+    if (n_positional)
+        *n_positional = n;
+    for (const struct option_spec *o = table; o->name; o++)
+        if (strcmp(o->name, "name") == 0 && *(const char **)o->target)
+            ask_name_given();
+    return true;
+}
+
+void ask_name_given(void)
+{
+    unsetenv("MOED_RUN");
 }
 
 bool ask_text(const char *argument, struct strbuf *out)
@@ -62,13 +65,13 @@ bool ask_text(const char *argument, struct strbuf *out)
             if (n > 0) {
                 strbuf_append(out, block, (size_t)n);
             } else if (errno != EINTR) {
-                ask_complain("cannot read standard input: %s", strerror(errno));
+                cli_complain("cannot read standard input: %s", strerror(errno));
                 return false;
             }
         }
     }
     if (out->failed)
-        ask_complain("no memory for the text");
+        cli_complain("no memory for the text");
     return !out->failed;
 }
 
@@ -82,7 +85,7 @@ bool ask_ids(const char *text, size_t len, uint32_t **ids, size_t *count)
     uint32_t *list = malloc((len / 2 + 1) * sizeof *list); /* a digit and a separator each */
     size_t n = 0, i = 0;
     if (!list) {
-        ask_complain("no memory for the token ids");
+        cli_complain("no memory for the token ids");
         return false;
     }
     for (;;) {
@@ -98,7 +101,7 @@ bool ask_ids(const char *text, size_t len, uint32_t **ids, size_t *count)
             while (i < len && !is_separator(text[i]))
                 i++;
             size_t shown = i - start < 40 ? i - start : 40;
-            ask_complain("'%.*s' is not a token id: expected numbers separated by commas or spaces",
+            cli_complain("'%.*s' is not a token id: expected numbers separated by commas or spaces",
                          (int)shown, text + start);
             free(list);
             return false;
@@ -106,7 +109,7 @@ bool ask_ids(const char *text, size_t len, uint32_t **ids, size_t *count)
         list[n++] = (uint32_t)id;
     }
     if (!n) {
-        ask_complain("there are no token ids: expected numbers separated by commas or spaces");
+        cli_complain("there are no token ids: expected numbers separated by commas or spaces");
         free(list);
         return false;
     }
@@ -125,6 +128,8 @@ bool ask_again(const struct moed_error *error, double deadline_s)
 
 bool ask_attach(const char *deployment, struct moed_session **out, int *exit_code)
 {
+    if (!deployment_choose(&deployment, exit_code))
+        return false;
     struct moed_attach_options options = {.deployment = deployment, .client = "moed"};
     double deadline_s = clock_s() + ASK_RETRY_S;
     struct moed_error error;
@@ -148,7 +153,7 @@ int ask_attach_failed(const struct moed_error *error)
 int ask_failed(const struct moed_error *error)
 {
     bool says_so = strstr(error->message, "try again") != NULL;
-    ask_complain("%s%s", error->message, error->retry && !says_so ? "; try again" : "");
+    cli_complain("%s%s", error->message, error->retry && !says_so ? "; try again" : "");
     return CLI_FAILURE;
 }
 
@@ -172,6 +177,6 @@ bool ask_print(const void *data, size_t len)
 {
     if (ask_write(STDOUT_FILENO, data, len, NULL))
         return true;
-    ask_complain("cannot write to standard output: %s", strerror(errno));
+    cli_complain("cannot write to standard output: %s", strerror(errno));
     return false;
 }

@@ -1,46 +1,50 @@
-/* What the verbs that ask a deployment share: arguments, input, attaching, messages. */
+/* What the verbs share: arguments, input, attaching to a deployment, messages. */
 #ifndef MOED_CLI_ASK_H
 #define MOED_CLI_ASK_H
 
 #include "base/strbuf.h"
 #include "client/include/moed.h"
+#include "client/cli/complain.h"
 #include "daemon/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* How long a worker that is starting or being restarted is waited for. */
+/* How long a verb waits for a worker that is starting or being restarted. */
 #define ASK_RETRY_S 10
 
-/* One line "moed: ..." on standard error. */
-void ask_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Parse options and positional arguments, answer --help. True: go on. False: exit with *exit_code.
- * `arguments` is the line of the help: "[OPTIONS] PROMPT". */
+/* Parses options and min to max positional arguments, and answers --help. `arguments`: how the help
+ * shows them ("[OPTIONS] PROMPT"). n_positional may be NULL. False: exit with *exit_code; it has
+ * complained where that is an error. */
 bool ask_arguments(const struct option_spec *table, const char *verb, const char *arguments,
-                   const char *purpose, int argc, char **argv, unsigned positional, int *exit_code);
+                   const char *purpose, int argc, char **argv, int min, int max, int *n_positional,
+                   int *exit_code);
 
-/* Append the argument's bytes, or for "-" standard input's to its end. Complains. */
+/* Called where the command line names a deployment: from then on the name counts, not MOED_RUN,
+ * also for the processes that are started. ask_arguments calls it for --name. */
+void ask_name_given(void);
+
+/* Appends the argument's bytes; for "-" those of standard input, to its end. Complains. */
 bool ask_text(const char *argument, struct strbuf *out);
-/* Ids separated by commas or white space. *ids is malloc'ed. Complains. */
+/* Parses ids separated by commas or white space. The caller frees *ids. Complains. */
 bool ask_ids(const char *text, size_t len, uint32_t **ids, size_t *count);
 
-/* Attach, waiting for a worker that is being restarted. *exit_code is set and the reason printed
- * where it fails. deployment NULL: "default". */
+/* Attaches, and waits ASK_RETRY_S for a worker that is being restarted. deployment NULL: "default",
+ * or the only one there is. False: it has complained, and *exit_code is set. */
 bool ask_attach(const char *deployment, struct moed_session **out, int *exit_code);
-/* Sleep a little and say whether to try once more: the error says so and it is before `deadline_s`.
- */
+/* Decides whether to try once more after `error`, and sleeps 100 ms where so: the error allows it
+ * and deadline_s (clock_s) has not come. */
 bool ask_again(const struct moed_error *error, double deadline_s);
-/* Print what attaching failed with; returns the exit code. */
+/* Prints an error of attaching; returns the exit code. */
 int ask_attach_failed(const struct moed_error *error);
-/* Print what a request failed with; returns the exit code. */
+/* Prints an error of a request; returns the exit code. */
 int ask_failed(const struct moed_error *error);
 
-/* All bytes to a descriptor. False with errno; EINTR too, where *interrupted (may be NULL) is set.
- */
+/* Writes all bytes to a descriptor. False: errno tells why; EINTR only where *interrupted is set
+ * (may be NULL). */
 bool ask_write(int fd, const void *data, size_t len, const volatile int *interrupted);
-/* The same to standard output, complaining. */
+/* Writes all bytes to standard output. Complains. */
 bool ask_print(const void *data, size_t len);
 
 #endif

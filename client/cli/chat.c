@@ -1,29 +1,29 @@
-/* Chat prompts; see chat.h. Each part is tokenised on its own: only the marks may become special
- * tokens. "user", the newline and the text are one part, because a tokenizer may join them. */
+/* Chat prompts; see chat.h. lib/chat makes the text and says which bytes are the request's; the
+ * worker tokenises it whole, with special tokens only outside those bytes. */
 #include "client/cli/chat.h"
 
-#include "base/strbuf.h"
+#include "chat/chat_template.h"
+#include "toolcall/formats.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TURN_BEGIN "<|im_start|>"
-#define TURN_END   "<|im_end|>"
-
-struct chat {
+struct conversation {
     struct moed_session *session;
-    uint32_t *ids; /* the prompt so far */
-    size_t count;
-    uint32_t begin, end; /* the marks */
+    const struct chat_options *options;
+    struct moed_model *model;
+    char *bos, *eos, *source; /* source: of the template's file */
+    struct chat_template *template;
+    json_t *file, *messages, *kwargs; /* file: of --messages, or NULL */
     struct moed_error *error;
 };
 
-static enum moed_code refuse(struct chat *c, enum moed_code code, const char *format, ...)
+static enum moed_code refuse(struct conversation *c, enum moed_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static enum moed_code refuse(struct chat *c, enum moed_code code, const char *format, ...)
+static enum moed_code refuse(struct conversation *c, enum moed_code code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -33,121 +33,243 @@ static enum moed_code refuse(struct chat *c, enum moed_code code, const char *fo
     return code;
 }
 
-static enum moed_code add_ids(struct chat *c, const uint32_t *ids, size_t n)
+static enum moed_code no_memory(struct conversation *c)
 {
-    uint32_t *grown = realloc(c->ids, (c->count + n + 1) * sizeof *grown);
-    if (!grown)
-        return refuse(c, MOED_ERROR_MEMORY, "no memory for the prompt");
-    c->ids = grown;
-    for (size_t i = 0; i < n; i++)
-        c->ids[c->count++] = ids[i];
+    return refuse(c, MOED_ERROR_MEMORY, "no memory for the conversation");
+}
+
+/* ---- The template ---- */
+
+/* The text of a special token; "" where the model has none. */
+static enum moed_code token_text(struct conversation *c, int64_t id, char **out)
+{
+    uint32_t token = (uint32_t)id;
+    size_t len;
+    if (id >= 0)
+        return moed_detokenize(c->session, &token, 1, true, out, &len, c->error);
+    *out = strdup("");
+    return *out ? MOED_OK : no_memory(c);
+}
+
+static enum moed_code read_file(struct conversation *c, const char *path, char **out)
+{
+    FILE *f = fopen(path, "r");
+    char *text = NULL, block[4096];
+    size_t len = 0;
+    if (!f)
+        return refuse(c, MOED_ERROR_NOT_FOUND, "cannot read %s: %m", path);
+    FILE *copy = open_memstream(&text, &len);
+    for (size_t n; copy && (n = fread(block, 1, sizeof block, f)) > 0;)
+        fwrite(block, 1, n, copy);
+    bool ok = !ferror(f) && copy && fclose(copy) == 0;
+    fclose(f);
+    if (ok && strlen(text) == len) {
+        *out = text;
+        return MOED_OK;
+    }
+    free(text);
+    return refuse(c, MOED_ERROR_IO, "cannot read %s: it is no text file", path);
+}
+
+static enum moed_code open_template(struct conversation *c)
+{
+    const char *path = c->options->template_file;
+    struct error why;
+    enum moed_code code = moed_model_get(c->session, &c->model, c->error);
+    if (!code)
+        code = token_text(c, c->model->bos, &c->bos);
+    if (!code)
+        code = token_text(c, c->model->eos, &c->eos);
+    if (!code && path)
+        code = read_file(c, path, &c->source);
+    if (code)
+        return code;
+    struct chat_source source = {.text = path ? c->source : c->model->chat_template,
+                                 .tools = path ? NULL : c->model->chat_template_tools,
+                                 .bos = c->bos,
+                                 .eos = c->eos};
+    if (chat_template_new(&source, &c->template, &why))
+        return refuse(c, (enum moed_code)why.code, "%s: give another one with --chat-template",
+                      why.text);
     return MOED_OK;
 }
 
-/* Text in which a mark's text is nothing special. */
-static enum moed_code add_text(struct chat *c, const char *text, size_t len)
+/* ---- The messages ---- */
+
+static enum moed_code parse_kwargs(struct conversation *c)
 {
-    uint32_t *ids;
+    json_error_t why;
+    const json_t *own = json_object_get(c->file, "chat_template_kwargs");
+    const char *text = c->options->kwargs;
+    c->kwargs = json_is_object(own) ? json_deep_copy(own) : json_object();
+    if (!c->kwargs)
+        return no_memory(c);
+    if (!text)
+        return MOED_OK;
+    json_t *given = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    int failed = json_is_object(given) ? json_object_update(c->kwargs, given) : -1;
+    json_decref(given);
+    if (failed)
+        return refuse(c, MOED_ERROR_USAGE, "--chat-template-kwargs: %s is no JSON object", text);
+    return MOED_OK;
+}
+
+static enum moed_code read_messages(struct conversation *c)
+{
+    const char *path = c->options->messages_file;
+    json_error_t why;
+    if (!path) {
+        c->messages = json_array();
+        return c->messages ? MOED_OK : no_memory(c);
+    }
+    c->file = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    if (!c->file)
+        return refuse(c, MOED_ERROR_USAGE, "%s, line %d: %s", path, why.line, why.text);
+    json_t *list = json_is_array(c->file) ? c->file : json_object_get(c->file, "messages");
+    if (!json_is_array(list))
+        return refuse(c, MOED_ERROR_USAGE, "%s: it has no list of messages", path);
+    c->messages = json_deep_copy(list);
+    return c->messages ? MOED_OK : no_memory(c);
+}
+
+static enum moed_code add_messages(struct conversation *c, const char *text, size_t len)
+{
+    const char *system = c->options->system;
+    json_t *first = system ? json_pack("{s:s, s:s}", "role", "system", "content", system) : NULL;
+    if (system && (!first || json_array_insert_new(c->messages, 0, first)))
+        return refuse(c, MOED_ERROR_USAGE, "the system message is not UTF-8");
+    json_t *turn = len ? json_pack("{s:s, s:s%}", "role", "user", "content", text, len) : NULL;
+    if (len && (!turn || json_array_append_new(c->messages, turn)))
+        return refuse(c, MOED_ERROR_USAGE, "the prompt is not UTF-8, which a chat template takes");
+    if (json_array_size(c->messages) == 0)
+        return refuse(c, MOED_ERROR_USAGE, "the prompt is empty");
+    return MOED_OK;
+}
+
+static enum chat_switch thinking(const struct conversation *c)
+{
+    const json_t *v = json_object_get(c->file, "enable_thinking");
+    return json_is_true(v) ? CHAT_ON : json_is_false(v) ? CHAT_OFF : CHAT_UNSET;
+}
+
+static enum moed_code render(struct conversation *c, struct jinja_output *out)
+{
+    struct error why;
+    struct chat_request q = {.messages = c->messages,
+                             .tools = json_object_get(c->file, "tools"),
+                             .kwargs = c->kwargs,
+                             .reasoning_effort =
+                                 json_string_value(json_object_get(c->file, "reasoning_effort")),
+                             .thinking = thinking(c),
+                             .now_s = -1};
+    if (chat_template_render(c->template, &q, out, &why))
+        return refuse(c, (enum moed_code)why.code, "%s", why.text);
+    return MOED_OK;
+}
+
+/* What ends the reasoning that the prompt leaves open; NULL: it leaves none open. */
+static const char *open_reasoning(const struct conversation *c, const struct jinja_output *prompt)
+{
+    const char *source = c->source ? c->source : c->model->chat_template;
+    const struct reasoning_marks *marks = reasoning_detect(source, strlen(source));
+    return marks && reasoning_left_open(marks, prompt->text, prompt->len) ? marks->end : NULL;
+}
+
+/* ---- The tokens ---- */
+
+static enum moed_code fail_memory(struct moed_error *error)
+{
+    *error = (struct moed_error){.code = MOED_ERROR_MEMORY};
+    snprintf(error->message, sizeof error->message, "no memory for the conversation");
+    return MOED_ERROR_MEMORY;
+}
+
+/* Puts the begin token in front, if the model's texts have one and the template did not write it.
+ */
+static enum moed_code add_begin(struct moed_session *session, int64_t bos, uint32_t **tokens,
+                                size_t *count, struct moed_error *error)
+{
+    uint32_t *begin;
     size_t n;
-    enum moed_code code = moed_tokenize(c->session, text, len, 0, &ids, &n, c->error);
+    if (bos < 0 || (*count && (*tokens)[0] == (uint32_t)bos))
+        return MOED_OK;
+    enum moed_code code = moed_tokenize(session, "", 0, MOED_ADD_SPECIAL, &begin, &n, error);
     if (code)
         return code;
-    for (size_t i = 0; i < n && !code; i++)
-        if (ids[i] == c->begin || ids[i] == c->end)
-            code = refuse(c, MOED_ERROR_UNSUPPORTED,
-                          "this model takes " TURN_BEGIN " and " TURN_END
-                          " in a text for the marks of a turn: leave them out of the prompt");
-    if (!code)
-        code = add_ids(c, ids, n);
-    moed_free(ids);
-    return code;
+    bool adds = n > 0 && begin[0] == (uint32_t)bos;
+    moed_free(begin);
+    if (!adds)
+        return MOED_OK;
+    uint32_t *grown = realloc(*tokens, (*count + 1) * sizeof *grown);
+    if (!grown)
+        return fail_memory(error);
+    memmove(grown + 1, grown, *count * sizeof *grown);
+    grown[0] = (uint32_t)bos;
+    *tokens = grown;
+    ++*count;
+    return MOED_OK;
 }
 
-/* The one token of a mark. Also adds the begin token where the model's texts have one and `first`. */
-static enum moed_code find_mark(struct chat *c, const char *mark, bool first, uint32_t *id)
+enum moed_code chat_tokenise(struct moed_session *session, const struct moed_model *model,
+                             const struct jinja_output *text, uint32_t **tokens,
+                             size_t *token_count, struct moed_error *error)
 {
-    uint32_t *plain = NULL, *whole = NULL;
-    size_t n_plain = 0, n_whole = 0, len = strlen(mark);
-    enum moed_code code =
-        moed_tokenize(c->session, mark, len, MOED_PARSE_SPECIAL, &plain, &n_plain, c->error);
-    if (!code && n_plain != 1)
-        code = refuse(c, MOED_ERROR_UNSUPPORTED,
-                      "the model's vocabulary has no token %s, with which its chat template marks "
-                      "turns: ask it without --chat",
-                      mark);
-    if (!code && first)
-        code = moed_tokenize(c->session, mark, len, MOED_PARSE_SPECIAL | MOED_ADD_SPECIAL, &whole,
-                             &n_whole, c->error);
+    struct moed_range *plain = calloc(text->range_count + 1, sizeof *plain);
+    uint32_t *ids = NULL;
+    size_t count = 0;
+    if (!plain)
+        return fail_memory(error);
+    for (size_t i = 0; i < text->range_count; i++)
+        plain[i] = (struct moed_range){text->ranges[i].start, text->ranges[i].end};
+    enum moed_code code = moed_tokenize_ranges(session, text->text, text->len, MOED_PARSE_SPECIAL,
+                                               plain, text->range_count, &ids, &count, error);
+    free(plain);
     if (!code)
-        *id = plain[0];
-    if (!code && n_whole > 1 && whole[1] == plain[0])
-        code = add_ids(c, whole, 1);
-    moed_free(plain);
-    moed_free(whole);
-    return code;
-}
-
-static enum moed_code check_template(struct chat *c)
-{
-    struct moed_model *model;
-    enum moed_code code = moed_model_get(c->session, &model, c->error);
-    if (code)
-        return code;
-    const char *template = model->chat_template;
-    if (!*template)
-        code = refuse(c, MOED_ERROR_UNSUPPORTED,
-                      "the model has no chat template: ask it without --chat");
-    else if (!strstr(template, TURN_BEGIN) || !strstr(template, TURN_END))
-        code = refuse(c, MOED_ERROR_UNSUPPORTED,
-                      "the model's chat template is not of the kind that --chat knows "
-                      "(" TURN_BEGIN " ... " TURN_END "): write its turns into the prompt and use "
-                      "--special");
-    moed_model_free(model);
-    return code;
-}
-
-static enum moed_code add_user_turn(struct chat *c, const char *text, size_t len)
-{
-    struct strbuf turn;
-    strbuf_init(&turn);
-    strbuf_printf(&turn, "user\n");
-    strbuf_append(&turn, text, len);
-    enum moed_code code = turn.failed ? refuse(c, MOED_ERROR_MEMORY, "no memory for the prompt")
-                                      : add_text(c, turn.data, turn.len);
-    strbuf_fini(&turn);
-    return code;
-}
-
-static enum moed_code build(struct chat *c, const char *text, size_t len)
-{
-    enum moed_code code = check_template(c);
-    if (!code)
-        code = find_mark(c, TURN_BEGIN, true, &c->begin);
-    if (!code)
-        code = find_mark(c, TURN_END, false, &c->end);
-    if (!code)
-        code = add_ids(c, &c->begin, 1);
-    if (!code)
-        code = add_user_turn(c, text, len);
-    if (!code)
-        code = add_ids(c, &c->end, 1);
-    if (!code)
-        code = add_text(c, "\n", 1);
-    if (!code)
-        code = add_ids(c, &c->begin, 1);
-    return code ? code : add_text(c, "assistant\n", strlen("assistant\n"));
-}
-
-enum moed_code chat_prompt(struct moed_session *session, const char *text, size_t text_bytes,
-                           uint32_t **tokens, size_t *token_count, struct moed_error *error)
-{
-    struct chat c = {.session = session, .error = error};
-    enum moed_code code = build(&c, text, text_bytes);
+        code = add_begin(session, model->bos, &ids, &count, error);
     if (code) {
-        free(c.ids);
+        moed_free(ids);
         return code;
     }
-    *tokens = c.ids;
-    *token_count = c.count;
+    *tokens = ids;
+    *token_count = count;
     return MOED_OK;
+}
+
+static void conversation_fini(struct conversation *c)
+{
+    chat_template_free(c->template);
+    moed_model_free(c->model);
+    moed_free(c->bos);
+    moed_free(c->eos);
+    free(c->source);
+    json_decref(c->file);
+    json_decref(c->messages);
+    json_decref(c->kwargs);
+}
+
+enum moed_code chat_prompt(struct moed_session *session, const struct chat_options *options,
+                           const char *text, size_t text_bytes, struct chat_prompt *out,
+                           struct moed_error *error)
+{
+    struct conversation c = {.session = session, .options = options, .error = error};
+    struct jinja_output rendered = {0};
+    enum moed_code code = open_template(&c);
+    if (!code)
+        code = read_messages(&c);
+    if (!code)
+        code = parse_kwargs(&c);
+    if (!code)
+        code = add_messages(&c, text, text_bytes);
+    if (!code)
+        code = render(&c, &rendered);
+    struct chat_prompt prompt = {.plain = c.template && chat_template_is_plain(c.template)};
+    if (!code)
+        prompt.reasoning_end = open_reasoning(&c, &rendered);
+    if (!code)
+        code = chat_tokenise(session, c.model, &rendered, &prompt.tokens, &prompt.count, c.error);
+    if (!code)
+        *out = prompt;
+    jinja_output_fini(&rendered);
+    conversation_fini(&c);
+    return code;
 }

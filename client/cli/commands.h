@@ -1,14 +1,16 @@
-/* The verbs of `moed` and the exit codes that they share. argv[0] is the verb; the result is the exit
- * code. */
+/* The verbs of `moed` and their exit codes. argv[0] is the verb; a verb returns an exit code. */
 #ifndef MOED_CLI_COMMANDS_H
 #define MOED_CLI_COMMANDS_H
 
 enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_NOT_RUNNING = 3, CLI_ALREADY_RUNNING = 4 };
 
 int up_main(int argc, char **argv);
+int serve_main(int argc, char **argv);
 int down_main(int argc, char **argv);
+int cache_main(int argc, char **argv);
 int restart_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
+int rm_main(int argc, char **argv);
 int logs_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
 int resize_main(int argc, char **argv);

@@ -1,63 +1,84 @@
-/* Deployments, as the managing verbs see them; see deployment.h. */
+/* Deployments; see deployment.h. */
 #include "client/cli/deployment.h"
 
 #include "base/clock.h"
 #include "base/quantity.h"
-#include "client/cli/ask.h"
+#include "client/cli/complain.h"
 #include "client/cli/commands.h"
+#include "client/cli/model_file.h"
 #include "daemon/control.h"
 #include "daemon/program_find.h"
+#include "ipc/local_socket.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define COMMAND_TIMEOUT_S 5
-/* Three processes, 10 s each before they are killed, and some. */
+/* Each of three processes has 10 s before it is killed; 15 s more for all. */
 #define STOP_TIMEOUT_NS     45000000000ull
 #define LEFTOVER_TIMEOUT_MS 10000
-
-bool deployment_arguments(const struct option_spec *table, const char *verb, const char *arguments,
-                          const char *purpose, int argc, char **argv, int min, int max,
-                          int *n_positional, int *exit_code)
-{
-    char program[64];
-    snprintf(program, sizeof program, "moed %s", verb);
-    if (options_wants_help(argc, argv)) {
-        options_print_help(table, program, arguments, purpose);
-        *exit_code = fflush(stdout) ? CLI_FAILURE : CLI_OK;
-        return false;
-    }
-    struct error e = {0};
-    int n = 0;
-    *exit_code = CLI_USAGE;
-    if (options_parse(table, argc, argv, &n, &e)) {
-        ask_complain("%s: %s", verb, e.text);
-        return false;
-    }
-    if (n < min || n > max) {
-        ask_complain("%s: %s argument%s; usage: %s %s", verb, n < min ? "missing" : "unexpected",
-                     n > max && n - max > 1 ? "s" : "", program, arguments);
-        return false;
-    }
-    *n_positional = n;
-    return true;
-}
 
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES])
 {
     struct error e = {0};
-    if (run_dir_path(name, run, &e) == ERROR_OK)
+    /* Before anything in it is read: another user may have made it. */
+    if (run_dir_path(name, run, &e) == ERROR_OK && run_dir_check(run, &e) == ERROR_OK)
         return true;
-    ask_complain("%s", e.text);
+    cli_complain("%s", e.text);
     return false;
+}
+
+/* ---- The deployment that is meant where none is named ---- */
+
+struct choice {
+    bool has_default;
+    unsigned count;
+    char only[64];
+    struct strbuf names;
+};
+
+static void visit_running(void *arg, const char *name, const char *run)
+{
+    struct choice *c = arg;
+    if (!run_dir_holder(run, "supervise") && !run_dir_holder(run, "worker"))
+        return;
+    c->has_default = c->has_default || strcmp(name, "default") == 0;
+    strbuf_printf(&c->names, "%s%s", c->count++ ? ", " : "", name);
+    snprintf(c->only, sizeof c->only, "%s", name);
+}
+
+bool deployment_choose(const char **name, int *exit_code)
+{
+    static char only[64];
+    if (*name || getenv("MOED_RUN"))
+        return true;
+    struct choice choice = {0};
+    struct error e = {0};
+    strbuf_init(&choice.names);
+    bool clear = true;
+    if (run_dir_list(visit_running, &choice, &e) == ERROR_OK && !choice.has_default) {
+        clear = choice.count <= 1;
+        if (!clear)
+            cli_complain("several deployments run: %s; choose one with --name",
+                         choice.names.failed ? "see moed ps" : choice.names.data);
+        memcpy(only, choice.only, sizeof only);
+        if (choice.count == 1)
+            *name = only;
+    }
+    if (!clear)
+        *exit_code = CLI_USAGE;
+    strbuf_fini(&choice.names);
+    return clear;
 }
 
 bool deployment_is_process(const char *verb, const char *process)
@@ -65,13 +86,25 @@ bool deployment_is_process(const char *verb, const char *process)
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (strcmp(process, supervise_process_names[i]) == 0)
             return true;
-    ask_complain("%s: there is no process %.40s: memd, cpuexec or worker", verb, process);
+    cli_complain("%s: there is no process %.40s: memd, cpuexec, worker or http", verb, process);
     return false;
+}
+
+bool deployment_find_running(const char *name, char run[RUN_DIR_BYTES], int *exit_code)
+{
+    *exit_code = CLI_OK;
+    if (!deployment_choose(&name, exit_code))
+        return false;
+    if (!deployment_path(name, run))
+        *exit_code = CLI_USAGE;
+    else if (!deployment_has_processes(run))
+        *exit_code = deployment_not_running(name);
+    return *exit_code == CLI_OK;
 }
 
 int deployment_not_running(const char *name)
 {
-    ask_complain("deployment %s is not running: start it with `moed up MODEL.gguf%s%s`",
+    cli_complain("deployment %s is not running: start it with `moed up MODEL.gguf%s%s`",
                  name ? name : "default", name ? " --name " : "", name ? name : "");
     return CLI_NOT_RUNNING;
 }
@@ -87,8 +120,10 @@ static enum error_code connect_supervisor(const char *run, int *out, struct erro
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, SUPERVISE_SOCKET, path);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    struct sockaddr_un address;
+    enum error_code code = local_socket_address(path, &address, e);
+    if (code)
+        return code;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return error_set(e, ERROR_IO, "cannot create a socket: %m");
@@ -96,9 +131,8 @@ static enum error_code connect_supervisor(const char *run, int *out, struct erro
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        enum error_code code =
-            error_set(e, errno == EAGAIN ? ERROR_TIMEOUT : ERROR_UNAVAILABLE,
-                      "the supervisor does not answer at %s: %s", path, strerror(errno));
+        code = error_set(e, errno == EAGAIN ? ERROR_TIMEOUT : ERROR_UNAVAILABLE,
+                         "the supervisor does not answer at %s: %s", path, strerror(errno));
         close(fd);
         return code;
     }
@@ -106,7 +140,7 @@ static enum error_code connect_supervisor(const char *run, int *out, struct erro
     return ERROR_OK;
 }
 
-/* The last line of a complete answer, or NULL where it is not complete yet. */
+/* The last line of a complete answer; NULL: the answer is not complete yet. */
 static char *last_line(struct strbuf *answer)
 {
     if (answer->failed || answer->len == 0 || answer->data[answer->len - 1] != '\n')
@@ -259,10 +293,10 @@ enum error_code deployment_health(const char *run, const char *process, Moed__V1
 
 bool deployment_has_processes(const char *run)
 {
-    if (run_dir_holder(run, "supervise"))
+    if (run_dir_find_holder(run, "supervise"))
         return true;
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
-        if (run_dir_holder(run, supervise_process_names[i]))
+        if (run_dir_find_holder(run, supervise_process_names[i]))
             return true;
     return false;
 }
@@ -271,14 +305,14 @@ bool deployment_has_leftovers(const char *run)
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, SUPERVISE_SOCKET, path);
-    return access(path, F_OK) == 0 && !run_dir_holder(run, "supervise");
+    return access(path, F_OK) == 0 && !run_dir_find_holder(run, "supervise");
 }
 
 bool deployment_systemd_unit(const char *run, char unit[128])
 {
     for (int i = 0; i < SUPERVISE_PROCESSES; i++) {
         char path[64], line[512], prefix[48];
-        pid_t pid = run_dir_holder(run, supervise_process_names[i]);
+        pid_t pid = run_dir_find_holder(run, supervise_process_names[i]);
         snprintf(path, sizeof path, "/proc/%d/cgroup", (int)pid);
         snprintf(prefix, sizeof prefix, "/moed-%s@", supervise_process_names[i]);
         FILE *f = pid ? fopen(path, "re") : NULL;
@@ -301,7 +335,7 @@ bool deployment_systemd_unit(const char *run, char unit[128])
 
 static enum error_code stop_leftovers(const char *run, struct error *e)
 {
-    /* Nobody may start while we clear up; the lock ends with us. */
+    /* The lock keeps a new supervisor from starting; it ends with this process. */
     enum error_code code = run_dir_lock(run, "supervise", e);
     if (code)
         return code;
@@ -309,31 +343,111 @@ static enum error_code stop_leftovers(const char *run, struct error *e)
         if (!run_dir_terminate(run, supervise_process_names[i], LEFTOVER_TIMEOUT_MS))
             return error_set(e, ERROR_TIMEOUT, "%s (pid %d) does not stop",
                              supervise_process_names[i],
-                             (int)run_dir_holder(run, supervise_process_names[i]));
+                             (int)run_dir_find_holder(run, supervise_process_names[i]));
     run_dir_sweep(run);
     return ERROR_OK;
 }
 
 enum error_code deployment_stop(const char *run, struct error *e)
 {
-    pid_t supervisor = run_dir_holder(run, "supervise");
+    pid_t supervisor = run_dir_find_holder(run, "supervise");
     if (!supervisor)
         return stop_leftovers(run, e);
     struct strbuf answer;
     strbuf_init(&answer);
     enum error_code code = deployment_command(run, "down", &answer, e);
     strbuf_fini(&answer);
-    if (code && run_dir_holder(run, "supervise") == supervisor)
-        kill(supervisor, SIGTERM); /* it is starting, or its socket has been removed */
+    if (code) /* it is still starting, or its socket was removed */
+        run_dir_signal(run, "supervise", supervisor, SIGTERM);
     uint64_t deadline = clock_ns() + STOP_TIMEOUT_NS;
-    while (run_dir_holder(run, "supervise") == supervisor) {
+    while (run_dir_find_holder(run, "supervise") == supervisor) {
         if (clock_ns() > deadline)
             return error_set(e, ERROR_TIMEOUT, "the supervisor (pid %d) does not stop; see %s",
                              (int)supervisor, "supervise.log");
         poll(NULL, 0, 10);
     }
-    /* Killed while it stopped the others? */
+    /* The supervisor may have been killed before it stopped the others. */
     return deployment_has_processes(run) ? stop_leftovers(run, e) : ERROR_OK;
+}
+
+/* -- daemons that a person started -- */
+
+/* RUN of a daemon by its command line: the argument of --run. */
+static bool run_of_process(const char *pid, char run[RUN_DIR_BYTES])
+{
+    char path[64], line[4096];
+    snprintf(path, sizeof path, "/proc/%.16s/cmdline", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, line, sizeof line - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    line[n] = '\0';
+    const char *program = strrchr(line, '/');
+    if (strncmp(program ? program + 1 : line, "moed-", 5) != 0)
+        return false;
+    for (const char *at = line; at < line + n; at += strlen(at) + 1) {
+        const char *value = strncmp(at, "--run=", 6) == 0 ? at + 6
+                            : strcmp(at, "--run") == 0    ? at + 6
+                                                          : NULL;
+        if (value && value < line + n && *value == '/' && strlen(value) < RUN_DIR_BYTES) {
+            snprintf(run, RUN_DIR_BYTES, "%s", value);
+            return true;
+        }
+    }
+    return false;
+}
+
+struct known {
+    char runs[64][RUN_DIR_BYTES];
+    unsigned n;
+};
+
+static bool is_known(struct known *k, const char *run)
+{
+    for (unsigned i = 0; i < k->n; i++)
+        if (model_file_same(k->runs[i], run))
+            return true;
+    if (k->n < sizeof k->runs / sizeof *k->runs)
+        snprintf(k->runs[k->n++], RUN_DIR_BYTES, "%s", run);
+    return false;
+}
+
+static void know(void *arg, const char *name, const char *run)
+{
+    is_known(arg, run);
+}
+
+void deployment_list_elsewhere(void (*visit)(void *arg, const char *name, const char *run),
+                               void *arg)
+{
+    static struct known known; /* large */
+    char run[RUN_DIR_BYTES];
+    known.n = 0;
+    if (run_dir_list(know, &known, NULL))
+        return;
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes && (entry = readdir(processes));) {
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9' ||
+            !run_of_process(entry->d_name, run) || is_known(&known, run) ||
+            run_dir_check(run, NULL) || !deployment_has_processes(run))
+            continue;
+        const char *slash = strrchr(run, '/');
+        visit(arg, slash && slash[1] ? slash + 1 : run, run);
+    }
+    if (processes)
+        closedir(processes);
+}
+
+bool deployment_log_file(pid_t pid, char out[PATH_MAX])
+{
+    char path[64], target[PATH_MAX];
+    struct stat s;
+    snprintf(path, sizeof path, "/proc/%d/fd/2", (int)pid);
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    snprintf(out, PATH_MAX, "%.*s", n > 0 ? (int)n : 0, target);
+    return n > 0 && stat(out, &s) == 0 && S_ISREG(s.st_mode) && access(out, R_OK) == 0;
 }
 
 /* -- text -- */

@@ -1,13 +1,12 @@
-/* What the verbs that manage deployments share: finding one, talking to its supervisor, its
- * processes' health, stopping it. */
+/* A deployment, for the verbs that manage it: finding it, commands to its supervisor, the health of
+ * its processes, stopping it. */
 #ifndef MOED_CLI_DEPLOYMENT_H
 #define MOED_CLI_DEPLOYMENT_H
 
 #include "base/error.h"
 #include "base/strbuf.h"
-#include "daemon/options.h"
 #include "daemon/run_dir.h"
-#include "deploy/supervise.h"
+#include "daemon/supervisor_protocol.h"
 
 #include "control.pb-c.h"
 
@@ -18,14 +17,14 @@
 
 #define DEPLOYMENT_HEALTH_TIMEOUT_MS 500
 
-/* What the supervisor says of a process. */
+/* A process, as the supervisor reports it. */
 struct deployment_process {
     char name[32], state[32], status[256], reason[512];
     pid_t pid; /* 0: none runs */
     uint64_t restarts, uptime_ms;
 };
 
-/* What the supervisor says of all. */
+/* A deployment, as the supervisor reports it. */
 struct deployment_status {
     char name[64], state[32], model[PATH_MAX], reason[640];
     pid_t pid; /* the supervisor's */
@@ -34,23 +33,24 @@ struct deployment_status {
     struct deployment_process processes[SUPERVISE_PROCESSES];
 };
 
-/* Parse options and min to max positional arguments, answer --help. True: go on. False: exit with
- * *exit_code. */
-bool deployment_arguments(const struct option_spec *table, const char *verb, const char *arguments,
-                          const char *purpose, int argc, char **argv, int min, int max,
-                          int *n_positional, int *exit_code);
-
-/* RUN of deployment `name` (NULL: default); complains where the name is none. */
+/* Sets RUN of deployment `name` (NULL: default). Complains where the name is not valid. */
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES]);
-/* One of supervise_process_names; complains otherwise. */
+/* Where *name is NULL and deployment "default" does not run: sets *name to the only deployment that
+ * runs. It stays NULL where none does. False: several do; it has complained with their names, and
+ * *exit_code is set. MOED_RUN, where set, decides instead. Call it from one thread. */
+bool deployment_choose(const char **name, int *exit_code);
+/* deployment_choose and deployment_path, where any process of the deployment runs. False: it has
+ * complained, and *exit_code is set. */
+bool deployment_find_running(const char *name, char run[RUN_DIR_BYTES], int *exit_code);
+/* True for one of supervise_process_names; complains otherwise. */
 bool deployment_is_process(const char *verb, const char *process);
-/* Say on standard error that it is not running and what to do; returns CLI_NOT_RUNNING. */
+/* Complains that the deployment is not running; returns CLI_NOT_RUNNING. */
 int deployment_not_running(const char *name);
-/* The program beside this one; see daemon/program_find.h. */
+/* The path of a program in this program's folder; see daemon/program_find.h. */
 enum error_code deployment_find_program(const char *name, char out[PATH_MAX], struct error *e);
 
-/* One command to the supervisor, its answer without the last "ok". ERROR_UNAVAILABLE: nobody
- * listens. */
+/* Sends one command to the supervisor; answer: its lines without the last "ok". ERROR_UNAVAILABLE:
+ * no supervisor listens. */
 enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
                                    struct error *e);
 enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e);
@@ -58,25 +58,34 @@ enum error_code deployment_status(const char *run, struct deployment_status *out
 const struct deployment_process *deployment_status_find(const struct deployment_status *s,
                                                         const char *process);
 
-/* Ask a process itself. *reply is to be freed with moed__v1__reply__free_unpacked. */
+/* Asks a process for its health. The caller frees *reply with moed__v1__reply__free_unpacked. */
 enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
                                   struct error *e);
 
-/* True where any process of the deployment lives, its supervisor included. */
+/* True where any process of the deployment runs, its supervisor included. */
 bool deployment_has_processes(const char *run);
-/* True where RUN holds the sockets of a supervisor that is no more. */
+/* True where RUN holds the sockets of a supervisor that was killed. */
 bool deployment_has_leftovers(const char *run);
-/* The systemd unit ("moed-memd@x.service") that a process of RUN belongs to; false: none does. */
+/* The systemd unit ("moed-memd@x.service") to which a process of RUN belongs; false: none does. */
 bool deployment_systemd_unit(const char *run, char unit[128]);
 
-/* Stop everything and wait for it; with a dead supervisor, what is left of it; remove sockets and
- * pid files, keep logs. */
+/* Stops all processes, also those that a killed supervisor left, and waits for their end. Removes
+ * sockets and pid files, keeps logs. */
 enum error_code deployment_stop(const char *run, struct error *e);
 
-/* "1.1 GB dense weights, 9.5 GB experts, 0.4 GB KV cache, 0.2 GB scratch": what there is of them. */
+/* Calls visit for each directory in which daemons of this user run that run_dir_list does not
+ * visit: a person started them with --run DIR. The name is the directory's. */
+void deployment_list_elsewhere(void (*visit)(void *arg, const char *name, const char *run),
+                               void *arg);
+/* The file to which process `pid` writes its standard error. False: it is none, and `out` says what
+ * it is ("/dev/pts/3", "socket:[123]"), or is "". */
+bool deployment_log_file(pid_t pid, char out[PATH_MAX]);
+
+/* Appends "1.1 GB dense weights, 9.5 GB experts, 0.4 GB KV cache, 0.2 GB scratch", without the
+ * parts of 0 bytes. */
 void deployment_device_text(const Moed__V1__DeviceMemory *m, struct strbuf *out);
 
-/* Seconds as "5s", "3m12s", "2h05m", "4d03h". */
+/* Writes "5s", "3m12s", "2h05m" or "4d03h". */
 void deployment_format_uptime(uint64_t ms, char out[24]);
 
 #endif

@@ -1,4 +1,4 @@
-/* moed down: stop a deployment. */
+/* moed down: stops a deployment. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -9,22 +9,24 @@ int down_main(int argc, char **argv)
 {
     const char *name = NULL;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "down", "[NAME]",
-                              "Stops a deployment and waits until all its processes are gone. Logs "
-                              "are kept.",
-                              argc, argv, 0, 1, &n, &exit_code))
+    if (!ask_arguments(table, "down", "[NAME]",
+                       "Stops a deployment and waits until all its processes are gone. Logs "
+                       "are kept.",
+                       argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
-    if (n == 1)
+    if (n == 1) {
         name = argv[1];
+        ask_name_given();
+    }
     char run[RUN_DIR_BYTES], unit[128];
     if (!deployment_path(name, run))
         return CLI_USAGE;
-    if (!run_dir_holder(run, "supervise") && deployment_systemd_unit(run, unit)) {
-        ask_complain("deployment %s is run by systemd (%s): use systemctl stop",
+    if (!run_dir_find_holder(run, "supervise") && deployment_systemd_unit(run, unit)) {
+        cli_complain("deployment %s is run by systemd (%s): use systemctl stop",
                      name ? name : "default", unit);
         return CLI_FAILURE;
     }
@@ -32,7 +34,7 @@ int down_main(int argc, char **argv)
         return deployment_not_running(name);
     struct error e = {0};
     if (deployment_stop(run, &e)) {
-        ask_complain("down: %s", e.text);
+        cli_complain("down: %s", e.text);
         return CLI_FAILURE;
     }
     printf("deployment %s is stopped; its logs are in %s\n", name ? name : "default", run);

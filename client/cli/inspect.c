@@ -1,11 +1,12 @@
-/* moed inspect MODEL: what a model file is, and what it would need; no deployment is needed. Or what a trace holds
- * (inspect_trace.c), or what the machine was measured to take for a model (inspect_calibration.c). */
+/* moed inspect: what a model file is and needs, what a trace holds (inspect_trace.c), or what
+ * experts cost on this machine (inspect_calibration.c). It needs no deployment. */
 #include "client/cli/inspect.h"
 
 #include "base/machine_memory.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/fold.h"
 #include "client/cli/model_file.h"
 #include "model/memory_need.h"
 
@@ -14,9 +15,9 @@
 
 static void print_amount(const char *before, uint64_t bytes, const char *after)
 {
-    printf("%s", before);
+    fold_printf("%s", before);
     inspect_print_bytes(bytes);
-    printf("%s", after);
+    fold_printf("%s", after);
 }
 
 static void print_needs(const struct inspect *x)
@@ -26,26 +27,27 @@ static void print_needs(const struct inspect *x)
     const struct pool_slabs *s = &x->plan.slabs[p->n_dense]; /* the first with experts */
     uint64_t available = memory_available_bytes();
     print_amount("one expert      ", s->slab_bytes, " in ");
-    printf("%" PRIu32 " segment%s of ", s->n_segments, s->n_segments == 1 ? "" : "s");
+    fold_printf("%" PRIu32 " segment%s of ", s->n_segments, s->n_segments == 1 ? "" : "s");
     print_amount("", s->segment_bytes, "\n");
     print_amount("all experts     ", h->expert_bytes, "");
-    printf(": %.1f %% of the weights; a token reads ",
-           100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes));
+    fold_printf(": %.1f %% of the weights; a token reads ",
+                100.0 * (double)h->expert_bytes / (double)(h->expert_bytes + h->dense_bytes));
     print_amount("", pool_plan_expert_token_bytes(&x->plan), " of them\n");
     print_amount("dense weights   ", h->dense_bytes, "; a token reads ");
     print_amount("", pool_plan_dense_token_bytes(&x->plan), " of them\n");
-    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type), " for 1000 tokens");
-    printf(" as %s\n", x->kv_type_name);
+    print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type),
+                 " for 1000 tokens");
+    fold_printf(" as %s\n", x->kv_type_name);
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");
-    printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");
+    fold_printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");
     print_amount("device memory   ", h->dense_bytes, " for the dense weights, and up to ");
     print_amount("", h->expert_bytes, " for experts\n");
 }
 
 static void print_tensors(const struct inspect *x)
 {
-    printf("\n%-34s %-6s %-24s %12s %14s\n", "tensor", "type", "shape", "bytes", "offset");
+    printf("\n%-32s %-7s %-16s %10s %11s\n", "tensor", "type", "shape", "bytes", "offset");
     for (uint64_t i = 0; i < gguf_tensor_count(x->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(x->g, i);
         char shape[64];
@@ -53,7 +55,7 @@ static void print_tensors(const struct inspect *x)
         for (uint32_t d = 0; d < t->n_dims; d++)
             n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%" PRIu64, d ? " x " : "",
                           t->ne[d]);
-        printf("%-34s %-6s %-24s %12" PRIu64 " %14" PRIu64 "\n", t->name,
+        printf("%-32s %-7s %-16s %10" PRIu64 " %11" PRIu64 "\n", t->name,
                tensor_type_info(t->type)->name, shape, t->bytes, t->offset);
     }
 }
@@ -67,26 +69,25 @@ int inspect_main(int argc, char **argv)
     const struct option_spec options[] = {
         {"tensors", OPTION_BOOL, &x.tensors, 0, 0, NULL, "list every tensor"},
         {"calibration", OPTION_BOOL, &calibration, 0, 0, NULL,
-         "what this machine was measured to take for its experts, by the workers that served it"},
+         "show what experts cost, as measured on this machine"},
         {"sequence", OPTION_STRING, &sequence, 0, 0, "N",
-         "the token ids of a trace's sequence, from 0, as `moed logits --tokens` takes them"},
-        {"kv-type", OPTION_STRING, &x.kv_type_name, 0, 0, "TYPE",
-         "what the KV cache would take as: " KV_TYPES},
+         "print the token ids of a trace's sequence, from 0"},
+        {"kv-type", OPTION_STRING, &x.kv_type_name, 0, 0, "TYPE", "size the KV cache as " KV_TYPES},
         {"json", OPTION_BOOL, &x.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(
+    if (!ask_arguments(
             options, "inspect", "MODEL | TRACE | --calibration [MODEL | DEPLOYMENT]",
-            "Shows what a model is and what it would need; no deployment is needed.\n"
-            "MODEL is a GGUF file, or `demo`: the model that comes with moed. Or what a trace of\n"
-            "`moed profile` holds, and how evenly the model uses its experts.",
+            "Shows what a model is and what it would need, without a deployment. MODEL is a\n"
+            "GGUF file, or `demo`. Of a TRACE of `moed profile`: what it holds, and how\n"
+            "evenly the model uses its experts.",
             argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     if (calibration)
         return inspect_calibration(n ? argv[1] : NULL, x.json);
     if (n == 0) {
-        ask_complain("inspect: an argument is missing; usage: moed inspect MODEL");
+        cli_complain("inspect: an argument is missing; usage: moed inspect MODEL");
         return CLI_USAGE;
     }
     if (!model_file_find(argv[1], path))
@@ -94,12 +95,12 @@ int inspect_main(int argc, char **argv)
     if (inspect_is_trace(path))
         return inspect_trace(argv[1], sequence, x.json);
     if (sequence) {
-        ask_complain("inspect: --sequence is of a trace; %s is none", argv[1]);
+        cli_complain("inspect: --sequence is of a trace; %s is none", argv[1]);
         return CLI_USAGE;
     }
     struct error e;
     if (kv_type_parse(x.kv_type_name, &x.kv_type, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return CLI_USAGE;
     }
     enum error_code code = gguf_open(path, &x.g, &e);
@@ -110,7 +111,7 @@ int inspect_main(int argc, char **argv)
     if (!code)
         code = kv_type_check(&x.params, x.kv_type, &e);
     if (code) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     } else if (x.json) {
         inspect_print_json(&x);
     } else {

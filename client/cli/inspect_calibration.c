@@ -1,10 +1,12 @@
-/* moed inspect --calibration: what workers measured on this machine, of a running deployment or as stored. */
+/* moed inspect --calibration: what workers measured on this machine, from a running deployment or
+ * from a stored file. */
 #include "client/cli/inspect.h"
 
 #include "calibration/calibration.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/fold.h"
 #include "client/cli/model_file.h"
 #include "daemon/control.h"
 
@@ -18,7 +20,7 @@
 #define POLICY_TIMEOUT_MS 5000
 #define SUFFIX            ".calibration"
 
-/* What layers corrected it by since; only a running worker knows. */
+/* The cost corrections since the calibration; only a running worker has them. */
 struct corrections {
     double device, cpu, slowdown, link;
 };
@@ -32,53 +34,55 @@ struct output {
 
 static void print_points(const struct calibration *c)
 {
-    printf("\n%8s %14s %14s   ms a segment\n", "tokens", "device", "CPU");
+    fold_printf("\n%8s %14s %14s   ms a segment\n", "tokens", "device", "CPU");
     const struct calibration_side *d = &c->device_side, *u = &c->cpu_side;
     for (uint32_t i = 0, j = 0; i < d->n_points || j < u->n_points;) {
         uint32_t at = i < d->n_points ? d->points[i].tokens : UINT32_MAX;
         if (j < u->n_points && u->points[j].tokens < at)
             at = u->points[j].tokens;
-        printf("%8" PRIu32, at);
+        fold_printf("%8" PRIu32, at);
         if (i < d->n_points && d->points[i].tokens == at)
-            printf(" %14.4f", d->points[i++].seconds * 1e3);
+            fold_printf(" %14.4f", d->points[i++].seconds * 1e3);
         else
-            printf(" %14s", "-");
+            fold_printf(" %14s", "-");
         if (j < u->n_points && u->points[j].tokens == at)
-            printf(" %14.4f\n", u->points[j++].seconds * 1e3);
+            fold_printf(" %14.4f\n", u->points[j++].seconds * 1e3);
         else
-            printf(" %14s\n", "-");
+            fold_printf(" %14s\n", "-");
     }
 }
 
 static void print_line(const char *name, const struct calibration_side *side, double correction)
 {
     struct calibration_line line = calibration_fit(side);
-    printf("%-9s %.4f ms + %.4f ms a token, off by %.1f %%", name, line.base_s * 1e3,
-           line.token_s * 1e3, line.residual * 100);
+    fold_printf("%-9s %.4f ms + %.4f ms a token, off by %.1f %%", name, line.base_s * 1e3,
+                line.token_s * 1e3, line.residual * 100);
     if (correction > 0)
-        printf("; layers since took %.2f times that", correction);
-    printf("\n");
+        fold_printf("; layers since took %.2f times that", correction);
+    fold_printf("\n");
 }
 
 static void print_link(const struct calibration *c, const struct corrections *now)
 {
     if (c->link_segment_s > 0)
-        printf("link      %.4f ms a segment, %.2f GB/s; %.3f ms until a load begins",
-               c->link_segment_s * 1e3, (double)c->segment_bytes * 1e-9 / c->link_segment_s,
-               c->link_latency_s * 1e3);
+        fold_printf("link      %.4f ms a segment, %.2f GB/s; %.3f ms until a load begins",
+                    c->link_segment_s * 1e3, (double)c->segment_bytes * 1e-9 / c->link_segment_s,
+                    c->link_latency_s * 1e3);
     else
-        printf("link      not measured: everything was on the device; the device's own figures are "
-               "used");
+        fold_printf(
+            "link      not measured: everything was on the device; the device's own figures are "
+            "used");
     if (now)
-        printf("; loads since took %.2f times that", now->link);
-    printf("\n");
+        fold_printf("; loads since took %.2f times that", now->link);
+    fold_printf("\n");
     if (c->cpu_slowdown > 0) {
-        printf("together  the CPU takes %.2f times as long while the device computes, and again "
-               "%.2f times while the link copies too, the link %.2f times",
-               c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
+        fold_printf(
+            "together  the CPU takes %.2f times as long while the device computes, and again "
+            "%.2f times while the link copies too, the link %.2f times",
+            c->cpu_overlap, c->cpu_slowdown, c->link_slowdown);
         if (now)
-            printf("; layers since: the CPU %.2f times that", now->slowdown);
-        printf("\n");
+            fold_printf("; layers since: the CPU %.2f times that", now->slowdown);
+        fold_printf("\n");
     }
 }
 
@@ -89,15 +93,16 @@ static void print_text(const struct calibration *c, const struct corrections *no
     struct tm local;
     if (localtime_r(&at, &local))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", &local);
-    printf("model     %s: %s\ndevice    %s\nmachine   %s\nmeasured  %s\n", c->model, c->shapes,
-           c->device, c->machine, when);
+    fold_printf("model     %s: %s\ndevice    %s\nmachine   %s\nmeasured  %s\n", c->model, c->shapes,
+                c->device, c->machine, when);
     print_points(c);
-    printf("\n");
+    fold_printf("\n");
     print_line("device", &c->device_side, now ? now->device : 0);
     print_line("CPU", &c->cpu_side, now ? now->cpu : 0);
-    printf("calls     %.3f ms more for each on the device, %.3f ms on the CPU and %.3f ms to it "
-           "and back\n",
-           c->device_call_s * 1e3, c->cpu_call_s * 1e3, c->job_overhead_s * 1e3);
+    fold_printf(
+        "calls     %.3f ms more for each on the device, %.3f ms on the CPU and %.3f ms to it "
+        "and back\n",
+        c->device_call_s * 1e3, c->cpu_call_s * 1e3, c->job_overhead_s * 1e3);
     print_link(c, now);
 }
 
@@ -139,7 +144,7 @@ static void print_json(const struct calibration *c, const struct corrections *no
         strbuf_printf(&b,
                       "\"cpu_beside_device\": %.4f, \"cpu_slowdown\": %.4f, "
                       "\"link_slowdown\": %.4f, ",
-                      c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
+                      c->cpu_overlap, c->cpu_slowdown, c->link_slowdown);
     strbuf_printf(&b, "\"device_call_s\": %.9g, \"cpu_call_s\": %.9g, ", c->device_call_s,
                   c->cpu_call_s);
     if (now)
@@ -178,7 +183,7 @@ static int of_deployment(struct output *out, const char *run)
     enum error_code code = control_call(run, "worker", &request, MOED__V1__REPLY__BODY_POLICY,
                                         POLICY_TIMEOUT_MS, &reply, &e);
     if (code) {
-        ask_complain("inspect: %s", e.text);
+        cli_complain("inspect: %s", e.text);
         return CLI_FAILURE;
     }
     const Moed__V1__PolicyReply *p = reply->policy;
@@ -191,7 +196,7 @@ static int of_deployment(struct output *out, const char *run)
     else
         code = calibration_parse(p->calibration, &c, &e);
     if (code)
-        ask_complain("inspect: %s", e.text);
+        cli_complain("inspect: %s", e.text);
     else
         print_one(out, &c, &now);
     moed__v1__reply__free_unpacked(reply, NULL);
@@ -242,23 +247,23 @@ static int of_stored(struct output *out, const char *argument)
     char folder[PATH_MAX], model[96];
     struct error e = {0};
     if (argument && model_name(argument, model, &e)) {
-        ask_complain("inspect: %s", e.text);
+        cli_complain("inspect: %s", e.text);
         return CLI_FAILURE;
     }
     if (!calibration_folder(folder)) {
-        ask_complain("inspect: neither XDG_CACHE_HOME nor HOME is set: no calibrations");
+        cli_complain("inspect: neither XDG_CACHE_HOME nor HOME is set: no calibrations");
         return CLI_FAILURE;
     }
     of_folder(out, folder, argument ? model : NULL);
     if (out->n)
         return CLI_OK;
-    ask_complain("inspect: no calibration%s%s in %s; a deployment with a device that has memory of "
+    cli_complain("inspect: no calibration%s%s in %s; a deployment with a device that has memory of "
                  "its own makes one",
                  argument ? " of " : "", argument ? model : "", folder);
     return CLI_FAILURE;
 }
 
-/* A file goes before a deployment of the same name: it has a path, mostly. */
+/* A file goes before a deployment of the same name. */
 static bool runs(const char *argument, char run[RUN_DIR_BYTES])
 {
     if (argument && (strchr(argument, '/') || strstr(argument, ".gguf")))

@@ -1,4 +1,4 @@
-/* moed inspect --json: one object. */
+/* moed inspect --json: prints one object. */
 #include "client/cli/inspect.h"
 
 #include "base/strbuf.h"
@@ -40,8 +40,10 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     number(b, "value_dim", p->o_dim);
     number(b, "q_rank", p->q_rank);
     number(b, "kv_rank", p->kv_rank);
-    number(b, "window", p->window);
-    boolean(b, "qk_norm", p->arch->qk_norm || p->arch->qk_norm_whole);
+    number(b, "window", params_windows(p).largest);
+    number(b, "windowed_layers", params_windows(p).layers);
+    boolean(b, "qk_norm", has->qk_norm);
+    real(b, "temperature_scale", p->temperature_scale);
     boolean(b, "attention_sinks", p->arch->attention_sinks);
     boolean(b, "qkv_bias", has->qkv_bias);
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
@@ -110,6 +112,7 @@ void inspect_print_json(const struct inspect *x)
     word(&b, "architecture", h->arch);
     number(&b, "parameters", h->parameters);
     number(&b, "layers", p->n_layers);
+    number(&b, "further_layers", inspect_further_layers(x));
     number(&b, "hidden", p->d_model);
     number(&b, "vocab", p->vocab);
     number(&b, "context", p->context_trained);
@@ -117,6 +120,7 @@ void inspect_print_json(const struct inspect *x)
     add_attention(&b, p, &has);
     add_experts(&b, p, &has);
     add_sizes(&b, x);
+    inspect_add_sampling(&b, x->g);
     strbuf_printf(&b, "}\n");
     if (!b.failed)
         fwrite(b.data, 1, b.len, stdout);

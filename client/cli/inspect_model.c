@@ -1,5 +1,6 @@
-/* What a model is, in words: how it attends, turns positions into angles, chooses experts. */
+/* moed inspect: describes a model: attention, rotation of positions, routing, experts. */
 #include "client/cli/inspect.h"
+#include "client/cli/fold.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
 {
     uint32_t layer = x->params.n_dense; /* the first with experts */
     return (struct inspect_tensors){
+        .qk_norm = has(x, layer, "attn_q_norm.weight"),
         .qkv_bias = has(x, layer, "attn_q.bias") || has(x, layer, "attn_qkv.bias"),
         .attention_output_bias = has(x, layer, "attn_output.bias"),
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
@@ -29,6 +31,14 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
         .tied_output = gguf_tensor_find(x->g, "output.weight") == NULL,
         .rope_factors = gguf_tensor_find(x->g, "rope_freqs.weight") != NULL,
     };
+}
+
+uint32_t inspect_further_layers(const struct inspect *x)
+{
+    char key[64];
+    uint32_t further = 0;
+    snprintf(key, sizeof key, "%s.nextn_predict_layers", x->params.arch->name);
+    return gguf_get_u32_or(x->g, key, 0, &further, NULL) ? 0 : further;
 }
 
 static int more_bytes_first(const void *a, const void *b)
@@ -46,7 +56,7 @@ unsigned inspect_count_types(const struct inspect *x, struct inspect_type out[IN
         while (at < n && out[at].type != t->type)
             at++;
         if (at == INSPECT_MAX_TYPES)
-            abort(); /* our bug: the list of types has outgrown it */
+            abort(); /* our bug: there are more types than entries */
         if (at == n)
             out[n++] = (struct inspect_type){.type = t->type};
         out[at].tensors++;
@@ -99,79 +109,97 @@ const char *inspect_norm_name(enum norm_kind norm)
 static void print_count(uint64_t n)
 {
     if (n >= 1000000000)
-        printf("%.2f billion", (double)n * 1e-9);
+        fold_printf("%.2f billion", (double)n * 1e-9);
     else if (n >= 1000000)
-        printf("%.2f million", (double)n * 1e-6);
+        fold_printf("%.2f million", (double)n * 1e-6);
     else
-        printf("%.1f thousand", (double)n * 1e-3);
+        fold_printf("%.1f thousand", (double)n * 1e-3);
+}
+
+void inspect_format_bytes(uint64_t bytes, char out[24])
+{
+    if (bytes >= 1000000000)
+        snprintf(out, 24, "%.2f GB", (double)bytes * 1e-9);
+    else if (bytes >= 1000000)
+        snprintf(out, 24, "%.1f MB", (double)bytes * 1e-6);
+    else
+        snprintf(out, 24, "%.1f kB", (double)bytes * 1e-3);
 }
 
 void inspect_print_bytes(uint64_t bytes)
 {
-    if (bytes >= 1000000000)
-        printf("%.2f GB", (double)bytes * 1e-9);
-    else if (bytes >= 1000000)
-        printf("%.1f MB", (double)bytes * 1e-6);
-    else
-        printf("%.1f kB", (double)bytes * 1e-3);
+    char text[24];
+    inspect_format_bytes(bytes, text);
+    fold_printf("%s", text);
 }
 
-static void print_norms(const struct model_params *p)
+static void print_norms(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
-    printf("norms           %s, eps %g", p->arch->norm == NORM_RMS ? "RMS" : "layer norm",
-           (double)p->norm_eps);
-    if (p->arch->qk_norm)
-        printf("; of each head of q and k");
+    fold_printf("norms           %s, eps %g", p->arch->norm == NORM_RMS ? "RMS" : "layer norm",
+                (double)p->norm_eps);
+    if (p->arch->qk_norm && has_tensor->qk_norm)
+        fold_printf("; of each head of q and k%s",
+                    p->arch->qk_norm_after_rope ? " after rope" : "");
     if (p->arch->qk_norm_whole)
-        printf("; of all of q and all of k");
-    printf("\n");
+        fold_printf("; of all of q and all of k");
+    fold_printf("\n");
 }
 
 static void print_attention(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
+    struct params_windows windows = params_windows(p);
     if (p->arch->attention == ATTENTION_LATENT) {
-        printf("attention       latent (MLA), %" PRIu32 " heads of %" PRIu32 ", values of %" PRIu32
-               "; keys and values compressed to %" PRIu32 " + %" PRIu32 " rotated, ",
-               p->n_heads, p->q_dim, p->o_dim, p->kv_rank, p->rope.dims);
+        fold_printf("attention       latent (MLA), %" PRIu32 " heads of %" PRIu32
+                    ", values of %" PRIu32 "; keys and values compressed to %" PRIu32 " + %" PRIu32
+                    " rotated, ",
+                    p->n_heads, p->q_dim, p->o_dim, p->kv_rank, p->rope.dims);
         if (p->q_rank)
-            printf("queries to %" PRIu32, p->q_rank);
+            fold_printf("queries to %" PRIu32, p->q_rank);
         else
-            printf("queries not compressed");
+            fold_printf("queries not compressed");
     } else {
-        printf("attention       %s, %" PRIu32 " heads of %" PRIu32,
-               p->n_heads == p->n_kv_heads ? "multi-head" : "grouped (GQA)", p->n_heads, p->k_dim);
+        fold_printf("attention       %s, %" PRIu32 " heads of %" PRIu32,
+                    p->n_heads == p->n_kv_heads ? "multi-head" : "grouped (GQA)", p->n_heads,
+                    p->k_dim);
         if (p->n_kv_heads != p->n_heads)
-            printf(", %" PRIu32 " for keys and values", p->n_kv_heads);
+            fold_printf(", %" PRIu32 " for keys and values", p->n_kv_heads);
     }
     if (has_tensor->qkv_bias || has_tensor->attention_output_bias)
-        printf("; biases of %s%s%s", has_tensor->qkv_bias ? "q, k, v" : "",
-               has_tensor->qkv_bias && has_tensor->attention_output_bias ? " and " : "",
-               has_tensor->attention_output_bias ? "the output" : "");
+        fold_printf("; biases of %s%s%s", has_tensor->qkv_bias ? "q, k, v" : "",
+                    has_tensor->qkv_bias && has_tensor->attention_output_bias ? " and " : "",
+                    has_tensor->attention_output_bias ? "the output" : "");
     if (p->arch->attention_sinks)
-        printf("; a sink a head");
-    if (p->window && p->arch->window_period)
-        printf("; %" PRIu32 " of %u layers sees the last %" PRIu32 " positions only",
-               p->arch->window_period - 1, p->arch->window_period, p->window);
-    printf("\n");
+        fold_printf("; a sink a head");
+    if (p->temperature_scale > 0)
+        fold_printf("; q grows with the position, by %g times the logarithm of each %" PRIu32,
+                    (double)p->temperature_scale, p->temperature_length);
+    if (windows.layers)
+        fold_printf("; %" PRIu32 " of %" PRIu32 " layers %s the last %" PRIu32 " positions only",
+                    windows.layers, p->n_layers, windows.layers == 1 ? "sees" : "see",
+                    windows.largest);
+    fold_printf("\n");
 }
 
 static void print_rope(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
     const struct rope_params *r = &p->rope;
     uint32_t dims = p->arch->attention == ATTENTION_LATENT ? p->q_dim : p->k_dim;
-    printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
-           r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
+    fold_printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
+                r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
     if (r->scaling == ROPE_SCALING_LINEAR)
-        printf("; linear, factor %g", (double)r->factor);
+        fold_printf("; linear, factor %g", (double)r->factor);
     if (r->scaling == ROPE_SCALING_YARN)
-        printf("; YaRN, factor %g over %" PRIu32 " tokens, ramp from %g to %g rotations",
-               (double)r->factor, r->original_context, (double)r->beta_fast, (double)r->beta_slow);
+        fold_printf("; YaRN, factor %g over %" PRIu32 " tokens, ramp from %g to %g rotations",
+                    (double)r->factor, r->original_context, (double)r->beta_fast,
+                    (double)r->beta_slow);
     if (r->scaling == ROPE_SCALING_LONG)
-        printf("; long and short factors, beyond and within %" PRIu32 " tokens",
-               r->original_context);
+        fold_printf("; long and short factors, beyond and within %" PRIu32 " tokens",
+                    r->original_context);
     if (has_tensor->rope_factors)
-        printf("; factors of the file");
-    printf("\n");
+        fold_printf("; factors of the file");
+    if (p->arch->rope_windowed_only)
+        fold_printf("; in the layers with a window only");
+    fold_printf("\n");
 }
 
 static void print_router(const struct model_params *p, const struct inspect_tensors *has_tensor)
@@ -183,65 +211,67 @@ static void print_router(const struct model_params *p, const struct inspect_tens
         [ROUTER_SPARSE_MIXER] = "sparse mixer, %" PRIu32 " in turn",
     };
     const struct router_params *r = &p->router;
-    printf("router          ");
-    printf(how[r->kind], r->n_used);
+    fold_printf("router          ");
+    fold_printf(how[r->kind], r->n_used);
     if (r->n_groups)
-        printf(", from the best %" PRIu32 " of %" PRIu32 " groups", r->n_groups_used, r->n_groups);
+        fold_printf(", from the best %" PRIu32 " of %" PRIu32 " groups", r->n_groups_used,
+                    r->n_groups);
     if (has_tensor->router_bias)
-        printf("; a bias");
+        fold_printf("; a bias");
     if (has_tensor->selection_bias)
-        printf("; a bias for the choice alone");
+        fold_printf("; a bias for the choice alone");
     if (r->renormalise)
-        printf("; weights divided by their sum");
+        fold_printf("; weights divided by their sum");
     if (r->scale != 1.0f)
-        printf("; weights times %g", (double)r->scale);
-    printf("\n");
+        fold_printf("; weights times %g", (double)r->scale);
+    fold_printf("\n");
 }
 
 static void print_experts(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
-    printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32 ", %s%s\n",
-           p->router.n_experts, p->router.n_used, p->d_expert,
-           p->arch->activation == ACTIVATION_SILU ? "SiLU" : "clamped SwiGLU",
-           has_tensor->expert_bias ? ", biases" : "");
+    fold_printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32
+                ", %s%s\n",
+                p->router.n_experts, p->router.n_used, p->d_expert,
+                p->arch->activation == ACTIVATION_SILU ? "SiLU" : "clamped SwiGLU",
+                has_tensor->expert_bias ? ", biases" : "");
     if (p->d_shared)
-        printf("shared expert   width %" PRIu32 "%s\n", p->d_shared,
-               has_tensor->shared_gate ? ", with a gate of its own" : "");
+        fold_printf("shared expert   width %" PRIu32 "%s\n", p->d_shared,
+                    has_tensor->shared_gate ? ", with a gate of its own" : "");
 }
 
-/* Types of the routed experts' matrices, and from which layer on. */
+/* The types of the routed experts' matrices, each with its first layer. */
 static void print_expert_types(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
     const struct pool_slabs *last = NULL;
-    printf("expert types    ");
+    fold_printf("expert types    ");
     for (uint32_t layer = x->params.n_dense; layer < h->n_layers; layer++) {
         const struct pool_slabs *s = &x->plan.slabs[layer];
         if (last && s->gate_type == last->gate_type && s->up_type == last->up_type &&
             s->down_type == last->down_type)
             continue;
-        printf("%s%s/%s/%s from layer %" PRIu32, last ? ", " : "",
-               tensor_type_info(s->gate_type)->name, tensor_type_info(s->up_type)->name,
-               tensor_type_info(s->down_type)->name, layer);
+        fold_printf("%s%s/%s/%s from layer %" PRIu32, last ? ", " : "",
+                    tensor_type_info(s->gate_type)->name, tensor_type_info(s->up_type)->name,
+                    tensor_type_info(s->down_type)->name, layer);
         last = s;
     }
-    printf(" (gate/up/down)\n");
+    fold_printf(" (gate/up/down)\n");
 }
 
 static void print_types(const struct inspect *x)
 {
     struct inspect_type types[INSPECT_MAX_TYPES];
     unsigned n = inspect_count_types(x, types);
-    printf("tensors         ");
+    fold_printf("tensors         ");
     for (unsigned i = 0; i < n; i++) {
-        printf("%s%" PRIu64 " %s of ", i ? ", " : "", types[i].tensors,
-               tensor_type_info(types[i].type)->name);
+        fold_printf("%s%" PRIu64 " %s of ", i ? ", " : "", types[i].tensors,
+                    tensor_type_info(types[i].type)->name);
         inspect_print_bytes(types[i].bytes);
     }
-    printf("\n");
+    fold_printf("\n");
 }
 
-/* A key's text, fit for a terminal; false: there is none. */
+/* Copies a key's text, safe for a terminal. False: the file does not have it. */
 static bool text_of(const struct inspect *x, const char *key, char out[48])
 {
     struct gguf_string s;
@@ -258,16 +288,16 @@ static void print_tokenizer(const struct inspect *x)
 {
     char model[48], pre[48];
     struct gguf_string chat;
-    printf("tokenizer       %s", text_of(x, "tokenizer.ggml.model", model) ? model : "none");
+    fold_printf("tokenizer       %s", text_of(x, "tokenizer.ggml.model", model) ? model : "none");
     if (text_of(x, "tokenizer.ggml.pre", pre))
-        printf(", pre-tokenizer %s", pre);
-    printf(", %" PRIu32 " tokens", x->params.vocab);
+        fold_printf(", pre-tokenizer %s", pre);
+    fold_printf(", %" PRIu32 " tokens", x->params.vocab);
     if (!gguf_find(x->g, "tokenizer.chat_template") ||
         gguf_get_string(x->g, "tokenizer.chat_template", &chat, NULL) || chat.len == 0)
-        printf("; no chat template\n");
+        fold_printf("; no chat template\n");
     else
-        printf("; chat template%s\n",
-               memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");
+        fold_printf("; chat template%s\n",
+                    memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");
 }
 
 void inspect_print_model(const struct inspect *x)
@@ -275,26 +305,30 @@ void inspect_print_model(const struct inspect *x)
     const struct pool_header *h = &x->plan.header;
     const struct model_params *p = &x->params;
     struct inspect_tensors has_tensor = inspect_find_tensors(x);
-    printf("file            %s (GGUF %" PRIu32 ", %" PRIu32 " file%s, ", h->path,
-           gguf_version(x->g), gguf_file_count(x->g), gguf_file_count(x->g) == 1 ? "" : "s");
+    fold_printf("file            %s (GGUF %" PRIu32 ", %" PRIu32 " file%s, ", h->path,
+                gguf_version(x->g), gguf_file_count(x->g), gguf_file_count(x->g) == 1 ? "" : "s");
     inspect_print_bytes(h->file_bytes);
-    printf(")\nname            %s\n", p->name);
-    printf("architecture    %s (%s)\nparameters      ", h->arch, p->arch->models);
+    fold_printf(")\nname            %s\n", p->name);
+    fold_printf("architecture    %s (%s)\nparameters      ", h->arch, p->arch->models);
     print_count(h->parameters);
-    printf("\nlayers          %" PRIu32, p->n_layers);
+    fold_printf("\nlayers          %" PRIu32, p->n_layers);
     if (p->n_dense)
-        printf(", the first %" PRIu32 " dense, width %" PRIu32, p->n_dense, p->d_dense);
-    printf("\nhidden          %" PRIu32 "\n", p->d_model);
-    print_norms(p);
+        fold_printf(", the first %" PRIu32 " dense, width %" PRIu32, p->n_dense, p->d_dense);
+    if (inspect_further_layers(x))
+        fold_printf("; %" PRIu32 " more for further tokens (MTP), not run",
+                    inspect_further_layers(x));
+    fold_printf("\nhidden          %" PRIu32 "\n", p->d_model);
+    print_norms(p, &has_tensor);
     print_attention(p, &has_tensor);
     print_rope(p, &has_tensor);
-    printf("context         %" PRIu32 " tokens in training\n", p->context_trained);
+    fold_printf("context         %" PRIu32 " tokens in training\n", p->context_trained);
     print_router(p, &has_tensor);
     print_experts(p, &has_tensor);
-    printf("output          %s%s\n",
-           has_tensor.tied_output ? "the embedding's matrix (tied)" : "a matrix of its own",
-           has_tensor.output_bias ? ", with a bias" : "");
+    fold_printf("output          %s%s\n",
+                has_tensor.tied_output ? "the embedding's matrix (tied)" : "a matrix of its own",
+                has_tensor.output_bias ? ", with a bias" : "");
     print_tokenizer(x);
+    inspect_print_sampling(x->g);
     print_types(x);
     print_expert_types(x);
 }

@@ -4,6 +4,7 @@
 #include "base/strbuf.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/fold.h"
 #include "trace/trace.h"
 
 #include <fcntl.h>
@@ -62,7 +63,8 @@ static struct usage usage_of(uint64_t *counts, uint32_t n, uint64_t again, uint6
     return u;
 }
 
-/* seen: [n_experts], when the expert was chosen last: the token's number from 1, over all sequences. */
+/* seen: [n_experts], when the expert was chosen last: the token's number from 1, over all
+ * sequences. */
 static struct usage count_layer(const struct trace *t, uint32_t layer, uint64_t *counts,
                                 uint64_t *seen, uint32_t *selected)
 {
@@ -128,41 +130,41 @@ static void print_part(const char *name, uint64_t bytes)
 {
     if (!bytes)
         return;
-    printf("  %-13s ", name);
+    fold_printf("  %-13s ", name);
     inspect_print_bytes(bytes);
-    printf("\n");
+    fold_printf("\n");
 }
 
 static void print_model(const struct trace *t)
 {
     const struct trace_shape *s = trace_shape(t);
     const struct trace_layer *l = trace_layer(t, s->first_layer);
-    printf("trace of        %s\n", s->model[0] ? s->model : "a model without a name");
-    printf("layers          %" PRIu32, s->n_layers);
+    fold_printf("trace of        %s\n", s->model[0] ? s->model : "a model without a name");
+    fold_printf("layers          %" PRIu32, s->n_layers);
     if (s->first_layer)
-        printf(", the first %" PRIu32 " without experts", s->first_layer);
-    printf("\nexperts         %" PRIu32 " a layer, %" PRIu32 " for a token; d_model %" PRIu32
-           "; router %s\n",
-           s->n_experts, s->n_used, s->d_model, inspect_router_name(s->router.kind));
-    printf("one expert      ");
+        fold_printf(", the first %" PRIu32 " without experts", s->first_layer);
+    fold_printf("\nexperts         %" PRIu32 " a layer, %" PRIu32 " for a token; d_model %" PRIu32
+                "; router %s\n",
+                s->n_experts, s->n_used, s->d_model, inspect_router_name(s->router.kind));
+    fold_printf("one expert      ");
     inspect_print_bytes(l->n_segments * l->segment_bytes);
-    printf(" in %" PRIu32 " segment%s; all ", l->n_segments, l->n_segments == 1 ? "" : "s");
+    fold_printf(" in %" PRIu32 " segment%s; all ", l->n_segments, l->n_segments == 1 ? "" : "s");
     inspect_print_bytes(expert_bytes(t));
-    printf("; beside them a token reads ");
+    fold_printf("; in addition a token reads ");
     inspect_print_bytes(s->dense_bytes);
-    printf("\n");
+    fold_printf("\n");
 }
 
 static void print_sizes(const struct trace *t)
 {
     struct totals n = count_sequences(t);
     struct trace_part_bytes parts = trace_part_bytes(t);
-    printf("sequences       %" PRIu32 " of %" PRIu64 " tokens, %" PRIu64
-           " of them prompts'; the longest has %" PRIu32 "\n",
-           trace_sequences(t), trace_tokens(t), n.prompt_tokens, n.longest);
-    printf("embeddings      of %" PRIu32 " distinct tokens\n", trace_embeddings(t));
-    printf("gate inputs     of %" PRIu64 " tokens\n", n.hidden_tokens);
-    printf("in the file\n");
+    fold_printf("sequences       %" PRIu32 " of %" PRIu64 " tokens, %" PRIu64
+                " of them prompts'; the longest has %" PRIu32 "\n",
+                trace_sequences(t), trace_tokens(t), n.prompt_tokens, n.longest);
+    fold_printf("embeddings      of %" PRIu32 " distinct tokens\n", trace_embeddings(t));
+    fold_printf("gate inputs     of %" PRIu64 " tokens\n", n.hidden_tokens);
+    fold_printf("in the file\n");
     print_part("token ids", parts.tokens);
     print_part("choices", parts.selected);
     print_part("probabilities", parts.gate);
@@ -174,12 +176,12 @@ static void print_sizes(const struct trace *t)
 static void print_usage(const struct trace *t, const struct usage *usage)
 {
     const struct trace_shape *s = trace_shape(t);
-    printf("\n%5s %16s %14s %8s %18s\n", "layer", "top tenth's part", "entropy, bits", "unused",
-           "as the token before");
+    fold_printf("\n%5s %16s %14s %8s %18s\n", "layer", "top tenth's part", "entropy, bits",
+                "unused", "as the token before");
     for (uint32_t l = s->first_layer; l < s->n_layers; l++)
-        printf("%5" PRIu32 " %14.1f %% %6.2f of %4.2f %8" PRIu32 " %17.1f %%\n", l,
-               100 * usage[l].top_tenth, usage[l].entropy, log2(s->n_experts), usage[l].unused,
-               100 * usage[l].kept);
+        fold_printf("%5" PRIu32 " %14.1f %% %6.2f of %4.2f %8" PRIu32 " %17.1f %%\n", l,
+                    100 * usage[l].top_tenth, usage[l].entropy, log2(s->n_experts), usage[l].unused,
+                    100 * usage[l].kept);
 }
 
 /* ---- for programs ---- */
@@ -244,7 +246,7 @@ static bool show(const struct trace *t, bool json)
     struct usage *usage = calloc(trace_shape(t)->n_layers, sizeof *usage);
     bool ok = usage && count_layers(t, usage);
     if (!ok)
-        ask_complain("no memory to count the experts' use");
+        cli_complain("no memory to count the experts' use");
     else if (json)
         ok = print_json(t, usage);
     else {
@@ -262,7 +264,7 @@ static bool show_sequence(const struct trace *t, const char *number)
     char *end;
     unsigned long n = strtoul(number, &end, 10);
     if (end == number || *end || *number == '-' || n >= trace_sequences(t)) {
-        ask_complain("inspect: --sequence %.40s: the trace has sequences 0 to %" PRIu32, number,
+        cli_complain("inspect: --sequence %.40s: the trace has sequences 0 to %" PRIu32, number,
                      trace_sequences(t) - 1);
         return false;
     }
@@ -278,7 +280,7 @@ int inspect_trace(const char *path, const char *sequence, bool json)
     struct trace *t;
     struct error e;
     if (trace_open(path, &t, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return CLI_FAILURE;
     }
     bool ok = sequence ? show_sequence(t, sequence) : show(t, json);

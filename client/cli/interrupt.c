@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t holds; /* under way */
+static volatile sig_atomic_t holds; /* holds that have begun and not ended */
 static int wake_pipe[2];
 
 static void on_interrupt(int signal_number)
@@ -27,7 +27,7 @@ static void on_interrupt(int signal_number)
 bool interrupts_watch(void)
 {
     if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK)) {
-        ask_complain("cannot create a pipe: %s", strerror(errno));
+        cli_complain("cannot create a pipe: %s", strerror(errno));
         return false;
     }
     struct sigaction interrupt = {.sa_handler = on_interrupt}; /* no SA_RESTART: a write must end */

@@ -1,6 +1,6 @@
-/* Ctrl-C in verbs that wait for a request: the first one asks for the request's end, a second one,
- * or one while nothing is held, ends the program at once. The worker cancels what a frontend leaves
- * behind. */
+/* Ctrl-C in verbs that wait for a request. The first Ctrl-C during a hold only sets `interrupts`,
+ * so that the verb can cancel its request. A second one, or one outside of a hold, ends the program
+ * at once; the worker then cancels its requests. */
 #ifndef MOED_CLI_INTERRUPT_H
 #define MOED_CLI_INTERRUPT_H
 
@@ -9,15 +9,14 @@
 
 #define EXIT_INTERRUPTED 130 /* 128 + SIGINT, as shells report it */
 
-/* Not 0 once the first Ctrl-C has come while a request ran. */
+/* Not 0 after the first Ctrl-C during a hold. */
 extern volatile sig_atomic_t interrupts;
 
-/* From now on; SIGPIPE is ignored too. Complains. */
+/* Installs the handler, and ignores SIGPIPE. Complains. */
 bool interrupts_watch(void);
-/* Readable from the first Ctrl-C on, for poll(2). */
+/* A descriptor for poll(2): readable from the first Ctrl-C on. */
 int interrupts_fd(void);
-/* A request begins or ends, or a row of them that keeps what is finished: meanwhile the first Ctrl-C ends it in good order. One
- * may lie in the other. */
+/* Begins or ends a hold. Holds may be nested. */
 void interrupts_hold(bool begins);
 
 #endif

@@ -1,4 +1,4 @@
-/* Starting a deployment; see launch.h. The supervisor is forked before this process touches nng. */
+/* Starting a deployment; see launch.h. */
 #include "client/cli/launch.h"
 
 #include "client/cli/ask.h"
@@ -6,10 +6,12 @@
 #include "client/cli/progress.h"
 #include "gguf/gguf.h"
 #include "model/memory_need.h"
+#include "model/speculate.h"
 #include "model/tier_plan.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,16 +62,33 @@ static enum error_code check_kv_type(const struct launch *l, const struct model_
     return code ? code : kv_type_check(p, type, e);
 }
 
-/* All that the processes would refuse is said here, before any of them is started. */
+static void warn_of_context(const struct launch *l, const struct model_params *p)
+{
+    if (l->ctx > p->context_trained && p->context_trained)
+        cli_complain("--ctx %" PRIu64 " is more than the %" PRIu32
+                     " tokens that the model was trained on: answers get worse beyond those",
+                     l->ctx, p->context_trained);
+}
+
+/* Finds what the processes would refuse, before any of them is started. */
 static int check_model(const struct launch *l)
 {
     struct gguf *g;
     struct pool_plan plan = {0};
     struct error e = {0};
-    enum error_code code = gguf_open(l->model, &g, &e);
+    uint32_t drafts;
+    enum error_code code =
+        speculate_parse(l->speculate ? l->speculate : SPECULATE_DEFAULT, &drafts, &e);
+    if (code) {
+        cli_complain("%s", e.text);
+        return CLI_USAGE;
+    }
+    code = gguf_open(l->model, &g, &e);
     if (!code) {
         struct tier_plan tier = {0};
         code = pool_plan_new(g, &plan, &e);
+        if (!code)
+            warn_of_context(l, &plan.header.params);
         if (!code)
             code = check_kv_type(l, &plan.header.params, &e);
         if (!code)
@@ -82,29 +101,29 @@ static int check_model(const struct launch *l)
         gguf_close(g);
     }
     if (code)
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     return code ? CLI_FAILURE : CLI_OK;
 }
 
 static int check_not_running(const struct launch *l)
 {
     char unit[128];
-    pid_t pid = run_dir_holder(l->run, "supervise");
+    pid_t pid = run_dir_find_holder(l->run, "supervise");
     if (pid) {
-        ask_complain(
+        cli_complain(
             "deployment %s runs already (pid %d): `moed down %s` stops it, --name N starts "
             "another beside it",
             launch_name(l), (int)pid, launch_name(l));
         return CLI_ALREADY_RUNNING;
     }
     if (deployment_systemd_unit(l->run, unit)) {
-        ask_complain("deployment %s runs already, under systemd (%s): use systemctl",
+        cli_complain("deployment %s runs already, under systemd (%s): use systemctl",
                      launch_name(l), unit);
         return CLI_ALREADY_RUNNING;
     }
-    /* A supervisor that was killed: what it left holds memory that we need. */
+    /* What a killed supervisor left holds memory that the new processes need. */
     if (deployment_has_processes(l->run)) {
-        fprintf(stderr, "moed: stopping what is left of an earlier deployment %s\n",
+        fprintf(stderr, "moed: stopping the processes left of an earlier deployment %s\n",
                 launch_name(l));
         for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
             run_dir_terminate(l->run, supervise_process_names[i], 10000);
@@ -114,12 +133,13 @@ static int check_not_running(const struct launch *l)
 
 /* -- the supervisor -- */
 
-#define MAX_ARGUMENTS 48
+#define MAX_ARGUMENTS 80
+#define N_NUMBERS     6
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
     size_t count;
-    char numbers[4][24];
+    char numbers[N_NUMBERS][24];
 };
 
 static void add(struct arguments *a, const char *flag, const char *value)
@@ -131,56 +151,58 @@ static void add(struct arguments *a, const char *flag, const char *value)
         a->items[a->count++] = value;
 }
 
-static void add_number(struct arguments *a, unsigned which, const char *flag, uint64_t value)
-{
-    snprintf(a->numbers[which], sizeof a->numbers[which], "%llu", (unsigned long long)value);
-    if (value)
-        add(a, flag, a->numbers[which]);
-}
-
 static void build_arguments(const struct launch *l, struct arguments *a)
 {
+    const struct {
+        const char *flag, *value; /* NULL: not given */
+    } texts[] = {{"--run", l->run},
+                 {"--name", launch_name(l)},
+                 {"--model", l->model},
+                 {"--device", l->device},
+                 {"--ram", l->ram},
+                 {"--policy", l->policy},
+                 {"--assign", l->assign},
+                 {"--cache", l->cache},
+                 {"--predictor", l->predictor},
+                 {"--budget", l->budget},
+                 {"--prefetch", l->prefetch},
+                 {"--predictors", l->predictors},
+                 {"--speculate", l->speculate},
+                 {"--kv-type", l->kv_type},
+                 {"--kv-cache", l->kv_cache},
+                 {"--http", l->http},
+                 {"--http-config", l->http_config},
+                 {"--api-key-file", l->api_key_file},
+                 {"--tls-cert", l->tls_cert},
+                 {"--tls-key", l->tls_key},
+                 {"--log-level", l->log_level}};
+    const struct {
+        const char *flag;
+        uint64_t value; /* 0: not given */
+    } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
+                            {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
+                            {"--queue", l->queue},       {"--decode-share", l->decode_share}};
+    const struct {
+        const char *flag;
+        bool given;
+    } switches[] = {{"--fine-tune", l->fine_tune},
+                    {"--cpuexec", l->cpuexec},
+                    {"--reproducible", l->reproducible},
+                    {"--calibrate", l->calibrate},
+                    {"--mps", l->mps}};
     memset(a, 0, sizeof *a);
     add(a, l->program, NULL);
-    add(a, "--run", l->run);
-    add(a, "--name", launch_name(l));
-    add(a, "--model", l->model);
-    if (l->device)
-        add(a, "--device", l->device);
-    if (l->ram)
-        add(a, "--ram", l->ram);
-    if (l->policy)
-        add(a, "--policy", l->policy);
-    if (l->assign)
-        add(a, "--assign", l->assign);
-    if (l->cache)
-        add(a, "--cache", l->cache);
-    if (l->predictor)
-        add(a, "--predictor", l->predictor);
-    if (l->budget)
-        add(a, "--budget", l->budget);
-    if (l->prefetch)
-        add(a, "--prefetch", l->prefetch);
-    if (l->learned)
-        add(a, "--learned", l->learned);
-    if (l->fine_tune)
-        add(a, "--fine-tune", NULL);
-    if (l->kv_type)
-        add(a, "--kv-type", l->kv_type);
-    if (l->log_level)
-        add(a, "--log-level", l->log_level);
-    add_number(a, 0, "--threads", l->threads);
-    add_number(a, 1, "--ctx", l->ctx);
-    add_number(a, 2, "--parallel", l->parallel);
-    add_number(a, 3, "--segment-bytes", l->segment_bytes);
-    if (l->cpuexec)
-        add(a, "--cpuexec", NULL);
-    if (l->reproducible)
-        add(a, "--reproducible", NULL);
-    if (l->calibrate)
-        add(a, "--calibrate", NULL);
-    if (l->mps)
-        add(a, "--mps", NULL);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].value)
+            add(a, texts[i].flag, texts[i].value);
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        snprintf(a->numbers[i], sizeof a->numbers[i], "%" PRIu64, numbers[i].value);
+        if (numbers[i].value)
+            add(a, numbers[i].flag, a->numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (switches[i].given)
+            add(a, switches[i].flag, NULL);
 }
 
 static int start_supervisor(struct launch *l)
@@ -188,7 +210,7 @@ static int start_supervisor(struct launch *l)
     struct error e = {0};
     char log_path[RUN_PATH_BYTES];
     if (deployment_find_program("moed-supervise", l->program, &e) || run_dir_create(l->run, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return CLI_FAILURE;
     }
     struct arguments a;
@@ -196,7 +218,7 @@ static int start_supervisor(struct launch *l)
     run_dir_file(l->run, "supervise.log", log_path);
     int log = open(log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (log < 0) {
-        ask_complain("cannot write %s: %s", log_path, strerror(errno));
+        cli_complain("cannot write %s: %s", log_path, strerror(errno));
         return CLI_FAILURE;
     }
     pid_t self = getpid();
@@ -219,17 +241,17 @@ static int start_supervisor(struct launch *l)
     }
     close(log);
     if (l->supervisor < 0) {
-        ask_complain("cannot start the supervisor: %s", strerror(errno));
+        cli_complain("cannot start the supervisor: %s", strerror(errno));
         return CLI_FAILURE;
     }
     return CLI_OK;
 }
 
-/* The supervisor ended while it should run. */
+/* Complains about a supervisor that ended; returns an exit code. */
 static int supervisor_ended(const struct launch *l, int wait_status)
 {
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == SUPERVISE_EXIT_RUNNING) {
-        ask_complain("deployment %s runs already (pid %d)", launch_name(l),
+        cli_complain("deployment %s runs already (pid %d)", launch_name(l),
                      (int)run_dir_holder(l->run, "supervise"));
         return CLI_ALREADY_RUNNING;
     }
@@ -241,30 +263,29 @@ static int supervisor_ended(const struct launch *l, int wait_status)
     if (f)
         fclose(f);
     line[strcspn(line, "\n")] = '\0';
-    ask_complain("the supervisor has ended: %s; its log is %s", line, path);
+    cli_complain("the supervisor has ended: %s; its log is %s", line, path);
     return CLI_FAILURE;
 }
 
 static int stop_again(struct launch *l, int exit_code)
 {
-    /* It is our child: the signal reaches it however far it has come, a command might be too early.
-     */
+    /* It is our child, so a signal reaches it at any point; a command might come too early. */
     kill(l->supervisor, SIGTERM);
     while (waitpid(l->supervisor, NULL, 0) < 0 && errno == EINTR)
         ;
     struct error e = {0};
     if (deployment_has_processes(l->run) && deployment_stop(l->run, &e))
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     return exit_code;
 }
 
 /* -- waiting -- */
 
-/* The process without which there is no deployment and that is given up; NULL: none. */
+/* The process that has failed and without which no deployment answers; NULL: none. */
 static const struct deployment_process *failed_process(const struct deployment_status *s)
 {
-    static const char *const essential[] = {"memd", "worker"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const essential[] = {"memd", "worker", "http"};
+    for (int i = 0; i < 3; i++) {
         const struct deployment_process *p = deployment_status_find(s, essential[i]);
         if (p && strcmp(p->state, "failed") == 0)
             return p;
@@ -272,19 +293,20 @@ static const struct deployment_process *failed_process(const struct deployment_s
     return NULL;
 }
 
-static bool worker_answers(const struct launch *l)
+static bool deployment_answers(const struct launch *l)
 {
     const struct deployment_process *worker = deployment_status_find(&l->status, "worker");
+    const struct deployment_process *http = deployment_status_find(&l->status, "http");
     Moed__V1__Reply *reply;
-    if (!worker || strcmp(worker->state, "ready") != 0 ||
-        deployment_health(l->run, "worker", &reply, NULL))
+    if (!worker || (http && strcmp(http->state, "ready") != 0) ||
+        strcmp(worker->state, "ready") != 0 || deployment_health(l->run, "worker", &reply, NULL))
         return false;
     bool ready = reply->health->ready;
     moed__v1__reply__free_unpacked(reply, NULL);
     return ready;
 }
 
-/* What is being waited for, in the words of the first process that is not ready. */
+/* Shows the status of the first process that is not ready. */
 static void show_progress(struct progress *progress, const struct deployment_status *s)
 {
     for (unsigned i = 0; i < s->n_processes; i++) {
@@ -312,16 +334,16 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
             return supervisor_ended(l, wait_status);
         }
         if (deployment_status(l->run, &l->status, NULL))
-            continue; /* it is not that far yet */
+            continue; /* the supervisor does not listen yet */
         const struct deployment_process *failed = failed_process(&l->status);
         if (failed) {
             progress_end(progress);
-            ask_complain("%s does not start: %s; its log is %s/%s.log", failed->name,
+            cli_complain("%s does not start: %s; its log is %s/%s.log", failed->name,
                          failed->reason, l->run, failed->name);
             return stop_again(l, CLI_FAILURE);
         }
         show_progress(progress, &l->status);
-        if (worker_answers(l)) {
+        if (deployment_answers(l)) {
             progress_end(progress);
             return CLI_OK;
         }
@@ -363,7 +385,7 @@ int launch_wait(struct launch *l)
             kill(l->supervisor, SIGTERM);
             asked = true;
         }
-        poll(NULL, 0, POLL_MS); /* the signal may have come to one of nng's threads */
+        poll(NULL, 0, POLL_MS); /* the signal may have come to another thread */
     }
     release_interrupts(before);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)

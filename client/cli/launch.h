@@ -1,5 +1,5 @@
-/* Starting a deployment: its supervisor in a session of its own, then waiting until it answers. For
- * `moed up`, and for verbs that need one for themselves. */
+/* Starts a deployment: its supervisor in a session of its own, then waits until it answers. For
+ * `moed up`, and for verbs that start a deployment of their own. */
 #ifndef MOED_CLI_LAUNCH_H
 #define MOED_CLI_LAUNCH_H
 
@@ -8,14 +8,16 @@
 struct launch {
     /* what to start; NULL and 0 leave the choice to the processes */
     const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *prefetch;
-    const char *learned; /* a path */
-    const char *kv_type;
+    const char *predictors; /* a path */
+    const char *kv_type, *kv_cache, *speculate;
+    const char *http; /* [HOST:]PORT; NULL: no HTTP */
+    const char *http_config, *api_key_file, *tls_cert, *tls_key;
     const char *log_level;
     const char *model; /* as model_file_find gives it */
-    uint64_t segment_bytes, threads, ctx, parallel;
+    uint64_t segment_bytes, threads, ctx, parallel, queue, decode_share;
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
-    bool bound; /* it ends with this process */
-    /* filled in */
+    bool bound; /* the deployment ends with this process */
+    /* set by launch_start, but for run */
     char run[RUN_DIR_BYTES];
     char program[PATH_MAX];
     pid_t supervisor;                /* our child */
@@ -24,14 +26,14 @@ struct launch {
 
 #define LAUNCH_INTERRUPTED 130 /* 128 + SIGINT: what launch_start returns after Ctrl-C */
 
-/* Check what can be known beforehand (the file, the memory, whether it runs already), start the
- * supervisor and wait, showing progress, until the worker answers. Returns an exit code; other than
- * CLI_OK: it has complained, and what was started is stopped. Before this process touches nng,
- * which does not survive a fork. l->run is set already. */
+/* Checks the file, the memory and that the deployment does not run yet; starts the supervisor;
+ * shows progress until the worker answers. The caller has set l->run. It forks: call it before
+ * this process has threads. Returns an exit code; where it is not CLI_OK, it has
+ * complained and stopped what it started. */
 int launch_start(struct launch *l);
-/* Stop what launch_start started, and wait for it. */
+/* Stops what launch_start started, and waits for its end. */
 void launch_stop(struct launch *l);
-/* Wait until the supervisor ends, passing Ctrl-C on to it; returns the exit code. */
+/* Waits until the supervisor ends, and passes Ctrl-C on to it. Returns an exit code. */
 int launch_wait(struct launch *l);
 /* "default" where the deployment has no name. */
 const char *launch_name(const struct launch *l);

@@ -1,5 +1,5 @@
-/* moed logits: the logits that follow each of the given tokens, as raw little-endian float32, one
- * row of vocabulary size a token. */
+/* moed logits: writes the logits that follow each token, as little-endian float32, one row of
+ * vocabulary size a token. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the rows go. A file is written beside its place and renamed once it is whole. */
+/* The output. A file is written under another name and renamed once it is complete. */
 struct sink {
     const char *path; /* NULL: standard output */
     /* PATH.tmp, owned; NULL: PATH is a device or a pipe, which a rename would replace */
@@ -30,18 +30,18 @@ static bool sink_open(struct sink *s, const char *path)
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
         s->fd = open(path, O_WRONLY | O_CLOEXEC);
         if (s->fd < 0)
-            ask_complain("cannot open %s: %s", path, strerror(errno));
+            cli_complain("cannot open %s: %s", path, strerror(errno));
         return s->fd >= 0;
     }
     if (asprintf(&s->unfinished, "%s.tmp", path) < 0) {
         s->unfinished = NULL;
-        ask_complain("no memory for a file name");
+        cli_complain("no memory for a file name");
         return false;
     }
     s->fd = open(s->unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (s->fd >= 0)
         return true;
-    ask_complain("cannot create %s: %s", s->unfinished, strerror(errno));
+    cli_complain("cannot create %s: %s", s->unfinished, strerror(errno));
     free(s->unfinished);
     return false;
 }
@@ -51,19 +51,19 @@ static const char *sink_name(const struct sink *s)
     return s->unfinished ? s->unfinished : s->path ? s->path : "standard output";
 }
 
-/* Keep it where ok, else remove what there is. */
+/* Renames the file where ok, else removes it. */
 static bool sink_close(struct sink *s, bool ok)
 {
     if (!s->path)
         return ok;
     if (close(s->fd) && ok) {
-        ask_complain("cannot write %s: %s", sink_name(s), strerror(errno));
+        cli_complain("cannot write %s: %s", sink_name(s), strerror(errno));
         ok = false;
     }
     if (!s->unfinished)
         return ok;
     if (ok && rename(s->unfinished, s->path)) {
-        ask_complain("cannot rename %s to %s: %s", s->unfinished, s->path, strerror(errno));
+        cli_complain("cannot rename %s to %s: %s", s->unfinished, s->path, strerror(errno));
         ok = false;
     }
     if (!ok)
@@ -86,7 +86,7 @@ static bool write_rows(struct moed_session *session, const uint32_t *ids, size_t
     struct moed_error error;
     enum moed_code code = moed_logits(session, ids, count, stepwise, write_row, s, &error);
     if (s->failure)
-        ask_complain("cannot write %s: %s", sink_name(s), strerror(s->failure));
+        cli_complain("cannot write %s: %s", sink_name(s), strerror(s->failure));
     else if (code)
         ask_failed(&error);
     return !code && !s->failure;
@@ -112,12 +112,12 @@ int logits_main(int argc, char **argv)
     const char *name = NULL, *tokens = NULL, *path = NULL;
     bool stepwise = false;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "NAME", "deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {"tokens", OPTION_STRING, &tokens, 0, 0, "IDS",
-         "token ids, separated by commas or spaces; - reads them from standard input"},
+         "compute these ids (commas or spaces; - reads stdin)"},
         {"stepwise", OPTION_BOOL, &stepwise, 0, 0, NULL,
-         "compute the tokens one at a time, as decoding does, not as one batch"},
-        {"o", OPTION_STRING, &path, 0, 0, "FILE", "where the rows go; - is standard output"},
+         "compute one token at a time, as decoding does"},
+        {"o", OPTION_STRING, &path, 0, 0, "FILE", "write the rows to FILE; -: to standard output"},
         {0},
     };
     int exit_code;
@@ -125,10 +125,10 @@ int logits_main(int argc, char **argv)
             table, "logits", "--tokens IDS [--stepwise] -o FILE",
             "Writes the logits that follow each token: little-endian float32, one row of\n"
             "vocabulary size a token, in order.",
-            argc, argv, 0, &exit_code))
+            argc, argv, 0, 0, NULL, &exit_code))
         return exit_code;
     if (!tokens || !path) {
-        ask_complain("logits: %s is missing; usage: moed logits --tokens IDS [--stepwise] -o FILE",
+        cli_complain("logits: %s is missing; usage: moed logits --tokens IDS [--stepwise] -o FILE",
                      tokens ? "-o FILE" : "--tokens IDS");
         return CLI_USAGE;
     }

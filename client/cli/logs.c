@@ -1,8 +1,9 @@
-/* moed logs: the logs of a deployment's processes, merged by time, or of one; with -f what is
- * appended.
+/* moed logs: prints the logs of a deployment's processes, merged by time, or of one process; with
+ * -f also new lines.
  *
- * A line's time is its third word, which log.c writes (2026-01-31T12:00:00.000Z: sorts as text). A
- * line without one (the words of a crash) belongs to the line before it. */
+ * A line's time is its first word, as lib/base/log.c writes it (2026-01-31T12:00:00.000Z sorts as
+ * text), or its first member where the line is JSON. A line without a time (a crash report) belongs
+ * to the line before it. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAX_TAIL_BYTES (8 << 20) /* of each log, from its end */
@@ -26,10 +28,13 @@ struct line {
     const char *text; /* in the log's buffer */
     size_t len;
     unsigned order; /* keeps lines of one time and one log in their order */
+    bool has_time, is_json;
+    const char *process;
 };
 
 struct log {
-    char path[RUN_PATH_BYTES];
+    const char *process;
+    char path[PATH_MAX];
     bool wanted;
     char *data;
     off_t position; /* up to where it has been read */
@@ -47,22 +52,21 @@ static bool is_time(const char *p, size_t len)
     return true;
 }
 
-/* The line's own time, or the one before it where it has none. */
+/* Sets the line's own time, or `before` where it has none. */
 static void find_time(struct line *line, const char *before)
 {
-    const char *p = line->text, *end = line->text + line->len;
-    for (int word = 0; word < 2 && p; word++) {
-        p = memchr(p, ' ', (size_t)(end - p));
-        p = p ? p + 1 : NULL;
-    }
-    const char *time = p && is_time(p, (size_t)(end - p)) ? p : before;
-    memcpy(line->time, time, TIME_BYTES - 1);
+    static const char json[] = "{\"time\":\"";
+    size_t at = line->len > sizeof json && memcmp(line->text, json, sizeof json - 1) == 0
+                    ? sizeof json - 1
+                    : 0;
+    line->is_json = at > 0;
+    line->has_time = is_time(line->text + at, line->len - at);
+    memcpy(line->time, line->has_time ? line->text + at : before, TIME_BYTES - 1);
     line->time[TIME_BYTES - 1] = '\0';
 }
 
-/* Bytes from position to the end, at most the last MAX_TAIL_BYTES, from the start of a line. A log
- * that was rotated meanwhile is read from its start. Returns the number of bytes; *out is
- * malloc'ed. */
+/* Reads from position to the end, at most the last MAX_TAIL_BYTES, from the start of a line. A log
+ * that was rotated is read from its start. Returns the number of bytes; the caller frees *out. */
 static size_t read_new(struct log *l, bool whole_lines, char **out)
 {
     *out = NULL;
@@ -105,7 +109,7 @@ struct lines {
     size_t count, capacity;
 };
 
-static bool add_lines(struct lines *all, const char *data, size_t len)
+static bool add_lines(struct lines *all, const char *process, const char *data, size_t len)
 {
     char before[TIME_BYTES] = "                        "; /* sorts before every time */
     for (size_t at = 0; at < len;) {
@@ -120,7 +124,8 @@ static bool add_lines(struct lines *all, const char *data, size_t len)
             all->capacity = capacity;
         }
         struct line *line = &all->items[all->count];
-        *line = (struct line){.text = data + at, .len = end - at, .order = (unsigned)all->count};
+        *line = (struct line){
+            .text = data + at, .len = end - at, .order = (unsigned)all->count, .process = process};
         find_time(line, before);
         memcpy(before, line->time, TIME_BYTES);
         all->count++;
@@ -136,24 +141,84 @@ static int compare_lines(const void *a, const void *b)
     return by_time ? by_time : x->order < y->order ? -1 : 1;
 }
 
-/* What is new in the wanted logs, by time, the last `limit` lines of it. False: cannot go on. */
-static bool print_new(struct log *logs, uint64_t limit, bool follow)
+/* ---- Printing ---- */
+
+struct view {
+    uint64_t limit; /* of lines */
+    char since[TIME_BYTES];
+    bool json;
+};
+
+/* The next word of the line's text; moves *at past it and a space. */
+static size_t take_word(const char *text, size_t len, size_t *at, const char **word)
+{
+    *word = text + *at;
+    const char *space = memchr(*word, ' ', len - *at);
+    size_t n = space ? (size_t)(space - *word) : len - *at;
+    *at += n + (space != NULL);
+    return n;
+}
+
+/* {"time", "level", "component", "message"}, as log_use_json; a line of a crash report has the time
+ * of the line before it, and no level. */
+static void print_json(const struct line *line)
+{
+    size_t len = line->len, at = 0;
+    struct strbuf b;
+    if (len && line->text[len - 1] == '\n')
+        len--;
+    const char *component = line->process, *level = NULL, *word;
+    size_t component_len = strlen(component), level_len = 0;
+    strbuf_init(&b);
+    if (line->has_time) {
+        take_word(line->text, len, &at, &word);
+        level_len = take_word(line->text, len, &at, &level);
+        component_len = take_word(line->text, len, &at, &component);
+    }
+    strbuf_printf(&b, "{\"time\":\"%s\",\"level\":", line->time);
+    if (level)
+        strbuf_json_string(&b, level, level_len);
+    else
+        strbuf_printf(&b, "null");
+    strbuf_printf(&b, ",\"component\":");
+    strbuf_json_string(&b, component, component_len);
+    strbuf_printf(&b, ",\"message\":");
+    strbuf_json_string(&b, line->text + at, len - at);
+    strbuf_printf(&b, "}\n");
+    if (!b.failed)
+        fwrite(b.data, 1, b.len, stdout);
+    strbuf_fini(&b);
+}
+
+static void print_line(const struct line *line, const struct view *view)
+{
+    if (view->json && !line->is_json) {
+        print_json(line);
+        return;
+    }
+    fwrite(line->text, 1, line->len, stdout);
+    if (line->text[line->len - 1] != '\n')
+        putchar('\n'); /* the end of a crash report */
+}
+
+/* Prints the last new lines of the wanted logs, by time. False: cannot go on. */
+static bool print_new(struct log *logs, const struct view *view, bool follow)
 {
     struct lines all = {0};
     bool ok = true;
     for (int i = 0; i < N_LOGS; i++) {
         size_t len = logs[i].wanted ? read_new(&logs[i], follow, &logs[i].data) : 0;
-        ok = ok && add_lines(&all, logs[i].data, len);
+        ok = ok && add_lines(&all, logs[i].process, logs[i].data, len);
     }
     if (!ok)
-        ask_complain("logs: no memory for so many lines");
+        cli_complain("logs: no memory for so many lines");
     if (ok && all.count) {
         qsort(all.items, all.count, sizeof *all.items, compare_lines);
-        size_t first = all.count > limit ? all.count - (size_t)limit : 0;
+        size_t first = all.count > view->limit ? all.count - (size_t)view->limit : 0;
+        while (first < all.count && strcmp(all.items[first].time, view->since) < 0)
+            first++;
         for (size_t i = first; i < all.count; i++)
-            fwrite(all.items[i].text, 1, all.items[i].len, stdout);
-        if (all.items[all.count - 1].text[all.items[all.count - 1].len - 1] != '\n')
-            putchar('\n'); /* the last words of a crash */
+            print_line(&all.items[i], view);
         ok = fflush(stdout) == 0;
     }
     for (int i = 0; i < N_LOGS; i++) {
@@ -164,52 +229,118 @@ static bool print_new(struct log *logs, uint64_t limit, bool follow)
     return ok;
 }
 
+/* "90s", "10m", "2h", "3d" before now, or a time as logs have it, perhaps cut off. */
+static bool take_since(const char *text, char since[TIME_BYTES])
+{
+    static const char units[] = "smhd";
+    static const unsigned seconds[] = {1, 60, 3600, 86400};
+    static const char pattern[] = "0000-00-00T00:00:00.000Z";
+    char *end;
+    since[0] = '\0';
+    if (!text)
+        return true;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (text[0] >= '0' && text[0] <= '9' && unit && !end[1] && n < 100000) {
+        time_t at = time(NULL) - (time_t)(n * seconds[unit - units]);
+        struct tm utc;
+        gmtime_r(&at, &utc);
+        strftime(since, TIME_BYTES, "%Y-%m-%dT%H:%M:%S", &utc);
+        return true;
+    }
+    size_t len = strlen(text);
+    bool is_right = len >= strlen("0000-00-00") && len < TIME_BYTES;
+    for (size_t i = 0; i < len && is_right; i++)
+        is_right = pattern[i] == '0' ? text[i] >= '0' && text[i] <= '9' : text[i] == pattern[i];
+    if (is_right)
+        memcpy(since, text, len + 1);
+    else
+        cli_complain("logs: --since %.40s: expected 90s, 10m, 2h, 3d or a time in UTC, as "
+                     "2026-01-31T12:00",
+                     text);
+    return is_right;
+}
+
+/* The log in RUN; of a process that a person started, the file to which its messages go. */
+static bool find_log(const char *run, const char *process, struct log *log)
+{
+    char file[64], elsewhere[PATH_MAX], unit[128];
+    pid_t pid = run_dir_holder(run, process);
+    snprintf(file, sizeof file, "%s.log", process);
+    run_dir_file(run, file, log->path);
+    if (access(log->path, R_OK) == 0)
+        return true;
+    if (!pid)
+        return false;
+    if (deployment_log_file(pid, elsewhere)) {
+        memcpy(log->path, elsewhere, sizeof elsewhere);
+        return true;
+    }
+    if (deployment_systemd_unit(run, unit))
+        cli_complain("logs: %s (pid %d) is run by systemd: journalctl -u %s", process, (int)pid,
+                     unit);
+    else
+        cli_complain("logs: %s (pid %d) writes to %s", process, (int)pid, elsewhere);
+    return false;
+}
+
 static bool open_logs(const char *run, const char *only, struct log *logs)
 {
     bool any = false;
     for (int i = 0; i < N_LOGS; i++) {
         const char *process = i < SUPERVISE_PROCESSES ? supervise_process_names[i] : "supervise";
-        char file[64];
-        snprintf(file, sizeof file, "%s.log", process);
-        run_dir_file(run, file, logs[i].path);
+        logs[i].process = process;
         logs[i].wanted = !only || strcmp(only, process) == 0;
-        any = any || (logs[i].wanted && access(logs[i].path, R_OK) == 0);
+        bool found = logs[i].wanted && find_log(run, process, &logs[i]);
+        for (int k = 0; k < i && found; k++) /* two processes may write into one file */
+            if (logs[k].wanted && strcmp(logs[k].path, logs[i].path) == 0)
+                logs[i].wanted = false;
+        any = any || found;
     }
     return any;
 }
 
 int logs_main(int argc, char **argv)
 {
-    const char *name = NULL;
+    const char *name = NULL, *since = NULL;
     bool follow = false;
-    uint64_t limit = 200;
+    struct view view = {.limit = UINT64_MAX};
     const struct option_spec table[] = {
-        {"f", OPTION_BOOL, &follow, 0, 0, NULL, "go on printing what is appended"},
-        {"n", OPTION_UINT, &limit, 0, 1e9, "LINES", "the last so many lines"},
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"f", OPTION_BOOL, &follow, 0, 0, NULL, "print new lines as they come"},
+        {"n", OPTION_UINT, &view.limit, 0, 1e9, "LINES",
+         "print the last LINES lines (default: 200, with --since all)"},
+        {"since", OPTION_STRING, &since, 0, 0, "TIME",
+         "print lines from TIME on: 10m, 2h, 3d, 2026-01-31T12:00 (UTC)"},
+        {"json", OPTION_BOOL, &view.json, 0, 0, NULL, "print a JSON object a line"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "logs", "[PROCESS] [-f] [-n LINES] [--name N]",
-                              "Prints the logs of memd, cpuexec, worker and supervise, merged by "
-                              "time, or of one of them.\nLogs are kept after `moed down`.",
-                              argc, argv, 0, 1, &n, &exit_code))
+    if (!ask_arguments(
+            table, "logs", "[PROCESS] [OPTION]...",
+            "Prints the logs of memd, cpuexec, worker, http and supervise, merged by time, or\n"
+            "of one process. `moed down` keeps the logs, `moed rm` removes them.",
+            argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     const char *only = n == 1 ? argv[1] : NULL;
     char run[RUN_DIR_BYTES];
+    if (view.limit == UINT64_MAX && !since)
+        view.limit = 200;
+    if (!take_since(since, view.since))
+        return CLI_USAGE;
     if ((only && strcmp(only, "supervise") != 0 && !deployment_is_process("logs", only)) ||
         !deployment_path(name, run))
         return CLI_USAGE;
-    struct log logs[N_LOGS] = {0};
+    static struct log logs[N_LOGS]; /* large */
     if (!open_logs(run, only, logs) && !(follow && deployment_has_processes(run))) {
-        ask_complain("there is no log in %s: deployment %s has not been started", run,
+        cli_complain("there is no log in %s: deployment %s has not been started", run,
                      name ? name : "default");
         return CLI_NOT_RUNNING;
     }
-    while (print_new(logs, limit, follow)) {
+    while (print_new(logs, &view, follow)) {
         if (!follow)
             return CLI_OK;
-        limit = UINT64_MAX; /* everything that is appended */
+        view.limit = UINT64_MAX; /* all new lines */
         poll(NULL, 0, FOLLOW_MS);
     }
     return CLI_FAILURE;

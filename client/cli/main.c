@@ -1,7 +1,7 @@
-/* moed, the command line: finds the verb and hands over. Each verb stands in a file of its own. */
+/* moed, the command line: finds the verb and calls it. Each verb has a file of its own. */
+#include "base/edit_distance.h"
 #include "client/cli/commands.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,23 +14,25 @@ struct verb {
 
 static const struct verb verbs[] = {
     {"up", up_main, "MODEL", "start a deployment, return when it answers"},
-    {"down", down_main, "[NAME]", "stop a deployment"},
-    {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
-    {"ps", ps_main, "", "list the processes of every deployment"},
+    {"serve", serve_main, "MODEL", "start one with HTTP, stay until Ctrl-C"},
     {"run", run_main, "PROMPT", "stream the answer to a prompt"},
+    {"ps", ps_main, "", "list the processes of every deployment"},
+    {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
+    {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
+    {"down", down_main, "[NAME]", "stop a deployment"},
+    {"rm", rm_main, "NAME", "remove the logs of a stopped deployment"},
+    {"cache", cache_main, "", "list or drop the conversations kept in memory"},
+    {"inspect", inspect_main, "MODEL", "print what a model file holds and needs"},
     {"tokenize", tokenize_main, "TEXT", "print the token ids of a text"},
     {"detokenize", detokenize_main, "IDS", "print the text of token ids"},
     {"logits", logits_main, "--tokens IDS -o FILE", "write the logits that follow each token"},
     {"perplexity", perplexity_main, "MODEL -f FILE", "measure how well a model predicts a text"},
-    {"profile", profile_main, "MODEL --text FILES -o TRACE",
-     "record which experts a model chooses"},
-    {"inspect", inspect_main, "MODEL", "print what a model file holds and needs"},
+    {"policy", policy_main, "[POLICY]", "show or change where experts are computed"},
+    {"resize", resize_main, "--vram SIZE", "change the device memory of experts"},
     {"map", map_main, "", "print what lies where in the host pool"},
-    {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
-    {"policy", policy_main, "[POLICY]", "show or change which expert is cached and computed where"},
-    {"resize", resize_main, "--vram SIZE", "give experts more or less of the device's memory"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
-    {"train", train_main, "TRACE", "train what predictors know of a model, from a trace"},
+    {"profile", profile_main, "MODEL --text F -o TRACE", "record which experts a model chooses"},
+    {"train", train_main, "TRACE", "train predictors on a trace"},
     {"mkmodel", mkmodel_main, "...", "make a small model with random weights"},
 };
 #define N_VERBS (sizeof verbs / sizeof *verbs)
@@ -43,41 +45,11 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-static unsigned least(unsigned a, unsigned b)
-{
-    return a < b ? a : b;
-}
-
-#define WORD_MAX 24
-
-/* Letters to add, drop, change or swap with the next one to make b of a (optimal string alignment).
- */
-static unsigned edit_distance(const char *a, const char *b)
-{
-    unsigned rows[WORD_MAX + 1][WORD_MAX + 1];
-    size_t n = strlen(a), m = strlen(b);
-    if (n > WORD_MAX || m > WORD_MAX)
-        return UINT32_MAX;
-    for (size_t i = 0; i <= n; i++) {
-        for (size_t j = 0; j <= m; j++) {
-            if (i == 0 || j == 0) {
-                rows[i][j] = (unsigned)(i + j);
-                continue;
-            }
-            unsigned changed = rows[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            rows[i][j] = least(changed, 1 + least(rows[i - 1][j], rows[i][j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                rows[i][j] = least(rows[i][j], rows[i - 2][j - 2] + 1);
-        }
-    }
-    return rows[n][m];
-}
-
-/* The nearest verb, where one is near enough to have been meant. */
+/* The nearest verb, if it is near enough to be a suggestion. */
 static const struct verb *nearest_verb(const char *name)
 {
     const struct verb *best = NULL;
-    unsigned best_distance = least((unsigned)strlen(name) / 2 + 1, 4);
+    unsigned best_distance = edit_distance_limit(name);
     for (size_t i = 0; i < N_VERBS; i++) {
         unsigned d = edit_distance(name, verbs[i].name);
         if (d < best_distance) {
@@ -100,17 +72,16 @@ static int unknown_verb(const char *name)
 
 static int print_help(FILE *to)
 {
-    fprintf(to,
-            "usage: moed COMMAND [ARGUMENTS]\n\n"
-            "Runs Mixture-of-Experts language models: one deployment holds a model, any number of\n"
-            "programs ask it.\n\n");
+    fprintf(to, "usage: moed COMMAND [ARGUMENTS]\n\n"
+                "Runs Mixture-of-Experts language models. A deployment holds one model; any\n"
+                "number of programs use it at once.\n\n");
     for (size_t i = 0; i < N_VERBS; i++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", verbs[i].name, verbs[i].arguments);
-        fprintf(to, "  %-30s %s\n", left, verbs[i].purpose);
+        fprintf(to, "  %-31s %s\n", left, verbs[i].purpose);
     }
-    fprintf(to, "\nmoed help COMMAND, or moed COMMAND --help, tells more. moed --version.\n"
-                "--name NAME selects a deployment where there are several.\n"
+    fprintf(to, "\nmoed help COMMAND and moed COMMAND --help describe a command. moed --version.\n"
+                "--name NAME selects a deployment where several run.\n"
                 "Exit codes: 0 done, 1 failed, 2 wrong use, 3 not running, 4 already running.\n");
     if (fflush(to) || ferror(to))
         return CLI_FAILURE;

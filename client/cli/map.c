@@ -1,4 +1,4 @@
-/* moed map: the memory map of a deployment: what memd holds, and where in the host pool. */
+/* moed map: prints what memd holds, and where in the host pool. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -21,7 +21,7 @@ static void print_device(const Moed__V1__DeviceMemory *m)
 
 static void print_entry(const Moed__V1__MemoryMapEntry *entry)
 {
-    char offset[24] = "-"; /* experts that come and go */
+    char offset[24] = "-"; /* experts that memd loads and evicts */
     if (entry->offset)
         snprintf(offset, sizeof offset, "%" PRIu64, entry->offset);
     printf("%14s %12" PRIu64 "  %-5s %7" PRIu32 " x %-6" PRIu32 " %s", offset, entry->bytes,
@@ -32,7 +32,8 @@ static void print_entry(const Moed__V1__MemoryMapEntry *entry)
     printf("\n");
 }
 
-/* The entries from *first on; *first moves past them, *generation and *total are memd's. */
+/* Prints entries from *first on and moves *first past them. *generation and *total come from memd.
+ */
 static enum error_code print_some(const char *run, uint32_t *first, uint32_t *total,
                                   uint64_t *generation, struct error *e)
 {
@@ -53,7 +54,7 @@ static enum error_code print_some(const char *run, uint32_t *first, uint32_t *to
             print_device(got->device);
         printf("%14s %12s  %-5s %16s %s\n", "offset", "bytes", "type", "rows x columns", "name");
     } else if (got->generation != *generation)
-        code = error_set(e, ERROR_UNAVAILABLE, "the model was loaded anew meanwhile: try again");
+        code = error_set(e, ERROR_UNAVAILABLE, "memd has loaded the model again: try again");
     else if (got->n_entries == 0)
         code = error_set(e, ERROR_PROTOCOL, "memd gave no more entries after %" PRIu32, *first);
     for (size_t i = 0; !code && i < got->n_entries; i++)
@@ -69,27 +70,25 @@ int map_main(int argc, char **argv)
 {
     const char *name = NULL;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "map", "[--name N]",
-                              "Prints what memd holds: each dense tensor and each layer's experts, "
-                              "with the offset in the\nhost pool, the bytes and the type; and what the device's "
-                              "memory is used for.",
-                              argc, argv, 0, 0, &n, &exit_code))
+    if (!ask_arguments(
+            table, "map", "[--name NAME]",
+            "Prints each dense tensor and each layer's experts that memd holds, with offset\n"
+            "in the host pool, bytes and type; and what the device's memory is used for.",
+            argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_path(name, run))
-        return CLI_USAGE;
-    if (!deployment_has_processes(run))
-        return deployment_not_running(name);
+    if (!deployment_find_running(name, run, &exit_code))
+        return exit_code;
     uint32_t first = 0, total = 1;
     uint64_t generation = 0;
     struct error e = {0};
     while (first < total)
         if (print_some(run, &first, &total, &generation, &e)) {
-            ask_complain("map: %s", e.text);
+            cli_complain("map: %s", e.text);
             return CLI_FAILURE;
         }
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;

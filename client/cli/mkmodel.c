@@ -1,4 +1,4 @@
-/* moed mkmodel: options, progress, messages; the work is lib/mkmodel's. */
+/* moed mkmodel: options, progress and messages; lib/mkmodel makes the model. */
 #include "client/cli/mkmodel.h"
 
 #include "base/clock.h"
@@ -15,17 +15,21 @@
 static const char help[] =
     "usage: moed mkmodel [options] -o FILE\n"
     "\n"
-    "Write a Mixture-of-Experts model with seeded random weights as a GGUF file. It computes like "
-    "a\n"
-    "real model of its size and says nothing sensible. The same options give the same file.\n"
+    "Write a Mixture-of-Experts model with seeded random weights as a GGUF file. It\n"
+    "computes like a real model of its size and says nothing sensible. The same\n"
+    "options give the same file.\n"
     "\n"
     "  -o, --output FILE    the file to write (required)\n"
-    "      --arch NAME      llama (Mixtral), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2,\n"
-    "                       phimoe or gpt-oss (default qwen3moe)\n"
-    "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K\n"
-    "                       IQ4_NL IQ4_XS MXFP4, or the mixes Q4_K_M and Q5_K_M, which keep\n"
-    "                       the output and half of ffn_down_exps and attn_v in Q6_K\n"
-    "                       (default Q8_0); norms, biases and the router are always F32\n"
+    "      --arch NAME      llama (Mixtral), qwen2moe, qwen3moe (default), olmoe,\n"
+    "                       deepseek, deepseek2, phimoe, gpt-oss, glm4moe,\n"
+    "                       minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe,\n"
+    "                       hunyuan-moe or exaone-moe\n"
+    "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K\n"
+    "                       Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS\n"
+    "                       IQ2_XXS IQ1_S IQ1_M MXFP4 NVFP4, or the mixes Q4_K_M and\n"
+    "                       Q5_K_M, which keep output and half of ffn_down_exps and\n"
+    "                       attn_v in Q6_K (default Q8_0); norms, biases and the\n"
+    "                       router are always F32\n"
     "      --layers N       (default 4)\n"
     "      --hidden N       width of the embedding (default 256)\n"
     "      --heads N        attention heads (default 8)\n"
@@ -34,27 +38,29 @@ static const char help[] =
     "      --experts N      experts in a layer (default 16)\n"
     "      --top-k N        experts that a token uses (default 4)\n"
     "      --expert-width N intermediate width of an expert (default 256)\n"
-    "      --shared-width N of qwen2moe's, deepseek's and deepseek2's shared expert (default the\n"
-    "                       expert width)\n"
+    "      --shared-width N of the shared expert, where the architecture has one\n"
+    "                       (default the expert width)\n"
     "      --vocab N        tokens, at least 259 (default 4096)\n"
     "      --ctx N          context length that the file names (default 4096)\n"
     "      --pre NAME       pre-tokenizer that the file names (default qwen2)\n"
     "      --seed N         (default 1)\n"
-    "      --split N        write N files, FILE-00001-of-0000N.gguf and so on (default 1)\n"
+    "      --split N        write N files, FILE-00001-of-0000N.gguf ... (default 1)\n"
     "      --threads N      (default one a core); does not change the file\n"
     "\n"
-    "deepseek and deepseek2:\n"
+    "deepseek, deepseek2, glm4moe, dots1, bailingmoe2, ernie4_5-moe and exaone-moe:\n"
     "      --dense-layers N leading layers without experts (default 1)\n"
     "      --dense-width N  of those layers (default top-k times the expert width)\n"
     "deepseek2, whose heads have as many plain values as --head-dim says:\n"
     "      --rope-dim N     rotated values of a head (default half the head's width)\n"
     "      --q-rank N       compress queries to N values (default: do not)\n"
-    "      --kv-rank N      compress keys and values to N values (default four heads' width)\n"
-    "      --gate NAME      softmax, or sigmoid with a selection bias (default softmax)\n"
+    "      --kv-rank N      compress keys and values to N values (default four heads'\n"
+    "                       width)\n"
+    "      --gate NAME      softmax (default), or sigmoid with a selection bias\n"
+    "deepseek2, glm4moe, dots1, bailingmoe2 and exaone-moe:\n"
     "      --groups N       groups of experts (default none)\n"
     "      --groups-used N  groups that a token may use (default half of them)\n"
-    "gpt-oss:\n"
-    "      --window N       sliding window of every other layer (default 128)\n"
+    "gpt-oss and exaone-moe:\n"
+    "      --window N       sliding window of some layers (default 128)\n"
     "\n"
     "      --help\n";
 
@@ -145,14 +151,14 @@ static bool set_field(struct request *r, size_t field, const char *text)
     return true;
 }
 
-/* -1 to go on, else the exit code. */
+/* Returns -1 to go on, else the exit code. */
 static int parse_options(int argc, char **argv, struct request *r)
 {
     struct option longs[FIELD_COUNT + 2] = {{0}};
     for (size_t i = 0; i < FIELD_COUNT; i++)
         longs[i] = (struct option){fields[i].name, required_argument, NULL, OPTION_BASE + (int)i};
     longs[FIELD_COUNT] = (struct option){"help", no_argument, NULL, OPTION_HELP};
-    optind = 0; /* a fresh start, whoever used getopt before */
+    optind = 0; /* getopt starts anew */
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":o:h", longs, NULL)) != -1;) {
         if (c == OPTION_HELP || c == 'h') {
@@ -182,7 +188,7 @@ static int parse_options(int argc, char **argv, struct request *r)
     return -1;
 }
 
-/* At most ten lines of progress a second, over one another. */
+/* Shows progress in one line, at most ten times a second. */
 static void show_progress(uint64_t done, uint64_t total, void *arg)
 {
     double *last = arg, now = clock_s();

@@ -1,10 +1,10 @@
 /* Where models are; see model_file.h.
  *
- * The demo model stands in share/moed/models of an installation and in models/ of the sources, to
- * which a build folder has a link: both are found from where this program is. */
+ * The demo model is in share/moed/models of an installation and in models/ of the sources, to which
+ * the build folder has a link. Both paths are relative to this program. */
 #include "client/cli/model_file.h"
 
-#include "client/cli/ask.h"
+#include "client/cli/complain.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 #define DEMO      "demo"
 #define DEMO_FILE "demo.gguf"
 
-/* The folder of the running program; false: complained. */
+/* Sets the folder of this program. Complains. */
 static bool program_folder(char out[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
     if (n <= 0) {
-        ask_complain("cannot read /proc/self/exe: %s", strerror(errno));
+        cli_complain("cannot read /proc/self/exe: %s", strerror(errno));
         return false;
     }
     out[n] = '\0';
@@ -33,7 +33,8 @@ static bool program_folder(char out[PATH_MAX])
 
 static bool find_demo(char out[PATH_MAX])
 {
-    /* MOED_DATA_FROM_PROGRAM: from the installed programs to share/moed, given by the build. */
+    /* MOED_DATA_FROM_PROGRAM, from the build: the path from the installed programs to share/moed.
+     */
     static const char *const below[] = {MOED_DATA_FROM_PROGRAM "/models", "../models"};
     char folder[PATH_MAX], path[PATH_MAX];
     if (!program_folder(folder))
@@ -42,12 +43,12 @@ static bool find_demo(char out[PATH_MAX])
         int n = snprintf(path, sizeof path, "%s/%s/" DEMO_FILE, folder, below[i]);
         if (n < 0 || n >= (int)sizeof path || access(path, F_OK) != 0)
             continue;
-        if (!realpath(path,
-                      out)) /* "bin/../share" and the build folder's link are no news to users */
+        /* Users should not see "bin/../share" or the build folder's link. */
+        if (!realpath(path, out))
             memcpy(out, path, (size_t)n + 1);
         return true;
     }
-    ask_complain("the demo model is missing: it is models/" DEMO_FILE
+    cli_complain("the demo model is missing: it is models/" DEMO_FILE
                  " in moed's sources and share/moed/models/" DEMO_FILE
                  " of an installation; give the path of a GGUF file instead");
     return false;
@@ -65,12 +66,12 @@ bool model_file_absolute(const char *argument, char out[PATH_MAX])
     char here[PATH_MAX] = "";
     bool absolute = argument[0] == '/';
     if (!absolute && !getcwd(here, sizeof here)) {
-        ask_complain("the current directory cannot be read: %s", strerror(errno));
+        cli_complain("the current directory cannot be read: %s", strerror(errno));
         return false;
     }
     size_t before = absolute ? 0 : strlen(here) + 1, len = strlen(argument);
     if (before + len >= PATH_MAX) {
-        ask_complain("a path is longer than %d bytes", PATH_MAX - 1);
+        cli_complain("a path is longer than %d bytes", PATH_MAX - 1);
         return false;
     }
     if (!absolute) {

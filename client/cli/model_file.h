@@ -5,14 +5,14 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* The absolute path of MODEL, symbolic links left as they are (a split model's other files stand
- * beside the link). Whether a model is there is for whoever opens it. `demo`, where the current
- * directory holds nothing of that name, is the model that comes with moed; it complains where that
- * is missing. */
+/* Sets the absolute path of MODEL, with symbolic links as they are: a split model's other files
+ * are next to the link. It does not check that the file exists. `demo` is the model that comes
+ * with moed, unless the current directory has a file of that name. Complains, also where the demo
+ * model is missing. */
 bool model_file_find(const char *argument, char out[PATH_MAX]);
-/* The absolute path of any file, likewise. Complains. */
+/* Sets the absolute path of any file, with symbolic links as they are. Complains. */
 bool model_file_absolute(const char *path, char out[PATH_MAX]);
-/* Whether two paths lead to the same file. */
+/* True where two paths lead to the same file. */
 bool model_file_same(const char *a, const char *b);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Whether the model's texts begin with its begin token: by trying, because the file's keys have
- * defaults that differ from tokenizer to tokenizer. */
+/* True where the model's texts begin with its begin token. It tries, because the defaults of the
+ * file's keys differ between tokenizers. */
 static bool find_begin_token(struct model_text *m, struct error *e)
 {
     struct token_list plain = {0}, whole = {0};
@@ -33,7 +33,7 @@ bool model_text_open(struct model_text *m, const struct gguf *g)
     if (ok)
         m->context_trained = params.context_trained;
     else
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     return ok;
 }
 
@@ -49,7 +49,7 @@ bool model_text_read(const char *path, struct strbuf *text)
     }
     bool ok = f && !ferror(f) && !text->failed;
     if (!ok)
-        ask_complain("cannot read %s: %s", path, text->failed ? "no memory" : strerror(errno));
+        cli_complain("cannot read %s: %s", path, text->failed ? "no memory" : strerror(errno));
     if (f)
         fclose(f);
     return ok;

@@ -1,8 +1,8 @@
-/* moed perplexity: how well a model predicts a text.
+/* moed perplexity: measures how well a model predicts a text.
  *
- * The text (model_text.h) is cut into windows (windows.h); the worker says how probable each
- * scored token of a window is, and estimate.h makes the figures of that. One window is computed at
- * a time: a deployment's other users wait for no more of ours. */
+ * It cuts the text (model_text.h) into windows (windows.h). The worker computes the log-probability
+ * of each scored token, and estimate.h turns these into figures. It requests one window at a time,
+ * so that other users of the deployment wait for no more than one. */
 #include "client/cli/perplexity.h"
 
 #include "base/clock.h"
@@ -25,7 +25,7 @@ static bool open_tokenizer(struct perplexity *p)
     struct gguf *g;
     struct error e;
     if (gguf_open(p->model, &g, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return false;
     }
     bool ok = model_text_open(&p->text, g);
@@ -41,7 +41,7 @@ static bool tokenize(struct perplexity *p, const struct strbuf *text)
     const char *data = text->data ? text->data : "";
     if (!tokenizer_encode(p->text.tokenizer, data, text->len, flags, &p->tokens, &e))
         return true;
-    ask_complain("%s", e.text);
+    cli_complain("%s", e.text);
     return false;
 }
 
@@ -52,7 +52,7 @@ static bool take_ids(struct perplexity *p, const struct strbuf *text)
         return false;
     for (size_t i = 0; i < p->tokens.count; i++)
         if (p->tokens.ids[i] >= vocab) {
-            ask_complain("%s: token %" PRIu32 " is not in the vocabulary of %" PRIu32, p->file,
+            cli_complain("%s: token %" PRIu32 " is not in the vocabulary of %" PRIu32, p->file,
                          p->tokens.ids[i], vocab);
             return false;
         }
@@ -71,7 +71,7 @@ static bool take_text(struct perplexity *p)
 
 /* ---- Windows ---- */
 
-/* The context is known before there is a deployment, so that one of our own gets it. */
+/* Chooses the context before a deployment is looked for: one of our own starts with it. */
 static bool choose_context(struct perplexity *p)
 {
     if (!p->context)
@@ -80,11 +80,11 @@ static bool choose_context(struct perplexity *p)
     if (!p->stride)
         p->stride = size;
     if (p->context < 2) {
-        ask_complain("perplexity: --context: expected at least 2 tokens");
+        cli_complain("perplexity: --context: expected at least 2 tokens");
         return false;
     }
     if (p->stride > size) {
-        ask_complain("perplexity: --stride %" PRIu64 " is more than the %" PRIu64
+        cli_complain("perplexity: --stride %" PRIu64 " is more than the %" PRIu64
                      " tokens of the text in a window: tokens would be left out",
                      p->stride, size);
         return false;
@@ -101,12 +101,12 @@ static bool plan_windows(struct perplexity *p)
     if (p->chunks && p->n_windows > p->chunks)
         p->n_windows = p->chunks;
     if (!p->n_windows) {
-        ask_complain("%s has %zu tokens: there is nothing to score", p->file, p->tokens.count);
+        cli_complain("%s has %zu tokens: there is nothing to score", p->file, p->tokens.count);
         return false;
     }
     p->ids = malloc(p->context * sizeof *p->ids);
     if (!p->ids)
-        ask_complain("no memory for a window of %" PRIu64 " tokens", p->context);
+        cli_complain("no memory for a window of %" PRIu64 " tokens", p->context);
     return p->ids != NULL;
 }
 
@@ -117,22 +117,22 @@ enum outcome { SCORED, INTERRUPTED, FAILED };
 static enum moed_code add_logprobs(struct perplexity *p, const struct moed_event *event,
                                    struct moed_error *error)
 {
-    struct strbuf piece;
-    strbuf_init(&piece);
+    struct strbuf chunk;
+    strbuf_init(&chunk);
     for (size_t i = 0; i < event->logprob_count; i++) {
         if (!isfinite(event->logprobs[i])) {
             *error = (struct moed_error){.code = MOED_ERROR_UNSUPPORTED};
             snprintf(error->message, sizeof error->message,
                      "the model's logits are no numbers: there is no perplexity");
-            strbuf_fini(&piece);
+            strbuf_fini(&chunk);
             return error->code;
         }
         estimate_add(&p->estimate, -(double)event->logprobs[i]);
-        strbuf_clear(&piece);
-        tokenizer_piece(p->text.tokenizer, p->ids[event->first + i], true, &piece);
-        p->window_bytes += piece.len;
+        strbuf_clear(&chunk);
+        tokenizer_piece(p->text.tokenizer, p->ids[event->first + i], true, &chunk);
+        p->window_bytes += chunk.len;
     }
-    strbuf_fini(&piece);
+    strbuf_fini(&chunk);
     return MOED_OK;
 }
 
@@ -158,7 +158,8 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
     for (size_t i = w.begin; i < w.end; i++)
         p->ids[n++] = p->tokens.ids[i];
     struct moed_request *request;
-    enum moed_code code = moed_logprobs_start(p->session, p->ids, n, first, &request, error);
+    enum moed_code code =
+        moed_logprobs_start(p->serving.session, p->ids, n, first, 0, &request, error);
     if (code)
         return code;
     code = serving_consume(request, take_event, p, error);
@@ -171,7 +172,7 @@ static enum moed_code score_window(struct perplexity *p, size_t k, struct moed_e
     return code;
 }
 
-/* One window, again where the worker is restarted meanwhile. */
+/* Scores one window, and tries again where the worker is restarted. */
 static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_code)
 {
     struct moed_error error;
@@ -181,12 +182,11 @@ static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_cod
         if (interrupts)
             return INTERRUPTED;
         progress_end(&p->progress);
-        if (!serving_attach_again(&p->serving, p->model, p->context, deaths, &error, &p->session,
-                                  exit_code))
+        if (!serving_attach_again(&p->serving, deaths, &error, exit_code))
             return FAILED;
     }
     if (!estimate_end_window(&p->estimate)) {
-        ask_complain("no memory for another window");
+        cli_complain("no memory for another window");
         *exit_code = CLI_FAILURE;
         return FAILED;
     }
@@ -195,8 +195,9 @@ static enum outcome measure_window(struct perplexity *p, size_t k, int *exit_cod
     return interrupts ? INTERRUPTED : SCORED;
 }
 
-static int measure(struct perplexity *p)
+static int measure(void *arg)
 {
+    struct perplexity *p = arg;
     for (size_t k = 0; k < p->n_windows; k++) {
         struct window w = windows_at(&p->plan, k);
         p->n_scored += w.end - w.scored_begin;
@@ -205,17 +206,16 @@ static int measure(struct perplexity *p)
     enum outcome outcome = SCORED;
     progress_begin(&p->progress);
     interrupts_hold(true);
-    p->started_s = clock_s();
     for (size_t k = 0; k < p->n_windows && outcome == SCORED; k++)
         outcome = measure_window(p, k, &exit_code);
-    p->seconds += clock_s() - p->started_s;
+    p->seconds = clock_s() - p->progress.started_s;
     interrupts_hold(false);
     progress_end(&p->progress);
     if (outcome == FAILED)
         return exit_code;
     if (outcome == SCORED)
         return perplexity_report(p);
-    ask_complain("interrupted after %zu of %zu windows%s", p->estimate.n_windows, p->n_windows,
+    cli_complain("interrupted after %zu of %zu windows%s", p->estimate.n_windows, p->n_windows,
                  p->estimate.n_windows ? "; what is known so far:" : "");
     if (p->estimate.n_windows)
         perplexity_report(p);
@@ -232,48 +232,40 @@ static int perplexity(struct perplexity *p, const char *model)
         return CLI_USAGE;
     if (!take_text(p) || !plan_windows(p))
         return CLI_FAILURE;
-    int exit_code = serving_open(&p->serving, "perplexity", p->name, p->model, p->context);
-    if (exit_code)
-        return exit_code;
-    if (!interrupts_watch())
-        exit_code = CLI_FAILURE;
-    else if (serving_attach_context(&p->serving, p->model, p->context, &p->session, &exit_code))
-        exit_code = measure(p);
-    moed_detach(p->session);
-    serving_close(&p->serving);
-    return exit_code;
+    return serving_run(&p->serving, "perplexity", p->name, p->model, p->context, measure, p);
 }
 
 int perplexity_main(int argc, char **argv)
 {
     static struct perplexity p; /* large */
     const struct option_spec table[] = {
-        {"f", OPTION_STRING, &p.file, 0, 0, "FILE", "the text; - reads standard input"},
+        {"f", OPTION_STRING, &p.file, 0, 0, "FILE",
+         "read the text from FILE; -: from standard input"},
         {"context", OPTION_UINT, &p.context, 0, 1u << 24, "N",
-         "tokens of a window; 0: the trained context, at most 512"},
+         "set the window's tokens; 0: as trained, up to 512"},
         {"stride", OPTION_UINT, &p.stride, 0, 1u << 24, "N",
-         "a window every N tokens, of which the last N are scored; 0: side by side"},
-        {"chunks", OPTION_UINT, &p.chunks, 0, 0, "N", "only the first N windows; 0: all"},
+         "begin a window every N tokens; 0: side by side"},
+        {"chunks", OPTION_UINT, &p.chunks, 0, 0, "N", "stop after N windows; 0: never"},
         {"special", OPTION_BOOL, &p.special, 0, 0, NULL,
-         "special tokens' texts in the text become those tokens"},
+         "parse the texts of special tokens in the text"},
         {"tokens", OPTION_BOOL, &p.ids_given, 0, 0, NULL,
-         "FILE is a list of token ids; no begin token is put before windows"},
-        {"name", OPTION_STRING, &p.name, 0, 0, "NAME", "deployment"},
+         "read token ids from FILE; add no begin tokens"},
+        {"name", OPTION_STRING, &p.name, 0, 0, "NAME", "select a deployment"},
         {"json", OPTION_BOOL, &p.json, 0, 0, NULL, "print one JSON object"},
         {0},
     };
     int exit_code;
     if (!ask_arguments(
             table, "perplexity", "MODEL -f FILE [OPTIONS]",
-            "Measures how well MODEL (a GGUF file, or `demo`) predicts the text in FILE, with a\n"
-            "deployment that serves it, else with one that is started and stopped for this.\n"
+            "Measures how well MODEL (a GGUF file, or `demo`) predicts the text in FILE. Uses\n"
+            "a deployment that serves MODEL, else starts one and stops it at the end.\n"
             "Perplexity is exp of the mean negative log-likelihood of the scored tokens. The\n"
-            "text is tokenised as a whole and cut into windows; every token but a window's first\n"
-            "is scored (that one too where the model puts a begin token before it).",
-            argc, argv, 1, &exit_code))
+            "text is tokenised as a whole and cut into windows. Every token is scored but the\n"
+            "first of each window; that too where the model puts a begin token before it.",
+            argc, argv, 1, 1, NULL, &exit_code))
         return exit_code;
     if (!p.file) {
-        ask_complain("perplexity: -f FILE is missing; usage: moed perplexity MODEL -f FILE");
+        cli_complain("perplexity: -f FILE is missing; usage: moed perplexity MODEL -f FILE");
         return CLI_USAGE;
     }
     estimate_init(&p.estimate);

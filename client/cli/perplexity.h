@@ -1,4 +1,4 @@
-/* What perplexity.c (measuring) and perplexity_report.c (telling) share. */
+/* moed perplexity: what perplexity.c (measures) and perplexity_report.c (prints) share. */
 #ifndef MOED_CLI_PERPLEXITY_H
 #define MOED_CLI_PERPLEXITY_H
 
@@ -9,13 +9,13 @@
 #include "client/cli/windows.h"
 
 struct perplexity {
-    /* what is asked */
+    /* the options */
     const char *name, *file; /* deployment; text */
     uint64_t context, stride, chunks;
-    bool special;   /* special tokens' texts are those tokens */
+    bool special;   /* parse special tokens' texts */
     bool ids_given; /* the file is a list of ids */
     bool json;
-    char model[PATH_MAX];
+    char model[PATH_MAX]; /* the file */
 
     /* the text and how it is cut */
     struct model_text text;
@@ -25,21 +25,17 @@ struct perplexity {
     uint64_t n_scored; /* tokens that they score */
     uint32_t *ids;     /* [context]: of one window */
 
-    /* who computes */
     struct serving serving;
-    struct moed_session *session; /* NULL: none */
 
-    /* what is known */
+    /* the result so far */
     struct estimate estimate;
     uint64_t bytes, window_bytes; /* of scored tokens: in finished windows, in the current one */
     double seconds;               /* of computing */
-    double started_s;             /* while computing */
     struct progress progress;
-    double shown_s;
 };
 
 void perplexity_show_progress(struct perplexity *p);
-/* The figures so far, to standard output; returns an exit code. */
+/* Prints the result so far on standard output. Returns an exit code. */
 int perplexity_report(const struct perplexity *p);
 
 #endif

@@ -1,7 +1,6 @@
-/* What `moed perplexity` tells while it measures and at the end. */
+/* moed perplexity: its progress line and its report. */
 #include "client/cli/perplexity.h"
 
-#include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 
@@ -10,27 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SHOWN_EVERY_S 0.2
-
 void perplexity_show_progress(struct perplexity *p)
 {
-    double now_s = clock_s();
-    if (now_s - p->shown_s < SHOWN_EVERY_S)
+    char figures[80] = "";
+    if (!progress_is_due(&p->progress))
         return;
-    p->shown_s = now_s;
     struct estimate_result r = estimate_get(&p->estimate);
-    uint64_t tokens = r.tokens + p->estimate.current.tokens;
-    double seconds = p->seconds + now_s - p->started_s, speed = (double)tokens / seconds;
-    char detail[112];
-    int n = snprintf(detail, sizeof detail, "%.0f%% ",
-                     floor(100.0 * (double)tokens / (double)p->n_scored));
     if (r.tokens > 1)
-        n += snprintf(detail + n, sizeof detail - (size_t)n, "%.4g (95 %% %.4g-%.4g), ",
-                      exp(r.mean), exp(r.low), exp(r.high));
-    if (tokens)
-        snprintf(detail + n, sizeof detail - (size_t)n, "%.0f tokens/s, %.0f s left", speed,
-                 (double)(p->n_scored - tokens) / speed);
-    progress_show(&p->progress, "perplexity", detail);
+        snprintf(figures, sizeof figures, "%.4g (95 %% %.4g-%.4g), ", exp(r.mean), exp(r.low),
+                 exp(r.high));
+    progress_show_tokens(&p->progress, "perplexity", figures, r.tokens + p->estimate.current.tokens,
+                         p->n_scored);
 }
 
 /* ---- The end ---- */
@@ -113,7 +102,7 @@ int perplexity_report(const struct perplexity *p)
     else
         report_text(p, &r, &out);
     if (out.failed)
-        ask_complain("no memory for the report");
+        cli_complain("no memory for the report");
     bool written = !out.failed && ask_print(out.data, out.len);
     strbuf_fini(&out);
     return written ? CLI_OK : CLI_FAILURE;

@@ -1,8 +1,9 @@
-/* moed policy: shows, or changes while serving, which experts are cached (memd) and where they are computed (the
- * worker). */
+/* moed policy: shows which experts memd caches and where the worker computes them, or changes it
+ * while serving. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/fold.h"
 #include "daemon/control.h"
 #include "sched/policy.h"
 
@@ -34,32 +35,35 @@ static uint64_t sum(const uint64_t *values, size_t n)
     return total;
 }
 
-static void print_ahead(const Moed__V1__PolicyReply *worker)
+static void print_prefetch(const Moed__V1__PolicyReply *worker)
 {
-    if (!worker->ahead_tried)
+    if (!worker->prefetch_tried)
         return;
-    double percent = 100 * worker->ahead_saves;
-    if (worker->ahead)
-        printf("          in use: copies ahead save %.0f %% of a step, as tried here\n", percent > 0 ? percent : 0);
+    double percent = 100 * worker->prefetch_saves;
+    if (worker->prefetching)
+        fold_printf("          prefetch on: it saves %.0f %% of a step in trials on this machine\n",
+                    percent > 0 ? percent : 0);
     else
-        printf("          not in use: with copies ahead a step takes %.0f %% longer, as tried here\n", -percent);
+        fold_printf(
+            "          prefetch off: it makes a step %.0f %% longer in trials on this machine\n",
+            -percent);
 }
 
 static void print_predictor(const char *name, const Moed__V1__PolicyReply *worker)
 {
-    uint64_t guesses = sum(worker->predictions, worker->n_predictions);
-    printf("predictor %s", name);
-    if (guesses)
-        printf(": %.1f %% of %" PRIu64 " predicted experts were right",
-               share(sum(worker->predictions_right, worker->n_predictions_right), guesses),
-               guesses);
-    printf("\n");
+    uint64_t predictions = sum(worker->predictions, worker->n_predictions);
+    fold_printf("predictor %s", name);
+    if (predictions)
+        fold_printf(": %.1f %% of %" PRIu64 " predicted experts were right",
+                    share(sum(worker->predictions_right, worker->n_predictions_right), predictions),
+                    predictions);
+    fold_printf("\n");
     if (worker->predict_shown || worker->predict_dropped)
-        printf("          beside inference: %" PRIu64 " layers shown, %" PRIu64
-               " not (busy); %" PRIu64 " answers ahead, %" PRIu64 " late\n",
-               worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
-               worker->predict_late);
-    print_ahead(worker);
+        fold_printf("          background predictor: %" PRIu64 " layers taken, %" PRIu64
+                    " skipped while busy; %" PRIu64 " predictions in time, %" PRIu64 " late\n",
+                    worker->predict_shown, worker->predict_dropped, worker->predict_in_time,
+                    worker->predict_late);
+    print_prefetch(worker);
 }
 
 static void print_layers(const Moed__V1__PolicyReply *worker)
@@ -67,66 +71,69 @@ static void print_layers(const Moed__V1__PolicyReply *worker)
     double n = (double)worker->layers * 1e6; /* ms */
     if (!worker->layers || !worker->layer_ns)
         return;
-    printf(
-        "layers    %.3f ms each, predicted %.3f ms, off by %.0f %%; %.3f ms of it the plan; device "
-        "busy %.0f %% of it, CPU %.0f %%\n",
+    fold_printf(
+        "layers    %.3f ms each, predicted %.3f ms (error %.0f %%), planned in %.3f ms; device "
+        "busy "
+        "%.0f %%, CPU busy %.0f %%\n",
         (double)worker->layer_ns / n, (double)worker->layer_predicted_ns / n,
         share(worker->layer_wrong_ns, worker->layer_ns), (double)worker->plan_ns / n,
         share(worker->device_busy_ns, worker->layer_ns),
         share(worker->cpu_busy_ns, worker->layer_ns));
 }
 
-/* How much of the experts is in host memory, and what the rest costs. */
+/* The share of the experts in host memory, and the disk's load. */
 static void print_tier(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t activated = worker->experts_in_memory + worker->experts_on_disk;
     if (!memd->has_tier)
         return;
-    printf("memory    %.1f %% of %" PRIu64 " experts: %" PRIu64 " in %" PRIu64 " slots of %.2f MB",
-           share(memd->tier_resident, memd->tier_experts), memd->tier_experts, memd->tier_resident,
-           memd->tier_slots, (double)memd->tier_slot_bytes * 1e-6);
+    fold_printf("memory    %.1f %% of %" PRIu64 " experts: %" PRIu64 " in %" PRIu64
+                " slots of %.2f MB",
+                share(memd->tier_resident, memd->tier_experts), memd->tier_experts,
+                memd->tier_resident, memd->tier_slots, (double)memd->tier_slot_bytes * 1e-6);
     if (activated)
-        printf("; %.1f %% of those activated were there",
-               share(worker->experts_in_memory, activated));
-    printf("\ndisk      %.2f GB read", (double)memd->disk_read_bytes * 1e-9);
+        fold_printf("; hit rate %.1f %%", share(worker->experts_in_memory, activated));
+    fold_printf("\ndisk      %.2f GB read", (double)memd->disk_read_bytes * 1e-9);
     if (memd->disk_busy_ns)
-        printf(", busy %.1f %% of the time, %.2f GB/s while busy",
-               share(memd->disk_busy_ns, memd->tier_since_ns),
-               (double)memd->disk_read_bytes / (double)memd->disk_busy_ns);
+        fold_printf(", busy %.1f %% of the time, %.2f GB/s while busy",
+                    share(memd->disk_busy_ns, memd->tier_since_ns),
+                    (double)memd->disk_read_bytes / (double)memd->disk_busy_ns);
     if (worker->decode_ns)
-        printf("; %.1f %% of decode time waited for it",
-               share(worker->disk_wait_decode_ns, worker->decode_ns));
-    printf("\n");
+        fold_printf("; decoding waited for it %.1f %% of the time",
+                    share(worker->disk_wait_decode_ns, worker->decode_ns));
+    fold_printf("\n");
 }
 
 static void print_state(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
 {
     uint64_t segments = worker->segments_resident + worker->segments_loaded + worker->segments_cpu;
-    printf("device    %s\nassigner  %s\n", memd->device, worker->part);
+    fold_printf("device    %s\nassigner  %s\n", memd->device, worker->part);
     print_tier(memd, worker);
     if (memd->has_cache || memd->has_tier)
         print_predictor(memd->predictor, worker);
     if (!memd->has_cache) {
-        printf("cache     none: the device has no memory of its own\n");
+        fold_printf("cache     none: the device has no memory of its own\n");
         return;
     }
-    printf("cache     %s, budget %s, prefetcher %s, %.1f MB in %" PRIu64
-           " segments of %.2f MB: %" PRIu64 " resident, %" PRIu64 " free\n",
-           memd->part, memd->budget, memd->prefetcher,
-           (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
-           (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
+    fold_printf("cache     %s, budget %s, prefetcher %s, %.1f MB in %" PRIu64
+                " segments of %.2f MB: %" PRIu64 " resident, %" PRIu64 " free\n",
+                memd->part, memd->budget, memd->prefetcher,
+                (double)(memd->slots * memd->slot_bytes) * 1e-6, memd->slots,
+                (double)memd->slot_bytes * 1e-6, memd->resident, memd->free);
     if (segments || memd->link_busy_ns)
-        printf("          since it was chosen, %.0f s ago:\n", (double)memd->since_ns * 1e-9);
+        fold_printf("          since the policy was set, %.0f s ago:\n",
+                    (double)memd->since_ns * 1e-9);
     if (segments)
-        printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
-               " segments\n",
-               share(worker->segments_resident, segments), share(worker->segments_loaded, segments),
-               share(worker->segments_cpu, segments), segments);
+        fold_printf("computed  %.1f %% resident, %.1f %% loaded, %.1f %% on the CPU, of %" PRIu64
+                    " segments\n",
+                    share(worker->segments_resident, segments),
+                    share(worker->segments_loaded, segments), share(worker->segments_cpu, segments),
+                    segments);
     print_layers(worker);
     if (memd->link_busy_ns)
-        printf("link      %.2f GB copied, busy %.1f %% of the time, %.2f GB/s while busy\n",
-               (double)memd->link_bytes * 1e-9, share(memd->link_busy_ns, memd->since_ns),
-               (double)memd->link_bytes / (double)memd->link_busy_ns);
+        fold_printf("link      %.2f GB copied, busy %.1f %% of the time, %.2f GB/s while busy\n",
+                    (double)memd->link_bytes * 1e-9, share(memd->link_busy_ns, memd->since_ns),
+                    (double)memd->link_bytes / (double)memd->link_busy_ns);
 }
 
 static void print_numbers(const char *key, const uint64_t *values, size_t n)
@@ -137,7 +144,7 @@ static void print_numbers(const char *key, const uint64_t *values, size_t n)
     printf("]");
 }
 
-/* The two rows of numbers are of the layers, in order. */
+/* predictions and predictions_right: an entry for each layer, in order. */
 static void print_predictor_json(const Moed__V1__PolicyReply *memd,
                                  const Moed__V1__PolicyReply *worker)
 {
@@ -148,11 +155,12 @@ static void print_predictor_json(const Moed__V1__PolicyReply *memd,
     print_numbers("predictions", worker->predictions, worker->n_predictions);
     print_numbers("predictions_right", worker->predictions_right, worker->n_predictions_right);
     printf(", \"predict_shown\": %" PRIu64 ", \"predict_dropped\": %" PRIu64
-           ", \"predict_ahead\": %" PRIu64 ", \"predict_late\": %" PRIu64,
-           worker->predict_shown, worker->predict_dropped, worker->predict_ahead,
+           ", \"predict_in_time\": %" PRIu64 ", \"predict_late\": %" PRIu64,
+           worker->predict_shown, worker->predict_dropped, worker->predict_in_time,
            worker->predict_late);
-    if (worker->ahead_tried)
-        printf(", \"ahead\": %s, \"ahead_saves\": %.4f", worker->ahead ? "true" : "false", worker->ahead_saves);
+    if (worker->prefetch_tried)
+        printf(", \"prefetch\": %s, \"prefetch_saves\": %.4f",
+               worker->prefetching ? "true" : "false", worker->prefetch_saves);
 }
 
 static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__PolicyReply *worker)
@@ -161,12 +169,14 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
     if (memd->has_cache)
         printf(", \"cache\": \"%s\", \"slot_bytes\": %" PRIu64 ", \"slots\": %" PRIu64
                ", \"free\": %" PRIu64 ", \"resident\": %" PRIu64 ", \"filling\": %" PRIu64
-               ", \"retired\": %" PRIu64 ", \"since_s\": %.3f, \"link_bytes\": %" PRIu64 ", \"link_busy_s\": %.6f"
+               ", \"retired\": %" PRIu64 ", \"since_s\": %.3f, \"link_bytes\": %" PRIu64
+               ", \"link_busy_s\": %.6f"
                ", \"segments_resident\": %" PRIu64 ", \"segments_loaded\": %" PRIu64
                ", \"segments_cpu\": %" PRIu64,
                memd->part, memd->slot_bytes, memd->slots, memd->free, memd->resident, memd->filling,
-               memd->retired, (double)memd->since_ns * 1e-9, memd->link_bytes, (double)memd->link_busy_ns * 1e-9,
-               worker->segments_resident, worker->segments_loaded, worker->segments_cpu);
+               memd->retired, (double)memd->since_ns * 1e-9, memd->link_bytes,
+               (double)memd->link_busy_ns * 1e-9, worker->segments_resident,
+               worker->segments_loaded, worker->segments_cpu);
     if (memd->has_cache || memd->has_tier)
         print_predictor_json(memd, worker);
     if (worker->layers)
@@ -195,40 +205,46 @@ static void print_json(const Moed__V1__PolicyReply *memd, const Moed__V1__Policy
 
 static void print_policies(void)
 {
-    printf("\npolicies\n");
+    fold_printf("\npolicies\n");
     const struct sched_policy *p;
     for (uint32_t i = 0; (p = sched_policy_at(i)); i++)
-        printf("  %-18s %s (--assign %s --cache %s --budget %s --predictor %s --prefetch %s)\n",
-               p->name, p->what, sched_assigner_name(p->assigner), sched_cache_name(p->cache),
-               sched_budget_name(p->budget), sched_predictor_name(p->predictor),
-               sched_prefetcher_name(p->prefetcher));
+        fold_printf(
+            "  %-18s %s (--assign %s --cache %s --budget %s --predictor %s --prefetch %s)\n",
+            p->name, p->what, sched_assigner_name(p->assigner), sched_cache_name(p->cache),
+            sched_budget_name(p->budget), sched_predictor_name(p->predictor),
+            sched_prefetcher_name(p->prefetcher));
     const char *name;
-    printf("\nassigners\n");
+    fold_printf("\nassigners\n");
     for (int i = 0; (name = sched_assigner_name((enum sched_assigner)i)); i++)
         if (i != ASSIGN_OPTIMAL)
-            printf("  %-18s %s\n", name, sched_assigner_what((enum sched_assigner)i));
-    printf("\ncaches\n");
+            fold_printf("  %-18s %s\n", name, sched_assigner_what((enum sched_assigner)i));
+    fold_printf("\ncaches\n");
     for (int i = 0; (name = sched_cache_name((enum sched_cache_kind)i)); i++)
         if (!sched_cache_replay_only((enum sched_cache_kind)i))
-            printf("  %-18s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
-    printf("\npredictors\n");
+            fold_printf("  %-18s %s\n", name, sched_cache_what((enum sched_cache_kind)i));
+    fold_printf("\npredictors\n");
     for (int i = 0; (name = sched_predictor_name((enum sched_predictor)i)); i++)
-        printf("  %-18s %s\n", name, sched_predictor_what((enum sched_predictor)i));
-    printf("\nbudgets\n");
+        fold_printf("  %-18s %s\n", name, sched_predictor_what((enum sched_predictor)i));
+    fold_printf("\nbudgets\n");
     for (int i = 0; (name = sched_budget_name((enum sched_budget)i)); i++)
-        printf("  %-18s %s\n", name, sched_budget_what((enum sched_budget)i));
-    printf("\nprefetchers\n");
+        fold_printf("  %-18s %s\n", name, sched_budget_what((enum sched_budget)i));
+    fold_printf("\nprefetchers\n");
     for (int i = 0; (name = sched_prefetcher_name((enum sched_prefetcher)i)); i++)
-        printf("  %-18s %s\n", name, sched_prefetcher_what((enum sched_prefetcher)i));
+        fold_printf("  %-18s %s\n", name, sched_prefetcher_what((enum sched_prefetcher)i));
+}
+
+static char *text_of(const char *option)
+{
+    return (char *)(option ? option : "");
 }
 
 int policy_main(int argc, char **argv)
 {
-    const char *name = NULL, *assign = "", *cache = "", *predictor = "", *budget = "",
-               *prefetch = "";
+    const char *name = NULL, *assign = NULL, *cache = NULL, *predictor = NULL, *budget = NULL,
+               *prefetch = NULL;
     bool json = false;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {"assign", OPTION_STRING, &assign, 0, 0, "A", sched_assigner_help()},
         {"cache", OPTION_STRING, &cache, 0, 0, "C", sched_cache_help()},
         {"predictor", OPTION_STRING, &predictor, 0, 0, "P", sched_predictor_help()},
@@ -238,37 +254,35 @@ int policy_main(int argc, char **argv)
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(
+    if (!ask_arguments(
             table, "policy", "[POLICY] [OPTION]...",
-            "Changes, while serving, which experts are cached on the device and where they are "
-            "computed.\nWithout POLICY shows what there is.",
+            "Shows which experts the device caches, where experts were computed, how\n"
+            "predictions turned out, and all policies. With POLICY or options changes that\n"
+            "while serving.",
             argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_path(name, run))
-        return CLI_USAGE;
-    if (!deployment_has_processes(run))
-        return deployment_not_running(name);
+    if (!deployment_find_running(name, run, &exit_code))
+        return exit_code;
     Moed__V1__PolicyRequest request = MOED__V1__POLICY_REQUEST__INIT;
     request.policy = n > 0 ? argv[1] : "";
-    request.assigner = (char *)assign;
-    request.cache = (char *)cache;
-    request.predictor = (char *)predictor;
-    request.budget = (char *)budget;
-    request.prefetcher = (char *)prefetch;
+    request.assigner = text_of(assign);
+    request.cache = text_of(cache);
+    request.predictor = text_of(predictor);
+    request.budget = text_of(budget);
+    request.prefetcher = text_of(prefetch);
     struct error e = {0};
     Moed__V1__Reply *memd = NULL, *worker = NULL;
     enum error_code code = call(run, "memd", &request, &memd, &e);
     if (!code)
         code = call(run, "worker", &request, &worker, &e);
     if (code)
-        ask_complain("policy: %s", e.text);
+        cli_complain("policy: %s", e.text);
     else if (json)
         print_json(memd->policy, worker->policy);
     else
         print_state(memd->policy, worker->policy);
-    if (!code && !json && n == 0 && !assign[0] && !cache[0] && !predictor[0] && !budget[0] &&
-        !prefetch[0])
+    if (!code && !json && n == 0 && !assign && !cache && !predictor && !budget && !prefetch)
         print_policies();
     if (memd)
         moed__v1__reply__free_unpacked(memd, NULL);

@@ -1,4 +1,4 @@
-/* Texts into sequences of tokens; see profile.h. */
+/* Cuts texts into sequences of tokens; see profile.h. */
 #include "client/cli/profile.h"
 
 #include "client/cli/ask.h"
@@ -27,7 +27,7 @@ void profile_sequences_fini(struct profile_sequences *s)
 
 /* ---- documents ---- */
 
-/* Behind the line that begins at `at`. */
+/* The end of the line that begins at `at`. */
 static size_t line_end(const char *text, size_t len, size_t at)
 {
     const char *newline = memchr(text + at, '\n', len - at);
@@ -41,7 +41,7 @@ static bool is_blank(const char *text, size_t begin, size_t end)
     return begin == end;
 }
 
-/* Behind the document that begins at `at`; what separates it from the next belongs to it. */
+/* The end of the document that begins at `at`. It includes the separator. */
 static size_t document_end(enum profile_split split, const char *text, size_t len, size_t at)
 {
     if (split == PROFILE_SPLIT_FILE)
@@ -61,7 +61,7 @@ static size_t document_end(enum profile_split split, const char *text, size_t le
 
 static bool no_memory(void)
 {
-    ask_complain("no memory for the texts' tokens");
+    cli_complain("no memory for the texts' tokens");
     return false;
 }
 
@@ -72,13 +72,13 @@ static bool is_full(const struct profile_sequences *s, const struct profile_cut 
 
 static bool end_sequence(struct profile_sequences *s)
 {
-    if (s->n == s->room) {
-        size_t room = s->room ? s->room * 2 : 64;
-        size_t *grown = realloc(s->ends, room * sizeof *grown);
+    if (s->n == s->capacity) {
+        size_t capacity = s->capacity ? s->capacity * 2 : 64;
+        size_t *grown = realloc(s->ends, capacity * sizeof *grown);
         if (!grown)
             return no_memory();
         s->ends = grown;
-        s->room = room;
+        s->capacity = capacity;
     }
     s->ends[s->n++] = s->tokens.count;
     return true;
@@ -103,7 +103,7 @@ static bool add_document(struct profile_sequences *s, const struct profile_cut *
     unsigned flags = cut->special ? TOKENIZE_PARSE_SPECIAL : 0;
     bool ok = !tokenizer_encode(cut->model->tokenizer, text, len, flags, &ids, &e);
     if (!ok)
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     size_t most = (size_t)cut->context - cut->model->has_begin_token;
     for (size_t at = 0; ok && at < ids.count && !is_full(s, cut); at += most)
         ok = add_sequence(s, cut, ids.ids + at, ids.count - at < most ? ids.count - at : most);

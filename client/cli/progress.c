@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,14 @@
 #include <unistd.h>
 
 #define LINE_INTERVAL_NS 3000000000ull
+#define DUE_INTERVAL_S   0.2
 #define BAR_CELLS        30
 
 void progress_begin(struct progress *p)
 {
     memset(p, 0, sizeof *p);
     const char *term = getenv("TERM");
+    p->started_s = clock_s();
     p->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
@@ -53,17 +56,17 @@ static void draw(struct progress *p, const char *text, int percent)
     p->drawn = true;
 }
 
-void progress_show(struct progress *p, const char *who, const char *detail)
+void progress_show(struct progress *p, const char *name, const char *detail)
 {
     char text[128];
-    snprintf(text, sizeof text, "%s: %.100s", who, detail);
+    snprintf(text, sizeof text, "%s: %.100s", name, detail);
     if (strcmp(text, p->last) == 0)
         return;
     uint64_t now = clock_ns();
     if (p->terminal) {
         draw(p, text, find_percent(detail));
     } else {
-        /* The first line comes only when starting takes long enough to wonder. */
+        /* What takes less than the interval prints no line. */
         if (!p->shown_ns)
             p->shown_ns = now;
         if (now - p->shown_ns < LINE_INTERVAL_NS)
@@ -72,6 +75,28 @@ void progress_show(struct progress *p, const char *who, const char *detail)
         p->shown_ns = now;
     }
     memcpy(p->last, text, sizeof p->last);
+}
+
+bool progress_is_due(struct progress *p)
+{
+    double now_s = clock_s();
+    if (now_s < p->due_s)
+        return false;
+    p->due_s = now_s + DUE_INTERVAL_S;
+    return true;
+}
+
+void progress_show_tokens(struct progress *p, const char *name, const char *figures, uint64_t done,
+                          uint64_t total)
+{
+    double speed = (double)done / (clock_s() - p->started_s);
+    char detail[112];
+    int n = snprintf(detail, sizeof detail, "%.0f%% %s",
+                     floor(100.0 * (double)done / (double)total), figures);
+    if (done && n < (int)sizeof detail)
+        snprintf(detail + n, sizeof detail - (size_t)n, "%.0f tokens/s, %.0f s left", speed,
+                 (double)(total - done) / speed);
+    progress_show(p, name, detail);
 }
 
 void progress_end(struct progress *p)

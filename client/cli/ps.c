@@ -1,11 +1,13 @@
-/* moed ps: every process of every deployment of this user. What the supervisor knows (state,
- * restarts) is joined with what each process says of itself (memory, requests, speed). */
+/* moed ps: every process of every deployment of this user. A row joins the supervisor's status
+ * (state, restarts) with the process's own health report (memory, requests, speed). */
 #include "base/quantity.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/fold.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct row {
@@ -18,16 +20,18 @@ struct row {
 };
 
 struct listing {
-    const char *only; /* NULL: all */
-    bool json;
+    const char *only;   /* NULL: all */
+    bool json, stopped; /* stopped ones too */
     unsigned rows;
     struct strbuf out, notes;
-    /* of the deployment under way, where its device has memory of its own */
+    /* of the current deployment, where its device has memory of its own */
     bool has_memd_cache, has_worker_cache;
-    Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are gone */
+    Moed__V1__CacheHealth memd_cache, worker_cache; /* their strings are freed */
     char predictor[32];
-    struct strbuf device; /* its line; empty: none */
-    /* likewise, where not all experts are in host memory */
+    char model[256], model_name[256]; /* the file's, and the name in it */
+    struct strbuf device;             /* its line; empty: none */
+    uint64_t drafted, accepted;       /* of the current deployment: its worker's */
+    /* of the current deployment, where not all experts are in host memory */
     bool has_memd_tier, has_worker_tier;
     Moed__V1__TierHealth memd_tier, worker_tier;
 };
@@ -47,14 +51,14 @@ static void text_or_null(struct strbuf *b, const char *key, const char *value)
         strbuf_printf(b, "null");
 }
 
-/* "KEY": part / whole, where there is a whole. */
+/* "KEY": part / whole; nothing where whole is 0. */
 static void share_json(struct strbuf *b, const char *key, uint64_t part, uint64_t whole)
 {
     if (whole)
         strbuf_printf(b, ", \"%s\": %.4f", key, (double)part / (double)whole);
 }
 
-/* "KEY": seconds each, where there are some. */
+/* "KEY": mean seconds of n; nothing where n is 0. */
 static void each_json(struct strbuf *b, const char *key, uint64_t ns, uint64_t n)
 {
     if (n)
@@ -128,10 +132,12 @@ static void row_json(struct listing *l, const struct row *r)
         strbuf_printf(b,
                       ", \"ready\": %s, \"memory_bytes\": %llu, \"requests_running\": %u, "
                       "\"requests_waiting\": %u, \"tokens_per_s\": %.3f, \"tokens_total\": %llu, "
+                      "\"drafted_total\": %llu, \"accepted_total\": %llu, "
                       "\"experts_total\": %llu, \"clients\": %u",
                       h->ready ? "true" : "false", (unsigned long long)h->memory_bytes,
                       h->requests_running, h->requests_waiting, h->tokens_per_s,
-                      (unsigned long long)h->tokens_total, (unsigned long long)h->experts_total,
+                      (unsigned long long)h->tokens_total, (unsigned long long)h->drafted_total,
+                      (unsigned long long)h->accepted_total, (unsigned long long)h->experts_total,
                       h->clients);
     if (h && h->cache)
         cache_json(b, h->cache);
@@ -142,14 +148,14 @@ static void row_json(struct listing *l, const struct row *r)
     strbuf_printf(b, "}");
 }
 
-#define ROW_FORMAT "%-10s %-9s %7s %-9s %8s %8s %9s  %-20s %8s %8s\n"
+#define ROW_FORMAT "%-10s %-9s %7s %-8s %6s %8s %8s %8s %8s\n"
 
 static void row_text(struct listing *l, const struct row *r)
 {
     const Moed__V1__HealthReply *h = r->health;
     bool is_worker = strcmp(r->process, "worker") == 0;
     char pid[16] = "-", uptime[24] = "-", restarts[24] = "-", memory[24] = "-", requests[32] = "-",
-         speed[32] = "-", model[21];
+         speed[32] = "-";
     if (r->pid)
         snprintf(pid, sizeof pid, "%d", (int)r->pid);
     if (r->pid)
@@ -162,9 +168,12 @@ static void row_text(struct listing *l, const struct row *r)
         snprintf(requests, sizeof requests, "%u+%u", h->requests_running, h->requests_waiting);
         snprintf(speed, sizeof speed, "%.1f", h->tokens_per_s);
     }
-    snprintf(model, sizeof model, "%.20s", r->model[0] ? r->model : "-");
     strbuf_printf(&l->out, ROW_FORMAT, r->deployment, r->process, pid, r->state, uptime, restarts,
-                  memory, model, requests, speed);
+                  memory, requests, speed);
+    if (r->model[0] && !l->model[0])
+        snprintf(l->model, sizeof l->model, "%s", r->model);
+    else if (strcmp(r->model, l->model) != 0)
+        snprintf(l->model_name, sizeof l->model_name, "%s", r->model);
 }
 
 static void share_text(struct strbuf *b, const char *before, uint64_t part, uint64_t whole,
@@ -174,7 +183,7 @@ static void share_text(struct strbuf *b, const char *before, uint64_t part, uint
         strbuf_printf(b, "%s%.1f %%%s", before, 100.0 * (double)part / (double)whole, after);
 }
 
-/* One line for the expert cache; what was not measured in the last seconds is not in it. */
+/* A line for the expert cache. It omits values with no events in the last seconds. */
 static void cache_text(struct listing *l, const char *name)
 {
     const Moed__V1__CacheHealth *m = &l->memd_cache, *w = &l->worker_cache;
@@ -186,17 +195,17 @@ static void cache_text(struct listing *l, const char *name)
     strbuf_printf(b, "%-10s cache: ", name);
     if (l->has_worker_cache)
         share_text(b, "hit rate ", w->segments_resident, w->segments, ", ");
-    share_text(b, "", m->resident, m->slots, " of it filled");
+    share_text(b, "", m->resident, m->slots, " filled");
     if (m->window_ns)
         strbuf_printf(b, ", link %.2f GB/s", (double)m->link_bytes / (double)m->window_ns);
     share_text(b, ", busy ", m->link_busy_ns, m->window_ns, "");
     if (l->has_worker_cache)
         share_text(b, predictions, w->predictions_right, w->predictions, " right");
-    share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of what was copied unused");
+    share_text(b, ", ", m->wasted_bytes, m->link_bytes, " of the copied bytes unused");
     strbuf_printf(b, "\n");
 }
 
-/* Another for the layers of experts; none where none was computed in the last seconds. */
+/* A line for the MoE layers; none where no layer was computed in the last seconds. */
 static void layers_text(struct listing *l, const char *name)
 {
     const Moed__V1__CacheHealth *w = &l->worker_cache;
@@ -204,13 +213,20 @@ static void layers_text(struct listing *l, const char *name)
     if (!l->has_worker_cache || !w->layers)
         return;
     double n = (double)w->layers;
-    strbuf_printf(b, "%-10s layers: %.3f ms each, predicted %.3f ms", name, (double)w->layer_ns * 1e-6 / n,
-                  (double)w->layer_predicted_ns * 1e-6 / n);
+    strbuf_printf(b, "%-10s layers: %.3f ms each, predicted %.3f ms", name,
+                  (double)w->layer_ns * 1e-6 / n, (double)w->layer_predicted_ns * 1e-6 / n);
     if (w->plans)
         strbuf_printf(b, ", planned in %.4f ms", (double)w->plan_ns * 1e-6 / (double)w->plans);
     share_text(b, ", device busy ", w->device_busy_ns, w->window_ns, "");
     share_text(b, ", CPU busy ", w->cpu_busy_ns, w->window_ns, "");
     strbuf_printf(b, "\n");
+}
+
+static void model_text(struct listing *l, const char *name)
+{
+    if (l->model[0])
+        strbuf_printf(&l->out, "%-10s model: %s%s%s%s\n", name, l->model,
+                      l->model_name[0] ? " (" : "", l->model_name, l->model_name[0] ? ")" : "");
 }
 
 static void device_text(struct listing *l, const char *name)
@@ -219,7 +235,7 @@ static void device_text(struct listing *l, const char *name)
         strbuf_printf(&l->out, "%-10s device: %s\n", name, l->device.data);
 }
 
-/* One line for the host tier, likewise. */
+/* A line for the host tier. */
 static void tier_text(struct listing *l, const char *name)
 {
     const Moed__V1__TierHealth *m = &l->memd_tier, *w = &l->worker_tier;
@@ -233,8 +249,25 @@ static void tier_text(struct listing *l, const char *name)
     if (m->window_ns)
         strbuf_printf(b, ", disk %.2f GB/s", (double)m->read_bytes / (double)m->window_ns);
     if (l->has_worker_tier)
-        share_text(b, ", ", w->decode_wait_ns, w->decode_ns, " of decode time waited for it");
+        share_text(b, ", ", w->decode_wait_ns, w->decode_ns, " of decode time waiting for it");
     strbuf_printf(b, "\n");
+}
+
+/* A line for drafts of tokens; none where there were none. */
+static void drafts_text(struct listing *l, const char *name)
+{
+    if (l->drafted)
+        strbuf_printf(&l->out, "%-10s drafts: %llu tokens computed, %.1f %% accepted\n", name,
+                      (unsigned long long)l->drafted,
+                      100.0 * (double)l->accepted / (double)l->drafted);
+}
+
+static void keep_drafts(struct listing *l, const struct row *r)
+{
+    if (r->health && strcmp(r->process, "worker") == 0) {
+        l->drafted = r->health->drafted_total;
+        l->accepted = r->health->accepted_total;
+    }
 }
 
 static void keep_tier(struct listing *l, const struct row *r)
@@ -249,7 +282,7 @@ static void keep_tier(struct listing *l, const struct row *r)
     }
 }
 
-/* What keep_* keep: the reply is freed before the lines are written. */
+/* The keep_* functions copy from a reply, which is freed before the lines are written. */
 static void keep_device(struct listing *l, const struct row *r)
 {
     if (r->health && r->health->device_memory)
@@ -278,7 +311,8 @@ static void add_row(struct listing *l, struct row *r)
     l->rows++;
 }
 
-/* Ask the process itself and add its row. Without a supervisor's word, its own says how it is. */
+/* Asks the process for its health and adds its row. Where no supervisor gave its state, the health
+ * report does. */
 static void add_process(struct listing *l, struct row *r)
 {
     Moed__V1__Reply *reply = NULL;
@@ -292,13 +326,14 @@ static void add_process(struct listing *l, struct row *r)
             r->uptime_ms = r->health->uptime_ms;
         }
     } else if (r->pid && strcmp(r->state, "ready") == 0) {
-        r->state = "silent"; /* it lives and does not answer */
+        r->state = "silent"; /* it runs but does not answer */
         if (!r->reason || !*r->reason)
             r->reason = e.text;
     }
     keep_device(l, r);
     keep_cache(l, r);
     keep_tier(l, r);
+    keep_drafts(l, r);
     add_row(l, r);
     if (reply)
         moed__v1__reply__free_unpacked(reply, NULL);
@@ -336,11 +371,12 @@ static void list_supervised(struct listing *l, const char *name, const char *run
         strbuf_printf(&l->notes, "%s: %s (logs: %s)\n", name, s->reason, run);
 }
 
-/* Run by systemd or by hand, or left over by a supervisor that died. */
+/* A deployment that systemd or a person runs, or what a killed supervisor left. */
 static void list_unsupervised(struct listing *l, const char *name, const char *run)
 {
+    unsigned rows = l->rows;
     bool dead = deployment_has_leftovers(run);
-    pid_t supervisor = run_dir_holder(run, "supervise");
+    pid_t supervisor = run_dir_find_holder(run, "supervise");
     if (dead || supervisor) {
         struct row r = {.deployment = name,
                         .run = run,
@@ -354,10 +390,13 @@ static void list_unsupervised(struct listing *l, const char *name, const char *r
                         .run = run,
                         .process = supervise_process_names[i],
                         .state = "silent",
-                        .pid = run_dir_holder(run, supervise_process_names[i])};
+                        .pid = run_dir_find_holder(run, supervise_process_names[i])};
         if (r.pid)
             add_process(l, &r);
     }
+    if (l->rows == rows && l->stopped)
+        add_row(l, &(struct row){
+                       .deployment = name, .run = run, .process = "supervise", .state = "stopped"});
     if (dead)
         strbuf_printf(&l->notes,
                       "%s: its supervisor has died; `moed down %s` clears what is left, `moed up` "
@@ -372,33 +411,48 @@ static void visit(void *arg, const char *name, const char *run)
     if (l->only && strcmp(l->only, name) != 0)
         return;
     strbuf_clear(&l->device);
+    l->model[0] = l->model_name[0] = '\0';
     l->has_memd_cache = l->has_worker_cache = false;
     l->has_memd_tier = l->has_worker_tier = false;
+    l->drafted = l->accepted = 0;
     if (deployment_status(run, &status, NULL) == ERROR_OK)
         list_supervised(l, name, run, &status);
     else
         list_unsupervised(l, name, run);
     if (l->json)
         return;
+    model_text(l, name);
     device_text(l, name);
     cache_text(l, name);
     layers_text(l, name);
     tier_text(l, name);
+    drafts_text(l, name);
+}
+
+static void visit_elsewhere(void *arg, const char *name, const char *run)
+{
+    struct listing *l = arg;
+    unsigned rows = l->rows;
+    visit(arg, name, run);
+    if (l->rows > rows)
+        strbuf_printf(&l->notes, "%s: started with --run; select it with MOED_RUN=%s\n", name, run);
 }
 
 static int print_listing(struct listing *l)
 {
     if (l->out.failed || l->notes.failed) {
-        ask_complain("ps: no memory for the list");
+        cli_complain("ps: no memory for the list");
         return CLI_FAILURE;
     }
-    if (l->json)
+    if (l->json) {
         printf("[%s%s]\n", l->out.data ? l->out.data : "", l->rows ? "\n" : "");
-    else if (l->rows)
-        printf(ROW_FORMAT "%s", "NAME", "PROCESS", "PID", "STATE", "UPTIME", "RESTARTS", "MEMORY",
-               "MODEL", "REQUESTS", "TOKENS/S", l->out.data);
-    else
+    } else if (l->rows) {
+        fold_printf(ROW_FORMAT, "NAME", "PROCESS", "PID", "STATE", "UPTIME", "RESTARTS", "MEMORY",
+                    "REQUESTS", "TOKENS/S");
+        fold_print(l->out.data);
+    } else {
         printf("no deployment is running; start one with `moed up MODEL.gguf`\n");
+    }
     if (fflush(stdout))
         return CLI_FAILURE;
     if (l->notes.data)
@@ -410,17 +464,17 @@ int ps_main(int argc, char **argv)
 {
     struct listing l = {0};
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &l.only, 0, 0, "N", "only this deployment"},
-        {"json", OPTION_BOOL, &l.json, 0, 0, NULL, "a JSON array, one object a process"},
+        {"name", OPTION_STRING, &l.only, 0, 0, "NAME", "list only this deployment"},
+        {"a", OPTION_BOOL, &l.stopped, 0, 0, NULL, "list stopped deployments too"},
+        {"json", OPTION_BOOL, &l.json, 0, 0, NULL, "print a JSON array, one object a process"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(
-            table, "ps", "[--json] [--name N]",
-            "Lists the processes of your deployments. REQUESTS: running+waiting. "
-            "MEMORY is resident,\nwith what is shared: memd's model counts in "
-            "every process that has read it. The lines\n\"cache\" and \"memory\" are "
-            "of the last seconds; \"device\": what its memory is for.",
+    if (!ask_arguments(
+            table, "ps", "[-a] [--json] [--name NAME]",
+            "Lists the processes of your deployments. REQUESTS: running+waiting. MEMORY:\n"
+            "resident, with what is shared: every process that read memd's model counts it.\n"
+            "\"cache\", \"layers\", \"memory\": the last 5 seconds. \"device\": use of its memory.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
@@ -431,9 +485,11 @@ int ps_main(int argc, char **argv)
     strbuf_init(&l.device);
     struct error e = {0};
     if (run_dir_list(visit, &l, &e)) {
-        ask_complain("ps: %s", e.text);
+        cli_complain("ps: %s", e.text);
         exit_code = CLI_FAILURE;
     } else {
+        if (!getenv("MOED_RUN"))
+            deployment_list_elsewhere(visit_elsewhere, &l);
         exit_code = print_listing(&l);
     }
     strbuf_fini(&l.out);

@@ -1,5 +1,5 @@
-/* moed resize: how much of the device's memory is for experts, changed while serving. memd does it by itself; this
- * asks, and waits for the end. */
+/* moed resize: asks memd to change how much of the device's memory experts have, and waits until
+ * memd has done it. */
 #include "base/quantity.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
@@ -13,9 +13,9 @@
 
 #define RESIZE_TIMEOUT_MS 5000
 #define LOOK_NS           20000000
-#define SILENT_LOOKS      25 /* before it is said what is waited for */
+#define SILENT_LOOKS      25 /* before it prints the reason for waiting */
 
-/* vram "": only ask. */
+/* vram "": asks for the state only. */
 static enum error_code call(const char *run, const char *vram, Moed__V1__Reply **reply,
                             struct error *e)
 {
@@ -24,24 +24,24 @@ static enum error_code call(const char *run, const char *vram, Moed__V1__Reply *
     resize.vram = (char *)vram;
     request.body_case = MOED__V1__REQUEST__BODY_RESIZE;
     request.resize = &resize;
-    return control_call(run, "memd", &request, MOED__V1__REPLY__BODY_RESIZE, RESIZE_TIMEOUT_MS, reply,
-                        e);
+    return control_call(run, "memd", &request, MOED__V1__REPLY__BODY_RESIZE, RESIZE_TIMEOUT_MS,
+                        reply, e);
 }
 
-/* Each reason once, as long as it lasts. */
-static void say_wait(const char *waits, char said[80])
+/* Prints a reason to wait, unless it was the last one printed. */
+static void report_wait(const char *waits, char reported[80])
 {
-    if (!waits[0] || strcmp(waits, said) == 0)
+    if (!waits[0] || strcmp(waits, reported) == 0)
         return;
-    snprintf(said, 80, "%s", waits);
+    snprintf(reported, 80, "%s", waits);
     fprintf(stderr, "moed: resize: waiting %s\n", waits);
 }
 
-/* Until the resize of that number is over. *last: owned by the caller. */
+/* Waits until the resize of that number is over. The caller owns *last. */
 static enum error_code await_end(const char *run, uint64_t number, Moed__V1__Reply **last,
                                  struct error *e)
 {
-    char said[80] = "";
+    char reported[80] = "";
     for (int looks = 0;; looks++) {
         enum error_code code = call(run, "", last, e);
         if (code)
@@ -50,13 +50,13 @@ static enum error_code await_end(const char *run, uint64_t number, Moed__V1__Rep
         if (now->number == number && !now->busy && !now->failed[0])
             return ERROR_OK;
         if (now->number < number)
-            error_set(e, ERROR_UNAVAILABLE, "memd was started again meanwhile");
+            error_set(e, ERROR_UNAVAILABLE, "memd was restarted");
         else if (now->number > number)
             error_set(e, ERROR_CANCELLED, "another resize has taken its place");
         else if (!now->busy)
             error_set(e, ERROR_MEMORY, "%s", now->failed);
         else if (looks >= SILENT_LOOKS)
-            say_wait(now->waits, said);
+            report_wait(now->waits, reported);
         bool over = now->number != number || !now->busy;
         moed__v1__reply__free_unpacked(*last, NULL);
         *last = NULL;
@@ -77,7 +77,7 @@ static void print_side(const Moed__V1__ResizeReply *r)
         printf(", KV cache %s", kv);
 }
 
-/* after NULL: it goes on. */
+/* after NULL: the resize is still under way. */
 static void print_line(const Moed__V1__ResizeReply *before, const Moed__V1__ResizeReply *after)
 {
     print_side(before);
@@ -109,34 +109,32 @@ int resize_main(int argc, char **argv)
     const char *name = NULL, *vram = NULL;
     bool no_wait = false;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
-         "for experts: bytes (K, M, G, Ki, Mi, Gi) or a share of the routed experts, as 25%"},
-        {"no-wait", OPTION_BOOL, &no_wait, 0, 0, NULL, "return at once: it goes on by itself"},
+         "give experts SIZE: bytes (K, M, G, Ki, Mi, Gi) or a share of the routed experts (25%)"},
+        {"no-wait", OPTION_BOOL, &no_wait, 0, 0, NULL, "return at once, while memd goes on"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(
+    if (!ask_arguments(
             table, "resize", "--vram SIZE [OPTION]...",
-            "Gives experts more or less of the device's memory, while serving; the KV cache has what "
-            "is left, at most\nwhat --parallel requests of --ctx tokens take, at least what one takes. "
-            "More for experts waits for\nrequests to end, where their KV cache is in the way. Another "
-            "resize takes the place of one under way.\nPrints what was before, and what is.",
+            "Gives experts more or less of the device's memory, while serving, and prints the\n"
+            "sizes before and after. The KV cache gets the rest, up to what --parallel\n"
+            "requests of --ctx tokens take. More memory for experts waits until requests end,\n"
+            "where their KV cache is in the way. A new resize replaces one under way.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     if (!vram || !vram[0]) {
-        ask_complain("resize: give --vram SIZE");
+        cli_complain("resize: give --vram SIZE");
         return CLI_USAGE;
     }
     char run[RUN_DIR_BYTES];
-    if (!deployment_path(name, run))
-        return CLI_USAGE;
-    if (!deployment_has_processes(run))
-        return deployment_not_running(name);
+    if (!deployment_find_running(name, run, &exit_code))
+        return exit_code;
     struct error e = {0};
     enum error_code code = resize(run, vram, no_wait, &e);
     if (code)
-        ask_complain("resize: %s", e.text);
+        cli_complain("resize: %s", e.text);
     if (fflush(stdout) || code)
         return code == ERROR_USAGE ? CLI_USAGE : CLI_FAILURE;
     return CLI_OK;

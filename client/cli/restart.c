@@ -1,4 +1,4 @@
-/* moed restart: have the supervisor restart one process, and wait until that is ready. */
+/* moed restart: makes the supervisor restart one process, and waits until it is ready. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
@@ -9,14 +9,15 @@
 
 #define POLL_MS 50
 
-/* Until the process is ready, however long a model takes to load; Ctrl-C ends only the waiting. */
+/* Waits until the process is ready, without a limit: a model may load for long. Ctrl-C ends only
+ * the waiting. */
 static int wait_until_ready(const char *run, const char *process)
 {
     struct error e = {0};
     for (;; poll(NULL, 0, POLL_MS)) {
         struct deployment_status status;
         if (deployment_status(run, &status, &e)) {
-            ask_complain("restart: %s", e.text);
+            cli_complain("restart: %s", e.text);
             return CLI_FAILURE;
         }
         const struct deployment_process *p = deployment_status_find(&status, process);
@@ -25,7 +26,7 @@ static int wait_until_ready(const char *run, const char *process)
             return fflush(stdout) ? CLI_FAILURE : CLI_OK;
         }
         if (!p || strcmp(p->state, "failed") == 0 || strcmp(p->state, "stopped") == 0) {
-            ask_complain("%s does not start: %s; its log is %s/%s.log", process,
+            cli_complain("%s does not start: %s; its log is %s/%s.log", process,
                          p ? p->reason : "unknown", run, process);
             return CLI_FAILURE;
         }
@@ -36,16 +37,19 @@ int restart_main(int argc, char **argv)
 {
     const char *name = NULL;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &name, 0, 0, "N", "the deployment"},
+        {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "restart", "PROCESS [--name N]",
-                              "Restarts memd, cpuexec or worker and waits until it is ready. The "
-                              "model is read again\nonly for memd, with which the others restart.",
-                              argc, argv, 1, 1, &n, &exit_code))
+    if (!ask_arguments(
+            table, "restart", "PROCESS [--name NAME]",
+            "Restarts memd, cpuexec, worker or http and waits until it is ready. A restart\n"
+            "of memd reads the model again and restarts cpuexec and worker too.",
+            argc, argv, 1, 1, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES], command[SUPERVISE_LINE_BYTES];
+    if (!deployment_choose(&name, &exit_code))
+        return exit_code;
     if (!deployment_is_process("restart", argv[1]) || !deployment_path(name, run))
         return CLI_USAGE;
     if (!run_dir_holder(run, "supervise"))
@@ -57,7 +61,7 @@ int restart_main(int argc, char **argv)
     enum error_code code = deployment_command(run, command, &answer, &e);
     strbuf_fini(&answer);
     if (code) {
-        ask_complain("restart: %s", e.text);
+        cli_complain("restart: %s", e.text);
         return CLI_FAILURE;
     }
     return wait_until_ready(run, argv[1]);

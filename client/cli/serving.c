@@ -1,4 +1,4 @@
-/* Who serves a model file; see serving.h. */
+/* Serving a model file; see serving.h. */
 #include "client/cli/serving.h"
 
 #include "client/cli/ask.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_DEATHS 2 /* of a worker, of one request */
+#define MAX_DEATHS 2 /* of workers, of one request */
 
 /* ---- A deployment that runs ---- */
 
@@ -23,7 +23,7 @@ struct search {
     char found[64]; /* the name; "": none */
 };
 
-/* Any of its processes may be on its way up: attaching waits for that. */
+/* Its worker may still be starting: attaching waits for that. */
 static void visit(void *arg, const char *name, const char *run)
 {
     struct search *search = arg;
@@ -36,129 +36,123 @@ static void visit(void *arg, const char *name, const char *run)
 
 /* ---- One of our own ---- */
 
-static int start_own(struct serving *s, const char *verb, const char *model, uint64_t ctx)
+static int start_own(struct serving *s, const char *verb)
 {
     s->own_folder = getenv("MOED_RUN") == NULL;
     snprintf(s->own_name, sizeof s->own_name, "%s-%d", verb, (int)getpid());
     s->deployment = s->own_name;
     s->launch = (struct launch){
-        .name = s->own_name, .model = model, .ctx = ctx, .parallel = 1, .bound = true};
+        .name = s->own_name, .model = s->model, .ctx = s->context, .parallel = 1, .bound = true};
     if (!deployment_path(s->own_name, s->launch.run))
         return CLI_FAILURE;
     fprintf(stderr, "moed: no deployment serves %s: one is started, and stopped at the end\n",
-            model);
+            s->model);
     int result = launch_start(&s->launch);
     s->own = result == CLI_OK;
     return result;
 }
 
-/* Our deployment's files: logs that nobody will ask for. */
-static void remove_folder(const char *run)
-{
-    DIR *folder = opendir(run);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        char path[RUN_PATH_BYTES];
-        if (entry->d_name[0] == '.' || strlen(run) + strlen(entry->d_name) + 2 > sizeof path)
-            continue;
-        run_dir_file(run, entry->d_name, path);
-        unlink(path);
-    }
-    if (folder)
-        closedir(folder);
-    rmdir(run);
-}
-
-void serving_close(struct serving *s)
+static void stop_own(struct serving *s)
 {
     if (!s->own)
         return;
     launch_stop(&s->launch);
     if (s->own_folder)
-        remove_folder(s->launch.run);
+        run_dir_remove(s->launch.run, NULL);
     s->own = false;
 }
 
 /* ---- Either ---- */
 
-int serving_open(struct serving *s, const char *verb, const char *name, const char *model,
-                 uint64_t ctx)
+/* Finds or starts the deployment. Returns an exit code. */
+static int choose_deployment(struct serving *s, const char *verb, const char *name)
 {
     static struct search search;
     char run[RUN_DIR_BYTES];
     struct error e = {0};
-    *s = (struct serving){.deployment = name};
+    s->deployment = name;
     if (!deployment_path(name, run))
         return CLI_USAGE;
     if (name || getenv("MOED_RUN")) {
         if (deployment_has_processes(run))
             return CLI_OK;
-        return name ? deployment_not_running(name) : start_own(s, verb, model, ctx);
+        return name ? deployment_not_running(name) : start_own(s, verb);
     }
-    search.model = model;
+    search.model = s->model;
     if (run_dir_list(visit, &search, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return CLI_FAILURE;
     }
     if (!search.found[0])
-        return start_own(s, verb, model, ctx);
+        return start_own(s, verb);
     s->deployment = search.found;
     return CLI_OK;
 }
 
-int serving_attach(const struct serving *s, const char *model, struct moed_session **session,
-                   struct moed_model **facts)
+/* Complains where the deployment serves another model, or with too short a context. */
+static bool is_suitable(const struct serving *s, const struct moed_model *facts)
+{
+    if (!model_file_same(facts->path, s->model)) {
+        cli_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name "
+                     "N` starts one",
+                     s->deployment ? s->deployment : "default", facts->path, s->model);
+        return false;
+    }
+    if (s->context > facts->context) {
+        cli_complain("the deployment's context is %" PRIu32 " tokens, less than the %" PRIu64
+                     " that are needed: start it with a larger --ctx, or give --context %" PRIu32,
+                     facts->context, s->context, facts->context);
+        return false;
+    }
+    return true;
+}
+
+/* Attaches, and waits for a worker that is being restarted. Returns an exit code. */
+static int attach(struct serving *s)
 {
     int exit_code;
     struct moed_error error;
-    struct moed_session *attached;
-    struct moed_model *served;
-    if (!ask_attach(s->deployment, &attached, &exit_code))
-        return exit_code;
-    if (moed_model_get(attached, &served, &error)) {
-        moed_detach(attached);
-        return ask_failed(&error);
-    }
-    if (!model_file_same(served->path, model)) {
-        ask_complain("deployment %s serves %s, not %s: --name N selects another, `moed up --name "
-                     "N` starts one",
-                     s->deployment ? s->deployment : "default", served->path, model);
-        moed_model_free(served);
-        moed_detach(attached);
-        return CLI_FAILURE;
-    }
-    *session = attached;
-    *facts = served;
-    return CLI_OK;
-}
-
-bool serving_attach_context(const struct serving *s, const char *model, uint64_t context,
-                            struct moed_session **session, int *exit_code)
-{
     struct moed_model *facts;
-    *exit_code = serving_attach(s, model, session, &facts);
-    if (*exit_code)
-        return false;
-    bool fits = context <= facts->context;
-    if (!fits)
-        ask_complain("the deployment's context is %" PRIu32 " tokens, less than the %" PRIu64
-                     " that are needed: start it with a larger --ctx, or give --context %" PRIu32,
-                     facts->context, context, facts->context);
+    if (!ask_attach(s->deployment, &s->session, &exit_code))
+        return exit_code;
+    if (moed_model_get(s->session, &facts, &error))
+        return ask_failed(&error);
+    bool suitable = is_suitable(s, facts);
     moed_model_free(facts);
-    *exit_code = CLI_FAILURE;
-    return fits;
+    return suitable ? CLI_OK : CLI_FAILURE;
 }
 
-bool serving_attach_again(const struct serving *s, const char *model, uint64_t context,
-                          unsigned deaths, const struct moed_error *error,
-                          struct moed_session **session, int *exit_code)
+static void detach(struct serving *s)
+{
+    moed_detach(s->session);
+    s->session = NULL;
+}
+
+int serving_run(struct serving *s, const char *verb, const char *name, const char *model,
+                uint64_t context, serving_work *work, void *arg)
+{
+    *s = (struct serving){.model = model, .context = context};
+    int exit_code = choose_deployment(s, verb, name);
+    if (exit_code)
+        return exit_code;
+    exit_code = interrupts_watch() ? attach(s) : CLI_FAILURE;
+    if (!exit_code)
+        exit_code = work(arg);
+    detach(s);
+    stop_own(s);
+    return exit_code;
+}
+
+bool serving_attach_again(struct serving *s, unsigned deaths, const struct moed_error *error,
+                          int *exit_code)
 {
     if (!error->retry || deaths == MAX_DEATHS) {
         *exit_code = ask_failed(error);
         return false;
     }
-    moed_detach(*session);
-    *session = NULL;
-    return serving_attach_context(s, model, context, session, exit_code);
+    detach(s);
+    *exit_code = attach(s);
+    return *exit_code == CLI_OK;
 }
 
 enum moed_code serving_consume(struct moed_request *request, serving_take *take, void *arg,

@@ -1,5 +1,5 @@
-/* moed tokenize and moed detokenize: text to ids and back, through a deployment's worker, or
- * straight from the vocabulary in a GGUF file. */
+/* moed tokenize and moed detokenize: text to ids and back, by a deployment's worker or with the
+ * vocabulary of a GGUF file. */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/model_file.h"
@@ -27,12 +27,12 @@ static bool open_vocabulary(struct place *p, int *exit_code)
     if (!model_file_find(p->vocab, path))
         return false;
     if (gguf_open(path, &g, &why)) {
-        ask_complain("%s", why.text);
+        cli_complain("%s", why.text);
         return false;
     }
     bool ok = tokenizer_new(g, p->pre, &p->tokenizer, &why) == ERROR_OK;
     if (!ok)
-        ask_complain("%s", why.text);
+        cli_complain("%s", why.text);
     gguf_close(g);
     return ok;
 }
@@ -43,7 +43,7 @@ static bool place_open(struct place *p, int *exit_code)
         return open_vocabulary(p, exit_code);
     if (!p->pre)
         return ask_attach(p->name, &p->session, exit_code);
-    ask_complain("--pre goes with --vocab MODEL: a deployment has its model's pre-tokenizer");
+    cli_complain("--pre goes with --vocab MODEL: a deployment has its model's pre-tokenizer");
     *exit_code = CLI_USAGE;
     return false;
 }
@@ -65,7 +65,7 @@ static bool encode(const struct place *p, const struct strbuf *text, bool specia
         unsigned flags = special ? TOKENIZE_PARSE_SPECIAL : 0;
         if (!tokenizer_encode(p->tokenizer, data, text->len, flags, ids, &why))
             return true;
-        ask_complain("%s", why.text);
+        cli_complain("%s", why.text);
         return false;
     }
     struct moed_error error;
@@ -83,7 +83,7 @@ static bool decode(const struct place *p, const uint32_t *ids, size_t count, boo
     if (p->tokenizer) {
         if (!tokenizer_decode(p->tokenizer, ids, count, special, text, &why))
             return true;
-        ask_complain("%s", why.text);
+        cli_complain("%s", why.text);
         return false;
     }
     struct moed_error error;
@@ -100,7 +100,8 @@ static bool decode(const struct place *p, const uint32_t *ids, size_t count, boo
 
 /* ---- Printing ---- */
 
-/* In double quotes, with what is not printable UTF-8 as \xNN: a piece may be half a character. */
+/* Appends text in double quotes, with bytes that are not printable UTF-8 as \xNN: a token may be
+ * half a character. */
 static void quote(struct strbuf *out, const char *data, size_t len)
 {
     strbuf_append(out, "\"", 1);
@@ -122,9 +123,9 @@ static void quote(struct strbuf *out, const char *data, size_t len)
     strbuf_append(out, "\"", 1);
 }
 
-/* One token's text. A worker decodes it as a text of its own, and so shows a `llama` vocabulary's
- * pieces without their leading space. */
-static bool piece(const struct place *p, uint32_t id, struct strbuf *out)
+/* Appends one token's text. A worker decodes it as a whole text, so tokens of a `llama` vocabulary
+ * lose their leading space. */
+static bool chunk(const struct place *p, uint32_t id, struct strbuf *out)
 {
     return p->tokenizer ? tokenizer_piece(p->tokenizer, id, true, out)
                         : decode(p, &id, 1, true, out);
@@ -137,7 +138,7 @@ static bool list_lines(const struct place *p, const struct token_list *ids, stru
     bool ok = true;
     for (size_t i = 0; ok && i < ids->count; i++) {
         strbuf_clear(&text);
-        ok = piece(p, ids->ids[i], &text);
+        ok = chunk(p, ids->ids[i], &text);
         strbuf_printf(out, "%" PRIu32 "\t", ids->ids[i]);
         quote(out, text.data, text.len);
         strbuf_append(out, "\n", 1);
@@ -157,7 +158,7 @@ static void list_json(const struct token_list *ids, struct strbuf *out)
 static bool print_buffer(const struct strbuf *out)
 {
     if (out->failed)
-        ask_complain("no memory for the output");
+        cli_complain("no memory for the output");
     return !out->failed && ask_print(out->data, out->len);
 }
 
@@ -184,13 +185,14 @@ int tokenize_main(int argc, char **argv)
     struct place place = {0};
     bool special = false, json = false;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &place.name, 0, 0, "NAME", "deployment"},
+        {"name", OPTION_STRING, &place.name, 0, 0, "NAME",
+         "select a deployment (default: default)"},
         {"vocab", OPTION_STRING, &place.vocab, 0, 0, "MODEL",
-         "use this model file's vocabulary; needs no deployment"},
+         "use the vocabulary of a file, without a deployment"},
         {"pre", OPTION_STRING, &place.pre, 0, 0, "NAME",
-         "with --vocab: this pre-tokenizer instead of the file's"},
-        {"special", OPTION_BOOL, &special, 0, 0, NULL, "special tokens' texts become those tokens"},
-        {"json", OPTION_BOOL, &json, 0, 0, NULL, "print the list of ids"},
+         "use another pre-tokenizer than the file's"},
+        {"special", OPTION_BOOL, &special, 0, 0, NULL, "parse the texts of special tokens"},
+        {"json", OPTION_BOOL, &json, 0, 0, NULL, "print the ids as a JSON list"},
         {0},
     };
     int exit_code;
@@ -198,7 +200,7 @@ int tokenize_main(int argc, char **argv)
             table, "tokenize", "[OPTIONS] TEXT",
             "Prints the tokens of TEXT (- reads standard input to the byte), one a line:\n"
             "the id and the quoted text. No begin or end token is added.",
-            argc, argv, 1, &exit_code))
+            argc, argv, 1, 1, NULL, &exit_code))
         return exit_code;
     if (place_open(&place, &exit_code))
         exit_code = tokenize(&place, argv[1], special, json);
@@ -220,13 +222,14 @@ int detokenize_main(int argc, char **argv)
     struct place place = {0};
     bool special = true;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &place.name, 0, 0, "NAME", "deployment"},
+        {"name", OPTION_STRING, &place.name, 0, 0, "NAME",
+         "select a deployment (default: default)"},
         {"vocab", OPTION_STRING, &place.vocab, 0, 0, "MODEL",
-         "use this model file's vocabulary; needs no deployment"},
+         "use the vocabulary of a file, without a deployment"},
         {"pre", OPTION_STRING, &place.pre, 0, 0, "NAME",
-         "with --vocab: this pre-tokenizer instead of the file's"},
+         "use another pre-tokenizer than the file's"},
         {"special", OPTION_BOOL, &special, 0, 0, NULL,
-         "print special tokens' texts too; --no-special leaves them out"},
+         "print special tokens too (or --no-special)"},
         {0},
     };
     int exit_code;
@@ -234,7 +237,7 @@ int detokenize_main(int argc, char **argv)
             table, "detokenize", "[OPTIONS] IDS",
             "Prints the exact bytes of IDS, separated by commas or spaces (- reads them\n"
             "from standard input).",
-            argc, argv, 1, &exit_code))
+            argc, argv, 1, 1, NULL, &exit_code))
         return exit_code;
     struct strbuf list;
     uint32_t *ids = NULL;

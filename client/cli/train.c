@@ -1,17 +1,19 @@
-/* moed train: from a trace to a learned file beside the model, and how good what was learnt is on text that was held out; the
- * training itself is lib/train. */
+/* moed train: trains predictors on a trace (lib/train), writes them to a file, and prints how well
+ * they predict text that was held out. */
 #include "base/clock.h"
 #include "base/file_writer.h"
 #include "base/strbuf.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/learned_file.h"
+#include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
 #include "client/cli/progress.h"
+#include "trace/trace_model.h"
 #include "train/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +22,7 @@ struct training {
     const char *out, *model, *only;
     uint64_t epochs, threads, seed, seconds, stride, hidden, components;
     bool random_start, plain_loss, whiten, one_group, json;
-    char path[LEARNED_PATH];
+    char path[PREDICTORS_PATH];
     struct progress progress;
 };
 
@@ -45,7 +47,7 @@ static bool take_only(const char *list, uint32_t *what)
             if (strlen(parts[i].name) == len && strncmp(list, parts[i].name, len) == 0)
                 *what |= parts[i].bit;
         if (*what == before) {
-            ask_complain("--only %.*s: there are residual, mlp, llapor", (int)len, list);
+            cli_complain("--only %.*s: there are residual, mlp, llapor", (int)len, list);
             return false;
         }
         list = list[len] ? list + len + 1 : NULL;
@@ -57,19 +59,71 @@ static bool take_path(struct training *t)
 {
     char model[PATH_MAX];
     if ((t->out == NULL) == (t->model == NULL)) {
-        ask_complain("train: give -o FILE, or --model MODEL to have it found beside the model");
+        cli_complain("train: give -o FILE, or --model MODEL to write next to the model");
         return false;
     }
     if (t->model && !model_file_find(t->model, model))
         return false;
     int n = snprintf(t->path, sizeof t->path, "%s", t->out ? t->out : "");
     if (n < 0 || n >= (int)sizeof t->path) {
-        ask_complain("the path of the file to write is too long");
+        cli_complain("the path of the file to write is too long");
         return false;
     }
     if (t->model)
-        learned_file_beside(model, t->path);
+        predictors_file_of_model(model, t->path);
     return true;
+}
+
+/* ---- Of which model is the trace? ---- */
+
+/* The model file may be another quantisation than the one that was profiled, so the routers need
+ * not be equal; those of another model are not even similar. */
+static bool routers_agree(const struct trace *trace, const struct trace_model *model)
+{
+    const struct trace_shape *s = trace_shape(trace);
+    size_t n = (size_t)s->n_experts * s->d_model;
+    for (uint32_t l = s->first_layer; l < s->n_layers; l++) {
+        const float *a = trace_layer(trace, l)->matrix, *b = model->layers[l].matrix;
+        double difference = 0, size = 0;
+        for (size_t i = 0; a && b && i < n; i++) {
+            difference += fabs((double)a[i] - (double)b[i]);
+            size += fabs((double)b[i]);
+        }
+        if (difference > size * 0.1)
+            return false;
+    }
+    return true;
+}
+
+static bool is_of_model(const struct trace *trace, const struct trace_model *model)
+{
+    const struct trace_shape *a = trace_shape(trace), *b = &model->shape;
+    return a->n_layers == b->n_layers && a->first_layer == b->first_layer &&
+           a->n_experts == b->n_experts && a->n_used == b->n_used && a->d_model == b->d_model &&
+           routers_agree(trace, model);
+}
+
+/* Complains where memd would refuse the predictors of this trace for the model. */
+static bool check_model(const struct training *t, const char *path, const struct trace *trace)
+{
+    struct gguf *g = NULL;
+    struct trace_model model = {0};
+    struct error e;
+    char file[PATH_MAX];
+    if (!t->model)
+        return true;
+    if (!model_file_find(t->model, file))
+        return false;
+    bool ok = false;
+    if (gguf_open(file, &g, &e) || trace_model_read(g, &model, &e))
+        cli_complain("%s", e.text);
+    else if (!(ok = is_of_model(trace, &model)))
+        cli_complain("train: %s is a trace of another model (%s) than %s (%s): record one with "
+                     "`moed profile %s`",
+                     path, trace_shape(trace)->model, file, model.shape.model, t->model);
+    trace_model_fini(&model);
+    gguf_close(g);
+    return ok;
 }
 
 static bool show(void *arg, const char *what, uint64_t done, uint64_t total)
@@ -91,7 +145,7 @@ static bool is_judged(const struct train_report *r, uint32_t who)
     return false;
 }
 
-/* By all who are judged anywhere? */
+/* True where every predictor that is judged anywhere is judged in this layer. */
 static bool is_common(const struct train_report *r, uint32_t layer)
 {
     for (uint32_t who = 0; who < TRAIN_JUDGED; who++)
@@ -100,7 +154,8 @@ static bool is_common(const struct train_report *r, uint32_t layer)
     return true;
 }
 
-/* The mean of a number of a score, by its place, over the layers that all predict; false: there is none. */
+/* The mean of the score's member at this offset, over the layers that all predict. False: there is
+ * no such layer. */
 static bool mean_of(const struct train_report *r, uint32_t who, size_t member, double *out)
 {
     uint32_t n = 0;
@@ -230,14 +285,14 @@ static int train(struct training *t, const struct trace *trace, struct train_opt
     interrupts_hold(false);
     progress_end(&t->progress);
     if (code) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return code == ERROR_CANCELLED ? EXIT_INTERRUPTED
                : code == ERROR_USAGE   ? CLI_USAGE
                                        : CLI_FAILURE;
     }
     code = save(t, &result, &e);
     if (code)
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
     else if (t->json)
         print_json(t, &result);
     else
@@ -256,48 +311,46 @@ int train_main(int argc, char **argv)
 {
     static struct training t = {.seed = 1};
     const struct option_spec table[] = {
-        {"o", OPTION_STRING, &t.out, 0, 0, "FILE", "the file to write"},
+        {"o", OPTION_STRING, &t.out, 0, 0, "FILE", "write to this file"},
         {"model", OPTION_STRING, &t.model, 0, 0, "MODEL",
-         "write beside this model, where `moed up` finds it"},
-        {"only", OPTION_STRING, &t.only, 0, 0, "LIST",
-         "of residual,mlp,llapor (default: all of them)"},
-        {"epochs", OPTION_UINT, &t.epochs, 0, 100000, "N", "times through the trace; 0: 30"},
+         "write next to MODEL, where `moed up` finds it"},
+        {"epochs", OPTION_UINT, &t.epochs, 0, 100000, "N", "go through the trace N times; 0: 30"},
         {"seconds", OPTION_UINT, &t.seconds, 0, 1u << 30, "S",
-         "about how long networks are trained at most; 0: no limit"},
-        {"threads", OPTION_UINT, &t.threads, 0, 256, "N", "0: one a core"},
-        {"seed", OPTION_UINT, &t.seed, 0, 0, "N", "of all that is random"},
-        {"stride", OPTION_UINT, &t.stride, 0, 1024, "N",
-         "layers from what mlp reads to what it predicts; 0: 2"},
-        {"hidden", OPTION_UINT, &t.hidden, 0, 1u << 15, "N",
-         "hidden values of mlp; 0: by the layer's size"},
-        {"components", OPTION_UINT, &t.components, 0, 1u << 15, "N",
-         "to which llapor compresses, twice as many in the middle group; 0: by the model's width"},
-        {"random-start", OPTION_BOOL, &t.random_start, 0, 0, NULL,
-         "to compare: networks do not begin as the gate that they predict"},
-        {"plain-loss", OPTION_BOOL, &t.plain_loss, 0, 0, NULL,
-         "to compare: llapor without class balance and focal loss"},
-        {"whiten", OPTION_BOOL, &t.whiten, 0, 0, NULL,
-         "to compare: llapor's components have the same variance"},
-        {"one-group", OPTION_BOOL, &t.one_group, 0, 0, NULL,
-         "to compare: llapor treats all layers like the first ones"},
+         "train networks about S seconds; 0: no limit"},
+        {"threads", OPTION_UINT, &t.threads, 0, 256, "N", "use N threads; 0: one a core"},
         {"json", OPTION_BOOL, &t.json, 0, 0, NULL, "print one JSON object"},
+        {"Research", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
+        {"only", OPTION_STRING, &t.only, 0, 0, "LIST", "train only these of residual,mlp,llapor"},
+        {"seed", OPTION_UINT, &t.seed, 0, 0, "N", "seed the random numbers"},
+        {"stride", OPTION_UINT, &t.stride, 0, 1024, "N", "let mlp predict N layers further; 0: 2"},
+        {"hidden", OPTION_UINT, &t.hidden, 0, 1u << 15, "N",
+         "give mlp N hidden values; 0: by the layer's size"},
+        {"components", OPTION_UINT, &t.components, 0, 1u << 15, "N",
+         "compress llapor's input to N values, 2 N in middle layers; 0: by the model's width"},
+        {"random-start", OPTION_BOOL, &t.random_start, 0, 0, NULL,
+         "compare: start networks at random, not as the gate"},
+        {"plain-loss", OPTION_BOOL, &t.plain_loss, 0, 0, NULL,
+         "compare: llapor without class balance, focal loss"},
+        {"whiten", OPTION_BOOL, &t.whiten, 0, 0, NULL,
+         "compare: llapor's components of equal variance"},
+        {"one-group", OPTION_BOOL, &t.one_group, 0, 0, NULL,
+         "compare: llapor with one group of layers"},
         {0},
     };
     int exit_code;
     uint32_t what;
     if (!ask_arguments(
             table, "train", "TRACE -o FILE|--model MODEL [OPTIONS]",
-            "Trains what the predictors residual, mlp and llapor know of a model, from a "
-            "TRACE\nof `moed profile` with gate inputs, and prints how well they predict "
-            "on a tenth of\nthe text that they were not trained on.",
-            argc, argv, 1, &exit_code))
+            "Trains the predictors residual, mlp and llapor on a TRACE of `moed profile` with\n"
+            "gate inputs. Prints how well they predict a tenth of the text that is held out.",
+            argc, argv, 1, 1, NULL, &exit_code))
         return exit_code;
     if (!take_only(t.only, &what) || !take_path(&t))
         return CLI_USAGE;
     struct trace *trace;
     struct error e;
     if (trace_open(argv[1], &trace, &e)) {
-        ask_complain("%s", e.text);
+        cli_complain("%s", e.text);
         return CLI_FAILURE;
     }
     struct train_options options = {.what = what,
@@ -312,7 +365,7 @@ int train_main(int argc, char **argv)
                                     .plain_loss = t.plain_loss,
                                     .whiten = t.whiten,
                                     .one_group = t.one_group};
-    exit_code = train(&t, trace, &options);
+    exit_code = check_model(&t, argv[1], trace) ? train(&t, trace, &options) : CLI_FAILURE;
     trace_close(trace);
     return exit_code;
 }

@@ -1,17 +1,21 @@
-/* moed up: start a deployment and return when it answers; the starting itself is in launch.c. */
+/* moed up: starts a deployment and returns when it answers; see launch.h. moed serve: the same with
+ * HTTP, in the foreground. */
 #include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/launch.h"
-#include "client/cli/learned_file.h"
+#include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
 #include "model/kv_type.h"
+#include "model/speculate.h"
 #include "sched/policy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* What memd says of its loading, which is most of what a start takes. */
+/* Prints how fast memd loaded the weights, which is most of the start. */
 static void announce_load(const struct launch *l)
 {
     Moed__V1__Reply *reply;
@@ -28,7 +32,7 @@ static int announce(const struct launch *l, double started_s)
 {
     const struct deployment_process *cpuexec = deployment_status_find(&l->status, "cpuexec");
     if (cpuexec && strcmp(cpuexec->state, "failed") == 0)
-        ask_complain("cpuexec does not start, the worker computes alone: %s; its log is "
+        cli_complain("cpuexec does not start; the worker computes the experts: %s; its log is "
                      "%s/cpuexec.log",
                      cpuexec->reason, l->run);
     announce_load(l);
@@ -38,71 +42,185 @@ static int announce(const struct launch *l, double started_s)
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;
 }
 
+/* The address for clients on this machine: "127.0.0.1:8080" for "8080" and "0.0.0.0:8080". */
+static void client_address(const char *listen, char *out, size_t bytes)
+{
+    const char *colon = strrchr(listen, ':');
+    bool any = !colon || strncmp(listen, "0.0.0.0:", 8) == 0 || strncmp(listen, "[::]:", 5) == 0;
+    snprintf(out, bytes, "%s%s", any ? "127.0.0.1:" : "", any && colon ? colon + 1 : listen);
+}
+
+/* Where moed-http listens, by its own status: port 0 of --http stands for any free one. */
+static const char *bound_address(const struct launch *l)
+{
+    const struct deployment_process *http = deployment_status_find(&l->status, "http");
+    const char *end = http ? strstr(http->status, "://") : NULL;
+    return end ? end + strlen("://") : l->http;
+}
+
+/* What a person pastes into a client. */
+static int announce_http(const struct launch *l)
+{
+    char address[300];
+    const char *scheme = l->tls_cert ? "https" : "http", *key = l->api_key_file ? "KEY" : "none";
+    client_address(bound_address(l), address, sizeof address);
+    printf("serving HTTP at %s://%s; for clients:\n"
+           "  OpenAI     OPENAI_BASE_URL=%s://%s/v1 OPENAI_API_KEY=%s\n"
+           "  Anthropic  ANTHROPIC_BASE_URL=%s://%s ANTHROPIC_API_KEY=%s\n"
+           "  Ollama     OLLAMA_HOST=%s://%s\n",
+           scheme, address, scheme, address, key, scheme, address, key, scheme, address);
+    if (l->api_key_file)
+        printf("KEY is one of those in %s\n", l->api_key_file);
+    return fflush(stdout) ? CLI_FAILURE : CLI_OK;
+}
+
 static int up(struct launch *l)
 {
     double started_s = clock_s();
     int result = launch_start(l);
     if (!result)
         result = announce(l, started_s);
+    if (!result && l->http)
+        result = announce_http(l);
     if (!result && l->bound)
         result = launch_wait(l);
     return result;
 }
 
-int up_main(int argc, char **argv)
+/* The argument of --name, before options are parsed: it names the configuration file. */
+static const char *name_argument(int argc, char **argv)
 {
-    static struct launch l; /* large */
-    static char model[PATH_MAX], learned[LEARNED_PATH];
-    const char *learned_word = NULL;
+    const char *name = "default";
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], "--name=", 7) == 0)
+            name = argv[i] + 7;
+        else if (strcmp(argv[i], "--name") == 0 && i + 1 < argc)
+            name = argv[i + 1];
+    return name;
+}
+
+/* The deployment's configuration file; NULL: there is none. */
+static const char *find_configuration(int argc, char **argv)
+{
+    static char path[PATH_MAX];
+    const char *folder = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    bool absolute = folder && folder[0] == '/';
+    int n = snprintf(path, sizeof path, "%s%s/moed/%s.conf",
+                     absolute ? folder
+                     : home   ? home
+                              : "",
+                     absolute ? "" : "/.config", name_argument(argc, argv));
+    return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0 ? path : NULL;
+}
+
+static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
+{
+    static char model[PATH_MAX], predictors[PREDICTORS_PATH];
+    const char *option_text = NULL, *model_text = NULL;
+    const char *found = find_configuration(argc, argv), *config = found;
     const struct option_spec table[] = {
-        {"name", OPTION_STRING, &l.name, 0, 0, "N", "the deployment's name (default: default)"},
-        {"device", OPTION_STRING, &l.device, 0, 0, "D",
-         "where the model runs: host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE"},
-        {"ram", OPTION_STRING, &l.ram, 0, 0, "SIZE",
-         "host memory for weights, bytes or 50%; the rest is read from the file as it is needed"},
-        {"policy", OPTION_STRING, &l.policy, 0, 0, "P", sched_policy_help()},
-        {"assign", OPTION_STRING, &l.assign, 0, 0, "A", sched_assigner_help()},
-        {"cache", OPTION_STRING, &l.cache, 0, 0, "C", sched_cache_help()},
-        {"predictor", OPTION_STRING, &l.predictor, 0, 0, "P", sched_predictor_help()},
-        {"budget", OPTION_STRING, &l.budget, 0, 0, "B", sched_budget_help()},
-        {"prefetch", OPTION_STRING, &l.prefetch, 0, 0, "P", sched_prefetcher_help()},
-        {"learned", OPTION_STRING, &learned_word, 0, 0, "FILE|none",
-         "what `moed train` wrote; without: MODEL.learned beside the model, where it is"},
-        {"fine-tune", OPTION_BOOL, &l.fine_tune, 0, 0, NULL,
-         "the predictor llapor goes on learning from what layers activate"},
-        {"segment-bytes", OPTION_UINT, &l.segment_bytes, 0, 1u << 30, "N",
-         "cut experts into segments of at most so many bytes; 0: 2 MiB"},
-        {"threads", OPTION_UINT, &l.threads, 0, 1024, "N",
-         "threads of each process; 0: one a core, with an emulated device half of the cores each"},
-        {"ctx", OPTION_UINT, &l.ctx, 0, 1u << 24, "N", "context in tokens; 0: the worker's choice"},
-        {"parallel", OPTION_UINT, &l.parallel, 0, 256, "N",
-         "requests at once; 0: the worker's choice"},
-        {"kv-type", OPTION_STRING, &l.kv_type, 0, 0, "TYPE",
-         "what keys and values of the context are kept as: " KV_TYPES " (default: " KV_TYPE_DEFAULT ")"},
-        {"cpuexec", OPTION_BOOL, &l.cpuexec, 0, 0, NULL,
-         "without a device, too, experts are computed by a process of their own"},
-        {"reproducible", OPTION_BOOL, &l.reproducible, 0, 0, NULL,
-         "the same bits wherever an expert is computed, prefill too"},
-        {"calibrate", OPTION_BOOL, &l.calibrate, 0, 0, NULL,
-         "measure what experts cost on this machine anew"},
-        {"mps", OPTION_BOOL, &l.mps, 0, 0, NULL,
-         "with a CUDA device: its processes share it by NVIDIA's MPS"},
-        {"foreground", OPTION_BOOL, &l.bound, 0, 0, NULL, "stay; Ctrl-C stops it"},
-        {"log-level", OPTION_STRING, &l.log_level, 0, 0, "LEVEL", "error, warn, info or debug"},
+        {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
+        {"name", OPTION_STRING, &l->name, 0, 0, "NAME", "name the deployment (default: default)"},
+        {"device", OPTION_STRING, &l->device, 0, 0, "D",
+         "run on host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE"},
+        {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N",
+         "set a request's context; 0: the worker's choice"},
+        {"ram", OPTION_STRING, &l->ram, 0, 0, "SIZE",
+         "keep SIZE (bytes or 50%) of the weights in host memory; read other experts from the file "
+         "when needed"},
+        {"http", OPTION_STRING, &l->http, 0, 0, "[HOST:]PORT",
+         "serve HTTP there (HOST: 127.0.0.1)"},
+        {"api-key-file", OPTION_STRING, &l->api_key_file, 0, 0, "FILE",
+         "HTTP: require one of the API keys in FILE"},
+        {"parallel", OPTION_UINT, &l->parallel, 0, 256, "N",
+         "compute N requests at once; 0: worker's choice"},
+        {"threads", OPTION_UINT, &l->threads, 0, 1024, "N",
+         "use N threads a process; 0: one a core, half of that each with an emulated device"},
+        {"kv-type", OPTION_STRING, &l->kv_type, 0, 0, "TYPE",
+         "keep the KV cache as " KV_TYPES " (default: " KV_TYPE_DEFAULT ")"},
+        {"kv-cache", OPTION_STRING, &l->kv_cache, 0, 0, "SIZE",
+         "keep conversations in SIZE of host memory (default: half of what is free)"},
+        {"foreground", OPTION_BOOL, &l->bound, 0, 0, NULL, "stay until Ctrl-C, which stops it"},
+        {"config", OPTION_STRING, &config, 0, 0, "FILE",
+         "read options from FILE first (default: ~/.config/moed/NAME.conf, if it exists)"},
+        {"Serving", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
+        {"queue", OPTION_UINT, &l->queue, 0, 1u << 20, "N",
+         "let N requests wait, refuse more; 0: worker's choice"},
+        {"decode-share", OPTION_UINT, &l->decode_share, 0, 95, "PERCENT",
+         "give answers this share of time while prompts are computed; 0: 50"},
+        {"speculate", OPTION_STRING, &l->speculate, 0, 0, "N",
+         "draft tokens out of the conversation: " SPECULATE_VALUES " (" SPECULATE_DEFAULT ")"},
+        {"reproducible", OPTION_BOOL, &l->reproducible, 0, 0, NULL,
+         "give the same bits on any device, in prefill too"},
+        {"cpuexec", OPTION_BOOL, &l->cpuexec, 0, 0, NULL, "start cpuexec without a device too"},
+        {"mps", OPTION_BOOL, &l->mps, 0, 0, NULL, "share a CUDA device by NVIDIA's MPS"},
+        {"calibrate", OPTION_BOOL, &l->calibrate, 0, 0, NULL,
+         "measure again what experts cost on this machine"},
+        {"log-level", OPTION_STRING, &l->log_level, 0, 0, "LEVEL",
+         "log error, warn, info or debug"},
+        {"tls-cert", OPTION_STRING, &l->tls_cert, 0, 0, "FILE", "HTTP: use TLS with a certificate"},
+        {"tls-key", OPTION_STRING, &l->tls_key, 0, 0, "FILE",
+         "HTTP: the certificate's private key"},
+        {"http-config", OPTION_STRING, &l->http_config, 0, 0, "FILE",
+         "HTTP: read moed-http's other options from FILE"},
+        {"Research: what is cached, prefetched and computed where", OPTION_HEADING, NULL, 0, 0,
+         NULL, NULL},
+        {"policy", OPTION_STRING, &l->policy, 0, 0, "P", sched_policy_help()},
+        {"assign", OPTION_STRING, &l->assign, 0, 0, "A", sched_assigner_help()},
+        {"cache", OPTION_STRING, &l->cache, 0, 0, "C", sched_cache_help()},
+        {"predictor", OPTION_STRING, &l->predictor, 0, 0, "P", sched_predictor_help()},
+        {"budget", OPTION_STRING, &l->budget, 0, 0, "B", sched_budget_help()},
+        {"prefetch", OPTION_STRING, &l->prefetch, 0, 0, "P", sched_prefetcher_help()},
+        {"predictors", OPTION_STRING, &option_text, 0, 0, "FILE|none",
+         "use what `moed train` wrote (default: MODEL.predictors, if it exists)"},
+        {"fine-tune", OPTION_BOOL, &l->fine_tune, 0, 0, NULL,
+         "train the predictor llapor further while serving"},
+        {"segment-bytes", OPTION_UINT, &l->segment_bytes, 0, 1u << 30, "N",
+         "cut experts into segments of N bytes; 0: 2 MiB"},
         {0},
     };
     int n, exit_code;
-    if (!deployment_arguments(table, "up", "MODEL [OPTION]...",
-                              "Starts a deployment of a model: its processes under a supervisor. "
-                              "Returns when it answers.\nMODEL is a GGUF file, or `demo`: the "
-                              "model that comes with moed.",
-                              argc, argv, 1, 1, &n, &exit_code))
+    if (!ask_arguments(table, verb, "MODEL [OPTION]...", purpose, argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
-    if (!deployment_path(l.name, l.run))
+    if (n)
+        model_text = argv[1];
+    if (!model_text) {
+        cli_complain("%s: MODEL is missing; usage: moed %s MODEL [OPTION]...", verb, verb);
         return CLI_USAGE;
-    if (!model_file_find(argv[1], model) || !learned_file_find(learned_word, model, learned))
+    }
+    if (found && config == found)
+        fprintf(stderr, "moed: options from %s\n", found);
+    if (!l->http && (l->http_config || l->api_key_file || l->tls_cert || l->tls_key)) {
+        cli_complain("%s: --http-config, --api-key-file, --tls-cert and --tls-key need --http",
+                     verb);
+        return CLI_USAGE;
+    }
+    if (!deployment_path(l->name, l->run))
+        return CLI_USAGE;
+    if (!model_file_find(model_text, model) ||
+        !predictors_file_find(option_text, model, predictors))
         return CLI_FAILURE;
-    l.model = model;
-    l.learned = learned[0] ? learned : NULL;
-    return up(&l);
+    l->model = model;
+    l->predictors = predictors[0] ? predictors : NULL;
+    return up(l);
+}
+
+int up_main(int argc, char **argv)
+{
+    static struct launch l; /* large */
+    return start(
+        &l, "up",
+        "Starts a deployment: the processes that serve MODEL, under a supervisor. Returns\n"
+        "when it answers. MODEL is a GGUF file, or `demo`, the model that comes with\n"
+        "moed.",
+        argc, argv);
+}
+
+int serve_main(int argc, char **argv)
+{
+    static struct launch l = {.http = "8080", .bound = true};
+    return start(&l, "serve",
+                 "Starts a deployment that serves HTTP, prints what clients need, and stays until\n"
+                 "Ctrl-C, which stops it. The options are those of `moed up`.",
+                 argc, argv);
 }

@@ -1,7 +1,7 @@
 /* Windows; see windows.h. */
 #include "client/cli/windows.h"
 
-/* Where the window before k ended. */
+/* The end of the window before k. */
 static size_t end_before(const struct window_plan *plan, size_t k)
 {
     return k ? (k - 1) * plan->stride + plan->size : 0;

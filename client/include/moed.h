@@ -1,7 +1,7 @@
 /* libmoed: talk to a running moed deployment from C or C++.
  *
- * A deployment is started with `moed up MODEL.gguf`. A program attaches to its worker by the
- * deployment's name, asks, and detaches:
+ * `moed up MODEL.gguf` starts a deployment. A program attaches to it by name, sends requests and
+ * detaches:
  *
  *     static int print(void *arg, const struct moed_event *event)
  *     {
@@ -22,25 +22,24 @@
  *         fprintf(stderr, "%s%s\n", error.message, error.retry ? " (try again)" : "");
  *     moed_detach(session);
  *
- * Build with `cc program.c $(pkg-config --cflags --libs moed)`. A complete program is
- * client/examples/generate.c.
+ * Build with `cc program.c $(pkg-config --cflags --libs moed)`. client/examples/generate.c is a
+ * complete program.
  *
- * Errors are values. A function that can fail returns enum moed_code, MOED_OK being 0, and fills
- * the struct moed_error that it is given (which may be NULL). Outputs are set only on success.
- * Nothing here prints, exits or keeps global state.
+ * Errors. A function that can fail returns enum moed_code (MOED_OK is 0) and fills the struct
+ * moed_error that it gets, which may be NULL. It sets outputs only on success. The library never
+ * prints, exits or keeps global state.
  *
- * Threads. Any number of threads may use one session at once, each with requests of its own; the
- * only exception is moed_detach, which must be the last call on the session. A request is consumed
- * (moed_request_next, moed_request_free) by one thread at a time; moed_request_cancel may be called
- * by any thread until moed_request_free.
+ * Threads. Any number of threads may use one session at once, each with requests of its own.
+ * moed_detach must be the last call on the session. One thread at a time may consume a request
+ * (moed_request_next, moed_request_free). Any thread may call moed_request_cancel until
+ * moed_request_free.
  *
- * Back-pressure. The worker sends only a limited number of events ahead of what the program has
- * consumed, and that limit is shared by the session's requests. So a program that stops reading one
- * request stops the session's others after a while: read them all, cancel, or attach once more.
+ * Back-pressure. The worker sends a limited number of events before the program consumes them. All
+ * requests of a session share that limit. So a program that stops reading one request blocks the
+ * session's others after a while: read all of them, cancel, or attach a second session.
  *
- * Structs that a program fills may be zeroed first: zero and NULL mean the default everywhere. New
- * fields are added at the end and change the library's soname.
- */
+ * Structs. In a struct that the program fills, zero and NULL mean the default. New fields are added
+ * at the end and change the library's soname. */
 #ifndef MOED_H
 #define MOED_H
 
@@ -59,33 +58,34 @@ extern "C" {
 
 enum moed_code {
     MOED_OK = 0,
-    MOED_ERROR_USAGE = 1,  /* an argument is wrong: a token id out of the vocabulary, no prompt */
-    MOED_ERROR_FORMAT = 2, /* a file is malformed */
-    MOED_ERROR_UNSUPPORTED = 3, /* well formed, but moed does not do it */
-    MOED_ERROR_NOT_FOUND = 4,   /* no such deployment is running, no such process */
+    MOED_ERROR_USAGE = 1,       /* a wrong argument: no prompt, a token id outside the vocabulary */
+    MOED_ERROR_FORMAT = 2,      /* a file is malformed */
+    MOED_ERROR_UNSUPPORTED = 3, /* well formed, but moed does not support it */
+    MOED_ERROR_NOT_FOUND = 4,   /* no such deployment or process runs */
     MOED_ERROR_MEMORY = 5,
     MOED_ERROR_IO = 6,
-    MOED_ERROR_PROTOCOL = 7,    /* the other side sent what makes no sense */
-    MOED_ERROR_VERSION = 8,     /* library and deployment are of different versions */
-    MOED_ERROR_UNAVAILABLE = 9, /* not now: starting, restarting, gone */
+    MOED_ERROR_PROTOCOL = 7,    /* the other side broke the protocol */
+    MOED_ERROR_VERSION = 8,     /* library and deployment have different versions */
+    MOED_ERROR_UNAVAILABLE = 9, /* the process is starting, restarting or gone */
     MOED_ERROR_TIMEOUT = 10,
-    MOED_ERROR_LIMIT = 11, /* longer than the context, a message too large, too many requests */
+    MOED_ERROR_LIMIT = 11, /* too many tokens for the context, bytes for a message, or requests */
     MOED_ERROR_CANCELLED = 12,
     MOED_ERROR_EXISTS = 13,
-    MOED_ERROR_INTERNAL = 14
+    MOED_ERROR_INTERNAL = 14,
+    MOED_ERROR_BUSY = 15 /* too many requests wait already */
 };
 
 struct moed_error {
     enum moed_code code;
-    bool retry;        /* the same call may succeed later without change; see moed_session_alive */
-    char message[512]; /* one line for a person: what, where, what to do */
+    bool retry;        /* the same call may succeed later; see moed_session_alive */
+    char message[512]; /* one line: what failed, where, what to do */
 };
 
 /* The code's name in lower case ("not_found"); never NULL. */
 MOED_API const char *moed_code_name(enum moed_code code);
 /* The library's version ("0.1.0"). */
 MOED_API const char *moed_version(void);
-/* Free memory that a function below returned; takes NULL. */
+/* Frees memory that a function below returned; takes NULL. */
 MOED_API void moed_free(void *memory);
 
 /* ---- Sessions ---- */
@@ -95,24 +95,84 @@ struct moed_session;
 struct moed_attach_options {
     const char *deployment; /* `moed up --name`; NULL: "default" */
     const char *client;     /* shown in the worker's log; NULL: the program's name */
-    int timeout_ms;         /* for attaching and for each short question (tokenize, ...); 0: 30 s */
+    int timeout_ms; /* to attach, and for each moed_tokenize, moed_model_get, ...; 0: 30 s */
+    /* How long the session waits for another worker where its worker has gone; 0: 2 minutes;
+     * negative: it does not wait, and its requests fail */
+    int resume_ms;
 };
 
-/* Attach to a deployment's worker. MOED_ERROR_NOT_FOUND: no such deployment runs.
- * MOED_ERROR_UNAVAILABLE with retry set: it runs, but its worker is starting or being restarted.
- * options may be NULL. */
+/* Attaches to a deployment's worker. options may be NULL. MOED_ERROR_NOT_FOUND: no such deployment
+ * runs. MOED_ERROR_UNAVAILABLE with retry set: its worker is starting or being restarted. */
 MOED_API MOED_MUST_USE enum moed_code moed_attach(const struct moed_attach_options *options,
                                                   struct moed_session **out,
                                                   struct moed_error *error);
 
-/* False once the worker has gone: every request of the session fails then, with
- * MOED_ERROR_UNAVAILABLE and retry set. Detach and attach again; a restarted worker answers within
- * seconds. */
+/* False once the session has ended: no worker came back in time, or it broke the protocol. Every
+ * request fails then, with MOED_ERROR_UNAVAILABLE and retry set. Detach, and attach again.
+ *
+ * A worker that dies does not end the session. The supervisor starts another; the library attaches
+ * to it, and generations continue behind the tokens that came, with the same tokens as without the
+ * crash: the program sees a pause (moed_result.resumed). Routing that was asked for, logits and
+ * logprobs of a prompt cannot be continued: those requests fail. */
 MOED_API bool moed_session_alive(const struct moed_session *session);
 
-/* End the session; requests that still run are cancelled. Their handles stay valid for
- * moed_request_next, which fails with MOED_ERROR_CANCELLED, and must still be freed. Takes NULL. */
+/* Ends the session and cancels its requests; takes NULL. The program must still free the requests;
+ * moed_request_next fails on them with MOED_ERROR_CANCELLED. */
 MOED_API void moed_detach(struct moed_session *session);
+
+/* ---- Sampling ---- */
+
+struct moed_bytes {
+    const char *data;
+    size_t len;
+};
+
+/* A parameter of struct moed_sampling with one of these values has the model's default: what the
+ * model file says, or else temperature 0.8 and min_p 0.05. */
+#define MOED_DEFAULT_FLOAT (-1e30f)
+#define MOED_DEFAULT_COUNT UINT32_MAX
+#define MOED_RANDOM_SEED   UINT64_MAX
+
+struct moed_bias {
+    uint32_t token;
+    float bias;             /* -INFINITY: never this token */
+    struct moed_bytes text; /* where len is not 0: each token of this text instead of `token` */
+};
+
+/* How tokens are chosen; docs/sampling.md describes the parameters and their order. All zero:
+ * always the most probable token, every sampler off. moed_sampling_init: the model's defaults and a
+ * random seed. A parameter out of its range is an error that names it. */
+struct moed_sampling {
+    float temperature;                         /* 0: greedy, always the most probable token */
+    uint32_t top_k;                            /* 0: off */
+    float top_p;                               /* 0 or 1: off */
+    float min_p;                               /* 0: off */
+    float repetition_penalty;                  /* 0 or 1: off */
+    uint32_t repetition_window;                /* how many tokens back the penalties look; 0: 64 */
+    uint64_t seed;                             /* the same seed gives the same answer */
+    float presence_penalty, frequency_penalty; /* 0: off */
+    float typical_p;                           /* 0 or 1: off */
+    float top_n_sigma;                         /* 0: off */
+    float dynamic_temperature;                 /* range around temperature; 0: off */
+    float dynamic_exponent;                    /* 0: 1 */
+    float xtc_probability;                     /* 0: off */
+    float xtc_threshold;                       /* 0: 0.1 */
+    float dry_multiplier;                      /* 0: off */
+    float dry_base;                            /* 0: 1.75 */
+    uint32_t dry_allowed_length;               /* 0: 2 */
+    uint32_t dry_window;                       /* how many tokens back; 0: all */
+    const struct moed_bytes *dry_breakers;     /* none: "\n", ":", "\"", "*"; one empty: none */
+    size_t dry_breaker_count;
+    uint32_t mirostat;                /* 0: off; 2 */
+    float mirostat_tau, mirostat_eta; /* 0: 5, 0.1 */
+    float mirostat_mu;                /* to continue an answer: the last event's; 0: 2 tau */
+    const char *order;                /* letters of samplers; NULL: "edskypmxt" */
+    const struct moed_bias *bias;     /* the last one of a token counts */
+    size_t bias_count;
+};
+
+/* Sets every parameter to the model's default and the seed to MOED_RANDOM_SEED. */
+MOED_API void moed_sampling_init(struct moed_sampling *sampling);
 
 /* ---- The model ---- */
 
@@ -127,15 +187,19 @@ struct moed_model {
     uint32_t experts;      /* a layer */
     uint32_t experts_used; /* for one token */
     uint32_t vocab;
-    uint32_t context;          /* tokens a request may have, prompt and answer */
-    uint32_t context_trained;  /* that the model was trained with */
-    const char *device;        /* that the worker computes on: "host" */
-    int64_t bos, eos;          /* begin and end token; -1: none */
-    const char *chat_template; /* as in the model file; empty: none */
-    uint32_t dense_layers;     /* the first layers, which have no experts */
+    uint32_t context;              /* most tokens of a request, prompt and answer */
+    uint32_t context_trained;      /* the context in training */
+    const char *device;            /* the worker's device: "host" */
+    int64_t bos, eos;              /* begin and end token; -1: none */
+    const char *chat_template;     /* from the model file; empty: none */
+    uint32_t dense_layers;         /* how many layers have no experts; they come first */
+    struct moed_sampling sampling; /* the model's defaults */
+    const uint32_t *end_tokens;    /* end-of-generation tokens */
+    size_t end_token_count;
+    const char *chat_template_tools; /* the variant for conversations with tools; empty: none */
 };
 
-/* The model's facts; release them with moed_model_free. */
+/* Gets the model's facts. The program frees them with moed_model_free. */
 MOED_API MOED_MUST_USE enum moed_code
 moed_model_get(struct moed_session *session, struct moed_model **out, struct moed_error *error);
 MOED_API void moed_model_free(struct moed_model *model); /* takes NULL */
@@ -143,64 +207,106 @@ MOED_API void moed_model_free(struct moed_model *model); /* takes NULL */
 /* ---- Text and tokens ---- */
 
 enum {
-    MOED_ADD_SPECIAL = 1,  /* the begin and end tokens that the model asks for */
-    MOED_PARSE_SPECIAL = 2 /* special tokens' texts become those tokens */
+    MOED_ADD_SPECIAL = 1,  /* add the begin and end tokens of the model */
+    MOED_PARSE_SPECIAL = 2 /* turn special tokens' texts into those tokens */
 };
 
-/* Text (any bytes) to ids. *tokens is released with moed_free. flags: MOED_ADD_SPECIAL and so on.
- */
+/* Turns text (any bytes) into token ids. flags: MOED_ADD_SPECIAL, MOED_PARSE_SPECIAL. The program
+ * frees *tokens with moed_free. */
 MOED_API MOED_MUST_USE enum moed_code moed_tokenize(struct moed_session *session, const char *text,
                                                     size_t text_bytes, unsigned flags,
                                                     uint32_t **tokens, size_t *token_count,
                                                     struct moed_error *error);
-/* Ids to bytes, not necessarily UTF-8. A NUL stands behind them, not counted. special: the texts of
- * special tokens too. *text is released with moed_free. MOED_ERROR_USAGE: an id out of the
- * vocabulary. */
+/* Bytes [start, end) of a text. */
+struct moed_range {
+    size_t start, end;
+};
+
+/* The same for a prompt that a chat template made: in the bytes of `plain`, which a user wrote, the
+ * texts of control tokens stay text. The ranges are in order and do not overlap. */
+MOED_API MOED_MUST_USE enum moed_code
+moed_tokenize_ranges(struct moed_session *session, const char *text, size_t text_bytes,
+                     unsigned flags, const struct moed_range *plain, size_t plain_count,
+                     uint32_t **tokens, size_t *token_count, struct moed_error *error);
+/* Turns token ids into bytes, which need not be UTF-8. special: include the texts of special
+ * tokens. A NUL follows *text; text_bytes does not count it. The program frees *text with
+ * moed_free. MOED_ERROR_USAGE: an id is outside the vocabulary. */
 MOED_API MOED_MUST_USE enum moed_code moed_detokenize(struct moed_session *session,
                                                       const uint32_t *tokens, size_t token_count,
                                                       bool special, char **text, size_t *text_bytes,
                                                       struct moed_error *error);
+/* Gets the bytes of each token by itself, texts of special tokens included: those of tokens[i] are
+ * text[ends[i - 1]] (of the first: text[0]) to text[ends[i]]. At most 65536 tokens a call. The
+ * program frees *text and *ends with moed_free. MOED_ERROR_USAGE: an id is outside the vocabulary.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_token_texts(struct moed_session *session,
+                                                       const uint32_t *tokens, size_t token_count,
+                                                       char **text, size_t **ends,
+                                                       struct moed_error *error);
 
 /* ---- Requests ---- */
 
-struct moed_bytes {
-    const char *data;
-    size_t len;
-};
-
-struct moed_sampling {
-    float temperature;          /* 0: greedy, the most likely token each time */
-    uint32_t top_k;             /* 0: off */
-    float top_p;                /* 0 or 1: off */
-    float min_p;                /* 0: off */
-    float repetition_penalty;   /* 0 or 1: off */
-    uint32_t repetition_window; /* tokens that it looks back on; 0: 64 */
-    uint64_t seed;              /* the same seed, the same answer */
-};
-
-/* What is wanted of a generation beside its tokens: MOED_EVENT_ROUTING, which experts each layer
- * chose. Recording slows the worker down only for those who ask for it. */
+/* What to record of a generation: the experts that each layer chose, as MOED_EVENT_ROUTING. It
+ * slows down only the requests that ask for it. */
 struct moed_record_options {
-    bool gate; /* the gates' probabilities too */
-    /* And the gates' inputs, of each position that is hidden_phase modulo hidden_every; 0: of none.
-     */
+    bool gate; /* record the gates' probabilities */
+    /* Record the gates' inputs at positions p with p % hidden_every == hidden_phase; hidden_every
+     * 0: nowhere. */
     uint32_t hidden_every, hidden_phase;
-    bool stepwise;    /* the prompt is computed one token at a time, as an answer is */
-    bool prompt_only; /* no answer: the request ends once the prompt is computed */
+    bool stepwise;    /* compute the prompt one token at a time, as an answer is */
+    bool prompt_only; /* end the request once the prompt is computed, without an answer */
+};
+
+enum moed_grammar_kind {
+    MOED_GRAMMAR_NONE = 0,
+    MOED_GRAMMAR_JSON_SCHEMA, /* JSON Schema 2020-12 */
+    MOED_GRAMMAR_GBNF,        /* rules in llama.cpp's notation, from `root` */
+    MOED_GRAMMAR_REGEX,       /* an ECMA-262 expression that matches the whole answer */
+    MOED_GRAMMAR_CHOICES      /* a JSON array of strings: the answer is one of them */
+};
+
+/* What the answer's text must satisfy, whatever the sampling; docs/structured-output.md. The worker
+ * refuses a definition that it cannot express exactly: MOED_ERROR_USAGE, MOED_ERROR_UNSUPPORTED or
+ * MOED_ERROR_LIMIT, with its place (a JSON pointer, or line and column). The answer ends where
+ * nothing can follow: MOED_REASON_END, with result.end_token -1; so also before min_tokens. End
+ * tokens and stop tokens come only where it may end. Only max_tokens, stop strings, the context and
+ * cancellation cut it short. Not together with ignore_end. */
+struct moed_grammar {
+    enum moed_grammar_kind kind;
+    const char *text;
+    size_t text_bytes;
+    /* The grammar binds behind the first occurrence of this text in the answer, in which texts of
+     * control tokens count; no such text: from the first token. At most 255 bytes. */
+    const char *trigger;
+    size_t trigger_bytes;
+    bool trigger_required; /* the answer does not end before the trigger */
+    /* Only for MOED_GRAMMAR_GBNF: texts of control tokens, at most 11. Where a literal of the
+     * grammar contains one of them, the control token can stand for it; elsewhere control tokens
+     * are not allowed. A text that is no control token of the model has no effect. */
+    const char *const *marks;
+    size_t mark_count;
 };
 
 struct moed_generate_options {
-    const char *prompt; /* text, any bytes; or, where prompt_bytes is 0, */
+    const char *prompt; /* text, any bytes */
     size_t prompt_bytes;
-    const uint32_t *tokens; /* ids */
+    const uint32_t *tokens; /* the prompt as ids, where prompt_bytes is 0 */
     size_t token_count;
-    bool parse_special;  /* special tokens' texts in the prompt become those tokens */
+    bool parse_special;  /* turn special tokens' texts in the prompt into those tokens */
     bool ignore_end;     /* go on past end-of-generation tokens */
     uint32_t max_tokens; /* 0: until the context is full */
     struct moed_sampling sampling;
-    const struct moed_bytes *stop; /* the answer ends before any of these */
+    const struct moed_bytes *stop; /* end the answer before any of these texts */
     size_t stop_count;
-    const struct moed_record_options *record; /* NULL: no routing */
+    const struct moed_record_options *record; /* NULL: record nothing */
+    uint32_t min_tokens;         /* nothing but max_tokens and the context ends the answer before */
+    const uint32_t *stop_tokens; /* these end the answer, as end-of-generation tokens do */
+    size_t stop_token_count;
+    bool special_text;     /* the answer's text includes the texts of special tokens */
+    bool logprobs;         /* log-probabilities of the answer's tokens, */
+    uint32_t top_logprobs; /* and of this many most probable tokens at each place; at most 64 */
+    bool progress;         /* MOED_EVENT_PROGRESS while the prompt is computed */
+    const struct moed_grammar *grammar; /* NULL: any answer */
 };
 
 enum moed_reason {
@@ -209,7 +315,7 @@ enum moed_reason {
     MOED_REASON_STOP = 2,     /* a stop string */
     MOED_REASON_LENGTH = 3,   /* max_tokens */
     MOED_REASON_CONTEXT = 4,  /* the context is full */
-    MOED_REASON_CANCELLED = 5 /* moed_request_cancel, or the callback asked for it */
+    MOED_REASON_CANCELLED = 5 /* by moed_request_cancel or the callback */
 };
 
 /* The reason in lower case ("length"); never NULL. */
@@ -218,124 +324,150 @@ MOED_API const char *moed_reason_name(enum moed_reason reason);
 struct moed_result {
     enum moed_reason reason;
     uint32_t prompt_tokens;
+    uint32_t cached_tokens; /* of the prompt: not computed, because the KV cache had them */
     uint32_t generated_tokens;
-    uint64_t queue_ns;   /* submitted to first computed */
-    uint64_t prefill_ns; /* first computed to first token */
-    uint64_t decode_ns;  /* first token to last */
+    uint64_t queue_ns;   /* from submission to the first computation */
+    uint64_t prefill_ns; /* from there to the first token */
+    uint64_t decode_ns;  /* from the first token to the last */
+    uint32_t resumed;    /* how often another worker continued the answer; times are the last's */
+    int64_t end_token;   /* MOED_REASON_END: the token that ended the answer; else -1 */
+    int64_t stop_index;  /* MOED_REASON_STOP: the index in options.stop; else -1 */
+    uint64_t seed;       /* the one that was used */
+    uint32_t drafted_tokens;  /* drafts that were computed (docs/speculation.md) */
+    uint32_t accepted_tokens; /* of these, right: as many tokens took no step of their own */
 };
 
 enum moed_event_kind {
-    MOED_EVENT_TOKENS = 1,   /* tokens, token_count, text, text_bytes; some tokens at once where they come fast */
+    /* tokens, token_count, text, text_bytes: one token or several; where they were asked for,
+     * logprobs, logprob_count and top_* of these tokens */
+    MOED_EVENT_TOKENS = 1,
     MOED_EVENT_ROW = 2,      /* row, logits, logit_count */
     MOED_EVENT_DONE = 3,     /* result; the last event of a request */
-    MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count */
-    MOED_EVENT_ROUTING = 5   /* routing */
+    MOED_EVENT_LOGPROBS = 4, /* first, logprobs, logprob_count, top_* */
+    MOED_EVENT_ROUTING = 5,  /* routing */
+    MOED_EVENT_PROGRESS = 6  /* progress; only where it was asked for */
 };
 
-/* What the gates did with token_count tokens of prompt and answer, from position `first` on. In
- * order; a request's events together tell of all its tokens but the answer's last, of which nothing
- * was computed. L: layers with experts, moed_model.layers - moed_model.dense_layers. */
+/* What the gates chose for token_count tokens of prompt and answer, from position `first` on. A
+ * request's events come in order and cover all its tokens but the last of the answer, which is not
+ * computed. L: the layers with experts, moed_model.layers - moed_model.dense_layers. */
 struct moed_routing {
     size_t first, token_count;
     const uint16_t *selected; /* [token_count][L][experts_used], the first choice first */
-    size_t selected_count;    /* how many numbers these are */
-    const float *gate;        /* [token_count][L][experts]: probabilities; NULL: not asked for */
+    size_t selected_count;    /* values in `selected` */
+    const float *gate;        /* [token_count][L][experts]: probabilities; NULL: not recorded */
     size_t gate_count;
-    const uint32_t *hidden_at; /* [hidden_at_count]: the positions whose gate inputs there are */
+    const uint32_t *hidden_at; /* [hidden_at_count]: the positions of the gate inputs */
     size_t hidden_at_count;
-    const uint16_t *hidden; /* [hidden_at_count][L][d_model], IEEE half precision */
+    const uint16_t *hidden; /* gate inputs, [hidden_at_count][L][d_model], IEEE half precision */
     size_t hidden_count;
 };
 
-/* What a request has produced. Pointers are valid until the next moed_request_next or
- * moed_request_free on the request, or until the callback returns. */
+/* How far the prompt is. */
+struct moed_progress {
+    uint32_t computed, prompt_tokens;
+    uint64_t ns; /* since the first computation */
+};
+
+/* What a request has produced. Its pointers are valid until the next moed_request_next or
+ * moed_request_free of the request, or until the callback returns. */
 struct moed_event {
     enum moed_event_kind kind;
     const uint32_t *tokens;
     size_t token_count;
-    const char *text; /* not NUL-terminated; empty while a character is not complete */
+    const char *text; /* not NUL-terminated; empty while a character is incomplete */
     size_t text_bytes;
     uint32_t row; /* from 0, in order */
     const float *logits;
     size_t logit_count; /* the vocabulary's size */
     struct moed_result result;
-    size_t first;          /* logprobs[i] is that of the request's token first + i; in order */
-    const float *logprobs; /* natural logarithms, at most 0 */
+    size_t first;          /* MOED_EVENT_LOGPROBS: logprobs[i] is of the prompt's token first + i */
+    const float *logprobs; /* natural logarithms, at most 0, of the model's own probabilities */
     size_t logprob_count;
     struct moed_routing routing;
+    /* The top_count most probable tokens at each place of `logprobs`, the most probable first:
+     * [logprob_count][top_count]. */
+    const uint32_t *top_tokens;
+    const float *top_logprobs;
+    size_t top_count;
+    float mirostat_mu; /* after the last of `tokens`; see struct moed_sampling */
+    struct moed_progress progress;
 };
 
 struct moed_request;
 
-/* Submit a prompt; the answer comes as events. The options are copied. */
+/* Submits a prompt; the answer comes as events. Copies the options. */
 MOED_API MOED_MUST_USE enum moed_code
 moed_generate_start(struct moed_session *session, const struct moed_generate_options *options,
                     struct moed_request **out, struct moed_error *error);
 
-/* Ask for the logits that follow each of the given tokens: one MOED_EVENT_ROW a token, in order,
- * then MOED_EVENT_DONE. stepwise computes them one at a time as decoding does, else as one batch.
- */
+/* Requests the logits that follow each of the tokens: one MOED_EVENT_ROW a token, in order, then
+ * MOED_EVENT_DONE. stepwise: compute one token at a time, as decoding does, not one batch. */
 MOED_API MOED_MUST_USE enum moed_code moed_logits_start(struct moed_session *session,
                                                         const uint32_t *tokens, size_t token_count,
                                                         bool stepwise, struct moed_request **out,
                                                         struct moed_error *error);
 
-/* Ask how probable each of tokens[first ...] is after all that stand before it: some
- * MOED_EVENT_LOGPROBS, which together have each of them once and in order, then MOED_EVENT_DONE.
- * first: from 1 to token_count - 1, or 0 for 1. Much less travels than with the logits. */
-MOED_API MOED_MUST_USE enum moed_code
-moed_logprobs_start(struct moed_session *session, const uint32_t *tokens, size_t token_count,
-                    size_t first, struct moed_request **out, struct moed_error *error);
+/* Requests the log-probability of each of tokens[first ...] after the tokens before it, and those
+ * of the `top` most probable tokens at each place: one or more MOED_EVENT_LOGPROBS, which cover
+ * each token once and in order, then MOED_EVENT_DONE. first: 1 to token_count - 1; 0 means 1. The
+ * events are much smaller than those of moed_logits_start. */
+MOED_API MOED_MUST_USE enum moed_code moed_logprobs_start(struct moed_session *session,
+                                                          const uint32_t *tokens,
+                                                          size_t token_count, size_t first,
+                                                          uint32_t top, struct moed_request **out,
+                                                          struct moed_error *error);
 
-/* The next event, waiting at most timeout_ms (0: do not wait; -1: no limit). MOED_ERROR_TIMEOUT:
- * none yet. After MOED_EVENT_DONE it returns that again; after any other error, that error again.
- */
+/* Gets the next event. Waits at most timeout_ms (0: does not wait; -1: no limit).
+ * MOED_ERROR_TIMEOUT: no event came. After MOED_EVENT_DONE or any other error, each call returns
+ * the same again. */
 MOED_API MOED_MUST_USE enum moed_code moed_request_next(struct moed_request *request,
                                                         int timeout_ms, struct moed_event *event,
                                                         struct moed_error *error);
 
-/* A descriptor that is readable while moed_request_next has something to return without waiting,
- * for poll(2) and event loops. Owned by the request; do not read or close it. -1: no descriptor
- * left. */
+/* Returns a descriptor for poll(2) and event loops: it is readable while moed_request_next can
+ * return without waiting. The request owns it; do not read or close it. -1: the process has no
+ * descriptor left. */
 MOED_API int moed_request_fd(struct moed_request *request);
 
-/* Ask the worker to stop. Events on their way still come, then MOED_EVENT_DONE with
- * MOED_REASON_CANCELLED, unless it was done before. */
+/* Tells the worker to stop. Events that it has already sent still come, then MOED_EVENT_DONE with
+ * MOED_REASON_CANCELLED, unless the request was done before. */
 MOED_API void moed_request_cancel(struct moed_request *request);
 
-/* Release it, cancelling it first if it still runs; takes NULL. */
+/* Frees the request, and cancels it if it still runs; takes NULL. */
 MOED_API void moed_request_free(struct moed_request *request);
 
-/* ---- The same, waiting ---- */
+/* ---- Blocking calls ---- */
 
-/* Called on the thread that called moed_generate, moed_logits or moed_logprobs, once an event.
- * What it returns: 0 to go on, anything else to cancel. It may use the session, but not detach it.
- */
+/* moed_generate, moed_logits and moed_logprobs call it for each event but the last
+ * (MOED_EVENT_DONE), on their own thread. Return 0 to go on, anything else to cancel. It may use
+ * the session, but not detach it. */
 typedef int moed_callback(void *arg, const struct moed_event *event);
 
-/* moed_generate_start, then callback for each event until the end. A cancelled generation is not an
+/* Does moed_generate_start, then calls callback until the end. A cancelled generation is not an
  * error: its result has MOED_REASON_CANCELLED. result may be NULL. */
 MOED_API MOED_MUST_USE enum moed_code moed_generate(struct moed_session *session,
                                                     const struct moed_generate_options *options,
                                                     moed_callback *callback, void *arg,
                                                     struct moed_result *result,
                                                     struct moed_error *error);
-/* The same for logits. Cancelled by the callback: MOED_ERROR_CANCELLED. */
+/* The same with moed_logits_start. MOED_ERROR_CANCELLED: the callback cancelled it. */
 MOED_API MOED_MUST_USE enum moed_code moed_logits(struct moed_session *session,
                                                   const uint32_t *tokens, size_t token_count,
                                                   bool stepwise, moed_callback *callback, void *arg,
                                                   struct moed_error *error);
 
-/* The same for the probabilities of tokens. */
+/* The same with moed_logprobs_start. MOED_ERROR_CANCELLED: the callback cancelled it. */
 MOED_API MOED_MUST_USE enum moed_code moed_logprobs(struct moed_session *session,
                                                     const uint32_t *tokens, size_t token_count,
-                                                    size_t first, moed_callback *callback,
-                                                    void *arg, struct moed_error *error);
+                                                    size_t first, uint32_t top,
+                                                    moed_callback *callback, void *arg,
+                                                    struct moed_error *error);
 
 /* ---- Monitoring ---- */
 
-/* The metrics of one process of a deployment ("memd", "worker", "cpuexec"; deployment NULL:
- * "default") in Prometheus' text format. Needs no session. *text is released with moed_free. */
+/* Gets the metrics of one process ("memd", "worker", "cpuexec") of a deployment (NULL: "default")
+ * in Prometheus' text format, without a session. The program frees *text with moed_free. */
 MOED_API MOED_MUST_USE enum moed_code moed_metrics(const char *deployment, const char *process,
                                                    char **text, struct moed_error *error);
 

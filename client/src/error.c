@@ -1,8 +1,9 @@
 /* Errors of the public interface: the codes are those of lib/base, with a flag that says whether to
  * try again. */
-#include "client/src/internal.h"
+#include "client/src/error.h"
 
-#include <ctype.h>
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,9 @@ _Static_assert(sizeof((struct moed_error *)0)->message == ERROR_TEXT_BYTES, "tex
 const char *moed_code_name(enum moed_code code)
 {
     static const char *const names[] = {
-        "ok",      "usage", "format",    "unsupported", "not_found",
-        "memory",  "io",    "protocol",  "version",     "unavailable",
-        "timeout", "limit", "cancelled", "exists",      "internal",
+        "ok",        "usage",    "format",   "unsupported", "not_found", "memory",
+        "io",        "protocol", "version",  "unavailable", "timeout",   "limit",
+        "cancelled", "exists",   "internal", "busy",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown";
 }
@@ -54,9 +55,7 @@ enum moed_code error_report(struct moed_error *error, enum moed_code code, bool 
     va_start(args, format);
     vsnprintf(error->message, sizeof error->message, format, args);
     va_end(args);
-    for (char *c = error->message; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
+    utf8_hide_controls(error->message, strlen(error->message), "");
     error->code = code;
     error->retry = retry;
     return code;
@@ -77,7 +76,7 @@ void error_from_wire(struct moed_error *error, const Moed__V1__Error *from)
                  text);
 }
 
-enum moed_code error_give(struct moed_error *error, const struct moed_error *from)
+enum moed_code error_copy(struct moed_error *error, const struct moed_error *from)
 {
     if (error)
         *error = *from;

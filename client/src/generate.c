@@ -1,8 +1,15 @@
 /* Generation, logits and logprobs: the program's options as messages, and the calls that wait for
  * the whole. */
-#include "client/src/internal.h"
+#include "client/src/error.h"
+#include "client/src/grammar.h"
+#include "client/src/request.h"
+#include "client/src/sampling.h"
+
+#include "base/clock.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 const char *moed_reason_name(enum moed_reason reason)
 {
@@ -15,15 +22,13 @@ static ProtobufCBinaryData bytes_of(const char *data, size_t len)
     return (ProtobufCBinaryData){.len = len, .data = (uint8_t *)data}; /* packing only reads */
 }
 
-static void fill_sampling(Moed__V1__Sampling *out, const struct moed_sampling *in)
+/* Bits that no other request has. */
+static uint64_t random_seed(void)
 {
-    out->temperature = in->temperature;
-    out->top_k = in->top_k;
-    out->top_p = in->top_p;
-    out->min_p = in->min_p;
-    out->repetition_penalty = in->repetition_penalty;
-    out->repetition_window = in->repetition_window;
-    out->seed = in->seed;
+    uint64_t seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
+        seed = clock_ns() ^ (uint64_t)getpid() << 40;
+    return seed == MOED_RANDOM_SEED ? 0 : seed;
 }
 
 enum moed_code moed_generate_start(struct moed_session *session,
@@ -38,9 +43,20 @@ enum moed_code moed_generate_start(struct moed_session *session,
     for (size_t i = 0; i < options->stop_count; i++)
         stop[i] = bytes_of(options->stop[i].data, options->stop[i].len);
 
-    Moed__V1__Sampling sampling = MOED__V1__SAMPLING__INIT;
-    fill_sampling(&sampling, &options->sampling);
     Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    struct grammar_message grammar;
+    enum moed_code code =
+        grammar_message_init(&grammar, options->grammar, &generate.grammar, error);
+    if (code) {
+        free(stop);
+        return code;
+    }
+    struct sampling_message sampling;
+    if (!sampling_message_init(&sampling, &options->sampling, random_seed())) {
+        grammar_message_fini(&grammar);
+        free(stop);
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the request");
+    }
     generate.prompt = bytes_of(options->prompt, options->prompt_bytes);
     if (!options->prompt_bytes) {
         generate.n_tokens = options->token_count;
@@ -49,9 +65,16 @@ enum moed_code moed_generate_start(struct moed_session *session,
     generate.parse_special = options->parse_special;
     generate.ignore_end = options->ignore_end;
     generate.max_tokens = options->max_tokens;
-    generate.sampling = &sampling;
+    generate.sampling = &sampling.message;
     generate.n_stop = options->stop_count;
     generate.stop = stop;
+    generate.min_tokens = options->min_tokens;
+    generate.n_stop_tokens = options->stop_token_count;
+    generate.stop_tokens = (uint32_t *)options->stop_tokens;
+    generate.special_text = options->special_text;
+    generate.logprobs = options->logprobs;
+    generate.top_logprobs = options->top_logprobs;
+    generate.progress = options->progress;
     Moed__V1__Record record = MOED__V1__RECORD__INIT;
     if (options->record) {
         record.gate = options->record->gate;
@@ -64,7 +87,9 @@ enum moed_code moed_generate_start(struct moed_session *session,
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
     body.generate = &generate;
-    enum moed_code code = request_start(session, &body, out, error);
+    code = request_start(session, &body, out, error);
+    sampling_message_fini(&sampling);
+    grammar_message_fini(&grammar);
     free(stop);
     return code;
 }
@@ -86,8 +111,8 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
 }
 
 enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
-                                   size_t token_count, size_t first, struct moed_request **out,
-                                   struct moed_error *error)
+                                   size_t token_count, size_t first, uint32_t top,
+                                   struct moed_request **out, struct moed_error *error)
 {
     first = first ? first : 1;
     if (first >= token_count || first > UINT32_MAX)
@@ -99,6 +124,7 @@ enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t 
     logprobs.n_tokens = token_count;
     logprobs.tokens = (uint32_t *)tokens;
     logprobs.first = (uint32_t)first;
+    logprobs.top = top;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
@@ -156,10 +182,10 @@ enum moed_code moed_logits(struct moed_session *session, const uint32_t *tokens,
 }
 
 enum moed_code moed_logprobs(struct moed_session *session, const uint32_t *tokens,
-                             size_t token_count, size_t first, moed_callback *callback, void *arg,
-                             struct moed_error *error)
+                             size_t token_count, size_t first, uint32_t top,
+                             moed_callback *callback, void *arg, struct moed_error *error)
 {
     struct moed_request *r;
-    enum moed_code code = moed_logprobs_start(session, tokens, token_count, first, &r, error);
+    enum moed_code code = moed_logprobs_start(session, tokens, token_count, first, top, &r, error);
     return code ? code : drain_all(r, callback, arg, error);
 }

@@ -1,5 +1,7 @@
 /* Questions with one answer: the model's facts, text to tokens and back. */
-#include "client/src/internal.h"
+#include "client/src/error.h"
+#include "client/src/request.h"
+#include "client/src/sampling.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,17 +26,45 @@ enum moed_code moed_tokenize(struct moed_session *session, const char *text, siz
                              unsigned flags, uint32_t **tokens, size_t *token_count,
                              struct moed_error *error)
 {
+    return moed_tokenize_ranges(session, text, text_bytes, flags, NULL, 0, tokens, token_count,
+                                error);
+}
+
+/* Pairs of numbers, as the message has them; NULL: no memory. */
+static uint32_t *pack_ranges(const struct moed_range *ranges, size_t count)
+{
+    uint32_t *pairs = calloc(count + 1, 2 * sizeof *pairs);
+    for (size_t i = 0; pairs && i < count; i++) {
+        pairs[2 * i] = ranges[i].start < UINT32_MAX ? (uint32_t)ranges[i].start : UINT32_MAX;
+        pairs[2 * i + 1] = ranges[i].end < UINT32_MAX ? (uint32_t)ranges[i].end : UINT32_MAX;
+    }
+    return pairs;
+}
+
+enum moed_code moed_tokenize_ranges(struct moed_session *session, const char *text,
+                                    size_t text_bytes, unsigned flags,
+                                    const struct moed_range *plain, size_t plain_count,
+                                    uint32_t **tokens, size_t *token_count,
+                                    struct moed_error *error)
+{
+    uint32_t *pairs = pack_ranges(plain, plain_count);
+    if (!pairs)
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for %zu ranges",
+                            plain_count);
     Moed__V1__TokenizeRequest question = MOED__V1__TOKENIZE_REQUEST__INIT;
     question.text.data = (uint8_t *)text; /* packing only reads */
     question.text.len = text_bytes;
     question.add_special = flags & MOED_ADD_SPECIAL;
     question.parse_special = (flags & MOED_PARSE_SPECIAL) != 0;
+    question.plain = pairs;
+    question.n_plain = 2 * plain_count;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_TOKENIZE;
     body.tokenize = &question;
     struct moed_request *r;
     const Moed__V1__FromWorker *answer;
     enum moed_code code = ask(session, &body, &r, &answer, error);
+    free(pairs);
     if (code)
         return code;
     size_t n = answer->tokenize->n_tokens;
@@ -51,20 +81,31 @@ enum moed_code moed_tokenize(struct moed_session *session, const char *text, siz
     return code;
 }
 
+/* each: the text of each token by itself. The answer lives as long as *r, which the caller frees.
+ */
+static enum moed_code ask_texts(struct moed_session *session, const uint32_t *tokens, size_t n,
+                                bool special, bool each, struct moed_request **r,
+                                const Moed__V1__FromWorker **answer, struct moed_error *error)
+{
+    Moed__V1__DetokenizeRequest question = MOED__V1__DETOKENIZE_REQUEST__INIT;
+    question.tokens = (uint32_t *)tokens;
+    question.n_tokens = n;
+    question.special = special;
+    question.each = each;
+    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
+    body.body_case = MOED__V1__TO_WORKER__BODY_DETOKENIZE;
+    body.detokenize = &question;
+    return ask(session, &body, r, answer, error);
+}
+
 enum moed_code moed_detokenize(struct moed_session *session, const uint32_t *tokens,
                                size_t token_count, bool special, char **text, size_t *text_bytes,
                                struct moed_error *error)
 {
-    Moed__V1__DetokenizeRequest question = MOED__V1__DETOKENIZE_REQUEST__INIT;
-    question.tokens = (uint32_t *)tokens;
-    question.n_tokens = token_count;
-    question.special = special;
-    Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
-    body.body_case = MOED__V1__TO_WORKER__BODY_DETOKENIZE;
-    body.detokenize = &question;
     struct moed_request *r;
     const Moed__V1__FromWorker *answer;
-    enum moed_code code = ask(session, &body, &r, &answer, error);
+    enum moed_code code =
+        ask_texts(session, tokens, token_count, special, false, &r, &answer, error);
     if (code)
         return code;
     size_t n = answer->detokenize->text.len;
@@ -82,19 +123,79 @@ enum moed_code moed_detokenize(struct moed_session *session, const uint32_t *tok
     return code;
 }
 
+/* Copies a reply's text and ends, once it is known that they agree with the question. */
+static enum moed_code copy_texts(const Moed__V1__DetokenizeReply *reply, size_t token_count,
+                                 char **text, size_t **ends, struct moed_error *error)
+{
+    size_t at = 0;
+    bool good = reply->n_ends == token_count;
+    for (size_t i = 0; i < token_count && good; i++) {
+        good = reply->ends[i] >= at && reply->ends[i] <= reply->text.len;
+        at = reply->ends[i];
+    }
+    if (!good)
+        return error_report(error, MOED_ERROR_PROTOCOL, false,
+                            "the worker's texts of %zu tokens do not agree", token_count);
+    char *bytes = malloc(reply->text.len + 1);
+    size_t *copy = malloc((token_count + 1) * sizeof *copy);
+    if (!bytes || !copy) {
+        free(bytes);
+        free(copy);
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the texts of tokens");
+    }
+    if (reply->text.len)
+        memcpy(bytes, reply->text.data, reply->text.len);
+    bytes[reply->text.len] = '\0';
+    for (size_t i = 0; i < token_count; i++)
+        copy[i] = reply->ends[i];
+    *text = bytes;
+    *ends = copy;
+    return MOED_OK;
+}
+
+#define TEXTS_MAX 65536 /* so that question and reply fit in a frame */
+
+enum moed_code moed_token_texts(struct moed_session *session, const uint32_t *tokens,
+                                size_t token_count, char **text, size_t **ends,
+                                struct moed_error *error)
+{
+    if (token_count > TEXTS_MAX)
+        return error_report(error, MOED_ERROR_LIMIT, false,
+                            "the texts of %zu tokens: at most %d in one call", token_count,
+                            TEXTS_MAX);
+    struct moed_request *r;
+    const Moed__V1__FromWorker *answer;
+    enum moed_code code = ask_texts(session, tokens, token_count, true, true, &r, &answer, error);
+    if (code)
+        return code;
+    code = copy_texts(answer->detokenize, token_count, text, ends, error);
+    moed_request_free(r);
+    return code;
+}
+
 /* The public struct and the strings behind it, in one allocation's lifetime. */
 struct model_box {
     struct moed_model facts; /* first: the program holds a pointer to it */
-    char *strings[5];
+    char *strings[7];
+    uint32_t *end_tokens;
 };
 
 static bool copy_strings(struct model_box *box, const Moed__V1__ModelReply *m)
 {
-    const char *const from[] = {m->name, m->architecture, m->path, m->device, m->chat_template};
+    const char *const from[] = {m->name,
+                                m->architecture,
+                                m->path,
+                                m->device,
+                                m->chat_template,
+                                m->chat_template_tools,
+                                m->sampling && m->sampling->order ? m->sampling->order : ""};
     for (size_t i = 0; i < sizeof from / sizeof *from; i++)
         if (!(box->strings[i] = strdup(from[i])))
             return false;
-    return true;
+    box->end_tokens = calloc(m->n_end_tokens + 1, sizeof *box->end_tokens);
+    if (box->end_tokens && m->n_end_tokens)
+        memcpy(box->end_tokens, m->end_tokens, m->n_end_tokens * sizeof *box->end_tokens);
+    return box->end_tokens != NULL;
 }
 
 static struct model_box *model_copy(const Moed__V1__ModelReply *m)
@@ -123,7 +224,11 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         .bos = m->bos,
         .eos = m->eos,
         .chat_template = box->strings[4],
+        .chat_template_tools = box->strings[5],
         .dense_layers = m->dense_layers,
+        .sampling = sampling_from_message(m->sampling, box->strings[6]),
+        .end_tokens = box->end_tokens,
+        .end_token_count = m->n_end_tokens,
     };
     return box;
 }
@@ -155,5 +260,6 @@ void moed_model_free(struct moed_model *model)
         return;
     for (size_t i = 0; i < sizeof box->strings / sizeof *box->strings; i++)
         free(box->strings[i]);
+    free(box->end_tokens);
     free(box);
 }

@@ -1,60 +1,59 @@
-/* Requests: what was asked, the queue of what has come for it, and handing that to the program.
+/* Requests: what was asked, the checks of what comes for it, and handing that to the program.
  *
- *     started --(events: queued)--> started --(Done, Error, a reply: queued)--> ended
- *        '--(request_fail)--> ended, failed                moed_request_next empties the queue,
- * then returns the result or the failure for good
+ *     started --(the mailbox ends: Done, Error, a reply, a failure)--> ended
  *
- * The channel's thread appends (request_deliver, request_fail); the one thread that consumes takes
- * from the front (moed_request_next). Both hold session->lock. */
-#include "client/src/internal.h"
+ * The channel's thread appends to the mailbox (request_deliver); the one thread that consumes takes
+ * from it (moed_request_next). Once the mailbox is empty, moed_request_next returns the result or
+ * the failure for good. */
+#include "client/src/request.h"
 
+#include "client/src/error.h"
 #include "ipc/rpc.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <time.h>
-#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "logits travel as little-endian floats and are not converted"
 #endif
 
+struct moed_request {
+    struct mailbox mailbox; /* first: request_find converts */
+    struct moed_session *session;
+    Moed__V1__ToWorker__BodyCase kind; /* decides which answers are legal */
+    struct message *held;              /* the latest event points into it */
+    bool done;                         /* MOED_EVENT_DONE was returned */
+    struct moed_result result;
+    uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
+    uint64_t end_row;  /* of logprobs: behind the last */
+    bool records, logprobs, progress; /* of a generation: what was asked for */
+    size_t top;                       /* most probable tokens at each place */
+    size_t vocab;                     /* values of the first row of logits */
+
+    /* To continue with another worker; session->lock guards them. */
+    uint8_t *sent; /* the packed message; owned */
+    size_t sent_bytes;
+    uint32_t *answer; /* the tokens that have come; owned */
+    size_t n_answer, answer_capacity;
+    uint64_t text_bytes; /* of the answer, that have come */
+    float mirostat_mu;   /* the last */
+    bool answer_lost;    /* there was no memory for a token */
+    bool cancelled;
+    uint32_t resumed;
+    size_t n_answer_sent; /* of the answer, with the last worker's message */
+    uint32_t fruitless;   /* workers in a row that have gone without a token of it */
+};
+
 /* ---- The channel's side; session->lock is held ---- */
 
-static void unlink_request(struct moed_request *r)
+struct moed_request *request_find(struct moed_session *s, uint64_t id)
 {
-    struct moed_request **link = &r->session->requests;
-    while (*link && *link != r)
-        link = &(*link)->next;
-    if (*link)
-        *link = r->next;
+    struct mailbox *m = s->mailboxes;
+    while (m && m->id != id)
+        m = m->next;
+    return (struct moed_request *)m;
 }
 
-static void wake(struct moed_request *r)
-{
-    if (r->event_fd >= 0 && !r->signalled)
-        r->signalled = eventfd_write(r->event_fd, 1) == 0;
-    pthread_cond_broadcast(&r->changed);
-}
-
-static void end(struct moed_request *r)
-{
-    r->ended = true;
-    unlink_request(r);
-}
-
-void request_fail(struct moed_request *r, const struct moed_error *why)
-{
-    if (r->ended)
-        return;
-    r->failed = true;
-    r->failure = *why;
-    end(r);
-    wake(r);
-}
-
-/* Rows come in order and have one length, whole floats. */
+/* Rows come in order and have the same whole number of floats. */
 static bool row_fits(struct moed_request *r, const Moed__V1__LogitsRow *row)
 {
     size_t values = row->logits.len / sizeof(float);
@@ -66,18 +65,33 @@ static bool row_fits(struct moed_request *r, const Moed__V1__LogitsRow *row)
     return true;
 }
 
-/* They come in order and are no more than were asked for. */
+/* Values for n places, and as many most probable tokens at each as the program asked for. */
+static bool tops_fit(const struct moed_request *r, size_t n, const ProtobufCBinaryData *values,
+                     size_t n_top_tokens, const ProtobufCBinaryData *tops)
+{
+    return values->len == n * sizeof(float) && n_top_tokens == n * r->top &&
+           tops->len == n * r->top * sizeof(float);
+}
+
+static bool tokens_fit(const struct moed_request *r, const Moed__V1__Tokens *some)
+{
+    size_t n = r->logprobs ? some->n_tokens : 0;
+    return tops_fit(r, n, &some->logprobs, some->n_top_tokens, &some->top_logprobs);
+}
+
+/* Logprobs come in order, at most as many as the program asked for. */
 static bool logprobs_fit(struct moed_request *r, const Moed__V1__Logprobs *some)
 {
     size_t n = some->logprobs.len / sizeof(float);
     if (!n || some->logprobs.len % sizeof(float) || some->first != r->next_row ||
-        n > r->end_row - r->next_row)
+        n > r->end_row - r->next_row ||
+        !tops_fit(r, n, &some->logprobs, some->n_top_tokens, &some->top_logprobs))
         return false;
     r->next_row += n;
     return true;
 }
 
-/* Tokens come in order; what is told of them are whole numbers, the same for each. */
+/* Tokens come in order. Each has the same whole number of choices and probabilities. */
 static bool routing_fits(struct moed_request *r, const Moed__V1__Routing *some)
 {
     size_t n = some->tokens, n_hidden = some->n_hidden_at;
@@ -94,7 +108,7 @@ static bool routing_fits(struct moed_request *r, const Moed__V1__Routing *some)
     return true;
 }
 
-static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
+static bool is_legal(struct moed_request *r, const Moed__V1__FromWorker *body)
 {
     bool streams = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ||
                    r->kind == MOED__V1__TO_WORKER__BODY_LOGITS ||
@@ -105,7 +119,9 @@ static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
     case MOED__V1__FROM_WORKER__BODY_DONE:
         return streams;
     case MOED__V1__FROM_WORKER__BODY_TOKENS:
-        return r->kind == MOED__V1__TO_WORKER__BODY_GENERATE;
+        return r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && tokens_fit(r, body->tokens);
+    case MOED__V1__FROM_WORKER__BODY_PROGRESS:
+        return r->progress;
     case MOED__V1__FROM_WORKER__BODY_LOGITS:
         return r->kind == MOED__V1__TO_WORKER__BODY_LOGITS && row_fits(r, body->logits);
     case MOED__V1__FROM_WORKER__BODY_LOGPROBS:
@@ -123,28 +139,111 @@ static bool legal(struct moed_request *r, const Moed__V1__FromWorker *body)
     }
 }
 
+static void remember_tokens(struct moed_request *r, const Moed__V1__Tokens *some)
+{
+    size_t n = r->n_answer + some->n_tokens;
+    r->text_bytes += some->text.len;
+    r->mirostat_mu = some->mirostat_mu;
+    if (n > r->answer_capacity && !r->answer_lost) {
+        size_t capacity = n + r->answer_capacity + 64;
+        uint32_t *more = realloc(r->answer, capacity * sizeof *more);
+        r->answer_lost = !more;
+        r->answer = more ? more : r->answer;
+        r->answer_capacity = more ? capacity : r->answer_capacity;
+    }
+    for (size_t i = 0; i < some->n_tokens && !r->answer_lost; i++)
+        r->answer[r->n_answer++] = some->tokens[i];
+}
+
 bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body)
 {
-    if (!legal(r, body))
+    if (!is_legal(r, body))
         return false;
-    struct message *m = malloc(sizeof *m);
-    if (!m) {
-        struct moed_error why;
-        error_report(&why, MOED_ERROR_MEMORY, false, "no memory for the worker's answer");
-        request_fail(r, &why);
-        moed__v1__from_worker__free_unpacked(body, NULL);
-        return true;
-    }
-    *m = (struct message){.body = body};
-    if (r->last)
-        r->last->next = m;
-    else
-        r->first = m;
-    r->last = m;
-    if (!message_is_event(body))
-        end(r);
-    wake(r);
+    if (body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS)
+        remember_tokens(r, body->tokens);
+    mailbox_append(&r->mailbox, body);
+    if (r->mailbox.ended)
+        session_remove(r->session, &r->mailbox);
     return true;
+}
+
+/* ---- Another worker ---- */
+
+/* A request that kills its worker must not kill every next one. */
+#define MOST_FRUITLESS 3
+
+static bool is_question(const struct moed_request *r)
+{
+    return r->kind == MOED__V1__TO_WORKER__BODY_TOKENIZE ||
+           r->kind == MOED__V1__TO_WORKER__BODY_DETOKENIZE ||
+           r->kind == MOED__V1__TO_WORKER__BODY_MODEL;
+}
+
+/* A generation continues behind the tokens that have come, a question is asked again; others cannot
+ * be continued. */
+struct resend request_resend(struct moed_request *r)
+{
+    struct resend out = {0};
+    bool generates = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && !r->records;
+    if (!r->sent || r->cancelled || r->answer_lost || !(generates || is_question(r)))
+        return out;
+    r->fruitless = r->n_answer > r->n_answer_sent ? 1 : r->fruitless + 1;
+    r->n_answer_sent = r->n_answer;
+    if (r->fruitless > MOST_FRUITLESS)
+        return out;
+    Moed__V1__ToWorker *body = moed__v1__to_worker__unpack(NULL, r->sent_bytes, r->sent);
+    if (!body)
+        return out;
+    if (generates) {
+        body->generate->answer = r->answer;
+        body->generate->n_answer = r->n_answer;
+        body->generate->answer_bytes = r->text_bytes;
+        if (body->generate->sampling && r->n_answer) {
+            body->generate->sampling->has_mirostat_mu = true;
+            body->generate->sampling->mirostat_mu = r->mirostat_mu;
+        }
+    }
+    out.len = moed__v1__to_worker__get_packed_size(body);
+    out.data = malloc(out.len);
+    if (out.data)
+        moed__v1__to_worker__pack(body, out.data);
+    if (generates) {
+        body->generate->answer = NULL;
+        body->generate->n_answer = 0;
+    }
+    moed__v1__to_worker__free_unpacked(body, NULL);
+    r->resumed += out.data != NULL;
+    return out;
+}
+
+/* The end of a cancelled generation, as the worker would have sent it. NULL: no memory. */
+static Moed__V1__FromWorker *make_cancelled(const struct moed_request *r)
+{
+    Moed__V1__FromWorker *body = calloc(1, sizeof *body);
+    Moed__V1__Done *done = calloc(1, sizeof *done);
+    if (!body || !done) {
+        free(body);
+        free(done);
+        return NULL;
+    }
+    moed__v1__from_worker__init(body);
+    moed__v1__done__init(done);
+    done->reason = MOED__V1__DONE__REASON__CANCELLED;
+    done->generated_tokens = (uint32_t)r->n_answer;
+    body->body_case = MOED__V1__FROM_WORKER__BODY_DONE;
+    body->done = done;
+    return body;
+}
+
+void request_give_up(struct moed_request *r)
+{
+    Moed__V1__FromWorker *end = r->cancelled ? make_cancelled(r) : NULL;
+    struct moed_error why;
+    error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    if (end)
+        mailbox_append(&r->mailbox, end);
+    else
+        mailbox_fail(&r->mailbox, &why);
 }
 
 /* ---- The program's side ---- */
@@ -154,52 +253,58 @@ static struct moed_request *request_new(struct moed_session *s, const Moed__V1__
     struct moed_request *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
+    mailbox_init(&r->mailbox);
     r->session = s;
     r->kind = body->body_case;
     if (r->kind == MOED__V1__TO_WORKER__BODY_LOGPROBS) {
         r->next_row = body->logprobs->first;
         r->end_row = body->logprobs->n_tokens;
+        r->top = body->logprobs->top;
+    } else if (r->kind == MOED__V1__TO_WORKER__BODY_GENERATE) {
+        r->records = body->generate->record;
+        r->logprobs = body->generate->logprobs;
+        r->progress = body->generate->progress;
+        r->top = body->generate->logprobs ? body->generate->top_logprobs : 0;
+        r->result.seed = body->generate->sampling->seed;
     }
-    r->records = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE && body->generate->record;
-    r->event_fd = -1;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     return r;
 }
 
-static void message_free(struct message *m)
-{
-    if (!m)
-        return;
-    moed__v1__from_worker__free_unpacked(m->body, NULL);
-    free(m);
-}
-
-/* Take it off its session and free it; tells the worker nothing. Returns the events that were never
- * handed out. */
+/* Takes the request off its session and frees it; sends nothing. Returns how many events were
+ * never handed out. */
 static uint32_t request_destroy(struct moed_request *r)
 {
     struct moed_session *s = r->session;
     pthread_mutex_lock(&s->lock);
-    if (!r->ended)
-        end(r);
+    session_remove(s, &r->mailbox);
     pthread_mutex_unlock(&s->lock);
-    /* No thread knows it any more. */
+    /* No other thread knows the request now. */
     uint32_t events = r->held && message_is_event(r->held->body);
     message_free(r->held);
-    for (struct message *m = r->first, *next; m; m = next) {
-        next = m->next;
-        events += message_is_event(m->body);
-        message_free(m);
-    }
-    if (r->event_fd >= 0)
-        close(r->event_fd);
-    pthread_cond_destroy(&r->changed);
+    events += mailbox_fini(&r->mailbox);
+    free(r->sent);
+    free(r->answer);
     free(r);
     return events;
+}
+
+/* Packs the message, under an id of its own, for the worker and for those after it. */
+static enum moed_code request_pack(struct moed_request *r, Moed__V1__ToWorker *body,
+                                   struct moed_error *error)
+{
+    body->abi = CONTROL_ABI;
+    body->id = r->mailbox.id = session_new_id(r->session);
+    r->sent_bytes = moed__v1__to_worker__get_packed_size(body);
+    if (r->sent_bytes > RPC_MESSAGE_BYTES)
+        return error_report(error, MOED_ERROR_LIMIT, false,
+                            "the request has %zu bytes; a message may have at most %u",
+                            r->sent_bytes, RPC_MESSAGE_BYTES);
+    r->sent = malloc(r->sent_bytes);
+    if (!r->sent)
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a request of %zu bytes",
+                            r->sent_bytes);
+    moed__v1__to_worker__pack(body, r->sent);
+    return MOED_OK;
 }
 
 enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
@@ -208,60 +313,26 @@ enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
     struct moed_request *r = request_new(s, body);
     if (!r)
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a request");
-    struct moed_error why = {0};
-    pthread_mutex_lock(&s->lock);
-    if (s->alive) {
-        s->references++;
-        r->id = s->next_id++;
-        r->next = s->requests;
-        s->requests = r;
-    } else {
-        why = s->death;
-        r->ended = true;
+    uint64_t epoch;
+    enum moed_code code = request_pack(r, body, error);
+    if (!code)
+        code = session_add(s, &r->mailbox, &epoch, error);
+    if (code) {
+        request_destroy(r);
+        return code;
     }
-    pthread_mutex_unlock(&s->lock);
-    bool registered = why.code == MOED_OK;
-    if (registered) {
-        body->abi = CONTROL_ABI;
-        body->id = r->id;
-        session_send(s, body, &why);
-    }
-    if (why.code == MOED_OK) {
-        *out = r;
-        return MOED_OK;
-    }
-    request_destroy(r);
-    if (registered)
+    code = session_send_new(s, epoch, r->sent, r->sent_bytes, error);
+    if (code) {
+        request_destroy(r);
         session_unref(s);
-    return error_give(error, &why);
-}
-
-static struct timespec deadline_after(int timeout_ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += timeout_ms / 1000;
-    t.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
+        return code;
     }
-    return t;
+    *out = r;
+    return MOED_OK;
 }
 
-/* Wait for the front of the queue or the end. session->lock is held. */
-static bool wait_for_change(struct moed_request *r, int timeout_ms)
-{
-    struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
-    int late = timeout_ms == 0;
-    while (!r->first && !r->ended && !late)
-        late = timeout_ms < 0 ? pthread_cond_wait(&r->changed, &r->session->lock)
-                              : pthread_cond_timedwait(&r->changed, &r->session->lock, &deadline);
-    return r->first || r->ended;
-}
-
-/* Move the front of the queue to `held`, whose last content is let go; MOED_OK with held NULL where
- * the request ended without more. */
+/* Moves the front of the queue to `held`, in place of the message that the program has consumed.
+ * MOED_OK with held NULL: the request has ended and its queue is empty. */
 static enum moed_code take(struct moed_request *r, int timeout_ms, struct moed_error *error)
 {
     struct moed_session *s = r->session;
@@ -272,34 +343,25 @@ static enum moed_code take(struct moed_request *r, int timeout_ms, struct moed_e
     message_free(old);
 
     pthread_mutex_lock(&s->lock);
-    bool ready = wait_for_change(r, timeout_ms);
-    r->held = r->first;
-    if (r->first) {
-        r->first = r->first->next;
-        if (!r->first)
-            r->last = NULL;
-    }
-    if (!r->first && !r->ended && r->signalled) {
-        eventfd_t bells;
-        r->signalled = eventfd_read(r->event_fd, &bells) != 0;
-    }
+    bool ready = mailbox_wait(&r->mailbox, &s->lock, timeout_ms);
+    r->held = mailbox_take(&r->mailbox);
     pthread_mutex_unlock(&s->lock);
     if (!ready)
         return error_report(error, MOED_ERROR_TIMEOUT, true, "no answer within %d ms", timeout_ms);
     return MOED_OK;
 }
 
-/* What take() found: an event or an answer (MOED_OK), or the failure, which stays. Nobody writes
- * `failed` and `failure` any more once the request has ended, and it has where nothing is held. */
+/* Turns what take() found into MOED_OK (an event, an answer, the end) or the failure, which stays.
+ * Reads `failed` and `failure` without the lock: with nothing held the mailbox has ended. */
 static enum moed_code settle(struct moed_request *r, struct moed_error *error)
 {
     if (r->held && r->held->body->body_case != MOED__V1__FROM_WORKER__BODY_ERROR)
         return MOED_OK;
     if (r->held) {
-        error_from_wire(&r->failure, r->held->body->error);
-        r->failed = true;
+        error_from_wire(&r->mailbox.failure, r->held->body->error);
+        r->mailbox.failed = true;
     }
-    return r->failed ? error_give(error, &r->failure) : MOED_OK;
+    return r->mailbox.failed ? error_copy(error, &r->mailbox.failure) : MOED_OK;
 }
 
 enum moed_code request_wait(struct moed_request *r, int timeout_ms,
@@ -321,10 +383,17 @@ static void remember_result(struct moed_request *r, const Moed__V1__Done *done)
     r->result = (struct moed_result){
         .reason = known ? (enum moed_reason)done->reason : MOED_REASON_NONE,
         .prompt_tokens = done->prompt_tokens,
+        .cached_tokens = done->cached_tokens,
         .generated_tokens = done->generated_tokens,
+        .drafted_tokens = done->drafted_tokens,
+        .accepted_tokens = done->accepted_tokens,
         .queue_ns = done->queue_ns,
         .prefill_ns = done->prefill_ns,
         .decode_ns = done->decode_ns,
+        .end_token = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ? done->end_token : -1,
+        .stop_index = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ? done->stop_index : -1,
+        .seed = r->result.seed,
+        .resumed = r->resumed,
     };
 }
 
@@ -344,6 +413,17 @@ static void fill_routing(const Moed__V1__Routing *from, struct moed_routing *out
     };
 }
 
+static void fill_logprobs(const struct moed_request *r, const ProtobufCBinaryData *logprobs,
+                          const uint32_t *top_tokens, const ProtobufCBinaryData *top_logprobs,
+                          struct moed_event *event)
+{
+    event->logprobs = (const float *)(const void *)logprobs->data; /* malloc'ed, as all are */
+    event->logprob_count = logprobs->len / sizeof(float);
+    event->top_count = r->top;
+    event->top_tokens = top_tokens;
+    event->top_logprobs = (const float *)(const void *)top_logprobs->data;
+}
+
 static void fill_event(struct moed_request *r, struct moed_event *event)
 {
     const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;
@@ -356,6 +436,15 @@ static void fill_event(struct moed_request *r, struct moed_event *event)
             event->text = (const char *)body->tokens->text.data;
             event->text_bytes = body->tokens->text.len;
         }
+        event->mirostat_mu = body->tokens->mirostat_mu;
+        if (r->logprobs)
+            fill_logprobs(r, &body->tokens->logprobs, body->tokens->top_tokens,
+                          &body->tokens->top_logprobs, event);
+    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_PROGRESS) {
+        event->kind = MOED_EVENT_PROGRESS;
+        event->progress = (struct moed_progress){.computed = body->progress->computed,
+                                                 .prompt_tokens = body->progress->prompt_tokens,
+                                                 .ns = body->progress->ns};
     } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_LOGITS) {
         event->kind = MOED_EVENT_ROW;
         event->row = body->logits->row;
@@ -364,8 +453,8 @@ static void fill_event(struct moed_request *r, struct moed_event *event)
     } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS) {
         event->kind = MOED_EVENT_LOGPROBS;
         event->first = body->logprobs->first;
-        event->logprobs = (const float *)(const void *)body->logprobs->logprobs.data;
-        event->logprob_count = body->logprobs->logprobs.len / sizeof(float);
+        fill_logprobs(r, &body->logprobs->logprobs, body->logprobs->top_tokens,
+                      &body->logprobs->top_logprobs, event);
     } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_ROUTING) {
         event->kind = MOED_EVENT_ROUTING;
         fill_routing(body->routing, &event->routing);
@@ -391,12 +480,7 @@ enum moed_code moed_request_next(struct moed_request *r, int timeout_ms, struct 
 int moed_request_fd(struct moed_request *r)
 {
     pthread_mutex_lock(&r->session->lock);
-    if (r->event_fd < 0) {
-        r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (r->event_fd >= 0 && (r->first || r->ended))
-            wake(r);
-    }
-    int fd = r->event_fd;
+    int fd = mailbox_fd(&r->mailbox);
     pthread_mutex_unlock(&r->session->lock);
     return fd;
 }
@@ -404,14 +488,15 @@ int moed_request_fd(struct moed_request *r)
 void moed_request_cancel(struct moed_request *r)
 {
     pthread_mutex_lock(&r->session->lock);
-    bool running = !r->ended;
+    bool running = !r->mailbox.ended;
+    r->cancelled = true;
     pthread_mutex_unlock(&r->session->lock);
     if (!running)
         return;
     Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.abi = CONTROL_ABI;
-    body.id = r->id;
+    body.id = r->mailbox.id;
     body.body_case = MOED__V1__TO_WORKER__BODY_CANCEL;
     body.cancel = &cancel;
     session_send(r->session, &body, NULL); /* a closed channel cancels as well */

@@ -1,29 +1,29 @@
 /* Error codes and error messages: values, never global state.
  *
- * A function that can fail returns enum error_code (ERROR_OK = 0) and, where a person needs to know
- * what exactly happened, takes a struct error that it fills: one line that says what, where and what
- * to do. Whoever first decides what the error is writes the text; callers hand it on. Outputs are set
- * only on success. A struct error may be NULL where the caller does not want the text.
- */
+ * A function that can fail returns enum error_code (ERROR_OK = 0). Where a person needs the exact
+ * cause it also takes a struct error and fills it: one line with what failed, where, and what to
+ * do. The function that detects the error writes the text; callers pass it on. Outputs are set only
+ * on success. A struct error may be NULL where the caller does not need the text. */
 #ifndef MOED_BASE_ERROR_H
 #define MOED_BASE_ERROR_H
 
 #define ERROR_LIST(X)                                                                              \
     X(OK, 0, "success")                                                                            \
-    X(USAGE, 1, "wrong use")                   /* unknown option, bad argument */                  \
-    X(FORMAT, 2, "malformed file")             /* the model file or another input is broken */     \
-    X(UNSUPPORTED, 3, "not supported")         /* well formed, but moed does not do it */          \
-    X(NOT_FOUND, 4, "not found")               /* file, key, tensor, deployment */                 \
+    X(USAGE, 1, "wrong use")           /* unknown option, bad argument */                          \
+    X(FORMAT, 2, "malformed file")     /* the model file or another input is broken */             \
+    X(UNSUPPORTED, 3, "not supported") /* well formed, but moed does not support it */             \
+    X(NOT_FOUND, 4, "not found")       /* file, key, tensor, deployment */                         \
     X(MEMORY, 5, "not enough memory")                                                              \
     X(IO, 6, "input or output failed")                                                             \
-    X(PROTOCOL, 7, "malformed message")        /* a peer misbehaves */                             \
-    X(VERSION, 8, "version mismatch")          /* peers of different builds */                     \
-    X(UNAVAILABLE, 9, "not available now")     /* starting, restarting, gone: retry */             \
+    X(PROTOCOL, 7, "malformed message")    /* a peer misbehaves */                                 \
+    X(VERSION, 8, "version mismatch")      /* peers of different builds */                         \
+    X(UNAVAILABLE, 9, "not available now") /* starting, restarting, gone: retry */                 \
     X(TIMEOUT, 10, "timed out")                                                                    \
-    X(LIMIT, 11, "limit exceeded")             /* context, message size, number of requests */     \
+    X(LIMIT, 11, "limit exceeded") /* context, message size, number of requests */                 \
     X(CANCELLED, 12, "cancelled")                                                                  \
     X(EXISTS, 13, "exists already")                                                                \
-    X(INTERNAL, 14, "internal error")
+    X(INTERNAL, 14, "internal error")                                                              \
+    X(BUSY, 15, "busy") /* too much waits already: retry later */
 
 enum error_code {
 #define X(name, value, text) ERROR_##name = value,
@@ -42,11 +42,11 @@ struct error {
 const char *error_name(enum error_code code);
 const char *error_meaning(enum error_code code);
 
-/* Fill *e (may be NULL) and return code, so that "return error_set(...)" reads well. Control
- * characters in the text (from untrusted input) are replaced by '?'. */
+/* Fill *e (may be NULL) and return code. Control characters in the text, which may come from
+ * untrusted input, become '?'. */
 #define error_set(e, code, ...) (error_fill((e), (code), __VA_ARGS__), error_same(code))
 
-/* The two halves of error_set; a macro joins them so that the compiler sees which code is returned. */
+/* The two halves of error_set, a macro so that the compiler sees which code it returns. */
 void error_fill(struct error *e, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static inline enum error_code error_same(enum error_code code)

@@ -25,6 +25,12 @@ static const char *kind_of_file(mode_t mode)
     }
 }
 
+static struct file_identity identity_of(const struct stat *st)
+{
+    return (struct file_identity){st->st_dev, st->st_ino, st->st_size,
+                                  st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec};
+}
+
 static enum error_code open_failed(const char *path, const char *expected, int cause,
                                    struct error *e)
 {
@@ -54,14 +60,14 @@ static enum error_code map_open_file(int fd, const char *path, const char *expec
         return error_set(e, errno == ENOMEM ? ERROR_MEMORY : ERROR_IO,
                          "%s: mapping %lld bytes failed: %s", path, (long long)st.st_size,
                          strerror(errno));
-    *out = (struct file_map){map, (uint64_t)st.st_size, fd};
+    *out = (struct file_map){map, (uint64_t)st.st_size, fd, identity_of(&st)};
     return ERROR_OK;
 }
 
 enum error_code file_map_open(const char *path, const char *expected, struct file_map *out,
                               struct error *e)
 {
-    /* O_NONBLOCK: a pipe without a writer must not hang us; it changes nothing for regular files. */
+    /* O_NONBLOCK: opening a pipe without a writer would block. Regular files ignore it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return open_failed(path, expected, errno, e);
@@ -69,6 +75,16 @@ enum error_code file_map_open(const char *path, const char *expected, struct fil
     if (code)
         close(fd);
     return code;
+}
+
+bool file_map_is_unchanged(const struct file_map *m)
+{
+    struct stat st;
+    if (fstat(m->fd, &st) != 0)
+        return false;
+    struct file_identity now = identity_of(&st), then = m->identity;
+    return now.device == then.device && now.inode == then.inode && now.bytes == then.bytes &&
+           now.modified_ns == then.modified_ns;
 }
 
 void file_map_close(struct file_map *m)

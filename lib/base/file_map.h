@@ -1,21 +1,34 @@
-/* A file's bytes, mapped to be read. Who maps a file that others may cut short while it is read gets SIGBUS. */
+/* A file mapped for reading. If another process cuts the file short, reading the mapping raises
+ * SIGBUS. */
 #ifndef MOED_BASE_FILE_MAP_H
 #define MOED_BASE_FILE_MAP_H
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/* What changes when a file is written, as the kernel reports it. */
+struct file_identity {
+    dev_t device;
+    ino_t inode;
+    int64_t bytes, modified_ns;
+};
 
 struct file_map {
     const uint8_t *data; /* page-aligned */
     uint64_t bytes;
-    int fd; /* open for reading, for who would rather read than touch the mapping */
+    int fd; /* open for reading, for callers that use read and not the mapping */
+    struct file_identity identity; /* when it was opened */
 };
 
-/* expected: what the file is to be, "a GGUF model file", for the errors: ERROR_NOT_FOUND, ERROR_FORMAT for an empty file,
- * ERROR_IO for one that cannot be read or is no regular file, ERROR_MEMORY. */
+/* expected: what the file should be, for error texts: "a GGUF model file". ERROR_NOT_FOUND;
+ * ERROR_FORMAT: an empty file; ERROR_IO: not readable, or no regular file; ERROR_MEMORY. */
 enum error_code file_map_open(const char *path, const char *expected, struct file_map *out,
                               struct error *e);
-void file_map_close(struct file_map *m); /* one of zeros is nothing */
+/* False: the file was written or cut since then. A write through another mapping may show late. */
+bool file_map_is_unchanged(const struct file_map *m);
+void file_map_close(struct file_map *m); /* a zeroed one: no effect */
 
 #endif

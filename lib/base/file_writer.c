@@ -32,7 +32,7 @@ enum error_code file_writer_open(const char *path, struct file_writer **out, str
 {
     struct stat there;
     if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) /* the rename would replace it */
-        return error_set(e, ERROR_IO, "%s: is there and is not a regular file", path);
+        return error_set(e, ERROR_IO, "%s: exists and is not a regular file", path);
     struct file_writer *w = calloc(1, sizeof *w);
     if (!w || !(w->path = strdup(path)) || asprintf(&w->unfinished_path, "%s.tmp", path) < 0) {
         if (w) {
@@ -88,7 +88,7 @@ const char *file_writer_path(const struct file_writer *w)
 
 enum error_code file_writer_finish(struct file_writer *w, struct error *e)
 {
-    int failed = fclose(w->file); /* flushes: here a full disk may show first */
+    int failed = fclose(w->file); /* flushes: a full disk may first show here */
     w->file = NULL;
     if (w->error.code == ERROR_OK && failed)
         error_set(&w->error, ERROR_IO, "%s: writing failed: %s", w->unfinished_path,

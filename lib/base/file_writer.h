@@ -1,6 +1,7 @@
-/* A file that is there whole or not at all: its bytes stream to PATH.tmp, which becomes PATH when it is finished.
+/* Writing a file completely or not at all: the bytes go to PATH.tmp, which is renamed to PATH when
+ * it is finished.
  *
- * The first failure is kept and told by every later call. */
+ * The first failure is kept, and every later call returns it. */
 #ifndef MOED_BASE_FILE_WRITER_H
 #define MOED_BASE_FILE_WRITER_H
 
@@ -11,15 +12,15 @@
 
 struct file_writer;
 
-/* ERROR_IO where PATH is there and is no regular file: nothing else is ever replaced. */
+/* ERROR_IO where PATH exists and is not a regular file: only regular files are replaced. */
 enum error_code file_writer_open(const char *path, struct file_writer **out, struct error *e);
 enum error_code file_writer_write(struct file_writer *w, const void *data, size_t bytes,
                                   struct error *e);
-/* Zeros up to the next multiple of a power of two. */
+/* Write zeros up to the next multiple of `multiple`, a power of two. */
 enum error_code file_writer_pad(struct file_writer *w, size_t multiple, struct error *e);
 const char *file_writer_path(const struct file_writer *w);
-/* Frees it; where it fails nothing is left. */
+/* Frees w. Where it fails no file is left. */
 enum error_code file_writer_finish(struct file_writer *w, struct error *e);
-void file_writer_abandon(struct file_writer *w); /* takes NULL; nothing is left */
+void file_writer_abandon(struct file_writer *w); /* takes NULL; no file is left */
 
 #endif

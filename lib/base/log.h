@@ -1,15 +1,21 @@
-/* Logging: one line to standard error, level and component first. Nothing logs on the token path:
- * there are counters there. Thread-safe; a line is written with one write(2). */
+/* Logging: one line to standard error: time, level, component, message. The token path does not
+ * log: it counts. Thread-safe: each line is one write(2). */
 #ifndef MOED_BASE_LOG_H
 #define MOED_BASE_LOG_H
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Set once at start, before threads: the component's name (borrowed, a literal) and the threshold. */
+/* Once at start, before threads. Borrows component, a literal. */
 void log_init(const char *component, enum log_level threshold);
+/* From now on each line is a JSON object: {"time", "level", "component", "message"}. */
+void log_use_json(void);
 int log_level_parse(const char *name, enum log_level *out); /* 0, or -1 for an unknown name */
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The time now, as it stands in lines: "2026-01-31T12:00:00.000Z". */
+#define LOG_TIME_BYTES 32
+void log_time(char out[LOG_TIME_BYTES]);
 
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_line(LOG_LEVEL_WARN, __VA_ARGS__)

@@ -1,6 +1,8 @@
 /* Available memory; see machine_memory.h. */
 #include "base/machine_memory.h"
 
+#include "base/cgroup_memory.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* A number of /proc/meminfo, in its unit. False: it has none of that name. */
+/* A number of /proc/meminfo, in its unit. False: there is no such name. */
 static bool meminfo_number(const char *name, uint64_t *out)
 {
     FILE *f = fopen("/proc/meminfo", "re");
@@ -28,62 +30,17 @@ static bool meminfo_number(const char *name, uint64_t *out)
     return found;
 }
 
-static bool read_number(const char *dir, const char *file, uint64_t *out)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", dir, file);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    unsigned long long n = 0;
-    bool ok = fscanf(f, "%llu", &n) == 1; /* "max" is no number: no limit */
-    fclose(f);
-    *out = n;
-    return ok;
-}
-
-/* What this process's cgroup (version 2) still allows; page cache counts as free, it is given back.
- */
-static uint64_t cgroup_available(void)
-{
-    char line[4200], dir[4100] = "";
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (f == NULL)
-        return UINT64_MAX;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "0::%4099s", dir) == 1)
-            break;
-    fclose(f);
-    uint64_t limit = 0, used = 0;
-    if (strcmp(dir, "/") == 0)
-        dir[0] = 0;
-    if (!read_number(dir, "memory.max", &limit) || !read_number(dir, "memory.current", &used))
-        return UINT64_MAX;
-
-    char path[4400];
-    unsigned long long cache = 0, part = 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", dir);
-    f = fopen(path, "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "inactive_file %llu", &part) == 1 ||
-            sscanf(line, "active_file %llu", &part) == 1)
-            cache += part;
-    if (f != NULL)
-        fclose(f);
-    used = used > cache ? used - cache : 0;
-    return limit > used ? limit - used : 0;
-}
-
 uint64_t memory_available_bytes(void)
 {
-    uint64_t kib, group = cgroup_available();
+    uint64_t kib, group = cgroup_memory_available("");
     uint64_t machine = meminfo_number("MemAvailable", &kib) ? kib << 10 : UINT64_MAX;
     return machine < group ? machine : group;
 }
 
 enum error_code memory_populate(void *at, size_t bytes, struct error *e)
 {
-    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL) /* unknown there */
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0 ||
+        errno == EINVAL) /* EINVAL: an older kernel */
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
                      "no memory for %zu bytes of weights: %m; end other programs or "
@@ -93,7 +50,7 @@ enum error_code memory_populate(void *at, size_t bytes, struct error *e)
 
 uint64_t memory_reserved_bytes(uint64_t *page_bytes)
 {
-    uint64_t kib, free_pages, promised; /* promised: to others' mappings, not yet touched */
+    uint64_t kib, free_pages, promised; /* promised: to mappings that have not touched them yet */
     *page_bytes = 0;
     if (!meminfo_number("Hugepagesize", &kib) || !meminfo_number("HugePages_Free", &free_pages) ||
         !meminfo_number("HugePages_Rsvd", &promised))

@@ -1,4 +1,4 @@
-/* Numbers with a unit, as a person writes them: "25%", "1.5G", "10us". */
+/* Numbers with a unit: "25%", "1.5G", "10us". */
 #ifndef MOED_BASE_QUANTITY_H
 #define MOED_BASE_QUANTITY_H
 
@@ -11,13 +11,15 @@ struct quantity_unit {
     double factor;
 };
 
-/* Tables end with a NULL text. Sizes: bytes, with K, M, G, T (powers of 1000) or Ki, Mi, Gi. */
+/* Tables end with a NULL text. Sizes are bytes, with K, M, G, T (powers of 1000) or Ki, Mi, Gi
+ * (powers of 1024). */
 extern const struct quantity_unit quantity_sizes[], quantity_percent[];
 
-/* Digits, perhaps with a point, and one of the units. No sign, no exponent, no space. */
+/* Parse text[0..len): digits, optionally with a point, and one of the units. No sign, exponent or
+ * space. */
 bool quantity_parse(const char *text, size_t len, const struct quantity_unit *units, double *out);
 
-/* Bytes for a person: "4.7 GB", "812 MB", "53 kB". */
+/* As text: "4.7 GB", "812 MB", "53 kB". */
 void quantity_format_bytes(uint64_t bytes, char out[24]);
 
 #endif

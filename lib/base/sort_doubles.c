@@ -1,4 +1,4 @@
-/* See sort_doubles.h. */
+/* Sorting doubles; see sort_doubles.h. */
 #include "base/sort_doubles.h"
 
 #include <stdlib.h>

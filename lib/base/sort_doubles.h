@@ -1,10 +1,10 @@
-/* Sorting measurements, for their median and the like. */
+/* Sorting measurements, as for their median. */
 #ifndef MOED_BASE_SORT_DOUBLES_H
 #define MOED_BASE_SORT_DOUBLES_H
 
 #include <stddef.h>
 
-/* Ascending; none is NaN. */
+/* Ascending. values contain no NaN. */
 void sort_doubles(double *values, size_t n);
 
 #endif

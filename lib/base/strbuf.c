@@ -82,6 +82,9 @@ void strbuf_json_string(struct strbuf *b, const char *data, size_t len)
         } else if (c == '"' || c == '\\') {
             strbuf_printf(b, "\\%c", c);
             i++;
+        } else if (c == '\n' || c == '\t' || c == '\r') {
+            strbuf_append(b, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
+            i++;
         } else if (c < 0x20 || c == 0x7f) {
             strbuf_printf(b, "\\u%04x", c);
             i++;

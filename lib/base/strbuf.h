@@ -1,6 +1,6 @@
-/* A growing string for text that is built piece by piece (Prometheus text, JSON, reports).
- * Owned by the caller: strbuf_init, strbuf_fini. After a failed allocation `failed` is set and further
- * appends do nothing, so only the end needs a check. */
+/* A growing string for text that is built in parts (Prometheus text, JSON, reports). The caller
+ * owns the structure. After a failed allocation `failed` is set and further appends have no effect,
+ * so a caller checks `failed` once, at the end. */
 #ifndef MOED_BASE_STRBUF_H
 #define MOED_BASE_STRBUF_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct strbuf {
-    char *data; /* NUL-terminated once something was appended; may be NULL before */
+    char *data; /* NUL-terminated after the first append; may be NULL before */
     size_t len, capacity;
     bool failed;
 };

@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 /* Length of the character that starts with byte c, by its leading bits; 0 for no start. */
 static size_t announced_length(unsigned char c)
@@ -38,8 +39,7 @@ static bool second_byte_fits(unsigned char first, unsigned char second)
 static size_t fitting_bytes(const unsigned char *p, size_t len, size_t length)
 {
     size_t n = 1;
-    while (n < length && n < len &&
-           (n == 1 ? second_byte_fits(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
+    while (n < length && n < len && (n == 1 ? second_byte_fits(p[0], p[1]) : (p[n] & 0xc0) == 0x80))
         n++;
     return n;
 }
@@ -60,7 +60,26 @@ size_t utf8_incomplete_tail(const char *p, size_t len)
         if (length > back && fitting_bytes(start, back, length) == back)
             return back;
         if (length)
-            return 0; /* a whole character, or a broken one: either way nothing to wait for */
+            return 0; /* a whole character or an invalid one: no rest to wait for */
     }
     return 0;
+}
+
+static bool is_c1(unsigned char c)
+{
+    return c >= 0x80 && c <= 0x9f;
+}
+
+void utf8_hide_controls(char *p, size_t len, const char *allowed)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        unsigned char c = (unsigned char)p[i];
+        n = utf8_valid_length(p + i, len - i);
+        bool hidden = n == 1   ? (c < 0x20 && (!c || !strchr(allowed, c))) || c == 0x7f
+                      : n == 2 ? c == 0xc2 && is_c1((unsigned char)p[i + 1])
+                               : n == 0 && is_c1(c);
+        n = n ? n : 1;
+        if (hidden)
+            memset(p + i, '?', n);
+    }
 }

@@ -1,15 +1,21 @@
-/* UTF-8: the few questions that the runtime asks of bytes. */
+/* UTF-8: whole and incomplete characters in a sequence of bytes. */
 #ifndef MOED_BASE_UTF8_H
 #define MOED_BASE_UTF8_H
 
 #include <stddef.h>
 
-/* Bytes of the well-formed UTF-8 character (RFC 3629: no overlong form, no surrogate) at p; 0 where
- * the len bytes at p do not start with one. */
+/* The length of the well-formed UTF-8 character at p (RFC 3629: no overlong form, no surrogate); 0
+ * where the len bytes at p do not start with one. */
 size_t utf8_valid_length(const char *p, size_t len);
 
-/* Bytes at the end of p[0..len) that are the start of a character whose rest may still come (0-3).
- * What stands before them can be emitted without cutting a character. */
+/* How many bytes at the end of p[0..len) are the start of an incomplete character (0-3). The bytes
+ * before them can be emitted without cutting a character. */
 size_t utf8_incomplete_tail(const char *p, size_t len);
+
+/* Replaces what a terminal would obey, each byte by '?': control characters of ASCII except those
+ * in `allowed`, DEL, those of Unicode (U+0080 to U+009F), and stray bytes of these values, which
+ * are control characters in 8-bit encodings. For text that others wrote: answers, names, messages.
+ */
+void utf8_hide_controls(char *p, size_t len, const char *allowed);
 
 #endif

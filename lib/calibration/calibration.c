@@ -1,4 +1,5 @@
-/* The line through a calibration's points, and its text; see calibration.h. The places are in store.c. */
+/* The line through a calibration's points and the text of its file; see calibration.h. store.c has
+ * the files. */
 #include "calibration/calibration.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 
 #define FIRST_LINE "moed calibration 3"
 #define LAST_LINE  "end"
-#define MOST_S     1000.0 /* of anything measured */
+#define MOST_S     1000.0 /* of any measurement */
 
 /* -- the line -- */
 
@@ -24,8 +25,9 @@ static double residual_of(const struct calibration_side *side, double base_s, do
     return sqrt(sum / side->n_points);
 }
 
-/* Points count by their relative error: one token is as important as many, though it takes less time. Where the best line
- * would cross zero the best of those that do not is a constant or goes through the origin. */
+/* The error of a point is relative: one token is as important as many, though it takes less time.
+ * If the best line would have a negative base or slope, the best of the allowed lines is a constant
+ * or goes through the origin. */
 struct calibration_line calibration_fit(const struct calibration_side *side)
 {
     double s = 0, sx = 0, sxx = 0, sy = 0, sxy = 0; /* of 1, w, w^2, t, w t, each by t^2 */
@@ -54,7 +56,7 @@ struct calibration_line calibration_fit(const struct calibration_side *side)
 
 /* -- the text -- */
 
-/* The keys that stand once. */
+/* The keys that occur once. */
 enum key {
     KEY_MACHINE,
     KEY_DEVICE,
@@ -67,23 +69,22 @@ enum key {
     KEY_JOB_OVERHEAD,
     KEY_LINK_SEGMENT,
     KEY_LINK_LATENCY,
-    KEY_CPU_BESIDE_DEVICE,
+    KEY_CPU_OVERLAP,
     KEY_CPU_SLOWDOWN,
     KEY_LINK_SLOWDOWN,
     N_NEEDED,
-    KEY_LEARNT = N_NEEDED,
+    KEY_CORRECTIONS = N_NEEDED,
     N_KEYS
 };
-static const char *const key_names[N_KEYS] = {"machine",      "device",       "model",
-                                              "shapes",       "measured-at",  "segment-bytes",
-                                              "device-call",  "cpu-call",     "job-overhead",
-                                              "link-segment", "link-latency", "cpu-beside-device",
-                                              "cpu-slowdown", "link-slowdown", "learnt"};
+static const char *const key_names[N_KEYS] = {
+    "machine",       "device",      "model",        "shapes",        "measured-at",
+    "segment-bytes", "device-call", "cpu-call",     "job-overhead",  "link-segment",
+    "link-latency",  "cpu-overlap", "cpu-slowdown", "link-slowdown", "corrections"};
 
-static bool has_learnt(const struct calibration *c)
+static bool has_corrections(const struct calibration *c)
 {
-    for (int i = 0; i < CALIBRATION_LEARNT; i++)
-        if (c->learnt[i] != 0)
+    for (int i = 0; i < CALIBRATION_CORRECTED; i++)
+        if (c->corrections[i] != 0)
             return true;
     return false;
 }
@@ -106,12 +107,12 @@ void calibration_write(const struct calibration *c, struct strbuf *out)
     strbuf_printf(out, "device-call %.9g\ncpu-call %.9g\n", c->device_call_s, c->cpu_call_s);
     strbuf_printf(out, "job-overhead %.9g\nlink-segment %.9g\nlink-latency %.9g\n",
                   c->job_overhead_s, c->link_segment_s, c->link_latency_s);
-    strbuf_printf(out, "cpu-beside-device %.9g\ncpu-slowdown %.9g\nlink-slowdown %.9g\n",
-                  c->cpu_beside_device, c->cpu_slowdown, c->link_slowdown);
-    if (has_learnt(c)) {
-        strbuf_printf(out, "%s", key_names[KEY_LEARNT]);
-        for (int i = 0; i < CALIBRATION_LEARNT; i++)
-            strbuf_printf(out, " %.9g", c->learnt[i]);
+    strbuf_printf(out, "cpu-overlap %.9g\ncpu-slowdown %.9g\nlink-slowdown %.9g\n", c->cpu_overlap,
+                  c->cpu_slowdown, c->link_slowdown);
+    if (has_corrections(c)) {
+        strbuf_printf(out, "%s", key_names[KEY_CORRECTIONS]);
+        for (int i = 0; i < CALIBRATION_CORRECTED; i++)
+            strbuf_printf(out, " %.9g", c->corrections[i]);
         strbuf_printf(out, "\n");
     }
     strbuf_printf(out, "%s\n", LAST_LINE);
@@ -162,10 +163,10 @@ static bool read_one(const char *value, double least, double most, double *out)
     return read_number(&value, least, most, out) && !*value;
 }
 
-static bool read_learnt(const char *value, double learnt[CALIBRATION_LEARNT])
+static bool read_corrections(const char *value, double corrections[CALIBRATION_CORRECTED])
 {
-    for (int i = 0; i < CALIBRATION_LEARNT; i++)
-        if (!read_number(&value, 0, 1e6, &learnt[i]))
+    for (int i = 0; i < CALIBRATION_CORRECTED; i++)
+        if (!read_number(&value, 0, 1e6, &corrections[i]))
             return false;
     return !*value;
 }
@@ -201,14 +202,14 @@ static bool read_key(struct calibration *c, enum key key, const char *value)
         return read_one(value, 0, MOST_S, &c->link_segment_s);
     case KEY_LINK_LATENCY:
         return read_one(value, 0, MOST_S, &c->link_latency_s);
-    case KEY_CPU_BESIDE_DEVICE:
-        return read_one(value, 0, MOST_S, &c->cpu_beside_device);
+    case KEY_CPU_OVERLAP:
+        return read_one(value, 0, MOST_S, &c->cpu_overlap);
     case KEY_CPU_SLOWDOWN:
         return read_one(value, 0, MOST_S, &c->cpu_slowdown);
     case KEY_LINK_SLOWDOWN:
         return read_one(value, 0, MOST_S, &c->link_slowdown);
-    case KEY_LEARNT:
-        return read_learnt(value, c->learnt);
+    case KEY_CORRECTIONS:
+        return read_corrections(value, c->corrections);
     default:
         return false;
     }
@@ -254,7 +255,7 @@ enum error_code calibration_parse(const char *text, struct calibration *out, str
             ok = number == 1 ? strcmp(line, FIRST_LINE) == 0 : read_line(&p, line);
         }
         if (!ok)
-            return error_set(e, ERROR_FORMAT, "line %u of the calibration makes no sense", number);
+            return error_set(e, ERROR_FORMAT, "line %u of the calibration is not valid", number);
         text += n + 1;
     }
     bool all = p.ended && p.c.device_side.n_points && p.c.cpu_side.n_points;

@@ -1,14 +1,14 @@
-/* What the assigners make of a calibration; see calibration.h. */
+/* The assigners' costs from a calibration; see calibration.h. */
 #include "calibration/calibration.h"
 
 struct sched_costs calibration_costs(const struct calibration *c, double load_s)
 {
     struct calibration_line on_device = calibration_fit(&c->device_side),
                             on_cpu = calibration_fit(&c->cpu_side);
-    double beside = c->cpu_beside_device > 0 ? c->cpu_beside_device : 1;
+    double overlap = c->cpu_overlap > 0 ? c->cpu_overlap : 1;
     double cpu_slower = c->cpu_slowdown > 0 ? c->cpu_slowdown : 1;
-    on_cpu.base_s *= beside; /* as a layer runs */
-    on_cpu.token_s *= beside;
+    on_cpu.base_s *= overlap; /* in a layer the device computes at the same time */
+    on_cpu.token_s *= overlap;
     if (c->link_segment_s > 0)
         load_s = c->link_segment_s;
     return (struct sched_costs){

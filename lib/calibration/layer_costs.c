@@ -5,11 +5,11 @@
 
 #define LAYER_WEIGHT (1.0 / 64)   /* of one layer in the moving averages of device and link */
 #define MEANS_WEIGHT (1.0 / 2048) /* in those with and without a copy: both need layers */
-#define JOB_LEAST_S  10e-6 /* a thread that sleeps wakes no sooner */
-#define PRIOR_WEIGHT 16 /* layers that the calibrated slow-down counts as */
+#define JOB_LEAST_S  10e-6        /* the least time in which a sleeping thread wakes */
+#define PRIOR_WEIGHT 16           /* of the calibrated slowdown, in layers */
 #define LEAST        0.05
 #define MOST         20.0
-#define OFF_MOST     2.0 /* one that was interrupted says little about the others */
+#define OFF_MOST     2.0 /* limits a layer that was interrupted */
 
 static double clamp(double value, double least, double most)
 {
@@ -18,8 +18,9 @@ static double clamp(double value, double least, double most)
 
 static double first_slowdown(const struct layer_costs *c)
 {
-    double alone_s = sched_cpu_s(&c->first, 1);
-    return alone_s > 0 ? clamp(sched_cpu_contended_s(&c->first, 1) / alone_s, 1, MOST) : 1;
+    double uncontended_s = sched_cpu_s(&c->first, 1);
+    return uncontended_s > 0 ? clamp(sched_cpu_contended_s(&c->first, 1) / uncontended_s, 1, MOST)
+                             : 1;
 }
 
 void layer_costs_job(struct layer_costs *c, double took_s)
@@ -28,7 +29,7 @@ void layer_costs_job(struct layer_costs *c, double took_s)
     c->job_s += LAYER_WEIGHT * (clamp(took_s, 0, most) - c->job_s);
 }
 
-/* -- the corrections, into the costs of now -- */
+/* -- corrections to current costs -- */
 
 static void use_link(struct layer_costs *c)
 {
@@ -42,21 +43,22 @@ static void use_device(struct layer_costs *c)
     c->now.device_token_s = c->first.device_token_s * c->device;
 }
 
-/* How many times longer it takes beside a copy, which makes nothing quicker. */
-static double slower_beside_copy(const struct copy_means *m, double prior)
+/* The factor by which a concurrent copy lengthens the time; at least 1. */
+static double slower_during_copy(const struct copy_means *m, double prior)
 {
     double layers = m->weight[0] < m->weight[1] ? m->weight[0] : m->weight[1], slower = prior;
     if (layers > 0)
-        slower = (PRIOR_WEIGHT * prior + layers * (m->sum[1] / m->weight[1]) / (m->sum[0] / m->weight[0])) /
+        slower = (PRIOR_WEIGHT * prior +
+                  layers * (m->sum[1] / m->weight[1]) / (m->sum[0] / m->weight[0])) /
                  (PRIOR_WEIGHT + layers);
     return clamp(slower, 1, MOST);
 }
 
-/* From the means, of which one at least is there. */
+/* Needs layers in at least one of the means. */
 static void use_cpu(struct layer_costs *c)
 {
     const struct copy_means *m = &c->cpu_means;
-    double prior = first_slowdown(c), slower = slower_beside_copy(m, prior);
+    double prior = first_slowdown(c), slower = slower_during_copy(m, prior);
     c->slowdown = slower / prior;
     c->cpu = clamp((m->sum[0] + m->sum[1] / slower) / (m->weight[0] + m->weight[1]), LEAST, MOST);
     c->now.cpu_s = c->first.cpu_s * c->cpu;
@@ -67,7 +69,7 @@ static void use_cpu(struct layer_costs *c)
 
 static void use_layer(struct layer_costs *c)
 {
-    c->now.layer_slowdown = slower_beside_copy(&c->layer_means, first_slowdown(c));
+    c->now.layer_slowdown = slower_during_copy(&c->layer_means, first_slowdown(c));
 }
 
 void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, double job_s)
@@ -82,9 +84,10 @@ void layer_costs_init(struct layer_costs *c, const struct sched_costs *first, do
     use_layer(c);
 }
 
-/* -- learning -- */
+/* -- measured layers to corrections -- */
 
-/* A moving average of real / predicted; false: nothing to be learnt. */
+/* Updates a moving average of real / predicted time. False: a time is 0; *correction is unchanged.
+ */
 static bool correct(double *correction, double predicted_s, double took_s)
 {
     if (!(predicted_s > 0) || !(took_s > 0))
@@ -106,8 +109,10 @@ void layer_costs_device(struct layer_costs *c, double predicted_s, double took_s
         use_device(c);
 }
 
-/* value: real / predicted, of one of slower where it is beside a copy. In units of `unit`. */
-static void add_to_means(struct copy_means *m, double value, double slower, double unit, bool copying)
+/* Adds a layer's real / predicted time. `unit` converts it to the first figures. The value is
+ * limited to a factor of OFF_MOST around the expected one: 1, or `slower` with a copy. */
+static void add_to_means(struct copy_means *m, double value, double slower, double unit,
+                         bool copying)
 {
     double expected = copying ? slower : 1;
     double off = expected * clamp(value / expected, 1 / OFF_MOST, OFF_MOST);
@@ -123,7 +128,8 @@ void layer_costs_cpu(struct layer_costs *c, double predicted_s, double took_s, b
 {
     if (!(predicted_s > 0) || !(took_s > 0))
         return;
-    add_to_means(&c->cpu_means, took_s / predicted_s, first_slowdown(c) * c->slowdown, c->cpu, copying);
+    add_to_means(&c->cpu_means, took_s / predicted_s, first_slowdown(c) * c->slowdown, c->cpu,
+                 copying);
     use_cpu(c);
 }
 
@@ -138,9 +144,9 @@ void layer_costs_layer(struct layer_costs *c, double expected_s, double took_s, 
 
 /* -- for the next start -- */
 
-struct layer_costs_learnt layer_costs_learnt(const struct layer_costs *c)
+struct layer_corrections layer_corrections(const struct layer_costs *c)
 {
-    return (struct layer_costs_learnt){c->device, c->link, c->job_s, c->cpu_means, c->layer_means};
+    return (struct layer_corrections){c->device, c->link, c->job_s, c->cpu_means, c->layer_means};
 }
 
 static void fade(struct copy_means *m, double most)
@@ -152,9 +158,9 @@ static void fade(struct copy_means *m, double most)
         }
 }
 
-struct layer_costs_learnt layer_costs_fade(const struct layer_costs_learnt *l, double most)
+struct layer_corrections layer_costs_fade(const struct layer_corrections *l, double most)
 {
-    struct layer_costs_learnt less = *l;
+    struct layer_corrections less = *l;
     fade(&less.cpu_means, most);
     fade(&less.layer_means, most);
     return less;
@@ -162,7 +168,7 @@ struct layer_costs_learnt layer_costs_fade(const struct layer_costs_learnt *l, d
 
 static bool within(double value, double least, double most)
 {
-    return value >= least && value <= most; /* no NaN is */
+    return value >= least && value <= most; /* false for NaN */
 }
 
 static bool make_sense(const struct copy_means *m, double least, double most)
@@ -174,9 +180,10 @@ static bool make_sense(const struct copy_means *m, double least, double most)
     return true;
 }
 
-bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *l)
+bool layer_costs_resume(struct layer_costs *c, const struct layer_corrections *l)
 {
-    if (!within(l->device, LEAST, MOST) || !within(l->link, LEAST, MOST) || !within(l->job_s, 0, 1) ||
+    if (!within(l->device, LEAST, MOST) || !within(l->link, LEAST, MOST) ||
+        !within(l->job_s, 0, 1) ||
         !make_sense(&l->cpu_means, LEAST / OFF_MOST, MOST * MOST * OFF_MOST) ||
         !make_sense(&l->layer_means, 1 / OFF_MOST, MOST * OFF_MOST))
         return false;
@@ -193,16 +200,17 @@ bool layer_costs_resume(struct layer_costs *c, const struct layer_costs_learnt *
     return true;
 }
 
-_Static_assert(sizeof(struct layer_costs_learnt) == sizeof((struct calibration *)0)->learnt, "all of them");
+_Static_assert(sizeof(struct layer_corrections) == sizeof((struct calibration *)0)->corrections,
+               "the file has all corrections");
 
-struct layer_costs_learnt layer_costs_kept(const struct calibration *c)
+struct layer_corrections layer_costs_stored(const struct calibration *c)
 {
-    struct layer_costs_learnt l;
-    memcpy(&l, c->learnt, sizeof l);
+    struct layer_corrections l;
+    memcpy(&l, c->corrections, sizeof l);
     return l;
 }
 
-void layer_costs_keep(const struct layer_costs_learnt *l, struct calibration *c)
+void layer_costs_keep(const struct layer_corrections *l, struct calibration *c)
 {
-    memcpy(c->learnt, l, sizeof c->learnt);
+    memcpy(c->corrections, l, sizeof c->corrections);
 }

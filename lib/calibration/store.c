@@ -1,4 +1,4 @@
-/* Where calibrations are kept; see calibration.h. */
+/* The files of calibrations; see calibration.h. */
 #include "calibration/calibration.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ bool calibration_folder(char out[PATH_MAX])
     return n > 0 && n < PATH_MAX;
 }
 
-/* FNV-1a, with the NUL: "ab" "c" is not "a" "bc". */
+/* FNV-1a. Includes the NUL, so that "ab" "c" and "a" "bc" differ. */
 static uint64_t hash_text(uint64_t h, const char *text)
 {
     do
@@ -61,7 +61,7 @@ enum error_code calibration_load_file(const char *path, struct calibration *out,
     }
     close(fd);
     if (got == sizeof text || memchr(text, '\0', got))
-        return error_set(e, ERROR_FORMAT, "%s: no calibration", path);
+        return error_set(e, ERROR_FORMAT, "%s: not a calibration file", path);
     text[got] = '\0';
     struct error why;
     enum error_code code = calibration_parse(text, out, &why);
@@ -80,7 +80,7 @@ enum error_code calibration_load(const struct calibration *of, struct calibratio
     return code;
 }
 
-/* Each folder of the path that is missing, for us alone. */
+/* Makes each missing folder of the path, with access for this user only. */
 static bool make_folders(const char *path)
 {
     char part[PATH_MAX];
@@ -133,14 +133,14 @@ enum error_code calibration_store(const struct calibration *c, struct error *e)
     return code;
 }
 
-enum error_code calibration_store_learnt(const struct calibration *c, struct error *e)
+enum error_code calibration_store_corrections(const struct calibration *c, struct error *e)
 {
     struct calibration kept;
     enum error_code code = calibration_load(c, &kept, e);
     if (!code && kept.measured_at != c->measured_at)
-        code = error_set(e, ERROR_NOT_FOUND, "a later calibration is kept");
+        code = error_set(e, ERROR_NOT_FOUND, "the file holds a later calibration");
     if (code)
         return code;
-    memcpy(kept.learnt, c->learnt, sizeof kept.learnt);
+    memcpy(kept.corrections, c->corrections, sizeof kept.corrections);
     return calibration_store(&kept, e);
 }

@@ -1,4 +1,4 @@
-/* Calling another process's control socket: a protobuf Request out, a Reply in. */
+/* Calling another process's control socket: send a protobuf Request, receive a Reply. */
 #ifndef MOED_DAEMON_CONTROL_H
 #define MOED_DAEMON_CONTROL_H
 
@@ -6,10 +6,18 @@
 
 #include "control.pb-c.h"
 
-/* *reply is owned by the caller (moed__v1__reply__free_unpacked(reply, NULL)) and has the body
- * `want`; an Error reply becomes the returned code and text. request->abi is set here. */
+/* Sets request->abi. The caller owns *reply, which has the body `want`, and frees it with
+ * moed__v1__reply__free_unpacked(reply, NULL). An Error reply becomes the code and the text. */
 enum error_code control_call(const char *run, const char *process, Moed__V1__Request *request,
                              Moed__V1__Reply__BodyCase want, int timeout_ms,
                              Moed__V1__Reply **reply, struct error *e);
+/* The same; hands over the connection, for a session (rpc_call_open). */
+enum error_code control_call_open(const char *run, const char *process, Moed__V1__Request *request,
+                                  Moed__V1__Reply__BodyCase want, int timeout_ms,
+                                  Moed__V1__Reply **reply, int *fd, struct error *e);
+/* The same as control_call, from one daemon to another that has `peers` (daemon.h). */
+enum error_code control_call_peer(const char *run, const char *process, Moed__V1__Request *request,
+                                  Moed__V1__Reply__BodyCase want, int timeout_ms,
+                                  Moed__V1__Reply **reply, struct error *e);
 
 #endif

@@ -1,15 +1,18 @@
 /* A daemon's life: start, signals, readiness, stop; see daemon.h.
  *
- * SIGTERM, SIGINT and SIGHUP are blocked in the main thread and so in all that it starts, nng's
- * too. One thread, "signals", takes them; it also pings the watchdog. Threads that a library
- * started before main (OpenBLAS does) block nothing: hence a handler, which any thread may run, and
- * no signalfd, which would leave such a thread to the default action. */
+ * The main thread blocks SIGTERM, SIGINT and SIGHUP, and so do all threads that it starts, nng's
+ * included. The thread "signals" takes them; it also notifies the watchdog. A library may have
+ * started threads before main (OpenBLAS does), which block nothing. Therefore this file uses a
+ * handler, which any thread may run: with a signalfd the default action would happen in such a
+ * thread. */
 #include "daemon/daemon.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "daemon/internal.h"
 #include "daemon/notify.h"
+#include "ipc/peer_rpc.h"
 #include "ipc/rpc.h"
 
 #include <errno.h>
@@ -20,22 +23,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #define MAX_OPTIONS 64
-/* The reply to a shutdown request is on its way before the socket closes. */
-#define SHUTDOWN_DELAY_MS 50
+/* After a removal: `rm -r RUN` is to find it empty in the end. */
+#define REMOVAL_DELAY_MS  500
+#define SHUTDOWN_DELAY_MS 50 /* the reply to a shutdown request leaves before the socket closes */
 
-/* One daemon a process: static, so that it outlives main's frame and every thread. */
-static struct daemon_internal internal = {.state_lock = PTHREAD_MUTEX_INITIALIZER};
+/* A process has one daemon. Static: it outlives main's frame and every thread. */
+static struct daemon_internal internal = {.state_lock = PTHREAD_MUTEX_INITIALIZER,
+                                          .request_lock = PTHREAD_MUTEX_INITIALIZER};
 
 struct common_options {
     const char *run, *log_level, *config;
     bool config_dump;
 };
 
-/* The daemon's table and then the common options. */
+/* out: the daemon's table, then the common options. */
 static void join_tables(const struct option_spec *table, struct common_options *c,
                         struct option_spec *out)
 {
@@ -50,7 +56,7 @@ static void join_tables(const struct option_spec *table, struct common_options *
     size_t n = 0;
     for (; table && table->name; table++) {
         if (n + sizeof common / sizeof *common > MAX_OPTIONS)
-            abort(); /* our bug: a table too long for the array */
+            abort(); /* a bug: the program's table is too long for MAX_OPTIONS */
         out[n++] = *table;
     }
     memcpy(out + n, common, sizeof common);
@@ -70,6 +76,8 @@ static void parse_options(struct daemon *d, const char *purpose, const struct op
     join_tables(table, &common, all);
     char program[64];
     snprintf(program, sizeof program, "moed-%s", d->process);
+    if (options_print_version(program, argc, argv))
+        exit(EXIT_CLEAN);
     if (options_wants_help(argc, argv)) {
         options_print_help(all, program, "[OPTION]...", purpose);
         exit(EXIT_CLEAN);
@@ -79,7 +87,7 @@ static void parse_options(struct daemon *d, const char *purpose, const struct op
         exit_usage(d->process, &e);
     enum log_level level;
     if (log_level_parse(common.log_level, &level) != 0) {
-        error_set(&e, ERROR_USAGE, "--log-level: %.40s is none of error, warn, info, debug",
+        error_set(&e, ERROR_USAGE, "--log-level: %.40s is not one of error, warn, info, debug",
                   common.log_level);
         exit_usage(d->process, &e);
     }
@@ -114,7 +122,7 @@ static void raise_event(int event_fd)
     (void)n; /* an eventfd at its limit is readable already */
 }
 
-/* The control thread has been in one request for longer than the watchdog allows. */
+/* Whether the control thread has handled one request for longer than the watchdog allows. */
 static bool control_thread_hangs(const struct daemon_internal *i)
 {
     uint64_t since = atomic_load(&i->handler_since_ns);
@@ -129,11 +137,22 @@ static void on_signal(int signal_number)
     errno = saved_errno;
 }
 
+/* Before it is ready a process serves nobody and may be in the middle of minutes of work (loading,
+ * measuring), so it ends at once. What it leaves in RUN is what a killed process leaves. */
+static void stop(struct daemon *d)
+{
+    if (!atomic_load(&d->ready)) {
+        log_info("stopped before it was ready");
+        _exit(EXIT_CLEAN);
+    }
+    daemon_request_stop(d, EXIT_CLEAN);
+}
+
 static void take_signal(struct daemon *d)
 {
     drain(d->internal->signal_event);
     log_info("%s: stopping", strsignal(atomic_load(&d->internal->last_signal)));
-    daemon_request_stop(d, EXIT_CLEAN);
+    stop(d);
 }
 
 static void stop_signals(sigset_t *set)
@@ -144,6 +163,46 @@ static void stop_signals(sigset_t *set)
     sigaddset(set, SIGHUP);
 }
 
+static void drain_removals(const struct daemon_internal *i)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    while (read(i->removals, events, sizeof events) > 0)
+        ;
+}
+
+/* A file in RUN was removed. Without its pid file this process would be found by its lock only, and
+ * a second one could start. */
+static void check_pid_file(struct daemon *d)
+{
+    char file[64], path[RUN_PATH_BYTES];
+    struct error e = {0};
+    snprintf(file, sizeof file, "%s.pid", d->process);
+    run_dir_file(d->run, file, path);
+    if (access(path, F_OK) == 0 || atomic_load(&d->stopping))
+        return;
+    if (run_dir_lock(d->run, d->process, &e))
+        log_warn("%s has vanished: %s", path, e.text);
+    else
+        log_warn("%s has vanished: made again", path);
+}
+
+static void watch_removals(struct daemon *d)
+{
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (fd >= 0 && inotify_add_watch(fd, d->run, IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    d->internal->removals = fd;
+}
+
+/* Of a timeout for poll, and a time. */
+static int earlier(int timeout_ms, uint64_t end_ns)
+{
+    int ms = end_ns == UINT64_MAX ? -1 : clock_ms_until(end_ns);
+    return ms < 0 || (timeout_ms >= 0 && timeout_ms < ms) ? timeout_ms : ms;
+}
+
 static void *signals_main(void *arg)
 {
     struct daemon *d = arg;
@@ -152,23 +211,33 @@ static void *signals_main(void *arg)
     prctl(PR_SET_NAME, "signals");
     stop_signals(&set);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    /* Twice an interval, as systemd recommends. */
+    /* Twice in an interval, as systemd recommends. */
     int timeout_ms = i->watchdog_us ? (int)(i->watchdog_us / 2000u) : -1;
+    uint64_t check_ns = UINT64_MAX; /* when to look for the pid file */
     for (;;) {
         struct pollfd fds[] = {{i->signal_event, POLLIN, 0},
                                {i->shutdown_event, POLLIN, 0},
-                               {i->thread_event, POLLIN, 0}};
-        int n = poll(fds, 3, timeout_ms);
+                               {i->thread_event, POLLIN, 0},
+                               {i->removals, POLLIN, 0}};
+        int n = poll(fds, 4, earlier(timeout_ms, check_ns));
+        if (check_ns <= clock_ns()) {
+            check_pid_file(d);
+            check_ns = UINT64_MAX;
+        }
         if (i->watchdog_us && !control_thread_hangs(i))
             notify_send("WATCHDOG=1", false);
         if (n <= 0)
             continue;
         if (fds[2].revents)
             return NULL;
+        if (fds[3].revents) {
+            drain_removals(i);
+            check_ns = clock_end_ns(REMOVAL_DELAY_MS);
+        }
         if (fds[1].revents) {
             drain(i->shutdown_event);
             poll(NULL, 0, SHUTDOWN_DELAY_MS);
-            daemon_request_stop(d, EXIT_CLEAN);
+            stop(d);
         }
         if (fds[0].revents)
             take_signal(d);
@@ -197,6 +266,7 @@ static void start_signals(struct daemon *d)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     i->watchdog_us = notify_watchdog_us();
+    watch_removals(d);
     int failed = pthread_create(&i->signals, NULL, signals_main, d);
     if (failed) {
         error_set(&e, ERROR_IO, "cannot start a thread: %s", strerror(failed));
@@ -210,7 +280,7 @@ void daemon_start(struct daemon *d, const char *process, const char *purpose,
 {
     *d = (struct daemon){.process = process, .started_ns = clock_ns(), .internal = &internal};
     parse_options(d, purpose, table, argc, argv);
-    char name[16]; /* as long as the kernel keeps */
+    char name[16]; /* the kernel's limit */
     snprintf(name, sizeof name, "moed-%s", process);
     prctl(PR_SET_NAME, name);
     snprintf(internal.state, sizeof internal.state, "starting");
@@ -243,9 +313,7 @@ void daemon_status(struct daemon *d, const char *format, ...)
     va_start(args, format);
     vsnprintf(state, sizeof state, format, args);
     va_end(args);
-    for (char *c = state; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?'; /* one line, whatever a model's name holds */
+    utf8_hide_controls(state, strlen(state), ""); /* a model's name may hold control characters */
     pthread_mutex_lock(&d->internal->state_lock);
     memcpy(d->internal->state, state, sizeof state);
     pthread_mutex_unlock(&d->internal->state_lock);
@@ -287,7 +355,9 @@ void daemon_stop(struct daemon *d)
     atomic_store(&d->stopping, true);
     notify_send("STOPPING=1\nSTATUS=stopping", false);
     rpc_server_stop(i->server);
+    peer_rpc_server_stop(i->peers);
     i->server = NULL;
+    i->peers = NULL;
     if (i->signals_running) {
         raise_event(i->thread_event);
         pthread_join(i->signals, NULL);
@@ -302,5 +372,5 @@ void daemon_fail(struct daemon *d, int exit_code, const struct error *e)
     snprintf(status, sizeof status, "STATUS=%s", e->text);
     notify_send(status, false);
     log_error("%s", e->text);
-    _exit(exit_code); /* other threads run: nothing of theirs may be torn down under them */
+    _exit(exit_code); /* other threads run: no destructor may free what they use */
 }

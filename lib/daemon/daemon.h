@@ -4,14 +4,14 @@
  *     int main(int argc, char **argv) {
  *         daemon_start(&d, ...);      parses options, logs, locks the pid file, blocks signals
  *         ... set up ...              daemon_status(&d, "loading %u of %u layers", ...)
- *         daemon_serve(&d, handlers); control socket
- *         daemon_ready(&d);
+ *         daemon_serve(&d, handlers); opens the control socket
+ *         daemon_ready(&d);           until here SIGTERM ends the process at once
  *         ... work, or ...            daemon_wait(&d): until SIGTERM, SIGINT, a shutdown request
  *         daemon_stop(&d);
  *     }
  *
- * Exit codes: 0 clean; 1 the environment or a peer (worth a restart); 2 usage and 3 configuration
- * that no restart mends (the supervisor gives up at once). */
+ * Exit codes: 0 clean; 1 the environment or a peer failed, a restart may help; 2 wrong usage and 3
+ * wrong configuration, which a restart does not mend: the supervisor gives up at once. */
 #ifndef MOED_DAEMON_DAEMON_H
 #define MOED_DAEMON_DAEMON_H
 
@@ -39,44 +39,48 @@ struct daemon {
     struct daemon_internal *internal;
 };
 
-/* Options common to all daemons (--run DIR, --log-level, --config, --config-dump, --help) are added
- * to `table`, which ends with a NULL name. Prints help and exits, or exits with EXIT_BAD_USAGE and
- * one line, by itself. Afterwards: log_init done, RUN created, RUN/process.pid locked, SIGPIPE
- * ignored, SIGTERM and SIGINT routed to `stopping`, core dumps as the system says, process name
+/* Parse `table`, which ends with a NULL name, and the options common to all daemons (--run DIR,
+ * --log-level, --config, --config-dump, --help). For --help and --config-dump print and exit; for
+ * wrong usage log one line and exit with EXIT_BAD_USAGE. Afterwards: log_init done, RUN created,
+ * RUN/process.pid locked, SIGPIPE ignored, SIGTERM, SIGINT and SIGHUP set `stopping`, process name
  * set. */
 void daemon_start(struct daemon *d, const char *process, const char *purpose,
                   const struct option_spec *table, int argc, char **argv);
 
-/* Fills `reply->health` beyond the common fields (pid, uptime, state, memory, version). Optional.
- */
+/* Fill in what HealthReply has beyond the common fields (pid, uptime, state, memory, version). On
+ * the control thread. */
 typedef void daemon_health(void *arg, Moed__V1__HealthReply *health);
-/* A request whose body is not health, metrics or shutdown. Either sets a body of *reply (in static
- * or handler-owned storage that stays valid until the next call; it is packed, not freed) and
- * returns ERROR_OK, or returns an error with its text, sent as an Error reply (retry for
- * ERROR_UNAVAILABLE). Bodies it does not know: return ERROR_PROTOCOL via daemon_unknown(). Runs on
- * the control thread, one at a time. */
+/* Answer a request whose body is not health, metrics or shutdown. On the control thread, one at a
+ * time. ERROR_OK: it has set a body of *reply, in static or handler-owned storage that stays valid
+ * until the next call (the body is packed, not freed). An error: the control thread sends it as an
+ * Error reply, with `retry` for ERROR_UNAVAILABLE and ERROR_TIMEOUT. For an unknown body, return
+ * daemon_unknown(). */
 typedef enum error_code daemon_request(void *arg, const Moed__V1__Request *request,
                                        Moed__V1__Reply *reply, struct error *e);
 struct daemon_handlers {
-    daemon_health *health;
-    daemon_request *request; /* NULL: only the common ones */
+    daemon_health *health;   /* NULL: the common fields only */
+    daemon_request *request; /* NULL: the common requests only */
+    bool peers;              /* other daemons call this one: RUN/PROCESS.peers (ipc/peer_rpc.h) */
 };
+/* From a request handler: hand the client's connection over once the reply has left; see `adopt`
+ * in ipc/rpc.h. It is called once, with fd -1 where the reply becomes an error. */
+void daemon_adopt(struct daemon *d, void (*adopt)(void *arg, int fd), void *arg);
 enum error_code daemon_unknown(const Moed__V1__Request *request, struct error *e);
 
-/* Serve RUN/PROCESS.ctl. */
+/* Open the control socket, RUN/PROCESS.ctl, and the one for peers. Borrows handlers. */
 enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *handlers, void *arg,
                              struct error *e);
 
-/* One line for people (HealthReply.state), and STATUS= to the service manager ($NOTIFY_SOCKET). */
+/* Set the one-line state: HealthReply.state, and STATUS= for the service manager. */
 void daemon_status(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void daemon_ready(struct daemon *d); /* READY=1, ready = true */
-/* Ask the process to stop, from any thread (a peer that it cannot do without has gone). */
+void daemon_ready(struct daemon *d); /* sets `ready`, sends READY=1 */
+/* Request that the process stops, as when a peer that it needs has gone. Any thread. */
 void daemon_request_stop(struct daemon *d, int exit_code);
-/* Block until stopping. Returns the exit code. daemon_stop_fd: readable then, for poll. */
+/* Block until `stopping`. Returns the exit code. */
 int daemon_wait(struct daemon *d);
-int daemon_stop_fd(const struct daemon *d);
-void daemon_stop(struct daemon *d); /* STOPPING=1, control socket closed */
-/* Log the error and exit: the environment is unusable. */
+int daemon_stop_fd(const struct daemon *d); /* readable once `stopping`, for poll */
+void daemon_stop(struct daemon *d);         /* sends STOPPING=1, closes the control socket */
+/* Log the error and exit, where the environment is unusable. */
 _Noreturn void daemon_fail(struct daemon *d, int exit_code, const struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* What daemon.c (life) and serve.c (control socket) share of a daemon. */
+/* The private part of a daemon, for daemon.c (life) and serve.c (control socket). */
 #ifndef MOED_DAEMON_INTERNAL_H
 #define MOED_DAEMON_INTERNAL_H
 
@@ -9,8 +9,12 @@
 #define DAEMON_STATE_BYTES 256
 
 struct daemon_internal {
-    struct metrics *metrics; /* also reachable when main's frame is gone: threads may still count */
+    struct metrics *metrics; /* reachable after main's frame is gone: threads may still count */
     struct rpc_server *server;
+    struct peer_rpc_server *peers;    /* NULL: none */
+    pthread_mutex_t request_lock;     /* a request is being handled */
+    void (*adopt)(void *arg, int fd); /* of that request; NULL: none */
+    void *adopt_arg;
     const struct daemon_handlers *handlers;
     void *handlers_arg;
 
@@ -18,8 +22,9 @@ struct daemon_internal {
     char state[DAEMON_STATE_BYTES]; /* guarded by state_lock */
 
     int stop_event;     /* eventfd, readable once stopping */
-    int shutdown_event; /* eventfd: a client asked; the signals thread stops us a moment later */
-    int thread_event;   /* eventfd: the signals thread is to end */
+    int shutdown_event; /* eventfd: a client requested it; the signals thread stops the process */
+    int thread_event;   /* eventfd: ends the signals thread */
+    int removals;       /* inotify: a file in RUN was removed; -1: not watched */
     int signal_event;   /* eventfd: the signal handler has set last_signal */
     _Atomic int last_signal;
     bool signals_running;

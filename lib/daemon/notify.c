@@ -32,7 +32,7 @@ void notify_send(const char *assignments, bool important)
     ssize_t sent = sendto(
         fd, assignments, strlen(assignments), MSG_NOSIGNAL | (important ? 0 : MSG_DONTWAIT),
         (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
-    (void)sent; /* a manager that is not there cannot be told */
+    (void)sent; /* without a manager there is nobody to notify */
     close(fd);
 }
 

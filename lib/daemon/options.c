@@ -1,5 +1,7 @@
-/* Options from flags and files, by one table; see options.h. */
+/* Options from flags and files; see options.h. */
 #include "daemon/options.h"
+
+#include "daemon/option_names.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,16 +12,7 @@
 
 #define CONFIG_FILE_MAX_BYTES (1u << 20)
 
-static const struct option_spec *find_option(const struct option_spec *table, const char *name,
-                                             size_t len)
-{
-    for (; table->name; table++)
-        if (strlen(table->name) == len && memcmp(table->name, name, len) == 0)
-            return table;
-    return NULL;
-}
-
-/* "--name", or "-n" for one letter: as a person writes it. */
+/* For messages: "--name", or "-n" for one letter. */
 static const char *dashes(const struct option_spec *o)
 {
     return o->name[1] ? "--" : "-";
@@ -86,7 +79,18 @@ static enum error_code set_bool(const struct option_spec *o, const char *where, 
     return ERROR_OK;
 }
 
-/* `where` names the option as it was given, for messages. The value is kept by reference. */
+static enum error_code add_to_list(const char *where, const char *value, struct option_list *list,
+                                   struct error *e)
+{
+    const char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    if (!items)
+        return error_set(e, ERROR_MEMORY, "%s: out of memory", where);
+    items[list->count++] = value;
+    list->items = items;
+    return ERROR_OK;
+}
+
+/* where: the option as the user wrote it, for messages. Borrows value for the process's life. */
 static enum error_code set_option(const struct option_spec *o, const char *where, const char *value,
                                   struct error *e)
 {
@@ -100,6 +104,10 @@ static enum error_code set_option(const struct option_spec *o, const char *where
         return set_float(o, where, value, e);
     case OPTION_BOOL:
         return set_bool(o, where, value, e);
+    case OPTION_LIST:
+        return add_to_list(where, value, o->target, e);
+    case OPTION_HEADING:
+        break;
     }
     return error_set(e, ERROR_INTERNAL, "%s: the option has no type", where);
 }
@@ -124,6 +132,33 @@ static void cut_comment(char *line)
         }
 }
 
+static enum error_code unknown_in_file(const struct option_spec *table, const char *path,
+                                       unsigned number, const char *name, struct error *e)
+{
+    char flag[64], hint[OPTION_NAMES_HINT];
+    snprintf(flag, sizeof flag, "--%.60s", name);
+    option_names_hint(table, flag, hint);
+    return error_set(e, ERROR_USAGE, "%s:%u: there is no option %.60s%s", path, number, name, hint);
+}
+
+/* Values of configuration files, which options point to: they live as long as the program. */
+struct kept_text {
+    struct kept_text *next;
+    char text[];
+};
+
+static const char *keep_text(const char *text)
+{
+    static struct kept_text *kept;
+    size_t bytes = strlen(text) + 1;
+    struct kept_text *k = malloc(sizeof *k + bytes);
+    if (!k)
+        return NULL;
+    k->next = kept;
+    kept = k;
+    return memcpy(k->text, text, bytes);
+}
+
 static enum error_code set_from_line(const struct option_spec *table, const char *path,
                                      unsigned number, char *line, struct error *e)
 {
@@ -136,16 +171,16 @@ static enum error_code set_from_line(const struct option_spec *table, const char
         return error_set(e, ERROR_USAGE, "%s:%u: expected `name = value`", path, number);
     *equals = '\0';
     const char *name = trim(line), *value = trim(equals + 1);
-    const struct option_spec *o = find_option(table, name, strlen(name));
+    const struct option_spec *o = option_names_find(table, name, strlen(name));
     if (!o || strcmp(name, "config") == 0)
-        return error_set(e, ERROR_USAGE, "%s:%u: there is no option %s", path, number, name);
+        return unknown_in_file(table, path, number, name, e);
     char where[ERROR_TEXT_BYTES];
     snprintf(where, sizeof where, "%s:%u: %s", path, number, name);
-    /* A string must outlive the line. */
-    char *copy = o->type == OPTION_STRING ? strdup(value) : NULL;
-    if (o->type == OPTION_STRING && !copy)
+    if (o->type == OPTION_STRING || o->type == OPTION_LIST)
+        value = keep_text(value);
+    if (!value)
         return error_set(e, ERROR_MEMORY, "%s: out of memory", where);
-    return set_option(o, where, copy ? copy : value, e);
+    return set_option(o, where, value, e);
 }
 
 static enum error_code read_file(const struct option_spec *table, const char *path, struct error *e)
@@ -172,35 +207,53 @@ static enum error_code read_file(const struct option_spec *table, const char *pa
     return code;
 }
 
-/* One argument that starts with a dash, taken apart. */
+/* One argument that starts with a dash, parsed. */
 struct flag {
     const struct option_spec *option;
     bool negated;      /* --no-NAME */
-    const char *value; /* after '=' or a one-letter name; NULL: none there */
+    const char *value; /* after '=' or a one-letter name; NULL: not in this argument */
 };
+
+static void take_familiar(const struct option_spec *table, const char *arg, struct flag *flag)
+{
+    const char *equals = strchr(arg, '=');
+    flag->option = option_names_familiar(table, arg);
+    flag->value = equals ? equals + 1 : NULL;
+    flag->negated = false;
+}
 
 static enum error_code read_flag(const struct option_spec *table, const char *arg,
                                  struct flag *flag, struct error *e)
 {
     *flag = (struct flag){0};
-    if (arg[1] != '-') {
-        flag->option = find_option(table, arg + 1, 1);
+    bool several_letters = arg[1] != '-' && arg[1] && arg[2]; /* -ngl is not -n with "gl" */
+    if (several_letters && option_names_foreign(table, arg)) {
+        /* no option */
+    } else if (several_letters && option_names_familiar(table, arg)) {
+        take_familiar(table, arg, flag);
+    } else if (arg[1] != '-') {
+        flag->option = option_names_find(table, arg + 1, 1);
         flag->value = arg[2] ? arg + 2 : NULL;
     } else {
         const char *name = arg + 2;
         size_t len = strcspn(name, "=");
         flag->value = name[len] ? name + len + 1 : NULL;
-        flag->option = len > 1 ? find_option(table, name, len) : NULL;
+        flag->option = len > 1 ? option_names_find(table, name, len) : NULL;
         if (!flag->option && len > 3 && memcmp(name, "no-", 3) == 0) {
-            flag->option = find_option(table, name + 3, len - 3);
+            flag->option = option_names_find(table, name + 3, len - 3);
             flag->negated = true;
             if (flag->option && flag->option->type != OPTION_BOOL)
                 flag->option = NULL;
         }
     }
     if (!flag->option)
-        return error_set(e, ERROR_USAGE, "there is no option %.100s; see --help", arg);
-    return ERROR_OK;
+        take_familiar(table, arg, flag);
+    if (flag->option)
+        return ERROR_OK;
+    char hint[OPTION_NAMES_HINT];
+    option_names_hint(table, arg, hint);
+    return error_set(e, ERROR_USAGE, "there is no option %.100s%s%s", arg, hint,
+                     hint[0] ? "" : "; see --help");
 }
 
 /* The flag at argv[*i], with its value perhaps in argv[*i + 1]; advances *i past both. */
@@ -239,7 +292,7 @@ static bool is_flag(const char *arg)
 static enum error_code read_configuration(const struct option_spec *table, int argc, char **argv,
                                           struct error *e)
 {
-    const struct option_spec *config = find_option(table, "config", 6);
+    const struct option_spec *config = option_names_find(table, "config", 6);
     if (!config || config->type != OPTION_STRING)
         return ERROR_OK;
     const char *path = *(const char **)config->target;
@@ -247,7 +300,7 @@ static enum error_code read_configuration(const struct option_spec *table, int a
         struct flag flag;
         const char *arg = argv[i++];
         if (!is_flag(arg) || read_flag(table, arg, &flag, NULL))
-            continue; /* what is wrong is reported when flags are applied */
+            continue; /* options_parse reports a wrong flag when it applies it */
         if (flag.option->type != OPTION_BOOL && !flag.value && i < argc)
             flag.value = argv[i++];
         if (flag.option == config && flag.value)
@@ -275,7 +328,7 @@ enum error_code options_parse(const struct option_spec *table, int argc, char **
         } else if (!n_positional) {
             return error_set(e, ERROR_USAGE, "unexpected argument %.100s; see --help", argv[i]);
         } else {
-            argv[1 + kept++] = argv[i++]; /* 1 + kept <= i: never overwrites what is to come */
+            argv[1 + kept++] = argv[i++]; /* 1 + kept <= i: overwrites no unread argument */
         }
     }
     if (n_positional)
@@ -300,13 +353,89 @@ static void print_value(const struct option_spec *o)
     case OPTION_BOOL:
         printf("%s", *(bool *)o->target ? "true" : "false");
         break;
+    case OPTION_LIST:
+    case OPTION_HEADING:
+        break;
     }
 }
 
+/* NaN and UINT64_MAX stand for no value. */
 static bool has_default(const struct option_spec *o)
 {
-    return o->type == OPTION_BOOL ? *(bool *)o->target
-                                  : o->type != OPTION_STRING || *(const char **)o->target;
+    switch (o->type) {
+    case OPTION_STRING:
+        return *(const char **)o->target != NULL;
+    case OPTION_UINT:
+        return *(uint64_t *)o->target != UINT64_MAX;
+    case OPTION_FLOAT:
+        return !isnan(*(double *)o->target);
+    case OPTION_BOOL:
+        return *(bool *)o->target;
+    case OPTION_LIST:
+    case OPTION_HEADING:
+        break;
+    }
+    return false;
+}
+
+#define HELP_COLUMN 27
+#define HELP_WIDTH  80
+
+/* Prints text from column `left` on, in lines of HELP_WIDTH, broken at spaces. */
+static void print_wrapped(const char *text, int left)
+{
+    int column = left;
+    while (*text) {
+        int word = (int)strcspn(text, " ");
+        if (column > left && column + 1 + word > HELP_WIDTH) {
+            printf("\n%*s", left, "");
+            column = left;
+        } else if (column > left) {
+            printf(" ");
+            column++;
+        }
+        printf("%.*s", word, text);
+        column += word;
+        text += word + (text[word] == ' ');
+    }
+}
+
+void options_print_list(const char *heading, const char *text)
+{
+    printf("%s", heading);
+    print_wrapped(text, (int)strlen(heading));
+    printf("\n");
+}
+
+/* "[8080]", or "" without a default. */
+static void format_default(const struct option_spec *o, char *out, size_t bytes)
+{
+    out[0] = '\0';
+    if (!has_default(o))
+        return;
+    if (o->type == OPTION_FLOAT)
+        snprintf(out, bytes, " [%g]", *(double *)o->target);
+    else if (o->type == OPTION_UINT)
+        snprintf(out, bytes, " [%llu]", (unsigned long long)*(uint64_t *)o->target);
+    else
+        snprintf(out, bytes, " [%s]", o->type == OPTION_BOOL ? "true" : *(const char **)o->target);
+}
+
+static void print_option(const struct option_spec *o)
+{
+    char left[80], standard[200], help[2000];
+    snprintf(left, sizeof left, "%s%s%s%s", dashes(o), o->name, o->type == OPTION_BOOL ? "" : " ",
+             o->type == OPTION_BOOL ? ""
+             : o->value_name        ? o->value_name
+                                    : "VALUE");
+    if (strlen(left) > 24)
+        printf("  %s\n%*s", left, HELP_COLUMN, "");
+    else
+        printf("  %-24s ", left);
+    format_default(o, standard, sizeof standard);
+    snprintf(help, sizeof help, "%s%s", o->help ? o->help : "", standard);
+    print_wrapped(help, HELP_COLUMN);
+    printf("\n");
 }
 
 void options_print_help(const struct option_spec *table, const char *program, const char *arguments,
@@ -314,32 +443,20 @@ void options_print_help(const struct option_spec *table, const char *program, co
 {
     printf("usage: %s%s%s\n\n%s\n\n", program, arguments && *arguments ? " " : "",
            arguments ? arguments : "", purpose);
-    for (const struct option_spec *o = table; o->name; o++) {
-        char left[80];
-        snprintf(left, sizeof left, "%s%s%s%s", dashes(o), o->name,
-                 o->type == OPTION_BOOL ? "" : " ",
-                 o->type == OPTION_BOOL ? ""
-                 : o->value_name        ? o->value_name
-                                        : "VALUE");
-        printf("  %-24s %s", left, o->help ? o->help : "");
-        if (has_default(o)) {
-            printf(" [");
-            if (o->type == OPTION_FLOAT)
-                printf("%g", *(double *)o->target);
-            else
-                print_value(o);
-            printf("]");
-        }
-        printf("\n");
-    }
+    for (const struct option_spec *o = table; o->name; o++)
+        if (o->type == OPTION_HEADING)
+            printf("\n%s:\n", o->name);
+        else
+            print_option(o);
     printf("  %-24s %s\n", "--help", "print this and exit");
 }
 
 void options_print_values(const struct option_spec *table)
 {
     for (const struct option_spec *o = table; o->name; o++) {
-        if (strncmp(o->name, "config", 6) == 0)
-            continue; /* not part of what a file may say */
+        if (o->type == OPTION_HEADING || o->type == OPTION_LIST ||
+            strncmp(o->name, "config", 6) == 0)
+            continue; /* not allowed in a file */
         bool unset = o->type == OPTION_STRING && !*(const char **)o->target;
         printf("%s%s = ", unset ? "# " : "", o->name);
         print_value(o);
@@ -347,10 +464,24 @@ void options_print_values(const struct option_spec *table)
     }
 }
 
-bool options_wants_help(int argc, char **argv)
+static bool has_flag(int argc, char **argv, const char *flag, const char *short_flag)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+        if (strcmp(argv[i], flag) == 0 || (short_flag && strcmp(argv[i], short_flag) == 0))
             return true;
     return false;
+}
+
+bool options_wants_help(int argc, char **argv)
+{
+    return has_flag(argc, argv, "--help", "-h");
+}
+
+bool options_print_version(const char *program, int argc, char **argv)
+{
+    if (!has_flag(argc, argv, "--version", NULL))
+        return false;
+    printf("%s %s\n", program, MOED_VERSION);
+    fflush(stdout);
+    return true;
 }

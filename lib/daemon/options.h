@@ -1,43 +1,69 @@
-/* Configuration: one table a program, read from flags and from a file, printed by --help and
+/* Configuration: each program has one table, which reads flags and a file, and prints --help and
  * --config-dump.
  *
- * Flags: --name VALUE or --name=VALUE; booleans take no value (--name, --no-name). The file
- * (--config FILE) has one `name = value` a line, # starts a comment; flags win. An unknown name, a
- * value of the wrong type or out of range is one clear line and exit code 2. Integers take suffixes
- * k, M, G (1000s) and Ki, Mi, Gi (1024s). A one-letter name takes one dash: -n VALUE or -nVALUE.
- * "--" ends the options.
- * --config is known where the table has an OPTION_STRING named "config"; its file is read before
- * the flags. */
+ *     --name VALUE, --name=VALUE    an option
+ *     --name, --no-name             a boolean, without a value
+ *     -n VALUE, -nVALUE             an option with a name of one letter
+ *     --                            ends the options
+ *     --config FILE                 a file, read before the flags, which win: one `name = value` a
+ *                                   line, # starts a comment; where the table has an OPTION_STRING
+ *                                   named "config"
+ *
+ * An unknown name is an error that names the nearest one. Where other programs have another name
+ * for the same thing (-c for --ctx), it is understood (option_names.c).
+ *
+ * Integers take suffixes k, M, G (1000s) and Ki, Mi, Gi (1024s). ERROR_USAGE: an unknown name, a
+ * value of the wrong type or out of range. */
 #ifndef MOED_DAEMON_OPTIONS_H
 #define MOED_DAEMON_OPTIONS_H
 
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum option_type { OPTION_STRING, OPTION_UINT, OPTION_FLOAT, OPTION_BOOL };
+enum option_type {
+    OPTION_STRING,
+    OPTION_UINT,
+    OPTION_FLOAT,
+    OPTION_BOOL,
+    OPTION_LIST,    /* of strings: may be given several times */
+    OPTION_HEADING, /* a line of the help, no option */
+};
+
+/* An OPTION_LIST's target. `items` is allocated and lives as long as the process. */
+struct option_list {
+    const char **items;
+    size_t count;
+};
 
 struct option_spec {
     const char *name; /* without the dashes */
     enum option_type type;
-    void *target;           /* const char **, uint64_t *, double *, bool *: holds the default */
+    /* const char **, uint64_t *, double *, bool *: holds the default; struct option_list * */
+    void *target;
     double min, max;        /* for OPTION_UINT and OPTION_FLOAT, where max > min */
     const char *value_name; /* "FILE" in the help */
     const char *help;
 };
 
-/* Parse argv[1..]; the table ends with a NULL name. Positional arguments ("-" is one) are moved to
- * argv[1..] and counted in *n_positional (NULL: none are taken). Strings point into argv or are
- * malloc'ed from the file and live as long as the process. */
+/* Parse argv[1..]; the table ends with a NULL name. Moves positional arguments ("-" is one) to
+ * argv[1..] and counts them in *n_positional; NULL: a positional argument is an error. Strings
+ * point into argv; those from the file are allocated and live as long as the process. */
 enum error_code options_parse(const struct option_spec *table, int argc, char **argv,
                               int *n_positional, struct error *e);
-/* "usage: PROGRAM ARGUMENTS", the purpose, then the table with defaults. */
+/* "usage: PROGRAM ARGUMENTS", the purpose, then the table with defaults. A number that is NaN or
+ * UINT64_MAX has none. */
 void options_print_help(const struct option_spec *table, const char *program, const char *arguments,
                         const char *purpose);
-/* name = value lines of the effective configuration. */
+/* Print a line of help in lines of 80 columns: the heading, then the text below itself. */
+void options_print_list(const char *heading, const char *text);
+/* Print the effective configuration as `name = value` lines. */
 void options_print_values(const struct option_spec *table);
 /* True where argv has --help or -h. */
 bool options_wants_help(int argc, char **argv);
+/* Where argv has --version: prints "PROGRAM VERSION", true. */
+bool options_print_version(const char *program, int argc, char **argv);
 
 #endif

@@ -34,8 +34,9 @@ enum error_code program_find(const char *name, const char *bindir, char out[PATH
     for (size_t i = 0; i < sizeof below / sizeof *below; i++)
         if (try_path(self, below[i], name, out))
             return ERROR_OK;
-    return error_set(e, ERROR_NOT_FOUND,
-                     "the program %s is neither beside this one (%.200s) nor in its build tree: "
-                     "reinstall moed",
-                     name, self);
+    return error_set(
+        e, ERROR_NOT_FOUND,
+        "the program %s is neither in this program's directory (%.200s) nor in its build tree: "
+        "reinstall moed",
+        name, self);
 }

@@ -1,24 +1,15 @@
-/* Runtime directories and the pid files in them; see run_dir.h.
- *
- * A pid file is locked by its process with an open-file-description lock for as long as it lives:
- * the lock, not the number in the file, says that the process is there. Those locks can be asked
- * for without being taken (F_OFD_GETLK), so a question never makes a starting process fail. */
+/* Runtime directories; see run_dir.h. run_dir_lock.c has the pid files in them. */
 #include "daemon/run_dir.h"
-
-#include "base/clock.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NAME_MAX_LENGTH 32
@@ -34,7 +25,7 @@ static bool name_is_valid(const char *name)
     return true;
 }
 
-/* The directory that holds the deployments' directories. */
+/* The directory of the deployments' directories. */
 static void base_path(char *out, size_t bytes)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
@@ -86,7 +77,7 @@ enum error_code run_dir_path(const char *name, char out[RUN_DIR_BYTES], struct e
     return ERROR_OK;
 }
 
-/* Whoever may write in the parent directory could put another directory in RUN's place. */
+/* A user who may write in the parent directory could put another directory in RUN's place. */
 static enum error_code check_parent(const char *run, struct error *e)
 {
     char parent[RUN_DIR_BYTES];
@@ -126,6 +117,56 @@ static enum error_code make_directories(const char *run, struct error *e)
     }
 }
 
+static enum error_code check_owner(const char *run, const struct stat *s, struct error *e)
+{
+    if (!S_ISDIR(s->st_mode))
+        return error_set(e, ERROR_IO, "%s is not a directory", run);
+    if (s->st_uid != geteuid())
+        return error_set(e, ERROR_IO, "%s belongs to another user (uid %u), not to us (uid %u)",
+                         run, (unsigned)s->st_uid, (unsigned)geteuid());
+    if (s->st_mode & 077)
+        return error_set(e, ERROR_IO, "others may enter %s (mode %03o): chmod it to 700", run,
+                         (unsigned)s->st_mode & 0777);
+    return ERROR_OK;
+}
+
+enum error_code run_dir_open(const char *run, int *out, struct error *e)
+{
+    enum error_code code = check_length(run, e);
+    if (code)
+        return code;
+    char path[RUN_DIR_BYTES]; /* without a '/' at its end, which would follow a link */
+    size_t len = strlen(run);
+    while (len > 1 && run[len - 1] == '/')
+        len--;
+    snprintf(path, sizeof path, "%.*s", (int)len, run);
+    struct stat s;
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(e, errno == ENOENT || errno == ENOTDIR ? ERROR_NOT_FOUND : ERROR_IO,
+                         "cannot look at %s: %m", run);
+    if (fstat(fd, &s) != 0)
+        code = error_set(e, ERROR_IO, "cannot look at %s: %m", run);
+    if (!code)
+        code = check_parent(path, e);
+    if (!code)
+        code = check_owner(run, &s, e);
+    if (code)
+        close(fd);
+    else
+        *out = fd;
+    return code;
+}
+
+enum error_code run_dir_check(const char *run, struct error *e)
+{
+    int fd;
+    enum error_code code = run_dir_open(run, &fd, e);
+    if (!code)
+        close(fd);
+    return code == ERROR_NOT_FOUND ? ERROR_OK : code;
+}
+
 enum error_code run_dir_create(const char *run, struct error *e)
 {
     if (!*run)
@@ -133,22 +174,13 @@ enum error_code run_dir_create(const char *run, struct error *e)
     enum error_code code = check_length(run, e);
     if (!code)
         code = make_directories(run, e);
-    if (!code)
-        code = check_parent(run, e);
     if (code)
         return code;
-    struct stat s;
-    if (lstat(run, &s) != 0)
-        return error_set(e, ERROR_IO, "cannot look at %s: %m", run);
-    if (!S_ISDIR(s.st_mode))
-        return error_set(e, ERROR_IO, "%s is not a directory", run);
-    if (s.st_uid != geteuid())
-        return error_set(e, ERROR_IO, "%s belongs to another user (uid %u), not to us (uid %u)",
-                         run, (unsigned)s.st_uid, (unsigned)geteuid());
-    if (s.st_mode & 077)
-        return error_set(e, ERROR_IO, "others may enter %s (mode %03o): chmod it to 700", run,
-                         (unsigned)s.st_mode & 0777);
-    return ERROR_OK;
+    int fd;
+    code = run_dir_open(run, &fd, e);
+    if (!code)
+        close(fd);
+    return code == ERROR_NOT_FOUND ? ERROR_IO : code;
 }
 
 void run_dir_file(const char *run, const char *file, char out[RUN_PATH_BYTES])
@@ -161,134 +193,85 @@ void run_dir_url(const char *run, const char *file, char out[RUN_URL_BYTES])
     snprintf(out, RUN_URL_BYTES, "ipc://%s/%s", run, file);
 }
 
-static void pid_path(const char *run, const char *process, char out[RUN_PATH_BYTES])
+/* Whether a file of RUN is a deployment's own: its sockets and pid files, with `logs` its logs. */
+static bool is_own(const char *file, bool logs)
 {
-    snprintf(out, RUN_PATH_BYTES, "%s/%s.pid", run, process);
+    static const char *const stems[] = {"memd", "cpuexec", "worker", "http", "supervise", "notify"};
+    static const char *const endings[] = {"ctl", "peers", "lease", "sock", "pid", "log", "log.1"};
+    size_t n_endings = sizeof endings / sizeof *endings - (logs ? 0 : 2);
+    const char *dot = strchr(file, '.');
+    bool known = false, ends = false;
+    for (size_t i = 0; dot && i < sizeof stems / sizeof *stems; i++)
+        known |= strlen(stems[i]) == (size_t)(dot - file) &&
+                 strncmp(file, stems[i], (size_t)(dot - file)) == 0;
+    for (size_t i = 0; known && i < n_endings; i++)
+        ends |= strcmp(dot + 1, endings[i]) == 0;
+    return ends;
 }
 
-static pid_t read_pid(int fd)
+static DIR *open_checked(const char *run, struct error *e)
 {
-    char text[32];
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    long pid = strtol(text, NULL, 10);
-    return pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0;
-}
-
-static bool is_locked(int fd)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-/* Lock the file that stands at path now: it may have been removed between open and lock. */
-static int open_and_lock(const char *path, bool *held_by_other)
-{
-    *held_by_other = false;
-    for (;;) {
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0)
-            return -1;
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-        if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-            *held_by_other = errno == EAGAIN || errno == EACCES;
-            if (*held_by_other)
-                return fd;
+    int run_fd;
+    if (run_dir_open(run, &run_fd, e))
+        return NULL;
+    int fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    close(run_fd);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        error_set(e, ERROR_IO, "cannot read %s: %m", run);
+        if (fd >= 0)
             close(fd);
-            return -1;
-        }
-        struct stat ours, there;
-        if (fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
-            ours.st_dev == there.st_dev)
-            return fd;
-        close(fd);
     }
+    return dir;
 }
 
-enum error_code run_dir_lock(const char *run, const char *process, struct error *e)
+/* supervise.pid last: until then nobody else starts. */
+static void remove_own(DIR *dir, bool logs)
 {
-    char path[RUN_PATH_BYTES];
-    pid_path(run, process, path);
-    bool held;
-    int fd = open_and_lock(path, &held);
-    if (fd < 0)
-        return error_set(e, ERROR_IO, "cannot lock %s: %m", path);
-    if (held) {
-        pid_t pid = read_pid(fd);
-        close(fd);
-        return error_set(e, ERROR_EXISTS, "%s runs already in %s (pid %d)", process, run, (int)pid);
-    }
-    char text[32];
-    int len = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)len, 0) != len) {
-        error_set(e, ERROR_IO, "cannot write %s: %m", path);
-        close(fd);
-        return ERROR_IO;
-    }
-    return ERROR_OK; /* fd stays open, and with it the lock, until the process ends */
-}
-
-pid_t run_dir_holder(const char *run, const char *process)
-{
-    char path[RUN_PATH_BYTES];
-    pid_path(run, process, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return 0;
-    pid_t pid = is_locked(fd) ? read_pid(fd) : 0;
-    close(fd);
-    return pid;
-}
-
-static bool wait_until_free(const char *run, const char *process, pid_t pid, int timeout_ms)
-{
-    uint64_t deadline = clock_ns() + (uint64_t)timeout_ms * 1000000u;
-    while (run_dir_holder(run, process) == pid) {
-        if (clock_ns() >= deadline)
-            return false;
-        poll(NULL, 0, 10);
-    }
-    return true;
-}
-
-bool run_dir_terminate(const char *run, const char *process, int timeout_ms)
-{
-    static const int signals[] = {SIGTERM, SIGKILL};
-    for (int i = 0; i < 2; i++) {
-        pid_t pid = run_dir_holder(run, process);
-        if (pid == 0)
-            return true;
-        /* With the pidfd in hand and the lock still held the number means the process we want. */
-        int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (pidfd >= 0 && run_dir_holder(run, process) == pid)
-            syscall(SYS_pidfd_send_signal, pidfd, signals[i], NULL, 0);
-        else if (pidfd < 0 && errno == ENOSYS)
-            kill(pid, signals[i]);
-        if (pidfd >= 0)
-            close(pidfd);
-        if (wait_until_free(run, process, pid, i == 0 ? timeout_ms : 2000))
-            return run_dir_holder(run, process) == 0;
-    }
-    return false;
+    rewinddir(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strcmp(entry->d_name, "supervise.pid") != 0 && is_own(entry->d_name, logs))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    unlinkat(dirfd(dir), "supervise.pid", 0);
 }
 
 void run_dir_sweep(const char *run)
 {
-    static const char *const endings[] = {".ctl", ".lease", ".sock", ".pid"};
-    DIR *dir = opendir(run);
+    DIR *dir = open_checked(run, NULL);
     if (!dir)
         return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        const char *dot = strrchr(entry->d_name, '.');
-        bool last = strcmp(entry->d_name, "supervise.pid") == 0; /* until then nobody else starts */
-        for (size_t i = 0; dot && !last && i < sizeof endings / sizeof *endings; i++)
-            if (strcmp(dot, endings[i]) == 0)
-                unlinkat(dirfd(dir), entry->d_name, 0);
-    }
-    unlinkat(dirfd(dir), "supervise.pid", 0);
+    remove_own(dir, false);
     closedir(dir);
+}
+
+/* ERROR_USAGE names a file that is not a deployment's. */
+static enum error_code check_own(DIR *dir, const char *run, struct error *e)
+{
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !is_own(entry->d_name, true))
+            return error_set(e, ERROR_USAGE,
+                             "%s has a file that is not moed's, %.100s: remove the directory by "
+                             "hand",
+                             run, entry->d_name);
+    return ERROR_OK;
+}
+
+enum error_code run_dir_remove(const char *run, struct error *e)
+{
+    DIR *dir = open_checked(run, e);
+    if (!dir)
+        return ERROR_IO;
+    enum error_code code = check_own(dir, run, e);
+    if (!code)
+        code = run_dir_lock(run, "supervise", e); /* nobody starts it now */
+    if (!code) {
+        remove_own(dir, true);
+        if (rmdir(run))
+            code = error_set(e, ERROR_IO, "cannot remove %s: %m", run);
+    }
+    closedir(dir);
+    return code;
 }
 
 enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const char *run), void *arg,
@@ -301,8 +284,12 @@ enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const ch
             return code;
         const char *slash = strrchr(run, '/');
         const char *last = slash ? slash + 1 : run;
-        if (access(run, F_OK) == 0)
-            visit(arg, name_is_valid(last) ? last : "default", run);
+        int fd;
+        code = run_dir_open(run, &fd, e);
+        if (code)
+            return code == ERROR_NOT_FOUND ? ERROR_OK : code;
+        close(fd);
+        visit(arg, name_is_valid(last) ? last : "default", run);
         return ERROR_OK;
     }
     char base[PATH_MAX];
@@ -313,10 +300,12 @@ enum error_code run_dir_list(void (*visit)(void *arg, const char *name, const ch
         return errno == ENOENT ? ERROR_OK
                                : error_set(e, ERROR_IO, "cannot read the directory %s: %m", base);
     for (int i = 0; i < n; i++) {
-        struct stat s;
+        int fd;
         if (name_is_valid(entries[i]->d_name) && !run_dir_path(entries[i]->d_name, run, NULL) &&
-            lstat(run, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid())
+            !run_dir_open(run, &fd, NULL)) {
+            close(fd);
             visit(arg, entries[i]->d_name, run);
+        }
         free(entries[i]);
     }
     free(entries);

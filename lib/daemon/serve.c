@@ -1,11 +1,12 @@
-/* The control socket of a daemon: requests in, replies out, errors as replies; see daemon.h.
- * Everything here runs on the control thread, one request at a time. */
+/* A daemon's control socket; see daemon.h. All but daemon_serve runs on the control thread, or on
+ * the thread of the peers' socket, one request at a time: request_lock is held. */
 #include "daemon/daemon.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/decode_limit.h"
 #include "daemon/internal.h"
+#include "ipc/peer_rpc.h"
 #include "ipc/rpc.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The storage of one reply's common bodies: lives while the reply is packed. */
+/* The storage of the common bodies, needed until the reply is packed. */
 struct reply_parts {
     char state[DAEMON_STATE_BYTES];
     Moed__V1__HealthReply health;
@@ -76,7 +77,7 @@ static enum error_code reply_metrics(struct daemon *d, Moed__V1__Reply *reply,
 
 static void reply_shutdown(struct daemon *d, Moed__V1__Reply *reply, struct reply_parts *parts)
 {
-    log_info("stopping: a client asked for it");
+    log_info("stopping: a client requested it");
     moed__v1__shutdown_reply__init(&parts->shutdown);
     reply->body_case = MOED__V1__REPLY__BODY_SHUTDOWN;
     reply->shutdown = &parts->shutdown;
@@ -125,18 +126,18 @@ static enum error_code answer(struct daemon *d, const Moed__V1__Request *request
         return daemon_unknown(request, e);
     enum error_code code = handlers->request(d->internal->handlers_arg, request, reply, e);
     if (!code && reply->body_case == MOED__V1__REPLY__BODY__NOT_SET)
-        return error_set(e, ERROR_INTERNAL, "%s has handled the request without an answer",
+        return error_set(e, ERROR_INTERNAL, "%s handled the request and gave no answer",
                          d->process);
     return code;
 }
 
-static void handle(void *arg, const uint8_t *data, size_t len, struct rpc_reply *out)
+static void handle_locked(struct daemon *d, const uint8_t *data, size_t len, struct rpc_reply *out)
 {
-    struct daemon *d = arg;
+    d->internal->adopt = NULL;
     atomic_store(&d->internal->handler_since_ns, clock_ns());
     struct error e = {0};
     struct decode_limit limit;
-    decode_limit_init(&limit, DECODE_LIMIT_BYTES);
+    decode_limit_init(&limit, DECODE_REQUEST_BYTES);
     Moed__V1__Request *request = moed__v1__request__unpack(&limit.allocator, len, data);
     Moed__V1__Reply reply = MOED__V1__REPLY__INIT;
     reply.abi = CONTROL_ABI;
@@ -152,18 +153,46 @@ static void handle(void *arg, const uint8_t *data, size_t len, struct rpc_reply 
     if (!code) {
         pack_reply(&reply, out);
         if (!out->data)
-            code =
-                error_set(&e, ERROR_LIMIT, "the answer is larger than %u bytes, or memory is out",
-                          RPC_MESSAGE_BYTES);
+            code = error_set(&e, ERROR_LIMIT,
+                             "the answer is larger than %u bytes, or there is no memory for it",
+                             RPC_MESSAGE_BYTES);
     }
     if (code) {
-        e.code = code; /* whatever the handler wrote */
+        e.code = code; /* a handler may have returned a code without setting e */
         pack_error(&e, out);
+    }
+    if (!code) {
+        out->adopt = d->internal->adopt;
+        out->adopt_arg = d->internal->adopt_arg;
+    } else if (d->internal->adopt) {
+        d->internal->adopt(d->internal->adopt_arg, -1);
     }
     strbuf_fini(&parts.text);
     if (request)
         moed__v1__request__free_unpacked(request, &limit.allocator);
     atomic_store(&d->internal->handler_since_ns, 0);
+}
+
+static void handle(void *arg, const uint8_t *data, size_t len, struct rpc_reply *out)
+{
+    struct daemon *d = arg;
+    pthread_mutex_lock(&d->internal->request_lock);
+    handle_locked(d, data, len, out);
+    pthread_mutex_unlock(&d->internal->request_lock);
+}
+
+/* From a daemon: it has no connection that could be taken over. */
+static void handle_peer(void *arg, const uint8_t *data, size_t len, struct rpc_reply *out)
+{
+    handle(arg, data, len, out);
+    if (out->adopt)
+        out->adopt(out->adopt_arg, -1);
+}
+
+void daemon_adopt(struct daemon *d, void (*adopt)(void *arg, int fd), void *arg)
+{
+    d->internal->adopt = adopt;
+    d->internal->adopt_arg = arg;
 }
 
 enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *handlers, void *arg,
@@ -174,5 +203,10 @@ enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *han
     char file[64], url[RUN_URL_BYTES];
     snprintf(file, sizeof file, "%s.ctl", d->process);
     run_dir_url(d->run, file, url);
-    return rpc_serve(url, handle, d, &d->internal->server, e);
+    enum error_code code = rpc_serve(url, handle, d, &d->internal->server, e);
+    if (code || !handlers || !handlers->peers)
+        return code;
+    snprintf(file, sizeof file, "%s.peers", d->process);
+    run_dir_url(d->run, file, url);
+    return peer_rpc_serve(url, handle_peer, d, &d->internal->peers, e);
 }

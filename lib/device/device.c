@@ -1,4 +1,4 @@
-/* Choosing the device; see device.h. */
+/* Parsing of --device; see device.h. */
 #include "device/device.h"
 
 #include "base/quantity.h"
@@ -7,17 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME], cuda[:N][,vram=SIZE][,dense=host]"
+#define DEVICES                                                                                    \
+    "host, emu:vram=SIZE,link=RATE[,latency=TIME][,speed=FACTOR][,call=TIME], "                    \
+    "cuda[:N][,vram=SIZE][,dense=host]"
 
-/* Slots are of the largest segment's size, so all experts of a model whose segments differ take
- * more than 100 %. */
+/* Slots have the largest segment's size. So if segments differ, all experts take more than 100 %.
+ */
 #define VRAM_SHARE_MAX 10.0
 #define LATENCY_MAX_S  1.0
 #define CALL_MAX_S     0.01
-#define RATE_MIN       1e3 /* bytes a second: below, a segment takes hours */
+#define RATE_MIN       1e3 /* bytes a second: slower, a segment takes hours */
 #define RATE_MAX       1e15
 #define ORDINAL_DIGITS 3
-/* Of a CUDA device, until it is measured: a PCIe 3.0 slot of 16 lanes, and a small copy's way through the driver. */
+/* Assumptions for a CUDA device until they are measured: a PCIe 3.0 slot of 16 lanes, and a small
+ * copy's way through the driver. */
 #define CUDA_LINK_BYTES_PER_S 12e9
 #define CUDA_LINK_LATENCY_S   10e-6
 
@@ -26,7 +29,7 @@ static const struct quantity_unit rate_units[] = {
 static const struct quantity_unit time_units[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
 static const struct quantity_unit no_units[] = {{"", 1}, {NULL, 0}};
 
-/* Of one option. */
+/* The value of one option. */
 struct value {
     const char *text;
     size_t len;
@@ -92,7 +95,7 @@ static const struct option emu_options[] = {
 static const struct option cuda_options[] = {
     {"vram", set_vram, VRAM_TAKES, false}, {"dense", set_dense, "host", false}, {0}};
 
-/* A device with options. */
+/* A kind of device and its options. */
 struct form {
     const char *name;
     const struct option *options;
@@ -144,7 +147,7 @@ static enum error_code parse_options(const struct form *f, const char *text, str
     return ERROR_OK;
 }
 
-/* text: empty, or what stands behind the name: ":N", ":N,vram=...", ",vram=...", ":vram=..." */
+/* text: the rest after the name: "", ":N", ":N,vram=...", ",vram=...", ":vram=..." */
 static enum error_code parse_cuda(const char *text, struct device_spec *s, struct error *e)
 {
     size_t digits = *text == ':' ? strspn(text + 1, "0123456789") : 0;

@@ -1,10 +1,11 @@
-/* The owner's side of a device's memory, whatever the device; see link.h. */
+/* The owner's side of the memory of a device of any kind; see link.h. */
 #include "link_internal.h"
 
 #include "base/checked.h"
 #include "ipc/residency.h"
 
-_Static_assert((int)RESIDENCY_HANDLE_BYTES == (int)DEVICE_HANDLE_BYTES, "pieces are shown there");
+_Static_assert((int)RESIDENCY_HANDLE_BYTES == (int)DEVICE_HANDLE_BYTES,
+               "the residency table holds the handles of extents");
 
 #include <assert.h>
 
@@ -30,10 +31,10 @@ void device_link_free(struct device_link *l)
     if (!l)
         return;
     struct device_arena *a = &l->arena;
-    if (a->n_pieces)
-        a->pieces[0].slots -= a->slots_offset;
-    for (uint32_t i = 0; i < a->n_pieces; i++)
-        l->kind->release(l, &a->pieces[i]);
+    if (a->n_extents)
+        a->extents[0].slots -= a->slots_offset;
+    for (uint32_t i = 0; i < a->n_extents; i++)
+        l->kind->release(l, &a->extents[i]);
     l->kind->free(l);
 }
 
@@ -61,7 +62,8 @@ uint64_t device_slots_offset(uint64_t dense_bytes, uint64_t n_flags)
 {
     if (!n_flags)
         return round_up(dense_bytes, DEVICE_ALLOCATION_BYTES);
-    return round_up(flags_offset(dense_bytes) + n_flags * sizeof(uint32_t), DEVICE_ALLOCATION_BYTES);
+    return round_up(flags_offset(dense_bytes) + n_flags * sizeof(uint32_t),
+                    DEVICE_ALLOCATION_BYTES);
 }
 
 bool device_link_signals(struct device_link *l)
@@ -71,10 +73,10 @@ bool device_link_signals(struct device_link *l)
     return facts.signals;
 }
 
-/* The first piece's beginning: dense weights, flags. */
+/* The beginning of the first extent: dense weights, then flags. */
 static uint8_t *base_of(const struct device_link *l)
 {
-    return l->arena.pieces[0].slots - l->arena.slots_offset;
+    return l->arena.extents[0].slots - l->arena.slots_offset;
 }
 
 static uint32_t *flag_of(const struct device_link *l, uint32_t slot)
@@ -82,12 +84,12 @@ static uint32_t *flag_of(const struct device_link *l, uint32_t slot)
     return (uint32_t *)(base_of(l) + l->arena.flags_offset) + slot;
 }
 
-/* A piece with `before` bytes before its slots. */
-static enum error_code add_piece(struct device_link *l, uint64_t before, uint32_t n_slots,
-                                 struct error *e)
+/* Adds an extent with `before` bytes before its slots. */
+static enum error_code add_extent(struct device_link *l, uint64_t before, uint32_t n_slots,
+                                  struct error *e)
 {
     struct device_arena *a = &l->arena;
-    struct device_piece p = {.n_slots = n_slots, .shared.fd = -1};
+    struct device_extent p = {.n_slots = n_slots, .shared.fd = -1};
     uint64_t slots, all;
     if (!checked_mul(n_slots, a->slot_bytes, &slots) || !checked_add(before, slots, &all) ||
         all > SIZE_MAX / 2)
@@ -100,24 +102,25 @@ static enum error_code add_piece(struct device_link *l, uint64_t before, uint32_
     p.slots += before;
     for (uint32_t i = 0; i < n_slots; i++)
         device_link_poison(l, p.slots + i * a->slot_bytes, a->slot_bytes);
-    a->pieces[a->n_pieces++] = p;
+    a->extents[a->n_extents++] = p;
     return ERROR_OK;
 }
 
-enum error_code device_link_add_piece(struct device_link *l, uint32_t n_slots, struct error *e)
+enum error_code device_link_add_extent(struct device_link *l, uint32_t n_slots, struct error *e)
 {
-    return add_piece(l, 0, n_slots, e);
+    return add_extent(l, 0, n_slots, e);
 }
 
-void device_link_drop_piece(struct device_link *l)
+void device_link_drop_extent(struct device_link *l)
 {
     struct device_arena *a = &l->arena;
-    l->kind->release(l, &a->pieces[--a->n_pieces]);
+    l->kind->release(l, &a->extents[--a->n_extents]);
 }
 
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags, uint64_t slot_bytes,
-                                     struct arena_layout layout, uint32_t n_slots,
-                                     const struct device_arena **out, struct error *e)
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags,
+                                     uint64_t slot_bytes, struct arena_layout layout,
+                                     uint32_t n_slots, const struct device_arena **out,
+                                     struct error *e)
 {
     struct device_arena *a = &l->arena;
     uint64_t offset = device_slots_offset(dense_bytes, n_flags);
@@ -130,8 +133,8 @@ enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes
     a->slot_bytes = slot_bytes;
     a->layout = layout;
     enum error_code code = ERROR_OK;
-    for (uint32_t i = 0; !code && i < arena_pieces(layout, n_slots); i++)
-        code = add_piece(l, i ? 0 : offset, arena_piece_slots(layout, i, n_slots), e);
+    for (uint32_t i = 0; !code && i < arena_extents(layout, n_slots); i++)
+        code = add_extent(l, i ? 0 : offset, arena_extent_slots(layout, i, n_slots), e);
     if (!code && n_flags)
         code = l->kind->clear(l, flag_of(l, 0), n_flags * sizeof(uint32_t), e);
     if (!code)
@@ -163,8 +166,9 @@ enum error_code device_link_copy(struct device_link *l, void *to, const void *fr
     return copy(l, to, from, bytes, NULL, 0, e);
 }
 
-enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
-                                           uint32_t slot, uint32_t value, struct error *e)
+enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from,
+                                           size_t bytes, uint32_t slot, uint32_t value,
+                                           struct error *e)
 {
     assert(slot < l->arena.n_flags);
     return copy(l, to, from, bytes, flag_of(l, slot), value, e);

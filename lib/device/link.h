@@ -1,11 +1,13 @@
-/* The device's memory as its owner has it: an arena that others read, and the link over which it is filled. moed-memd's.
+/* The owner's side of a device's memory: the arena, which workers read, and the link over which
+ * moed-memd fills it.
  *
- * The arena is a few allocations, its pieces (ipc/arena_layout.h): in the first perhaps a copy of the pool's dense
- * weights, perhaps flags, then slots for experts; in each of the others more slots. Pieces but the first can be added,
- * and the last one dropped.
+ * The arena is a few allocations, its extents (ipc/arena_layout.h). The first extent may begin with
+ * a copy of the pool's dense weights, then flags; slots for experts follow. Each further extent has
+ * only slots. Extents can be added, and the last one removed, but not the first.
  *
- * emu: a piece is shared memory, the link paces memcpy. cuda: a piece is the device's memory, others import it by its
- * handle, the link is a stream's copies. Without one (host) there is nothing to own. */
+ * emu: an extent is shared memory, and the link paces memcpy. cuda: an extent is the device's
+ * memory, which workers import by its handle, and the link is a stream's copies. host: there is no
+ * link. */
 #ifndef MOED_DEVICE_LINK_H
 #define MOED_DEVICE_LINK_H
 
@@ -21,84 +23,97 @@
 
 struct device_link;
 
-/* A piece of the arena, and how others come to it: by the handle, which names shared memory (struct shm_name) where
- * there is some, else is the device module's. */
-struct device_piece {
-    uint8_t *slots; /* the first, on the device; read and written through the link alone where nothing is shared */
+/* An extent of the arena. Workers map it by the handle: the name of the shared memory (struct
+ * shm_name) where there is some, else a handle of the device module. */
+struct device_extent {
+    uint8_t *slots; /* the first slot, on the device; without shared memory only the link reads and
+                       writes it */
     uint32_t n_slots;
     struct shm shared; /* base NULL: none */
     struct device_handle handle;
 };
 
 struct device_arena {
-    uint64_t dense_bytes;  /* where the first piece begins; 0: no dense weights */
-    uint64_t slots_offset; /* in the first piece */
-    uint64_t flags_offset; /* there, uint32_t [n_flags], one a slot, 0 at first; DEVICE_NO_FLAGS: there are none */
+    uint64_t dense_bytes;  /* at the beginning of the first extent; 0: no dense weights */
+    uint64_t slots_offset; /* in the first extent */
+    uint64_t flags_offset; /* there: uint32_t [n_flags], one a slot, 0 at first; DEVICE_NO_FLAGS:
+                              the arena has none */
     uint64_t n_flags;
     uint64_t slot_bytes;
     struct arena_layout layout;
-    uint32_t n_pieces;
-    struct device_piece pieces[ARENA_PIECES];
+    uint32_t n_extents;
+    struct device_extent extents[ARENA_EXTENTS];
 };
 
 static inline uint8_t *device_arena_slot(const struct device_arena *a, uint32_t slot)
 {
-    uint32_t piece = arena_piece_of(a->layout, slot);
-    return a->pieces[piece].slots +
-           (uint64_t)(slot - arena_piece_begin(a->layout, piece)) * a->slot_bytes;
+    uint32_t extent = arena_extent_of(a->layout, slot);
+    return a->extents[extent].slots +
+           (uint64_t)(slot - arena_extent_begin(a->layout, extent)) * a->slot_bytes;
 }
 
-/* Opens the device. ERROR_USAGE: it has no memory of its own. cuda: ERROR_UNSUPPORTED (no module, no driver, too old),
- * ERROR_NOT_FOUND (no such device). */
+/* Opens the device. ERROR_USAGE: the device has no memory of its own (host). cuda:
+ * ERROR_UNSUPPORTED (no module, no driver, too old), ERROR_NOT_FOUND (no such device). */
 enum error_code device_link_new(const struct device_spec *s, struct device_link **out,
                                 struct error *e);
-void device_link_free(struct device_link *l); /* takes NULL; what it allocated is released */
+void device_link_free(struct device_link *l); /* takes NULL; releases the arena */
 
-/* NULL: the emulated device, which has none. */
+/* NULL: the emulated device has no module. */
 const struct device_module *device_link_module(const struct device_link *l);
-/* The device as it is now, name and memory. emu: all the memory that is asked for. */
+/* The device's name, and its memory as it is now. emu: as much memory as is requested. */
 void device_link_facts(struct device_link *l, struct device_facts *out);
-/* The same when so many bytes are free, or in ten seconds: what others leave, such as the workers of a memd that was killed, is
- * waited for. 0: when what is free has not changed for a while. */
+/* Waits until that many bytes are free, ten seconds at most, then returns the facts: workers of a
+ * killed memd may still hold memory. bytes 0: waits until the free memory has not changed for a
+ * while. */
 void device_link_await(struct device_link *l, uint64_t bytes, struct device_facts *out);
 
-#define DEVICE_ALLOCATION_BYTES (2ull << 20) /* what a driver hands out, and exports, at a time */
-/* Where the slots begin behind so many bytes of dense weights, and so many flags. */
+#define DEVICE_ALLOCATION_BYTES                                                                    \
+    (2ull << 20) /* the unit in which a driver allocates and exports                               \
+                  */
+/* The offset of the slots behind dense weights and flags. */
 uint64_t device_slots_offset(uint64_t dense_bytes, uint64_t n_flags);
-/* Whether slots can have flags: their number is asked for then, else 0 is. */
+/* True: slots can have flags. If false, pass 0 flags to device_link_allocate. */
 bool device_link_signals(struct device_link *l);
-/* Once: dense weights, flags and the first pieces, for n_slots at least. n_flags: how many slots there will ever be, however
- * they are shared out. Slots are poisoned, where device_link_poison does that. *out is valid as long as the link, and
- * changes with the two calls below. */
-enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags, uint64_t slot_bytes,
-                                     struct arena_layout layout, uint32_t n_slots,
-                                     const struct device_arena **out, struct error *e);
-/* One piece more, of so many slots, poisoned likewise. ERROR_MEMORY: the device has not enough. The thread that
- * copies. */
-enum error_code device_link_add_piece(struct device_link *l, uint32_t n_slots, struct error *e);
-/* The last piece goes, which is not the first. Nobody has it any more: no other process either. The thread that
- * copies. */
-void device_link_drop_piece(struct device_link *l);
-/* The arena's dense bytes, from host memory, before the first copy; not counted with the copies. */
+/* Called once: allocates dense weights, flags and the first extents, for n_slots at least. n_flags:
+ * the most slots that there will ever be. Slots are poisoned as device_link_poison does. *out is
+ * valid as long as the link, and changes with the two functions below. */
+enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes, uint64_t n_flags,
+                                     uint64_t slot_bytes, struct arena_layout layout,
+                                     uint32_t n_slots, const struct device_arena **out,
+                                     struct error *e);
+/* Adds an extent with n_slots poisoned slots. ERROR_MEMORY: the device has not enough memory. On
+ * the thread that copies. */
+enum error_code device_link_add_extent(struct device_link *l, uint32_t n_slots, struct error *e);
+/* Releases the last extent, which is not the first. No process may have it mapped any more. On the
+ * thread that copies. */
+void device_link_drop_extent(struct device_link *l);
+/* Copies the dense weights from host memory into the arena, before the first copy of a slot. Not
+ * counted in device_link_bytes. */
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 
-/* Copy host memory into the arena and return when it is there. One thread a link. emu: the calling thread sleeps meanwhile,
- * but for the time that the bytes themselves take to be moved, at the end; copies in a row are paced without gaps, however long
- * the caller took between them: the link is busy from the last copy's end, and from the call after device_link_rest. An
- * error: the device is lost to this process. */
+/* Copies host memory into the arena and returns when the copy is done. One thread a link. An error:
+ * the device is lost to this process.
+ *
+ * emu: the calling thread sleeps, except for the time that moving the bytes takes, at the end.
+ * Consecutive copies are paced without gaps, however long the caller took in between: the link is
+ * busy from the last copy's end. After device_link_rest it is busy from the call. */
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e);
-/* The same, and the flag of that slot becomes value when the bytes are there: streams may wait for it (await of module.h). */
-enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from, size_t bytes,
-                                           uint32_t slot, uint32_t value, struct error *e);
-/* There is nothing to copy for now. The thread that copies. */
+/* As device_link_copy, and sets the slot's flag to value when the bytes are there: streams may wait
+ * for it (await of module.h). */
+enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from,
+                                           size_t bytes, uint32_t slot, uint32_t value,
+                                           struct error *e);
+/* Reports that there is nothing to copy for now. On the thread that copies. */
 void device_link_rest(struct device_link *l);
-/* A slot, before a later copy of this thread: what is computed with it before that is done comes out as NaN. emu: some of
- * it, where it is large (link_emu.c). cuda: only where the environment has MOED_DEVICE_POISON, for tests. */
+/* Poisons a slot before a later copy of this thread: a result computed with it before that copy is
+ * done becomes NaN. emu: parts of a large slot (link_emu.c). cuda: only where the environment has
+ * MOED_DEVICE_POISON, for tests. */
 void device_link_poison(struct device_link *l, void *memory, size_t bytes);
 
-/* Host memory from which copies come, which are quicker then. Takes a while for much memory; any thread, while others
- * copy. It must stay there as long as the link. *stop is looked at now and then. An error costs speed alone. */
+/* Pins host memory, so that copies from it are faster. Takes a while for much memory. Any thread,
+ * also while another one copies. The memory must exist as long as the link. Gives up soon after
+ * *stop becomes true. After an error copies work as before, but slower. */
 enum error_code device_link_pin(struct device_link *l, const void *memory, size_t bytes,
                                 const _Atomic bool *stop, struct error *e);
 

@@ -1,4 +1,5 @@
-/* A CUDA device's memory and the way there, by the device module; see link.h. The stream is the copying thread's. */
+/* A CUDA device's memory and copies to it, through the device module; see link.h. Only the copying
+ * thread uses the stream. */
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,11 +9,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* After memd was killed its arena is free when the last worker that mapped it has ended, which takes a moment. */
+/* The wait for memory: a killed memd's arena is free only after the last worker that mapped it has
+ * ended. */
 #define WAIT_NS 10000000000ull
-/* While one of them is registered other calls may wait; and a copy must not begin in one and end in another. */
-#define PIN_BYTES (1ull << 30) /* and its parts begin at multiples of it */
-/* Who takes what is free waits until others have given up what they will. */
+/* One call registers at most this much, in parts that begin at multiples of it: other calls may
+ * wait while the driver registers memory. A copy must not begin in one part and end in another. */
+#define PIN_BYTES (1ull << 30)
+/* Without vram= the arena takes all free memory, so memd waits until it has not changed for this
+ * long. */
 #define SETTLED_NS 500000000ull
 
 struct cuda_link {
@@ -30,7 +34,7 @@ static void cuda_free(struct device_link *link)
     if (l->device) {
         l->module->event_free(l->event);
         l->module->stream_free(l->stream);
-        l->module->close(l->device); /* what is pinned, too */
+        l->module->close(l->device); /* unpins too */
     }
     free(l);
 }
@@ -51,15 +55,16 @@ static void nap(void)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-/* Memory that others leave, or time out. */
+/* Waits until `bytes` are free, or WAIT_NS. */
 static void await_free(struct device_link *link, uint64_t bytes, struct device_facts *facts)
 {
     uint64_t started = clock_ns();
     cuda_facts(link, facts);
     if (facts->free_bytes < bytes && bytes <= facts->memory_bytes)
-        log_info("%s has %.2f of %.2f GB free, %.2f GB are wanted: waiting for others to end",
-                 facts->name, (double)facts->free_bytes * 1e-9, (double)facts->memory_bytes * 1e-9,
-                 (double)bytes * 1e-9);
+        log_info(
+            "%s has %.2f of %.2f GB free, %.2f GB are needed: waiting for other processes to end",
+            facts->name, (double)facts->free_bytes * 1e-9, (double)facts->memory_bytes * 1e-9,
+            (double)bytes * 1e-9);
     while (facts->free_bytes < bytes && bytes <= facts->memory_bytes &&
            clock_ns() - started < WAIT_NS) {
         nap();
@@ -67,7 +72,7 @@ static void await_free(struct device_link *link, uint64_t bytes, struct device_f
     }
 }
 
-/* What is free when it has not changed for a while. */
+/* Waits until the free memory has not changed for SETTLED_NS, or WAIT_NS. */
 static void await_settled(struct device_link *link, struct device_facts *facts)
 {
     uint64_t started = clock_ns(), since = started;
@@ -89,15 +94,16 @@ static void cuda_await(struct device_link *link, uint64_t bytes, struct device_f
         await_settled(link, out);
 }
 
-static enum error_code too_much(const struct device_facts *facts, uint64_t asked, struct error *e)
+static enum error_code too_much(const struct device_facts *facts, uint64_t requested,
+                                struct error *e)
 {
     return error_set(e, ERROR_USAGE,
-                     "%s has %.2f GB of memory, %.2f GB are asked for: give a smaller vram=",
-                     facts->name, (double)facts->memory_bytes * 1e-9, (double)asked * 1e-9);
+                     "%s has %.2f GB of memory, vram= requests %.2f GB: give a smaller vram=",
+                     facts->name, (double)facts->memory_bytes * 1e-9, (double)requested * 1e-9);
 }
 
-static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, struct device_piece *p,
-                                     struct error *e)
+static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes,
+                                     struct device_extent *p, struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     void *memory = NULL;
@@ -109,8 +115,8 @@ static enum error_code cuda_allocate(struct device_link *link, uint64_t bytes, s
     return l->module->export_memory(l->device, memory, &p->handle, e);
 }
 
-/* What fills it was queued by the thread that calls. */
-static void cuda_release(struct device_link *link, struct device_piece *p)
+/* The calling thread has queued the writes to the extent. */
+static void cuda_release(struct device_link *link, struct device_extent *p)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     struct error e;
@@ -120,8 +126,8 @@ static void cuda_release(struct device_link *link, struct device_piece *p)
         l->module->release(l->device, p->slots);
 }
 
-/* How much of it lies in one part that is, or will be, registered by itself. */
-static size_t piece(const uint8_t *from, size_t bytes)
+/* How many of the bytes lie in one part, as the memory is registered. */
+static size_t bytes_in_part(const uint8_t *from, size_t bytes)
 {
     size_t rest = PIN_BYTES - (uintptr_t)from % PIN_BYTES;
     return rest < bytes ? rest : bytes;
@@ -133,7 +139,7 @@ static enum error_code cuda_copy(struct device_link *link, void *to, const void 
     struct cuda_link *l = (struct cuda_link *)link;
     uint64_t started = clock_ns();
     for (size_t done = 0, n; done < bytes; done += n) {
-        n = piece((const uint8_t *)from + done, bytes - done);
+        n = bytes_in_part((const uint8_t *)from + done, bytes - done);
         l->module->upload(l->stream, (uint8_t *)to + done, (const uint8_t *)from + done, n);
     }
     if (flag)
@@ -144,7 +150,8 @@ static enum error_code cuda_copy(struct device_link *link, void *to, const void 
     return code;
 }
 
-static enum error_code cuda_clear(struct device_link *link, void *memory, size_t bytes, struct error *e)
+static enum error_code cuda_clear(struct device_link *link, void *memory, size_t bytes,
+                                  struct error *e)
 {
     struct cuda_link *l = (struct cuda_link *)link;
     l->module->fill(l->stream, memory, 0, bytes);
@@ -164,7 +171,7 @@ static enum error_code cuda_pin(struct device_link *link, const void *memory, si
     struct cuda_link *l = (struct cuda_link *)link;
     const uint8_t *at = memory;
     for (size_t done = 0, n; done < bytes && !atomic_load(stop); done += n) {
-        n = piece(at + done, bytes - done);
+        n = bytes_in_part(at + done, bytes - done);
         enum error_code code = l->module->pin(l->device, at + done, n, e);
         if (code)
             return error_prefix(e, "after %.1f of %.1f GB", (double)done * 1e-9,
@@ -189,7 +196,7 @@ static enum error_code open_device(struct cuda_link *l, const struct device_spec
     l->module->facts(l->device, &facts);
     log_info("device cuda:%u is %s, %.2f GB, %u multiprocessors, %s", s->ordinal, facts.name,
              (double)facts.memory_bytes * 1e-9, facts.multiprocessors, facts.version);
-    if (s->vram_bytes > facts.memory_bytes) /* now, not when the model is loaded */
+    if (s->vram_bytes > facts.memory_bytes) /* refused now, and not after the model is loaded */
         return too_much(&facts, s->vram_bytes, e);
     return ERROR_OK;
 }

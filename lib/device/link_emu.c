@@ -1,15 +1,15 @@
-/* The emulated link: copies that take as long as a bus of the given rate would, in wall-clock; see link.h.
+/* The emulated link: a copy takes as long as on a bus of the given rate, in wall-clock time; see
+ * link.h.
  *
- * Each copy has a due time, its start plus latency plus bytes / rate. The thread sleeps until the
- * bytes, moved by this thread, will just be there at the due time, moves them, and sleeps for what is
- * left. A thread never wakes exactly when asked to; what it is late by would add up over many copies
- * and make the link slower than it says. So a copy starts when the last one was due, not when it
- * returned: a queue on a real bus does not wait for whoever observes it either. A caller that had
- * nothing to copy in between has said so (device_link_rest), and starts a new queue at its call.
+ * Each copy has a due time: its start plus latency plus bytes / rate. The thread sleeps, moves the
+ * bytes so that they are there just before the due time, and sleeps for the rest.
  *
- * Invariants: due never lies before the due time of the copy before; a copy never returns before its
- * due time.
- */
+ * A copy starts when the last one was due, not when it returned. A thread never wakes exactly on
+ * time, and its delays would add up over many copies and make the link slower than its rate. A
+ * queue on a real bus does not wait for its observer either. If the caller had nothing to copy in
+ * between (device_link_rest), the copy starts at the call.
+ *
+ * Invariants: due times never decrease; a copy never returns before its due time. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
@@ -23,20 +23,21 @@
 #include <emmintrin.h>
 #endif
 
-/* The lateness that is made up for at most: memcpy slower than the link, a caller that takes long between copies, or a machine
- * that was stopped, must not lead to copies without end that take no time. */
+/* The most lateness that later copies make up for. Otherwise a memcpy that is slower than the link,
+ * a caller that takes long between copies, or a machine that was stopped would lead to an endless
+ * series of copies that take no time. */
 #define LATE_MAX_NS 50000000u
 
 struct emu_link {
     struct device_link base;
     double memcpy_ns_per_byte; /* estimate */
     uint64_t due_ns;           /* of the last copy; 0: none yet */
-    uint64_t done_ns;          /* when it returned */
-    bool rested;               /* since then there was nothing to copy */
-    bool checked;              /* whether the machine can be as quick as the link */
+    uint64_t done_ns;          /* when the last copy returned */
+    bool rested;               /* there was nothing to copy since then */
+    bool checked;              /* the link's rate was compared with the machine's */
 };
 
-/* Every machine moves as much. */
+/* Every machine reaches this rate in one thread. */
 #define SURE_BYTES_PER_S 2e9
 
 static void emu_free(struct device_link *l)
@@ -65,8 +66,8 @@ static void emu_await(struct device_link *l, uint64_t bytes, struct device_facts
 
 _Static_assert(sizeof(struct shm_name) <= DEVICE_HANDLE_BYTES, "a handle holds a name");
 
-/* memcpy past the caches: what is written is not read from memory first, and takes nobody's place there, as a copy to a
- * device does not. */
+/* memcpy past the caches, as a copy to a device: the destination is not read into a cache first,
+ * and evicts nothing from it. */
 static void move_bytes(void *to, const void *from, size_t bytes)
 {
 #ifdef __SSE2__
@@ -74,21 +75,21 @@ static void move_bytes(void *to, const void *from, size_t bytes)
         __m128i *d = to;
         const __m128i *s = from;
         for (size_t i = 0; i < bytes / sizeof *d; i += 4) {
-            __m128i w = _mm_loadu_si128(s + i), x = _mm_loadu_si128(s + i + 1), y = _mm_loadu_si128(s + i + 2),
-                    z = _mm_loadu_si128(s + i + 3);
+            __m128i w = _mm_loadu_si128(s + i), x = _mm_loadu_si128(s + i + 1),
+                    y = _mm_loadu_si128(s + i + 2), z = _mm_loadu_si128(s + i + 3);
             _mm_stream_si128(d + i, w);
             _mm_stream_si128(d + i + 1, x);
             _mm_stream_si128(d + i + 2, y);
             _mm_stream_si128(d + i + 3, z);
         }
-        _mm_sfence(); /* before whatever says that they are there */
+        _mm_sfence(); /* before the message that the bytes are there */
         return;
     }
 #endif
     memcpy(to, from, bytes);
 }
 
-/* Bytes a second that this thread can move, once or the best of a few times; 0: no memory to try with. */
+/* Bytes a second that this thread can move, the best of a few tries; 0: no memory to try with. */
 static double moving_rate(void)
 {
     enum { BYTES = 8 << 20, TIMES = 3 };
@@ -107,28 +108,31 @@ static double moving_rate(void)
     return best_s > 0 ? BYTES / best_s : 0;
 }
 
-/* The bytes are moved by a thread: no link is quicker than that. */
+/* Warns if the link is faster than a thread can move bytes. */
 static void check_rate(struct emu_link *l)
 {
-    double asked = l->base.spec.link_bytes_per_s;
+    double wanted = l->base.spec.link_bytes_per_s;
     l->checked = true;
-    if (asked < SURE_BYTES_PER_S)
+    if (wanted < SURE_BYTES_PER_S)
         return;
     double rate = moving_rate();
-    if (rate > 0 && asked > 0.8 * rate)
-        log_warn("a link of %.1f GB/s: this machine moves %.1f GB/s in one thread, so the emulated link will be slower than it says",
-                 asked * 1e-9, rate * 1e-9);
+    if (rate > 0 && wanted > 0.8 * rate)
+        log_warn("a link of %.1f GB/s: this machine moves %.1f GB/s in one thread, so the emulated "
+                 "link will be slower than its option",
+                 wanted * 1e-9, rate * 1e-9);
 }
 
-/* A device's memory is there: the first copy to a slot takes no longer than the next one. */
+/* Touches the pages: the first copy to a slot must take no longer than a later one. */
 static enum error_code make_pages(const struct shm *s, struct error *e)
 {
     if (!memory_populate(s->base, s->bytes, NULL))
         return ERROR_OK;
-    return error_set(e, ERROR_MEMORY, "no memory for %zu bytes of an emulated device: give it a smaller vram=", s->bytes);
+    return error_set(
+        e, ERROR_MEMORY,
+        "no memory for %zu bytes of an emulated device: give it a smaller vram=", s->bytes);
 }
 
-static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct device_piece *p,
+static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struct device_extent *p,
                                     struct error *e)
 {
     struct shm_name name;
@@ -147,7 +151,7 @@ static enum error_code emu_allocate(struct device_link *l, uint64_t bytes, struc
     return code;
 }
 
-static void emu_release(struct device_link *l, struct device_piece *p)
+static void emu_release(struct device_link *l, struct device_extent *p)
 {
     (void)l;
     shm_close(&p->shared);
@@ -160,8 +164,9 @@ static void sleep_until(uint64_t ns)
         ;
 }
 
-/* Follow what moving bytes really takes; one that was interrupted for long says little about the next. */
-static void learn_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
+/* Updates the estimate of memcpy's speed; limits the weight of a copy that was interrupted for
+ * long. */
+static void estimate_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
 {
     if (bytes < 4096)
         return;
@@ -172,17 +177,16 @@ static void learn_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
 static enum error_code emu_copy(struct device_link *link, void *to, const void *from, size_t bytes,
                                 uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e)
 {
-    (void)flag, (void)value, (void)e; /* it has none */
+    (void)flag, (void)value, (void)e; /* the emulated device has no flags */
     struct emu_link *l = (struct emu_link *)link;
     double latency_ns = link->spec.link_latency_s * 1e9;
     double ns_per_byte = 1e9 / link->spec.link_bytes_per_s;
     uint64_t now = clock_ns();
-    if (l->due_ns ==
-        0) /* the calling thread's, once: by default the kernel adds up to 50 us to every sleep */
+    if (l->due_ns == 0) /* once, for the calling thread: the kernel adds up to 50 us to a sleep */
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     bool follows = l->due_ns && !l->rested;
     l->rested = false;
-    uint64_t start = !follows                                ? now
+    uint64_t start = !follows                         ? now
                      : now - l->due_ns <= LATE_MAX_NS ? l->due_ns
                                                       : now - LATE_MAX_NS;
     uint64_t due = start + (uint64_t)(latency_ns + ns_per_byte * (double)bytes);
@@ -192,7 +196,7 @@ static enum error_code emu_copy(struct device_link *link, void *to, const void *
     uint64_t before = clock_ns();
     move_bytes(to, from, bytes);
     uint64_t done = clock_ns();
-    learn_memcpy(l, done - before, bytes);
+    estimate_memcpy(l, done - before, bytes);
     if (done < due) {
         sleep_until(due);
         done = clock_ns();
@@ -208,9 +212,11 @@ static void emu_rest(struct device_link *l)
     ((struct emu_link *)l)->rested = true;
 }
 
-/* A segment is used whole, and a few KiB of it hold whole tiles of whatever type, with their scales; a copy goes from the first
- * byte to the last. So who computes with a slot before it is filled, or while it is, meets poison (but for the last 28 KiB of a
- * segment that is smaller than its slot), and what lies between need not be written for that: it would cost half as much as the copy. */
+/* Only POISON_PART of each POISON_EACH bytes is poisoned: writing all would cost half as much as
+ * the copy. It suffices, because a segment is used whole, POISON_PART holds whole tiles of any type
+ * with their scales, and a copy goes from the first byte to the last. So a computation with a slot
+ * before or during its copy meets poison, except in the last 28 KiB of a segment that is smaller
+ * than its slot. */
 #define POISON_EACH ((size_t)32 << 10)
 #define POISON_PART ((size_t)4 << 10)
 
@@ -220,7 +226,7 @@ static void emu_poison(struct device_link *l, void *memory, size_t bytes)
     uint8_t *at = memory;
     for (; bytes > POISON_EACH; at += POISON_EACH, bytes -= POISON_EACH)
         device_poison(at, POISON_PART);
-    device_poison(at, bytes); /* the rest wholly */
+    device_poison(at, bytes); /* all of the rest */
 }
 
 static enum error_code emu_pin(struct device_link *l, const void *memory, size_t bytes,
@@ -248,7 +254,7 @@ enum error_code device_link_emu_new(struct device_link **out, struct error *e)
     if (!l)
         return error_set(e, ERROR_MEMORY, "no memory for the link of the device");
     l->base.kind = &kind;
-    l->memcpy_ns_per_byte = 0.2; /* 5 GB/s, until it has been seen */
+    l->memcpy_ns_per_byte = 0.2; /* 5 GB/s, until the first copies */
     *out = &l->base;
     return ERROR_OK;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The modules that are loaded: there are not many devices. */
+/* The loaded modules; there are few kinds of devices. */
 enum { MODULES_MOST = 4 };
 static struct {
     pthread_mutex_t lock;
@@ -46,7 +46,7 @@ static enum error_code find(const char *name, char out[PATH_MAX], struct error *
     if (find_below("", name, out) || find_below("/../lib/moed", name, out))
         return ERROR_OK;
     return error_set(e, ERROR_UNSUPPORTED,
-                     "device %s: this moed was built without it, libmoed-%s.so is not there: build "
+                     "device %s: libmoed-%s.so is missing, this moed was built without it: build "
                      "it where the CUDA toolkit is installed (docs/gpu.md), or use --device host",
                      name, name);
 }

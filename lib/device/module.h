@@ -1,19 +1,22 @@
-/* What a device module offers: the accelerator behind `--device cuda`.
+/* The interface of a device module: the accelerator behind `--device cuda`.
  *
- * A module is a shared library that is loaded at run time where it is asked for (device_module_load), so that neither a
- * build nor a machine needs the toolkit of a device that it does not use. It exports one function, DEVICE_MODULE_SYMBOL,
- * which returns its table. `libmoed-cuda.so` is lib/device/cuda compiled by nvcc; the same sources compiled by the host's
- * compiler on tests/cusim are the module of the tests.
+ * A module is a shared library. device_module_load loads it at run time, so neither a build nor a
+ * machine needs the toolkit of a device that it does not use. The library exports one function,
+ * DEVICE_MODULE_SYMBOL, which returns the module's table. `libmoed-cuda.so` is lib/device/cuda
+ * compiled by nvcc. The tests load the same sources, compiled by the host's compiler on
+ * tests/cusim.
  *
- * Terms. Device memory is named by its address; only the module reads what lies there, whatever the address looks like.
- * Copies and operations of a stream happen in order; streams among each other only as events say. What is said to be
- * asynchronous returns before it is done.
+ * Terms. An address names device memory; only the module reads that memory. Copies and operations
+ * of one stream happen in order. Events order streams among each other, and nothing else does. An
+ * asynchronous call may return before its work is done.
  *
- * Errors. A call that returns an error code fills struct error with the failing call of the device's library and what that
- * said. Operations return nothing: the first that fails is remembered, and device_finish and device_query return it. After
- * that the device is lost to this process: it ends, and is started again.
+ * Errors. A function that returns an error code fills struct error with the failing call of the
+ * device's library and that library's message. Operations return nothing: the device keeps the
+ * first failure, and finish, event_query and event_wait return it. The device is then lost to this
+ * process, which ends and is started again.
  *
- * Threads. One thread uses a stream, and the operations, at a time. Everything else may be called by any.
+ * Threads. One thread at a time uses a stream and the operations. Any thread may call everything
+ * else.
  *
  * Plain C and C++, for both compilers. */
 #ifndef MOED_DEVICE_MODULE_H
@@ -30,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    3u
+#define DEVICE_MODULE_ABI    4u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -40,24 +43,25 @@ struct device_graph;  /* operations of one, to be queued again */
 
 struct device_facts {
     char name[128];
-    char version[64]; /* of driver and library, for people */
+    char version[64]; /* of driver and library, as text for logs */
     uint64_t memory_bytes, free_bytes;
     unsigned multiprocessors;
     bool signals; /* signal and await can be called */
 };
 
-/* The place of flags (signal and await below) where there are none. */
+/* The offset of the flags (signal and await below) of an arena without flags. */
 #define DEVICE_NO_FLAGS UINT64_MAX
 
-/* What a stream takes of the device's memory for itself, when it first runs an operation. */
+/* Device memory that a stream allocates for itself when it first runs an operation. */
 enum { DEVICE_STREAM_BYTES = 8 << 20 };
 
-/* What the device's library of matrix products takes as operands. */
+/* The operands that the device's library of matrix products takes. */
 struct device_blas {
     bool f32, f16, bf16;
 };
 
-/* Whether weights of that type go through it: those of BF16 as float32 where it does not take BF16. */
+/* True: weights of that type go through the library. BF16 goes as float32 where the library does
+ * not take BF16. */
 static inline bool device_blas_takes(const struct device_blas *b, enum tensor_type type)
 {
     if (type == TENSOR_F32)
@@ -65,14 +69,15 @@ static inline bool device_blas_takes(const struct device_blas *b, enum tensor_ty
     return type == TENSOR_BF16 ? b->bf16 || b->f32 : b->f16;
 }
 
-/* Names memory for another process of this machine; valid while the memory is there. */
+/* A name of device memory for another process of this machine; valid while the memory exists. */
 enum { DEVICE_HANDLE_BYTES = 64 };
 struct device_handle {
     uint8_t bytes[DEVICE_HANDLE_BYTES];
 };
 
-/* Activations of n_tokens rows, ready to be multiplied: as struct activations of kernels/kernels.h, in device memory. A
- * token's block of 16 has its scale and the sum of its q, a block of 32 its bias. */
+/* Activations of n_tokens rows, ready to be multiplied: as struct activations of kernels/kernels.h,
+ * in device memory. A token's block of 16 has its scale and the sum of its q, a block of 32 its
+ * bias. */
 struct device_activations {
     uint32_t n_tokens, cols;
     const float *x;  /* [n_tokens][x_stride] */
@@ -83,26 +88,29 @@ struct device_activations {
     int32_t *sum;    /* [n_tokens][2 * blocks of 32]: of the q of each 16 */
 };
 
-/* Segments [first, first + n_segments) of one expert for some tokens; as struct expert_task of exec/exec.h. The struct, the
- * places and the tokens lie in host memory and are read before the call returns. */
+/* Segments [first, first + n_segments) of one expert for some tokens; as struct expert_task of
+ * exec/exec.h. The struct, the places and the tokens lie in host memory and are read before the
+ * call returns. */
 struct device_expert_task {
     uint32_t n_segments, n_tokens;
-    const void *const *places; /* [n_segments]: where each lies on the device */
+    const void *const *places; /* [n_segments]: each segment's address on the device */
     const uint32_t *tokens;    /* [n_tokens]: rows of the activations */
     uint32_t first_row;        /* of out */
-    bool continues;            /* onto what the rows hold; else onto nothing */
+    bool continues;            /* adds to what the rows hold; else they begin at 0 */
 };
 
-/* Where the segments of a layer's experts lie, for experts_chosen. */
+/* The addresses of the segments of a layer's experts, for experts_chosen. */
 struct device_places {
     const void *const *places; /* device: [n_experts][n_segments]; NULL: not on the device */
     uint32_t n_segments;       /* of each expert */
     uint32_t n_used;           /* experts of a token */
     uint32_t layer;
-    uint32_t *missed; /* device: 0; the first layer that wanted an expert which is not on the device: its number + 1 */
+    uint32_t *missed; /* device: 0, or the number + 1 of the first layer that chose an expert which
+                         is not on the device */
 };
 
-/* How a layer's segments are laid out; from struct pool_slabs. Offsets within a segment, gate's is 0. */
+/* The layout of a layer's segments; from struct pool_slabs. Offsets are within a segment; gate's is
+ * 0. */
 struct device_segments {
     uint32_t d_model, width;
     uint32_t gate_type, up_type, down_type; /* enum tensor_type */
@@ -111,26 +119,27 @@ struct device_segments {
     uint32_t activation;  /* enum activation of kernels/kernels.h */
 };
 
-enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: choices of all rows */
-enum { DEVICE_LARGEST = 256 }; /* largest: of a row */
+enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: the most choices of all rows together */
+enum { DEVICE_LARGEST = 256 }; /* largest: the most values of a row */
 
-/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for each layer, all its
- * positions' keys, then all their values (none where values are the keys' first part). Q8_0, where a head's keys and values are
- * multiples of 32: all positions' quants, then all their scales (halves, one for 32 quants), so that either are aligned. Which
- * pages a slot has may change between operations of the stream; this struct need not. */
+/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for
+ * each layer, all its positions' keys, then all their values (none where values are the keys' first
+ * part). Q8_0, where a head's keys and values are multiples of 32: all positions' quants, then all
+ * their scales (halves, one for 32 quants), so that both are aligned. A slot's pages may change
+ * between operations of the stream without a change of this struct. */
 enum { DEVICE_PAGE = 64 };
 struct device_kv {
     uint32_t type;       /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
     uint32_t rows;       /* 2; 1 where values are the keys' first part */
     uint32_t row_values; /* of a position's keys, of its values */
     uint32_t row_bytes;  /* of those, with their scales */
-    /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions, aligned to 16 bytes:
-     * [n_layers][rows][DEVICE_PAGE][row_bytes] */
+    /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions,
+     * aligned to 16 bytes: [n_layers][rows][DEVICE_PAGE][row_bytes] */
     const uint64_t *pages;
     uint32_t pages_a_slot;
 };
 
-/* A row of a batch: whose it is, and where in its request it stands. */
+/* A row of a batch: the slot of its request, and its position there. */
 struct device_row {
     uint32_t slot, position;
 };
@@ -142,162 +151,208 @@ struct device_router {
     float scale;
 };
 
-/* Operations, on one stream, asynchronous; float pointers are device memory unless said otherwise. Each is defined to the
- * bit by the portable build of kernels/kernels.h (or the file that is named), and a result never depends on the other rows
- * of the batch; multiply_many and multiply_many_planes alone are neither. n: rows. */
+/* Operations on one stream, asynchronous. Float pointers are device memory unless a comment says
+ * otherwise; n is the number of rows. The portable build of kernels/kernels.h (or the file that is
+ * named) defines each result to the bit, and no result depends on the other rows of the batch. The
+ * exceptions are multiply_many and multiply_many_planes. */
 struct device_ops {
-    /* a->x, x_stride, n_tokens and cols are set by the caller, its buffers by activations_bind; quantize. */
+    /* activations_bind sets *a, with its buffers in memory, activations_bytes of it; quantize fills
+     * the buffers. */
     size_t (*activations_bytes)(uint32_t cols, uint32_t n_tokens);
-    void (*activations_bind)(struct device_activations *a, void *memory, uint32_t cols, uint32_t n_tokens,
-                             const float *x, size_t x_stride, bool quantize);
+    void (*activations_bind)(struct device_activations *a, void *memory, uint32_t cols,
+                             uint32_t n_tokens, const float *x, size_t x_stride, bool quantize);
     void (*quantize)(struct device_stream *s, const struct device_activations *a);
 
     /* y[t * y_stride + r] (+)= (W x_t)[r]; m->tiles is on the device. */
-    void (*multiply)(struct device_stream *s, const struct matrix *m, const struct device_activations *a, float *y,
-                     size_t y_stride, bool accumulate);
-    /* n_planes matrices of m's shape, plane_bytes apart: plane i takes the cols floats at in[t * in_stride + i * in_plane] to
-     * out[t * out_stride + i * out_plane]. scratch: activations_bytes(m->cols, n * n_planes). */
-    void (*multiply_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                            uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                            size_t out_stride, size_t out_plane, void *scratch);
+    void (*multiply)(struct device_stream *s, const struct matrix *m,
+                     const struct device_activations *a, float *y, size_t y_stride,
+                     bool accumulate);
+    /* n_planes matrices of m's shape, plane_bytes apart: plane i takes the cols floats at in[t *
+     * in_stride + i * in_plane] to out[t * out_stride + i * out_plane]. scratch:
+     * activations_bytes(m->cols, n * n_planes). */
+    void (*multiply_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                            uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                            size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                            void *scratch);
 
-    /* y[t * y_stride + r] (+)= (W x_t)[r] for n rows of x, for n of some dozens and more, by the device's library of matrix
-     * products; load_blas has found it, and it takes W (device_blas_takes). Not the definition's arithmetic: it rounds in its
-     * own order, and
-     *   F32 weights  products are of float32 (no TF32);
-     *   BF16         x is rounded to BF16; or products are of float32, of W as it is, where the library has none of BF16:
-     *                FP16 would be quicker there, but W may have anything of float32's range;
-     *   others       W and x are rounded to FP16: 11 bits, where a quantised x has 8. x may be of any size: all of it is scaled
-     *                by one power of two that brings its largest magnitude just into range, and y is scaled back; what is
-     *                less than 2^-28 of the largest keeps fewer bits. Weights beyond 65504, which no real model has, become
-     *                that; those below 2^-14 are rounded to multiples of 2^-24.
-     * All sums are float32. scratch: multiply_many_scratch_bytes of the matrix, which need not have its tiles, and of
+    /* y[t * y_stride + r] (+)= (W x_t)[r] for n rows of x, some dozens and more, by the device's
+     * library of matrix products. load_blas must have found it, and it must take W
+     * (device_blas_takes).
+     *
+     * The arithmetic is not the definition's: the library rounds in its own order. All sums are
+     * float32. Operands by W's type:
+     *
+     *   F32     float32 (no TF32)
+     *   BF16    x is rounded to BF16. Where the library has no products of BF16: float32, with W
+     *           as it is. FP16 would be faster, but W may need float32's range.
+     *   others  W and x are rounded to FP16: 11 bits, where a quantised x has 8. x may be of any
+     *           size: one power of two scales all of it so that its largest magnitude is just in
+     *           range, and y is scaled back. Values below 2^-28 of the largest keep fewer bits.
+     *           Weights beyond 65504, which no real model has, become 65504; weights below 2^-14
+     *           are rounded to multiples of 2^-24.
+     *
+     * scratch: multiply_many_scratch_bytes of the matrix, whose tiles are not read for that, and of
      * one plane. */
     size_t (*multiply_many_scratch_bytes)(const struct matrix *m, uint32_t n_planes, uint32_t n);
-    void (*multiply_many)(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
-                          float *y, size_t y_stride, bool accumulate, void *scratch);
-    /* The same of n_planes matrices, as multiply_planes. What is said of all of x is said here of some planes' x. */
-    void (*multiply_many_planes)(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                                 uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                                 size_t out_stride, size_t out_plane, void *scratch);
+    void (*multiply_many)(struct device_stream *s, const struct matrix *m, const float *x,
+                          size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
+                          void *scratch);
+    /* As multiply_many, for n_planes matrices laid out as in multiply_planes. One power of two
+     * scales the x of some planes, not of all. */
+    void (*multiply_many_planes)(struct device_stream *s, const struct matrix *m,
+                                 size_t plane_bytes, uint32_t n_planes, uint32_t n, const float *in,
+                                 size_t in_stride, size_t in_plane, float *out, size_t out_stride,
+                                 size_t out_plane, void *scratch);
 
-    /* rows [.][d_model]: the tasks' partial sums, as exec_experts makes them. scratch: experts_scratch_bytes of as many
-     * segments and token rows (each task's n_segments * n_tokens, added up). */
-    size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
-    void (*experts)(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
-                    const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+    /* rows [.][d_model]: the tasks' partial sums, as exec_experts computes them. scratch:
+     * experts_scratch_bytes of the number of segments and of token rows (the sum of each task's
+     * n_segments * n_tokens). */
+    size_t (*experts_scratch_bytes)(const struct device_segments *layout, uint32_t n_segments,
+                                    uint32_t n_task_rows);
+    void (*experts)(struct device_stream *s, const struct device_segments *layout,
+                    const struct device_activations *in, const struct device_expert_task *tasks,
+                    uint32_t n_tasks, float *rows, void *scratch);
 
-    /* The same of the experts that the gate chose, selected [n][n_used] on the device, without the host: which they are, and
-     * whether all their segments are there, is found out on the device, n * n_used at most DEVICE_CHOSEN. Where *missed is 0 and
-     * all are there, row row_of[t * n_used + k] (device) of rows becomes the sum of token t's k-th expert; else *missed is set, where
-     * it was 0, and the rows stay as they are. tables: chosen_bytes; scratch: experts_scratch_bytes of n * n_used token rows. */
+    /* As experts, for the experts that the gate chose: selected [n][n_used] on the device, n *
+     * n_used at most DEVICE_CHOSEN. The host takes no part: the device itself groups the choices
+     * and checks that all their segments are there. If *missed is 0 and all are there, row row_of[t
+     * * n_used + k] (device) of rows becomes the sum of token t's k-th expert. Otherwise *missed is
+     * set, where it was 0, and the rows stay as they are. tables: chosen_bytes; scratch:
+     * experts_scratch_bytes of n * n_used token rows. */
     size_t (*chosen_bytes)(uint32_t n, uint32_t n_used, uint32_t n_segments);
     void (*experts_chosen)(struct device_stream *s, const struct device_segments *layout,
-                           const struct device_places *at, const struct device_activations *in, const uint32_t *selected,
-                           uint32_t n, uint32_t *row_of, float *rows, void *tables, void *scratch);
+                           const struct device_places *at, const struct device_activations *in,
+                           const uint32_t *selected, uint32_t n, uint32_t *row_of, float *rows,
+                           void *tables, void *scratch);
 
     /* out[i] = row tokens[i] of m (a host array), as tile_unpack_row. */
-    void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
+    void (*embed)(struct device_stream *s, const struct matrix *m, const uint32_t *tokens,
+                  uint32_t n, float *out);
     /* Rows of d floats, strides in floats; bias NULL: RMS norm, weight NULL: 1. out may be x. */
-    void (*norm)(struct device_stream *s, const float *x, size_t x_stride, const float *weight, const float *bias,
-                 float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
+    void (*norm)(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
+                 const float *bias, float eps, uint32_t n, uint32_t d, float *out,
+                 size_t out_stride);
     /* rows[t][i] += add[t * add_stride + i]; add_stride 0: the same for every row. */
-    void (*add)(struct device_stream *s, const float *add, size_t add_stride, float *rows, size_t stride, uint32_t n,
-                uint32_t d);
+    void (*add)(struct device_stream *s, const float *add, size_t add_stride, float *rows,
+                size_t stride, uint32_t n, uint32_t d);
     /* Each of n_heads heads of every row through rope_apply; cos_sin [n][2][dims / 2]. */
-    void (*rotate)(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride, uint32_t n,
-                   uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
-    /* Copy n_parts pieces of `width` floats of each of n rows, strided on both sides. */
-    void (*scatter)(struct device_stream *s, const float *from, size_t from_row, size_t from_part, float *to,
-                    size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts, uint32_t width);
-    /* Row t's keys and values (values NULL: keys alone) into the cache. rows: device memory. */
-    void (*kv_store)(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
-                     uint32_t n, const float *keys, const float *values);
-    /* Every head of every row over the positions up to its own, `window` of them at most (0: all): kernels.h, attend.
-     * q [n][n_heads][k_dim], out [n][n_heads][v_dim], sinks [n_heads] or NULL; most_positions: the batch's largest
-     * position + 1. scratch: attend_scratch_bytes. */
-    size_t (*attend_scratch_bytes)(uint32_t n, uint32_t n_heads, uint32_t v_dim, uint32_t most_positions);
-    void (*attend)(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
-                   uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads, uint32_t n_kv_heads,
-                   uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
+    void (*rotate)(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride,
+                   uint32_t n, uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
+    /* Copies n_parts parts of `width` floats of each of n rows, strided on both sides. */
+    void (*scatter)(struct device_stream *s, const float *from, size_t from_row, size_t from_part,
+                    float *to, size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts,
+                    uint32_t width);
+    /* Writes row t's keys and values (values NULL: only keys) into the cache. rows: device memory.
+     */
+    void (*kv_store)(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+                     const struct device_row *rows, uint32_t n, const float *keys,
+                     const float *values);
+    /* Attention of every head of every row over the positions up to its own, `window` of them at
+     * most (0: all): kernels.h, attend. q [n][n_heads][k_dim], out [n][n_heads][v_dim], sinks
+     * [n_heads] or NULL; most_positions: the batch's largest position + 1. scratch:
+     * attend_scratch_bytes. */
+    size_t (*attend_scratch_bytes)(uint32_t n, uint32_t n_heads, uint32_t v_dim,
+                                   uint32_t most_positions);
+    void (*attend)(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+                   const struct device_row *rows, uint32_t n, uint32_t most_positions,
+                   const float *q, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
+                   uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
                    void *scratch);
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
-    void (*gated)(struct device_stream *s, uint32_t activation, const float *gate, const float *up, float *h, size_t n);
-    /* rows[t][i] *= sigmoid(by[t]), as the worker's shared expert. */
-    void (*scale_by_sigmoid)(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
+    void (*gated)(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
+                  float *h, size_t n);
+    /* rows[t][i] *= by[t]. */
+    void (*scale)(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
+    /* rows[t][i] *= sigmoid(by[t]): the gate of a shared expert. */
+    void (*scale_by_sigmoid)(struct device_stream *s, const float *by, float *rows, uint32_t n,
+                             uint32_t d);
     /* model/router.h: logits [n][n_experts] is overwritten, selected and weights [n][n_used]. */
-    void (*route)(struct device_stream *s, const struct device_router *r, float *logits, const float *selection_bias,
-                  uint32_t n, uint32_t *selected, float *weights);
-    /* x[t] += (sum over ranks k of weights[t][k] * (row row_of[t * n_used + k] of rows + down_bias[selected]), in order of
-     * rank, from 0) + shared[t]; as worker/dense_host.c's combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
-    void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of, const float *weights,
-                    const uint32_t *selected, uint32_t n_used, const float *down_bias, const float *shared, float *x,
-                    uint32_t n, uint32_t d);
-    /* The k (at most DEVICE_LARGEST) largest of each row and their places, largest first; of equal ones the lower place. */
-    void (*largest)(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab, uint32_t k, float *values,
-                    uint32_t *places);
+    void (*route)(struct device_stream *s, const struct device_router *r, float *logits,
+                  const float *selection_bias, uint32_t n, uint32_t *selected, float *weights);
+    /* x[t] += (sum over ranks k of weights[t][k] * (row row_of[t * n_used + k] of rows +
+     * down_bias[selected]), in order of rank, from 0) + shared[t]; as worker/forward/dense_host.c's
+     * combine_token. down_bias [n_experts][d] or NULL, shared or NULL. */
+    void (*combine)(struct device_stream *s, const float *rows, const uint32_t *row_of,
+                    const float *weights, const uint32_t *selected, uint32_t n_used,
+                    const float *down_bias, const float *shared, float *x, uint32_t n, uint32_t d);
+    /* The k (at most DEVICE_LARGEST) largest values of each row and their places, largest first; of
+     * equal values the lower place first. */
+    void (*largest)(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab,
+                    uint32_t k, float *values, uint32_t *places);
 };
 
 struct device_module {
     uint32_t abi; /* DEVICE_MODULE_ABI */
     const char *name;
 
-    /* ordinal: which of the machine's. ERROR_NOT_FOUND: there is none; ERROR_UNSUPPORTED: driver or device too old. */
+    /* ordinal: the device's number on this machine. ERROR_NOT_FOUND: there is no such device;
+     * ERROR_UNSUPPORTED: the driver or the device is too old. */
     enum error_code (*open)(unsigned ordinal, struct device **out, struct error *e);
     void (*close)(struct device *d); /* takes NULL */
     void (*facts)(struct device *d, struct device_facts *out);
 
-    /* Finds the library behind multiply_many, lets it take its memory of the device, and tries which operands it takes;
-     * when it is found already, says that again. By the thread that calls the operations. ERROR_UNSUPPORTED, and why in
-     * words: there is none here that takes any, so multiply_many is not to be called; nothing else is the worse for it. */
+    /* Loads the library behind multiply_many, which takes its memory of the device now, and tries
+     * which operands it takes. A second call returns the first one's result. Called by the thread
+     * that calls the operations. ERROR_UNSUPPORTED: this machine has no such library that takes
+     * any operands; do not call multiply_many then. Nothing else changes. */
     enum error_code (*load_blas)(struct device *d, struct device_blas *out, struct error *e);
 
-    /* Device memory, 256 bytes aligned at least. What it holds at first is not defined. */
+    /* Device memory, aligned to 256 bytes at least; its content is undefined. */
     enum error_code (*allocate)(struct device *d, size_t bytes, void **out, struct error *e);
     void (*release)(struct device *d, void *memory); /* takes NULL */
-    /* memory: as allocate gave it. Another process imports it once, and closes it. */
-    enum error_code (*export_memory)(struct device *d, void *memory, struct device_handle *out, struct error *e);
-    enum error_code (*import_memory)(struct device *d, const struct device_handle *handle, void **out, struct error *e);
+    /* memory: an address that allocate returned. Another process imports it once, and closes it. */
+    enum error_code (*export_memory)(struct device *d, void *memory, struct device_handle *out,
+                                     struct error *e);
+    enum error_code (*import_memory)(struct device *d, const struct device_handle *handle,
+                                     void **out, struct error *e);
     void (*close_imported)(struct device *d, void *memory); /* takes NULL */
-    /* Host memory that copies reach at the link's rate; read-only mappings too. */
+    /* Pins host memory, also a read-only mapping, so that copies reach the link's rate. */
     enum error_code (*pin)(struct device *d, const void *memory, size_t bytes, struct error *e);
     void (*unpin)(struct device *d, const void *memory);
-    /* Host memory of our own that is pinned, for staging. */
+    /* Allocates host memory that is pinned, for staging. */
     enum error_code (*allocate_pinned)(struct device *d, size_t bytes, void **out, struct error *e);
     void (*release_pinned)(struct device *d, void *memory); /* takes NULL */
 
     enum error_code (*stream_new)(struct device *d, struct device_stream **out, struct error *e);
     void (*stream_free)(struct device_stream *s); /* takes NULL */
-    /* Asynchronous, from or to pinned memory or within the device; from memory that is not pinned it may wait. */
+    /* Asynchronous from and to pinned memory, and within the device. With memory that is not pinned
+     * the call may wait. */
     void (*upload)(struct device_stream *s, void *to, const void *from, size_t bytes);
     void (*download)(struct device_stream *s, void *to, const void *from, size_t bytes);
     void (*copy)(struct device_stream *s, void *to, const void *from, size_t bytes);
     void (*fill)(struct device_stream *s, void *to, uint8_t byte, size_t bytes);
-    /* Until all of the stream is done. The first error since the device was opened. */
+    /* Waits until everything in the stream is done. Returns the first error since open. */
     enum error_code (*finish)(struct device_stream *s, struct error *e);
 
-    /* From now on multiply that accumulates, add and combine change nothing where *stop (device) is not 0
-     * when their turn comes: what was queued after something that failed does no harm. NULL: they do. */
+    /* From now on add, combine and an accumulating multiply change nothing if *stop (device) is not
+     * 0 when they run. So operations that were queued behind a failure do no harm. NULL: no guard.
+     */
     void (*guard)(struct device_stream *s, const uint32_t *stop);
-    /* Between begin and end operations are not done but kept, with their arguments, and the guard; graph_launch queues them all.
-     * What they read of host memory is not kept, so embed and experts are not to be among them; nor copies. */
+    /* Between begin and end the stream keeps operations, their arguments and the guard, instead of
+     * running them; graph_launch queues them all. Host memory that they read is not kept, so do not
+     * call embed, experts or copies in between. */
     void (*graph_begin)(struct device_stream *s);
-    /* An error: there is no graph, and nothing is done; ERROR_MEMORY alone leaves the device as it was. */
-    enum error_code (*graph_end)(struct device_stream *s, struct device_graph **out, struct error *e);
+    /* An error: there is no graph, and no operation has run. After ERROR_MEMORY the device is as it
+     * was; after any other error it is lost. */
+    enum error_code (*graph_end)(struct device_stream *s, struct device_graph **out,
+                                 struct error *e);
     void (*graph_launch)(struct device_stream *s, struct device_graph *g);
-    void (*graph_free)(struct device_graph *g); /* takes NULL; none of its launches is under way */
+    void (*graph_free)(struct device_graph *g); /* takes NULL; no launch of it is under way */
 
     enum error_code (*event_new)(struct device *d, struct device_event **out, struct error *e);
     void (*event_free)(struct device_event *v); /* takes NULL */
     void (*event_record)(struct device_event *v, struct device_stream *s);
     void (*stream_wait)(struct device_stream *s, struct device_event *v);
-    /* Flags: numbers in device memory, which another process may have imported. signal writes one when all that is before it
-     * in the stream is done, and its bytes are there for whoever finds the number. What is behind await waits until the flag
-     * has reached value, on a circle: (int32_t)(*flag - value) >= 0. Nobody ends such a wait but who writes the flag: who
-     * queues one sees to it that somebody does, or ends. Only where facts say `signals`. */
+    /* Flags: numbers in device memory, which another process may have imported. Only where facts
+     * say `signals`.
+     *
+     * signal writes a flag after everything before it in the stream is done; a reader that sees the
+     * value also sees the bytes. await holds the stream until the flag has reached value, on a
+     * circle: (int32_t)(*flag - value) >= 0. Only the write ends such a wait. So a caller of await
+     * makes sure that some process writes the flag, or ends. */
     void (*signal)(struct device_stream *s, uint32_t *flag, uint32_t value);
     void (*await)(struct device_stream *s, const uint32_t *flag, uint32_t value);
-    /* *done: everything before it. */
+    /* *done: everything before the event is done. */
     enum error_code (*event_query)(struct device_event *v, bool *done, struct error *e);
     enum error_code (*event_wait)(struct device_event *v, struct error *e);
 
@@ -306,10 +361,12 @@ struct device_module {
 
 typedef const struct device_module *device_module_function(void);
 
-/* The module of that name ("cuda"): the file of the environment variable MOED_CUDA_MODULE, else libmoed-NAME.so beside the
- * program or in ../lib/moed of it. Loaded once, never unloaded. ERROR_UNSUPPORTED says what is missing. In module.c, of
- * moed's processes, not of the modules. */
-enum error_code device_module_load(const char *name, const struct device_module **out, struct error *e);
+/* Loads the module of that name ("cuda") once: the file that the environment variable
+ * MOED_CUDA_MODULE names, else libmoed-NAME.so in the program's folder or in ../lib/moed of it. It
+ * is never unloaded. ERROR_UNSUPPORTED says what is missing. Defined in module.c, which moed's
+ * processes link; modules do not. */
+enum error_code device_module_load(const char *name, const struct device_module **out,
+                                   struct error *e);
 
 #ifdef __cplusplus
 }

@@ -1,23 +1,25 @@
 /* Attention on a pool of threads; see attention.h.
  *
- * A tile is a few rows of one request that share what is read. A unit is a tile's queries of one KV head, or a part of
- * them: at most ATTEND_QUERIES. There are two ways through the blocks of positions:
- *   - a thread takes a unit through all of its blocks and merges each as it comes;
- *   - where a few units have most of the work (one long request, few KV heads) their blocks are what threads take: a wave
- *     of blocks into memory of their own, then, unit by unit, merged in order.
- */
+ * A tile is a few rows of one request that share the keys and values read. A unit is a tile's
+ * queries of one KV head, or a part of them: at most ATTEND_QUERIES. The threads process the blocks
+ * of positions in one of two ways:
+ *   - by unit: a thread computes all blocks of a unit and merges each at once;
+ *   - by wave, if a few units have most of the work (one long request, few KV heads): the threads
+ *     compute single blocks of a wave into slots, then merge each unit's blocks in order. */
 #include "exec/attention.h"
 
 #include "base/checked.h"
 
 #include <stdlib.h>
 
-/* Blocks of a wave for each thread: enough that the wait for the last one does not matter. */
+/* Blocks of a wave for each thread: enough that the wait for the last one is short in comparison.
+ */
 #define SLOTS_A_THREAD 16
-/* Fewer queries than this do not share enough to be worth a unit of their own. */
+/* A unit of fewer queries would share too few reads. */
 #define FEWEST_QUERIES 4
 
-/* Rows [row, row + n_rows) of the batch, which attend to positions of blocks [first_block, end_block). */
+/* Rows [row, row + n_rows) of the batch, which attend to positions of blocks [first_block,
+ * end_block). */
 struct attention_tile {
     uint32_t row, n_rows;
     uint32_t first_block, end_block;
@@ -28,14 +30,15 @@ struct attention {
     const struct kernels *kernels;
     struct attention_shape shape;
     uint32_t max_rows, n_slots;
-    uint8_t *scratch;     /* [threads] of the kernel's */
-    size_t scratch_bytes; /* of a thread's */
-    float *values;        /* [n_slots][ATTEND_QUERIES][v_dim rounded up to 16] */
-    struct attend_part *parts; /* [n_slots][ATTEND_QUERIES], where those are */
-    struct attend_part *sums;  /* [max_rows][n_heads]: of the blocks so far, in `out` */
+    uint8_t *scratch;             /* [threads][scratch_bytes], for the kernels */
+    size_t scratch_bytes;         /* of one thread */
+    float *values;                /* [n_slots][ATTEND_QUERIES][v_dim rounded up to 16] */
+    struct attend_part *parts;    /* [n_slots][ATTEND_QUERIES]; their values lie in `values` */
+    struct attend_part *sums;     /* [max_rows][n_heads]: of the blocks so far; values in `out` */
     struct attention_tile *tiles; /* [max_rows] */
-    /* the call under way */
+    /* the current call */
     const struct attention_row *rows;
+    size_t layer_offset;
     const float *q, *sinks;
     uint32_t n_tiles, heads_a_unit, units_a_head, n_units;
     uint32_t first_block, end_block; /* of all tiles */
@@ -52,7 +55,7 @@ static size_t value_floats(const struct attention *a)
     return round_up(a->shape.v_dim, 16);
 }
 
-/* Where slot i's values are. The memory is touched when a wave comes to it. */
+/* Points each part at its values. A slot's values are first written when a wave uses it. */
 static void bind_slots(struct attention *a)
 {
     for (size_t i = 0; i < (size_t)a->n_slots * ATTEND_QUERIES; i++)
@@ -107,7 +110,7 @@ static void cut_tiles(struct attention *a, uint32_t n_rows, uint32_t rows_a_tile
     a->end_block = 0;
     for (uint32_t row = 0; row < n_rows;) {
         struct attention_tile t = {row, 0, UINT32_MAX, 0};
-        for (; row < n_rows && t.n_rows < rows_a_tile && a->rows[row].keys == a->rows[t.row].keys;
+        for (; row < n_rows && t.n_rows < rows_a_tile && a->rows[row].pages == a->rows[t.row].pages;
              row++, t.n_rows++) {
             uint32_t first = a->rows[row].first / ATTEND_BLOCK;
             uint32_t end = (a->rows[row].end + ATTEND_BLOCK - 1) / ATTEND_BLOCK;
@@ -120,7 +123,7 @@ static void cut_tiles(struct attention *a, uint32_t n_rows, uint32_t rows_a_tile
     }
 }
 
-/* Units of as many queries as share well, of fewer where threads would be left without work. */
+/* Cuts the batch into units of up to ATTEND_QUERIES queries; of fewer if threads would be idle. */
 static void cut_units(struct attention *a, uint32_t n_rows)
 {
     const struct attention_shape *s = &a->shape;
@@ -152,27 +155,23 @@ static void find_unit(const struct attention *a, uint32_t index, struct attentio
     uint32_t first = part * a->heads_a_unit, end = first + a->heads_a_unit;
     u->tile = &a->tiles[index / a->units_a_head / s->n_kv_heads];
     const struct attention_row *row = &a->rows[u->tile->row];
-    u->kv = (struct kv_head){s->type,
-                             s->k_dim,
-                             s->v_dim,
-                             (const uint8_t *)row->keys + kv_head * s->head_stride,
-                             (const uint8_t *)row->values + kv_head * s->head_stride,
-                             s->key_stride,
-                             s->value_stride};
+    size_t keys_offset = a->layer_offset + kv_head * s->head_stride;
+    u->kv = (struct kv_head){s->type,       s->k_dim,       s->v_dim,
+                             row->pages,    keys_offset,    keys_offset + s->values_offset,
+                             s->key_stride, s->value_stride};
     u->n = 0;
     for (uint32_t r = 0; r < u->tile->n_rows; r++, row++)
         for (uint32_t i = first; i < end && i < group; i++) {
             uint32_t head = kv_head * group + i;
             size_t at = (size_t)(u->tile->row + r) * s->n_heads + head;
-            u->queries[u->n] =
-                (struct attend_query){a->q + at * s->k_dim, row->first, row->end};
+            u->queries[u->n] = (struct attend_query){a->q + at * s->k_dim, row->first, row->end};
             u->heads[u->n] = head;
             u->sums[u->n++] = &a->sums[at];
         }
 }
 
-static void compute_block(const struct attention *a, const struct attention_unit *u, unsigned thread,
-                          uint32_t block, struct attend_part *parts)
+static void compute_block(const struct attention *a, const struct attention_unit *u,
+                          unsigned thread, uint32_t block, struct attend_part *parts)
 {
     a->kernels->attend_block(&u->kv, block, a->shape.scale, u->queries, u->n,
                              a->scratch + thread * a->scratch_bytes, parts);
@@ -194,7 +193,7 @@ static void finish_unit(const struct attention *a, const struct attention_unit *
 
 /* ---- A unit at a time ---- */
 
-/* The last rows of a prompt have most positions: they come first. */
+/* Starts with the last rows of a prompt: they have most positions. */
 static void run_unit(void *arg, unsigned thread, uint32_t chunk)
 {
     const struct attention *a = arg;
@@ -221,7 +220,8 @@ static bool tile_has(const struct attention_tile *t, uint32_t block)
     return block >= t->first_block && block < t->end_block;
 }
 
-/* A block of all units, then the next: those of one KV head find its rows in the caches that threads share. */
+/* Chunks run through all units of a block before the next block, so that the units of one KV head
+ * find its rows in the shared caches. */
 static void run_block(void *arg, unsigned thread, uint32_t chunk)
 {
     const struct attention *a = arg;
@@ -257,7 +257,7 @@ static void run_waves(struct attention *a)
     }
 }
 
-/* A unit is so large a part of the work that the others would be waiting for it. */
+/* True: one unit has so large a part of the work that the other threads would wait for it. */
 static bool wants_waves(const struct attention *a)
 {
     uint64_t total = 0, most = 0, threads = pool_thread_count(a->pool);
@@ -271,12 +271,13 @@ static bool wants_waves(const struct attention *a)
 }
 
 void attention_run(struct attention *a, const struct attention_row *rows, uint32_t n_rows,
-                   const float *q, const float *sinks, float *out)
+                   size_t layer_offset, const float *q, const float *sinks, float *out)
 {
     size_t n_sums = (size_t)n_rows * a->shape.n_heads;
     if (n_rows == 0)
         return;
     a->rows = rows;
+    a->layer_offset = layer_offset;
     a->q = q;
     a->sinks = sinks;
     for (size_t i = 0; i < n_sums; i++)

@@ -1,4 +1,4 @@
-/* Matrix products on a pool of threads; see exec.h. Experts stand in experts.c. */
+/* Matrix products on a pool of threads; see exec.h. experts.c has the experts. */
 #include "exec/exec.h"
 #include "exec/internal.h"
 
@@ -37,15 +37,14 @@ static bool allocate_all(struct exec *x)
     size_t hidden = (size_t)l->max_task_rows * round_up(l->max_width, TILE_ROWS);
     x->gate_up = allocate(2 * hidden * sizeof(float));
     x->hidden = allocate(hidden * sizeof(float));
-    /* Each segment's columns are rounded up by themselves (act_bytes), and each part is aligned. */
+    /* act_bytes rounds up each segment's columns, and each part is aligned. */
     x->hidden_bytes = act_bytes(l->max_width + 64 * POOL_MAX_SEGMENTS, l->max_task_rows) +
                       (size_t)EXEC_MAX_PARTS * 8 * TILE_ALIGN;
     x->hidden_memory = allocate(x->hidden_bytes);
     x->parts = calloc(EXEC_MAX_PARTS, sizeof *x->parts);
     x->chunks = calloc(EXEC_MAX_CHUNKS, sizeof *x->chunks);
     x->scratch = calloc(n_threads, sizeof *x->scratch);
-    if (!x->gate_up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks ||
-        !x->scratch)
+    if (!x->gate_up || !x->hidden || !x->hidden_memory || !x->parts || !x->chunks || !x->scratch)
         return false;
     if (!x->blas)
         return true;
@@ -76,7 +75,7 @@ enum error_code exec_new(struct pool *pool, const struct exec_limits *limits, bo
         return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
                          limits->max_tokens);
     }
-    openblas_set_num_threads(1); /* our threads call it, each for its rows */
+    openblas_set_num_threads(1); /* the pool's threads call it, each for its rows */
     *out = x;
     return ERROR_OK;
 }
@@ -145,8 +144,8 @@ const struct activations *exec_prepare(struct exec *x, unsigned slot, const floa
     return a;
 }
 
-/* y[i][16 * tile_first + ...] by BLAS: the weights of a few tile rows as float32, times the gathered
- * inputs. */
+/* Computes y[i][16 * tile_first + ...] by BLAS: unpacks the weights of a few tile rows to float32
+ * and multiplies them by the gathered inputs. */
 static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *m,
                           uint32_t tile_first, uint32_t tile_count, const struct activations *a,
                           const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
@@ -173,8 +172,8 @@ static void multiply_blas(struct exec *x, unsigned thread, const struct matrix *
                 y + row_first, (int)y_stride);
 }
 
-/* The same by the CPU's own products of BF16. A thread packs the inputs once for all that it multiplies them with in a
- * step. */
+/* The same by the CPU's BF16 instruction. In a step, a thread packs the same inputs once for all of
+ * its products. */
 static void multiply_bf16(struct exec *x, unsigned thread, const struct matrix *m,
                           uint32_t tile_first, uint32_t tile_count, const struct activations *a,
                           const uint32_t *tokens, uint32_t n_tokens, float *y, size_t y_stride,
@@ -224,8 +223,8 @@ static void multiply_chunk(void *arg, unsigned thread, uint32_t index)
     const struct multiply_job *j = arg;
     const struct exec_chunk *c = &j->x->chunks[index];
     const struct exec_product *p = &j->products[c->product];
-    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, j->a, NULL, j->a->n_tokens, p->y,
-                       p->y_stride, p->accumulate);
+    exec_multiply_part(j->x, thread, p->m, c->tile_first, c->tile_count, j->a, NULL, j->a->n_tokens,
+                       p->y, p->y_stride, p->accumulate);
 }
 
 struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_t tiles_by_tokens)
@@ -236,10 +235,10 @@ struct exec_cutting exec_cut_begin(const struct exec *x, uint64_t tiles, uint64_
                                  .fair = (uint32_t)(tiles / n_threads)};
 }
 
-/* Through BLAS in whole pieces, so that what is one product does not depend on the number of threads. One token reads four
- * tile rows side by side: whole fours. */
-static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c, const struct matrix *m,
-                            uint32_t n_tokens)
+/* The least tile rows of a chunk. BLAS always gets BLAS_TILES tile rows, so that the bits do not
+ * depend on the number of threads. One token reads four tile rows in parallel: a multiple of 4. */
+static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c,
+                            const struct matrix *m, uint32_t n_tokens)
 {
     if (x->blas_allowed && !exec_quantizes(m->type) && n_tokens >= BF16_MIN_TOKENS)
         return BLAS_TILES;
@@ -250,34 +249,35 @@ static uint32_t least_tiles(const struct exec *x, const struct exec_cutting *c, 
     return n < 1 ? 1 : n < 4 ? (uint32_t)n : (uint32_t)(n - n % 4);
 }
 
-/* How many of a product's next n_tiles tile rows are a chunk. */
-static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const struct matrix *m, uint32_t n_tokens,
-                         uint32_t n_tiles)
+/* The next chunk's share of a product's n_tiles remaining tile rows. */
+static uint32_t next_cut(const struct exec *x, struct exec_cutting *c, const struct matrix *m,
+                         uint32_t n_tokens, uint32_t n_tiles)
 {
     uint32_t least = least_tiles(x, c, m, n_tokens);
     uint64_t share = c->left / ((uint64_t)c->shares * n_tokens);
     share = share < least ? least : share;
-    uint64_t pieces = (n_tiles + share - 1) / share; /* alike, for a short rest would be one more beginning */
-    uint64_t n = round_up((n_tiles + pieces - 1) / pieces, least);
+    /* equal chunks, because a short last one would begin one more stream of reads */
+    uint64_t chunks = (n_tiles + share - 1) / share;
+    uint64_t n = round_up((n_tiles + chunks - 1) / chunks, least);
     if (n_tokens > 1 && n > MOST_TILES)
-        n = MOST_TILES; /* long ones gain nothing there, and each says that there is progress */
+        n = MOST_TILES; /* longer ones gain nothing and report progress less often */
     if (n > n_tiles || x->n_chunks + EXEC_MAX_PARTS >= EXEC_MAX_CHUNKS)
         n = n_tiles;
     c->left -= n * n_tokens;
     return (uint32_t)n;
 }
 
-void exec_multiply_unrounded(struct exec *x, const struct matrix *m, const struct activations *a,
-                             float *y, size_t y_stride, bool accumulate)
+void exec_multiply_defined(struct exec *x, const struct matrix *m, const struct activations *a,
+                           float *y, size_t y_stride, bool accumulate)
 {
-    bool bf16 = x->bf16;
-    x->bf16 = false;
+    bool allowed = x->blas_allowed;
+    x->blas_allowed = false;
     exec_multiply(x, m, a, y, y_stride, accumulate);
-    x->bf16 = bf16;
+    x->blas_allowed = allowed;
 }
 
-void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product, const struct matrix *m,
-                      uint32_t n_tokens)
+void exec_cut_product(struct exec *x, struct exec_cutting *c, uint32_t product,
+                      const struct matrix *m, uint32_t n_tokens)
 {
     uint32_t n_tiles = n_tokens ? tile_row_count(m->rows) : 0;
     for (uint32_t first = 0; first < n_tiles; first += x->chunks[x->n_chunks++].tile_count)

@@ -1,12 +1,12 @@
 /* Routed experts on a pool of threads; see exec.h.
  *
- * A call is cut into parts (one segment of one task) and runs in two steps, each spread over all threads by chunks of
- * rows, so that one expert keeps all cores busy and many finish together:
- *   1. gate and up rows of the parts, multiplied, biases added, activated: hidden values. They are quantised, where the down
- *      matrix is, by the thread that has all of a part, and between the steps where a part was cut;
- *   2. down rows of every task: its segments in order, as its output says.
- * With few tokens most parts are one thread's chunk: it reads gate and up in one go.
- */
+ * A call consists of parts (one segment of one task) and runs in two steps. All threads share each
+ * step by chunks of rows, so that one expert keeps all cores busy and many finish together.
+ *   1. Gate and up: multiply, add biases, activate. The result is the part's hidden values. If the
+ *      down matrix is quantised, they are quantised too: by the thread that computed the whole
+ * part, or between the steps if several threads did.
+ *   2. Down: the segments of each task in order, combined as its output says.
+ * With few tokens most parts are one chunk; its thread reads gate and up as one matrix. */
 #include "exec/internal.h"
 
 #include "base/checked.h"
@@ -33,14 +33,16 @@ static void quantize_hidden(const struct exec *x, struct expert_part *p)
         x->kernels->quantize(&p->h, 0, p->task->n_tokens);
 }
 
-/* Gate and up as one matrix of twice the rows, which one token reads quicker than two. (Not for more: a piece for BLAS could lie
- * in both, and results would depend on who has a whole part.) False: they do not lie so. */
+/* Gate and up as one matrix of twice the rows, which one token reads faster than two matrices. Not
+ * for several tokens: a chunk for BLAS could span both, and the bits would depend on the chunks.
+ * False: the two are not adjacent or differ in type. */
 static bool gate_and_up(const struct expert_segment *s, struct matrix *both)
 {
     *both = s->gate;
     both->rows = 2 * round_up(s->gate.rows, TILE_ROWS);
     return s->gate.type == s->up.type &&
-           s->up.tiles == (const uint8_t *)s->gate.tiles + tile_matrix_bytes(s->gate.type, s->gate.rows, s->gate.cols);
+           s->up.tiles == (const uint8_t *)s->gate.tiles +
+                              tile_matrix_bytes(s->gate.type, s->gate.rows, s->gate.cols);
 }
 
 static void up_chunk(void *arg, unsigned thread, uint32_t index)
@@ -54,13 +56,13 @@ static void up_chunk(void *arg, unsigned thread, uint32_t index)
     float *gate = x->gate_up + 2 * p->hidden, *up = gate + stride, *hidden = x->hidden + p->hidden;
     struct matrix both;
     if (t->n_tokens == 1 && is_whole(p, c) && gate_and_up(s, &both)) {
-        exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, x->input, t->tokens, t->n_tokens, gate,
-                           2 * stride, false);
-    } else {
-        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens, t->n_tokens,
+        exec_multiply_part(x, thread, &both, 0, 2 * c->tile_count, x->input, t->tokens, t->n_tokens,
                            gate, 2 * stride, false);
-        exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens, t->n_tokens, up,
-                           2 * stride, false);
+    } else {
+        exec_multiply_part(x, thread, &s->gate, c->tile_first, c->tile_count, x->input, t->tokens,
+                           t->n_tokens, gate, 2 * stride, false);
+        exec_multiply_part(x, thread, &s->up, c->tile_first, c->tile_count, x->input, t->tokens,
+                           t->n_tokens, up, 2 * stride, false);
     }
     size_t first = (size_t)c->tile_first * TILE_ROWS;
     size_t n = (size_t)c->tile_count * TILE_ROWS;
@@ -110,7 +112,7 @@ static const uint8_t *place_of(const struct pool_map *map, uint32_t layer,
     return pool_map_segment_place(map, layer, t->expert, t->first_segment + s);
 }
 
-/* The parts of one task; their hidden values follow each other in the scratch. */
+/* Adds the parts of one task. Their hidden values follow each other in the scratch. */
 static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer,
                       const struct expert_task *t, size_t *hidden, size_t *memory)
 {
@@ -124,7 +126,7 @@ static void add_parts(struct exec *x, const struct pool_map *map, uint32_t layer
                            ? round_up(act_bytes(p->segment.down.cols, t->n_tokens), TILE_ALIGN)
                            : 0;
         if (*memory + bytes > x->hidden_bytes)
-            abort(); /* allocate_all is wrong about some shape: our bug */
+            abort(); /* our bug: allocate_all computes too little for some shape */
         act_bind(&p->h, (uint8_t *)x->hidden_memory + *memory, p->segment.down.cols, t->n_tokens,
                  x->hidden + p->hidden, part_stride(p));
         *memory += bytes;
@@ -137,7 +139,7 @@ static bool lies_on(const struct exec *x, const struct expert_part *p, unsigned 
     return n_nodes == 1 || numa_node_of_expert(p->task->expert, x->n_experts, n_nodes) == node;
 }
 
-/* The product that begins with part i: gate and up of it, or down of its task. */
+/* The product that begins with part i: gate and up of the part, or down of its task. */
 static const struct matrix *product_of(const struct exec *x, uint32_t i, bool down)
 {
     const struct expert_segment *s = &x->parts[i].segment;
@@ -164,7 +166,7 @@ static void cut_for_node(struct exec *x, unsigned node, bool down)
             exec_cut_product(x, &cutting, i, product_of(x, i, down), x->parts[i].task->n_tokens);
 }
 
-/* Chunks of the gate and up matrices, or of the down ones, by the nodes that these lie on. */
+/* Cuts the gate and up matrices, or the down matrices, into chunks by their memory nodes. */
 static void cut_into_chunks(struct exec *x, bool down)
 {
     unsigned n_nodes = pool_node_count(x->pool);
@@ -176,7 +178,8 @@ static void cut_into_chunks(struct exec *x, bool down)
     x->first_chunk[n_nodes] = x->n_chunks;
 }
 
-/* Of the parts whose gate and up were cut: each knows its values only now. A few are done before another thread would be there. */
+/* Quantises the parts that several threads computed. The caller does a few rows itself, because
+ * other threads would take longer to wake. */
 static void quantize_cut_parts(struct exec *x)
 {
     uint32_t n = 0, n_rows = 0;

@@ -1,4 +1,5 @@
-/* Placement on memory nodes; see numa.h. The system call is used as it is: of libnuma we would need this alone. */
+/* Placement on memory nodes; see numa.h. Calls mbind directly: nothing else of libnuma is needed.
+ */
 #include "exec/numa.h"
 
 #include "base/checked.h"
@@ -55,7 +56,7 @@ uint32_t numa_ranges(const struct pool_plan *plan, unsigned n_nodes, uint64_t pa
     return n;
 }
 
-/* Preferred, not bound: where a node is full, another's memory is better than none. */
+/* MPOL_PREFERRED, not MPOL_BIND: if a node is full, another node's memory is better than none. */
 static bool place(const struct topology *t, uint8_t *memory, const struct numa_range *r)
 {
     unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {0};
@@ -68,7 +69,7 @@ static bool place(const struct topology *t, uint8_t *memory, const struct numa_r
                    all ? MPOL_INTERLEAVE : MPOL_PREFERRED, nodes, 8 * sizeof nodes + 1, 0) == 0;
 }
 
-/* memory has so many bytes: a range's last page may reach beyond. */
+/* bytes: of memory; a range's last page may reach beyond it. */
 static void place_all(const struct topology *t, uint8_t *memory, uint64_t bytes,
                       const struct numa_range *ranges, uint32_t n)
 {
@@ -93,8 +94,7 @@ void numa_place_pool(const struct topology *t, const struct pool_plan *plan, uin
         return;
     struct numa_range *ranges = calloc(numa_range_count(plan, t->n_nodes), sizeof *ranges);
     if (ranges)
-        place_all(t, memory, bytes, ranges,
-                  numa_ranges(plan, t->n_nodes, page_bytes, ranges));
+        place_all(t, memory, bytes, ranges, numa_ranges(plan, t->n_nodes, page_bytes, ranges));
     free(ranges);
 }
 

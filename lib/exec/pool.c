@@ -1,12 +1,14 @@
 /* A pool of compute threads; see pool.h.
  *
- * One job at a time. The owner fills the job, opens `gate` (release), and bumps `job`, on which the helpers wait. A
- * helper enters by counting itself in at the open gate (acquire), takes chunks from `next` until there are none, and
- * counts itself out (release). A job's chunks may stand in several queues, one a memory node: a thread empties its own node's
- * first and then helps the others. The owner takes chunks too, then closes the gate (acquire) and waits until those inside
- * have left: their results are visible, none looks at the job, and it may fill the next one. A helper that comes too late,
- * because its core was somebody else's, finds the gate closed, and nobody has waited for it.
- */
+ * There is one job at a time.
+ *   owner:  fills the job, opens `gate` (release), increments `job`, on which the helpers wait;
+ *           takes chunks; closes the gate (acquire) and waits until all helpers have left. Then
+ *           their results are visible, no helper reads the job, and the owner may fill the next.
+ *   helper: enters the open gate by counting itself in (acquire); takes chunks from `next` until
+ *           none remain; counts itself out (release). If it comes late, because another process had
+ *           its core, it finds the gate closed. The owner does not wait for it.
+ * A job's chunks may stand in several queues, one per memory node. A thread empties its own node's
+ * queue first, then takes from the others. */
 #include "exec/pool.h"
 
 #include "base/clock.h"
@@ -25,7 +27,7 @@
 
 #define GATE_CLOSED 0x80000000u
 
-/* Chunks [next, end) are to be taken. */
+/* Chunks [next, end) remain. */
 struct pool_queue {
     _Alignas(64) _Atomic uint32_t next;
     uint32_t end;
@@ -39,7 +41,7 @@ struct pool {
     bool stopping;
     unsigned n_threads, spin_us, n_nodes;
     char name[12];
-    struct pool_thread *threads; /* [n_threads]; that of index 0 is the caller of pool_run */
+    struct pool_thread *threads; /* [n_threads]; thread 0 is the caller of pool_run */
 
     _Alignas(64) _Atomic uint32_t job;  /* futex word: number of the current job */
     _Atomic uint32_t sleepers;          /* helpers that may sleep on it */
@@ -50,7 +52,7 @@ struct pool {
 struct pool_thread {
     struct pool *pool;
     unsigned index, node;
-    cpu_set_t cpus; /* where it stays; empty: anywhere */
+    cpu_set_t cpus; /* its CPUs; empty: any */
     pthread_t thread;
 };
 
@@ -84,7 +86,7 @@ static void run_chunks(struct pool *p, unsigned thread)
     }
 }
 
-/* Until *word differs from seen: spin for spin_us, then sleep. */
+/* Waits until *word differs from seen: spins for spin_us, then sleeps. */
 static void wait_change(struct pool *p, _Atomic uint32_t *word, uint32_t seen,
                         _Atomic uint32_t *sleepers)
 {
@@ -96,7 +98,7 @@ static void wait_change(struct pool *p, _Atomic uint32_t *word, uint32_t seen,
                     return;
                 cpu_relax();
             }
-            sched_yield(); /* to whoever waits for this core */
+            sched_yield(); /* to a thread that waits for this core */
         } while (clock_ns() < end);
     }
     if (sleepers) /* seq_cst, paired with the owner's bump then read of sleepers */
@@ -158,7 +160,7 @@ static void publish(struct pool *p)
         futex_wake_all(&p->job);
 }
 
-/* They find the gate closed, and spin. */
+/* The helpers find the gate closed and spin. */
 void pool_wake(struct pool *p)
 {
     if (!atomic_load(&p->sleepers))
@@ -209,7 +211,7 @@ unsigned pool_usable_cores(void)
 
 unsigned pool_useful_threads(unsigned asked)
 {
-    struct topology *t = malloc(sizeof *t); /* large for a stack */
+    struct topology *t = malloc(sizeof *t); /* too large for the stack */
     if (!t)
         return 1;
     topology_read(t);
@@ -218,7 +220,7 @@ unsigned pool_useful_threads(unsigned asked)
     return asked == 0 ? n : asked > n_cpus ? n_cpus : asked;
 }
 
-/* Those of index 1 to n_started. */
+/* Stops threads 1 to n_started. */
 static void stop_threads(struct pool *p, unsigned n_started)
 {
     p->stopping = true;
@@ -227,10 +229,10 @@ static void stop_threads(struct pool *p, unsigned n_started)
         pthread_join(p->threads[i].thread, NULL);
 }
 
-/* Where a thread stays: where there is one for each core, on its own. The owners of two processes that take turns then meet
- * on one core and their helpers on the others, and none is put beside another while a core is idle. Where there are fewer,
- * which cores they have is the system's choice, for others compute too: on the thread's node, and off the second threads of
- * cores. */
+/* The CPUs of a thread. With a thread for each core, each thread has a core of its own: the owners
+ * of two processes that take turns then share one core and their helpers the others, and no two
+ * threads share a core while another is idle. With fewer threads the kernel chooses the cores,
+ * because other programs compute too: any first CPU of a core on the thread's node. */
 static cpu_set_t place_of(const struct pool *p, const struct topology *t, unsigned index)
 {
     bool one_each = p->n_threads >= t->n_cores;

@@ -1,4 +1,4 @@
-/* Reading /sys; see topology.h. */
+/* Reads the topology from /sys and /proc; see topology.h. */
 #include "exec/topology.h"
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 #define PATH_BYTES 4400
 
-/* The first line of ROOT/path; false: there is none. */
+/* Reads the first line of ROOT/path. False: there is none. */
 static bool read_line(const char *root, const char *path, char line[PATH_BYTES])
 {
     char full[2 * PATH_BYTES];
@@ -21,7 +21,7 @@ static bool read_line(const char *root, const char *path, char line[PATH_BYTES])
     return ok;
 }
 
-/* "0-3,8": true where the list names the CPU. *lowest: the list's least. */
+/* True: the list, as "0-3,8", names the CPU. *lowest: the lowest number of the list. */
 static bool list_names(const char *list, unsigned cpu, unsigned *lowest)
 {
     bool named = false;
@@ -50,7 +50,7 @@ static uint16_t core_of(const char *root, unsigned cpu)
     return (uint16_t)cpu;
 }
 
-/* The CPUs' nodes, those that have none of them left out. */
+/* Reads the CPUs' nodes. Omits nodes without any of the CPUs. */
 static void read_nodes(const char *root, struct topology *t)
 {
     for (unsigned id = 0; id < 1024 && t->n_nodes < TOPOLOGY_MAX_NODES; id++) {
@@ -83,7 +83,7 @@ static unsigned group_quota(const char *root, const char *group)
     return quota > 0 && period > 0 ? (unsigned)((quota + period - 1) / period) : 0;
 }
 
-/* The least of our cgroup's and of those that it lies in. */
+/* The lowest quota of our cgroup and its ancestors. */
 static unsigned read_quota(const char *root)
 {
     char line[PATH_BYTES], *group = line + 3;
@@ -101,7 +101,7 @@ static unsigned read_quota(const char *root)
     }
 }
 
-/* How many of the CPUs before cpus[i] are threads of the same core. */
+/* The number of CPUs before cpus[i] that belong to the same core. */
 static unsigned rank_in_core(const struct topology *t, unsigned i)
 {
     unsigned n = 0;
@@ -112,7 +112,8 @@ static unsigned rank_in_core(const struct topology *t, unsigned i)
 
 struct placed {
     struct topology_cpu cpu;
-    unsigned rank, turn; /* which thread of its core it is; which of these on its node */
+    unsigned rank,
+        turn; /* of the CPU in its core; of the CPU among those of this rank on its node */
 };
 
 static int in_order(const void *a, const void *b)

@@ -1,35 +1,38 @@
-/* The CPUs that this process may compute on: which of them are threads of one core, on which memory node each lies, and how
- * many of them its cgroup lets it use. */
+/* The CPUs that this process may use: which of them share a core, the memory node of each, and the
+ * limit of the process's cgroup. */
 #ifndef MOED_EXEC_TOPOLOGY_H
 #define MOED_EXEC_TOPOLOGY_H
 
 #include <sched.h>
 #include <stdint.h>
 
-#define TOPOLOGY_MAX_CPUS  1024 /* as many as a cpu_set_t has */
-#define TOPOLOGY_MAX_NODES 16   /* CPUs of further ones count as the first's */
+#define TOPOLOGY_MAX_CPUS  1024 /* of a cpu_set_t */
+#define TOPOLOGY_MAX_NODES 16   /* CPUs of further nodes count as the first node's */
 
 struct topology_cpu {
     uint16_t cpu;
-    uint16_t core; /* the lowest of the CPUs that are threads of its core */
-    uint16_t node; /* index of node_ids */
+    uint16_t core; /* the lowest CPU of its core */
+    uint16_t node; /* index into node_ids */
 };
 
-/* cpus stand in the order in which threads are put on them: one of each core first, the nodes in turn; then the cores' other
- * threads. */
+/* cpus: in the order in which threads use them. First one CPU of each core, in turn over the nodes;
+ * then the cores' other CPUs. */
 struct topology {
     unsigned n_cpus, n_cores, n_nodes, quota; /* whole cores of the cgroup; 0: no limit */
-    uint16_t node_ids[TOPOLOGY_MAX_NODES];    /* the system's numbers, ascending */
+    uint16_t node_ids[TOPOLOGY_MAX_NODES];    /* the kernel's numbers, ascending */
     struct topology_cpu cpus[TOPOLOGY_MAX_CPUS];
 };
 
-/* Of this process, as the system says; what it does not say is taken to be simple: a core a CPU, one node, no limit. */
+/* Reads the topology for this process. Defaults for what the system does not report: each CPU is a
+ * core, one node, no limit. */
 void topology_read(struct topology *out);
-/* The same from a tree of files that looks like "/" (sys/devices/system, sys/fs/cgroup, proc/self/cgroup). */
+/* The same from a directory in place of "/", with sys/devices/system, sys/fs/cgroup and
+ * proc/self/cgroup. */
 void topology_read_from(const char *root, const cpu_set_t *allowed, struct topology *out);
 
-/* How many threads compute best: one a core, for the second thread of a core finds its units and its memory taken; no more
- * than the quota, or the cgroup stops all of them for a part of each period. At least 1. */
+/* The best number of threads, at least 1. One per core, because two threads of a core share its
+ * units and its memory bandwidth. At most the quota, because above it the cgroup stops all threads
+ * for a part of each period. */
 unsigned topology_threads(const struct topology *t);
 
 #endif

@@ -32,7 +32,7 @@ static enum error_code absent_key(const char *path, const char *key, struct erro
     return error_set(e, ERROR_NOT_FOUND, "%s: key '%s' is missing from the file", path, key);
 }
 
-/* A scalar integer; negative is set where value is to be read as int64_t. False for other types. */
+/* A scalar integer. *negative: read *value as int64_t. False for other types. */
 static bool read_integer(const struct gguf_kv *kv, uint64_t *value, bool *negative)
 {
     uint64_t raw = 0, width = gguf_value_bytes(kv->type);
@@ -161,8 +161,8 @@ enum error_code gguf_get_bool_or(const struct gguf *g, const char *key, bool abs
     return ERROR_OK;
 }
 
-/* The parser has checked the lengths; they are checked again here because the file is mapped, and
- * whoever can write to it could have changed them since. */
+/* The parser has checked the lengths. This function checks them again because the file is mapped:
+ * another process may have written to it since. */
 bool gguf_next_string(const struct gguf_kv *array, uint64_t *cursor, struct gguf_string *out)
 {
     uint64_t len;
@@ -196,6 +196,16 @@ uint32_t gguf_file_count(const struct gguf *g)
 int gguf_fd(const struct gguf *g, uint32_t file)
 {
     return g->files[file].fd;
+}
+
+enum error_code gguf_check_unchanged(const struct gguf *g, uint32_t file, struct error *e)
+{
+    if (file_map_is_unchanged(&g->files[file].map))
+        return ERROR_OK;
+    return error_set(e, ERROR_FORMAT,
+                     "%s: the file was changed while it is in use: answers would mix two files; "
+                     "restart the deployment",
+                     g->files[file].path);
 }
 
 uint64_t gguf_file_bytes(const struct gguf *g, uint32_t file)

@@ -12,7 +12,7 @@ struct shown shown_text(const char *data, uint64_t len)
 {
     struct shown s;
     size_t used = 0;
-    const size_t limit = SHOWN_BYTES - 4; /* room for "..." */
+    const size_t limit = SHOWN_BYTES - 4; /* space for "..." */
     for (uint64_t i = 0; i < len;) {
         size_t n = utf8_valid_length(data + i, (size_t)(len - i));
         bool printable = n > 0 && (unsigned char)data[i] >= 0x20 && data[i] != 0x7f;

@@ -1,12 +1,12 @@
-/* GGUF model files, versions 2 and 3, read through a memory map; single or split files.
+/* Reads GGUF model files, versions 2 and 3, single or split, through a memory map.
  *
- * A file is untrusted: every count, length, offset and string is checked against the file before
- * use, nothing is allocated that the file's own size does not justify, and an error is one line:
- * what, where in the file (byte offset), what was expected. Specification: ggml's docs/gguf.md.
+ * A file is untrusted. The parser checks every count, length, offset and string against the file
+ * before use. It allocates no more memory than the file's own size justifies. An error is one line:
+ * what is wrong, at which byte of the file, and what was expected. Specification: ggml's
+ * docs/gguf.md.
  *
- * A struct gguf is immutable after opening: any number of threads may read it. It owns the
- * mappings; strings and arrays returned point into them and live until gguf_close.
- */
+ * A struct gguf never changes after opening: any number of threads may read it. It owns the
+ * mappings. The strings and arrays that it returns point into them and live until gguf_close. */
 #ifndef MOED_GGUF_GGUF_H
 #define MOED_GGUF_GGUF_H
 
@@ -37,8 +37,8 @@ struct gguf_string {
     uint64_t len;
 };
 
-/* A scalar or an array. data is unaligned and little-endian: read it with memcpy. Strings stand in
- * it as in the file, a 64-bit length before each: read them with gguf_get_string and
+/* A scalar or an array. data is unaligned and little-endian: read it with memcpy. Each string in it
+ * follows its 64-bit length, as in the file: read strings with gguf_get_string and
  * gguf_next_string. */
 struct gguf_kv {
     struct gguf_string key;
@@ -64,13 +64,12 @@ struct gguf_tensor {
 
 struct gguf;
 
-/* Open PATH; where it is the first of NAME-00001-of-0000N.gguf, the others too (any of them may be
- * named). Checks everything that can be checked without knowing the architecture. */
+/* Opens PATH. If PATH is one part of a split model, NAME-0000K-of-0000N.gguf, opens all parts.
+ * Checks everything that does not depend on the architecture. */
 enum error_code gguf_open(const char *path, struct gguf **out, struct error *e);
 
-/* The same from memory that holds at least the metadata of one file (gguf_metadata of another
- * struct gguf): keys and tensor descriptions, no tensor data and no check of offsets against a
- * size. Borrows data. */
+/* Opens a file's metadata in memory, as gguf_metadata returns it: keys and tensor descriptions, no
+ * tensor data. Does not check the tensors' offsets against a file size. Borrows data. */
 enum error_code gguf_open_metadata(const void *data, size_t len, const char *name,
                                    struct gguf **out, struct error *e);
 void gguf_close(struct gguf *g); /* takes NULL */
@@ -78,7 +77,9 @@ void gguf_close(struct gguf *g); /* takes NULL */
 uint32_t gguf_version(const struct gguf *g);
 const char *gguf_path(const struct gguf *g, uint32_t file);
 uint32_t gguf_file_count(const struct gguf *g);
-int gguf_fd(const struct gguf *g, uint32_t file); /* for pread; stays owned by g */
+int gguf_fd(const struct gguf *g, uint32_t file); /* for pread; g owns it */
+/* ERROR_FORMAT: the file was written or cut since gguf_open. */
+enum error_code gguf_check_unchanged(const struct gguf *g, uint32_t file, struct error *e);
 uint64_t gguf_file_bytes(const struct gguf *g, uint32_t file);
 /* The first file's bytes from its start to the end of its tensor descriptions. */
 const void *gguf_metadata(const struct gguf *g, size_t *len);
@@ -90,19 +91,19 @@ const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL 
 uint64_t gguf_tensor_count(const struct gguf *g); /* over all files */
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, uint64_t i);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
-/* The tensor's data in the mapping; NULL for a struct gguf from metadata. Loading uses gguf_fd and
- * pread instead, for a file that shrinks under a mapping kills the reader. */
+/* The tensor's data in the mapping; NULL for a struct gguf from metadata. The loader uses gguf_fd
+ * and pread instead, because a file that shrinks under a mapping kills the reader. */
 const void *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
 
-/* Typed access. Integers convert between widths where the value fits (a negative one or one too
- * large is ERROR_FORMAT naming key, value and expected range); floats between F32 and F64. Absent:
- * ERROR_NOT_FOUND naming the key and the file. */
+/* Typed access. Integers convert between widths where the value fits; otherwise the error is
+ * ERROR_FORMAT with key, value and expected range. Floats convert between F32 and F64. An absent
+ * key is ERROR_NOT_FOUND with the key and the file. */
 enum error_code gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *e);
 enum error_code gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *e);
 enum error_code gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *e);
 enum error_code gguf_get_string(const struct gguf *g, const char *key, struct gguf_string *out,
                                 struct error *e);
-/* The same with a default where the key is absent (a wrong type is still an error). */
+/* The same, with a default for an absent key. A wrong type is still an error. */
 enum error_code gguf_get_u32_or(const struct gguf *g, const char *key, uint32_t absent,
                                 uint32_t *out, struct error *e);
 enum error_code gguf_get_f32_or(const struct gguf *g, const char *key, float absent, float *out,
@@ -110,7 +111,7 @@ enum error_code gguf_get_f32_or(const struct gguf *g, const char *key, float abs
 enum error_code gguf_get_bool_or(const struct gguf *g, const char *key, bool absent, bool *out,
                                  struct error *e);
 
-/* Walk an array of strings: cursor starts at 0 and is advanced; false at the end. */
+/* Reads the next string of an array and advances *cursor, which starts at 0. False at the end. */
 bool gguf_next_string(const struct gguf_kv *array, uint64_t *cursor, struct gguf_string *out);
 
 #endif

@@ -1,7 +1,8 @@
-/* Writing a GGUF file: keys and descriptions gather in memory, the data streams to the file (base/file_writer.h).
+/* Writes a GGUF file; see gguf_write.h. Keys and descriptions gather in memory; the data streams to
+ * the file (base/file_writer.h).
  *
- * States: DECLARING -(first data, or close)-> WRITING -(close)-> gone. The first failure is kept in
- * w->error and told by every later call that can fail. */
+ * States: DECLARING -(first data, or close)-> WRITING -(close)-> gone. w->error keeps the first
+ * failure; every later call that can fail returns it. */
 #include "gguf/gguf_write.h"
 
 #include "base/checked.h"
@@ -160,7 +161,7 @@ void gguf_writer_f32s(struct gguf_writer *w, const char *key, const float *v, ui
         put_bytes(&w->keys, bits_of_float(v[i]), 4);
 }
 
-/* Bytes of a tensor; false where its shape or type is impossible. */
+/* Bytes of a tensor. False: its shape or type is impossible. */
 static bool tensor_size(enum tensor_type type, uint32_t n_dims, const uint64_t *ne, uint64_t *out)
 {
     const struct tensor_type_info *info = tensor_type_info(type);

@@ -1,5 +1,5 @@
-/* Names to entries by binary search over sorted indices. Sorted rather than hashed: a file made to
- * collide cannot slow it down, and a name that stands twice ends up beside itself. */
+/* Finds entries by name: binary search over sorted indices. Sorting has two advantages over
+ * hashing: no file can slow it down with collisions, and duplicate names become neighbours. */
 #include "gguf/internal.h"
 
 #include <inttypes.h>

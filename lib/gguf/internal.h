@@ -1,5 +1,6 @@
-/* What the sources of lib/gguf share: the opened model, the parser of one file, the sorted name
- * index. */
+/* Private to lib/gguf: the opened model, its files, the parser of one file, the sorted names.
+ *
+ * Calls run one way: gguf.c -> split.c -> files.c, parse.c, index.c. */
 #ifndef MOED_GGUF_INTERNAL_H
 #define MOED_GGUF_INTERNAL_H
 
@@ -33,20 +34,20 @@ struct gguf {
     uint32_t *tensors_sorted; /* indices of tensors, by name */
 };
 
-/* Parse file number `index` of g, append its tensors to g, its keys to the empty *keys (also on
- * failure the caller frees them). check_extent: tensor data must lie inside the file. */
+/* Parses file number `index` of g. Appends its tensors to g and its keys to the empty *keys, which
+ * the caller frees, also after an error. check_extent: tensor data must lie inside the file. */
 enum error_code gguf_parse_file(struct gguf *g, uint32_t index, bool check_extent,
                                 struct kv_list *keys, struct error *e);
 
-/* Sort the names of all tensors; a name that stands twice is an error. */
+/* Sorts the names of all tensors. A duplicate name is an error. */
 enum error_code gguf_index_tensors(struct gguf *g, struct error *e);
 
-/* Sorts keys->items into keys->sorted; a key that stands twice is an error. */
+/* Sorts keys->items into keys->sorted. A duplicate key is an error. */
 enum error_code kv_list_index(struct kv_list *keys, const char *path, struct error *e);
 const struct gguf_kv *kv_list_find(const struct kv_list *keys, const char *key);
 void kv_list_free(struct kv_list *keys);
 
-/* The value of an integer key as 64 bits; path is for messages. ERROR_NOT_FOUND where absent. */
+/* The value of an integer key as 64 bits. path is for messages. ERROR_NOT_FOUND: no such key. */
 enum error_code kv_list_integer(const struct kv_list *keys, const char *path, const char *key,
                                 uint64_t max, uint64_t *out, struct error *e);
 
@@ -54,14 +55,17 @@ const char *gguf_value_type_name(uint32_t type);
 /* Bytes of a scalar of this type; 0 for strings, arrays and unknown types. */
 uint64_t gguf_value_bytes(uint32_t type);
 
-/* Open and map one more file as g->files[g->file_count]; refuses what is no regular file. */
+/* Appends an entry named `name` with no file behind it to g->files. NULL without memory. */
+struct gguf_file *gguf_append_file(struct gguf *g, const char *name);
+
+/* Opens and maps one more file as g->files[g->file_count]. Refuses all but regular files. */
 enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e);
 
-/* Frees all that g owns, not g itself. */
+/* Frees everything that g owns, not g itself. */
 void gguf_fini(struct gguf *g);
 
-/* Split files: where the keys of the only file of g say that it is one part of several, open them
- * all. Any part may have been named; on success g->keys are the first part's. */
+/* If the keys of g's only file say that it is one part of several, opens all parts. The file may be
+ * any of them. On success g->keys are the first part's. */
 enum error_code gguf_open_parts(struct gguf *g, struct error *e);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * The file's layout (ggml's docs/gguf.md): magic, version, tensor count, key count; the keys (name,
  * type, value); the tensor descriptions (name, dimensions, type, offset); padding; the tensors'
- * data. Counts are believed only as far as the bytes that are left can hold so many, and arrays
- * grow as entries are really read: a lie in a count costs no memory. */
+ * data. The parser refuses a count that the remaining bytes cannot hold. Arrays grow as entries are
+ * read, so a wrong count costs no memory. */
 #include "gguf/internal.h"
 
 #include "base/checked.h"
@@ -18,8 +18,8 @@
 #define MIN_KV_BYTES     14
 #define MIN_TENSOR_BYTES 33
 
-/* Far above any real model (hundreds of keys, some ten thousand tensors), far below what would let
- * a huge file cost more memory than the machine has. */
+/* Far above any real model (hundreds of keys, some ten thousand tensors). Far below the counts with
+ * which a huge file could exhaust the machine's memory. */
 #define MAX_KEYS    1000000
 #define MAX_TENSORS 1000000
 

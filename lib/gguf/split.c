@@ -1,6 +1,6 @@
-/* Models split over several files, NAME-00001-of-0000N.gguf. Each part says in its keys which it
- * is: split.no (from 0), split.count, split.tensors.count (of all parts together). The model's own
- * keys stand in the first part. */
+/* Opens models that are split over several files, NAME-00001-of-0000N.gguf. Each part has three
+ * keys: split.no (from 0), split.count, and split.tensors.count (of all parts together). The first
+ * part has the model's own keys. */
 #include "gguf/internal.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static enum error_code read_split_keys(const struct kv_list *keys, const char *p
     return code;
 }
 
-/* The path of part `no` of `count`, beside `path` whose last SUFFIX_BYTES are another part's. */
+/* The path of part `no` of `count`: `path`, another part's, with its last SUFFIX_BYTES replaced. */
 static char *part_path(const char *path, uint64_t no, uint64_t count)
 {
     size_t len = strlen(path);
@@ -43,7 +43,7 @@ static char *part_path(const char *path, uint64_t no, uint64_t count)
     return part;
 }
 
-/* The name says the same as the keys, so that the other parts' names follow from it. */
+/* True where the name agrees with the keys. The other parts' names then follow from it. */
 static bool name_agrees(const char *path, const struct split_keys *keys)
 {
     size_t len = strlen(path);
@@ -55,7 +55,7 @@ static bool name_agrees(const char *path, const struct split_keys *keys)
     return same;
 }
 
-/* Open, parse and check part `no`; its keys go to *keys. */
+/* Opens, parses and checks part `no`. Its keys go to *keys. */
 static enum error_code add_part(struct gguf *g, const char *path, uint64_t no,
                                 const struct split_keys *expected, struct kv_list *keys,
                                 struct error *e)
@@ -120,7 +120,7 @@ enum error_code gguf_open_parts(struct gguf *g, struct error *e)
                          ", expected a name that ends in -%05u-of-%05u.gguf: rename it",
                          path, keys.no + 1, keys.count, (unsigned)keys.no + 1,
                          (unsigned)keys.count);
-    /* Start anew from part 1, whichever part was named: one path for all. */
+    /* Open all parts from the first, whichever the caller named: one code path for all. */
     struct gguf parts = {0};
     code = add_all_parts(&parts, path, &keys, e);
     struct gguf old = *g;

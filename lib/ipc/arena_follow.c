@@ -1,18 +1,18 @@
 /* Following the arena; see arena_follow.h. */
 #include "ipc/arena_follow.h"
 
-static void drop(struct arena_follower *f, uint32_t piece)
+static void drop(struct arena_follower *f, uint32_t extent)
 {
-    if (f->serials[piece])
-        f->close(f->arg, piece);
-    f->serials[piece] = 0;
+    if (f->serials[extent])
+        f->close(f->arg, extent);
+    f->serials[extent] = 0;
 }
 
-/* An entry that is newer than `changes` is no harm: memd rewrites none before we have said that its predecessor is
- * closed. */
-static enum error_code follow_piece(struct arena_follower *f, uint32_t i, struct error *e)
+/* An entry may be newer than `changes`. That does no harm: memd rewrites an entry only after every
+ * worker has reported that it closed the predecessor. */
+static enum error_code follow_extent(struct arena_follower *f, uint32_t i, struct error *e)
 {
-    const struct residency_piece *p = &f->header->pieces[i];
+    const struct residency_extent *p = &f->header->extents[i];
     uint32_t serial = atomic_load_explicit(&p->serial, memory_order_acquire);
     if (serial == f->serials[i])
         return ERROR_OK;
@@ -28,8 +28,8 @@ enum error_code arena_follow(struct arena_follower *f, struct error *e)
     uint64_t changes = atomic_load_explicit(&f->header->changes, memory_order_acquire); /* F1 */
     enum error_code code = ERROR_OK;
     struct error why;
-    for (uint32_t i = 1; i < ARENA_PIECES; i++) {
-        enum error_code failed = follow_piece(f, i, code ? &why : e);
+    for (uint32_t i = 1; i < ARENA_EXTENTS; i++) {
+        enum error_code failed = follow_extent(f, i, code ? &why : e);
         code = code ? code : failed;
     }
     f->followed = true;
@@ -41,6 +41,6 @@ enum error_code arena_follow(struct arena_follower *f, struct error *e)
 
 void arena_forget(struct arena_follower *f)
 {
-    for (uint32_t i = 1; i < ARENA_PIECES; i++)
+    for (uint32_t i = 1; i < ARENA_EXTENTS; i++)
         drop(f, i);
 }

@@ -2,8 +2,13 @@
 #include "ipc/cache_channel.h"
 
 #include "base/checked.h"
+#include "ipc/lease_offer.h"
 
 #include <inttypes.h>
+
+_Static_assert(CACHE_ACCEPT == CACHE_OFFER + LEASE_OFFER_ACCEPTED &&
+                   CACHE_REFUSE == CACHE_OFFER + LEASE_OFFER_REFUSED,
+               "answers of lease_offer.h");
 
 static uint64_t requests_offset(void)
 {

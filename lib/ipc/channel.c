@@ -1,35 +1,30 @@
-/* A private two-way channel over a unix stream socket.
+/* A two-way channel over a unix stream socket; see channel.h.
  *
- *   waiting --(peer let in)--> open --(end of stream, bad length, write error, stop)--> closed
- *      \--(peer_timeout_ms, stop)----------------------------------------------------------^
+ *   open --(end of stream, bad length, write error, stop)--> closed
  *
- * let_in makes the first transition, `end` the others. There is no way back: a peer that returns
- * needs a new channel.
+ * `end` makes the transition. A closed channel stays closed: a peer that returns needs a new one.
  *
- * On the wire: a 32-bit length in the machine's byte order (both ends are on one machine), 1 to
- * RPC_MESSAGE_BYTES, and so many bytes. Any other length ends the channel. Bytes that the kernel
- * has taken reach the peer also when the socket is closed at once, so there is no goodbye: a
- * channel is flushed when its queue is empty.
+ * On the wire: a 32-bit length, 1 to RPC_MESSAGE_BYTES, in the machine's byte order (both ends are
+ * on one machine), then that many bytes. Any other length ends the channel. Bytes that the kernel
+ * has taken reach the peer even if the socket is closed at once, so the protocol needs no last
+ * message: a channel is flushed when its queue is empty.
  *
- * The reader thread lets the peer in, receives and runs the callback; the writer thread sends what
- * the socket did not take at once. Two, so that a slow callback does not hold up what is sent.
+ * The reader thread receives and runs the callback. The writer thread sends what the socket did not
+ * take at once. They are two so that a slow callback does not delay sending.
  *
  * Invariants:
- * 1. The listening socket is the reader's once it runs. It and its file go as soon as the peer is
- *    in: a second one finds nothing to dial, or is cut off from the line of the waiting.
- * 2. `fd` is set once, under `lock`; it is closed after both threads have ended.
- * 3. Bytes go to the socket under `lock` only, from the front of the queue.
- * 4. After `end` the socket is shut down: the reader gets what had arrived, then the end of the
- *    stream, and tells the owner last. */
+ * 1. `fd` is closed after both threads have ended.
+ * 2. Bytes go to the socket under `lock` only, from the front of the queue.
+ * 3. `end` shuts the socket down: the reader gets what had arrived, then the end of the stream, and
+ *    then reports the end to the owner.
+ * 4. `held` is what the channel has charged to its group; release() returns the rest. */
 #include "ipc/channel.h"
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "ipc/channel_socket.h"
 #include "ipc/rpc.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -40,11 +35,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PREFIX_BYTES    sizeof(uint32_t)
-#define ITEM_OVERHEAD   256 /* counted for each message, so that tiny ones are bounded too */
-#define RECEIVE_BYTES   (64u << 10) /* read at once; grows to the largest message that came */
-#define ACCEPT_PAUSE_NS 10000000u   /* between tries while descriptors or memory are short */
-#define FOREVER         UINT64_MAX
+#define PREFIX_BYTES  sizeof(uint32_t)
+#define ITEM_OVERHEAD 256         /* added to each message, so that the limit bounds tiny ones */
+#define RECEIVE_BYTES (64u << 10) /* read at once; more while a larger message is received */
 
 struct item {
     struct item *next;
@@ -55,33 +48,54 @@ struct item {
 struct channel {
     channel_callback *callback;
     void *arg;
-    uint64_t peer_deadline_ns;
-    struct sockaddr_un address; /* of listen_fd */
-    int listen_fd;              /* -1: none (any more) */
-    int end_fd;                 /* an eventfd, readable for good once `gone` or `stop` is set */
+    struct channel_group *group; /* borrowed; NULL: none */
+    int fd;
+    int end_fd; /* an eventfd, readable for good once `gone` or `stop` is set */
     pthread_t reader, writer;
 
     pthread_mutex_t lock;
     pthread_cond_t work;    /* for the writer: the queue is not empty, or the end */
-    pthread_cond_t drained; /* for channel_close: the queue is empty, or the end */
-    int fd;                 /* the peer's socket; -1: nobody has come */
-    bool gone;              /* the peer cannot be reached any more */
-    bool closing;           /* the owner closes: nothing more is queued */
-    bool stop;              /* the owner waits for the threads: nothing more is delivered */
+    pthread_cond_t drained; /* for channel_close and the reader: the queue is shorter, or the end */
+    bool gone;              /* the peer can no longer be reached */
+    bool closing;           /* channel_close runs: queue nothing more */
+    bool stop;              /* channel_close joins the threads: deliver nothing more */
     struct item *first, **last;
     size_t queued_bytes;
+    size_t held;
 };
 
-/* Until fd is ready for `events`, the channel ends or until_ns has come. May return early. */
-static void wait_ready(struct channel *c, int fd, short events, uint64_t until_ns)
+/* Wait until fd is ready for `events`, or the channel ends. May return early. */
+static void wait_ready(struct channel *c, short events)
 {
-    struct pollfd p[2] = {{.fd = fd, .events = events}, {.fd = c->end_fd, .events = POLLIN}};
-    uint64_t now = clock_ns();
-    uint64_t ms = until_ns > now ? (until_ns - now + 999999u) / 1000000u : 0;
-    poll(p, 2, until_ns == FOREVER ? -1 : ms > INT_MAX ? INT_MAX : (int)ms);
+    struct pollfd p[2] = {{.fd = c->fd, .events = events}, {.fd = c->end_fd, .events = POLLIN}};
+    poll(p, 2, -1);
 }
 
-/* Under the lock: wake both threads and channel_close to look at `gone` and `stop`. */
+/* ---- The group's memory; under the lock ---- */
+
+static bool take_memory(struct channel *c, size_t bytes)
+{
+    struct channel_group *g = c->group;
+    if (!g)
+        return true;
+    size_t all = atomic_fetch_add(&g->bytes, bytes) + bytes;
+    if (all > g->limit && c->held + bytes > g->limit / atomic_load(&g->channels)) {
+        atomic_fetch_sub(&g->bytes, bytes);
+        return false;
+    }
+    c->held += bytes;
+    return true;
+}
+
+static void return_memory(struct channel *c, size_t bytes)
+{
+    if (!c->group)
+        return;
+    c->held -= bytes;
+    atomic_fetch_sub(&c->group->bytes, bytes);
+}
+
+/* Under the lock: wake both threads and channel_close, to check `gone` and `stop`. */
 static void wake_all(struct channel *c)
 {
     eventfd_write(c->end_fd, 1);
@@ -95,8 +109,7 @@ static void end(struct channel *c)
     if (c->gone)
         return;
     c->gone = true;
-    if (c->fd >= 0)
-        shutdown(c->fd, SHUT_RDWR);
+    shutdown(c->fd, SHUT_RDWR);
     wake_all(c);
 }
 
@@ -110,8 +123,8 @@ static bool stopping(struct channel *c)
 
 /* ---- sending ---- */
 
-/* Under the lock, with a peer and a queue: one write, which takes what the socket has room for. A
- * single one, so that nobody waits for the lock while a whole queue is copied. */
+/* Under the lock, with a peer and a queue: one send call. A single one, so that no thread waits for
+ * the lock while a whole queue is copied. */
 static void write_first(struct channel *c)
 {
     struct item *i = c->first;
@@ -125,11 +138,12 @@ static void write_first(struct channel *c)
     if (i->sent < i->len)
         return;
     c->first = i->next;
-    if (c->first == NULL) {
+    if (c->first == NULL)
         c->last = &c->first;
-        pthread_cond_broadcast(&c->drained);
-    }
     c->queued_bytes -= i->len + ITEM_OVERHEAD;
+    return_memory(c, i->len + ITEM_OVERHEAD);
+    if (c->first == NULL || (c->group && c->queued_bytes <= CHANNEL_PAUSE_BYTES))
+        pthread_cond_broadcast(&c->drained);
     free(i);
 }
 
@@ -138,13 +152,12 @@ static void *writer_main(void *arg)
     struct channel *c = arg;
     pthread_mutex_lock(&c->lock);
     while (!c->gone && !c->stop) {
-        if (c->fd < 0 || c->first == NULL) {
+        if (c->first == NULL) {
             pthread_cond_wait(&c->work, &c->lock);
             continue;
         }
-        int fd = c->fd;
         pthread_mutex_unlock(&c->lock);
-        wait_ready(c, fd, POLLOUT, FOREVER);
+        wait_ready(c, POLLOUT);
         pthread_mutex_lock(&c->lock);
         if (c->first != NULL && !c->gone)
             write_first(c);
@@ -162,15 +175,20 @@ static enum error_code enqueue(struct channel *c, struct item *i, struct error *
     if (c->queued_bytes + cost > CHANNEL_QUEUE_BYTES)
         return error_set(e, ERROR_LIMIT, "channel: the peer does not read, %zu bytes wait for it",
                          c->queued_bytes);
+    if (!take_memory(c, cost))
+        return error_set(e, ERROR_LIMIT,
+                         "channel: the peer does not read, %zu bytes wait for it, and the memory "
+                         "for all peers is used up",
+                         c->queued_bytes);
     bool first = c->first == NULL;
     *c->last = i;
     c->last = &i->next;
     c->queued_bytes += cost;
-    if (first && c->fd >= 0)
-        write_first(c); /* most often all of it, and the writer sleeps on */
+    if (first)
+        write_first(c); /* most often all of it, and the writer need not wake */
     if (c->first != NULL)
         pthread_cond_signal(&c->work);
-    return ERROR_OK; /* a peer that has gone just now is told as one that goes a moment later */
+    return ERROR_OK; /* also where the peer has just gone: the callback reports it */
 }
 
 enum error_code channel_send(struct channel *c, const uint8_t *data, size_t len, struct error *e)
@@ -203,43 +221,6 @@ struct inbox {
     size_t capacity, len;
 };
 
-/* The peer comes in, what was queued for it starts. False: it has gone already. */
-static bool let_in(struct channel *c, int fd)
-{
-    pthread_mutex_lock(&c->lock);
-    /* Greeted under the lock: once the peer knows, a close flushes. */
-    bool in = channel_socket_greet(fd);
-    if (in) {
-        c->fd = fd;
-        pthread_cond_signal(&c->work);
-    }
-    pthread_mutex_unlock(&c->lock);
-    return in;
-}
-
-/* Until the peer is in. False when nobody came in time or the owner closes. */
-static bool wait_for_peer(struct channel *c)
-{
-    bool in = false;
-    while (!in && !stopping(c) && clock_ns() < c->peer_deadline_ns) {
-        int fd = channel_socket_accept(c->listen_fd);
-        if (fd >= 0) {
-            in = let_in(c, fd);
-            if (!in)
-                close(fd);
-        } else if (errno == EAGAIN) {
-            wait_ready(c, c->listen_fd, POLLIN, c->peer_deadline_ns);
-        } else if (errno == EPERM) {
-            log_warn("channel '%s': a process of another user was refused", c->address.sun_path);
-        } else if (errno != EINTR && errno != ECONNABORTED) {
-            wait_ready(c, -1, 0, clock_ns() + ACCEPT_PAUSE_NS);
-        }
-    }
-    channel_socket_unlisten(&c->address, c->listen_fd);
-    c->listen_fd = -1;
-    return in;
-}
-
 static uint32_t prefix_at(const uint8_t *p)
 {
     uint32_t len;
@@ -247,7 +228,16 @@ static uint32_t prefix_at(const uint8_t *p)
     return len;
 }
 
-/* Hand on every whole message. False: no more is wanted, or what came is no message. */
+/* Waits while the peer does not read its replies. */
+static void wait_for_space(struct channel *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->group && !c->gone && !c->stop && c->queued_bytes > CHANNEL_PAUSE_BYTES)
+        pthread_cond_wait(&c->drained, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Deliver every whole message. False: the owner closes, or the bytes are no message. */
 static bool deliver(struct channel *c, struct inbox *in)
 {
     size_t at = 0;
@@ -260,6 +250,7 @@ static bool deliver(struct channel *c, struct inbox *in)
         }
         if (in->len - at - PREFIX_BYTES < len)
             break;
+        wait_for_space(c);
         open = !stopping(c);
         if (open)
             c->callback(c->arg, in->data + at + PREFIX_BYTES, len);
@@ -270,26 +261,32 @@ static bool deliver(struct channel *c, struct inbox *in)
     return open;
 }
 
-/* So that the message that has begun fits: there is always room to read into. Its length has been
- * checked by `deliver`. */
-static bool make_room(struct inbox *in)
+/* Enlarges the buffer for the message that has begun, so that there is always space to read into;
+ * shrinks it after a large one. `deliver` has checked the length. */
+static bool reserve(struct channel *c, struct inbox *in)
 {
     size_t need = RECEIVE_BYTES;
     if (in->len >= PREFIX_BYTES && PREFIX_BYTES + prefix_at(in->data) > need)
         need = PREFIX_BYTES + prefix_at(in->data);
-    if (need <= in->capacity)
+    if (need == in->capacity)
         return true;
-    uint8_t *data = realloc(in->data, need);
+    pthread_mutex_lock(&c->lock);
+    bool allowed = need < in->capacity || take_memory(c, need - in->capacity);
+    if (need < in->capacity)
+        return_memory(c, in->capacity - need);
+    pthread_mutex_unlock(&c->lock);
+    uint8_t *data = allowed ? realloc(in->data, need) : NULL;
     if (data == NULL) {
-        log_error("channel: out of memory for a message of %zu bytes, the peer is dropped", need);
-        return false;
+        log_error("channel: no memory for a message of %zu bytes%s, the peer is dropped", need,
+                  allowed ? "" : ": it is used up by all peers together");
+        return false; /* release() returns what is held */
     }
     in->data = data;
     in->capacity = need;
     return true;
 }
 
-/* Some bytes, or none yet. False: the end of the stream, or the owner closes. */
+/* Receive some bytes, or none yet. False: the end of the stream, or the owner closes. */
 static bool receive(struct channel *c, struct inbox *in)
 {
     ssize_t n = recv(c->fd, in->data + in->len, in->capacity - in->len, MSG_DONTWAIT);
@@ -298,8 +295,8 @@ static bool receive(struct channel *c, struct inbox *in)
         return true;
     }
     if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        return false; /* a reset says that the peer had not read all of ours: an end like others */
-    wait_ready(c, c->fd, POLLIN, FOREVER);
+        return false; /* after a reset the peer has not read all of ours: an end as any other */
+    wait_ready(c, POLLIN);
     return !stopping(c);
 }
 
@@ -307,29 +304,30 @@ static void *reader_main(void *arg)
 {
     struct channel *c = arg;
     struct inbox in = {0};
-    bool open = (c->listen_fd < 0 || wait_for_peer(c)) && make_room(&in);
+    bool open = reserve(c, &in);
     while (open)
-        open = receive(c, &in) && deliver(c, &in) && make_room(&in);
+        open = receive(c, &in) && deliver(c, &in) && reserve(c, &in);
     free(in.data);
 
     pthread_mutex_lock(&c->lock);
     end(c);
-    bool tell = !c->stop;
+    bool report = !c->stop;
     pthread_mutex_unlock(&c->lock);
-    if (tell)
+    if (report)
         c->callback(c->arg, NULL, 0);
     return NULL;
 }
 
 /* ---- making and closing ---- */
 
-/* The threads have ended, or were never there. */
+/* Free the channel. The threads have ended or never ran. */
 static void release(struct channel *c)
 {
-    if (c->listen_fd >= 0)
-        channel_socket_unlisten(&c->address, c->listen_fd);
-    if (c->fd >= 0)
-        close(c->fd);
+    if (c->group) {
+        return_memory(c, c->held);
+        atomic_fetch_sub(&c->group->channels, 1);
+    }
+    close(c->fd);
     if (c->end_fd >= 0)
         close(c->end_fd);
     while (c->first != NULL) {
@@ -343,14 +341,18 @@ static void release(struct channel *c)
     free(c);
 }
 
-static struct channel *channel_new(channel_callback *callback, void *arg)
+static struct channel *channel_new(int fd, struct channel_group *group, channel_callback *callback,
+                                   void *arg)
 {
     struct channel *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
     c->callback = callback;
     c->arg = arg;
-    c->listen_fd = c->fd = -1;
+    c->fd = fd;
+    c->group = group;
+    if (group)
+        atomic_fetch_add(&group->channels, 1);
     c->last = &c->first;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
@@ -374,9 +376,8 @@ static void stop_threads(struct channel *c, bool writer_runs)
     pthread_join(c->reader, NULL);
 }
 
-/* The socket stands: start the threads. Takes the channel when it fails. They block all signals,
- * which belong to the program that this library is in. */
-static enum error_code start(struct channel *c, const char *url, struct error *e)
+/* Start the threads. They block all signals, which belong to the program that uses this library. */
+static bool start(struct channel *c)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -387,79 +388,45 @@ static enum error_code start(struct channel *c, const char *url, struct error *e
     if (!writes) {
         if (reads)
             stop_threads(c, false);
-        release(c);
-        return error_set(e, ERROR_MEMORY, "channel '%s': cannot start its threads", url);
+        return false;
     }
     pthread_setname_np(c->reader, "channel");
     pthread_setname_np(c->writer, "channel/send");
-    return ERROR_OK;
+    return true;
 }
 
-/* channel_new, with the error told. */
-static enum error_code make(const char *url, channel_callback *callback, void *arg,
-                            struct channel **out, struct error *e)
+enum error_code channel_open(int fd, struct channel_group *group, channel_callback *callback,
+                             void *arg, struct channel **out, struct error *e)
 {
-    struct channel *c = channel_new(callback, arg);
-    if (c == NULL)
-        return error_set(e, ERROR_MEMORY, "channel '%s': out of memory", url);
+    struct channel *c = channel_new(fd, group, callback, arg);
+    if (c == NULL) {
+        close(fd);
+        return error_set(e, ERROR_MEMORY, "channel: out of memory");
+    }
     if (c->end_fd < 0) {
-        enum error_code code = error_set(e, ERROR_IO, "channel '%s': eventfd: %m", url);
+        enum error_code code = error_set(e, ERROR_IO, "channel: eventfd: %m");
         release(c);
         return code;
+    }
+    if (!start(c)) {
+        release(c);
+        return error_set(e, ERROR_MEMORY, "channel: cannot start its threads");
     }
     *out = c;
     return ERROR_OK;
-}
-
-enum error_code channel_listen(const char *url, int peer_timeout_ms, channel_callback *callback,
-                               void *arg, struct channel **out, struct error *e)
-{
-    struct channel *c;
-    enum error_code code = make(url, callback, arg, &c, e);
-    if (code != ERROR_OK)
-        return code;
-    code = channel_socket_listen(url, &c->address, &c->listen_fd, e);
-    if (code != ERROR_OK) {
-        release(c);
-        return code;
-    }
-    c->peer_deadline_ns =
-        clock_ns() + (uint64_t)(peer_timeout_ms > 0 ? peer_timeout_ms : 0) * 1000000u;
-    code = start(c, url, e);
-    if (code == ERROR_OK)
-        *out = c;
-    return code;
-}
-
-enum error_code channel_connect(const char *url, int timeout_ms, channel_callback *callback,
-                                void *arg, struct channel **out, struct error *e)
-{
-    struct channel *c;
-    enum error_code code = make(url, callback, arg, &c, e);
-    if (code != ERROR_OK)
-        return code;
-    code = channel_socket_dial(url, timeout_ms, &c->fd, e);
-    if (code != ERROR_OK) {
-        release(c);
-        return code;
-    }
-    code = start(c, url, e);
-    if (code == ERROR_OK)
-        *out = c;
-    return code;
 }
 
 void channel_close(struct channel *c, int flush_ms)
 {
     if (c == NULL)
         return;
-    uint64_t end_ns = clock_ns() + (uint64_t)(flush_ms > 0 ? flush_ms : 0) * 1000000u;
+    uint64_t end_ns = clock_end_ns(flush_ms);
     struct timespec deadline = {.tv_sec = (time_t)(end_ns / 1000000000u),
                                 .tv_nsec = (long)(end_ns % 1000000000u)};
     int rc = 0;
     pthread_mutex_lock(&c->lock);
     c->closing = true;
-    while (c->fd >= 0 && !c->gone && c->first != NULL && rc == 0)
+    while (!c->gone && c->first != NULL && rc == 0)
         rc = pthread_cond_timedwait(&c->drained, &c->lock, &deadline);
     pthread_mutex_unlock(&c->lock);
     stop_threads(c, true);

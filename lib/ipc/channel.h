@@ -1,44 +1,48 @@
-/* A private two-way channel between one frontend and the worker: messages in order, nothing
- * dropped, and each side learns when the other has gone.
- *
- * A unix stream socket with a framing of our own, not nng, which carries the requests and replies
- * of the control plane (rpc.h): closing an nng 1.5.2 pair socket deadlocks now and then when its
- * pipe goes with traffic in flight. What was seen: the process's one reaper thread waits for ever
- * inside nng for the end of an operation, nng_close waits for the reaper, and so does every later
- * close in the process. Threads that send while the peer hangs up brought it about; test_channel
- * does that many times. */
+/* A two-way channel between one frontend and the worker. It delivers messages in order and drops
+ * none, and reports to each side when the other has gone. It takes over a connection that rpc.h
+ * made: rpc_call_open in the frontend, `adopt` of struct rpc_reply in the worker. */
 #ifndef MOED_IPC_CHANNEL_H
 #define MOED_IPC_CHANNEL_H
 
 #include "base/error.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct channel;
 
-/* Called on a thread of the channel's own, in order: a message (borrowed for the call), and once
- * closed (data NULL) after the peer has gone or was never there within peer_timeout_ms of
- * listening. */
+/* Called on the channel's thread, in order: for each message (borrowed for the call), and once with
+ * data NULL, after the peer has gone. */
 typedef void channel_callback(void *arg, const uint8_t *data, size_t len);
 
-/* Server side: listen; exactly one peer is let in, a process of the same user or root. Then the
- * socket's file is removed: whoever dials later finds nobody. */
-enum error_code channel_listen(const char *url, int peer_timeout_ms, channel_callback *callback,
-                               void *arg, struct channel **out, struct error *e);
-/* Client side. Returns once the listener has let this end in. */
-enum error_code channel_connect(const char *url, int timeout_ms, channel_callback *callback,
-                                void *arg, struct channel **out, struct error *e);
+/* The memory of a server's channels, all together: messages that peers have not read, and messages
+ * that are being received. Where it is used up, a channel that has more than its fair share (limit
+ * / channels) loses its peer at the next message; the others do not notice. So at most twice the
+ * limit is in use. */
+struct channel_group {
+    size_t limit;
+    _Atomic size_t bytes;
+    _Atomic unsigned channels;
+};
 
-/* Queue a message (copied); any thread. Never blocks: ERROR_UNAVAILABLE once closed, ERROR_LIMIT
- * when more than `CHANNEL_QUEUE_BYTES` wait (the protocol's window keeps a well-behaved pair far
- * below). */
+/* A channel over fd, a connected stream socket; takes fd also where it fails. group: NULL in a
+ * client. With a group the channel receives nothing while more than CHANNEL_PAUSE_BYTES wait for
+ * its peer: a client that does not read its replies cannot ask for more. (A client itself reads
+ * always, so the two cannot wait for each other.) */
+#define CHANNEL_PAUSE_BYTES (1u << 20)
+enum error_code channel_open(int fd, struct channel_group *group, channel_callback *callback,
+                             void *arg, struct channel **out, struct error *e);
+
+/* Queue a copy of the message. Any thread; never blocks. ERROR_UNAVAILABLE: closed. ERROR_LIMIT:
+ * more than CHANNEL_QUEUE_BYTES wait, far above what the protocol's window lets a well-behaved pair
+ * reach, or the group's memory is used up. */
 #define CHANNEL_QUEUE_BYTES (64u << 20)
 enum error_code channel_send(struct channel *c, const uint8_t *data, size_t len, struct error *e);
 
-/* Stop, flush what is queued for at most flush_ms, join. Not from the callback. The callback does
- * not run after it returns. */
+/* Stop: send what is queued, for at most flush_ms, and join the threads. Not from the callback.
+ * After it returns the callback runs no more. */
 void channel_close(struct channel *c, int flush_ms); /* takes NULL */
 
 #endif

@@ -1,23 +1,23 @@
 /* The doorbell's sleep and wake-up, with a futex shared between processes.
  *
- * Why no wake-up is lost. The producer, having published its work, does
+ * Why no wake-up is lost: the producer, having published its work, does
  *     P1  count += 1      (sequentially consistent)
  *     P2  read sleeping   (sequentially consistent), wake if it is set
- * and the consumer
- *     C1  reads count = seen    (acquire)
- *     C2  looks for work        (acquire, by ready)
+ * and the consumer does
+ *     C1  seen = count          (acquire)
+ *     C2  look for work         (acquire, by ready)
  *     C3  sleeping = 1          (sequentially consistent)
- *     C4  looks for work again
- *     C5  reads count, goes on only while it is still seen (sequentially consistent)
+ *     C4  look for work again
+ *     C5  read count, go on only if it is still seen (sequentially consistent)
  *     C6  FUTEX_WAIT(count, seen): the kernel compares again, atomically with queueing
  * P1, P2, C3 and C5 have one total order. Either C3 comes before P2, and then the producer sees the
  * sleeper and wakes it (if it is not queued yet, C6 finds count changed and returns at once); or
  * P2, and so P1, comes before C3, and C5 finds count changed. P1 is also a release and pairs with
- * the acquire of C1 and C5: who sees the new count sees the work that was published before it. C4
- * saves the system call where work has come meanwhile.
+ * the acquire of C1 and C5: a consumer that sees the new count sees the work published before it.
+ * C4 saves the system call where work came between C2 and C3.
  *
- * sleeping is a hint that lies in memory which others can write. A peer that scribbles on it must
- * not cost the consumer its wake-ups for ever, so one sleep lasts at most SLEEP_MAX_NS. */
+ * sleeping lies in memory that the peer can write. A peer that overwrites it must not cost the
+ * consumer its wake-ups for ever, so one sleep lasts at most SLEEP_MAX_NS. */
 #include "ipc/doorbell.h"
 
 #include "base/clock.h"
@@ -47,7 +47,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t limit_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(limit_ns / 1000000000u),
                          .tv_nsec = (long)(limit_ns % 1000000000u)};
-    /* Every return (woken, changed, timed out, signal) means: look again. */
+    /* After every return (woken, changed, timed out, signal) the caller looks again. */
     syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, seen, &t, NULL, 0);
 }
 
@@ -61,12 +61,12 @@ void doorbell_ring(struct doorbell *d)
 static bool spin(bool (*ready)(void *arg), void *arg, uint64_t until_ns)
 {
     do {
-        for (int i = 0; i < 32; i++) { /* a look at the clock costs more than a look at the ring */
+        for (int i = 0; i < 32; i++) { /* reading the clock costs more than looking at the ring */
             if (ready(arg))
                 return true;
             cpu_pause();
         }
-        sched_yield(); /* whoever waits for this core may be the one that we wait for */
+        sched_yield(); /* the producer may be waiting for this core */
     } while (clock_ns() < until_ns);
     return false;
 }

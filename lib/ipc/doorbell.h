@@ -1,8 +1,10 @@
-/* A doorbell in shared memory: a 32-bit futex word that producers bump and one consumer waits on.
+/* A doorbell in shared memory: a 32-bit futex word that producers increment and one consumer waits
+ * on.
  *
  * Protocol (modelled in tests/model/doorbell.pml): the consumer reads the word, looks for work,
- * announces that it will sleep, looks again, and sleeps on the value read; a producer publishes its
- * work, bumps the word, and wakes only if a sleeper is announced. */
+ * announces that it will sleep, looks again, and sleeps on the value that it read. A producer
+ * publishes its work, increments the word, and wakes the consumer only if that has announced its
+ * sleep. */
 #ifndef MOED_IPC_DOORBELL_H
 #define MOED_IPC_DOORBELL_H
 
@@ -11,7 +13,7 @@
 #include <stdint.h>
 
 struct doorbell {
-    _Alignas(64) _Atomic uint32_t count; /* bumped by any producer */
+    _Alignas(64) _Atomic uint32_t count; /* incremented by any producer */
     _Atomic uint32_t sleeping;           /* written by the consumer: 1 while it may sleep */
     uint8_t pad[56];
 };
@@ -20,7 +22,7 @@ _Static_assert(sizeof(struct doorbell) == 64, "shared layout");
 void doorbell_ring(struct doorbell *d);
 
 /* Wait until ready(arg) is true: spin for spin_us, then sleep; at most timeout_ms (-1: no limit).
- * Returns ready's last answer. Spurious wake-ups are handled inside. */
+ * Returns ready's last answer. Handles spurious wake-ups. */
 bool doorbell_wait(struct doorbell *d, bool (*ready)(void *arg), void *arg, unsigned spin_us,
                    int timeout_ms);
 

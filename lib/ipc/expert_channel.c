@@ -2,8 +2,13 @@
 #include "ipc/expert_channel.h"
 
 #include "base/checked.h"
+#include "ipc/lease_offer.h"
 
 #include <inttypes.h>
+
+_Static_assert(EXPERT_ACCEPT == EXPERT_OFFER + LEASE_OFFER_ACCEPTED &&
+                   EXPERT_REFUSE == EXPERT_OFFER + LEASE_OFFER_REFUSED,
+               "answers of lease_offer.h");
 
 static uint64_t align(uint64_t x)
 {
@@ -49,7 +54,7 @@ void expert_channel_init(void *memory, uint32_t max_tokens, uint32_t n_used, uin
     ring_init(base + h.completions_offset, EXPERT_RING_RECORDS);
 }
 
-/* The offsets follow from the sizes, so they are recomputed rather than believed. */
+/* The offsets follow from the sizes, so they are recomputed here and the header's are not used. */
 enum error_code expert_channel_attach(struct expert_channel *c, void *memory, size_t bytes,
                                       struct error *e)
 {
@@ -65,7 +70,7 @@ enum error_code expert_channel_attach(struct expert_channel *c, void *memory, si
     if (max_tokens == 0 || max_tokens > 1u << 20 || d_model == 0 || d_model > 1u << 20 ||
         max_tasks == 0 || max_tasks > 1u << 20 || max_rows / max_tokens > 1u << 12 ||
         max_rows % max_tokens)
-        return error_set(e, ERROR_PROTOCOL, "expert channel: sizes that make no sense");
+        return error_set(e, ERROR_PROTOCOL, "expert channel: invalid sizes");
     struct expert_channel_header own =
         layout(max_tokens, max_rows / max_tokens, max_tasks, d_model);
     if (own.bytes > bytes)

@@ -2,22 +2,29 @@
  * memory.
  *
  * The worker makes the region (a sealed memfd), lays it out, and offers it over the executor's
- * lease socket (EXPERT_OFFER with the fd; the answer is EXPERT_ACCEPT or EXPERT_REFUSE). Then for
- * each layer the worker writes token activations, tasks and token indices, pushes one job record on
- * `jobs` and rings; the executor writes the tasks' rows of `out`, and pushes one completion record
- * on `completions`. One job is under way at a time, so the areas are reused.
+ * lease socket (EXPERT_OFFER, ipc/lease_offer.h; the answer is EXPERT_ACCEPT or EXPERT_REFUSE).
+ * Then, for each layer:
+ *
+ *     worker                                          executor
+ *     writes x, tasks and indices
+ *     pushes a record on `jobs`, rings       --->     copies and checks the tables, computes
+ *     waits, watches `progress`              <---     writes rows of `out`, pushes a completion
+ *
+ * One job is in progress at a time, so the areas are reused.
  *
  * A task is one expert's segments for some tokens. Its result is the sum over its segments in
- * order, a row for each token; or, where the first segments are computed elsewhere, each segment's rows
- * apart, for the worker to add in order. Results of different tasks are combined by the worker in the
- * order of the expert's rank, so they do not depend on who computed them or when.
+ * order, one row a token. Where the first segments are computed elsewhere, the result is each
+ * segment's rows apart, and the worker adds them in order. The worker combines the results of
+ * different tasks in the order of the experts' ranks, so the sum does not depend on which side
+ * computed a task, or when.
  *
- * `progress` is bumped by the executor as it computes: a worker that sees neither completion nor
- * progress for EXPERT_STALL_MS takes the job back and computes it itself, as it does with one that takes far longer, from
- * when it is `computing`, than it should; it then never uses this region again, so a late executor writes where nobody reads.
+ * The executor increments `progress` as it computes. A worker reclaims the job and computes it
+ * itself when it sees neither completion nor progress for EXPERT_STALL_MS, or when the job takes
+ * far longer than it should, counted from when it is `computing`. The worker then never uses this
+ * region again, so a late executor writes where no process reads.
  *
- * What the executor reads from the region is input: job, tasks and indices are copied once and
- * checked.
+ * What the executor reads from the region is input: it copies job, tasks and indices once and
+ * checks the copies.
  */
 #ifndef MOED_IPC_EXPERT_CHANNEL_H
 #define MOED_IPC_EXPERT_CHANNEL_H
@@ -33,8 +40,7 @@
 #define EXPERT_STALL_MS        1000
 #define EXPERT_RING_RECORDS    16
 
-/* lease_message.kind on the executor's lease socket. OFFER: value[0] bytes of the region, value[1]
- * the pool generation. REFUSE: value[0] an enum error_code. */
+/* lease_message.kind on the executor's lease socket; values as lease_offer.h has them. */
 enum { EXPERT_OFFER = 0x100, EXPERT_ACCEPT, EXPERT_REFUSE };
 
 struct expert_channel_header {
@@ -50,13 +56,14 @@ struct expert_channel_header {
     uint64_t jobs_offset, completions_offset, tasks_offset, indices_offset, x_offset, out_offset;
     /* written by the executor */
     _Alignas(64) _Atomic uint64_t progress;
-    _Atomic uint64_t computing; /* the last job that it has begun: until then the job waits for another worker's */
+    _Atomic uint64_t computing; /* the last job that it has begun; a later one still waits while it
+                                   computes another worker's */
 };
 _Static_assert(sizeof(struct expert_channel_header) == 192, "shared layout");
 
-/* All tokens of the job are one request's: products through BLAS, whose rounding depends on the number of
- * rows, then depend on nobody else and are allowed. */
-#define EXPERT_JOB_ONE_REQUEST 1u
+/* The tokens of the job are a whole group of one prompt (worker/kv/prefix_cache.h). BLAS products,
+ * whose rounding depends on the number of rows, are then allowed: the group is always the same. */
+#define EXPERT_JOB_BULK 1u
 
 /* A record of `jobs`. */
 struct expert_job {
@@ -72,10 +79,10 @@ _Static_assert(sizeof(struct expert_job) == RING_RECORD_BYTES, "ring record");
 /* A record of `completions`. */
 struct expert_completion {
     uint64_t sequence;
-    uint32_t status; /* enum error_code: not OK means that the job was refused, out is undefined */
+    uint32_t status; /* enum error_code; not OK: the job was refused, out is undefined */
     uint32_t reserved;
     uint64_t compute_ns;
-    uint64_t ended_ns; /* of base/clock.h, which is one for all processes */
+    uint64_t ended_ns; /* clock_ns, one clock for all processes */
     uint64_t pad[4];
 };
 _Static_assert(sizeof(struct expert_completion) == RING_RECORD_BYTES, "ring record");
@@ -87,7 +94,7 @@ struct expert_task_record {
     uint32_t n_rows;
     uint32_t first_out; /* row of out: n_rows of them, or n_segments * n_rows where apart */
     uint32_t apart;     /* 1: [n_segments][n_rows] rows; 0: their sum */
-    uint32_t slot; /* of the host tier, where the worker found the expert; 0: there is no tier */
+    uint32_t slot;      /* of the host tier, where the worker found the expert; 0 without a tier */
 };
 _Static_assert(sizeof(struct expert_task_record) == 32, "shared layout");
 

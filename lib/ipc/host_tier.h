@@ -1,22 +1,27 @@
-/* The host tier: the experts that lie in host memory when it is smaller than the model (--ram SIZE); the others are in
- * the model file. One shared region that memd makes and writes, and others map read-only: a header, a table, and slots of
- * one slab each.
+/* The host tier: the experts in host memory when that is smaller than the model (--ram SIZE). The
+ * other experts are in the model file. memd makes and writes one shared region; other processes map
+ * it read-only:
  *
- * For each expert one 64-bit atomic word says which slot holds it, whole. A word is stored after the slot's bytes are
- * in place; both sides use sequentially consistent operations on words and epochs.
+ *     header | words [n_layers][n_experts] | slots [n_slots], a whole slab each
  *
- * A worker protects what it reads by `host_epoch` of its cache channel (ipc/cache_channel.h), just as it protects device
- * slots by `epoch`: odd from before it reads a word until it has done with the slots that it found, the CPU executor's
- * part included. memd takes the expert out of the table, then uses the slot again only when each worker's epoch
- * was even, or has changed since, or the kernel says that the worker is gone. As long as it waits for that the bytes are
- * still there, so an expert that is wanted again meanwhile goes back into the table with the same slot.
+ * Each expert has one 64-bit atomic word that names the slot which holds it whole. memd stores a
+ * word after the slot's bytes are in place; both sides use sequentially consistent operations on
+ * words and epochs.
  *
- * The executor does not read the table, which may have changed since the worker did: the worker tells it the slots
- * (ipc/expert_channel.h). A worker that dies may leave it computing from a slot that is filled anew; the result
- * is thrown away with the worker.
+ * A worker protects what it reads by `host_epoch` of its cache channel (ipc/cache_channel.h), as it
+ * protects device slots by `epoch`: odd from before it reads a word until it, and the CPU executor
+ * for it, have finished with the slots that it found. memd takes the expert out of the table. It
+ * uses the slot again only when each worker's epoch was even, or has changed since, or the kernel
+ * reports that the worker has gone. Until then the bytes are still there, so memd can put a
+ * requested expert back into the table with the same slot.
  *
- * What is not there is asked for by CACHE_FETCH records. A worker never waits for it with an odd epoch: the room for
- * it may be what the epoch holds back. `reads` grows with each read that has ended, well or not, of whatever expert.
+ * The executor does not read the table, which may have changed since the worker read it: the worker
+ * passes it the slots (ipc/expert_channel.h). If a worker dies, the executor may compute from a
+ * slot that is being filled again; no process reads that result.
+ *
+ * The worker requests a missing expert by a CACHE_FETCH record. It never waits for one with an odd
+ * epoch: memd may need a slot that the epoch protects. `reads` counts the reads that have ended, of
+ * any expert, also failed ones.
  */
 #ifndef MOED_IPC_HOST_TIER_H
 #define MOED_IPC_HOST_TIER_H
@@ -80,7 +85,7 @@ static inline const uint8_t *host_tier_slot(const struct host_tier *t, uint32_t 
     return t->slots + slot * t->slot_bytes;
 }
 
-/* Within an epoch. A slot that is not there counts as none. */
+/* Within an epoch. A slot number out of range counts as "not in memory". */
 static inline struct host_expert host_tier_read(const struct host_tier *t, uint32_t layer,
                                                 uint32_t expert)
 {

@@ -1,19 +1,16 @@
-/* Lease sockets: listening, connecting, one message with descriptors. The watching thread is in
- * watch.c. */
+/* Lease sockets; see lease.h. */
 #include "ipc/lease.h"
 
 #include "base/clock.h"
+#include "ipc/local_socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD /* Linux 6.5 */
@@ -21,95 +18,17 @@
 #endif
 
 #define LISTEN_BACKLOG 128
-#define SEND_TIMEOUT_S 5 /* a peer that does not read for so long is dropped by its caller */
-
-static enum error_code make_address(const char *path, struct sockaddr_un *out, struct error *e)
-{
-    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
-    size_t len = strlen(path);
-    if (len == 0 || len >= sizeof out->sun_path)
-        return error_set(e, ERROR_LIMIT,
-                         "socket path '%s' has %zu bytes, at most %zu are possible: "
-                         "use a shorter run directory",
-                         path, len, sizeof out->sun_path - 1);
-    memcpy(out->sun_path, path, len + 1);
-    return ERROR_OK;
-}
-
-static int new_socket(int more_flags)
-{
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | more_flags, 0);
-}
-
-/* A socket file is there. Removes it if nobody listens on it. */
-static enum error_code remove_stale(const struct sockaddr_un *address, struct error *e)
-{
-    struct stat st;
-    if (lstat(address->sun_path, &st) != 0)
-        return errno == ENOENT ? ERROR_OK
-                               : error_set(e, ERROR_IO, "socket '%s': %m", address->sun_path);
-    if (!S_ISSOCK(st.st_mode))
-        return error_set(e, ERROR_EXISTS, "'%s' is there and is not a socket: move it away",
-                         address->sun_path);
-    int probe = new_socket(SOCK_NONBLOCK);
-    if (probe < 0)
-        return error_set(e, ERROR_IO, "socket: %m");
-    int rc = connect(probe, (const struct sockaddr *)address, sizeof *address);
-    bool in_use = rc == 0 || errno != ECONNREFUSED;
-    close(probe);
-    if (in_use)
-        return error_set(e, ERROR_EXISTS, "socket '%s' is in use by another process",
-                         address->sun_path);
-    if (unlink(address->sun_path) != 0 && errno != ENOENT)
-        return error_set(e, ERROR_IO, "cannot remove the old socket '%s': %m", address->sun_path);
-    return ERROR_OK;
-}
+#define SEND_TIMEOUT_S 5 /* the caller drops a peer that does not read for so long */
 
 enum error_code lease_listen(const char *path, int *fd, struct error *e)
 {
-    struct sockaddr_un address;
-    enum error_code code = make_address(path, &address, e);
-    if (code == ERROR_OK)
-        code = remove_stale(&address, e);
-    if (code != ERROR_OK)
-        return code;
-    int s = new_socket(0);
-    if (s < 0)
-        return error_set(e, ERROR_IO, "socket: %m");
-    /* The mode of the file that bind makes; set before, so there is no moment with another. */
-    if (fchmod(s, 0600) != 0 || bind(s, (const struct sockaddr *)&address, sizeof address) != 0) {
-        code = error_set(e, errno == EADDRINUSE ? ERROR_EXISTS : ERROR_IO,
-                         "cannot listen on '%s': %m", path);
-        close(s);
-        return code;
-    }
-    if (listen(s, LISTEN_BACKLOG) != 0) {
-        code = error_set(e, ERROR_IO, "cannot listen on '%s': %m", path);
-        unlink(path);
-        close(s);
-        return code;
-    }
-    *fd = s;
-    return ERROR_OK;
+    return local_socket_listen(path, SOCK_SEQPACKET, LISTEN_BACKLOG, fd, e);
 }
 
 static void limit_send_time(int fd)
 {
     struct timeval t = {.tv_sec = SEND_TIMEOUT_S};
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
-}
-
-/* Who is at the other end, as the kernel recorded it when the connection was made. */
-static enum error_code check_peer(int fd, struct ucred *out, struct error *e)
-{
-    socklen_t len = sizeof *out;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, out, &len) != 0)
-        return error_set(e, ERROR_IO, "lease: credentials of the peer: %m");
-    if (out->uid != geteuid() && out->uid != 0)
-        return error_set(e, ERROR_PROTOCOL,
-                         "lease: process %d of user %u refused, this is user %u's", (int)out->pid,
-                         (unsigned)out->uid, (unsigned)geteuid());
-    return ERROR_OK;
 }
 
 static int open_pidfd(int fd, pid_t pid)
@@ -122,8 +41,8 @@ static int open_pidfd(int fd, pid_t pid)
     pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0)
         return -1;
-    /* If the connection stands now, its process lived when the pidfd was opened: the number was not
-     * another's by then. */
+    /* If the connection is open now, its process lived when the pidfd was opened, so the kernel had
+     * not given the number to another process. */
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP)) {
         close(pidfd);
@@ -137,54 +56,28 @@ static int open_pidfd(int fd, pid_t pid)
 
 enum error_code lease_accept(int listen_fd, int *fd, struct lease_peer *peer, struct error *e)
 {
+    struct local_peer process;
     int s;
-    do
-        s = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    while (s < 0 && (errno == EINTR || errno == ECONNABORTED));
-    if (s < 0)
-        return error_set(e, ERROR_IO, "lease: accept: %m");
-    struct ucred who;
-    enum error_code code = check_peer(s, &who, e);
-    if (code != ERROR_OK) {
-        close(s);
+    enum error_code code = local_socket_accept(listen_fd, 0, &s, &process, e);
+    if (code)
         return code;
-    }
     limit_send_time(s);
-    *peer = (struct lease_peer){.pid = who.pid, .uid = who.uid, .pidfd = open_pidfd(s, who.pid)};
+    *peer = (struct lease_peer){
+        .pid = process.pid, .uid = process.uid, .pidfd = open_pidfd(s, process.pid)};
     *fd = s;
     return ERROR_OK;
 }
 
 enum error_code lease_connect(const char *path, int timeout_ms, int *fd, struct error *e)
 {
-    struct sockaddr_un address;
-    enum error_code code = make_address(path, &address, e);
-    if (code != ERROR_OK)
+    int s;
+    uint64_t end_ns = clock_end_ns(timeout_ms);
+    enum error_code code = local_socket_connect(path, SOCK_SEQPACKET, end_ns, end_ns, &s, e);
+    if (code)
         return code;
-    int s = new_socket(SOCK_NONBLOCK); /* else a full backlog would block without limit */
-    if (s < 0)
-        return error_set(e, ERROR_IO, "socket: %m");
-    uint64_t end = clock_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000000u;
-    while (connect(s, (const struct sockaddr *)&address, sizeof address) != 0) {
-        bool absent = errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN;
-        if (absent && clock_ns() < end) {
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-            continue;
-        }
-        if (errno == EINTR)
-            continue;
-        code =
-            error_set(e, absent ? ERROR_UNAVAILABLE : ERROR_IO, "nobody answers at '%s': %m", path);
+    if (fcntl(s, F_SETFL, 0) != 0) { /* sending blocks, for a limited time */
         close(s);
-        return code;
-    }
-    struct ucred who;
-    code = check_peer(s, &who, e);
-    if (code == ERROR_OK && fcntl(s, F_SETFL, 0) != 0)
-        code = error_set(e, ERROR_IO, "lease: %m");
-    if (code != ERROR_OK) {
-        close(s);
-        return code;
+        return error_set(e, ERROR_IO, "lease: %m");
     }
     limit_send_time(s);
     *fd = s;
@@ -233,8 +126,8 @@ static void close_all(const int *fds, unsigned n)
         close(fds[i]);
 }
 
-/* Every descriptor that came, also those of a second or malformed ancillary message: each is open
- * now. */
+/* Every received descriptor, also of a second or malformed ancillary message: the kernel has opened
+ * each. */
 static unsigned collect_fds(struct msghdr *h, int fds[LEASE_MAX_FDS + 1])
 {
     unsigned n = 0;
@@ -254,17 +147,13 @@ static unsigned collect_fds(struct msghdr *h, int fds[LEASE_MAX_FDS + 1])
     return n;
 }
 
+/* timeout_ms -1: without limit. */
 static enum error_code wait_readable(int fd, int timeout_ms, struct error *e)
 {
-    uint64_t end = clock_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000000u;
+    uint64_t end_ns = clock_end_ns(timeout_ms);
     for (;;) {
-        int left = timeout_ms;
-        if (timeout_ms > 0) {
-            uint64_t now = clock_ns();
-            left = now >= end ? 0 : (int)((end - now + 999999u) / 1000000u);
-        }
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int rc = poll(&p, 1, left < 0 ? -1 : left);
+        int rc = poll(&p, 1, timeout_ms < 0 ? -1 : clock_ms_until(end_ns));
         if (rc > 0)
             return ERROR_OK;
         if (rc == 0)
@@ -274,7 +163,7 @@ static enum error_code wait_readable(int fd, int timeout_ms, struct error *e)
     }
 }
 
-/* What arrived, judged. n is recvmsg's result. */
+/* n is recvmsg's result, flags its msg_flags. */
 static enum error_code check_message(const struct lease_message *m, ssize_t n, int flags,
                                      unsigned n_fds, unsigned max_fds, struct error *e)
 {

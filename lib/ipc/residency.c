@@ -6,7 +6,8 @@
 size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments)
 {
     size_t n = (size_t)n_layers * n_experts;
-    return sizeof(struct residency_header) + n * (2 * sizeof(uint64_t) + n_segments * sizeof(uint32_t));
+    return sizeof(struct residency_header) +
+           n * (2 * sizeof(uint64_t) + n_segments * sizeof(uint32_t));
 }
 
 void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,

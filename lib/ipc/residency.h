@@ -1,22 +1,26 @@
-/* The residency table: where each expert's segments are, in shared memory. memd alone writes it; any process
- * reads it without a message.
+/* The residency table: where each expert's segments are, in shared memory. Only memd writes it; any
+ * process reads it without a message.
  *
- * For each expert one 64-bit atomic word has the number of leading segments resident on the device (a prefix), the
- * number in flight after them, and a generation that grows with every change; and for each of its segments the slot of the
- * device's arena that holds it, meaningful for the resident ones. On the `host` device nothing is resident: every
- * expert is computed by the CPU executor.
+ *     header | words [n_layers][n_experts] | arriving [same] | slots
+ * [n_layers][n_experts][n_segments]
  *
- * Where the device's slots have flags (device/module.h, signal), an expert has one more word, `arriving`: the slot of the
- * segment that is in flight, and the number that the slot's flag will have when it is there. It is stored before the word
- * that has the segment in flight, and is that segment's as long as the expert's word stays the same.
+ * An expert's 64-bit atomic word holds the number of leading segments resident on the device (a
+ * prefix), the number in flight after them, and a generation that grows with every change. Its
+ * slots say, for each resident segment, which slot of the device's arena holds it. On the `host`
+ * device nothing is resident: the CPU executor computes every expert.
  *
- * A word is stored after the segment's bytes and its slot are in place, and loaded before they are read. A slot that
- * a reader found here keeps its bytes until the reader's epoch has passed (ipc/cache_channel.h): both sides use
- * sequentially consistent operations on epoch and word, so that either the reader sees the smaller count or memd sees
- * the reader.
+ * Where the device's slots have flags (device/module.h, signal), `arriving` holds the slot of the
+ * segment in flight, and the number that the slot's flag will have once it has arrived. memd stores
+ * it before the word that has the segment in flight; it belongs to that segment as long as the
+ * expert's word stays the same.
  *
- * The slots lie in pieces (ipc/arena_layout.h), which the header names, so that memd can add and take back some while
- * workers read the others. How both agree on that: ipc/arena_follow.h.
+ * memd stores a word after the segment's bytes and its slot are in place; a reader loads it before
+ * it reads them. A slot that a reader found here keeps its bytes until the reader's epoch has
+ * passed (ipc/cache_channel.h): both sides use sequentially consistent operations on epoch and
+ * word, so either the reader sees the smaller count or memd sees the reader.
+ *
+ * The slots lie in extents (ipc/arena_layout.h), which the header names, so that memd can add and
+ * remove some while workers read the others (ipc/arena_follow.h).
  */
 #ifndef MOED_IPC_RESIDENCY_H
 #define MOED_IPC_RESIDENCY_H
@@ -31,44 +35,47 @@
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
 #define RESIDENCY_LAYOUT_VERSION 7u
-#define RESIDENCY_LEARNT         12
+#define RESIDENCY_COSTS          12
 
 enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
 
-/* A piece of the device's slots. Written while `serial` is 0, which is stored last (release), and read after it
- * (acquire). */
-struct residency_piece {
-    _Atomic uint32_t serial; /* no two pieces of a memd have the same; 0: there is none */
+/* An extent of the device's arena. memd writes it while `serial` is 0, and stores that last
+ * (release); a worker reads it after serial (acquire). */
+struct residency_extent {
+    _Atomic uint32_t serial; /* no two extents of a memd have the same; 0: no extent */
     uint32_t n_slots;
-    uint8_t handle[RESIDENCY_HANDLE_BYTES]; /* as device_link_allocate says */
+    uint8_t handle[RESIDENCY_HANDLE_BYTES]; /* of device_link_allocate */
 };
-_Static_assert(sizeof(struct residency_piece) == 72, "shared layout");
+_Static_assert(sizeof(struct residency_extent) == 72, "shared layout");
 
 struct residency_header {
     uint64_t magic;
     uint32_t layout_version;
     uint32_t n_layers, n_experts;
-    uint32_t n_segments; /* of an expert, at most */
-    uint64_t generation; /* of the pool that it belongs to */
-    uint64_t slot_bytes; /* 0: the device has no memory of its own */
-    _Atomic uint64_t n_slots; /* that are used at present; residency_n_slots */
-    /* of them, kept free for loads: so many segments can be loaded without waiting */
+    uint32_t n_segments;      /* of an expert, at most */
+    uint64_t generation;      /* of the pool that it belongs to */
+    uint64_t slot_bytes;      /* 0: the device has no memory of its own */
+    _Atomic uint64_t n_slots; /* in use at present; residency_n_slots */
+    /* how many of them memd keeps free: that many segments can be loaded without waiting */
     _Atomic uint64_t n_spare;
     struct arena_layout slots;
-    /* Of memd's copy thread. Bumped when a copy to the device begins and when it ends: odd while one is under way. */
+    /* Incremented by memd's copy thread when a copy to the device begins and when it ends: odd
+     * during a copy. */
     _Alignas(64) _Atomic uint64_t copies;
-    _Atomic uint64_t copy_began_ns; /* the last one (clock_ns); stored before `copies` is bumped */
-    _Atomic uint32_t cache_reads;    /* what the cache policy wants to be told beside (sched_cache_reads) */
-    _Atomic uint32_t pinning;        /* 1: host memory is still being pinned, copies are slower than they will be */
-    _Atomic uint64_t word_changes;   /* of words; while it stays the same they do */
+    _Atomic uint64_t copy_began_ns; /* the last one's (clock_ns); stored before `copies` */
+    _Atomic uint32_t cache_reads;   /* optional records that the policy uses: sched_cache_reads */
+    _Atomic uint32_t pinning; /* 1: memd still pins host memory, copies are slower than later */
+    _Atomic uint64_t word_changes; /* counts changes of words: while it is the same, so are they */
     uint8_t pad2[32];
-    /* What the last worker that went had learnt, as it wrote it (cache_channel_header.learnt): input. */
-    _Alignas(64) _Atomic uint64_t learnt[RESIDENCY_LEARNT];
-    /* The first piece is there from the start for good, and lent with the lease. */
-    struct residency_piece pieces[ARENA_PIECES];
-    _Alignas(64) _Atomic uint64_t changes; /* of the pieces; after each, release */
-    /* What a worker's KV cache may have of the device's memory, in bytes; UINT64_MAX: as much as it wants. A worker that has
-     * more gives it back as its requests end, and says what it has (cache_channel_header.kv_bytes). */
+    /* The cost corrections of the worker that left last, as it wrote them
+     * (cache_channel_header.costs_known): input. */
+    _Alignas(64) _Atomic uint64_t costs_known[RESIDENCY_COSTS];
+    /* The first extent exists from start to end; a worker gets it with its lease. */
+    struct residency_extent extents[ARENA_EXTENTS];
+    _Alignas(64) _Atomic uint64_t changes; /* of extents; incremented after each (release) */
+    /* Bytes of the device's memory that a worker's KV cache may have; UINT64_MAX: no limit. A
+     * worker that has more frees it as its requests end, and reports what it has
+     * (cache_channel_header.kv_bytes). */
     _Atomic uint64_t kv_bytes;
     uint8_t pad3[48];
 };
@@ -99,7 +106,7 @@ struct residency {
 };
 
 struct residency_arrival {
-    uint32_t slot, flag; /* and what its flag becomes */
+    uint32_t slot, flag; /* flag: the number that the slot's flag becomes */
 };
 
 static inline uint64_t residency_pack(struct residency r)
@@ -113,8 +120,8 @@ static inline struct residency residency_unpack(uint64_t word)
 }
 
 size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segments);
-/* memd: a fresh table, nothing resident, no piece shown, no limit to the KV cache. memory is zeroed and 64-byte
- * aligned. slot_bytes and n_slots are 0 for a device without memory. */
+/* memd: a fresh table: nothing resident, no extent, no limit to the KV cache. memory is zeroed and
+ * 64-byte aligned. slot_bytes and n_slots are 0 for a device without memory of its own. */
 void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
                     uint64_t slot_bytes, uint64_t n_slots, uint64_t generation);
 enum error_code residency_attach(struct residency_table *t, void *memory, size_t bytes,
@@ -132,10 +139,11 @@ static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, 
     return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
 }
 
-/* Whether the expert's segment after its first `segment` ones is in flight, and where to. Within the reader's epoch the slot keeps
- * that segment, as one that is resident does. */
-static inline bool residency_arriving(const struct residency_table *t, uint32_t layer, uint32_t expert,
-                                      uint32_t segment, struct residency_arrival *out)
+/* Whether the expert's segment after its first `segment` ones is in flight, and where to. The slot
+ * keeps that segment for the reader's epoch, as it keeps a resident one. */
+static inline bool residency_arriving(const struct residency_table *t, uint32_t layer,
+                                      uint32_t expert, uint32_t segment,
+                                      struct residency_arrival *out)
 {
     size_t i = (size_t)layer * t->n_experts + expert;
     uint64_t before = atomic_load(&t->words[i]);
@@ -143,22 +151,23 @@ static inline bool residency_arriving(const struct residency_table *t, uint32_t 
     if (r.resident != segment || !r.in_flight)
         return false;
     uint64_t arriving = atomic_load(&t->arriving[i]);
-    if (atomic_load(&t->words[i]) != before) /* it may be another segment's */
+    if (atomic_load(&t->words[i]) != before) /* `arriving` may be another segment's */
         return false;
     *out = (struct residency_arrival){(uint32_t)arriving, (uint32_t)(arriving >> 32)};
     return true;
 }
 
-/* memd alone, before it publishes that the segment is in flight. */
-static inline void residency_announce(const struct residency_table *t, uint32_t layer, uint32_t expert,
-                                      struct residency_arrival a)
+/* memd only, before it publishes that the segment is in flight. */
+static inline void residency_announce(const struct residency_table *t, uint32_t layer,
+                                      uint32_t expert, struct residency_arrival a)
 {
     atomic_store(&t->arriving[(size_t)layer * t->n_experts + expert],
                  (uint64_t)a.flag << 32 | a.slot);
 }
 
-/* memd alone: publish new counts; the generation grows by one. A slot is taken from readers after `word_changes` has grown:
- * who found that as it was is within an epoch that memd sees. */
+/* memd only: publish new counts; the generation grows by one. memd retires a slot after it has
+ * incremented `word_changes`: a reader that still found the old count is within an epoch that memd
+ * sees. */
 static inline void residency_write(const struct residency_table *t, uint32_t layer, uint32_t expert,
                                    uint8_t resident, uint8_t in_flight)
 {

@@ -2,14 +2,14 @@
  *
  * Invariants:
  * 1. tail - head (modulo 2^32) is the number of records, 0 to capacity.
- * 2. tail is written by the producer alone, head by the consumer alone; each keeps its own index in
- * its private struct ring and only publishes it. What stands in the header under the own index is
- * never needed, only compared: a difference means that another process writes it (a second
- * attachment of the same end, or a peer gone wild).
+ * 2. Only the producer writes tail, only the consumer head. Each keeps its own index in its private
+ * struct ring and publishes it. It never uses the header's copy of its own index, only compares it:
+ * a difference means that another process writes it (a second attachment of the same end, or a peer
+ * that misbehaves).
  * 3. A record is written before the release store of tail that publishes it, and read after the
  * acquire load that saw it; its slot is reused only after the acquire load of head that pairs with
  * the consumer's release store, which follows its copy.
- * 4. capacity is the copy that was checked when attaching, never the header's. capacity 0: broken.
+ * 4. capacity is the copy that ring_attach checked, never the header's. capacity 0: broken.
  */
 #include "ipc/ring.h"
 
@@ -53,7 +53,7 @@ enum error_code ring_attach(struct ring *r, void *memory, size_t bytes, struct e
         return error_set(e, ERROR_PROTOCOL, "ring of %zu bytes: its header has %zu", bytes,
                          sizeof(struct ring_header));
     struct ring_header *h = memory;
-    /* Volatile: the peer may change it between the check and the use, so it is read once. */
+    /* Volatile: read once, because the peer may change it between check and use. */
     uint32_t magic = *(volatile uint32_t *)&h->magic;
     uint32_t version = *(volatile uint32_t *)&h->version;
     uint32_t capacity = *(volatile uint32_t *)&h->capacity;
@@ -68,8 +68,8 @@ enum error_code ring_attach(struct ring *r, void *memory, size_t bytes, struct e
     if (!capacity_valid(capacity) || ring_bytes(capacity) > bytes)
         return error_set(e, ERROR_PROTOCOL, "ring: capacity %u does not fit in %zu bytes", capacity,
                          bytes);
-    /* Both indices start at 0, and each end is attached once in a ring's life (a process that
-     * restarts gets a new ring); the other end may already be at work. */
+    /* Both indices start at 0: each end is attached once in a ring's life (a process that restarts
+     * gets a new ring). The other end may already be working. */
     *r = (struct ring){.header = h,
                        .records = (uint8_t *)memory + sizeof(struct ring_header),
                        .capacity = capacity};
@@ -141,7 +141,7 @@ struct wait_context {
     const _Atomic bool *stop;
 };
 
-/* True for a broken ring and for nonsense too: the ring_pop that follows says so. */
+/* True also for a broken ring and for invalid indices: the ring_pop that follows reports them. */
 static bool has_record(const struct ring *r)
 {
     return r->capacity == 0 || r->own != r->peer ||

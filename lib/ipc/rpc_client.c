@@ -1,137 +1,140 @@
-/* The client's side of rpc.h: one request over nng's req0.
+/* The client's side of rpc.h.
  *
- * A socket a call: there is no state to share between threads, a request cannot outlive its call,
- * and a connection to a server that has died is never found in a pool. */
+ * Each call has a connection of its own: threads share no state, a request cannot outlive its call,
+ * and no call gets an old connection to a server that has died. A request is sent once; a restarted
+ * server never executes it again. */
 #include "ipc/rpc.h"
 
 #include "base/clock.h"
+#include "ipc/local_socket.h"
 #include "ipc/rpc_wire.h"
 
-#include <nng/nng.h>
-#include <nng/protocol/reqrep0/req.h>
-#include <nng/supplemental/util/platform.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <poll.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
-#define RECONNECT_NEVER_MS 3600000
-#define RETRY_DIAL_MS      2
-#define ABSENT_MS          50 /* a listener that is being replaced is absent for a moment */
+#define ABSENT_MS 50 /* a server that restarts is absent for a moment */
 
-static int ms_until(uint64_t end_ns)
+/* A connection, for error texts. */
+struct call {
+    int fd;
+    const char *path;
+    uint64_t end_ns;
+};
+
+static enum error_code went_away(const struct call *c, struct error *e)
 {
-    uint64_t now = clock_ns();
-    return now >= end_ns ? 0 : (int)((end_ns - now + 999999u) / 1000000u);
+    return error_set(e, ERROR_UNAVAILABLE, "'%s' went away before it answered", c->path);
 }
 
-static int set_options(nng_socket socket)
+/* After a send or recv that failed. ERROR_OK: wait is over, try again. */
+static enum error_code wait_or_fail(const struct call *c, short events, struct error *e)
 {
-    int rc = nng_socket_set_size(socket, NNG_OPT_RECVMAXSZ, RPC_MESSAGE_BYTES + RPC_WIRE_SLACK);
-    if (rc == 0) /* never send a request twice: a restarted server would execute it again */
-        rc = nng_socket_set_ms(socket, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
-    if (rc == 0)
-        rc = nng_socket_set_ms(socket, NNG_OPT_RECONNMINT, RECONNECT_NEVER_MS);
-    if (rc == 0)
-        rc = nng_socket_set_ms(socket, NNG_OPT_RECONNMAXT, RECONNECT_NEVER_MS);
-    return rc;
+    if (errno == EINTR)
+        return ERROR_OK;
+    if (errno != EAGAIN)
+        return went_away(c, e);
+    int left_ms = clock_ms_until(c->end_ns);
+    if (left_ms == 0)
+        return error_set(e, ERROR_TIMEOUT, "'%s' did not answer in time", c->path);
+    poll(&(struct pollfd){.fd = c->fd, .events = events}, 1, left_ms); /* the next try reports */
+    return ERROR_OK;
 }
 
-/* The connection broke before a request went over it, so trying again is safe: the listener's
- * backlog was full, or it was replaced (rpc_server.c). */
-static bool worth_another_dial(int rc)
+static enum error_code send_frame(const struct call *c, const uint8_t *data, size_t len,
+                                  struct error *e)
 {
-    return rc == NNG_EAGAIN || rc == NNG_ESYSERR + EAGAIN || rc == NNG_ECONNRESET ||
-           rc == NNG_ECONNSHUT || rc == NNG_ECLOSED;
-}
-
-/* Dials and waits for the connection, so that an absent server is noticed at once. (nng gives a
- * process that accepts but does not speak, a stopped one, 10 s here whatever our timeout says.) */
-static int dial(nng_socket socket, const char *url, uint64_t end_ns)
-{
-    uint64_t absent_end_ns = clock_ns() + ABSENT_MS * 1000000u;
-    for (;;) {
-        int rc = nng_dial(socket, url, NULL, 0);
-        uint64_t now_ns = clock_ns();
-        bool absent = rc == NNG_ECONNREFUSED || rc == NNG_ENOENT;
-        if (now_ns >= end_ns || (absent && now_ns >= absent_end_ns) ||
-            (!absent && !worth_another_dial(rc)))
-            return rc;
-        nng_msleep(RETRY_DIAL_MS);
+    uint32_t prefix = (uint32_t)len;
+    size_t sent = 0, total = RPC_PREFIX_BYTES + len;
+    while (sent < total) {
+        size_t of_prefix = sent < RPC_PREFIX_BYTES ? RPC_PREFIX_BYTES - sent : 0;
+        size_t at = sent > RPC_PREFIX_BYTES ? sent - RPC_PREFIX_BYTES : 0;
+        struct iovec parts[2] = {{(uint8_t *)&prefix + RPC_PREFIX_BYTES - of_prefix, of_prefix},
+                                 {(uint8_t *)data + at, len - at}};
+        struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+        ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+        enum error_code code = n < 0 ? wait_or_fail(c, POLLOUT, e) : ERROR_OK;
+        if (code)
+            return code;
+        sent += n > 0 ? (size_t)n : 0;
     }
+    return ERROR_OK;
 }
 
-static enum error_code call_error(struct error *e, const char *url, const char *step, int rc)
+static enum error_code receive(const struct call *c, uint8_t *out, size_t len, struct error *e)
 {
-    if (rc == NNG_ETIMEDOUT)
-        return error_set(e, ERROR_TIMEOUT, "'%s' has not answered in time", rpc_path_of(url));
-    if (rc == NNG_ECONNREFUSED || rc == NNG_ENOENT)
-        return error_set(e, ERROR_UNAVAILABLE, "nobody answers at '%s'", rpc_path_of(url));
-    if (rc == NNG_ENOMEM)
-        return error_set(e, ERROR_MEMORY, "%s '%s': out of memory", step, rpc_path_of(url));
-    if (worth_another_dial(rc))
-        return error_set(e, ERROR_UNAVAILABLE, "'%s' went away before it answered",
-                         rpc_path_of(url));
-    if (rc == NNG_EINVAL || rc == NNG_EADDRINVAL || rc == NNG_ENOTSUP)
-        return error_set(e, ERROR_USAGE, "%s '%s': %s", step, rpc_path_of(url), nng_strerror(rc));
-    if (rc == NNG_EPERM)
-        return error_set(e, ERROR_IO, "%s '%s': %s", step, rpc_path_of(url), nng_strerror(rc));
-    return error_set(e, ERROR_UNAVAILABLE, "%s '%s': %s", step, rpc_path_of(url), nng_strerror(rc));
-}
-
-static int exchange(nng_socket socket, const uint8_t *request, size_t len, uint64_t end_ns,
-                    nng_msg **reply)
-{
-    nng_msg *m = NULL;
-    int rc = nng_msg_alloc(&m, 0);
-    if (rc == 0 && len > 0)
-        rc = nng_msg_append(m, request, len);
-    if (rc == 0)
-        rc = nng_socket_set_ms(socket, NNG_OPT_SENDTIMEO, ms_until(end_ns));
-    if (rc == 0)
-        rc = nng_sendmsg(socket, m, 0);
-    if (rc != 0) {
-        nng_msg_free(m);
-        return rc;
+    for (size_t got = 0; got < len;) {
+        ssize_t n = recv(c->fd, out + got, len - got, 0);
+        if (n == 0)
+            return went_away(c, e);
+        enum error_code code = n < 0 ? wait_or_fail(c, POLLIN, e) : ERROR_OK;
+        if (code)
+            return code;
+        got += n > 0 ? (size_t)n : 0;
     }
-    rc = nng_socket_set_ms(socket, NNG_OPT_RECVTIMEO, ms_until(end_ns));
-    return rc == 0 ? nng_recvmsg(socket, reply, 0) : rc;
+    return ERROR_OK;
+}
+
+static enum error_code receive_reply(const struct call *c, uint8_t **reply, size_t *reply_len,
+                                     struct error *e)
+{
+    uint32_t head[2]; /* the greeting and the reply's length */
+    enum error_code code = receive(c, (uint8_t *)head, sizeof *head, e);
+    if (!code && head[0] != RPC_GREETING)
+        code = error_set(e, ERROR_PROTOCOL, "'%s' does not speak this control protocol", c->path);
+    if (!code)
+        code = receive(c, (uint8_t *)&head[1], sizeof head[1], e);
+    if (!code && (head[1] == 0 || head[1] > RPC_MESSAGE_BYTES))
+        code = error_set(e, ERROR_PROTOCOL, "'%s' announces a reply of %u bytes", c->path, head[1]);
+    if (code)
+        return code;
+    uint8_t *data = malloc(head[1]);
+    if (!data)
+        return error_set(e, ERROR_MEMORY, "reply of '%s': %u bytes: out of memory", c->path,
+                         head[1]);
+    code = receive(c, data, head[1], e);
+    if (code) {
+        free(data);
+        return code;
+    }
+    *reply = data;
+    *reply_len = head[1];
+    return ERROR_OK;
+}
+
+enum error_code rpc_call_open(const char *url, const uint8_t *request, size_t len, int timeout_ms,
+                              uint8_t **reply, size_t *reply_len, int *fd, struct error *e)
+{
+    struct call c = {.end_ns = clock_end_ns(timeout_ms)};
+    enum error_code code = rpc_path_of(url, &c.path, e);
+    if (!code && (len == 0 || len > RPC_REQUEST_BYTES))
+        code = error_set(e, ERROR_LIMIT, "request of %zu bytes: 1 to %u are possible", len,
+                         RPC_REQUEST_BYTES);
+    if (code)
+        return code;
+    int absent_ms = timeout_ms < ABSENT_MS ? timeout_ms : ABSENT_MS;
+    code = local_socket_connect(c.path, SOCK_STREAM, clock_end_ns(absent_ms), c.end_ns, &c.fd, e);
+    if (code)
+        return code;
+    code = send_frame(&c, request, len, e);
+    if (!code)
+        code = receive_reply(&c, reply, reply_len, e);
+    if (code)
+        close(c.fd);
+    else
+        *fd = c.fd;
+    return code;
 }
 
 enum error_code rpc_call(const char *url, const uint8_t *request, size_t len, int timeout_ms,
                          uint8_t **reply, size_t *reply_len, struct error *e)
 {
-    if (len > RPC_MESSAGE_BYTES)
-        return error_set(e, ERROR_LIMIT, "request of %zu bytes, at most %u are possible", len,
-                         RPC_MESSAGE_BYTES);
-    uint64_t end_ns = clock_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000000u;
-    nng_socket socket;
-    int rc = nng_req0_open(&socket);
-    if (rc != 0)
-        return call_error(e, url, "socket for", rc);
-    rc = set_options(socket);
-    if (rc == 0)
-        rc = dial(socket, url, end_ns);
-    enum error_code code = rc == 0 ? ERROR_OK : call_error(e, url, "connection to", rc);
-    nng_msg *answer = NULL;
-    if (code == ERROR_OK) {
-        rc = exchange(socket, request, len, end_ns, &answer);
-        code = rc == 0 ? ERROR_OK : call_error(e, url, "request to", rc);
-    }
-    nng_close(socket);
-    if (code != ERROR_OK)
-        return code;
-
-    size_t n = nng_msg_len(answer);
-    uint8_t *copy = malloc(n > 0 ? n : 1);
-    if (copy == NULL) {
-        code = error_set(e, ERROR_MEMORY, "reply of '%s': %zu bytes: out of memory",
-                         rpc_path_of(url), n);
-    } else {
-        memcpy(copy, nng_msg_body(answer), n);
-        *reply = copy;
-        *reply_len = n;
-    }
-    nng_msg_free(answer);
+    int fd;
+    enum error_code code = rpc_call_open(url, request, len, timeout_ms, reply, reply_len, &fd, e);
+    if (!code)
+        close(fd);
     return code;
 }

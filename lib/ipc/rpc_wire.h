@@ -1,15 +1,29 @@
-/* What both ends of lib/ipc/rpc share. Internal to lib/ipc. */
+/* What both ends of rpc.h agree on. Internal to lib/ipc. */
 #ifndef MOED_IPC_RPC_WIRE_H
 #define MOED_IPC_RPC_WIRE_H
 
+#include "base/error.h"
+
+#include <stdint.h>
 #include <string.h>
 
-#define RPC_WIRE_SLACK 1024 /* nng's own headers count against its receive limit */
+#define RPC_GREETING     0x3174636du /* "mct1": the version of the framing too */
+#define RPC_PREFIX_BYTES sizeof(uint32_t)
 
-/* The socket's path, for messages to people. */
-static inline const char *rpc_path_of(const char *url)
+/* The path of ipc://PATH, in url itself. ERROR_USAGE for another form. */
+static inline enum error_code rpc_path_of(const char *url, const char **path, struct error *e)
 {
-    return strncmp(url, "ipc://", 6) == 0 ? url + 6 : url;
+    if (strncmp(url, "ipc://", 6) != 0 || url[6] == '\0')
+        return error_set(e, ERROR_USAGE, "'%s' is not of the form ipc://PATH", url);
+    *path = url + 6;
+    return ERROR_OK;
+}
+
+static inline uint32_t rpc_length_at(const uint8_t *prefix)
+{
+    uint32_t len;
+    memcpy(&len, prefix, sizeof len);
+    return len;
 }
 
 #endif

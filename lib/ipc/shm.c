@@ -17,36 +17,37 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-#define HUGE_PAGE (2ull << 20) /* of most machines; elsewhere it costs address space alone */
+#define HUGE_PAGE (2ull << 20) /* on most machines; on others this only costs address space */
 
-/* The border that a mapping should begin at: of huge pages, and of reserved ones (which are the block of their file) must. */
-static size_t border(int fd)
+/* The alignment of a mapping's address for huge pages. Reserved ones, whose size is their file's
+ * block size, require it. */
+static size_t alignment_of(int fd)
 {
     struct stat st;
     return fstat(fd, &st) == 0 && (size_t)st.st_blksize > HUGE_PAGE ? (size_t)st.st_blksize
                                                                     : HUGE_PAGE;
 }
 
-/* Large memory at a border of huge pages, so that they can be mapped whole. */
+/* Map large memory at a multiple of the huge page size, so that huge pages can back it. */
 static void *map_shared(int fd, size_t bytes, int protection)
 {
     if (bytes < HUGE_PAGE)
         return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
-    size_t whole = round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE)), step = border(fd);
-    uint8_t *room = mmap(NULL, whole + step, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
+    size_t whole = round_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE)), step = alignment_of(fd);
+    uint8_t *reserved =
+        mmap(NULL, whole + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED)
         return MAP_FAILED;
-    size_t before = (step - (uintptr_t)room % step) % step;
-    uint8_t *at = mmap(room + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+    size_t before = (step - (uintptr_t)reserved % step) % step;
+    uint8_t *at = mmap(reserved + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
     if (at == MAP_FAILED) {
         int reason = errno;
-        munmap(room, whole + step);
+        munmap(reserved, whole + step);
         errno = reason;
         return MAP_FAILED;
     }
     if (before)
-        munmap(room, before);
+        munmap(reserved, before);
     munmap(at + whole, step - before);
     return at;
 }
@@ -82,8 +83,8 @@ enum error_code shm_create(const char *label, size_t bytes, struct shm *out, str
 {
     if (bytes == 0)
         return error_set(e, ERROR_USAGE, "shared memory '%s' of 0 bytes", label);
-    /* A memfd is allocated page by page when touched, and running out then kills the process. So
-     * the question is asked now. */
+    /* The kernel allocates a memfd page by page when it is touched, and kills the process if there
+     * is no memory then. So check now. */
     uint64_t available = memory_available_bytes();
     if (bytes > available)
         return error_set(e, ERROR_MEMORY,
@@ -93,8 +94,8 @@ enum error_code shm_create(const char *label, size_t bytes, struct shm *out, str
     return create(label, bytes, 0, out, e);
 }
 
-/* Reserved huge pages: the mapping takes them off the reserve, all of them or none, so touching them cannot fail for
- * want of memory; a cgroup may forbid them still, and that is asked by making the first. */
+/* Reserved huge pages: the mapping takes all of them off the reserve or none, so touching them
+ * cannot run out of memory. A cgroup may still forbid them: creating the first page shows that. */
 static bool create_reserved(const char *label, size_t bytes, struct shm *out)
 {
     uint64_t page, reserved = memory_reserved_bytes(&page);
@@ -121,18 +122,18 @@ enum error_code shm_create_large(const char *label, size_t bytes, struct shm *ou
     enum error_code code = shm_create(label, bytes, out, e);
     if (code)
         return code;
-    bool allowed = memory_huge_shared() != MEMORY_HUGE_NEVER &&
-                   madvise(out->base, bytes, MADV_HUGEPAGE) == 0;
+    bool allowed =
+        memory_huge_shared() != MEMORY_HUGE_NEVER && madvise(out->base, bytes, MADV_HUGEPAGE) == 0;
     *pages = allowed ? SHM_PAGES_TRANSPARENT : SHM_PAGES_ORDINARY;
     return ERROR_OK;
 }
 
-/* The region's size, of a descriptor that a peer sent: anything may be behind it. */
+/* Check a descriptor that a peer sent, which may be of any file, and get the region's size. */
 static enum error_code check_received(int fd, size_t min_bytes, size_t *bytes, struct error *e)
 {
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0)
-        return error_set(e, ERROR_PROTOCOL, "received descriptor is no sealable memory: %m");
+        return error_set(e, ERROR_PROTOCOL, "received descriptor is not sealable memory: %m");
     if (!(seals & F_SEAL_SHRINK))
         return error_set(e, ERROR_PROTOCOL,
                          "received memory is not sealed against shrinking: a truncation by its "
@@ -187,11 +188,13 @@ enum error_code shm_map_named(const struct shm_name *name, size_t min_bytes, str
     snprintf(path, sizeof path, "/proc/%d/fd/%d", name->pid, name->fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s: %m", name->pid, path);
-    if (fstat(fd, &st) != 0 || (uint64_t)st.st_ino != name->inode) { /* the descriptor is another one's now */
-        close(fd);
-        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s is another one", name->pid,
+        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s: %m", name->pid,
                          path);
+    if (fstat(fd, &st) != 0 ||
+        (uint64_t)st.st_ino != name->inode) { /* the number is now another file's */
+        close(fd);
+        return error_set(e, ERROR_UNAVAILABLE, "shared memory of process %d: %s is another one",
+                         name->pid, path);
     }
     return shm_map(fd, false, min_bytes, out, e);
 }

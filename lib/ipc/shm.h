@@ -1,5 +1,5 @@
-/* Shared memory: sealed memfds. Nothing of it has a name in the file system, so nothing is left
- * behind whoever is killed: the kernel frees it with the last process that holds it. */
+/* Shared memory: sealed memfds. They have no name in the file system, so nothing is left behind
+ * when a process is killed: the kernel frees the memory with the last process that holds it. */
 #ifndef MOED_IPC_SHM_H
 #define MOED_IPC_SHM_H
 
@@ -15,36 +15,36 @@ struct shm {
     size_t bytes;
 };
 
-/* A new region, zeroed, mapped writable, sealed against resizing (a peer's ftruncate would kill
- * every reader). label shows in /proc/PID/maps. Not enough memory names the bytes asked and those
+/* A new region: zeroed, mapped writable, and sealed against resizing (a peer's ftruncate would kill
+ * every reader). /proc/PID/maps shows label. ERROR_MEMORY names the bytes requested and those
  * free. */
 enum error_code shm_create(const char *label, size_t bytes, struct shm *out, struct error *e);
 
-/* The same for much memory, in huge pages where the system has them: reserved ones where enough are free (then out->bytes are
- * whole ones), else transparent ones where shared memory may have them, else ordinary ones. It never fails for want of huge
- * ones. */
+/* The same for a large region, in huge pages where the system has them: reserved ones where enough
+ * are free (out->bytes is then a multiple of their size), else transparent ones where the system
+ * allows them for shared memory, else ordinary pages. */
 enum shm_pages { SHM_PAGES_ORDINARY, SHM_PAGES_TRANSPARENT, SHM_PAGES_RESERVED };
 enum error_code shm_create_large(const char *label, size_t bytes, struct shm *out,
                                  enum shm_pages *pages, struct error *e);
 
-/* Map a received fd (taken over, closed on failure too). Refuses one that is not sealed against
- * shrinking or smaller than min_bytes (ERROR_PROTOCOL). */
+/* Map a received fd, which it takes and closes on failure. ERROR_PROTOCOL where it is not sealed
+ * against shrinking, or smaller than min_bytes. */
 enum error_code shm_map(int fd, bool writable, size_t min_bytes, struct shm *out, struct error *e);
 
-/* Names a region for other processes of this user on this machine, while this process has it. */
+/* The name of a region for other processes of this user, valid while this process has it open. */
 struct shm_name {
     int32_t pid, fd;
     uint64_t inode;
 };
 enum error_code shm_name(const struct shm *s, struct shm_name *out, struct error *e);
-/* Map one that another process has named, read-only; checked as shm_map does. ERROR_UNAVAILABLE: it is not there any
- * more. */
+/* Map a named region of another process read-only, with shm_map's checks. ERROR_UNAVAILABLE: the
+ * process no longer has it. */
 enum error_code shm_map_named(const struct shm_name *name, size_t min_bytes, struct shm *out,
                               struct error *e);
 
-/* From now on nobody can map it writable (existing writable mappings stay). */
+/* From now on no process can map it writable; existing writable mappings stay. */
 enum error_code shm_seal_writes(struct shm *s, struct error *e);
 
-void shm_close(struct shm *s); /* unmaps, closes; takes a zeroed or closed one */
+void shm_close(struct shm *s); /* unmap and close; a zeroed or closed one: no effect */
 
 #endif

@@ -1,12 +1,12 @@
-/* The watching thread of lease.h: epoll over descriptors, one callback at a time.
+/* The watching thread; see watch.h. epoll over descriptors, one callback at a time.
  *
  * Invariants, under `lock`:
  * 1. An entry in the list is in the epoll set, unless its owner closed the descriptor too early.
- * 2. Events carry an entry's id, never a pointer or a bare descriptor: an event fetched before a
- * removal finds no entry and is dropped, also if the number of the descriptor is in use again.
- * 3. running_id is the entry whose callback runs now (0: none); the callback runs without the lock.
+ * 2. Events carry an entry's id, never a pointer or a descriptor: an event fetched before a removal
+ * finds no entry and is dropped, even if the descriptor's number is in use again.
+ * 3. running_id is the entry whose callback runs now (0: none). The callback runs without the lock.
  */
-#include "ipc/lease.h"
+#include "ipc/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static void drop(struct watch *w, struct entry *gone)
         p = &(*p)->next;
     *p = gone->next;
     /* Where a newer entry has the same number, the kernel dropped the old one when it was closed.
-     * It may also be closed already without another: then this fails, and that is right. */
+     * If the descriptor is closed and has no newer entry, epoll_ctl fails, which is right. */
     if (find_fd(w, gone->fd) == NULL)
         epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, gone->fd, NULL);
     free(gone);
@@ -94,7 +94,7 @@ static void *watch_main(void *arg)
         struct epoll_event events[EVENTS_AT_ONCE];
         int n = epoll_wait(w->epoll_fd, events, EVENTS_AT_ONCE, -1);
         if (n < 0 && errno != EINTR)
-            return NULL; /* EBADF or EINVAL: only by a fault of ours */
+            return NULL; /* EBADF or EINVAL: only by a fault in this file */
         for (int i = 0; i < n; i++) {
             if (events[i].data.u64 == WAKE_ID)
                 return NULL;

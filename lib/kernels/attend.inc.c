@@ -1,11 +1,13 @@
-/* Attention over the KV cache, once for all builds: included by ops.inc.c. kernels.h has the definition.
+/* Attention over the KV cache; kernels.h has the definition. ops.inc.c includes this file in each
+ * build.
  *
- * A block of 256 positions is read from memory once for all queries of the call: 16 keys at a time meet every query,
- * then, when the block's weights are known, 32 values at a time. Rows that the lanes cannot read as they lie (halves,
- * quants, a length that 16 does not divide) are first made floats in scratch, where all queries find them.
+ * The code reads a block of 256 positions from memory once for all queries of the call. First 16
+ * keys at a time meet every query; then, with the block's weights known, 32 values at a time. Rows
+ * that the lanes cannot read directly (halves, quants, a length that is no multiple of 16) are
+ * first converted to floats in scratch, where all queries read them.
  *
- * Registers hold the sums of ATTEND_ROWS queries at a time: with ATTEND_KEYS keys, then with ATTEND_VECTORS * 16 values.
- */
+ * Registers hold the sums of ATTEND_ROWS queries with ATTEND_KEYS keys, then with ATTEND_VECTORS *
+ * 16 values. */
 #include <string.h>
 
 #if !defined(UNROLL) /* the portable build leaves its loops to the compiler */
@@ -15,11 +17,11 @@
 
 enum { KEYS_AT_ONCE = 16, VALUES_AT_ONCE = 32 };
 
-/* What attend_block has of its scratch. Rows are padded with zeros to 16. */
+/* The parts of attend_block's scratch. Rows are padded with zeros to a multiple of 16. */
 struct attend_memory {
-    float *scores; /* [ATTEND_QUERIES][ATTEND_BLOCK]: then weights */
+    float *scores; /* [ATTEND_QUERIES][ATTEND_BLOCK]: scores, then weights */
     float *rows;   /* [VALUES_AT_ONCE][the longer of keys and values] */
-    float *q;      /* [ATTEND_QUERIES][k_dim], where 16 does not divide it */
+    float *q;      /* [ATTEND_QUERIES][k_dim], if k_dim is no multiple of 16 */
 };
 
 static size_t whole_vectors(uint32_t n)
@@ -31,8 +33,7 @@ static size_t attend_scratch(uint32_t k_dim, uint32_t v_dim)
 {
     size_t k = whole_vectors(k_dim), v = whole_vectors(v_dim);
 
-    return sizeof(float) *
-           (ATTEND_QUERIES * (ATTEND_BLOCK + k) + VALUES_AT_ONCE * (k > v ? k : v));
+    return sizeof(float) * (ATTEND_QUERIES * (ATTEND_BLOCK + k) + VALUES_AT_ONCE * (k > v ? k : v));
 }
 
 static struct attend_memory divide_scratch(void *scratch, uint32_t k_dim)
@@ -74,7 +75,7 @@ static void read_row(enum tensor_type type, const uint8_t *row, uint32_t n, floa
         out[i] = 0;
 }
 
-/* A block of 32: the scale a half, but the quants of x / d as it was before that rounding. */
+/* A block of 32. The scale is stored as a half; the quants are of x / d before that rounding. */
 static void write_q8_0(const float *x, uint8_t *block)
 {
     const vf magic = vf_set1(ROUNDING);
@@ -85,7 +86,7 @@ static void write_q8_0(const float *x, uint8_t *block)
     store_u16(block, float_to_half(d));
     for (int i = 0; i < 32; i += 16) {
         vf scaled = vf_add(vf_mul(vf_load(x + i), vf_set1(inverse)), magic);
-        if (inverse != 0) /* else the block is zero, or d says what is wrong with it */
+        if (inverse != 0) /* else the block is zero, or d is NaN */
             vi_store_int8((int8_t *)block + 2 + i, vi_sub(vf_bits(scaled), vf_bits(magic)));
         else
             memset(block + 2 + i, 0, 16);
@@ -129,7 +130,7 @@ static bool readable(enum tensor_type type, uint32_t dim)
     return type == TENSOR_F32 && dim % 16 == 0;
 }
 
-/* n rows, where they lie or made floats at `to`. */
+/* n rows of floats: in the cache itself, or converted at `to`. */
 static struct float_rows read_rows(enum tensor_type type, const uint8_t *row, size_t stride,
                                    uint32_t n, uint32_t dim, float *to)
 {
@@ -147,9 +148,9 @@ static struct float_rows read_rows(enum tensor_type type, const uint8_t *row, si
 
 /* ---- Queries times keys ---- */
 
-/* The products of Q queries with the keys of one group: those at index g, g + 4, g + 8 and g + 12 of 16, folded to four
- * sums each. Rows beyond `last` are read as row `last`. ahead: bytes from a key to one that will be wanted
- * soon; 0: somebody else asks for it. */
+/* The products of Q queries with the keys of group g: keys g, g + 4, g + 8 and g + 12 of 16, folded
+ * to four sums each. Rows beyond `last` are read as row `last`. ahead: bytes from a key to the one
+ * to prefetch; 0: no prefetch. */
 LANES void multiply_keys(const float *const *q, struct float_rows keys, uint32_t last, uint32_t g,
                          uint32_t dim, size_t ahead, const int Q, vf *folded)
 {
@@ -196,10 +197,10 @@ LANES void score_16(const float *const *q, struct float_rows keys, uint32_t last
 
     UNROLL for (uint32_t g = 0; g < 4; g++)
         multiply_keys(q, keys, last, g, dim, ahead, Q, folded[g]);
-    UNROLL for (int t = 0; t < Q; t++) vf_store(
-        scores + t * ATTEND_BLOCK,
-        vf_mul(vf_fold_4_of_4(folded[0][t], folded[1][t], folded[2][t], folded[3][t]),
-               vf_set1(scale)));
+    UNROLL for (int t = 0; t < Q; t++)
+        vf_store(scores + t * ATTEND_BLOCK,
+                 vf_mul(vf_fold_4_of_4(folded[0][t], folded[1][t], folded[2][t], folded[3][t]),
+                        vf_set1(scale)));
 }
 
 /* ---- Weights times values ---- */
@@ -281,7 +282,8 @@ static score_function *const score_functions[ATTEND_ROWS] = {
     score_2,
 #endif
 #if ATTEND_ROWS >= 4
-    score_3, score_4,
+    score_3,
+    score_4,
 #endif
 };
 static weigh_function *const weigh_functions[ATTEND_ROWS] = {
@@ -290,7 +292,8 @@ static weigh_function *const weigh_functions[ATTEND_ROWS] = {
     weigh_2,
 #endif
 #if ATTEND_ROWS >= 4
-    weigh_3, weigh_4,
+    weigh_3,
+    weigh_4,
 #endif
 };
 
@@ -308,7 +311,7 @@ static struct range range_meet(struct range a, struct range b)
     return r.first < r.end ? r : (struct range){0, 0};
 }
 
-/* From the first to the last position of either; an empty one has none. */
+/* The range from the first to the last position of both; an empty range has none. */
 static struct range range_span(struct range a, struct range b)
 {
     if (a.first == a.end || b.first == b.end)
@@ -318,7 +321,7 @@ static struct range range_span(struct range a, struct range b)
 
 struct attend_call {
     const struct kv_head *kv;
-    const uint8_t *keys, *values; /* of the block's first position */
+    const uint8_t *const *pages; /* from the block's first position on */
     struct attend_memory memory;
     uint32_t n;
     const float *q[ATTEND_QUERIES];
@@ -326,7 +329,7 @@ struct attend_call {
     struct attend_part *parts;
 };
 
-/* The ATTEND_ROWS queries, or as many as there are, from the t-th on. */
+/* The number of queries from the t-th on, at most ATTEND_ROWS. */
 static uint32_t rows_at(const struct attend_call *c, uint32_t t)
 {
     return c->n - t < ATTEND_ROWS ? c->n - t : ATTEND_ROWS;
@@ -343,7 +346,14 @@ static void pad_queries(struct attend_call *c)
     }
 }
 
-/* Scores of what some query has of each 16 positions; of what it does not have they mean nothing. */
+/* The row of position j of the block. */
+static const uint8_t *row_at(const uint8_t *const *pages, uint32_t j, size_t offset, size_t stride)
+{
+    return pages[j / KV_PAGE] + offset + j % KV_PAGE * stride;
+}
+
+/* Computes scores in groups of 16 positions, those that some query attends to. A score of a
+ * position that its query does not attend to has no meaning. */
 static void score_block(struct attend_call *c, float scale)
 {
     const struct kv_head *kv = c->kv;
@@ -351,8 +361,9 @@ static void score_block(struct attend_call *c, float scale)
 
     for (uint32_t j = c->all.first / 16 * 16; j < c->all.end; j += KEYS_AT_ONCE) {
         uint32_t n = c->all.end - j < KEYS_AT_ONCE ? c->all.end - j : KEYS_AT_ONCE;
-        struct float_rows keys = read_rows(kv->type, c->keys + j * kv->key_stride, kv->key_stride,
-                                           n, kv->k_dim, c->memory.rows);
+        struct float_rows keys =
+            read_rows(kv->type, row_at(c->pages, j, kv->keys_offset, kv->key_stride),
+                      kv->key_stride, n, kv->k_dim, c->memory.rows);
         size_t ahead = readable(kv->type, kv->k_dim) ? KEYS_AT_ONCE * kv->key_stride : 0;
         for (uint32_t t = 0; t < c->n; t += ATTEND_ROWS) {
             struct range wanted = {0, 0};
@@ -367,7 +378,8 @@ static void score_block(struct attend_call *c, float scale)
     }
 }
 
-/* Of the rows that stand for positions `here`, those in `range`, into the parts of n queries from the t-th on. */
+/* Adds the rows of positions `range` to the parts of n queries from the t-th on. `rows` holds the
+ * positions `here`. */
 static void weigh_range(const struct attend_call *c, struct float_rows rows, struct range here,
                         struct range range, uint32_t t, uint32_t n, size_t ahead)
 {
@@ -383,7 +395,8 @@ static void weigh_range(const struct attend_call *c, struct float_rows rows, str
                            (uint32_t)whole_vectors(c->kv->v_dim), ahead, out);
 }
 
-/* Positions that all of these queries have go together; before and after them each goes its own way. */
+/* Processes the positions that all of these queries attend to together, and those before and after
+ * them by query. */
 static void weigh_group(const struct attend_call *c, struct float_rows rows, struct range here,
                         uint32_t t, uint32_t n, size_t ahead)
 {
@@ -413,10 +426,12 @@ static void weigh_block(const struct attend_call *c)
 {
     const struct kv_head *kv = c->kv;
 
-    for (uint32_t j = c->all.first; j < c->all.end; j += VALUES_AT_ONCE) {
-        uint32_t n = c->all.end - j < VALUES_AT_ONCE ? c->all.end - j : VALUES_AT_ONCE;
-        struct float_rows rows = read_rows(kv->type, c->values + j * kv->value_stride,
-                                           kv->value_stride, n, kv->v_dim, c->memory.rows);
+    for (uint32_t j = c->all.first, n; j < c->all.end; j += n) {
+        n = VALUES_AT_ONCE - j % VALUES_AT_ONCE; /* no group crosses the end of a page */
+        n = c->all.end - j < n ? c->all.end - j : n;
+        struct float_rows rows =
+            read_rows(kv->type, row_at(c->pages, j, kv->values_offset, kv->value_stride),
+                      kv->value_stride, n, kv->v_dim, c->memory.rows);
         size_t ahead = readable(kv->type, kv->v_dim) ? VALUES_AT_ONCE * kv->value_stride : 0;
         for (uint32_t t = 0; t < c->n; t += ATTEND_ROWS) {
             weigh_group(c, rows, (struct range){j, j + n}, t, rows_at(c, t), ahead);
@@ -431,8 +446,7 @@ static void attend_block(const struct kv_head *kv, uint32_t block, float scale,
 {
     uint32_t base = block * ATTEND_BLOCK;
     struct attend_call c = {.kv = kv,
-                            .keys = (const uint8_t *)kv->keys + base * kv->key_stride,
-                            .values = (const uint8_t *)kv->values + base * kv->value_stride,
+                            .pages = kv->pages + base / KV_PAGE,
                             .memory = divide_scratch(scratch, kv->k_dim),
                             .n = n,
                             .parts = parts};
@@ -497,10 +511,10 @@ static void attend_finish(struct attend_part *part, const float *sink, uint32_t 
         part->sum = fmaf(part->sum, a, kernels_exp(*sink - max));
         part->max = max;
     }
-    /* Without a sink the factor is 1, which changes nothing. */
+    /* Without a sink the factor is 1. */
     for (; i + 16 <= v_dim; i += 16)
-        vf_store(part->values + i, vf_div(vf_mul(vf_load(part->values + i), vf_set1(a)),
-                                          vf_set1(part->sum)));
+        vf_store(part->values + i,
+                 vf_div(vf_mul(vf_load(part->values + i), vf_set1(a)), vf_set1(part->sum)));
     for (; i < v_dim; i++)
         part->values[i] = part->values[i] * a / part->sum;
 }

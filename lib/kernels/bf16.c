@@ -1,9 +1,9 @@
 /* BF16 products by AVX512_BF16; see bf16.h.
  *
- * A tile of BF16 (tile.c) is an operand of vdpbf16ps as it lies in memory: 16 rows of two columns. Against each of two of them,
- * of tile rows below each other, go the same two columns of up to 12 tokens, spread to all lanes: 24 sums in registers, over all
- * columns. Tokens are packed into panels of as many, two columns of each token side by side, so that a panel is read
- * from its beginning to its end. */
+ * A tile of BF16 (tile.c), 16 rows of two columns, is an operand of vdpbf16ps without conversion.
+ * The code multiplies two tiles, of adjacent tile rows, by the same two columns of up to 12 tokens,
+ * broadcast to all lanes: 24 sums in registers, over all columns. A panel holds up to 12 tokens:
+ * two columns of each token, then the next two, so that the code reads it in order. */
 #include "kernels/bf16.h"
 
 #include "kernels/builds.h"
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The panels of n tokens: as equal as can be. */
+/* The panels of n tokens; their sizes differ by at most one. */
 struct panels {
-    uint32_t count, size, larger; /* the first `larger` have a token more than `size` */
+    uint32_t count, size, larger; /* the first `larger` panels have size + 1 tokens */
 };
 
 enum { PANEL = 12 };
@@ -33,7 +33,7 @@ static inline uint32_t pairs_of(uint32_t cols)
 
 #include <immintrin.h>
 
-/* Columns 2k and 2k + 1 of one token to out[k * step]. */
+/* Writes columns 2k and 2k + 1 of one token to out[k * step]. */
 static void pack_token(const float *x, uint32_t cols, uint32_t *out, uint32_t step)
 {
     uint32_t pairs[16];
@@ -54,7 +54,8 @@ void bf16_pack(const struct activations *a, const uint32_t *tokens, uint32_t n, 
     for (uint32_t panel = 0, token = 0; panel < p.count; panel++) {
         uint32_t size = p.size + (panel < p.larger);
         for (uint32_t i = 0; i < size; i++, token++)
-            pack_token(a->x + (size_t)act_token(tokens, token) * a->x_stride, a->cols, packed + i, size);
+            pack_token(a->x + (size_t)act_token(tokens, token) * a->x_stride, a->cols, packed + i,
+                       size);
         packed += (size_t)pairs_of(a->cols) * size;
     }
 }
@@ -66,7 +67,8 @@ struct out {
     bool accumulate;
 };
 
-static inline __attribute__((always_inline)) void put(const struct out *o, uint32_t tile, uint32_t token, __m512 sum)
+static inline __attribute__((always_inline)) void put(const struct out *o, uint32_t tile,
+                                                      uint32_t token, __m512 sum)
 {
     float *at = o->at + token * o->stride + (size_t)tile * TILE_ROWS;
     if (o->accumulate)
@@ -75,8 +77,10 @@ static inline __attribute__((always_inline)) void put(const struct out *o, uint3
 }
 
 /* n tokens, a constant; two tile rows, or one. */
-static inline __attribute__((always_inline)) void run_panel(const uint8_t *const w[2], uint32_t n_tiles, uint32_t pairs,
-                                                            const uint32_t *x, uint32_t n, const struct out *o)
+static inline __attribute__((always_inline)) void run_panel(const uint8_t *const w[2],
+                                                            uint32_t n_tiles, uint32_t pairs,
+                                                            const uint32_t *x, uint32_t n,
+                                                            const struct out *o)
 {
     __m512 sum[2][PANEL];
 #pragma GCC unroll 12
@@ -101,16 +105,16 @@ static inline __attribute__((always_inline)) void run_panel(const uint8_t *const
     }
 }
 
-#define SIZE(n)                                                                                                        \
-    case n:                                                                                                            \
-        if (n_tiles > 1)                                                                                               \
-            run_panel(w, 2, pairs, x, n, o);                                                                           \
-        else                                                                                                           \
-            run_panel(w, 1, pairs, x, n, o);                                                                           \
+#define SIZE(n)                                                                                    \
+    case n:                                                                                        \
+        if (n_tiles > 1)                                                                           \
+            run_panel(w, 2, pairs, x, n, o);                                                       \
+        else                                                                                       \
+            run_panel(w, 1, pairs, x, n, o);                                                       \
         break
 
-static void run_size(const uint8_t *const w[2], uint32_t n_tiles, uint32_t pairs, const uint32_t *x, uint32_t n,
-                     const struct out *o)
+static void run_size(const uint8_t *const w[2], uint32_t n_tiles, uint32_t pairs, const uint32_t *x,
+                     uint32_t n, const struct out *o)
 {
     switch (n) {
         SIZE(1);
@@ -136,8 +140,8 @@ static __mmask16 rows_left(uint32_t rows, uint32_t tile_row)
     return (__mmask16)(left >= TILE_ROWS ? 0xffffu : (1u << left) - 1);
 }
 
-void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count, const uint32_t *packed, uint32_t n,
-                   float *y, size_t y_stride, bool accumulate)
+void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
+                   const uint32_t *packed, uint32_t n, float *y, size_t y_stride, bool accumulate)
 {
     struct panels p = panels_of(n);
     uint32_t pairs = pairs_of(m->cols);
@@ -146,7 +150,8 @@ void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_co
         const uint8_t *first = (const uint8_t *)m->tiles + tile * row_bytes;
         const uint8_t *const w[2] = {first, first + row_bytes};
         uint32_t n_tiles = tile_first + tile_count - tile > 1 ? 2 : 1;
-        struct out o = {y + (size_t)tile * TILE_ROWS, y_stride, {rows_left(m->rows, tile), 0}, accumulate};
+        struct out o = {
+            y + (size_t)tile * TILE_ROWS, y_stride, {rows_left(m->rows, tile), 0}, accumulate};
         if (n_tiles > 1)
             o.rows[1] = rows_left(m->rows, tile + 1);
         const uint32_t *x = packed;
@@ -177,10 +182,11 @@ void bf16_pack(const struct activations *a, const uint32_t *tokens, uint32_t n, 
     abort();
 }
 
-void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count, const uint32_t *packed, uint32_t n,
-                   float *y, size_t y_stride, bool accumulate)
+void bf16_multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
+                   const uint32_t *packed, uint32_t n, float *y, size_t y_stride, bool accumulate)
 {
-    (void)m, (void)tile_first, (void)tile_count, (void)packed, (void)n, (void)y, (void)y_stride, (void)accumulate;
+    (void)m, (void)tile_first, (void)tile_count, (void)packed, (void)n, (void)y, (void)y_stride,
+        (void)accumulate;
     abort();
 }
 

@@ -1,5 +1,4 @@
-/* The builds of the kernels, and where the parts of struct activations lie. Private to lib/kernels.
- */
+/* The builds of the kernels and the layout of struct activations. Private to lib/kernels. */
 #ifndef MOED_KERNELS_BUILDS_H
 #define MOED_KERNELS_BUILDS_H
 

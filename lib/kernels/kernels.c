@@ -1,4 +1,4 @@
-/* Which build runs, and what every build shares: the layout of the activations, and rope. */
+/* The choice of a build, and what all builds share: the layout of the activations, and rope. */
 #include "kernels/kernels.h"
 
 #include "base/checked.h"
@@ -24,7 +24,7 @@ void act_bind(struct activations *a, void *memory, uint32_t cols, uint32_t n_tok
 {
     uint8_t *next = memory;
 
-    /* All begin aligned: 64 bytes are a multiple of each element's size. */
+    /* All arrays are aligned: 64 bytes are a multiple of each element's size. */
     *a = (struct activations){.n_tokens = n_tokens, .cols = cols, .x = x, .x_stride = x_stride};
     a->q = (int8_t *)next;
     next += act_q_stride(cols) * n_tokens;
@@ -76,7 +76,7 @@ static const struct build {
 };
 enum { N_BUILDS = sizeof builds / sizeof builds[0] };
 
-/* The first callers may come from several threads; they all find the same build. */
+/* Several threads may make the first call; all choose the same build. */
 static const struct kernels *_Atomic chosen;
 
 bool kernels_select(const char *name)
@@ -98,7 +98,7 @@ const struct kernels *kernels_get(void)
 
     if (k != NULL)
         return k;
-    kernels_select("auto"); /* always finds one: the portable build runs anywhere */
+    kernels_select("auto"); /* always succeeds: the portable build runs anywhere */
     return atomic_load_explicit(&chosen, memory_order_relaxed);
 }
 
@@ -107,7 +107,7 @@ const char *const *kernels_available(void)
     static const char *names[N_BUILDS + 1];
     int n = 0;
 
-    /* Every caller writes the same values; a first call before threads start leaves no race. */
+    /* Every caller writes the same values. A first call before threads start avoids the race. */
     for (int i = 0; i < N_BUILDS; i++)
         if (builds[i].runs_here())
             names[n++] = builds[i].kernels->name;

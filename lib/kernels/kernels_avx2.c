@@ -1,5 +1,4 @@
-/* The AVX2 build (with FMA and F16C). Compiled with those flags; called only where the CPU has
- * them. */
+/* The AVX2 build, with FMA and F16C. Runs only on CPUs that have them. */
 #if defined(__x86_64__)
 
 #include "kernels/lanes_avx2.h"

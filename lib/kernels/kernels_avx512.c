@@ -1,6 +1,5 @@
-/* The AVX-512 build (F, BW, VL, DQ and VNNI). Compiled with those flags; called only where the CPU
- * has them. MOED_SIMDE builds it a second time, as kernels_avx512_simde, for tests on any CPU with
- * AVX2. */
+/* The AVX-512 build: F, BW, VL, DQ and VNNI. Runs only on CPUs that have them. With MOED_SIMDE it
+ * becomes kernels_avx512_simde, for tests on any CPU with AVX2. */
 #if defined(__x86_64__)
 
 #include "kernels/lanes_avx512.h"

@@ -1,23 +1,25 @@
 /* 16 lanes as two AVX2 registers, and the integer products of a tile's vectors.
  *
- * There is no VNNI here: pairs of u8 x s8 products are summed to 16 bits (vpmaddubsw), and the
- * 16-bit sums of 16 columns are added before vpmaddwd widens and scales them.
- */
+ * This build has no VNNI. vpmaddubsw sums pairs of u8 x s8 products to 16 bits. The 16-bit sums of
+ * 16 columns are added before vpmaddwd widens and scales them. */
 #ifndef MOED_KERNELS_LANES_AVX2_H
 #define MOED_KERNELS_LANES_AVX2_H
 
+#include "kernels/lanes_points.h"
 #include "kernels/tile_layout.h"
+#include "kernels/unroll.h"
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define LANES_NAME "avx2"
 #define LANES      static inline __attribute__((always_inline))
 #define TOKENS_MAX                                                                                 \
-    4 /* sums of 4 tokens, two registers each, and what feeds them fit 16 registers */
+    4 /* the sums of 4 tokens, two registers each, and their operands fit 16 registers */
 
-/* See attend.inc.c: 8 registers of sums, 4 of rows, and what they are multiplied by. */
+/* See attend.inc.c: 8 registers of sums, 4 of rows, and their factors. */
 #define ATTEND_ROWS    2
 #define ATTEND_KEYS    2
 #define ATTEND_VECTORS 2
@@ -59,6 +61,7 @@ LANES_OP_3(vf, vf_fma, _mm256_fmadd_ps)
 LANES_OP_3(vf, vf_fnma, _mm256_fnmadd_ps)
 LANES_OP_2(vi, vi_and, _mm256_and_si256)
 LANES_OP_2(vi, vi_or, _mm256_or_si256)
+LANES_OP_2(vi, vi_xor, _mm256_xor_si256)
 LANES_OP_2(vi, vi_add, _mm256_add_epi32)
 LANES_OP_2(vi, vi_sub, _mm256_sub_epi32)
 LANES_OP_2(vi, vi_sub_bytes, _mm256_sub_epi8)
@@ -226,7 +229,7 @@ LANES void vi_store_int8(int8_t *p, vi a)
     _mm_storeu_si128((__m128i *)p, bytes);
 }
 
-/* Shifts of 16-bit lanes by n; bits that cross a byte are masked away by the caller. */
+/* Shifts of 16-bit lanes by n. The caller masks bits that cross a byte. */
 LANES vi vi_right_16(vi a, int n)
 {
     return (vi){_mm256_srli_epi16(a.lo, n), _mm256_srli_epi16(a.hi, n)};
@@ -289,10 +292,9 @@ LANES vf byte_float(vi words, int j)
     return vf_from_ints(pick(words, (int32_t)(0x80808000u | (uint32_t)j)));
 }
 
-/* Sums of products of unsigned quants and activations of 16 columns (4 groups): 16-bit lanes, two
- * for each row. 5 bits: 4 * 2 * 31 * 127 = 31496 fits; so does, less the offset of 32 that the sum
- * begins with, 6 bits: 4 * 2 * 32 * 127 = 32512, and what wraps around on the way there does not
- * matter. */
+/* Sums of products of unsigned quants and activations of 16 columns (4 groups), in two 16-bit lanes
+ * per row. Quants of 5 bits fit: 4 * 2 * 31 * 127 = 31496. Quants of 6 bits fit minus the offset of
+ * 32, with which the sum begins: 4 * 2 * 32 * 127 = 32512. Intermediate wrap-around is harmless. */
 typedef vi dots;
 
 /* The 4 activations that meet a group, in every lane. */
@@ -302,7 +304,7 @@ LANES vi activations_load(const int8_t *q)
     return (vi){v, v};
 }
 
-/* For quants that mean `offset` less; minus_sum8 is that of the activations. */
+/* For quants with `offset` subtracted. minus_sum8: of the activations. */
 LANES dots dots_start(const int16_t *minus_sum8, int offset)
 {
     __m256i sums;
@@ -320,8 +322,8 @@ LANES dots dots_add(dots sum, vi w, vi q)
                   _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(w.hi, q.hi))};
 }
 
-/* Byte j of each word as a signed factor of dots_scaled(): twice in 32 bits. Picked into the upper
- * half of each 16 bits; the arithmetic shift brings its sign down. */
+/* Byte j of each word as a signed factor of dots_scaled(), twice in 32 bits. The shuffle puts it in
+ * the upper half of each 16 bits; the arithmetic shift extends its sign. */
 typedef vi factor;
 
 LANES factor factor_signed(vi words, int j)
@@ -367,6 +369,97 @@ LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
     __m256i hi = _mm256_maddubs_epi16(w_unsigned.hi, _mm256_sign_epi8(q.hi, w.hi));
     return (vi){_mm256_add_epi32(isum.lo, _mm256_madd_epi16(lo, one)),
                 _mm256_add_epi32(isum.hi, _mm256_madd_epi16(hi, one))};
+}
+
+/* A group of signed weights of at most 64: their magnitudes, and bytes with their signs. The sums
+ * of 8 columns fit 16 bits: 4 * 64 * 127 = 32512. */
+typedef struct {
+    vi magnitude, sign;
+} group;
+
+LANES group group_of(vi weights)
+{
+    return (group){{_mm256_abs_epi8(weights.lo), _mm256_abs_epi8(weights.hi)}, weights};
+}
+
+/* The weights are negative where bit 7 - n of the same byte of `signs` is set. */
+LANES group group_with_signs(vi magnitudes, vi signs, const int n)
+{
+    return (group){magnitudes, vi_or(vi_left_16(signs, n), vi_set1_byte(1))};
+}
+
+/* The factor of 16 columns multiplies within the sum; for other types it is factor_one. */
+LANES factor factor_one(void)
+{
+    return vi_set1(0x00010001);
+}
+
+LANES vi group_start(const int16_t *minus_sum8)
+{
+    (void)minus_sum8;
+    return vi_set1(0);
+}
+
+LANES __m256i signed_products(__m256i magnitude, __m256i sign, __m256i q)
+{
+    return _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, sign));
+}
+
+/* Adds the products of two groups. */
+LANES vi group_add(vi sum, const group *a, const group *b, vi qa, vi qb, factor f)
+{
+    __m256i lo = _mm256_add_epi16(signed_products(a->magnitude.lo, a->sign.lo, qa.lo),
+                                  signed_products(b->magnitude.lo, b->sign.lo, qb.lo));
+    __m256i hi = _mm256_add_epi16(signed_products(a->magnitude.hi, a->sign.hi, qa.hi),
+                                  signed_products(b->magnitude.hi, b->sign.hi, qb.hi));
+    return (vi){_mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, f.lo)),
+                _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, f.hi))};
+}
+
+LANES vf group_float(vi sum, factor f, const bool by_16)
+{
+    (void)f;
+    (void)by_16;
+    return vf_from_ints(sum);
+}
+
+/* Points of codebooks, of every row. By four indices of 8 bits in each of the 16 words at p, or by
+ * two of 16 bits in each word (by_16). out[k] has index k's; of points of 8 values out[2k]
+ * has the first, out[2k + 1] the last 4. */
+LANES void vi_points_4(const uint32_t *grid, const uint8_t *p, vi out[4])
+{
+    __m256i rows[4], rows_8[4];
+
+    points_of_8_rows(grid, p, rows);
+    points_of_8_rows(grid, p + 32, rows_8);
+    UNROLL for (int k = 0; k < 4; k++) out[k] = (vi){rows[k], rows_8[k]};
+}
+
+LANES void vi_points_4_by_16(const uint32_t *grid, vi words, vi out[2])
+{
+    __m256i rows[2], rows_8[2];
+
+    points_of_8_rows_16(grid, words.lo, rows);
+    points_of_8_rows_16(grid, words.hi, rows_8);
+    UNROLL for (int k = 0; k < 2; k++) out[k] = (vi){rows[k], rows_8[k]};
+}
+
+LANES void vi_points_8(const uint64_t *grid, const uint8_t *p, vi out[8])
+{
+    __m256i rows[8], rows_8[8];
+
+    long_points_of_8_rows(grid, p, rows);
+    long_points_of_8_rows(grid, p + 32, rows_8);
+    UNROLL for (int k = 0; k < 8; k++) out[k] = (vi){rows[k], rows_8[k]};
+}
+
+LANES void vi_points_8_by_16(const uint64_t *grid, vi words, vi out[4])
+{
+    __m256i rows[4], rows_8[4];
+
+    long_points_of_8_rows_16(grid, words.lo, rows);
+    long_points_of_8_rows_16(grid, words.hi, rows_8);
+    UNROLL for (int k = 0; k < 4; k++) out[k] = (vi){rows[k], rows_8[k]};
 }
 
 #endif

@@ -1,16 +1,17 @@
 /* 16 lanes as one AVX-512 register, and the integer products of a tile's vectors with VNNI:
  * vpdpbusd adds four u8 x s8 products to 32 bits, which no number of groups here overflows.
  *
- * MOED_SIMDE (tests alone) takes the intrinsics from SIMDe, so that this build's bits are checked
- * on a CPU without AVX-512 too; it needs AVX2 and FMA, without which SIMDe's fmadd would round
- * twice.
- */
+ * With MOED_SIMDE, for tests only, the intrinsics come from SIMDe, so that tests check this build's
+ * bits on CPUs without AVX-512. SIMDe needs AVX2 and FMA: without them its fmadd rounds twice. */
 #ifndef MOED_KERNELS_LANES_AVX512_H
 #define MOED_KERNELS_LANES_AVX512_H
 
+#include "kernels/lanes_points.h"
 #include "kernels/tile_layout.h"
+#include "kernels/unroll.h"
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +21,7 @@
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
-/* What SIMDe 0.7.4 lacks or has under a wrong name. */
+/* Intrinsics that SIMDe 0.7.4 lacks or has under a wrong name. */
 LANES __m512i simde_join(__m256i lo, __m256i hi)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
@@ -41,7 +42,8 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 #undef _mm512_shuffle_f32x4
 #define SIMDE_QUARTERS(a, i, j)                                                                    \
     _mm256_permute2f128_si256(_mm512_castsi512_si256(_mm512_castps_si512(a)),                      \
-                              _mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1), (i) | (j) << 4)
+                              _mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1),                \
+                              (i) | (j) << 4)
 #define _mm512_shuffle_f32x4(a, b, imm)                                                            \
     _mm512_castsi512_ps(simde_join(SIMDE_QUARTERS(a, (imm)&3, (imm) >> 2 & 3),                     \
                                    SIMDE_QUARTERS(b, (imm) >> 4 & 3, (imm) >> 6 & 3)))
@@ -55,8 +57,10 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
                    _mm256_castps_si256(_mm256_cvtepi32_ps(_mm512_extracti64x4_epi64(a, 1)))))
 #undef _mm512_cvtps_epi32
 #define _mm512_cvtps_epi32(a)                                                                      \
-    simde_join(_mm256_cvtps_epi32(_mm256_castsi256_ps(_mm512_castsi512_si256(_mm512_castps_si512(a)))), \
-               _mm256_cvtps_epi32(_mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1))))
+    simde_join(                                                                                    \
+        _mm256_cvtps_epi32(_mm256_castsi256_ps(_mm512_castsi512_si256(_mm512_castps_si512(a)))),   \
+        _mm256_cvtps_epi32(                                                                        \
+            _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a), 1))))
 #undef _mm512_madd_epi16
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 #undef _mm512_cvtepu8_epi32
@@ -66,7 +70,7 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 #define _mm512_cvtepu16_epi32(a)                                                                   \
     simde_join(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),                                   \
                _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)))
-/* SIMDe wants literal counts, which an inlined function's argument is not. */
+/* SIMDe needs literal counts; an inlined function's argument is none. */
 #define SIMDE_SHIFT(shift, a, n)                                                                   \
     simde_join(shift(_mm512_castsi512_si256(a), (int)(n)),                                         \
                shift(_mm512_extracti64x4_epi64(a, 1), (int)(n)))
@@ -85,8 +89,8 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 #define LANES_NAME "avx512"
 #define TOKENS_MAX 8
 
-/* See attend.inc.c: 16 registers of sums, 4 of rows, and what they are multiplied by. Emulated, each takes an array, and
- * minutes to compile. */
+/* See attend.inc.c: 16 registers of sums, 4 of rows, and their factors. Emulated registers are
+ * arrays: the full set would take minutes to compile. */
 #if defined(MOED_SIMDE)
 #define ATTEND_ROWS    1
 #define ATTEND_KEYS    1
@@ -114,6 +118,7 @@ LANES_OP_2(vf, vf_max, _mm512_max_ps)
 LANES_OP_2(vf, vf_min, _mm512_min_ps)
 LANES_OP_2(vi, vi_and, _mm512_and_si512)
 LANES_OP_2(vi, vi_or, _mm512_or_si512)
+LANES_OP_2(vi, vi_xor, _mm512_xor_si512)
 LANES_OP_2(vi, vi_add, _mm512_add_epi32)
 LANES_OP_2(vi, vi_sub, _mm512_sub_epi32)
 LANES_OP_2(vi, vi_sub_bytes, _mm512_sub_epi8)
@@ -251,8 +256,8 @@ LANES vi vi_set1(int32_t x)
     return _mm512_set1_epi32(x);
 }
 
-/* Loaded once: the compiler would rather make a memory operand of every use, and two loads of a vector that
- * lies across two cache lines are four reads of the cache. */
+/* Loads a vector once. Without this the compiler makes each use a memory operand, and two loads of
+ * a vector that crosses a cache line are four reads of the cache. */
 LANES vi vi_load(const uint8_t *p)
 {
     __m512i v = _mm512_loadu_si512(p);
@@ -299,7 +304,7 @@ LANES void vi_store_int8(int8_t *p, vi a)
     _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(a));
 }
 
-/* Shifts of 16-bit lanes by n; bits that cross a byte are masked away by the caller. */
+/* Shifts of 16-bit lanes by n. The caller masks bits that cross a byte. */
 LANES vi vi_right_16(vi a, int n)
 {
     return _mm512_srli_epi16(a, (unsigned)n);
@@ -357,7 +362,7 @@ LANES vf byte_float(vi words, int j)
     return vf_from_ints(pick(words, 0x80808000u | (uint32_t)j));
 }
 
-/* Sums of products of unsigned quants and activations of 16 columns, 32 bits a row. */
+/* Sums of products of unsigned quants and activations of 16 columns, 32 bits per row. */
 typedef vi dots;
 
 /* The 4 activations that meet a group, in every lane. */
@@ -366,8 +371,8 @@ LANES vi activations_load(const int8_t *q)
     return _mm512_set1_epi32((int32_t)load_u32(q));
 }
 
-/* For quants that mean `offset` less; minus_sum8 is that of the activations. The product is a scalar one, for
- * it is vpdpbusd that waits for the vector multipliers. */
+/* For quants with `offset` subtracted. minus_sum8: of the activations. The multiplication is
+ * scalar, because vpdpbusd occupies the vector multipliers. */
 LANES dots dots_start(const int16_t *minus_sum8, int offset)
 {
     if (offset == 0)
@@ -399,8 +404,8 @@ LANES factor factor_unsigned(vi words, int j)
     return byte_float(words, j);
 }
 
-/* The integer sum times the factor: exact in float32 (24 bits), and adding 0 makes a product of
- * -0 the integer's 0. */
+/* The integer sum times the factor, exact in float32 (24 bits). Adding 0 turns a product of -0 into
+ * the integer's 0. */
 LANES vf dots_scaled(dots sum, factor scale)
 {
     return vf_fma(vf_from_ints(sum), scale, vf_set1(0));
@@ -421,6 +426,90 @@ LANES vi q8_add(vi isum, vi w_unsigned, vi w, vi q)
 {
     (void)w;
     return _mm512_dpbusd_epi32(isum, w_unsigned, q);
+}
+
+/* A group of signed weights: plus 128, as q8_unsigned. */
+typedef struct {
+    vi plus_128;
+} group;
+
+LANES group group_of(vi weights)
+{
+    return (group){q8_unsigned(weights)};
+}
+
+/* The weights are negative where bit 7 - n of the same byte of `signs` is set. */
+LANES group group_with_signs(vi magnitudes, vi signs, const int n)
+{
+    __mmask64 minus = _mm512_movepi8_mask(vi_left_16(signs, n));
+    return group_of(_mm512_mask_sub_epi8(magnitudes, minus, _mm512_setzero_si512(), magnitudes));
+}
+
+/* The factor of 16 columns multiplies their sum; other types ignore it. */
+LANES factor factor_one(void)
+{
+    return vf_set1(1);
+}
+
+LANES vi group_start(const int16_t *minus_sum8)
+{
+    return q8_start(minus_sum8);
+}
+
+/* Adds the products of two groups. */
+LANES vi group_add(vi sum, const group *a, const group *b, vi qa, vi qb, factor f)
+{
+    (void)f;
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, a->plus_128, qa), b->plus_128, qb);
+}
+
+LANES vf group_float(vi sum, factor f, const bool by_16)
+{
+    return by_16 ? dots_scaled(sum, f) : vf_from_ints(sum);
+}
+
+LANES vi vi_join(__m256i lo, __m256i hi)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+
+/* Points of codebooks, of every row. By four indices of 8 bits in each of the 16 words at p, or by
+ * two of 16 bits in each word (by_16). out[k] has index k's; of points of 8 values out[2k]
+ * has the first, out[2k + 1] the last 4. */
+LANES void vi_points_4(const uint32_t *grid, const uint8_t *p, vi out[4])
+{
+    __m256i rows[4], rows_8[4];
+
+    points_of_8_rows(grid, p, rows);
+    points_of_8_rows(grid, p + 32, rows_8);
+    UNROLL for (int k = 0; k < 4; k++) out[k] = vi_join(rows[k], rows_8[k]);
+}
+
+LANES void vi_points_4_by_16(const uint32_t *grid, vi words, vi out[2])
+{
+    __m256i rows[2], rows_8[2];
+
+    points_of_8_rows_16(grid, _mm512_castsi512_si256(words), rows);
+    points_of_8_rows_16(grid, _mm512_extracti64x4_epi64(words, 1), rows_8);
+    UNROLL for (int k = 0; k < 2; k++) out[k] = vi_join(rows[k], rows_8[k]);
+}
+
+LANES void vi_points_8(const uint64_t *grid, const uint8_t *p, vi out[8])
+{
+    __m256i rows[8], rows_8[8];
+
+    long_points_of_8_rows(grid, p, rows);
+    long_points_of_8_rows(grid, p + 32, rows_8);
+    UNROLL for (int k = 0; k < 8; k++) out[k] = vi_join(rows[k], rows_8[k]);
+}
+
+LANES void vi_points_8_by_16(const uint64_t *grid, vi words, vi out[4])
+{
+    __m256i rows[4], rows_8[4];
+
+    long_points_of_8_rows_16(grid, _mm512_castsi512_si256(words), rows);
+    long_points_of_8_rows_16(grid, _mm512_extracti64x4_epi64(words, 1), rows_8);
+    UNROLL for (int k = 0; k < 4; k++) out[k] = vi_join(rows[k], rows_8[k]);
 }
 
 #endif

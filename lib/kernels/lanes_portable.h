@@ -1,4 +1,4 @@
-/* 16 lanes in plain C: the definition of each step that lanes_avx2.h and lanes_avx512.h repeat.
+/* 16 lanes in plain C: the definition of each step of lanes_avx2.h and lanes_avx512.h.
  *
  * vf: 16 float32. vi: 16 int32. max and min are "a > b ? a : b" and "a < b ? a : b": with a NaN on
  * either side the result is b.
@@ -57,9 +57,9 @@ LANES_OP(vi, vi_half, (vi a), i, a.i[l] >> 1)
 LANES_OP(vi, vi_shift_left_23, (vi a), i, (int32_t)((uint32_t)a.i[l] << 23))
 /* Logical: zeros come in. */
 LANES_OP(vi, vi_right_32, (vi a, int n), i, (int32_t)((uint32_t)a.i[l] >> n))
-/* 0 where it is less than `least`. */
+/* 0 in lanes below `least`. */
 LANES_OP(vi, vi_at_least, (vi a, int32_t least), i, a.i[l] >= least ? a.i[l] : 0)
-/* To the nearest, and of two the even one; within int32. Adding and taking away 1.5 * 2^52 rounds a double so. */
+/* Rounds to nearest even, within int32. Adding and subtracting 1.5 * 2^52 rounds a double so. */
 LANES_OP(vi, vf_to_ints, (vf a), i, (int32_t)((double)a.f[l] + 0x1.8p52 - 0x1.8p52))
 
 static inline vf vf_load(const float *p)
@@ -79,7 +79,7 @@ static inline void vi_store(int32_t *p, vi a)
     memcpy(p, &a, sizeof a);
 }
 
-/* 16 halves as float32, and back, to the nearest and of two the even one. */
+/* 16 halves as float32, and back, rounded to nearest even. */
 static inline vf vf_load_halves(const uint8_t *p)
 {
     vf r;

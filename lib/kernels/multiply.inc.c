@@ -1,33 +1,30 @@
-/* multiply() of the vector builds: included after lanes_avx2.h or lanes_avx512.h.
+/* multiply() of the vector builds. Included after lanes_avx2.h or lanes_avx512.h.
  *
- * A rows function computes R tile rows (of 16 rows) for T tokens over all columns; R and T are constants
- * in each of its instances, so the sums stay in registers. Weights are loaded and unpacked once for the T
- * tokens. The order of the float operations is that of the definition (portable.c); integers are exact in
- * any order.
+ * A rows function computes R tile rows (of 16 rows) for T tokens over all columns. R and T are
+ * constants in each instance, so that the sums stay in registers. It loads and unpacks weights once
+ * for the T tokens. The float operations are in the definition's order (portable.c); integers are
+ * exact in any order.
  *
- * One token is a matter of reading: R tile rows are read side by side, as far apart as the work allows,
- * for several streams keep the hardware's prefetchers busier than one (by a third to a half). R is 4, or 2
- * for the types of 256 columns a tile, whose code is too long for more.
+ * One token: the speed is that of reading memory. The code reads R tile rows in parallel, as far
+ * apart as the work allows, because several streams keep the hardware's prefetchers busier than
+ * one, by a third to a half. R is 4, or 2 for types with 256 columns per tile, whose code is too
+ * long.
  *
- * Several tokens read one tile row after the other, and ask for every line of the next one meanwhile: the hardware's
- * prefetchers alone do not keep up with them, and a single line that was left out is waited for. More than TOKENS_MAX
- * tokens find the tile row in the first cache from the second time on.
- */
+ * Several tokens: the code reads one tile row after the other and prefetches every line of the next
+ * one, because the hardware's prefetchers cannot keep up and a single missing line stalls it. More
+ * than TOKENS_MAX tokens find the tile row in the first-level cache from the second round on. */
 #include "kernels/builds.h"
+#include "kernels/unroll.h"
+#include "quant/grids.h"
 #include "quant/quant.h"
 
 #include <stdlib.h>
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 #define EACH_TOKEN UNROLL for (int t = 0; t < T; t++)
 #define EACH_ROW   UNROLL for (int r = 0; r < R; r++)
 #define EACH_SUM   UNROLL for (int i = 0; i < R * T; i++)
 
-/* Where the activations of up to TOKENS_MAX tokens begin. */
+/* The activations of up to TOKENS_MAX tokens. */
 struct views {
     const int8_t *q[TOKENS_MAX];
     const float *d[TOKENS_MAX];
@@ -37,15 +34,17 @@ struct views {
 };
 
 #include "kernels/tiles.inc.c"
+#include "kernels/tiles_iq.inc.c"
 
 typedef void tile_function(const uint8_t *tile, const struct views *v, size_t b, const int T,
                            vf *acc);
-/* The tile rows from tile_row on, row_bytes apart: the sums of row r for token t to y[r * T + t]. Of several tokens, whose R
- * is 1, row_bytes is how far ahead lies what is read next; 0: nothing that is not in a cache. */
+/* Multiplies R tile rows from tile_row on, row_bytes apart. The sums of row r for token t go to
+ * y[r * T + t]. For several tokens, whose R is 1, row_bytes is the distance to the tile row to
+ * prefetch; 0: no prefetch. */
 typedef void rows_function(const uint8_t *tile_row, size_t row_bytes, uint32_t cols,
                            const struct views *v, vf *y);
 
-/* All tiles, the sums of 256 columns in order. */
+/* All tiles; adds the sums of 256 columns in order. */
 LANES void rows_of_tiles(tile_function *add_tile, size_t tile_bytes, uint32_t tile_cols,
                          const uint8_t *tile, size_t row_bytes, uint32_t cols,
                          const struct views *v, const int R, const int T, vf *y)
@@ -168,6 +167,7 @@ BY_ROWS_4(TILE_INSTANCE, q5_0, Q5_0_TILE, 32)
 BY_ROWS_4(TILE_INSTANCE, q5_1, Q5_1_TILE, 32)
 BY_ROWS_4(TILE_INSTANCE, iq4_nl, Q4_0_TILE, 32)
 BY_ROWS_4(TILE_INSTANCE, mxfp4, MXFP4_TILE, 32)
+BY_ROWS_4(TILE_INSTANCE, nvfp4, NVFP4_TILE, 32)
 BY_ROWS_4(FLOAT_INSTANCE, f32, TENSOR_F32, 1)
 BY_ROWS_4(FLOAT_INSTANCE, f16, TENSOR_F16, 1)
 BY_ROWS_4(FLOAT_INSTANCE, bf16, TENSOR_BF16, 1)
@@ -177,6 +177,17 @@ BY_ROWS_2(TILE_INSTANCE, q4_k, Q4_K_TILE, 256)
 BY_ROWS_2(TILE_INSTANCE, q5_k, Q5_K_TILE, 256)
 BY_ROWS_2(TILE_INSTANCE, q6_k, Q6_K_TILE, 256)
 BY_ROWS_2(TILE_INSTANCE, iq4_xs, IQ4_XS_TILE, 256)
+
+/* The types with codebooks: one token; several multiply decoded tiles. */
+#define ONE_TOKEN(name, tile_bytes)                                                                \
+    TILE_INSTANCE(name, tile_bytes, 256, 1, 1) TILE_INSTANCE(name, tile_bytes, 256, 2, 1)
+ONE_TOKEN(iq3_s, IQ3_S_TILE)
+ONE_TOKEN(iq3_xxs, IQ3_XXS_TILE)
+ONE_TOKEN(iq2_s, IQ2_S_TILE)
+ONE_TOKEN(iq2_xs, IQ2_XS_TILE)
+ONE_TOKEN(iq2_xxs, IQ2_XXS_TILE)
+ONE_TOKEN(iq1_s, IQ1_S_TILE)
+ONE_TOKEN(iq1_m, IQ1_M_TILE)
 
 /* [type][log2 T], one tile row. */
 static rows_function *const by_tokens[][4] = {
@@ -188,6 +199,10 @@ static rows_function *const by_tokens[][4] = {
     [TENSOR_Q4_K] = TOKENS_TABLE(q4_k),     [TENSOR_Q5_K] = TOKENS_TABLE(q5_k),
     [TENSOR_Q6_K] = TOKENS_TABLE(q6_k),     [TENSOR_IQ4_NL] = TOKENS_TABLE(iq4_nl),
     [TENSOR_IQ4_XS] = TOKENS_TABLE(iq4_xs), [TENSOR_MXFP4] = TOKENS_TABLE(mxfp4),
+    [TENSOR_NVFP4] = TOKENS_TABLE(nvfp4),   [TENSOR_IQ3_S] = {iq3_s_1_1},
+    [TENSOR_IQ3_XXS] = {iq3_xxs_1_1},       [TENSOR_IQ2_S] = {iq2_s_1_1},
+    [TENSOR_IQ2_XS] = {iq2_xs_1_1},         [TENSOR_IQ2_XXS] = {iq2_xxs_1_1},
+    [TENSOR_IQ1_S] = {iq1_s_1_1},           [TENSOR_IQ1_M] = {iq1_m_1_1},
 };
 
 /* [type][log2 R - 1], one token; those of 256 columns a tile have no 4. */
@@ -201,6 +216,24 @@ static rows_function *const by_rows[N_TYPES][2] = {
     [TENSOR_Q2_K] = {q2_k_2_1, NULL},           [TENSOR_Q3_K] = {q3_k_2_1, NULL},
     [TENSOR_Q4_K] = {q4_k_2_1, NULL},           [TENSOR_Q5_K] = {q5_k_2_1, NULL},
     [TENSOR_Q6_K] = {q6_k_2_1, NULL},           [TENSOR_IQ4_XS] = {iq4_xs_2_1, NULL},
+    [TENSOR_NVFP4] = {nvfp4_2_1, nvfp4_4_1},    [TENSOR_IQ3_S] = {iq3_s_2_1, NULL},
+    [TENSOR_IQ3_XXS] = {iq3_xxs_2_1, NULL},     [TENSOR_IQ2_S] = {iq2_s_2_1, NULL},
+    [TENSOR_IQ2_XS] = {iq2_xs_2_1, NULL},       [TENSOR_IQ2_XXS] = {iq2_xxs_2_1, NULL},
+    [TENSOR_IQ1_S] = {iq1_s_2_1, NULL},         [TENSOR_IQ1_M] = {iq1_m_2_1, NULL},
+};
+
+/* The types whose tiles are decoded for several tokens. */
+static const struct decoding {
+    void (*decode_tile)(const uint8_t *tile, struct decoded *d);
+    bool by_16;
+} decodings[N_TYPES] = {
+    [TENSOR_IQ3_S] = {iq3_s_decode_tile, false},
+    [TENSOR_IQ3_XXS] = {iq3_xxs_decode_tile, false},
+    [TENSOR_IQ2_S] = {iq2_s_decode_tile, true},
+    [TENSOR_IQ2_XS] = {iq2_xs_decode_tile, true},
+    [TENSOR_IQ2_XXS] = {iq2_xxs_decode_tile, false},
+    [TENSOR_IQ1_S] = {iq1_s_decode_tile, false},
+    [TENSOR_IQ1_M] = {iq1_m_decode_tile, true},
 };
 
 static void views_of(const struct activations *a, const uint32_t *tokens, uint32_t first,
@@ -219,7 +252,7 @@ static void views_of(const struct activations *a, const uint32_t *tokens, uint32
     }
 }
 
-/* n rows of the 16 sums to one token's outputs. */
+/* Writes n of the 16 sums to one token's outputs. */
 static void store_rows(float *y, uint32_t n, vf sums, bool accumulate)
 {
     float lanes[16];
@@ -238,8 +271,8 @@ static uint32_t rows_in(const struct matrix *m, uint32_t tile)
     return m->rows - tile * TILE_ROWS < TILE_ROWS ? m->rows - tile * TILE_ROWS : TILE_ROWS;
 }
 
-/* One token: tile rows from `tile` on in R streams of `count` tile rows, one after the other. Returns the
- * first tile row after them. */
+/* One token: R consecutive streams of `count` tile rows, from `tile` on. Returns the first tile row
+ * after them. */
 static uint32_t multiply_streams(rows_function *multiply_rows, const struct matrix *m,
                                  uint32_t tile, uint32_t R, uint32_t count, const struct views *v,
                                  float *y, bool accumulate)
@@ -259,7 +292,7 @@ static uint32_t multiply_streams(rows_function *multiply_rows, const struct matr
     return tile + R * count;
 }
 
-/* One token: as many tile rows as there are in 4 streams, the remaining ones in 2 and alone. */
+/* One token: as many tile rows as possible in 4 streams, the rest in 2 streams, then in 1. */
 static void multiply_one(const struct matrix *m, uint32_t tile, uint32_t end,
                          const struct activations *a, const uint32_t *tokens, float *y,
                          bool accumulate)
@@ -274,6 +307,106 @@ static void multiply_one(const struct matrix *m, uint32_t tile, uint32_t end,
     multiply_streams(by_tokens[m->type][0], m, tile, 1, end - tile, &v, y, accumulate);
 }
 
+#define DECODED_INSTANCE(name, by_16, T)                                                           \
+    static void name##_##T(const struct decoded *d, const struct views *v, size_t b, vf *acc)      \
+    {                                                                                              \
+        add_decoded(d, by_16, v, b, T, acc);                                                       \
+    }
+#define DECODED_BY_TOKENS(name, by_16)                                                             \
+    DECODED_INSTANCE(name, by_16, 1)                                                               \
+    DECODED_INSTANCE(name, by_16, 2) DECODED_INSTANCE(name, by_16, 4)
+DECODED_BY_TOKENS(decoded, false)
+DECODED_BY_TOKENS(decoded_by_16, true)
+#if TOKENS_MAX == 8
+DECODED_INSTANCE(decoded, false, 8)
+DECODED_INSTANCE(decoded_by_16, true, 8)
+#define DECODED_TABLE(name)                                                                        \
+    {                                                                                              \
+        name##_1, name##_2, name##_4, name##_8                                                     \
+    }
+#else
+#define DECODED_TABLE(name)                                                                        \
+    {                                                                                              \
+        name##_1, name##_2, name##_4                                                               \
+    }
+#endif
+typedef void decoded_function(const struct decoded *d, const struct views *v, size_t b, vf *acc);
+static decoded_function *const decoded_by_tokens[2][4] = {DECODED_TABLE(decoded),
+                                                          DECODED_TABLE(decoded_by_16)};
+
+/* The most tokens that share the decoding of a tile. */
+enum { DECODED_TOKENS = 64 };
+
+/* Some of the tokens [first, first + count) at a time: as many as log2 says, and their views. */
+struct token_group {
+    int log2;
+    struct views views;
+};
+
+static uint32_t group_tokens(const struct activations *a, const uint32_t *tokens, uint32_t first,
+                             uint32_t count, struct token_group *groups)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < count; n++) {
+        struct token_group *g = &groups[n];
+        g->log2 = TOKENS_MAX == 8 ? 3 : 2;
+        while (1u << g->log2 > count - i)
+            g->log2--;
+        views_of(a, tokens, first + i, 1u << g->log2, &g->views);
+        i += 1u << g->log2;
+    }
+    return n;
+}
+
+/* One tile row for up to DECODED_TOKENS tokens; sums[i] is of the i-th. */
+static void multiply_decoded_row(const struct matrix *m, const uint8_t *tile,
+                                 const struct token_group *groups, uint32_t n_groups, vf *sums)
+{
+    const struct decoding *type = &decodings[m->type];
+    size_t tile_bytes = (size_t)TILE_ROWS * tensor_type_info(m->type)->block_bytes;
+    struct decoded decoded;
+
+    for (uint32_t col = 0; col < m->cols; col += 256, tile += tile_bytes) {
+        vf *sum = sums;
+
+        type->decode_tile(tile, &decoded);
+        for (uint32_t g = 0; g < n_groups; g++) {
+            int log2 = groups[g].log2;
+            vf acc[TOKENS_MAX];
+
+            for (int t = 0; t < 1 << log2; t++)
+                acc[t] = vf_set1(0);
+            decoded_by_tokens[type->by_16][log2](&decoded, &groups[g].views, col / 32, acc);
+            for (int t = 0; t < 1 << log2; t++, sum++)
+                *sum = col == 0 ? acc[t] : vf_add(*sum, acc[t]);
+        }
+    }
+}
+
+/* Several tokens, a type of `decodings`. */
+static void multiply_decoded(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
+                             const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
+                             float *y, size_t y_stride, bool accumulate)
+{
+    size_t row_bytes = tile_row_bytes(m->type, m->cols);
+
+    for (uint32_t i = 0; i < n_tokens; i += DECODED_TOKENS) {
+        uint32_t n = n_tokens - i < DECODED_TOKENS ? n_tokens - i : DECODED_TOKENS;
+        struct token_group groups[DECODED_TOKENS / TOKENS_MAX + 3];
+        uint32_t n_groups = group_tokens(a, tokens, i, n, groups);
+        vf sums[DECODED_TOKENS];
+
+        for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile++) {
+            multiply_decoded_row(m, (const uint8_t *)m->tiles + tile * row_bytes, groups, n_groups,
+                                 sums);
+            for (uint32_t t = 0; t < n; t++)
+                store_rows(y + (i + t) * y_stride + (size_t)tile * TILE_ROWS, rows_in(m, tile),
+                           sums[t], accumulate);
+        }
+    }
+}
+
 static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_count,
                      const struct activations *a, const uint32_t *tokens, uint32_t n_tokens,
                      float *y, size_t y_stride, bool accumulate)
@@ -282,6 +415,10 @@ static void multiply(const struct matrix *m, uint32_t tile_first, uint32_t tile_
 
     if (n_tokens == 1) {
         multiply_one(m, tile_first, tile_first + tile_count, a, tokens, y, accumulate);
+        return;
+    }
+    if (decodings[m->type].decode_tile != NULL) {
+        multiply_decoded(m, tile_first, tile_count, a, tokens, n_tokens, y, y_stride, accumulate);
         return;
     }
     for (uint32_t tile = tile_first; tile < tile_first + tile_count; tile++) {

@@ -1,7 +1,6 @@
-/* What is computed densely in float32, once for all builds: included after the build's lanes_*.h,
- * so each build compiles the same steps on its own 16 lanes. A last part of fewer than 16 elements
- * is padded with values that do not change the result.
- */
+/* The dense float32 operations of all builds. Included after the build's lanes_*.h, so that each
+ * build compiles the same steps on its own 16 lanes. The last part of fewer than 16 elements is
+ * padded with values that do not change the result. */
 #include "kernels/kernels.h"
 
 #include <float.h>
@@ -57,9 +56,9 @@ static inline vf vf_exp(vf x)
     return vf_mul(p, vi_floats(vi_shift_left_23(vi_add(power_2, vi_set1(127)))));
 }
 
-/* d and 1 / d of a block with this largest |x| (given by its bits, which order like the values and
- * put infinities and NaNs above every number). A block too small for 1 / d to be finite is zero;
- * one that is not finite is all NaN, so that a fault upstream is seen in the result. */
+/* d and 1 / d of a block with this largest |x|, given by its bits: they order like the values, with
+ * infinities and NaNs above every number. If the block is too small for a finite 1 / d, it is zero.
+ * If it is not finite, it is all NaN, so that an earlier fault shows in the result. */
 static inline float block_scale(int32_t max_bits, float *inverse)
 {
     float max, d;
@@ -228,7 +227,7 @@ static void layer_norm(const float *x, const float *w, const float *b, float eps
     }
 }
 
-/* x to exp(x - the largest of x); returns their sum. */
+/* Replaces x by exp(x - the largest of x) and returns the sum. */
 static float exponentials(float *x, size_t n, float *largest)
 {
     vf max = vf_set1(-INFINITY), sum = vf_set1(0), top;
@@ -273,7 +272,8 @@ static inline vi vf_weights(vf x, float top, float scale, int32_t least)
     return vi_at_least(vf_to_ints(vf_mul(vf_max(e, vf_set1(0)), vf_set1(WEIGH_ONE))), least);
 }
 
-/* Lanes of 32 bits hold the sums of the weights' lower and upper halves of WEIGH_MOST / 16 of them. */
+/* Lanes of 32 bits hold the sums of the weights' lower and upper halves of WEIGH_MOST / 16 of them.
+ */
 static uint64_t weigh(const float *x, float top, float scale, int32_t least, size_t n, int32_t *w)
 {
     vi low = vi_set1(0), high = vi_set1(0), lower = vi_set1(0xffff), v;

@@ -149,8 +149,8 @@ void unpack_q6_k(const uint8_t *tile, unsigned row, uint8_t *block)
     }
 }
 
-/* The groups of 4 columns of sub-block s (32 columns) in the 16 words qs of Q2_K and Q3_K, whose halves
- * of 8 words hold 4 sub-blocks each, two bits a column. */
+/* The groups of 4 columns of sub-block s (32 columns) in the 16 words qs of Q2_K and Q3_K, whose
+ * halves of 8 words hold 4 sub-blocks each, two bits a column. */
 static quad_word low_2_bits(const quad_word *qs, unsigned s, unsigned g)
 {
     return qs[8 * (s / 4) + g] >> (2 * (s % 4)) & 0x03030303;
@@ -163,10 +163,10 @@ static void put_low_2_bits(uint8_t *qs, unsigned s, unsigned g, uint32_t bits)
     store_u32(out, load_u32(out) | bits << (2 * (s % 4)));
 }
 
-/* Q2_K, 16 x 256: 16 fp16 d; 16 fp16 dmin; 4 vectors of scales, word r of vector k = the file's bytes 4k
- * to 4k+3 of row r, one for each 16 columns, the scale in the low and the minimum in the high nibble;
- * then one vector of quants for each 16 columns: bits 2g, 2g+1 of byte 4r+c = column 4g+c. In the file:
- * scales 16, qs 64, d, dmin. */
+/* Q2_K, 16 x 256: 16 fp16 d; 16 fp16 dmin; 4 vectors of scales, word r of vector k = the file's
+ * bytes 4k to 4k+3 of row r, one for each 16 columns, the scale in the low and the minimum in the
+ * high nibble; then one vector of quants for each 16 columns: bits 2g, 2g+1 of byte 4r+c = column
+ * 4g+c. In the file: scales 16, qs 64, d, dmin. */
 void pack_q2_k(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
     quad_word qs[16];
@@ -198,12 +198,12 @@ void unpack_q2_k(const uint8_t *tile, unsigned row, uint8_t *block)
                            (tile_word(tile + Q2_K_QUANTS, j, row) >> (2 * g)) & 0x03030303);
 }
 
-/* Q3_K, 16 x 256: 16 fp16 d; 3 vectors of scales, word r of vector k = the file's scale bytes 4k to 4k+3
- * of row r; then 3 vectors for each sub-block of 32 columns, which are 8 groups. Bits 0-2 of vector k
- * are the quants of group 2k, bits 3-5 of group 2k+1; the remaining two bits of the first vector are the
- * low ones of group 6, those of the second of group 7, and of the third bit 6 is the high bit of group 6
- * and bit 7 of group 7: six of eight groups are whole. In the file: high bits 32 (bit s of byte l belongs
- * to column l of sub-block s), qs 64, scales 12, d. */
+/* Q3_K, 16 x 256: 16 fp16 d; 3 vectors of scales, word r of vector k = the file's scale bytes 4k to
+ * 4k+3 of row r; then 3 vectors for each sub-block of 32 columns, which are 8 groups. Bits 0-2 of
+ * vector k are the quants of group 2k, bits 3-5 of group 2k+1; the remaining two bits of the first
+ * vector are the low ones of group 6, those of the second of group 7, and of the third bit 6 is the
+ * high bit of group 6 and bit 7 of group 7: six of eight groups are whole. In the file: high bits
+ * 32 (bit s of byte l belongs to column l of sub-block s), qs 64, scales 12, d. */
 void pack_q3_k(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
     quad_word high[8], qs[16];
@@ -241,8 +241,9 @@ void unpack_q3_k(const uint8_t *tile, unsigned row, uint8_t *block)
         }
 }
 
-/* IQ4_XS, 16 x 256: 16 fp16 d; 16 words of 16 bits, the upper 2 bits of the 8 scales; 1 vector, the 4
- * bytes with the scales' low 4 bits; then 4 vectors of nibbles for each sub-block of 32 columns. */
+/* IQ4_XS, 16 x 256: 16 fp16 d; 16 words of 16 bits, the upper 2 bits of the 8 scales; 1 vector, the
+ * 4 bytes with the scales' low 4 bits; then 4 vectors of nibbles for each sub-block of 32 columns.
+ */
 void pack_iq4_xs(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
     quad_word quants[32];

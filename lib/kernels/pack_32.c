@@ -13,7 +13,7 @@ void unpack_f32(const uint8_t *tile, unsigned row, uint8_t *block)
     memcpy(block, tile + 4 * row, 4);
 }
 
-/* Two columns are a word: its halves go to two tiles. */
+/* A word holds two columns; its halves go to two tiles. */
 void pack_f16(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
 {
     typedef uint16_t halves __attribute__((vector_size(8)));
@@ -106,8 +106,8 @@ void unpack_q4_1(const uint8_t *tile, unsigned row, uint8_t *block)
     unpack_split_nibbles(tile + Q4_1_QUANTS, row, block + 4);
 }
 
-/* 4 vectors of nibbles and one of high bits: bit g of byte 4r+c = column 4g+c. In the file the high bits
- * come first, that of column i in bit i of the 4 bytes. */
+/* 4 vectors of nibbles and one of high bits: bit g of byte 4r+c = column 4g+c. In the file the high
+ * bits come first, that of column i in bit i of the 4 bytes. */
 static void pack_5_bits(const uint8_t *file, size_t stride, unsigned quad, uint8_t *p)
 {
     quad_word words[5], high = {0};
@@ -173,4 +173,36 @@ void unpack_mxfp4(const uint8_t *tile, unsigned row, uint8_t *block)
 {
     block[0] = tile[row];
     unpack_split_nibbles(tile + MXFP4_QUANTS, row, block + 1);
+}
+
+/* NVFP4, two tiles of 16 x 32 for a block of 64: 16 times the 2 scales of a row; 4 vectors of
+ * nibbles. In the file, 8 bytes hold 16 columns, low nibbles first. */
+void pack_nvfp4(const uint8_t *block, size_t stride, unsigned quad, uint32_t n, uint8_t *tile)
+{
+    quad_word words[8];
+
+    (void)n;
+    quad_words(block + 4, stride, 8, words);
+    for (unsigned t = 0; t < 2; t++, tile += NVFP4_TILE) {
+        quad_put_halves(block + 2 * t, stride, quad, tile);
+        for (unsigned h = 0; h < 2; h++) {
+            const quad_word *w = words + 4 * t + 2 * h;
+            quad_put_nibbles(tile + NVFP4_QUANTS, quad, 2 * h, w[0], w[1]);
+            quad_put_nibbles(tile + NVFP4_QUANTS, quad, 2 * h + 1, w[0] >> 4, w[1] >> 4);
+        }
+    }
+}
+
+void unpack_nvfp4(const uint8_t *tile, unsigned row, uint8_t *block)
+{
+    for (unsigned t = 0; t < 2; t++, tile += NVFP4_TILE) {
+        const uint8_t *p = tile + NVFP4_QUANTS;
+
+        memcpy(block + 2 * t, tile + 2 * row, 2);
+        for (unsigned h = 0; h < 2; h++)
+            for (unsigned k = 0; k < 2; k++)
+                store_u32(block + 4 + 16 * t + 8 * h + 4 * k,
+                          tile_nibbles(p, 4 * h + k, row) | tile_nibbles(p, 4 * h + 2 + k, row)
+                                                                << 4);
+    }
 }

@@ -1,9 +1,9 @@
 /* The portable build: the definition of the arithmetic, in plain C. It reads weights one row and 32
- * columns at a time, in the words of kernels.h, and shares with the vector builds nothing of
- * multiply.
- */
+ * columns at a time, with the names of kernels.h. Its multiply shares no code with the vector
+ * builds. */
 #include "kernels/builds.h"
 #include "kernels/lanes_portable.h"
+#include "kernels/portable_iq.h"
 #include "kernels/tile_layout.h"
 #include "quant/quant.h"
 
@@ -25,10 +25,10 @@ float kernels_exp(float x)
     return lanes[0];
 }
 
-/* 32 columns of one row, in the words of kernels.h: q without the activations' part. */
+/* 32 columns of one row, with the names of kernels.h: the weights' part. */
 struct block32 {
     int8_t quants[32]; /* the type's offset subtracted, or its table's values */
-    int scale_16[2];   /* of each half, in the integers */
+    float scale_16[2]; /* of each half, a factor of the integers; the product is exact */
     float w;
     enum { NO_MINIMUM, MINIMUM_32, MINIMUM_16 } minimum;
     float c;       /* MINIMUM_32: times bias */
@@ -42,8 +42,8 @@ static void read_nibbles(const uint8_t *p, unsigned row, int8_t quants[32])
         store_u32(quants + 4 * g, tile_nibbles(p, g, row));
 }
 
-/* Bits `bits` wide of groups [0, n), packed in one word a row of the vector at p, to bits 4 and up.
- */
+/* Reads fields of `bits` bits of groups [0, n), packed in one word per row of the vector at p, to
+ * bits 4 and up. */
 static void read_high_bits(const uint8_t *p, unsigned row, unsigned bits, unsigned n,
                            int8_t *quants)
 {
@@ -72,14 +72,14 @@ static float read_half(const uint8_t *halves, unsigned row)
     return half_to_float(load_u16(halves + 2 * row));
 }
 
-/* Words [0, n) of the vectors at p: the row's bytes as the file has them. */
+/* Words [0, n) of the vectors at p: the row's bytes in the file's order. */
 static void read_words(const uint8_t *p, unsigned row, unsigned n, uint8_t *bytes)
 {
     for (unsigned k = 0; k < n; k++)
         store_u32(bytes + 4 * k, tile_word(p, k, row));
 }
 
-/* The types of 32 columns a block. */
+/* The types with blocks of 32 columns. */
 static void read_block_32(enum tensor_type type, const uint8_t *tile, unsigned row,
                           struct block32 *b)
 {
@@ -116,7 +116,7 @@ static void read_block_32(enum tensor_type type, const uint8_t *tile, unsigned r
         b->minimum = MINIMUM_32;
         b->c = read_half(tile + TILE_HALVES, row);
         break;
-    default: /* refused when the model was opened */
+    default: /* opening a model refuses other types */
         abort();
     }
 }
@@ -141,7 +141,7 @@ static void read_q2_k(const uint8_t *tile, unsigned row, unsigned sub, struct bl
     b->minimum = MINIMUM_16;
     b->dmin = read_half(tile + K_MINS, row);
     for (unsigned h = 0; h < 2; h++) {
-        b->scale_16[h] = scales[2 * sub + h] & 15;
+        b->scale_16[h] = (float)(scales[2 * sub + h] & 15);
         b->min_16[h] = scales[2 * sub + h] >> 4;
     }
     for (unsigned g = 0; g < 8; g++) {
@@ -157,7 +157,7 @@ static void read_q3_k(const uint8_t *tile, unsigned row, unsigned sub, struct bl
     read_words(tile + Q3_K_SCALES, row, 3, scales);
     b->w = read_half(tile, row);
     for (unsigned h = 0; h < 2; h++)
-        b->scale_16[h] = quant_q3_k_scale(scales, 2 * sub + h);
+        b->scale_16[h] = (float)quant_q3_k_scale(scales, 2 * sub + h);
     for (unsigned g = 0; g < 8; g++)
         store_u32(b->quants + 4 * g, tile_3_bits(tile + Q3_K_QUANTS + sub * Q3_K_SUB, g, row));
     subtract_offset(b, 4);
@@ -171,7 +171,7 @@ static void read_q6_k(const uint8_t *tile, unsigned row, unsigned sub, struct bl
     read_words(tile + Q6_K_SCALES, row, 4, scales);
     b->w = read_half(tile, row);
     for (unsigned h = 0; h < 2; h++)
-        b->scale_16[h] = (int8_t)scales[2 * sub + h];
+        b->scale_16[h] = (float)(int8_t)scales[2 * sub + h];
     read_nibbles(quants, row, b->quants);
     read_high_bits(quants + 4 * TILE_VECTOR, row, 2, 4, b->quants);
     read_high_bits(quants + 5 * TILE_VECTOR, row, 2, 4, b->quants + 16);
@@ -185,6 +185,132 @@ static void read_iq4_xs(const uint8_t *tile, unsigned row, unsigned sub, struct 
     b->w = read_half(tile, row) * (float)quant_iq4_xs_scale(tile + IQ4_XS_LOW + 4 * row, high, sub);
     read_nibbles(tile + IQ4_XS_QUANTS + sub * Q4_K_SUB, row, b->quants);
     look_up(b, quant_iq4_values);
+}
+
+/* Types with codebooks. Where 32 columns have one scale, it is a part of w. */
+
+static float odd(unsigned scale)
+{
+    return (float)(2 * scale + 1);
+}
+
+static void read_iq3_s(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *p = tile + IQ3_S_QUANTS + sub * IQ3_SUB;
+    uint32_t signs = tile_word(p, 2, row);
+
+    b->w = read_half(tile, row) * odd(tile_word(tile + IQ3_S_SCALES, 0, row) >> 4 * sub & 15);
+    for (unsigned k = 0; k < 8; k++) {
+        unsigned high = tile_high(tile + IQ3_S_HIGH, row, sub, 4, 8, 1, k);
+        unsigned index = index_byte(tile_word(p, k / 4, row), k % 4) | high << 8;
+        put_point(quant_grid_iq3_s()[index], signs, 4 * k, 4, b->quants);
+    }
+}
+
+static void read_iq3_xxs(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *p = tile + IQ3_XXS_QUANTS + sub * IQ3_SUB;
+    uint32_t word = tile_word(p, 2, row), signs = tile_even_signs(word);
+
+    b->w = read_half(tile, row) * 0.25f * odd(word >> 28);
+    for (unsigned k = 0; k < 8; k++)
+        put_point(quant_grid_iq3_xxs()[index_byte(tile_word(p, k / 4, row), k % 4)], signs, 4 * k,
+                  4, b->quants);
+}
+
+static void read_iq2_xxs(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *p = tile + IQ2_XXS_QUANTS + sub * IQ2_SUB;
+    uint32_t indices = tile_word(p, 0, row), word = tile_word(p, 1, row);
+
+    b->w = read_half(tile, row) * 0.125f * odd(word >> 28);
+    for (unsigned k = 0; k < 4; k++)
+        put_point(quant_grid_iq2_xxs[index_byte(indices, k)], tile_even_signs(word), 8 * k, 8,
+                  b->quants);
+}
+
+/* IQ2_XS and IQ2_S: two nibbles of each byte. */
+static void read_iq2_scales(const uint8_t *tile, const uint8_t *scales, unsigned row, unsigned sub,
+                            struct block32 *b)
+{
+    unsigned both = index_byte(tile_word(scales, sub / 4, row), sub % 4);
+
+    b->w = read_half(tile, row) * 0.125f;
+    b->scale_16[0] = odd(both & 15);
+    b->scale_16[1] = odd(both >> 4);
+}
+
+static void read_iq2_xs(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *p = tile + IQ2_XS_QUANTS + sub * IQ2_SUB;
+    uint32_t indices = tile_word(p, 0, row), word = tile_word(p, 1, row);
+
+    read_iq2_scales(tile, tile + IQ2_XS_SCALES, row, sub, b);
+    for (unsigned k = 0; k < 4; k++) {
+        unsigned index = index_byte(indices, k) | (word >> (28 + k) & 1) << 8;
+        put_point(quant_grid_iq2_xs[index], tile_even_signs(word), 8 * k, 8, b->quants);
+    }
+}
+
+static void read_iq2_s(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    const uint8_t *p = tile + IQ2_S_QUANTS + sub * IQ2_SUB;
+    uint32_t indices = tile_word(p, 0, row), signs = tile_word(p, 1, row);
+
+    read_iq2_scales(tile, tile + IQ2_S_SCALES, row, sub, b);
+    for (unsigned k = 0; k < 4; k++) {
+        unsigned high = tile_high(tile + IQ2_S_HIGH, row, sub, 4, 4, 2, k);
+        put_point(quant_grid_iq2_s[index_byte(indices, k) | high << 8], signs, 8 * k, 8, b->quants);
+    }
+}
+
+static void read_iq1_s(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    uint32_t indices = tile_word(tile + IQ1_S_QUANTS, sub, row);
+    uint32_t word = tile_word(tile + IQ1_S_HIGH, sub / 2, row) >> 16 * (sub % 2);
+
+    b->w = read_half(tile, row) * 0.125f * odd(word >> 12 & 7);
+    for (unsigned k = 0; k < 4; k++) {
+        unsigned high = tile_high(tile + IQ1_S_HIGH, row, sub, 2, 4, 3, k);
+        put_iq1(index_byte(indices, k) | high << 8, word >> 15 & 1, b->quants + 8 * k);
+    }
+}
+
+/* The fourth word of scales stands in the upper bits of the other three. */
+static unsigned iq1_m_scales(const uint8_t *tile, unsigned row, unsigned k)
+{
+    const uint8_t *p = tile + IQ1_M_SCALES + 2 * row;
+
+    if (k < 3)
+        return load_u16(p + k * TILE_HALVES);
+    return load_u16(p) >> 12 | load_u16(p + TILE_HALVES) >> 12 << 4 |
+           load_u16(p + 2 * TILE_HALVES) >> 12 << 8;
+}
+
+static void read_iq1_m(const uint8_t *tile, unsigned row, unsigned sub, struct block32 *b)
+{
+    uint32_t indices = tile_word(tile + IQ1_M_QUANTS, sub, row);
+    unsigned scales = iq1_m_scales(tile, row, sub / 2) >> 6 * (sub % 2);
+
+    b->w = read_half(tile, row) * 0.125f;
+    b->scale_16[0] = odd(scales & 7);
+    b->scale_16[1] = odd(scales >> 3 & 7);
+    for (unsigned k = 0; k < 4; k++) {
+        unsigned high = tile_high(tile + IQ1_M_HIGH, row, sub, 2, 4, 4, k);
+        put_iq1(index_byte(indices, k) | (high & 7) << 8, high >> 3, b->quants + 8 * k);
+    }
+}
+
+/* Two tiles a block. */
+static void read_nvfp4(const uint8_t *block, unsigned row, unsigned half, struct block32 *b)
+{
+    const uint8_t *tile = block + half * NVFP4_TILE;
+
+    b->w = 1;
+    for (unsigned h = 0; h < 2; h++)
+        b->scale_16[h] = quant_nvfp4_scale(tile[2 * row + h]);
+    read_nibbles(tile + NVFP4_QUANTS, row, b->quants);
+    look_up(b, quant_mxfp4_values);
 }
 
 /* Columns [col, col + 32) of one row of a tile row. */
@@ -219,26 +345,51 @@ static void read_block(enum tensor_type type, const uint8_t *tile_row, unsigned 
     case TENSOR_IQ4_XS:
         read_iq4_xs(tile, row, sub, b);
         break;
+    case TENSOR_NVFP4:
+        read_nvfp4(tile, row, sub % 2, b);
+        break;
+    case TENSOR_IQ3_S:
+        read_iq3_s(tile, row, sub, b);
+        break;
+    case TENSOR_IQ3_XXS:
+        read_iq3_xxs(tile, row, sub, b);
+        break;
+    case TENSOR_IQ2_S:
+        read_iq2_s(tile, row, sub, b);
+        break;
+    case TENSOR_IQ2_XS:
+        read_iq2_xs(tile, row, sub, b);
+        break;
+    case TENSOR_IQ2_XXS:
+        read_iq2_xxs(tile, row, sub, b);
+        break;
+    case TENSOR_IQ1_S:
+        read_iq1_s(tile, row, sub, b);
+        break;
+    case TENSOR_IQ1_M:
+        read_iq1_m(tile, row, sub, b);
+        break;
     default:
         read_block_32(type, tile, row, b);
     }
 }
 
-/* acc and what these 32 columns add to it. */
+/* Adds these 32 columns to acc. */
 static float add_block(const struct block32 *b, const int8_t *q, const float d_x[2], float bias,
                        float acc)
 {
     int i[2] = {0, 0}, j[2] = {0, 0};
+    float scaled[2];
 
     for (unsigned h = 0; h < 2; h++) {
         for (unsigned c = 16 * h; c < 16 * h + 16; c++) {
             i[h] += b->quants[c] * q[c];
             j[h] -= q[c];
         }
-        i[h] *= b->scale_16[h];
+        scaled[h] = (float)i[h] * b->scale_16[h] + 0.0f; /* 0 times a negative scale is 0 */
         j[h] *= b->min_16[h];
     }
-    acc = fmaf(fmaf((float)i[1], d_x[1], (float)i[0] * d_x[0]), b->w, acc);
+    acc = fmaf(fmaf(scaled[1], d_x[1], scaled[0] * d_x[0]), b->w, acc);
     if (b->minimum == MINIMUM_32)
         acc = fmaf(b->c, bias, acc);
     if (b->minimum == MINIMUM_16)

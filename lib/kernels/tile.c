@@ -1,4 +1,4 @@
-/* Rows of the file's blocks into tiles and back, block by block (packing.h). */
+/* Packs rows of the file's blocks into tiles and back, block by block (packing.h). */
 #include "kernels/tile.h"
 
 #include "base/checked.h"
@@ -17,7 +17,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tiles and GGUF are li
  * column of an odd last pair is zero. The pair is the block of this packer. */
 static const struct packing {
     unsigned block_bytes, block_cols, tile_bytes;
-    unsigned at_once; /* blocks that are packed with one call: of small ones a cache line's worth */
+    unsigned at_once; /* blocks per call of pack; of small blocks a cache line's worth */
     pack_block *pack;
     unpack_block *unpack;
 } packings[] = {
@@ -37,14 +37,21 @@ static const struct packing {
     [TENSOR_IQ4_NL] = {18, 32, Q4_0_TILE, 1, pack_q4_0, unpack_q4_0},
     [TENSOR_IQ4_XS] = {136, 256, IQ4_XS_TILE, 1, pack_iq4_xs, unpack_iq4_xs},
     [TENSOR_MXFP4] = {17, 32, MXFP4_TILE, 1, pack_mxfp4, unpack_mxfp4},
+    [TENSOR_NVFP4] = {36, 64, 2 * NVFP4_TILE, 1, pack_nvfp4, unpack_nvfp4},
+    [TENSOR_IQ3_S] = {110, 256, IQ3_S_TILE, 1, pack_iq3_s, unpack_iq3_s},
+    [TENSOR_IQ3_XXS] = {98, 256, IQ3_XXS_TILE, 1, pack_iq3_xxs, unpack_iq3_xxs},
+    [TENSOR_IQ2_S] = {82, 256, IQ2_S_TILE, 1, pack_iq2_s, unpack_iq2_s},
+    [TENSOR_IQ2_XS] = {74, 256, IQ2_XS_TILE, 1, pack_iq2_xs, unpack_iq2_xs},
+    [TENSOR_IQ2_XXS] = {66, 256, IQ2_XXS_TILE, 1, pack_iq2_xxs, unpack_iq2_xxs},
+    [TENSOR_IQ1_S] = {50, 256, IQ1_S_TILE, 1, pack_iq1_s, unpack_iq1_s},
+    [TENSOR_IQ1_M] = {56, 256, IQ1_M_TILE, 1, pack_iq1_m, unpack_iq1_m},
 };
 
 static const struct packing *packing_of(enum tensor_type type)
 {
     size_t index = (size_t)type;
 
-    /* A type that does not compute was refused when the model was opened: reaching this is our bug.
-     */
+    /* Our bug: opening a model refuses types that moed does not compute with. */
     if (index >= sizeof packings / sizeof packings[0] || packings[index].pack == NULL)
         abort();
     return &packings[index];
@@ -63,7 +70,8 @@ size_t tile_matrix_bytes(enum tensor_type type, uint32_t rows, uint32_t cols)
     return tile_row_bytes(type, cols) * tile_row_count(rows);
 }
 
-/* tiles tile columns of 16 rows. Some of them, all rows, at a time: they stay in the first-level cache meanwhile. */
+/* Packs `tiles` tile columns of 16 rows: a few columns of all rows at a time, so that they stay in
+ * the first-level cache. */
 static void pack_rows(const struct packing *p, uint32_t tiles, const uint8_t *rows, size_t stride,
                       uint8_t *out)
 {
@@ -75,7 +83,7 @@ static void pack_rows(const struct packing *p, uint32_t tiles, const uint8_t *ro
     }
 }
 
-/* Fewer rows: the others are zeros. */
+/* Packs fewer than 16 rows; the others are zeros. */
 static void pack_few_rows(const struct packing *p, uint32_t tiles, uint32_t n_rows,
                           const uint8_t *rows, size_t stride, uint8_t *out)
 {
@@ -102,7 +110,7 @@ void tile_pack(enum tensor_type type, uint32_t cols, uint32_t n_rows, const void
     else
         pack_rows(p, tiles, rows_in, stride, out);
     memset(out + done, 0, bytes - done);
-    if (tiles * p->block_cols < cols) { /* BF16 alone: half a pair */
+    if (tiles * p->block_cols < cols) { /* BF16 only: half a pair */
         for (uint32_t r = 0; r < n_rows; r++)
             memcpy(out + done + 4 * r,
                    (const uint8_t *)rows_in + r * stride + (size_t)tiles * p->block_bytes, 2);
@@ -114,7 +122,7 @@ void tile_unpack_row(const struct matrix *m, uint32_t row, float *out)
     const struct packing *p = packing_of(m->type);
     const uint8_t *tile =
         (const uint8_t *)m->tiles + tile_row_bytes(m->type, m->cols) * (row / TILE_ROWS);
-    /* As many blocks as fit are rebuilt at a time, so that lib/quant is called for runs of them. */
+    /* Rebuild as many blocks as fit, so that lib/quant converts runs of blocks. */
     uint8_t blocks[16 * BLOCK_BYTES_MAX];
     uint32_t chunk = (uint32_t)(sizeof blocks / p->block_bytes) * p->block_cols;
 

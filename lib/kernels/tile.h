@@ -1,11 +1,11 @@
-/* Tiles: how every matrix of weights lies in memory, in the host pool and on a device.
+/* Tiles: the layout of every weight matrix in memory, in the host pool and on a device.
  *
- * A tile is 16 rows by one quantisation block, lossless in the file's own quantisation and no
- * larger: the 16 rows' scales, then the quants in groups of 4 columns for all 16 rows, so that one
- * 64-byte vector holds 4 columns of 16 rows (rows across the lanes, activations broadcast). A tile
- * row is 16 rows by all columns, tiles in column order; a matrix is its tile rows. Rows past the
- * last are zero. The byte layout of each type stands above its packer (pack_32.c, pack_256.c).
- */
+ * A tile is 16 rows by one quantisation block. It keeps the file's quantisation without loss and is
+ * no larger: first the scales of the 16 rows, then the quants in groups of 4 columns. A 64-byte
+ * vector holds 4 columns of all 16 rows, so that rows lie across the lanes and activations are
+ * broadcast. A tile row is 16 rows by all columns, tiles in column order. A matrix is its tile
+ * rows. Rows past the last are zero. The comment above each packer (pack_32.c, pack_256.c) has the
+ * type's byte layout. */
 #ifndef MOED_KERNELS_TILE_H
 #define MOED_KERNELS_TILE_H
 
@@ -18,7 +18,8 @@
 #define TILE_ROWS  16
 #define TILE_ALIGN 64
 
-/* Weights in tile order. Borrows tiles (TILE_ALIGN aligned). y = W x: rows outputs, cols inputs. */
+/* Weights in tile order, for y = W x: cols inputs, rows outputs. Borrows tiles, TILE_ALIGN aligned.
+ */
 struct matrix {
     enum tensor_type type;
     uint32_t rows, cols;
@@ -34,12 +35,12 @@ static inline uint32_t tile_row_count(uint32_t rows)
     return (rows + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* Make one tile row. rows_in: the first of n_rows (1-16) rows of the file's layout, `stride` bytes
- * apart, each pointing at the first of the cols columns wanted (a block boundary). */
+/* Makes one tile row from n_rows (1-16) rows in the file's layout, `stride` bytes apart. rows_in:
+ * the first row, at the first of its cols columns, a block boundary. */
 void tile_pack(enum tensor_type type, uint32_t cols, uint32_t n_rows, const void *rows_in,
                size_t stride, void *tile_row);
 
-/* One row as float32, out[cols]: embedding look-up and test oracle. */
+/* One row as float32, out[cols]. For embedding look-up and as the tests' oracle. */
 void tile_unpack_row(const struct matrix *m, uint32_t row, float *out);
 /* Rows [first, first + count) as float32, row-major out[count][cols], for BLAS. */
 void tile_unpack_rows(const struct matrix *m, uint32_t first, uint32_t count, float *out);

@@ -1,14 +1,14 @@
-/* The quantised types' tiles, for the vector builds: included by multiply.inc.c.
+/* The tiles of quantised types, for the vector builds. multiply.inc.c includes this file.
  *
- * A NAME_tile function adds one tile's columns to the sums of T tokens. It is made of functions for 16
- * columns (NAME_16), whose integer sums are exact in any order, and of the float operations of the
- * definition, in its order (portable.c).
- */
+ * A NAME_tile function adds one tile's columns to the sums of T tokens. It calls functions for 16
+ * columns (NAME_16), whose integer sums are exact in any order, and does the float operations of
+ * the definition in its order (portable.c). */
 
-/* One token reads every weight once, from memory, and does little with it: its speed is that of the
- * hardware's prefetchers. They stop at page borders, so the lines this far ahead are asked for too, and into the
- * second-level cache: the first has few places for lines on their way, and holding those costs more than the
- * asking gains. Past the end of the matrix it is harmless. What each gains: docs/performance.md. */
+/* For one token the code reads every weight once from memory and does little work: its speed is
+ * that of the hardware's prefetchers. They stop at page borders. Therefore the code also prefetches
+ * the line at this distance, to the second-level cache: the first-level cache has few places for
+ * lines in flight, and occupying them costs more than the prefetch gains. A prefetch past the end
+ * of the matrix is harmless. docs/design/kernels.md has the gains. */
 enum { READ_AHEAD = 1024 };
 
 LANES void ask_for(const uint8_t *line)
@@ -16,8 +16,9 @@ LANES void ask_for(const uint8_t *line)
     __builtin_prefetch(line, 0, 2);
 }
 
-/* The prefetchers also want lines in ascending order, where functions below want a block's upper bits before its
- * nibbles and the compiler moves loads as it likes. So one token begins each block with a word of every line. */
+/* The prefetchers also need lines in ascending order, but some functions below read a block's upper
+ * bits before its nibbles, and the compiler reorders loads. Therefore, for one token, each block
+ * begins with a read of one word of every line. */
 LANES void read_in_order(const uint8_t *block, size_t bytes, const int T)
 {
     if (T > 1)
@@ -27,12 +28,12 @@ LANES void read_in_order(const uint8_t *block, size_t bytes, const int T)
         uint32_t word = load_u32(block + i);
 
         ask_for(block + i + READ_AHEAD);
-        __asm__ volatile("" : : "r"(word)); /* as if it were used, here */
+        __asm__ volatile("" : : "r"(word)); /* keeps the read at this place */
     }
 }
 
-/* Each byte moved right by n bits (left for n below 0), those of `mask` kept: shifts of 16 bits, whose
- * bits from the neighbour the mask takes away. */
+/* Shifts each byte right by n bits (n < 0: left) and keeps the bits of `mask`. The shift is of
+ * 16-bit lanes; the mask clears the bits of the neighbouring byte. */
 LANES vi bits_of(vi a, int n, uint8_t mask)
 {
     return vi_and(n > 0 ? vi_right_16(a, n) : n < 0 ? vi_left_16(a, -n) : a, vi_set1_byte(mask));
@@ -49,7 +50,7 @@ LANES vi odd_group(vi nibbles)
     return bits_of(nibbles, 4, 0x0f);
 }
 
-/* Two groups, the columns from col: their products into the sums. */
+/* Adds the products of two groups, the columns from col, to the sums. */
 LANES void add_groups(dots *sum, vi even, vi odd, const struct views *v, size_t col, const int T)
 {
     EACH_TOKEN
@@ -295,6 +296,38 @@ LANES void mxfp4_tile(const uint8_t *tile, const struct views *v, size_t b, cons
     add_products(acc, &s, mxfp4_scales(tile), v, b, T);
 }
 
+/* quant_nvfp4_scale of 8 bits in each word. */
+LANES vf nvfp4_scales(vi bits)
+{
+    vi magnitude = vi_and(bits, vi_set1(0x7f));
+    /* 0x7f is the only number whose bit 7 is off and is on in the next one. */
+    vi off_and_on = vi_and(vi_xor(bits, vi_set1(0x80)), vi_add(bits, vi_set1(1)));
+    vi is_7f = vi_sub(vi_set1(0), vi_right_32(vi_and(off_and_on, vi_set1(0x80)), 7));
+    vi valid = vi_and(magnitude, vi_xor(is_7f, vi_set1(-1)));
+
+    return vf_mul(vi_floats(vi_left_32(valid, 20)), vf_set1(0x1p119f));
+}
+
+/* Two tiles a block of 64 columns. */
+LANES void nvfp4_tile(const uint8_t *tile, const struct views *v, size_t b, const int T, vf *acc)
+{
+    const uint8_t *quants = tile + NVFP4_QUANTS;
+    vi both = vi_load_shorts(tile);
+    vf scale_0 = nvfp4_scales(vi_and(both, vi_set1(0xff))), scale_1;
+    struct sums s;
+
+    read_in_order(quants, NVFP4_TILE - NVFP4_QUANTS, T);
+    scale_1 = nvfp4_scales(vi_right_32(both, 8));
+    mxfp4_16(quants, v, 32 * b, T, s.i0);
+    mxfp4_16(quants + 2 * TILE_VECTOR, v, 32 * b + 16, T, s.i1);
+    EACH_TOKEN
+    {
+        s.i0[t] = vf_mul(s.i0[t], scale_0); /* exact */
+        s.i1[t] = vf_mul(s.i1[t], scale_1);
+    }
+    add_products(acc, &s, vf_set1(1), v, b, T);
+}
+
 /* The scales and minima of Q4_K and Q5_K, a byte each in the words of a row: [0] of sub-blocks 0-3,
  * [1] of 4-7, whose upper two bits the file keeps in the bytes of the first four. */
 struct k_scales {
@@ -315,7 +348,7 @@ LANES struct k_scales k_scales_load(const uint8_t *tile)
     };
 }
 
-/* The columns of sub-block `sub`, block b of the activations, meet its scale and minimum. */
+/* Adds sub-block `sub`, block b of the activations, with its scale and minimum. */
 LANES void add_k_products(vf *acc, const struct sums *sums, const struct k_scales *s, int sub,
                           const struct views *v, size_t b, const int T)
 {
@@ -375,8 +408,7 @@ LANES void q6_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     }
 }
 
-/* Minus the sum of 16 q times the minimum, exactly: the sums of quants of which each is `min` less than
- * nothing. */
+/* Minus the sum of 16 q times the minimum, exactly: the sum for quants that are all -min. */
 LANES void minima_16(factor min, const struct views *v, size_t col, const int T, vf *j)
 {
     EACH_TOKEN j[t] = dots_scaled(dots_start(v->minus_sum8[t] + col / 8, 1), min);
@@ -453,8 +485,8 @@ LANES void q3_k_tile(const uint8_t *tile, const struct views *v, size_t b, const
     }
 }
 
-/* The scales of IQ4_XS and 32, a byte each: [0] those of the even sub-blocks, [1] of the odd ones. The
- * upper bits are a nibble for two sub-blocks; its nibbles are spread to bytes first. */
+/* The scales of IQ4_XS and 32, a byte each: [0] those of the even sub-blocks, [1] of the odd ones.
+ * The upper bits are a nibble for two sub-blocks; its nibbles are spread to bytes first. */
 LANES void iq4_xs_scales(const uint8_t *tile, vi scales[2])
 {
     vi low = vi_load(tile + IQ4_XS_LOW), high = vi_load_shorts(tile + IQ4_XS_HIGH);

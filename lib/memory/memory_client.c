@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static enum error_code receive_grant(struct memory_client *c, int timeout_ms, struct error *e)
+static enum error_code receive_grant(struct memory_client *c, bool is_worker, int timeout_ms,
+                                     struct error *e)
 {
     struct lease_message grant;
     int fds[LEASE_MAX_FDS];
@@ -20,8 +21,12 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     if (code)
         return code;
     bool on_device = grant.kind == MEMORY_GRANT_DEVICE;
-    bool has[] = {true, true, grant.value[4] && !on_device, grant.value[5] != 0,
-                  grant.value[6] != 0};
+    bool has[] = {true,
+                  true,
+                  grant.value[4] && !on_device,
+                  grant.value[5] != 0,
+                  grant.value[6] != 0,
+                  grant.value[10] != 0};
     unsigned expected = 0;
     for (unsigned i = 0; i < sizeof has / sizeof *has; i++)
         expected += has[i];
@@ -38,14 +43,21 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
     c->slots_offset = grant.value[8];
     c->flags_offset = grant.value[9];
     memcpy(c->arena_handle.bytes, grant.bytes, sizeof c->arena_handle.bytes);
-    struct shm *regions[] = {&c->pool, &c->residency_shm, &c->arena, &c->tier_shm, &c->learned_shm};
-    for (unsigned i = 0, fd = 0; i < 5; i++) {
+    const struct {
+        struct shm *region;
+        uint64_t bytes;
+        bool writable;
+    } regions[] = {
+        {&c->pool, grant.value[2], false},           {&c->residency_shm, grant.value[3], false},
+        {&c->arena, grant.value[4], false},          {&c->tier_shm, grant.value[5], false},
+        {&c->predictors_shm, grant.value[6], false}, {&c->kv_shm, grant.value[10], true}};
+    for (unsigned i = 0, fd = 0; i < sizeof regions / sizeof *regions; i++) {
         if (!has[i])
             continue;
-        if (code)
+        if (code || (regions[i].writable && !is_worker))
             close(fds[fd++]);
         else
-            code = shm_map(fds[fd++], false, grant.value[2 + i], regions[i], e);
+            code = shm_map(fds[fd++], regions[i].writable, regions[i].bytes, regions[i].region, e);
     }
     return code;
 }
@@ -53,9 +65,10 @@ static enum error_code receive_grant(struct memory_client *c, int timeout_ms, st
 static enum error_code attach_tier(struct memory_client *c, struct error *e)
 {
     if (!c->tier_shm.base)
-        return c->map.header->tiered ? error_set(e, ERROR_PROTOCOL,
-                                                 "memd's pool lacks the experts, which are nowhere")
-                                     : ERROR_OK;
+        return c->map.header->tiered
+                   ? error_set(e, ERROR_PROTOCOL,
+                               "memd's pool has no experts, and memd lends no host tier")
+                   : ERROR_OK;
     enum error_code code = host_tier_attach(&c->tier, c->tier_shm.base, c->tier_shm.bytes, e);
     if (code)
         return code;
@@ -68,14 +81,16 @@ static enum error_code attach_tier(struct memory_client *c, struct error *e)
                 : error_set(e, ERROR_PROTOCOL, "memd's pool and host tier do not belong together");
 }
 
-/* The device's memory: the slots hold what the table says, the copy of the dense weights is of these, and lies before them. */
+/* The device's memory: the slots are as large as the residency table says; the copy of the dense
+ * weights has their size and lies before the slots. */
 static enum error_code check_arena(const struct memory_client *c, struct error *e)
 {
     const struct residency_header *h = c->residency.header;
     uint64_t end;
     if (c->arena_bytes && (!h->slot_bytes || h->slots.first > c->arena_bytes / h->slot_bytes))
         return error_set(e, ERROR_PROTOCOL, "memd's arena is smaller than its slots");
-    bool sane = checked_add(c->slots_offset, c->arena_bytes, &end) && c->slots_offset >= c->dense_bytes;
+    bool sane =
+        checked_add(c->slots_offset, c->arena_bytes, &end) && c->slots_offset >= c->dense_bytes;
     bool flags = c->flags_offset != DEVICE_NO_FLAGS;
     if (flags) /* they lie between the dense part and the slots */
         sane = sane && !c->arena.base && c->arena_bytes && c->flags_offset >= c->dense_bytes &&
@@ -86,7 +101,8 @@ static enum error_code check_arena(const struct memory_client *c, struct error *
     else
         sane = sane && (flags || c->slots_offset == 0);
     return sane ? ERROR_OK
-                : error_set(e, ERROR_PROTOCOL, "memd's arena has a dense part that makes no sense");
+                : error_set(e, ERROR_PROTOCOL,
+                            "memd's arena has an invalid dense part, slots or flags");
 }
 
 static enum error_code attach_maps(struct memory_client *c, struct error *e)
@@ -115,8 +131,8 @@ static enum error_code register_lease(const struct memory_client *c, const char 
     request.body_case = MOED__V1__REQUEST__BODY_MEMORY_ATTACH;
     request.memory_attach = &attach;
     Moed__V1__Reply *reply;
-    enum error_code code = control_call(run, "memd", &request, MOED__V1__REPLY__BODY_MEMORY_ATTACH,
-                                        timeout_ms, &reply, e);
+    enum error_code code = control_call_peer(
+        run, "memd", &request, MOED__V1__REPLY__BODY_MEMORY_ATTACH, timeout_ms, &reply, e);
     if (!code)
         moed__v1__reply__free_unpacked(reply, NULL);
     return code;
@@ -132,10 +148,11 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
                               .residency_shm.fd = -1,
                               .arena.fd = -1,
                               .tier_shm.fd = -1,
-                              .learned_shm.fd = -1};
+                              .predictors_shm.fd = -1,
+                              .kv_shm.fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
-        code = receive_grant(&c, timeout_ms, e);
+        code = receive_grant(&c, strcmp(role, "worker") == 0, timeout_ms, e);
     if (!code)
         code = attach_maps(&c, e);
     if (!code)
@@ -154,7 +171,8 @@ void memory_client_detach(struct memory_client *c)
     shm_close(&c->residency_shm);
     shm_close(&c->arena);
     shm_close(&c->tier_shm);
-    shm_close(&c->learned_shm);
+    shm_close(&c->predictors_shm);
+    shm_close(&c->kv_shm);
     if (c->lease_fd >= 0)
         close(c->lease_fd);
     c->lease_fd = -1;

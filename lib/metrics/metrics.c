@@ -1,8 +1,11 @@
 /* The registry and its rendering in Prometheus' text format 0.0.4
  * (prometheus.io/docs/instrumenting/exposition_formats).
  *
- * A family is a name with its help and type; its samples differ in their labels. Samples of a
- * family stand together in the output whatever the order of registration, as the format demands. */
+ * A family is a name with its help and type; its samples differ in their labels. The format demands
+ * that the samples of a family stand together, in whatever order they were registered.
+ *
+ * A group's values are read before the first line is printed. Its samples may lie in several
+ * families, and other samples may stand between them. */
 #include "metrics/metrics.h"
 
 #include "base/log.h"
@@ -10,12 +13,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM, KIND_FUNCTION, KIND_INFO };
+enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM, KIND_FUNCTION, KIND_GROUPED, KIND_INFO };
 
 struct sample {
     struct sample *next;
@@ -26,6 +30,7 @@ struct sample {
     double (*read)(void *arg);   /* function */
     metrics_labels *write;       /* info */
     void *arg;
+    const double *value; /* grouped: in its group's values */
     union {
         struct counter counter;
         struct gauge gauge;
@@ -40,8 +45,17 @@ struct family {
     struct sample *samples, **last;
 };
 
+struct group {
+    struct group *next;
+    metrics_read *read;
+    void *arg;
+    double values[]; /* of the rendering under way */
+};
+
 struct metrics {
     struct family *families, **last;
+    struct group *groups;
+    pthread_mutex_t rendering; /* guards the groups' values */
 };
 
 const double histogram_seconds_bounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
@@ -70,8 +84,10 @@ static void *must(void *p)
 struct metrics *metrics_new(void)
 {
     struct metrics *m = calloc(1, sizeof *m);
-    if (m != NULL)
-        m->last = &m->families;
+    if (m == NULL)
+        return NULL;
+    m->last = &m->families;
+    pthread_mutex_init(&m->rendering, NULL);
     return m;
 }
 
@@ -92,6 +108,12 @@ void metrics_free(struct metrics *m)
         free(f->help);
         free(f);
     }
+    while (m->groups != NULL) {
+        struct group *g = m->groups;
+        m->groups = g->next;
+        free(g);
+    }
+    pthread_mutex_destroy(&m->rendering);
     free(m);
 }
 
@@ -180,6 +202,13 @@ struct histogram *metrics_histogram(struct metrics *m, const char *name, const c
     return &s->histogram;
 }
 
+struct histogram *metrics_histogram_seconds(struct metrics *m, const char *name, const char *labels,
+                                            const char *help)
+{
+    return metrics_histogram(m, name, labels, histogram_seconds_bounds, histogram_seconds_count,
+                             help);
+}
+
 static void add_function(struct metrics *m, const char *name, const char *labels, const char *type,
                          double (*read)(void *arg), void *arg, const char *help)
 {
@@ -198,6 +227,21 @@ void metrics_counter_function(struct metrics *m, const char *name, const char *l
                               double (*read)(void *arg), void *arg, const char *help)
 {
     add_function(m, name, labels, "counter", read, arg, help);
+}
+
+void metrics_group(struct metrics *m, const struct metrics_row *rows, uint32_t n_rows,
+                   metrics_read *read, void *arg)
+{
+    struct group *g = must(calloc(1, sizeof *g + n_rows * sizeof *g->values));
+    g->read = read;
+    g->arg = arg;
+    g->next = m->groups;
+    m->groups = g;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const struct metrics_row *r = &rows[i];
+        const char *type = ends_in_total(r->name) ? "counter" : "gauge";
+        add(m, r->name, r->labels, type, KIND_GROUPED, r->help)->value = &g->values[i];
+    }
 }
 
 void metrics_info(struct metrics *m, const char *name, metrics_labels *write, void *arg,
@@ -305,6 +349,8 @@ static void print_sample(struct strbuf *out, const char *name, const struct samp
     print_name(out, name, "", s->labels);
     if (s->kind == KIND_FUNCTION)
         print_double(out, s->read(s->arg));
+    else if (s->kind == KIND_GROUPED)
+        print_double(out, *s->value);
     else if (s->kind == KIND_GAUGE)
         strbuf_printf(out, "%" PRId64, atomic_load_explicit(&s->gauge.value, memory_order_relaxed));
     else if (s->unit_scale == 1.0)
@@ -327,9 +373,13 @@ static void print_family(struct strbuf *out, const struct family *f)
     }
 }
 
-void metrics_render(const struct metrics *m, struct strbuf *out)
+void metrics_render(struct metrics *m, struct strbuf *out)
 {
+    pthread_mutex_lock(&m->rendering);
+    for (struct group *g = m->groups; g != NULL; g = g->next)
+        g->read(g->arg, g->values);
     for (const struct family *f = m->families; f != NULL; f = f->next)
         print_family(out, f);
+    pthread_mutex_unlock(&m->rendering);
     process_render(out);
 }

@@ -100,6 +100,6 @@ void process_render(struct strbuf *out)
         head(out, "process_open_fds", "gauge", "Open file descriptors.");
         strbuf_printf(out, " %d\n", fds);
     }
-    head(out, "moed_build_info", "gauge", "Always 1; the labels tell the build.");
+    head(out, "moed_build_info", "gauge", "Always 1; the labels name the build.");
     strbuf_printf(out, "{version=\"%s\"} 1\n", MOED_VERSION);
 }

@@ -1,4 +1,4 @@
-/* Counters over the last seconds; see recent.h. */
+/* The growth of counters; see recent.h. */
 #include "metrics/recent.h"
 
 #include "base/clock.h"
@@ -67,8 +67,8 @@ static void *sampler(void *arg)
     return NULL;
 }
 
-enum error_code recent_new(const char *thread, recent_sample *sample, recent_report *report_to, void *arg,
-                           struct recent **out, struct error *e)
+enum error_code recent_new(const char *thread, recent_sample *sample, recent_report *report_to,
+                           void *arg, struct recent **out, struct error *e)
 {
     struct recent *r = calloc(1, sizeof *r);
     if (!r)

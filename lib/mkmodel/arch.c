@@ -1,9 +1,14 @@
-/* The architectures; see arch.h. Kept apart from lib/model's table, so that tests compare two statements of
- * the same facts. */
+/* The architectures; see arch.h. Independent of lib/model's table, so that tests compare two
+ * statements of the same facts. */
 #include "mkmodel/arch.h"
 
 #include <stddef.h>
 #include <string.h>
+
+/* DeepSeek-V3's feed-forward layers. */
+#define V3_EXPERTS                                                                                 \
+    .dense_layers = true, .shared_expert = true, .weights_scale = true, .router_keys = true,       \
+    .sigmoid = true, .expert_width = true
 
 static const struct mkmodel_arch table[] = {
     {.name = "llama", .ffn_norm = "ffn_norm"},
@@ -12,6 +17,7 @@ static const struct mkmodel_arch table[] = {
      .qkv_bias = true,
      .shared_expert = true,
      .shared_gate = true,
+     .shared_width = true,
      .expert_width = true},
     {.name = "qwen3moe", .ffn_norm = "ffn_norm", .qk_norm = true, .expert_width = true},
     {.name = "olmoe", .ffn_norm = "ffn_norm", .qk_norm_whole = true},
@@ -19,12 +25,14 @@ static const struct mkmodel_arch table[] = {
      .ffn_norm = "ffn_norm",
      .dense_layers = true,
      .shared_expert = true,
+     .weights_scale = true,
      .expert_width = true},
     {.name = "deepseek2",
      .ffn_norm = "ffn_norm",
      .latent = true,
      .dense_layers = true,
      .shared_expert = true,
+     .weights_scale = true,
      .router_keys = true,
      .expert_width = true,
      .yarn = true},
@@ -38,12 +46,52 @@ static const struct mkmodel_arch table[] = {
     {.name = "gpt-oss",
      .ffn_norm = "post_attention_norm",
      .sinks = true,
+     .window = true,
      .qkv_bias = true,
      .attention_bias = true,
      .router_bias = true,
      .expert_bias = true,
      .expert_width = true,
      .yarn = true},
+    {.name = "glm4moe",
+     .ffn_norm = "post_attention_norm",
+     .qk_norm = true,
+     .half_rope = true,
+     .qkv_bias = true,
+     V3_EXPERTS},
+    {.name = "minimax-m2",
+     .ffn_norm = "ffn_norm",
+     .qk_norm_whole = true,
+     .half_rope = true,
+     .sigmoid = true,
+     .gating_key = true,
+     .expert_width = true},
+    {.name = "dots1", .ffn_norm = "ffn_norm", .qk_norm = true, V3_EXPERTS},
+    {.name = "qwen3vlmoe",
+     .ffn_norm = "ffn_norm",
+     .qk_norm = true,
+     .deepstack = true,
+     .expert_width = true},
+    {.name = "bailingmoe2",
+     .ffn_norm = "ffn_norm",
+     .qk_norm = true,
+     .fused_qkv = true,
+     .half_rope = true,
+     V3_EXPERTS},
+    {.name = "ernie4_5-moe",
+     .ffn_norm = "ffn_norm",
+     .dense_layers = true,
+     .shared_expert = true,
+     .selection_bias = true,
+     .layer_step = true,
+     .expert_width = true},
+    {.name = "hunyuan-moe",
+     .ffn_norm = "ffn_norm",
+     .qk_norm = true,
+     .shared_expert = true,
+     .shared_width = true,
+     .expert_width = true},
+    {.name = "exaone-moe", .ffn_norm = "ffn_norm", .qk_norm = true, .window = true, V3_EXPERTS},
 };
 
 const struct mkmodel_arch *mkmodel_arch_find(const char *name)

@@ -1,4 +1,5 @@
-/* What the files of an architecture have, as their converters write them: the table that tensors.c and keys.c read. */
+/* The table of architectures for tensors.c and keys.c: what their files have, as the converters
+ * write them. */
 #ifndef MOED_MKMODEL_ARCH_H
 #define MOED_MKMODEL_ARCH_H
 
@@ -8,22 +9,32 @@ struct mkmodel_arch {
     const char *name;              /* general.architecture */
     const char *ffn_norm;          /* the norm before the experts */
     bool qk_norm;                  /* attn_q_norm and attn_k_norm of a head's width */
-    bool qk_norm_whole;            /* the same of all heads' width */
+    bool qk_norm_whole;            /* the same, of all heads' width */
     bool latent;                   /* one compressed vector for the keys and values of all heads */
-    bool sinks;                    /* attn_sinks, and a sliding window in every other layer */
+    bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
+    bool half_rope;                /* half of each head's values rotate */
+    bool sinks;                    /* attn_sinks */
+    bool window;                   /* a sliding window in some layers */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */
     bool norm_bias, logits_bias;
     bool router_bias, expert_bias;
-    bool dense_layers;   /* leading layers without experts */
-    bool shared_expert;  /* ffn_*_shexp */
-    bool shared_gate;    /* ffn_gate_inp_shexp, and a key of the shared expert's width */
-    bool router_keys;    /* the file tells how experts are chosen */
-    bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length is it */
+    bool dense_layers;  /* leading layers without experts */
+    bool shared_expert; /* ffn_*_shexp */
+    bool shared_gate;   /* ffn_gate_inp_shexp */
+    bool shared_width; /* a key of the shared expert's width; else of the number of experts in it */
+    bool weights_scale;  /* key expert_weights_scale */
+    bool router_keys;    /* keys for the choice of experts */
+    bool gating_key;     /* of those only expert_gating_func */
+    bool sigmoid;        /* the gate is always a sigmoid */
+    bool selection_bias; /* exp_probs_b whatever the gate */
+    bool layer_step;     /* key interleave_moe_layer_step */
+    bool deepstack;      /* keys of the image part: rope.dimension_sections, n_deepstack_layers */
+    bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length */
     bool yarn;           /* rotary scaling by YaRN */
     bool rotary_factors; /* rope_factors_long and rope_factors_short */
 };
 
-/* NULL for a name that is not in the table. */
+/* NULL for an unknown name. */
 const struct mkmodel_arch *mkmodel_arch_find(const char *name);
 
 #endif

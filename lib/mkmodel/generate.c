@@ -35,7 +35,7 @@ struct generator {
     uint64_t claimed, delivered;    /* chunks */
     uint64_t next_tensor, next_row; /* of the next chunk to claim */
     bool stop;
-    float *rows_scratch; /* one row of values a thread */
+    float *rows_scratch; /* one row of values per thread */
     uint64_t max_columns;
     uint32_t thread_count;
     pthread_t threads[MAX_THREADS];
@@ -52,7 +52,7 @@ static uint64_t chunk_rows(const struct planned_tensor *t)
     return rows ? rows : 1;
 }
 
-/* Waits for a free slot; false where there is nothing more to do. */
+/* Waits for a free slot. False: no work remains. */
 static bool claim(struct generator *g, struct chunk *c)
 {
     pthread_mutex_lock(&g->mutex);
@@ -134,7 +134,7 @@ static void release(struct generator *g)
     free(g->rows_scratch);
 }
 
-/* As many of the threads as the system gives; at least one. */
+/* Starts as many of the threads as the system allows. Needs at least one. */
 static enum error_code start_threads(struct generator *g, uint32_t threads, struct error *e)
 {
     int failed = 0;

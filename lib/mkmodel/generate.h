@@ -1,4 +1,4 @@
-/* The bytes of a plan's tensors, made by several threads, delivered in order. */
+/* Generates the bytes of a plan's tensors with several threads and delivers them in order. */
 #ifndef MOED_MKMODEL_GENERATE_H
 #define MOED_MKMODEL_GENERATE_H
 
@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Calls deliver, from this thread, with the bytes of tensor 0, then 1, ... in pieces that end with
- * the tensors; stops at the first error that deliver returns. threads 0: one a core. */
+/* Calls deliver from the calling thread with chunks of the bytes of tensor 0, then 1, ... A chunk
+ * never spans two tensors. Stops at the first error that deliver returns. threads 0: one per core.
+ */
 enum error_code generate_tensors(const struct plan *p, uint32_t threads,
                                  enum error_code (*deliver)(uint64_t tensor, const void *data,
                                                             size_t len, void *arg, struct error *e),

@@ -9,7 +9,7 @@
 struct keys {
     struct gguf_writer *writer;
     const struct plan *plan;
-    char name[128]; /* of the key being written */
+    char name[128]; /* of the current key */
 };
 
 static const char *arch_key(struct keys *k, const char *suffix)
@@ -33,7 +33,17 @@ static void put_text(struct keys *k, const char *suffix, const char *text)
     gguf_writer_string(k->writer, arch_key(k, suffix), text, strlen(text));
 }
 
-/* DeepSeek-V2's files count one key-value head of the size of what is cached, and have the heads' own sizes beside. */
+/* Values of a head that rotate. */
+static uint32_t rotated(const struct plan *p)
+{
+    const struct mkmodel_options *o = &p->options;
+    if (p->arch->latent)
+        return o->rope_dim;
+    return p->arch->half_rope && o->head_dim >= 4 ? o->head_dim / 4 * 2 : o->head_dim;
+}
+
+/* DeepSeek-V2's files count one key-value head of the cached row's size, and have further keys for
+ * the heads' own sizes. */
 static void put_attention(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
@@ -43,7 +53,7 @@ static void put_attention(struct keys *k)
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
     put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
     put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
-    put_u32(k, "rope.dimension_count", latent ? o->rope_dim : o->head_dim);
+    put_u32(k, "rope.dimension_count", rotated(k->plan));
     put_f32(k, "rope.freq_base", 1000000.0f);
     if (latent) {
         if (o->q_rank)
@@ -52,11 +62,20 @@ static void put_attention(struct keys *k)
         put_u32(k, "attention.key_length_mla", o->head_dim + o->rope_dim);
         put_u32(k, "attention.value_length_mla", o->head_dim);
     }
-    if (k->plan->arch->sinks)
+    if (k->plan->arch->window)
         put_u32(k, "attention.sliding_window", o->window);
 }
 
-/* The context is four times the one that the model would have been trained on. */
+/* Qwen3-VL's rotation has a section for each axis of an image; a text has one position for all. */
+static void put_image_keys(struct keys *k)
+{
+    int32_t pairs = (int32_t)k->plan->options.head_dim / 2, part = pairs / 3;
+    const int32_t sections[] = {pairs - 2 * part, part, part, 0};
+    gguf_writer_i32s(k->writer, arch_key(k, "rope.dimension_sections"), sections, 4);
+    put_u32(k, "n_deepstack_layers", 3);
+}
+
+/* The context is four times the original one. */
 static void put_rope_scaling(struct keys *k)
 {
     uint32_t ctx = k->plan->options.ctx, original = ctx / 4 ? ctx / 4 : 1;
@@ -77,11 +96,14 @@ static void put_rope_scaling(struct keys *k)
 static void put_router(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
+    const struct mkmodel_arch *arch = k->plan->arch;
     bool sigmoid = k->plan->sigmoid;
-    put_f32(k, "expert_weights_scale", sigmoid ? 2.5f : 1);
-    if (!k->plan->arch->router_keys)
+    if (arch->weights_scale)
+        put_f32(k, "expert_weights_scale", sigmoid ? 2.5f : 1);
+    if (arch->router_keys || arch->gating_key)
+        put_u32(k, "expert_gating_func", sigmoid ? 2 : 1);
+    if (!arch->router_keys)
         return;
-    put_u32(k, "expert_gating_func", sigmoid ? 2 : 1);
     gguf_writer_bool(k->writer, arch_key(k, "expert_weights_norm"), sigmoid);
     if (o->groups) {
         put_u32(k, "expert_group_count", o->groups);
@@ -98,14 +120,15 @@ static void put_experts(struct keys *k)
     put_u32(k, "expert_used_count", o->top_k);
     if (arch->expert_width)
         put_u32(k, "expert_feed_forward_length", o->expert_width);
-    if (arch->shared_gate)
+    if (arch->shared_width)
         put_u32(k, "expert_shared_feed_forward_length", o->shared_width);
     else if (arch->shared_expert)
         put_u32(k, "expert_shared_count", o->shared_width / o->expert_width);
-    if (arch->dense_layers) {
+    if (arch->dense_layers)
         put_u32(k, "leading_dense_block_count", o->dense_layers);
-        put_router(k);
-    }
+    if (arch->layer_step)
+        put_u32(k, "interleave_moe_layer_step", 1);
+    put_router(k);
 }
 
 void keys_write(struct gguf_writer *w, const struct plan *p)
@@ -124,5 +147,7 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
     put_u32(&k, "embedding_length", o->hidden);
     put_attention(&k);
     put_rope_scaling(&k);
+    if (p->arch->deepstack)
+        put_image_keys(&k);
     put_experts(&k);
 }

@@ -1,4 +1,4 @@
-/* A plan's keys: the hyper-parameters as converters of the architecture write them. */
+/* Writes a plan's keys: the hyper-parameters, as the architecture's converters write them. */
 #ifndef MOED_MKMODEL_KEYS_H
 #define MOED_MKMODEL_KEYS_H
 

@@ -1,4 +1,4 @@
-/* A plan to one or several GGUF files; see mkmodel.h. */
+/* Writes a plan to one or several GGUF files; see mkmodel.h. */
 #include "mkmodel/mkmodel.h"
 
 #include "gguf/gguf_write.h"
@@ -66,8 +66,8 @@ static bool file_path(const struct output *out, uint32_t file, char *path, size_
     return n > 0 && (size_t)n < size;
 }
 
-/* One past the last tensor of file number `file`: each file takes tensors until it has its share of
- * the bytes, but leaves one for each file that follows. */
+/* One past the last tensor of file number `file`. A file takes tensors until it has its share of
+ * the bytes, but leaves one tensor for each later file. */
 static uint64_t file_end(const struct plan *p, uint32_t file, uint64_t first)
 {
     uint32_t files = p->options.split, following = files - file - 1;
@@ -83,7 +83,7 @@ static enum error_code begin_file(struct output *out, uint32_t file, struct erro
 {
     const struct plan *p = out->plan;
     char path[4096];
-    out->file = file; /* first: those before are finished, whatever happens here */
+    out->file = file; /* before any failure: all earlier files are finished */
     if (!file_path(out, file, path, sizeof path))
         return error_set(e, ERROR_USAGE, "%s: the path is too long", out->path);
     enum error_code code = gguf_writer_open(path, &out->writer, e);
@@ -93,7 +93,7 @@ static enum error_code begin_file(struct output *out, uint32_t file, struct erro
         keys_write(out->writer, p);
         write_tokenizer_keys(out->writer, p, out->vocabulary);
     }
-    if (p->options.split > 1) { /* these widths: other programs read no other */
+    if (p->options.split > 1) { /* other programs read these widths only */
         gguf_writer_u16(out->writer, "split.no", (uint16_t)file);
         gguf_writer_u16(out->writer, "split.count", (uint16_t)p->options.split);
         gguf_writer_i32(out->writer, "split.tensors.count", (int32_t)p->count);
@@ -110,7 +110,7 @@ static enum error_code begin_file(struct output *out, uint32_t file, struct erro
 static enum error_code finish_file(struct output *out, struct error *e)
 {
     struct gguf_writer *w = out->writer;
-    out->writer = NULL; /* closing frees it, also when it fails */
+    out->writer = NULL; /* gguf_writer_close frees it, also after an error */
     return gguf_writer_close(w, e);
 }
 
@@ -132,7 +132,7 @@ static enum error_code deliver(uint64_t tensor, const void *data, size_t len, vo
     return code;
 }
 
-/* Better told before than after minutes of writing. */
+/* Checks the place before minutes of writing. */
 static enum error_code check_place(const struct plan *p, const char *path, struct error *e)
 {
     struct stat st;
@@ -143,7 +143,7 @@ static enum error_code check_place(const struct plan *p, const char *path, struc
     char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     bool known = directory && statvfs(directory, &fs) == 0;
     free(directory);
-    if (!known) /* creating the file will say why */
+    if (!known) /* creating the file will report the reason */
         return ERROR_OK;
     uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (free_bytes >= p->bytes)
@@ -154,7 +154,7 @@ static enum error_code check_place(const struct plan *p, const char *path, struc
                      path, (double)p->bytes * 1e-6, (double)free_bytes * 1e-6);
 }
 
-/* A model with parts missing is of no use. */
+/* After an error: a model with missing parts is useless. */
 static void remove_finished_parts(const struct output *out)
 {
     char path[4096];

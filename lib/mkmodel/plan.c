@@ -21,7 +21,7 @@ void mkmodel_defaults(struct mkmodel_options *o)
         .experts = 16,
         .top_k = 4,
         .expert_width = 256,
-        .gate = "softmax",
+        .gate = "",
         .vocab = 4096,
         .ctx = 4096,
         .seed = 1,
@@ -38,15 +38,19 @@ static const struct {
     bool mixed;
     uint32_t file_type; /* the numbers that llama.cpp gives these mixtures in general.file_type */
 } types[] = {
-    {"F32", TENSOR_F32, false, 0},        {"F16", TENSOR_F16, false, 1},
-    {"BF16", TENSOR_BF16, false, 32},     {"Q4_0", TENSOR_Q4_0, false, 2},
-    {"Q8_0", TENSOR_Q8_0, false, 7},      {"Q4_K", TENSOR_Q4_K, false, 14},
-    {"Q5_K", TENSOR_Q5_K, false, 16},     {"Q6_K", TENSOR_Q6_K, false, 18},
-    {"Q4_1", TENSOR_Q4_1, false, 3},      {"Q5_0", TENSOR_Q5_0, false, 8},
-    {"Q5_1", TENSOR_Q5_1, false, 9},      {"Q2_K", TENSOR_Q2_K, false, 21},
-    {"Q3_K", TENSOR_Q3_K, false, 11},     {"IQ4_NL", TENSOR_IQ4_NL, false, 25},
-    {"IQ4_XS", TENSOR_IQ4_XS, false, 30}, {"MXFP4", TENSOR_MXFP4, false, 38},
-    {"Q4_K_M", TENSOR_Q4_K, true, 15},    {"Q5_K_M", TENSOR_Q5_K, true, 17},
+    {"F32", TENSOR_F32, false, 0},          {"F16", TENSOR_F16, false, 1},
+    {"BF16", TENSOR_BF16, false, 32},       {"Q4_0", TENSOR_Q4_0, false, 2},
+    {"Q8_0", TENSOR_Q8_0, false, 7},        {"Q4_K", TENSOR_Q4_K, false, 14},
+    {"Q5_K", TENSOR_Q5_K, false, 16},       {"Q6_K", TENSOR_Q6_K, false, 18},
+    {"Q4_1", TENSOR_Q4_1, false, 3},        {"Q5_0", TENSOR_Q5_0, false, 8},
+    {"Q5_1", TENSOR_Q5_1, false, 9},        {"Q2_K", TENSOR_Q2_K, false, 21},
+    {"Q3_K", TENSOR_Q3_K, false, 11},       {"IQ4_NL", TENSOR_IQ4_NL, false, 25},
+    {"IQ4_XS", TENSOR_IQ4_XS, false, 30},   {"MXFP4", TENSOR_MXFP4, false, 38},
+    {"NVFP4", TENSOR_NVFP4, false, 39},     {"IQ3_S", TENSOR_IQ3_S, false, 26},
+    {"IQ3_XXS", TENSOR_IQ3_XXS, false, 23}, {"IQ2_S", TENSOR_IQ2_S, false, 28},
+    {"IQ2_XS", TENSOR_IQ2_XS, false, 20},   {"IQ2_XXS", TENSOR_IQ2_XXS, false, 19},
+    {"IQ1_S", TENSOR_IQ1_S, false, 24},     {"IQ1_M", TENSOR_IQ1_M, false, 31},
+    {"Q4_K_M", TENSOR_Q4_K, true, 15},      {"Q5_K_M", TENSOR_Q5_K, true, 17},
 };
 
 static enum error_code choose_type(struct plan *p, struct error *e)
@@ -61,7 +65,8 @@ static enum error_code choose_type(struct plan *p, struct error *e)
     return error_set(
         e, ERROR_USAGE,
         "--type %s: unknown, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, "
-        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, Q4_K_M or Q5_K_M",
+        "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, IQ3_S, IQ3_XXS, IQ2_S, IQ2_XS, IQ2_XXS, IQ1_S, "
+        "IQ1_M, MXFP4, NVFP4, Q4_K_M or Q5_K_M",
         p->options.type);
 }
 
@@ -72,20 +77,23 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
         return ERROR_OK;
     return error_set(e, ERROR_USAGE,
                      "--arch %s: unknown, expected llama, qwen2moe, qwen3moe, olmoe, deepseek, "
-                     "deepseek2, phimoe or gpt-oss",
+                     "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
+                     "bailingmoe2, ernie4_5-moe, hunyuan-moe or exaone-moe",
                      p->options.arch);
 }
 
+/* An empty name: the architecture's own gate. */
 static enum error_code choose_gate(struct plan *p, struct error *e)
 {
-    p->sigmoid = strcmp(p->options.gate, "sigmoid") == 0;
-    if (!p->sigmoid && strcmp(p->options.gate, "softmax") != 0)
+    bool own = !*p->options.gate;
+    p->sigmoid = own ? p->arch->sigmoid : strcmp(p->options.gate, "sigmoid") == 0;
+    if (!own && !p->sigmoid && strcmp(p->options.gate, "softmax") != 0)
         return error_set(e, ERROR_USAGE, "--gate %s: unknown, expected softmax or sigmoid",
                          p->options.gate);
     return ERROR_OK;
 }
 
-/* What only some architectures have, asked of another, would be left out in silence. */
+/* Refuses options of other architectures, which would have no effect. */
 static enum error_code check_arch_has(const struct plan *p, struct error *e)
 {
     const struct mkmodel_options *o = &p->options;
@@ -98,10 +106,11 @@ static enum error_code check_arch_has(const struct plan *p, struct error *e)
         {"--q-rank", o->q_rank, p->arch->latent},
         {"--kv-rank", o->kv_rank, p->arch->latent},
         {"--rope-dim", o->rope_dim, p->arch->latent},
-        {"--gate sigmoid", p->sigmoid, p->arch->router_keys},
+        {"--gate sigmoid", p->sigmoid, p->arch->router_keys || p->arch->sigmoid},
+        {"--gate softmax", !p->sigmoid, !p->arch->sigmoid},
         {"--groups", o->groups, p->arch->router_keys},
         {"--groups-used", o->groups_used, p->arch->router_keys},
-        {"--window", o->window, p->arch->sinks},
+        {"--window", o->window, p->arch->window},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].given && !rows[i].has)
@@ -143,7 +152,7 @@ static enum error_code check_ranges(const struct mkmodel_options *o, struct erro
     return ERROR_OK;
 }
 
-/* Zeros become what they stand for. */
+/* Replaces zeros by their defaults. */
 static enum error_code fill_in(struct plan *p, struct error *e)
 {
     struct mkmodel_options *o = &p->options;
@@ -217,7 +226,7 @@ static enum error_code check_options(struct plan *p, struct error *e)
     if (o->dense_layers >= o->layers)
         return error_set(e, ERROR_USAGE, "--dense-layers %u: expected less than --layers %u",
                          o->dense_layers, o->layers);
-    if (p->arch->shared_expert && !p->arch->shared_gate && o->shared_width % o->expert_width != 0)
+    if (p->arch->shared_expert && !p->arch->shared_width && o->shared_width % o->expert_width != 0)
         return error_set(e, ERROR_USAGE, "--shared-width %u is no multiple of --expert-width %u",
                          o->shared_width, o->expert_width);
     return check_groups(o, e);

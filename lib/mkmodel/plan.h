@@ -1,5 +1,4 @@
-/* What a model of given options consists of: every tensor with its name, shape, type and
- * distribution. */
+/* The plan of a model: every tensor with its name, shape, type and distribution. */
 #ifndef MOED_MKMODEL_PLAN_H
 #define MOED_MKMODEL_PLAN_H
 
@@ -20,17 +19,17 @@ struct planned_tensor {
 };
 
 struct plan {
-    struct mkmodel_options options; /* with the zeros replaced by what they mean */
+    struct mkmodel_options options; /* with zeros replaced by their defaults */
     const struct mkmodel_arch *arch;
     enum tensor_type type; /* of most matrices */
     bool mixed;            /* Q4_K_M and Q5_K_M: some matrices in Q6_K */
-    bool sigmoid;          /* the gate: a sigmoid with a selection bias, else a softmax */
+    bool sigmoid;          /* the gate: sigmoid with a selection bias; else softmax */
     uint32_t file_type;    /* general.file_type */
     struct planned_tensor *tensors;
     uint64_t count, capacity;
     uint64_t bytes; /* of all tensors */
     uint64_t other_type_count;
-    const struct planned_tensor *other_type_example; /* NULL for none */
+    const struct planned_tensor *other_type_example; /* or NULL */
 };
 
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */

@@ -30,8 +30,8 @@ uint64_t random_bits(struct random *r)
 
 void random_seed(struct random *r, uint64_t seed, const char *name, uint64_t row)
 {
-    /* Each part is mixed before the next is added, so that (seed 1, row 0) and (seed 0, row 1)
-     * differ. */
+    /* Mix each part before the next is added, so that (seed 1, row 0) and (seed 0, row 1) differ.
+     */
     uint64_t mix = splitmix(&seed);
     for (const char *c = name; *c; c++) {
         mix ^= (unsigned char)*c;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The type asked for, or one with a smaller block that the rows fit. */
+/* The requested type, or a type with a smaller block that divides the rows. */
 static enum tensor_type type_that_fits(enum tensor_type type, uint64_t columns)
 {
     if (columns % tensor_type_info(type)->block_values == 0)
@@ -33,9 +33,9 @@ static struct planned_tensor *append(struct plan *p)
     return t;
 }
 
-/* Shape {columns, rows, matrices}; rows 0 for a vector, matrices 0 for one matrix. The values of
- * one matrix spread as spread / sqrt(columns), so that a product keeps the scale of its input; a
- * vector spreads as `spread` itself. */
+/* Adds a tensor of shape {columns, rows, matrices}; rows 0: a vector; matrices 0: one matrix. The
+ * deviation of a matrix is spread / sqrt(columns), so that a product keeps the scale of its input;
+ * that of a vector is `spread`. */
 static bool add_tensor(struct plan *p, enum tensor_type type, float mean, float spread,
                        uint64_t columns, uint64_t rows, uint64_t matrices, const char *format, ...)
     __attribute__((format(printf, 8, 9)));
@@ -87,14 +87,24 @@ static bool add_bias(struct plan *p, uint32_t layer, uint64_t width, const char 
 
 /* ---- attention ---- */
 
+/* Twice the spread for queries and keys, so that attention prefers some tokens. */
+static bool add_projections(struct plan *p, uint32_t layer, uint64_t query, uint64_t key,
+                            enum tensor_type value_type)
+{
+    uint64_t hidden = p->options.hidden;
+    if (p->arch->fused_qkv)
+        return add_tensor(p, p->type, 0, 2, hidden, query + 2 * key, 0, "blk.%u.attn_qkv.weight",
+                          layer);
+    return add_tensor(p, p->type, 0, 2, hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
+           add_tensor(p, p->type, 0, 2, hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
+           add_tensor(p, value_type, 0, 1, hidden, key, 0, "blk.%u.attn_v.weight", layer);
+}
+
 static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_type value_type)
 {
     const struct mkmodel_options *o = &p->options;
     uint64_t query = (uint64_t)o->heads * o->head_dim, key = (uint64_t)o->kv_heads * o->head_dim;
-    /* Queries and keys twice as wide: attention looks at some tokens more than at others. */
-    bool ok = add_tensor(p, p->type, 0, 2, o->hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
-              add_tensor(p, p->type, 0, 2, o->hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
-              add_tensor(p, value_type, 0, 1, o->hidden, key, 0, "blk.%u.attn_v.weight", layer) &&
+    bool ok = add_projections(p, layer, query, key, value_type) &&
               add_tensor(p, p->type, 0, 1, query, o->hidden, 0, "blk.%u.attn_output.weight", layer);
     if (ok && p->arch->qkv_bias)
         ok = add_bias(p, layer, query, "attn_q") && add_bias(p, layer, key, "attn_k") &&
@@ -111,13 +121,14 @@ static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_ty
     return ok;
 }
 
-/* A head's query and key have head_dim plain values and rope_dim rotated ones, its value head_dim. */
+/* A head's query and key have head_dim plain values and rope_dim rotated ones, its value head_dim.
+ */
 static bool add_latent_attention(struct plan *p, uint32_t layer)
 {
     const struct mkmodel_options *o = &p->options;
     uint64_t query = (uint64_t)o->heads * (o->head_dim + o->rope_dim);
     uint64_t value = (uint64_t)o->heads * o->head_dim;
-    /* attn_k_b is stored transposed: what a key sums over are its rows. */
+    /* attn_k_b is stored transposed: a key sums over its rows. */
     float key_spread = 2 * sqrtf((float)o->head_dim / (float)o->kv_rank);
     bool ok;
     if (o->q_rank)
@@ -155,12 +166,13 @@ static bool add_ffn(struct plan *p, uint32_t layer, uint64_t width, const char *
 static bool add_router(struct plan *p, uint32_t layer)
 {
     const struct mkmodel_options *o = &p->options;
-    /* It spreads wider than other matrices: its choices are clear, few near ties. */
+    /* The gate spreads wider than other matrices, so that its choices have few near ties. */
     return add_tensor(p, TENSOR_F32, 0, 4, o->hidden, o->experts, 0, "blk.%u.ffn_gate_inp.weight",
                       layer) &&
            (!p->arch->router_bias || add_bias(p, layer, o->experts, "ffn_gate_inp")) &&
-           (!p->sigmoid || add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0,
-                                      "blk.%u.exp_probs_b.bias", layer));
+           (!(p->sigmoid || p->arch->selection_bias) ||
+            add_tensor(p, TENSOR_F32, 0, 0.05f, o->experts, 0, 0, "blk.%u.exp_probs_b.bias",
+                       layer));
 }
 
 static bool add_expert_biases(struct plan *p, uint32_t layer)
@@ -172,7 +184,7 @@ static bool add_expert_biases(struct plan *p, uint32_t layer)
     } biases[] = {{"ffn_gate_exps", o->expert_width},
                   {"ffn_up_exps", o->expert_width},
                   {"ffn_down_exps", o->hidden}};
-    for (int i = 0; i < 3; i++) /* rows of biases, that spread as vectors do */
+    for (int i = 0; i < 3; i++) /* rows of biases, with the spread of vectors */
         if (!add_tensor(p, TENSOR_F32, 0, 0.1f * sqrtf((float)biases[i].width), biases[i].width,
                         o->experts, 0, "blk.%u.%s.bias", layer, biases[i].name))
             return false;
@@ -221,14 +233,14 @@ enum error_code tensors_list(struct plan *p, struct error *e)
 {
     const struct mkmodel_options *o = &p->options;
     enum tensor_type head = p->mixed ? TENSOR_Q6_K : p->type;
-    /* Embeddings spread as 1 each, like the norms' outputs. */
+    /* Embeddings have a deviation of 1, like the norms' outputs. */
     bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
                          "token_embd.weight") &&
               add_norm(p, o->hidden, "output_norm") &&
               add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
     if (ok && p->arch->logits_bias)
         ok = add_tensor(p, TENSOR_F32, 0, 0.3f, o->vocab, 0, 0, "output.bias");
-    if (ok && p->arch->rotary_factors) /* frequencies are divided by them: never near 0 */
+    if (ok && p->arch->rotary_factors) /* divisors of frequencies: never near 0 */
         ok = add_tensor(p, TENSOR_F32, 1.1f, 0.02f, o->head_dim / 2, 0, 0,
                         "rope_factors_short.weight") &&
              add_tensor(p, TENSOR_F32, 4, 0.5f, o->head_dim / 2, 0, 0, "rope_factors_long.weight");

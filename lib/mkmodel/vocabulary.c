@@ -1,10 +1,12 @@
 /* A made-up byte-level BPE vocabulary; see vocabulary.h.
  *
- * Words are learnt one by one: a word is encoded with the merges there are, then its pieces are
- * merged from left to right. New merges rank behind all older ones, so older words stay as they
- * were, and each word learnt becomes one token. A token's text belongs to one merge, so looking up
- * a pair is looking up its text and comparing where it was joined. */
+ * add_word encodes a word with the existing merges, then adds merges that join the remaining tokens
+ * from left to right. New merges rank behind all older ones, so older words keep their encoding,
+ * and each added word becomes one token. A token's text belongs to one merge: to find a pair, the
+ * code looks up its joined text and compares the place of the join. */
 #include "mkmodel/vocabulary.h"
+
+#include "base/arrays.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -54,19 +56,20 @@ static const char *const common_words[] = {
 };
 
 struct work {
-    uint32_t count, limit; /* tokens so far, tokens wanted before the special ones */
+    uint32_t count, limit; /* tokens so far; tokens wanted, without the special ones */
     uint32_t *start;       /* of each token's text; start[count] is the end of the last */
     uint8_t *left_len;     /* bytes of the left part of its merge; 0 for a byte */
     uint32_t *table;       /* token by hash of its text */
     uint32_t table_size;   /* a power of two */
     char *text;
+    void *memory; /* of the four arrays */
 };
 
 /* GPT-2's visible stand-in for a byte, as UTF-8; returns its length. */
 static unsigned byte_text(unsigned byte, char out[2])
 {
     unsigned code = byte;
-    if (byte <= 32) /* those that are not visible get 256, 257, ... in order */
+    if (byte <= 32) /* invisible bytes get 256, 257, ... in order */
         code = 256 + byte;
     else if (byte >= 127 && byte <= 160)
         code = 256 + 33 + (byte - 127);
@@ -89,7 +92,7 @@ static uint32_t hash_text(const char *p, size_t len)
     return h ^ h >> 15;
 }
 
-/* The place in the table of this text, or the empty place where it belongs. */
+/* The text's place in the table, or the empty place for it. */
 static uint32_t *find_place(const struct work *w, const char *p, size_t len)
 {
     uint32_t i = hash_text(p, len) & (w->table_size - 1);
@@ -103,7 +106,7 @@ static uint32_t *find_place(const struct work *w, const char *p, size_t len)
     return &w->table[i];
 }
 
-/* Append a token that is not there yet. */
+/* Appends a new token. */
 static uint32_t add_token(struct work *w, const char *p, size_t len, size_t left_len)
 {
     uint32_t token = w->count++;
@@ -114,7 +117,7 @@ static uint32_t add_token(struct work *w, const char *p, size_t len, size_t left
     return token;
 }
 
-/* Merge the pair of neighbouring pieces that has the lowest rank; false where no pair merges. */
+/* Merges the pair of neighbouring tokens with the lowest rank. False: no pair merges. */
 static bool merge_best(const struct work *w, const char *word, size_t *ends, size_t *pieces)
 {
     uint32_t best = NONE;
@@ -134,8 +137,9 @@ static bool merge_best(const struct work *w, const char *word, size_t *ends, siz
     return true;
 }
 
-/* Learn `word` (ASCII; a leading space allowed) as one token, as far as there is room. */
-static void learn(struct work *w, const char *word)
+/* Adds merges until `word` (ASCII, perhaps with a leading space) is one token or the vocabulary is
+ * full. */
+static void add_word(struct work *w, const char *word)
 {
     char text[MAX_TOKEN_BYTES];
     size_t ends[MAX_WORD_PIECES], len = 0, pieces = 0;
@@ -146,19 +150,19 @@ static void learn(struct work *w, const char *word)
     while (merge_best(w, text, ends, &pieces))
         ;
     for (size_t i = 1; i < pieces && w->count < w->limit; i++) {
-        /* Rare: this text exists already, joined elsewhere. Then the word cannot be one token. */
+        /* Rare: the text exists, joined elsewhere. Then the word cannot become one token. */
         if (*find_place(w, text, ends[i]) != NONE)
             return;
         add_token(w, text, ends[i], ends[i - 1]);
     }
 }
 
-static void learn_with_space(struct work *w, const char *word)
+static void add_word_with_space(struct work *w, const char *word)
 {
     char spaced[MAX_TOKEN_BYTES];
     snprintf(spaced, sizeof spaced, " %s", word);
-    learn(w, spaced);
-    learn(w, word);
+    add_word(w, spaced);
+    add_word(w, word);
 }
 
 /* Made-up words: number n is spelt in syllables of onset, vowel and coda. */
@@ -179,14 +183,14 @@ static void spell(uint64_t n, char *out, size_t size)
     } while (n-- > 0 && used + 6 < size);
 }
 
-static void learn_everything(struct work *w)
+static void add_all_words(struct work *w)
 {
     char word[MAX_TOKEN_BYTES / 2];
     for (size_t i = 0; i < sizeof common_words / sizeof common_words[0]; i++)
-        learn_with_space(w, common_words[i]);
+        add_word_with_space(w, common_words[i]);
     for (uint64_t n = 0; w->count < w->limit; n++) {
         spell(n, word, sizeof word);
-        learn_with_space(w, word);
+        add_word_with_space(w, word);
     }
 }
 
@@ -195,11 +199,10 @@ static bool work_init(struct work *w, uint32_t limit)
     *w = (struct work){.limit = limit, .table_size = 1024};
     while (w->table_size < 2 * limit)
         w->table_size *= 2;
-    w->start = calloc((size_t)limit + 1, sizeof *w->start);
-    w->left_len = calloc(limit, 1);
-    w->table = malloc(w->table_size * sizeof *w->table);
-    w->text = malloc((size_t)limit * MAX_TOKEN_BYTES);
-    if (!w->start || !w->left_len || !w->table || !w->text)
+    w->memory =
+        ARRAYS_NEW(ARRAY(w->start, (size_t)limit + 1), ARRAY(w->left_len, limit),
+                   ARRAY(w->table, w->table_size), ARRAY(w->text, (size_t)limit * MAX_TOKEN_BYTES));
+    if (!w->memory)
         return false;
     memset(w->table, 0xff, w->table_size * sizeof *w->table);
     for (unsigned byte = 0; byte < BYTE_TOKENS; byte++) {
@@ -208,14 +211,6 @@ static bool work_init(struct work *w, uint32_t limit)
         add_token(w, text, len, 0);
     }
     return true;
-}
-
-static void work_fini(struct work *w)
-{
-    free(w->start);
-    free(w->left_len);
-    free(w->table);
-    free(w->text);
 }
 
 /* "left right" of each merge, in v->text. */
@@ -255,12 +250,11 @@ enum error_code vocabulary_init(struct vocabulary *v, uint32_t count, struct err
     *v = (struct vocabulary){.count = count, .merge_count = count - BYTE_TOKENS - SPECIAL_TOKENS};
     struct work *w = calloc(1, sizeof *w);
     v->work = w;
-    v->tokens = calloc(count, sizeof *v->tokens);
-    v->token_types = calloc(count, sizeof *v->token_types);
-    v->merges = calloc(count, sizeof *v->merges);
-    bool ok = w && v->tokens && v->token_types && v->merges && work_init(w, count - SPECIAL_TOKENS);
+    v->memory =
+        ARRAYS_NEW(ARRAY(v->tokens, count), ARRAY(v->token_types, count), ARRAY(v->merges, count));
+    bool ok = w && v->memory && work_init(w, count - SPECIAL_TOKENS);
     if (ok) {
-        learn_everything(w);
+        add_all_words(w);
         v->text = malloc(w->start[w->count] + (size_t)count); /* a space each */
     }
     if (!ok || !v->text) {
@@ -274,12 +268,11 @@ enum error_code vocabulary_init(struct vocabulary *v, uint32_t count, struct err
 
 void vocabulary_fini(struct vocabulary *v)
 {
-    if (v->work)
-        work_fini(v->work);
-    free(v->work);
-    free(v->tokens);
-    free(v->token_types);
-    free(v->merges);
+    struct work *w = v->work;
+    if (w)
+        free(w->memory);
+    free(w);
+    free(v->memory);
     free(v->text);
     *v = (struct vocabulary){0};
 }

@@ -44,7 +44,8 @@ static const struct architecture architectures[] = {
     },
     {
         .name = "deepseek2",
-        .models = "DeepSeek-V2, V2-Lite, V3, R1, Moonlight-16B-A3B",
+        .models = "DeepSeek-V2, V2-Lite, V3, R1, Kimi-K2, Moonlight-16B-A3B, GLM-4.7-Flash, "
+                  "Mistral-Large-3",
         .attention = ATTENTION_LATENT,
         .router_keys = true,
         .leading_dense = true,
@@ -74,6 +75,103 @@ static const struct architecture architectures[] = {
         .ffn_norm = "post_attention_norm",
         .expert_width_key = "expert_feed_forward_length",
     },
+    {
+        .name = "glm4moe",
+        .models = "GLM-4.5, 4.5-Air, 4.6, 4.7, Solar-Open-100B",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .qk_norm_optional = true,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "minimax-m2",
+        .models = "MiniMax-M2, M2.1, M2.5, M2.7",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm_whole = true,
+        .renormalise = true,
+        .router_keys = true,
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "dots1",
+        .models = "dots.llm1",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "qwen3vlmoe",
+        .models = "Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B, text only",
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "bailingmoe2",
+        .models = "Ling-mini-2.0, Ling-flash-2.0, Ling-1T, Ring-mini-2.0, Ring-flash-2.0, Ring-1T",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "ernie4_5-moe",
+        .models = "ERNIE-4.5-21B-A3B, ERNIE-4.5-300B-A47B",
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "hunyuan-moe",
+        .models = "Hunyuan-A13B",
+        .rope_neox = true,
+        .qk_norm = true,
+        .qk_norm_after_rope = true,
+        .renormalise = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "exaone-moe",
+        .models = "K-EXAONE-236B-A23B",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .rope_windowed_only = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .window_period = 4,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -92,5 +190,8 @@ const struct architecture *architecture_at(unsigned i)
 
 const char *architecture_names(void)
 {
-    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, phimoe, gpt-oss";
+    return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
+           "phimoe, gpt-oss, "
+           "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
+           "exaone-moe";
 }

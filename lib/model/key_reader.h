@@ -1,5 +1,5 @@
-/* Reading a model's keys, which are prefixed with its architecture's name, with their ranges checked. The first
- * error stops a reader: later reads do nothing, so that callers check once. */
+/* Reads a model's keys, which begin with its architecture's name, and checks their ranges. After
+ * the first error later reads do nothing, so a caller checks `failed` once. */
 #ifndef MOED_MODEL_KEY_READER_H
 #define MOED_MODEL_KEY_READER_H
 
@@ -21,11 +21,11 @@ struct key_reader {
 /* "ARCH.suffix". */
 void key_name(const struct key_reader *r, const char *suffix, char out[KEY_BYTES]);
 bool key_exists(const struct key_reader *r, const char *suffix);
-/* ERROR_FORMAT in r, naming the key, where value is 0 or beyond max. Returns value. */
+/* Returns value. Sets ERROR_FORMAT with the key in r if value is 0 or above max. */
 uint32_t key_check(struct key_reader *r, const char *suffix, uint32_t value, uint32_t max);
 /* A required number from 1 to max. */
 uint32_t key_u32(struct key_reader *r, const char *suffix, uint32_t max);
-/* `absent` where the file lacks the key; checked as well. */
+/* The same, with `absent` where the file lacks the key. Checks `absent` too. */
 uint32_t key_u32_or(struct key_reader *r, const char *suffix, uint32_t absent, uint32_t max);
 float key_f32_or(struct key_reader *r, const char *suffix, float absent, float min, float max);
 bool key_bool_or(struct key_reader *r, const char *suffix, bool absent);

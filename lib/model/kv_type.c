@@ -23,10 +23,11 @@ enum error_code kv_type_check(const struct model_params *p, enum tensor_type typ
     const struct tensor_type_info *info = tensor_type_info(type);
     if (p->k_dim % info->block_values == 0 && p->v_dim % info->block_values == 0)
         return ERROR_OK;
-    return error_set(e, ERROR_UNSUPPORTED,
-                     "--kv-type q8_0 takes heads of a multiple of %u values: this model's have %" PRIu32
-                     " and %" PRIu32 "; take f16",
-                     (unsigned)info->block_values, p->k_dim, p->v_dim);
+    return error_set(
+        e, ERROR_UNSUPPORTED,
+        "--kv-type q8_0 takes heads of a multiple of %u values: this model's have %" PRIu32
+        " and %" PRIu32 "; take f16",
+        (unsigned)info->block_values, p->k_dim, p->v_dim);
 }
 
 static size_t row_bytes(enum tensor_type type, uint32_t values)

@@ -1,5 +1,5 @@
-/* The types that the KV cache may have, and what a position then takes: for the worker that owns one, for who starts it,
- * and for who says beforehand what memory it needs. */
+/* The types of the KV cache and the bytes of a position. The worker, the command line that starts
+ * it, and the estimate of memory use them. */
 #ifndef MOED_MODEL_KV_TYPE_H
 #define MOED_MODEL_KV_TYPE_H
 
@@ -9,17 +9,18 @@
 
 #include <stddef.h>
 
-/* What --kv-type takes, for help texts. */
+/* The values of --kv-type, for help texts. */
 #define KV_TYPES        "f32, f16 or q8_0"
 #define KV_TYPE_DEFAULT "f16"
 
-/* ERROR_USAGE with the names that there are. */
+/* ERROR_USAGE lists the known names. */
 enum error_code kv_type_parse(const char *text, enum tensor_type *out, struct error *e);
-/* ERROR_UNSUPPORTED where the type's blocks do not divide the model's heads. */
+/* ERROR_UNSUPPORTED if the type's blocks do not divide the model's heads. */
 enum error_code kv_type_check(const struct model_params *p, enum tensor_type type, struct error *e);
 
-/* Bytes of a position of one KV head in one layer: its keys, its values. Latent attention's values are the first part
- * of its keys and take nothing. The type is checked. */
+/* Bytes of the keys, and of the values, of one position of one KV head in one layer. With latent
+ * attention the values are the first part of the keys and take 0 bytes. kv_type_check must allow
+ * the type. */
 size_t kv_key_bytes(const struct model_params *p, enum tensor_type type);
 size_t kv_value_bytes(const struct model_params *p, enum tensor_type type);
 

@@ -1,7 +1,9 @@
 /* Memory needs; see memory_need.h. */
 #include "model/memory_need.h"
 
+#include "base/checked.h"
 #include "base/machine_memory.h"
+#include "ipc/kv_pool.h"
 
 uint64_t memory_margin_bytes(uint64_t weights_bytes)
 {
@@ -31,5 +33,11 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
 
 uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type)
 {
-    return (uint64_t)p->n_layers * p->n_kv_heads * (kv_key_bytes(p, type) + kv_value_bytes(p, type));
+    return (uint64_t)p->n_layers * p->n_kv_heads *
+           (kv_key_bytes(p, type) + kv_value_bytes(p, type));
+}
+
+uint64_t memory_kv_page_bytes(const struct model_params *p, enum tensor_type type)
+{
+    return round_up(KV_POOL_TOKENS * memory_kv_bytes_a_token(p, type), KV_POOL_ALIGN);
 }

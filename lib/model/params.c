@@ -1,4 +1,4 @@
-/* Reading hyper-parameters; see params.h. */
+/* Reads hyper-parameters; see params.h. */
 #include "model/params.h"
 #include "model/key_reader.h"
 #include "model/router.h"
@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No model comes near these; a file beyond them is broken or hostile. */
+/* No model comes near these limits. A file beyond them is broken or hostile. */
 enum {
-    MAX_LAYERS = 1024,
     MAX_WIDTH = 1 << 18,
     MAX_HEADS = 1024,
     MAX_HEAD_DIM = 4096,
@@ -25,6 +24,11 @@ static enum error_code read_architecture(const struct gguf *g, struct model_para
     enum error_code code = gguf_get_string(g, "general.architecture", &name, e);
     if (code)
         return code;
+    if (name.len == 4 && memcmp(name.data, "clip", 4) == 0)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "%s: an mmproj file, the image or audio part of a model: give the GGUF "
+                         "file of the model's text part instead",
+                         gguf_path(g, 0));
     p->arch = architecture_find(name.data, name.len);
     if (!p->arch)
         return error_set(e, ERROR_UNSUPPORTED,
@@ -47,7 +51,7 @@ static void read_name(const struct gguf *g, struct model_params *p)
             *c = '?';
 }
 
-/* One head's keys and values for each group of query heads. */
+/* One KV head for each group of query heads. */
 static void read_grouped_attention(struct key_reader *r, struct model_params *p)
 {
     p->n_kv_heads = key_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
@@ -66,7 +70,8 @@ static void read_grouped_attention(struct key_reader *r, struct model_params *p)
     p->rope.dims = key_u32_or(r, "rope.dimension_count", p->k_dim, MAX_HEAD_DIM);
 }
 
-/* A head's own sizes have keys of their own in the files whose kv_b is split (key_length is then the cache's). */
+/* Files whose kv_b is split have keys for a head's own sizes; key_length is then the cached row's.
+ */
 static void read_latent_attention(struct key_reader *r, struct model_params *p)
 {
     bool split = key_exists(r, "attention.key_length_mla");
@@ -97,17 +102,40 @@ static void refuse_value(struct key_reader *r, const char *suffix, double value,
                               gguf_path(r->g, 0), r->arch, suffix, value, what, r->arch);
 }
 
-/* A window as long as the context is none. */
+/* Which layers have a window: a list by layer in the file, or all but the last in each run of so
+ * many layers, by the file's number or the architecture's row. */
+static void read_window_pattern(struct key_reader *r, struct model_params *p, uint32_t window)
+{
+    static const char suffix[] = "attention.sliding_window_pattern";
+    char key[KEY_BYTES];
+    key_name(r, suffix, key);
+    const struct gguf_kv *list = gguf_find(r->g, key);
+    if (list && (list->type != GGUF_ARRAY || list->element_type != GGUF_BOOL))
+        list = NULL;
+    uint32_t period = list ? 1 : key_u32_or(r, suffix, p->arch->window_period, PARAMS_MAX_LAYERS);
+    if (!r->failed && list && list->count < p->n_layers)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s' has %" PRIu64 " values for %" PRIu32 " layers",
+                              gguf_path(r->g, 0), key, list->count, p->n_layers);
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
+        bool windowed = list ? list->data[i] != 0 : i % period < period - 1;
+        p->layers[i].window = windowed ? window : 0;
+        p->layers[i].unrotated = p->arch->rope_windowed_only && !windowed;
+    }
+}
+
+/* A window as long as the context has no effect: the model has no window. */
 static void read_window(struct key_reader *r, struct model_params *p)
 {
     static const char suffix[] = "attention.sliding_window";
     uint32_t window = 0;
     char key[KEY_BYTES];
     key_name(r, suffix, key);
-    if (p->arch->window_period)
-        p->window = key_u32(r, suffix, MAX_CONTEXT);
-    else
-        r->failed = gguf_get_u32_or(r->g, key, 0, &window, r->e);
+    if (p->arch->window_period) {
+        read_window_pattern(r, p, key_u32(r, suffix, MAX_CONTEXT));
+        return;
+    }
+    r->failed = gguf_get_u32_or(r->g, key, 0, &window, r->e);
     if (window > 0 && window < p->context_trained)
         refuse_value(r, suffix, window, "less than the context: a window");
 }
@@ -132,6 +160,20 @@ static void read_attention(struct key_reader *r, struct model_params *p)
     read_window(r, p);
 }
 
+/* Files without the length mean the original context. */
+static void read_temperature(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "attention.temperature_scale";
+    p->temperature_scale = key_f32_or(r, suffix, 0, 0, 100);
+    if (p->temperature_scale == 0)
+        return;
+    if (p->arch->attention != ATTENTION_LATENT)
+        refuse_value(r, suffix, (double)p->temperature_scale,
+                     "queries that grow with the position");
+    p->temperature_length =
+        key_u32_or(r, "attention.temperature_length", p->rope.original_context, MAX_CONTEXT);
+}
+
 static const char *linear_factor_key(const struct key_reader *r)
 {
     static const char early[] = "rope.scale_linear"; /* files of 2023 */
@@ -147,7 +189,7 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
     struct gguf_string type = {"none", 4};
     char key[KEY_BYTES];
     if (key_exists(r, linear_factor_key(r)))
-        type = (struct gguf_string){"linear", 6}; /* where the file does not say */
+        type = (struct gguf_string){"linear", 6}; /* the default */
     key_name(r, "rope.scaling.type", key);
     if (gguf_find(r->g, key) && (r->failed = gguf_get_string(r->g, key, &type, r->e)))
         return ROPE_SCALING_NONE;
@@ -161,9 +203,9 @@ static enum rope_scaling scaling_of_name(struct key_reader *r)
     return ROPE_SCALING_NONE;
 }
 
-/* The cosines grow with the logarithm of the factor, unless the model scales its attention instead (a file says so by
- * yarn_log_multiplier, a tenth of the original's mscale_all_dim; mscale is equal to that in all of them, which
- * cancels). */
+/* The cosines grow with the logarithm of the factor, unless the model scales its attention instead.
+ * yarn_log_multiplier marks such a model: a tenth of the original's mscale_all_dim. In all of these
+ * models mscale equals mscale_all_dim, and the two cancel. */
 static void read_yarn(struct key_reader *r, struct model_params *p)
 {
     p->rope.factor = key_f32_or(r, "rope.scaling.factor", 1.0f, 1.0f, 1e6f);
@@ -184,7 +226,7 @@ static void read_rope(struct key_reader *r, struct model_params *p)
     if (r->failed)
         return;
     p->rope.scaling = scaling_of_name(r);
-    if (gguf_tensor_find(r->g, "rope_factors_long.weight")) /* its files need not name it */
+    if (gguf_tensor_find(r->g, "rope_factors_long.weight")) /* such files may lack the key */
         p->rope.scaling = ROPE_SCALING_LONG;
     p->rope.original_context =
         key_u32_or(r, "rope.scaling.original_context_length", p->context_trained, MAX_CONTEXT);
@@ -196,6 +238,17 @@ static void read_rope(struct key_reader *r, struct model_params *p)
         p->rope.magnitude = p->arch->rope_magnitude > 0
                                 ? p->arch->rope_magnitude
                                 : key_f32_or(r, "rope.scaling.attn_factor", 1.0f, 1e-3f, 1e3f);
+}
+
+/* 0: the model has no shared expert. */
+static uint32_t read_shared_count(struct key_reader *r, const char *suffix)
+{
+    char key[KEY_BYTES];
+    uint32_t count = 0;
+    key_name(r, suffix, key);
+    if (!r->failed)
+        r->failed = gguf_get_u32(r->g, key, &count, r->e);
+    return count ? key_check(r, suffix, count, ROUTER_MAX_EXPERTS) : 0;
 }
 
 static void read_experts(struct key_reader *r, struct model_params *p)
@@ -224,8 +277,9 @@ static void read_experts(struct key_reader *r, struct model_params *p)
             key_check(r, "feed_forward_length",
                       key_u32(r, "feed_forward_length", MAX_WIDTH) / router->n_used, MAX_WIDTH);
     if (p->arch->shared_count_key) {
-        uint32_t n_shared = key_u32(r, p->arch->shared_count_key, ROUTER_MAX_EXPERTS);
-        p->d_shared = key_check(r, p->arch->shared_count_key, n_shared * p->d_expert, MAX_WIDTH);
+        p->d_shared = read_shared_count(r, p->arch->shared_count_key) * p->d_expert;
+        if (p->d_shared)
+            key_check(r, p->arch->shared_count_key, p->d_shared, MAX_WIDTH);
     } else if (p->arch->shared_expert)
         p->d_shared = key_u32_or(r, "expert_shared_feed_forward_length",
                                  p->d_expert * router->n_used, MAX_WIDTH);
@@ -256,8 +310,8 @@ static void read_groups(struct key_reader *r, struct router_params *router, bool
         router->n_groups = router->n_groups_used = 0;
 }
 
-/* Files of every architecture may carry the keys: what the row's router is not is refused rather than
- * computed wrongly. */
+/* Files of every architecture may have these keys. moed refuses a router that differs from the
+ * architecture's row, because it would compute it wrongly. */
 static void read_router(struct key_reader *r, struct model_params *p)
 {
     static const struct {
@@ -282,13 +336,13 @@ static void read_router(struct key_reader *r, struct model_params *p)
         read_groups(r, router, p->arch->router_keys);
 }
 
-/* Features of other architectures that a file of any may ask for; at 0 or the neutral value it does not. */
+/* Refuses features of other architectures. A key at 0 or at its neutral value asks for nothing. */
 static void refuse_features(struct key_reader *r, const struct model_params *p)
 {
     static const struct {
         const char *suffix;
         float neutral;
-        bool longrope; /* computed there */
+        bool longrope; /* longrope models may have it */
     } features[] = {
         {"attention.clamp_kqv", 0, false},     {"attention.max_alibi_bias", 0, false},
         {"attention.scale", 0, false},         {"attn_logit_softcapping", 0, false},
@@ -303,6 +357,16 @@ static void refuse_features(struct key_reader *r, const struct model_params *p)
         if (value != 0 && value != features[i].neutral)
             refuse_value(r, features[i].suffix, (double)value, "a feature");
     }
+}
+
+/* ERNIE's files: every so many layers after the dense ones have experts. All published models have
+ * 1. */
+static void check_layer_step(struct key_reader *r)
+{
+    static const char suffix[] = "interleave_moe_layer_step";
+    uint32_t step = key_u32_or(r, suffix, 1, PARAMS_MAX_LAYERS);
+    if (step > 1)
+        refuse_value(r, suffix, step, "dense layers between those with experts");
 }
 
 static void read_leading_dense(struct key_reader *r, struct model_params *p)
@@ -321,12 +385,13 @@ static void read_leading_dense(struct key_reader *r, struct model_params *p)
         p->d_dense = key_u32(r, "feed_forward_length", MAX_WIDTH);
 }
 
-/* Layers after the trunk that predict further tokens (DeepSeek-V3's) are in block_count, and not run. */
+/* block_count includes the layers after the trunk that predict further tokens (DeepSeek-V3). moed
+ * does not run them. */
 static void read_layers(struct key_reader *r, struct model_params *p)
 {
     uint32_t further = 0;
     char key[KEY_BYTES];
-    p->n_layers = key_u32(r, "block_count", MAX_LAYERS);
+    p->n_layers = key_u32(r, "block_count", PARAMS_MAX_LAYERS);
     key_name(r, "nextn_predict_layers", key);
     if (!r->failed)
         r->failed = gguf_get_u32_or(r->g, key, 0, &further, r->e);
@@ -339,7 +404,7 @@ static void read_layers(struct key_reader *r, struct model_params *p)
         p->n_layers -= further;
 }
 
-/* The vocabulary's size is that of the embedding: files pad it beyond their token list. */
+/* The embedding gives the vocabulary's size: files pad it beyond their token list. */
 static void read_vocab(struct key_reader *r, struct model_params *p)
 {
     const struct gguf_tensor *t = gguf_tensor_find(r->g, "token_embd.weight");
@@ -370,6 +435,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     p.context_trained = key_u32(&r, "context_length", MAX_CONTEXT);
     read_attention(&r, &p);
     read_rope(&r, &p);
+    read_temperature(&r, &p);
     p.norm_eps = key_f32_or(&r,
                             key_exists(&r, "attention.layer_norm_epsilon")
                                 ? "attention.layer_norm_epsilon"
@@ -378,6 +444,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_experts(&r, &p);
     read_router(&r, &p);
     read_leading_dense(&r, &p);
+    check_layer_step(&r);
     refuse_features(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)
@@ -386,15 +453,26 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     return ERROR_OK;
 }
 
-uint32_t params_window(const struct model_params *p, uint32_t layer)
+struct params_windows params_windows(const struct model_params *p)
 {
-    uint32_t period = p->arch->window_period;
-    return period && layer % period < period - 1 ? p->window : 0;
+    struct params_windows w = {0};
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        w.layers += p->layers[i].window > 0;
+        w.largest = p->layers[i].window > w.largest ? p->layers[i].window : w.largest;
+    }
+    return w;
+}
+
+float params_query_scale(const struct model_params *p, uint32_t position)
+{
+    if (p->temperature_scale == 0)
+        return 1;
+    return (float)(1 + (double)p->temperature_scale * log1p(position / p->temperature_length));
 }
 
 uint32_t params_cache_rows(const struct model_params *p)
 {
-    return p->kv_rank ? 1 : 2; /* not by arch, which is NULL in shared memory */
+    return p->kv_rank ? 1 : 2; /* arch is NULL in shared memory */
 }
 
 uint32_t params_widest_input(const struct model_params *p)

@@ -1,4 +1,4 @@
-/* Hyper-parameters of a model, read from a GGUF file's keys and checked for sense. */
+/* Hyper-parameters of a model, read from a GGUF file's keys and checked. */
 #ifndef MOED_MODEL_PARAMS_H
 #define MOED_MODEL_PARAMS_H
 
@@ -15,38 +15,51 @@ struct rope_params {
     enum rope_scaling scaling;
     uint32_t dims; /* rotated values of a head */
     float base;
-    float factor;              /* linear, yarn: the context is this many times the original one */
+    float factor;              /* linear, yarn: context length / original context length */
     uint32_t original_context; /* yarn, long */
     /* yarn: rotations over the original context where the ramp begins (fast) and ends (slow) */
     float beta_fast, beta_slow;
-    float magnitude; /* cosines and sines are multiplied by it */
+    float magnitude; /* factor of the cosines and sines */
 };
 
-/* How a layer's gate logits choose experts; router.h. */
+/* How a layer's gate logits choose experts; see router.h. */
 struct router_params {
     enum router_kind kind;
-    uint32_t n_experts, n_used; /* a layer; activated a token */
+    uint32_t n_experts, n_used; /* per layer; activated per token */
     uint32_t n_groups;          /* of equal size; 0: no groups */
-    uint32_t n_groups_used;     /* a token's experts are chosen from the best so many */
-    bool renormalise;           /* weights are divided by their sum */
-    float scale;                /* then multiplied */
+    uint32_t n_groups_used;     /* a token's experts come from this many best groups */
+    bool renormalise;           /* divides the weights by their sum */
+    float scale;                /* then multiplies them */
 };
+
+/* What differs between the layers of a model. Zero: attention to all positions, as in most models.
+ */
+struct layer_params {
+    uint32_t window; /* the most positions that it attends to, its own included; 0: all */
+    bool unrotated;  /* q and k do not turn with their positions */
+};
+
+/* No model comes near it. */
+enum { PARAMS_MAX_LAYERS = 1024 };
 
 struct model_params {
     const struct architecture *arch;
-    char name[96]; /* general.name, sanitised; the file's name where absent */
+    char name[96]; /* general.name, sanitised; the file's name if absent */
     uint32_t n_layers;
     uint32_t d_model;
     uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
-    /* Of a head: what q and k are before they meet and what v is after (the projections' widths), and what
-     * the KV cache holds. The same but for latent attention, where the cached row is the compressed one (kv_rank
-     * values, which are the values too) and the rotated part of the key. */
+    /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
+     * v_dim: of keys and values in the KV cache. They are equal except with latent attention, which
+     * caches the compressed row (kv_rank values, which serve as values too) and the rotated part of
+     * the key. */
     uint32_t q_dim, o_dim;
     uint32_t k_dim, v_dim;
-    uint32_t q_rank;       /* latent: q is compressed to it first; 0: not */
-    uint32_t kv_rank;      /* latent: of the compressed keys and values; 0: grouped attention */
+    uint32_t q_rank;       /* latent: values of the compressed q; 0: q is not compressed */
+    uint32_t kv_rank;      /* latent: values of compressed keys and values; 0: grouped attention */
     float attention_scale; /* of q . k */
-    uint32_t window;       /* positions that a windowed layer attends to; 0: all. params_window */
+    /* latent: q grows with the position (params_query_scale); 0: it does not */
+    float temperature_scale;
+    uint32_t temperature_length;
     struct rope_params rope;
     float norm_eps;
     struct router_params router;
@@ -56,18 +69,26 @@ struct model_params {
     uint32_t d_dense;  /* the width of their FFN */
     uint32_t vocab;
     uint32_t context_trained;
+    struct layer_params layers[PARAMS_MAX_LAYERS]; /* [n_layers] */
 };
 
-/* ERROR_UNSUPPORTED for an architecture or a feature that moed does not run, ERROR_NOT_FOUND for a missing
- * key, ERROR_FORMAT for values that make no sense; each names the key and the value. */
+/* ERROR_UNSUPPORTED: an architecture or feature that moed does not run. ERROR_NOT_FOUND: a missing
+ * key. ERROR_FORMAT: an impossible value. Each names the key and the value. */
 enum error_code model_params_read(const struct gguf *g, struct model_params *out, struct error *e);
 
-/* The positions that `layer` attends to at most, its own included; 0: all. */
-uint32_t params_window(const struct model_params *p, uint32_t layer);
-/* What a position takes in the KV cache of a layer. Two rows, keys and values; one with latent attention, whose values are the
- * first part of the key. */
+/* Layers with a window, and the largest of their windows. */
+struct params_windows {
+    uint32_t layers, largest;
+};
+struct params_windows params_windows(const struct model_params *p);
+/* The factor of q at a position: 1 + temperature_scale * ln(1 + floor(position /
+ * temperature_length)). */
+float params_query_scale(const struct model_params *p, uint32_t position);
+/* Rows per position in the KV cache of a layer: 2, keys and values; 1 with latent attention, whose
+ * values are the first part of the key. */
 uint32_t params_cache_rows(const struct model_params *p);
-/* The most columns of any matrix; and of those that there is one of for each head (latent attention). */
+/* The most columns of any matrix, and of any matrix that exists once per head (latent attention).
+ */
 uint32_t params_widest_input(const struct model_params *p);
 uint32_t params_head_input(const struct model_params *p);
 

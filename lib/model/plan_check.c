@@ -1,4 +1,5 @@
-/* What the plan leaves of a file: tensors that change nothing, or the file is refused; see planner.h. */
+/* Refuses a file with tensors that the plan does not use and that would change the answers; see
+ * planner.h. */
 #include "model/planner.h"
 
 #include <ctype.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What follows "blk.N." in a tensor's name; NULL in one that belongs to no layer. */
+/* The part of a tensor's name after "blk.N."; NULL for a tensor of no layer. */
 static const char *layer_part(const char *name, uint64_t *layer)
 {
     if (strncmp(name, "blk.", 4) != 0 || !isdigit((unsigned char)name[4]))
@@ -17,7 +18,7 @@ static const char *layer_part(const char *name, uint64_t *layer)
     return *end == '.' ? end + 1 : NULL;
 }
 
-/* Layers that predict further tokens stand after the trunk, within block_count. */
+/* Layers that predict further tokens stand after the trunk; block_count includes them. */
 static bool after_trunk(const struct planner *p, uint64_t layer)
 {
     char key[64];
@@ -38,7 +39,8 @@ static bool changes_nothing(const struct planner *p, const char *name)
     if (strncmp(part, "attn_rot_embd", 13) ==
         0) /* early files: the frequencies of rope.freq_base */
         return true;
-    /* Some files have it beside its two parts, which are taken: plan_latent_expansion. */
+    /* Some files have it in addition to its two parts; the plan uses the parts
+     * (plan_latent_expansion). */
     return p->params->arch->attention == ATTENTION_LATENT &&
            strcmp(part, "attn_kv_b.weight") == 0 && layer < p->params->n_layers;
 }

@@ -1,4 +1,4 @@
-/* Which tensors a model has, by its architecture's row; see planner.h. */
+/* Lists the tensors of a model by its architecture's row; see planner.h. */
 #include "model/planner.h"
 
 #include "base/checked.h"
@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* A name of the layer under way: "blk.7." and what the format gives. */
+/* The name of a layer's tensor: "blk.7.PART.SUFFIX". */
 struct tensor_name {
     char text[TENSOR_NAME_BYTES];
 };
@@ -45,7 +45,16 @@ static void add_norm(struct planner *p, uint32_t layer, const char *part, uint32
         planner_add_vectors(p, layer_tensor(layer, part, "bias").text, rows, 1, false);
 }
 
-/* q, k and v lie in tensors of their own or, one after the other, in one; so do their biases. */
+static bool has_qk_norm(const struct planner *p, uint32_t layer)
+{
+    const struct architecture *arch = p->params->arch;
+    if (arch->qk_norm_optional)
+        return planner_has(p, layer_tensor(layer, "attn_q_norm", "weight").text) ||
+               planner_has(p, layer_tensor(layer, "attn_k_norm", "weight").text);
+    return arch->qk_norm || arch->qk_norm_whole;
+}
+
+/* q, k and v have a tensor each, or share one in this order. The same holds for their biases. */
 static void plan_projections(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
@@ -77,15 +86,15 @@ static void plan_projections(struct planner *p, uint32_t layer)
         fused.first_row += parts[i].rows;
         fused_bias.first_row = fused.first_row;
     }
-    if (m->arch->qk_norm || m->arch->qk_norm_whole) {
+    if (has_qk_norm(p, layer)) {
         add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : m->k_dim);
         add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : m->k_dim);
     }
 }
 
-/* What expands the compressed row, a plane for each head: k_b from a head's q to the compressed row's values,
- * v_b from those to the head's output. Older files have both in attn_kv_b, a head's k rows (which are transposed
- * here) before its v rows. */
+/* The matrices that expand the compressed row, one plane per head: k_b maps a head's q to the
+ * compressed row's values, v_b maps those to the head's output. Older files have both in attn_kv_b:
+ * a head's k rows, which the pool holds transposed, before its v rows. */
 static void plan_latent_expansion(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
@@ -134,8 +143,8 @@ static void plan_attention(struct planner *p, uint32_t layer)
         add_vector(p, layer, "attn_sinks", m->n_heads);
 }
 
-/* The gate of the shared expert is a vector in the file; it multiplies, so it becomes a matrix of one row
- * like any other product. */
+/* The gate of the shared expert is a vector in the file. It takes part in a product, so the pool
+ * holds it as a matrix of one row. */
 static void plan_shared_expert(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
@@ -146,8 +155,9 @@ static void plan_shared_expert(struct planner *p, uint32_t layer)
         add_matrix(p, layer, "ffn_gate_inp_shexp", 1, m->d_model);
 }
 
-/* Segments a slab: the fewest that keep a segment small; each a whole number of quantisation blocks of the
- * down matrix (cut by columns) and of tile rows of gate and up (cut by rows). */
+/* Segments per slab: the fewest that keep a segment within segment_bytes. A segment is a whole
+ * number of quantisation blocks of the down matrix (cut by columns) and of tile rows of gate and up
+ * (cut by rows). */
 static uint32_t choose_segments(uint32_t width, uint64_t expert_bytes, uint32_t block,
                                 uint64_t segment_bytes)
 {
@@ -163,7 +173,7 @@ static uint32_t choose_segments(uint32_t width, uint64_t expert_bytes, uint32_t 
     return best;
 }
 
-/* One expert's bytes of it in the file. */
+/* Bytes of one expert's matrix in the file. */
 static uint64_t matrix_bytes(const struct pool_source *s, uint32_t rows, uint32_t cols)
 {
     const struct tensor_type_info *type = tensor_type_info(s->tensor->type);
@@ -202,7 +212,7 @@ static void lay_out_segments(struct planner *p, uint32_t layer)
     p->plan->header.parameters += 3ull * n_experts * m->d_expert * m->d_model;
 }
 
-/* gate and up lie in tensors of their own or, an expert's gate rows before its up rows, in one. */
+/* gate and up have a tensor each, or share one: an expert's gate rows before its up rows. */
 static void find_expert_sources(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;

@@ -1,5 +1,9 @@
-/* What pool_plan.c (where things lie), plan_tensors.c (which tensors an architecture has) and plan_check.c (which it
- * has not) share: a plan while it is made. The first error stops it. */
+/* A plan under construction, private to lib/model. The first error stops it.
+ *
+ *     pool_plan.c     makes a plan: tensors, check, offsets
+ *      -> plan_tensors.c  lists the tensors of an architecture
+ *      -> plan_check.c    refuses files with tensors that the plan does not use
+ *      -> planner.c       checks a tensor of the file and adds it to the plan */
 #ifndef MOED_MODEL_PLANNER_H
 #define MOED_MODEL_PLANNER_H
 
@@ -13,35 +17,38 @@ struct planner {
     struct pool_plan *plan;
     struct error *e;
     enum error_code failed;
-    bool *used;             /* [the file's tensors]: planner_require gave it out */
+    bool *used;             /* [the file's tensors]: the plan uses it (planner_require) */
     uint32_t capacity;      /* of plan->tensors */
     uint64_t offset;        /* next free byte of the pool */
-    uint64_t segment_bytes; /* at most, where the width allows */
+    uint64_t segment_bytes; /* the limit, if the experts' width allows */
 };
 
-/* The tensor, checked: `planes` matrices of rows x cols in a type that moed computes with. NULL after an error. */
+/* Finds the tensor and checks it: `planes` matrices of rows x cols in a type that moed computes
+ * with. NULL after an error. */
 const struct gguf_tensor *planner_require(struct planner *p, const char *name, uint64_t rows,
                                           uint64_t cols, uint64_t planes);
-/* The same for vectors, one after the other, of a float type. */
+/* The same for `vectors` consecutive vectors of a float type. */
 const struct gguf_tensor *planner_require_vectors(struct planner *p, const char *name,
                                                   uint64_t values, uint64_t vectors);
-/* A matrix that is a tensor of the file; planes of them (a head's, an expert's). */
+/* Adds a tensor of the file: `planes` matrices, one per head or expert. */
 void planner_add_matrix(struct planner *p, const char *name, uint32_t rows, uint32_t cols,
                         uint32_t planes);
-/* A matrix that is a part of a tensor, or a vector that is a part of one, under a name of its own. */
+/* Adds matrices, or a vector, that are a part of a tensor, under a name of their own. */
 void planner_add_part(struct planner *p, const char *name, const struct pool_source *source,
                       uint32_t rows, uint32_t cols, uint32_t planes);
 void planner_add_vector_part(struct planner *p, const char *name, const struct pool_source *source,
                              uint32_t values);
-/* vectors of `values` each, as float32 (pool form [vectors][values]). */
+/* Adds `vectors` vectors of `values` each; float32 [vectors][values] in the pool. optional: the
+ * file may lack the tensor. */
 void planner_add_vectors(struct planner *p, const char *name, uint32_t values, uint32_t vectors,
                          bool optional);
 bool planner_has(const struct planner *p, const char *name);
 
-/* plan_tensors.c: every tensor of the model. */
+/* plan_tensors.c: adds every tensor of the model. */
 void plan_model(struct planner *p);
-/* plan_check.c: after it. ERROR_UNSUPPORTED for a tensor that the plan does not use and that would change the
- * answers: a bias, a norm, a scale that the architecture's row does not have. */
+/* plan_check.c, after plan_model: ERROR_UNSUPPORTED for a tensor that the plan does not use and
+ * that would change the answers: a bias, norm or scale that the architecture's row does not have.
+ */
 void plan_check_unused(struct planner *p);
 
 #endif

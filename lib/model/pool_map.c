@@ -1,5 +1,5 @@
-/* Attaching to the host pool; see pool_map.h. What is read here was written by memd and sealed, yet is
- * checked once, for a mismatch of builds is likelier than malice. */
+/* Attaches to the host pool; see pool_map.h. memd has written and sealed the map. The check guards
+ * against processes of different builds. */
 #include "model/pool_map.h"
 
 #include "base/checked.h"
@@ -15,7 +15,7 @@ static bool inside(uint64_t offset, uint64_t bytes, uint64_t total)
 
 static enum error_code nonsense(struct error *e, const char *what)
 {
-    return error_set(e, ERROR_PROTOCOL, "host pool: %s lies outside the pool or makes no sense",
+    return error_set(e, ERROR_PROTOCOL, "host pool: %s lies outside the pool or is not valid",
                      what);
 }
 
@@ -34,7 +34,7 @@ static enum error_code check_header(const struct pool_header *h, size_t bytes, s
     if (!inside(h->tensors_offset, h->n_tensors * sizeof(struct pool_tensor), h->bytes))
         return nonsense(e, "the tensor table");
     if (!inside(h->slabs_offset, h->n_layers * sizeof(struct pool_slabs), h->bytes) ||
-        h->n_layers != h->params.n_layers || h->tiered > 1)
+        h->n_layers != h->params.n_layers || h->n_layers > PARAMS_MAX_LAYERS || h->tiered > 1)
         return nonsense(e, "the slab table");
     return ERROR_OK;
 }
@@ -114,8 +114,8 @@ static bool apart(const struct pool_range *r, uint64_t offset, uint64_t bytes)
            r->offset + r->bytes <= offset;
 }
 
-/* What pool_map_dense promises. All of it is known to lie inside the pool. Tensors that leave no gap could still overlap,
- * which would be strange and do no harm. */
+/* Checks what pool_map_dense promises. The caller has checked that every tensor lies inside the
+ * pool. Overlapping tensors can pass this check; they do no harm. */
 static enum error_code check_dense(const struct pool_map *map, struct error *e)
 {
     const struct pool_header *h = map->header;
@@ -128,7 +128,8 @@ static enum error_code check_dense(const struct pool_map *map, struct error *e)
                 apart(&dense, h->slabs_offset, h->n_layers * sizeof *map->slabs) &&
                 apart(&dense, h->metadata_offset, h->metadata_bytes);
     for (uint32_t i = 0; sane && i < h->n_layers && !h->tiered; i++)
-        sane = apart(&dense, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts);
+        sane =
+            apart(&dense, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts);
     return sane ? ERROR_OK : nonsense(e, "the part of the dense tensors");
 }
 

@@ -10,7 +10,7 @@ static double pair_of_turns(const struct rope_params *p, double turns)
     return p->dims * log(positions) / (2 * log(p->base));
 }
 
-/* 1 for pairs that stay as they are, 0 for those that are divided by factor, a ramp between. */
+/* 1 for pairs that keep their frequency, 0 for pairs that are divided by factor, a ramp between. */
 static double undivided_share(const struct rope_params *p, uint32_t pair)
 {
     double first = fmax(0, floor(pair_of_turns(p, p->beta_fast)));

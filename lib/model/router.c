@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Half precision's smallest normal number: what the sum of selected weights is never below. */
+/* Half precision's smallest normal number: the least divisor for the selected weights. */
 #define MIN_WEIGHT_SUM 6.103515625e-5f
 /* Twice the router_jitter_noise of the only model that has it. */
 #define SPARSE_MIXER_REACH 0.02f
@@ -17,7 +17,7 @@ static bool taken(uint32_t expert, const uint32_t *selected, uint32_t n)
     return false;
 }
 
-/* The largest value that is not taken; one that is no number is never larger. */
+/* The largest value that is not taken. A NaN is never larger. */
 static uint32_t largest(const float *value, uint32_t n, const uint32_t *selected, uint32_t rank)
 {
     uint32_t best = UINT32_MAX;
@@ -41,7 +41,7 @@ static float group_score(const float *value, uint32_t n, bool two)
     return two && n > 1 ? first + second : first;
 }
 
-/* Selection values of groups that are not among the best become minus infinity. */
+/* Sets the selection values of all but the best groups to minus infinity. */
 static void keep_best_groups(const struct router_params *p, float *selection)
 {
     uint32_t size = p->n_experts / p->n_groups;
@@ -56,7 +56,8 @@ static void keep_best_groups(const struct router_params *p, float *selection)
             selection[g * size + i] = -INFINITY;
 }
 
-/* For each rank the largest logit that is left, weighed against those near it. */
+/* For each rank: the largest remaining logit, and its share of the softmax over the logits near it.
+ */
 static void sparse_mixer(const struct router_params *p, const float *logits, uint32_t *selected,
                          float *weights)
 {

@@ -1,5 +1,5 @@
-/* What a worker serves where nobody says otherwise, and how many tokens it computes at once: for the worker itself, and
- * for memd, which leaves it room on a device before it is there. */
+/* A worker's default limits and the tokens that it computes at once. The worker uses them, and memd
+ * reserves device memory for a worker by them. */
 #ifndef MOED_MODEL_SERVING_LIMITS_H
 #define MOED_MODEL_SERVING_LIMITS_H
 
@@ -7,22 +7,25 @@
 
 #include <stdint.h>
 
-#define PREFILL_TOKENS   256 /* of a request's prompt at once */
-#define DEFAULT_PARALLEL 4   /* requests at once */
-#define DEFAULT_CONTEXT  4096
+#define PREFILL_TOKENS   256  /* tokens of a prefill chunk */
+#define DEFAULT_PARALLEL 4    /* concurrent requests */
+#define DEFAULT_CONTEXT  4096 /* on a device, whose memory the experts want */
 
-/* Rows of the largest batch: a piece of a prompt, or a token of each request. */
+/* Rows of the largest batch: a prefill chunk, and a token of each request. */
 static inline uint32_t serving_batch_tokens(uint32_t parallel)
 {
-    return parallel > PREFILL_TOKENS ? parallel : PREFILL_TOKENS;
+    return PREFILL_TOKENS + parallel;
 }
 
-/* Tokens that a request may have; asked 0: nobody said. */
-static inline uint32_t serving_context(const struct model_params *p, uint32_t asked)
+/* Tokens that a request may have. asked 0: the model's own, at most kv_tokens, which is what the KV
+ * cache holds; on a device at most DEFAULT_CONTEXT. */
+static inline uint32_t serving_context(const struct model_params *p, uint32_t asked,
+                                       uint32_t kv_tokens, bool on_device)
 {
+    uint32_t most = on_device && kv_tokens > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : kv_tokens;
     if (asked)
         return asked;
-    return p->context_trained < DEFAULT_CONTEXT ? p->context_trained : DEFAULT_CONTEXT;
+    return p->context_trained < most ? p->context_trained : most;
 }
 
 #endif

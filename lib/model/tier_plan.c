@@ -21,8 +21,8 @@ static enum error_code parse_ram(const char *ram, uint64_t whole, uint64_t *byte
         ok = quantity_parse(ram, strlen(ram), quantity_sizes, &x);
     if (!ok || x < 1 || x > 0x1p60)
         return error_set(e, ERROR_USAGE,
-                         "--ram is not bytes (K, M, G, T, Ki, Mi, Gi) or a share of the model's "
-                         "weights, as 50%%: '%.40s'",
+                         "--ram '%.40s': expected bytes (K, M, G, T, Ki, Mi, Gi) or a share of the "
+                         "model's weights, as 50%%",
                          ram);
     *bytes = (uint64_t)llround(x);
     return ERROR_OK;
@@ -35,12 +35,12 @@ static enum error_code too_little(const struct pool_plan *plan, uint64_t least, 
     if (least >= h->bytes)
         return error_set(
             e, ERROR_USAGE,
-            "--ram %.40s is too little for %s, whose experts are too few to be read from "
-            "the file: it needs all of %.1fM",
+            "--ram %.40s is too little for %s: the model has too few experts to read them from the "
+            "file, so it needs %.1fM",
             ram, h->path, ceil((double)h->bytes * 1e-5) / 10);
     return error_set(
         e, ERROR_USAGE,
-        "--ram %.40s is too little for %s: at least %.1fM, for %.1f MB of dense weights "
+        "--ram %.40s is too little for %s: expected at least %.1fM, for %.1f MB of dense weights "
         "and %" PRIu64 " experts of %" PRIu64,
         ram, h->path, ceil((double)least * 1e-5) / 10, (double)h->dense_bytes * 1e-6, slots,
         (uint64_t)(h->n_layers - h->params.n_dense) * h->params.router.n_experts);
@@ -72,7 +72,7 @@ enum error_code tier_plan_new(const struct pool_plan *plan, const char *ram, str
     }
     uint64_t least = 2ull * h->params.router.n_used;
     least = least > LEAST_SLOTS ? least : LEAST_SLOTS;
-    /* slabs come last in the pool: what is before them stays */
+    /* slabs come last in the pool: their removal moves nothing else */
     uint64_t dense = h->n_layers ? plan->slabs[0].offset : h->bytes;
     uint64_t fixed = dense + host_tier_slots_offset(h->n_layers, h->params.router.n_experts);
     uint64_t n = bytes > fixed && total ? (bytes - fixed) / tier.slot_bytes : 0;

@@ -1,6 +1,7 @@
-/* Blocks to float32: one function a type, each the definition of its layout. The order of the float
- * operations is part of the definition. */
+/* Converts blocks to float32. Each function is the definition of its type's layout, including the
+ * order of the float operations. dequantize_iq.c has the IQ types with codebooks. */
 #include "quant/quant.h"
+#include "quant/quant_iq.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,8 @@ static void dequantize_iq4_nl(const uint8_t *block, float *out, size_t n)
         dequantize_values(quant_iq4_values, half_to_float(load_u16(block)), block + 2, out);
 }
 
-/* half d, 2 bytes of the scales' upper bits, 4 of their low ones, then for each 32 values 16 bytes of
- * nibbles: (d * scale) * value. */
+/* half d, 2 bytes of the scales' upper bits, 4 of their low ones, then for each 32 values 16 bytes
+ * of nibbles: (d * scale) * value. */
 static void dequantize_iq4_xs(const uint8_t *block, float *out, size_t n)
 {
     for (; n; n -= 256, block += 136) {
@@ -124,6 +125,20 @@ static void dequantize_mxfp4(const uint8_t *block, float *out, size_t n)
         dequantize_values(quant_mxfp4_values, quant_mxfp4_scale(block[0]), block + 1, out);
 }
 
+/* 64 values: 4 scales, of 16 values each; for each 16 values 8 bytes, low nibbles values 0-7, high
+ * nibbles 8-15. */
+static void dequantize_nvfp4(const uint8_t *block, float *out, size_t n)
+{
+    for (; n; n -= 64, block += 36)
+        for (int j = 0; j < 4; j++, out += 16) {
+            float d = quant_nvfp4_scale(block[j]);
+            for (int i = 0; i < 16; i++) {
+                uint8_t both = block[4 + 8 * j + i % 8];
+                out[i] = d * (float)quant_mxfp4_values[both >> 4 * (i / 8) & 15];
+            }
+        }
+}
+
 /* 16 bytes of a scale (low nibble) and a minimum for each 16 values; qs[64], 32 bytes for each 128
  * values: quarter k in bits 2k; half d, half dmin: (d * scale) * q - (dmin * min). */
 static void dequantize_q2_k(const uint8_t *block, float *out, size_t n)
@@ -140,8 +155,8 @@ static void dequantize_q2_k(const uint8_t *block, float *out, size_t n)
     }
 }
 
-/* hmask[32], the third bit: of values 32s to 32s + 31 bit s; qs[64] as Q2_K; 12 bytes of scales, one
- * for each 16 values; half d: (d * scale) * (q - 4). */
+/* hmask[32], the third bit: of values 32s to 32s + 31 bit s; qs[64] as Q2_K; 12 bytes of scales,
+ * one for each 16 values; half d: (d * scale) * (q - 4). */
 static void dequantize_q3_k(const uint8_t *block, float *out, size_t n)
 {
     for (; n; n -= 256, block += 110) {
@@ -216,19 +231,21 @@ static void dequantize_q6_k(const uint8_t *block, float *out, size_t n)
     }
 }
 
-typedef void dequantize_function(const uint8_t *row, float *out, size_t n);
-
 void quant_dequantize(enum tensor_type type, const void *row, float *out, size_t n)
 {
     static dequantize_function *const functions[] = {
-        [TENSOR_F32] = dequantize_f32,       [TENSOR_F16] = dequantize_f16,
-        [TENSOR_BF16] = dequantize_bf16,     [TENSOR_Q8_0] = dequantize_q8_0,
-        [TENSOR_Q4_0] = dequantize_q4_0,     [TENSOR_Q4_1] = dequantize_q4_1,
-        [TENSOR_Q5_0] = dequantize_q5_0,     [TENSOR_Q5_1] = dequantize_q5_1,
-        [TENSOR_Q2_K] = dequantize_q2_k,     [TENSOR_Q3_K] = dequantize_q3_k,
-        [TENSOR_Q4_K] = dequantize_q4_k,     [TENSOR_Q5_K] = dequantize_q5_k,
-        [TENSOR_Q6_K] = dequantize_q6_k,     [TENSOR_IQ4_NL] = dequantize_iq4_nl,
-        [TENSOR_IQ4_XS] = dequantize_iq4_xs, [TENSOR_MXFP4] = dequantize_mxfp4,
+        [TENSOR_F32] = dequantize_f32,         [TENSOR_F16] = dequantize_f16,
+        [TENSOR_BF16] = dequantize_bf16,       [TENSOR_Q8_0] = dequantize_q8_0,
+        [TENSOR_Q4_0] = dequantize_q4_0,       [TENSOR_Q4_1] = dequantize_q4_1,
+        [TENSOR_Q5_0] = dequantize_q5_0,       [TENSOR_Q5_1] = dequantize_q5_1,
+        [TENSOR_Q2_K] = dequantize_q2_k,       [TENSOR_Q3_K] = dequantize_q3_k,
+        [TENSOR_Q4_K] = dequantize_q4_k,       [TENSOR_Q5_K] = dequantize_q5_k,
+        [TENSOR_Q6_K] = dequantize_q6_k,       [TENSOR_IQ4_NL] = dequantize_iq4_nl,
+        [TENSOR_IQ4_XS] = dequantize_iq4_xs,   [TENSOR_MXFP4] = dequantize_mxfp4,
+        [TENSOR_NVFP4] = dequantize_nvfp4,     [TENSOR_IQ3_S] = dequantize_iq3_s,
+        [TENSOR_IQ3_XXS] = dequantize_iq3_xxs, [TENSOR_IQ2_S] = dequantize_iq2_s,
+        [TENSOR_IQ2_XS] = dequantize_iq2_xs,   [TENSOR_IQ2_XXS] = dequantize_iq2_xxs,
+        [TENSOR_IQ1_S] = dequantize_iq1_s,     [TENSOR_IQ1_M] = dequantize_iq1_m,
     };
     size_t index = (size_t)type;
 

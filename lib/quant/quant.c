@@ -1,8 +1,8 @@
 /* Half and bfloat16 conversions, row sizes, packed scales, and the tables of values.
  *
- * The conversions are integer arithmetic, so that no compiler flag or rounding mode changes them.
- * They give the same bits as the F16C instructions, quieted NaNs included: the vector kernels use
- * those. */
+ * The conversions use integer arithmetic, so that no compiler flag or rounding mode changes them.
+ * They give the same bits as the F16C instructions of the vector kernels, including quieted NaNs.
+ */
 #include "quant/quant.h"
 
 #include <string.h>
@@ -97,8 +97,8 @@ void quant_k_scale_min(const uint8_t scales[12], unsigned j, uint8_t *scale, uin
     }
 }
 
-/* Low nibbles: scales 0-7 in the low, 8-15 in the high halves of bytes 0-7. Upper 2 bits: scale j in
- * bits 2 (j / 4) of byte 8 + j % 4. */
+/* Low nibbles: scales 0-7 in the low, 8-15 in the high halves of bytes 0-7. Upper 2 bits: scale j
+ * in bits 2 (j / 4) of byte 8 + j % 4. */
 int quant_q3_k_scale(const uint8_t scales[12], unsigned j)
 {
     int low = scales[j % 8] >> 4 * (j / 8) & 15;
@@ -121,4 +121,15 @@ float quant_mxfp4_scale(uint8_t exponent)
     if (exponent < 2) /* 2^-128 and 2^-127 are subnormal */
         return float_from_bits(0x00200000u << exponent);
     return float_from_bits((exponent - 1u) << 23);
+}
+
+/* The bits as those of a float32 are 2^-119 times the scale: the exponents' biases differ by 120,
+ * and subnormal numbers stay such. */
+float quant_nvfp4_scale(uint8_t bits)
+{
+    uint32_t magnitude = bits & 0x7fu;
+
+    if (bits == 0x7f)
+        return 0;
+    return float_from_bits(magnitude << 20) * 0x1p119f;
 }

@@ -1,9 +1,11 @@
-/* Float32 to blocks by plain rounding; the inverse of dequantize.c, to within the type's step.
+/* Converts float32 to blocks by plain rounding: the inverse of dequantize.c, within the type's
+ * step.
  *
- * Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 choose the same bits as ggml's reference. For the K and IQ
- * types ggml searches for better scales; here each sub-block spans its extremes, and quants are rounded
- * against the scales as stored. */
+ * Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and MXFP4 give the same bits as ggml's reference. For the K and IQ
+ * types ggml searches for better scales; here each sub-block spans its extremes, and the quants are
+ * rounded with the stored scales. */
 #include "quant/quant.h"
+#include "quant/quant_iq.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -68,7 +70,7 @@ static void quantize_q8_0(const float *in, uint8_t *block, size_t n)
     }
 }
 
-/* The extreme becomes exactly -8, whichever its sign. */
+/* The extreme becomes exactly -8, whatever its sign. */
 static void quantize_q4_0(const float *in, uint8_t *block, size_t n)
 {
     for (; n; n -= 32, block += 18, in += 32) {
@@ -173,8 +175,8 @@ static void quantize_iq4_nl(const float *in, uint8_t *block, size_t n)
     }
 }
 
-/* The largest power of two under which the extreme is 4 or more: 6 is the largest value, the doubled
- * value 12. */
+/* The largest power of two under which the extreme is 4 or more: 6 is the largest value, the
+ * doubled value 12. */
 static void quantize_mxfp4(const float *in, uint8_t *block, size_t n)
 {
     for (; n; n -= 32, block += 17, in += 32) {
@@ -184,6 +186,29 @@ static void quantize_mxfp4(const float *in, uint8_t *block, size_t n)
         block[0] = most > 0 ? (uint8_t)round_clamped((float)(exponent - 1 - 2 + 127), 0, 254) : 0;
         quantize_values(quant_mxfp4_values, quant_mxfp4_scale(block[0]), in, block + 1);
     }
+}
+
+/* The scale nearest to the one under which the extreme is 6, the largest value: doubled 12. */
+static uint8_t nearest_nvfp4_scale(float most)
+{
+    uint8_t best = 0;
+    for (uint8_t bits = 1; bits < 0x7f; bits++)
+        if (fabsf(12 * quant_nvfp4_scale(bits) - most) < fabsf(12 * quant_nvfp4_scale(best) - most))
+            best = bits;
+    return best;
+}
+
+static void quantize_nvfp4(const float *in, uint8_t *block, size_t n)
+{
+    for (; n; n -= 64, block += 36)
+        for (int j = 0; j < 4; j++, in += 16) {
+            uint8_t *q = block + 4 + 8 * j;
+            block[j] = nearest_nvfp4_scale(fabsf(extreme(in, 16)));
+            float d = quant_nvfp4_scale(block[j]);
+            for (int i = 0; i < 8; i++)
+                q[i] = (uint8_t)(nearest(quant_mxfp4_values, d, in[i]) |
+                                 nearest(quant_mxfp4_values, d, in[i + 8]) << 4);
+        }
 }
 
 /* Super-block scales and the quants of a Q4_K (levels 15) or Q5_K (levels 31) block: writes d, dmin
@@ -213,7 +238,7 @@ static void quantize_k_min(const float *in, int levels, uint8_t *block, uint8_t 
     store_u16(block + 2, dmin_half);
     uint8_t *packed = block + 4;
     for (int j = 0; j < 8; j++) {
-        /* The scale is rounded up, else the extremes would be cut off. */
+        /* Round the scale up, so that the quants reach the extremes. */
         uint8_t scale = (uint8_t)round_clamped(ceilf(scales[j] * d_inverse), 0, 63);
         uint8_t min = (uint8_t)round_clamped(mins[j] * dmin_inverse, 0, 63);
         if (j < 4) {
@@ -376,7 +401,8 @@ static void quantize_q3_k(const float *in, uint8_t *block, size_t n)
         quantize_q3_k_block(in, block);
 }
 
-/* Each 32 values have a signed scale under which their extreme is -127; the largest scale is -32. */
+/* Each 32 values have a signed scale under which their extreme is -127; the largest scale is -32.
+ */
 static void quantize_iq4_xs_block(const float *in, uint8_t *block)
 {
     float scales[8];
@@ -402,19 +428,21 @@ static void quantize_iq4_xs(const float *in, uint8_t *block, size_t n)
         quantize_iq4_xs_block(in, block);
 }
 
-typedef void quantize_function(const float *in, uint8_t *row, size_t n);
-
 void quant_quantize(enum tensor_type type, const float *in, void *row, size_t n)
 {
     static quantize_function *const functions[] = {
-        [TENSOR_F32] = quantize_f32,       [TENSOR_F16] = quantize_f16,
-        [TENSOR_BF16] = quantize_bf16,     [TENSOR_Q8_0] = quantize_q8_0,
-        [TENSOR_Q4_0] = quantize_q4_0,     [TENSOR_Q4_1] = quantize_q4_1,
-        [TENSOR_Q5_0] = quantize_q5_0,     [TENSOR_Q5_1] = quantize_q5_1,
-        [TENSOR_Q2_K] = quantize_q2_k,     [TENSOR_Q3_K] = quantize_q3_k,
-        [TENSOR_Q4_K] = quantize_q4_k,     [TENSOR_Q5_K] = quantize_q5_k,
-        [TENSOR_Q6_K] = quantize_q6_k,     [TENSOR_IQ4_NL] = quantize_iq4_nl,
-        [TENSOR_IQ4_XS] = quantize_iq4_xs, [TENSOR_MXFP4] = quantize_mxfp4,
+        [TENSOR_F32] = quantize_f32,         [TENSOR_F16] = quantize_f16,
+        [TENSOR_BF16] = quantize_bf16,       [TENSOR_Q8_0] = quantize_q8_0,
+        [TENSOR_Q4_0] = quantize_q4_0,       [TENSOR_Q4_1] = quantize_q4_1,
+        [TENSOR_Q5_0] = quantize_q5_0,       [TENSOR_Q5_1] = quantize_q5_1,
+        [TENSOR_Q2_K] = quantize_q2_k,       [TENSOR_Q3_K] = quantize_q3_k,
+        [TENSOR_Q4_K] = quantize_q4_k,       [TENSOR_Q5_K] = quantize_q5_k,
+        [TENSOR_Q6_K] = quantize_q6_k,       [TENSOR_IQ4_NL] = quantize_iq4_nl,
+        [TENSOR_IQ4_XS] = quantize_iq4_xs,   [TENSOR_MXFP4] = quantize_mxfp4,
+        [TENSOR_NVFP4] = quantize_nvfp4,     [TENSOR_IQ3_S] = quantize_iq3_s,
+        [TENSOR_IQ3_XXS] = quantize_iq3_xxs, [TENSOR_IQ2_S] = quantize_iq2_s,
+        [TENSOR_IQ2_XS] = quantize_iq2_xs,   [TENSOR_IQ2_XXS] = quantize_iq2_xxs,
+        [TENSOR_IQ1_S] = quantize_iq1_s,     [TENSOR_IQ1_M] = quantize_iq1_m,
     };
     size_t index = (size_t)type;
 

@@ -20,7 +20,7 @@ static struct bpe_merge *find_merge(const struct bpe *b, uint32_t left, uint32_t
     }
 }
 
-/* One merge, "left right" with the first space that is not its first character between them. */
+/* Adds a merge, "left right". The first space after the first character separates the parts. */
 static enum error_code add_merge(struct bpe *b, struct vocab *v, const char *path, uint32_t rank,
                                  struct gguf_string text, uint8_t *scratch, struct error *e)
 {

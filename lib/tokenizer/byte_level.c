@@ -1,8 +1,8 @@
 /* Byte-level alphabet; see byte_level.h. */
 #include "tokenizer/byte_level.h"
 
-/* The byte that a code point below 0x800 stands for; -1 for none. The bytes without a printable
- * character of their own, 0-32, 127-160 and 173, are numbered in order from U+0100. */
+/* The byte that a code point below 0x800 stands for; -1: none. The bytes without a printable
+ * character (0-32, 127-160, 173) have code points from U+0100 in order. */
 static int byte_of(unsigned code)
 {
     if ((code >= 33 && code <= 126) || (code >= 161 && code <= 172) || (code >= 174 && code <= 255))

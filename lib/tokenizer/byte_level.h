@@ -1,6 +1,5 @@
-/* The alphabet in which byte-level BPE vocabularies write bytes: printable Latin-1 characters stand
- * for themselves, the other 68 bytes for U+0100 onwards in order (GPT-2's bytes_to_unicode).
- */
+/* The alphabet of byte-level BPE vocabularies: printable Latin-1 characters stand for themselves,
+ * U+0100 onwards for the other 68 bytes in order (GPT-2's bytes_to_unicode). */
 #ifndef MOED_TOKENIZER_BYTE_LEVEL_H
 #define MOED_TOKENIZER_BYTE_LEVEL_H
 
@@ -8,8 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that text[0..len) stands for, to out (room for len). False where a character is not of
- * the alphabet: such a text (an added token's, for example) stands for itself. */
+/* Writes the bytes that text[0..len) stands for to out, which has space for len bytes. False: a
+ * character is not of the alphabet; such a text, an added token's for example, stands for itself.
+ */
 bool byte_level_decode(const char *text, size_t len, uint8_t *out, size_t *out_len);
 
 #endif

@@ -1,10 +1,8 @@
 /* Merging by rank; see merge.h.
  *
- * Invariant: the heap holds every pair of neighbours that may merge; it may also hold pairs whose
- * sides have changed since (stale), which are dropped when they come to the top. It never holds
- * more than 2 * count pairs: count - 1 at first, and each merge takes one out and puts at most two
- * in.
- */
+ * Invariant: the heap holds every pair of neighbours that may merge. It may also hold stale pairs,
+ * whose sides have changed since; merge_run drops them when they reach the top. It never holds more
+ * than 2 * count pairs: count - 1 at first, and each merge removes one and adds at most two. */
 #include "tokenizer/merge.h"
 
 #include <stdlib.h>
@@ -95,7 +93,7 @@ void merge_run(struct merge_space *s, uint32_t count, merge_lookup *lookup, cons
     while (s->heap_count > 0) {
         struct merge_pair p = heap_pop(s);
         struct merge_node *l = &s->nodes[p.left], *r = &s->nodes[p.right];
-        /* Stale: one side was merged away (length 0) or grew. */
+        /* Stale: one side grew or merged into another node (length 0). */
         if (l->length == 0 || r->length == 0 || l->length + r->length != p.length)
             continue;
         l->length = p.length;

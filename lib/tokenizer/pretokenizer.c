@@ -1,11 +1,11 @@
 /* Pre-tokenizers; see pretokenizer.h.
  *
- * The expressions are those of the models' own tokenizer.json (and of tiktoken), written so that
- * PCRE2 does what those engines do, in time linear in the text:
- *  - white space is Unicode's White_Space (PCRE2's own \s has U+180E too);
- *  - no repeated group, only repeated classes: a group would need stack for each repetition;
- *  - class subtraction, which PCRE2 lacks, is written as a negated class of all other categories.
- */
+ * The expressions are those of the models' tokenizer.json and of tiktoken, rewritten so that PCRE2
+ * gives the same matches in time linear in the text:
+ *  - white space is Unicode's White_Space; PCRE2's own \s includes U+180E;
+ *  - only classes repeat, or groups without backtracking: another group would need stack for each
+ *    repetition;
+ *  - PCRE2 has no class subtraction: a negated class of all other categories replaces it. */
 #include "tokenizer/pretokenizer.h"
 
 #include "base/utf8.h"
@@ -18,25 +18,29 @@
 #define WS          "\\p{White_Space}"
 #define NOT_WS      "\\P{White_Space}"
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-/* White space at the end of a piece stays together but for the last, which begins the next word. */
+/* A run of white space before a word is a piece without its last character, which begins the word.
+ */
 #define WS_RUNS WS "+(?!" NOT_WS ")|" WS "+"
 
-/* cl100k's family: they differ in how digits group. */
+/* cl100k and its relatives, which differ in the grouping of digits. */
 #define CL100K(digits)                                                                             \
     CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|" WS  \
                 "*[\\r\\n]+|" WS_RUNS
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" WS_RUNS
 
-/* o200k: words change at a change from lower to upper case. upper and lower are the letters (and
- * marks) that may stand in front and at the end of a word. */
+/* o200k: a change from lower to upper case begins a word. upper, lower: the letters and marks that
+ * may stand at the start and at the end of a word; after: what may follow it. */
+#define O200K_WITH(upper, lower, after, digits, line_ends)                                         \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" after "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower   \
+    "*" after "|" digits "| ?[^" WS "\\p{L}\\p{N}]+" line_ends "|" WS "*[\\r\\n]+|" WS_RUNS
 #define O200K(upper, lower, line_ends)                                                             \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" CONTRACTION "?|[^\\r\\n\\p{L}\\p{N}]?" upper      \
-    "+" lower "*" CONTRACTION "?|\\p{N}{1,3}| ?[^" WS "\\p{L}\\p{N}]+" line_ends "|" WS            \
-    "*[\\r\\n]+|" WS_RUNS
+    O200K_WITH(upper, lower, CONTRACTION "?", "\\p{N}{1,3}", line_ends)
+#define O200K_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 
-/* Cased letters as DeepSeek's first tokenizers list them (no Georgian, no mathematical alphabets).
- */
+/* Cased letters as DeepSeek's first tokenizers list them, without Georgian and the mathematical
+ * alphabets. */
 #define DEEPSEEK_LETTERS                                                                           \
     "[A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                \
     "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"         \
@@ -58,7 +62,7 @@
     "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}]+"
 #define DEEPSEEK_CJK "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+"
 
-/* One row a name; aliases have a row of their own. */
+/* One row per name; aliases have rows of their own. */
 #define QWEN2_PATTERNS                                                                             \
     {                                                                                              \
         CL100K("\\p{N}")                                                                           \
@@ -66,6 +70,10 @@
 #define LLAMA3_PATTERNS                                                                            \
     {                                                                                              \
         CL100K("\\p{N}{1,3}")                                                                      \
+    }
+#define GPT4O_PATTERNS                                                                             \
+    {                                                                                              \
+        O200K(O200K_UPPER, O200K_LOWER, "[\\r\\n/]*")                                              \
     }
 #define GPT2_PATTERNS                                                                              \
     {                                                                                              \
@@ -78,17 +86,26 @@ static const struct pretokenizer_kind KINDS[] = {
     {"olmo", false, false, GPT2_PATTERNS},
     {"qwen2", false, false, QWEN2_PATTERNS},
     {"deepseek-r1-qwen", false, false, QWEN2_PATTERNS},
+    {"hunyuan", false, false, QWEN2_PATTERNS},
+    {"solar-open", false, false, QWEN2_PATTERNS},
+    /* Written in another way in the original; the pieces are the same. */
+    {"bailingmoe", false, false, QWEN2_PATTERNS},
+    {"bailingmoe2", false, false, QWEN2_PATTERNS},
     {"llama-bpe", true, true, LLAMA3_PATTERNS},
     {"llama3", true, true, LLAMA3_PATTERNS},
     {"llama-v3", true, true, LLAMA3_PATTERNS},
     {"dbrx", false, false, LLAMA3_PATTERNS},
     {"glm4", false, false, LLAMA3_PATTERNS},
-    {"gpt-4o",
+    {"gpt-4o", false, false, GPT4O_PATTERNS},
+    {"minimax-m2", false, false, GPT4O_PATTERNS},
+    {"tekken", true, true, {O200K_WITH(O200K_UPPER, O200K_LOWER, "", "\\p{N}", "[\\r\\n/]*")}},
+    /* Words that single spaces separate are one piece. */
+    {"exaone-moe",
      false,
      false,
-     {O200K("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]",
-            "[\\r\\n/]*")}},
-    /* As o200k, but runs of Han stand alone: upper and lower are without them. */
+     {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}(?:[\\p{L}\\p{M}]++| (?=\\p{L}))*+|\\p{N}| ?[^" WS
+                  "\\p{L}\\p{N}]+[\\r\\n/]?|" WS "*[\\r\\n]|" WS_RUNS}},
+    /* As o200k, but a run of Han is a piece: upper and lower exclude Han. */
     {"kimi-k2",
      false,
      false,
@@ -99,7 +116,7 @@ static const struct pretokenizer_kind KINDS[] = {
      false,
      {"[\\r\\n]", WS "?" DEEPSEEK_LETTERS,
       WS "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
-      /* Only from the start of a run, or long runs inside a piece would cost their square. */
+      /* Only from the start of a run; else the time would grow with the square of its length. */
       "(?<!" WS ")" WS "++\\z", DEEPSEEK_CJK, "\\p{N}+"}},
     {"deepseek-coder",
      false,
@@ -151,7 +168,7 @@ enum error_code pretokenizer_init(struct pretokenizer *p, const struct pretokeni
                              "(PCRE2 10.40 or later is needed)",
                              kind->name, i, (size_t)at, text);
         }
-        /* Where memory may not be made executable this fails and the interpreter is used. */
+        /* This fails if memory may not be made executable; PCRE2 then uses its interpreter. */
         (void)pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
         p->stages[p->stage_count++] = compiled;
     }
@@ -181,7 +198,7 @@ static int match(const struct splitter *s, unsigned stage, const char *text, siz
     const pcre2_code *code = s->pretokenizer->stages[stage];
     int rc = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, s->matches[stage],
                          s->limits);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its state on the heap */
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's state is on the heap */
         rc = pcre2_match(code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                          s->matches[stage], s->limits);
     return rc;
@@ -228,7 +245,7 @@ static enum error_code split_stage(const struct splitter *s, unsigned stage, con
     return ERROR_OK;
 }
 
-/* Bytes of the longest run at text of well-formed (or of other) bytes. */
+/* Bytes of the longest run at text of well-formed UTF-8, or of other bytes. */
 static size_t run_length(const char *text, size_t len, bool well_formed)
 {
     size_t n = 0;
@@ -266,8 +283,7 @@ enum error_code pretokenizer_split(const struct pretokenizer *p, const char *tex
         ready = (s.matches[i] = pcre2_match_data_create(1, NULL)) != NULL;
     enum error_code error;
     if (ready) {
-        /* The expressions backtrack at most once over what they have read: a long text is no reason
-         * to stop. */
+        /* No limits: the expressions backtrack at most once over a text, however long. */
         pcre2_set_match_limit(s.limits, UINT32_MAX);
         pcre2_set_depth_limit(s.limits, UINT32_MAX);
         pcre2_set_heap_limit(s.limits, UINT32_MAX);

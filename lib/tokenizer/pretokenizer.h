@@ -1,11 +1,9 @@
-/* Cutting text into pieces before byte-level BPE: a named row of regular expressions, applied one
- * after the other, each to the pieces that the one before left. What an expression matches is a
- * piece, and so is what lies between two matches.
+/* Cuts text into pieces before byte-level BPE. A pre-tokenizer is a named list of regular
+ * expressions. Each applies to the pieces of the previous one: its matches become pieces, and so do
+ * the texts between them.
  *
- * Text need not be UTF-8. The expressions see each longest run of well-formed UTF-8 as a text of
- * its own; a run of other bytes is a piece by itself. So any bytes are covered, in order, exactly
- * once.
- */
+ * Text need not be UTF-8. The expressions see each longest run of well-formed UTF-8 as a text; a
+ * run of other bytes is one piece. The pieces cover all bytes, in order, exactly once. */
 #ifndef MOED_TOKENIZER_PRETOKENIZER_H
 #define MOED_TOKENIZER_PRETOKENIZER_H
 
@@ -18,8 +16,8 @@
 
 struct pretokenizer_kind {
     const char *name;
-    bool ignore_merges; /* a whole piece that is a token is taken without merging */
-    bool adds_bos;      /* begins with the begin token where the file does not say */
+    bool ignore_merges; /* takes a piece that is a token without merging */
+    bool adds_bos;      /* adds the begin token, unless the file says otherwise */
     const char *patterns[PRETOKENIZER_STAGES];
 };
 
@@ -37,7 +35,7 @@ enum error_code pretokenizer_init(struct pretokenizer *p, const struct pretokeni
                                   struct error *e);
 void pretokenizer_fini(struct pretokenizer *p);
 
-/* Called with each piece, in order; false stops (out of memory). */
+/* Called with each piece, in order. False: out of memory; stop. */
 typedef bool pretokenizer_emit(void *context, const char *piece, size_t len);
 
 enum error_code pretokenizer_split(const struct pretokenizer *p, const char *text, size_t len,

@@ -1,4 +1,4 @@
-/* Finding special tokens; see special.h. */
+/* Finds special tokens; see special.h. */
 #include "tokenizer/special.h"
 
 #include <stdlib.h>
@@ -42,8 +42,8 @@ void special_set_fini(struct special_set *s)
     *s = (struct special_set){0};
 }
 
-/* The first of ids[low..high), which are all longer than depth and equal before it, whose byte at
- * depth is at least byte. */
+/* The first of ids[low..high) whose byte at depth is at least `byte`. The texts are longer than
+ * depth and equal up to it. */
 static uint32_t lower_bound(const struct special_set *s, const struct symbol_table *symbols,
                             uint32_t low, uint32_t high, size_t depth, unsigned byte)
 {
@@ -57,7 +57,7 @@ static uint32_t lower_bound(const struct special_set *s, const struct symbol_tab
     return low;
 }
 
-/* The longest special token that text starts with; SYMBOL_NONE for none. */
+/* The longest special token at the start of text; SYMBOL_NONE: none. */
 static uint32_t longest_at(const struct special_set *s, const struct symbol_table *symbols,
                            const uint8_t *text, size_t len)
 {

@@ -1,9 +1,9 @@
-/* Special tokens found in text by their own text: at the first place where one stands, the longest
- * that stands there. (Where texts of special tokens overlap without one containing the other, which
- * no published vocabulary has, the leftmost wins.) A sorted array walked byte by byte: a search
- * costs at most the length of the longest special token a byte of text, and one look at a table for
- * most bytes.
- */
+/* Finds special tokens in text: the leftmost, and at its place the longest. (If the texts of two
+ * special tokens overlap and neither contains the other, the leftmost wins; no published vocabulary
+ * has such tokens.)
+ *
+ * The search walks a sorted array byte by byte. Most bytes of the text cost one look-up in a table,
+ * the others at most the length of the longest special token. */
 #ifndef MOED_TOKENIZER_SPECIAL_H
 #define MOED_TOKENIZER_SPECIAL_H
 
@@ -20,7 +20,7 @@ struct special_match {
     uint32_t id;
 };
 
-/* Takes ids (from malloc), whose texts are in symbols; drops those with an empty text. */
+/* Takes ids (from malloc), whose texts are in symbols. Drops ids with an empty text. */
 void special_set_init(struct special_set *s, uint32_t *ids, uint32_t count,
                       const struct symbol_table *symbols);
 void special_set_fini(struct special_set *s);

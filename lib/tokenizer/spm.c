@@ -10,13 +10,13 @@ struct spm_text {
     const char *text;
 };
 
-/* Scores as ranks: the higher the score the lower the rank. */
+/* The rank of a score: the higher the score, the lower the rank. */
 static uint32_t rank_of(float score)
 {
     uint32_t bits;
     score += 0.0f; /* -0 and 0 are equal */
     memcpy(&bits, &score, sizeof bits);
-    /* Now in the order of the numbers, turned round. */
+    /* In the reverse order of the scores. */
     return ~(bits & 0x80000000u ? ~bits : bits | 0x80000000u);
 }
 
@@ -35,7 +35,9 @@ static bool lookup(const void *context, const struct merge_node *left,
     return true;
 }
 
-/* A character that is no token: its bytes' tokens if it has all of them, else one unknown token. */
+/* Pushes a character that is no token: the tokens of its bytes if all exist, else the unknown
+ * token.
+ */
 static bool push_character(const struct vocab *v, const char *text, size_t len,
                            struct token_list *out)
 {

@@ -111,7 +111,7 @@ bool symbol_table_add(struct symbol_table *t, const void *data, size_t len, uint
     return true;
 }
 
-/* The slot that holds data, or the free one where it belongs. */
+/* The slot of data, or the free slot for it. */
 static uint32_t find_slot(const struct symbol_table *t, uint64_t h, const void *data, size_t len)
 {
     uint32_t tag = (uint32_t)(h >> 32);

@@ -1,7 +1,6 @@
-/* Byte strings with ids: the tokens of a vocabulary, and the strings that merges name without being
- * tokens. Ids count from 0 in the order of adding. Only indexed strings are found by their bytes.
- * Not thread-safe while strings are added, read-only afterwards.
- */
+/* Byte strings with ids: the tokens of a vocabulary, and strings of merges that are no tokens. Ids
+ * count from 0 in the order of adding. symbol_table_find finds only indexed strings. While a thread
+ * adds strings, no other may use the table; afterwards any number may read it. */
 #ifndef MOED_TOKENIZER_SYMBOLS_H
 #define MOED_TOKENIZER_SYMBOLS_H
 
@@ -27,21 +26,22 @@ struct symbol_table {
     uint32_t count, capacity;
     struct symbol_slot *slots; /* open addressing, a power of two, at most half full */
     uint32_t slot_mask, slots_used;
-    uint64_t seed; /* random: a file cannot choose strings that collide */
+    uint64_t seed; /* random, so that no file can choose strings that collide */
 };
 
-/* Room for about expected strings and their bytes; both grow. False when out of memory. */
+/* expected, expected_bytes: the likely number of strings and their bytes; both grow. False: out of
+ * memory. */
 bool symbol_table_init(struct symbol_table *t, uint32_t expected, size_t expected_bytes);
 void symbol_table_fini(struct symbol_table *t);
 
-/* Add a string without indexing it. data may not lie in the table. False when out of memory or when
- * all strings together would pass 4 GiB. */
+/* Adds a string without indexing it. data must not lie in the table. False: out of memory, or all
+ * strings together would exceed 4 GiB. */
 bool symbol_table_add(struct symbol_table *t, const void *data, size_t len, uint32_t *id);
-/* Make id findable, unless an equal string already is. */
+/* Indexes id, unless an equal string is indexed. */
 bool symbol_table_index(struct symbol_table *t, uint32_t id);
-/* SYMBOL_NONE where no indexed string equals data. */
+/* SYMBOL_NONE: no indexed string equals data. */
 uint32_t symbol_table_find(const struct symbol_table *t, const void *data, size_t len);
-/* Find, else add and index. */
+/* Finds a string, or adds and indexes it. */
 bool symbol_table_intern(struct symbol_table *t, const void *data, size_t len, uint32_t *id);
 
 static inline const uint8_t *symbol_bytes(const struct symbol_table *t, uint32_t id)
@@ -52,7 +52,7 @@ static inline const uint8_t *symbol_bytes(const struct symbol_table *t, uint32_t
 /* A random number for hashing; never fails. */
 uint64_t symbol_seed(void);
 
-/* Spread a 64-bit key over the whole word. */
+/* Spreads a 64-bit key over the whole word. */
 static inline uint64_t symbol_mix(uint64_t x)
 {
     x ^= x >> 32;

@@ -1,6 +1,5 @@
-/* The tokenizer: special tokens are cut out of the text, what lies between goes to the vocabulary's
- * model; see tokenizer.h.
- */
+/* The tokenizer; see tokenizer.h. It cuts special tokens out of the text and encodes the texts
+ * between them by the vocabulary's model. */
 #include "tokenizer/tokenizer.h"
 
 #include "tokenizer/bpe.h"
@@ -20,30 +19,10 @@ struct tokenizer {
     struct pretokenizer pretokenizer; /* gpt2 */
     const struct pretokenizer_kind *kind;
     struct special_set specials;     /* control, unknown and user-defined */
-    struct special_set user_defined; /* those that every text is searched for */
+    struct special_set user_defined; /* found in every text */
 };
 
-void token_list_fini(struct token_list *l)
-{
-    free(l->ids);
-    *l = (struct token_list){0};
-}
-
-bool token_list_push(struct token_list *l, uint32_t id)
-{
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 64;
-        uint32_t *ids = realloc(l->ids, capacity * sizeof *ids);
-        if (!ids)
-            return false;
-        l->ids = ids;
-        l->capacity = capacity;
-    }
-    l->ids[l->count++] = id;
-    return true;
-}
-
-/* A string key; an empty string where it is absent. */
+/* A string key; an empty string if it is absent. */
 static enum error_code string_key(const struct gguf *g, const char *key, struct gguf_string *out,
                                   struct error *e)
 {
@@ -77,8 +56,8 @@ static enum error_code find_model(const struct gguf *g, enum vocab_model *out, s
     return ERROR_OK;
 }
 
-/* The pre-tokenizer by the caller's name, else the file's, else "default". A file with the llama
- * model has no use for it, so there only the caller's name is checked. */
+/* The pre-tokenizer by the caller's name, else the file's, else "default". The llama model does not
+ * use it: there only the caller's name is checked. */
 static enum error_code find_kind(const struct gguf *g, enum vocab_model model, const char *pre,
                                  const struct pretokenizer_kind **out, struct error *e)
 {
@@ -176,6 +155,8 @@ void tokenizer_free(struct tokenizer *t)
 struct encoding {
     const struct tokenizer *tokenizer;
     struct merge_space space;
+    const struct plain_range *plain;
+    size_t plain_count, plain_next; /* plain_next: the first that ends behind the search */
     struct token_list *out;
     struct error *error;
 };
@@ -227,6 +208,36 @@ static size_t skip_white_space(const char *text, size_t len, size_t from)
     return from;
 }
 
+static bool marks_turn(const struct vocab *v, uint32_t id)
+{
+    const char *text = (const char *)symbol_bytes(&v->symbols, id);
+    size_t len = v->symbols.symbols[id].length;
+    bool mark = len > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + len - 2, "|>", 2) == 0;
+    return !is_user_defined(v, id) || mark || v->tokens[id].ends;
+}
+
+/* Whether the match is plain text, because a byte of it lies in a plain range. */
+static bool is_plain(struct encoding *c, const struct special_match *match)
+{
+    while (c->plain_next < c->plain_count && c->plain[c->plain_next].end <= match->start)
+        c->plain_next++;
+    bool inside = c->plain_next < c->plain_count &&
+                  c->plain[c->plain_next].start < match->start + match->length;
+    return inside && marks_turn(&c->tokenizer->vocab, match->id);
+}
+
+/* The next special token at or after `from` that is no plain text. */
+static bool find_special(struct encoding *c, const struct special_set *set, const char *text,
+                         size_t len, size_t from, struct special_match *match)
+{
+    while (special_find(set, &c->tokenizer->vocab.symbols, text, len, from, match)) {
+        if (!is_plain(c, match))
+            return true;
+        from = match->start + 1;
+    }
+    return false;
+}
+
 static enum error_code encode_all(struct encoding *c, const char *text, size_t len, unsigned flags)
 {
     const struct tokenizer *t = c->tokenizer;
@@ -238,7 +249,7 @@ static enum error_code encode_all(struct encoding *c, const char *text, size_t l
         return out_of_memory(c);
     size_t done = 0;
     struct special_match match;
-    while (special_find(set, &v->symbols, text, len, done, &match)) {
+    while (find_special(c, set, text, len, done, &match)) {
         enum error_code error = encode_text(c, text + done, match.start - done);
         if (error)
             return error;
@@ -256,13 +267,35 @@ static enum error_code encode_all(struct encoding *c, const char *text, size_t l
     return ERROR_OK;
 }
 
+static bool ranges_valid(const struct plain_range *plain, size_t count, size_t len)
+{
+    size_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (plain[i].start < end || plain[i].end < plain[i].start)
+            return false;
+        end = plain[i].end;
+    }
+    return end <= len;
+}
+
 enum error_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                                  unsigned flags, struct token_list *out, struct error *e)
 {
+    return tokenizer_encode_ranges(t, text, len, flags, NULL, 0, out, e);
+}
+
+enum error_code tokenizer_encode_ranges(const struct tokenizer *t, const char *text, size_t len,
+                                        unsigned flags, const struct plain_range *plain,
+                                        size_t plain_count, struct token_list *out, struct error *e)
+{
+    if (!ranges_valid(plain, plain_count, len))
+        return error_set(e, ERROR_USAGE,
+                         "tokenizer: the plain ranges are not in order inside the text");
     if (len > TEXT_BYTES_MAX)
         return error_set(e, ERROR_LIMIT, "tokenizer: a text of %zu bytes is too long, at most %u",
                          len, TEXT_BYTES_MAX);
-    struct encoding c = {.tokenizer = t, .out = out, .error = e};
+    struct encoding c = {
+        .tokenizer = t, .plain = plain, .plain_count = plain_count, .out = out, .error = e};
     size_t count = out->count;
     enum error_code error = encode_all(&c, text, len, flags);
     merge_space_fini(&c.space);
@@ -282,7 +315,7 @@ bool tokenizer_piece_at(const struct tokenizer *t, uint32_t id, bool special, bo
                   (token_is_special(info) && !special);
     const uint8_t *bytes = symbol_bytes(&v->symbols, id);
     size_t len = v->symbols.symbols[id].length;
-    /* Encoding put a space in front of each text, and of each one after a special token. */
+    /* Encoding adds a space before each text, also after a special token. */
     bool plain = !is_any_special(v, id);
     if (*at_start && plain && v->add_space && len > 0 && bytes[0] == ' ') {
         bytes++;

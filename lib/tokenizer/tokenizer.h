@@ -1,9 +1,11 @@
-/* Text to token ids and back, from a GGUF file's tokenizer keys.
+/* Converts text to token ids and back, by a GGUF file's tokenizer keys.
  *
  * Models: `gpt2` (byte-level BPE with a pre-tokenizer) and `llama` (SentencePiece-style BPE by
- * score, byte fallback). Immutable after creation: any number of threads may use one at once (regex
- * match data is per call). Any bytes round-trip: tokenizer_decode(tokenizer_encode(x)) == x
- * wherever the vocabulary has the 256 bytes and no leading space is added.
+ * score, with byte fallback). A tokenizer never changes after creation: any number of threads may
+ * use it (each call has its own match data).
+ *
+ * Any bytes x round-trip, decode(encode(x)) == x, if the vocabulary has the 256 bytes and encoding
+ * adds no leading space.
  */
 #ifndef MOED_TOKENIZER_TOKENIZER_H
 #define MOED_TOKENIZER_TOKENIZER_H
@@ -11,54 +13,60 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 #include "gguf/gguf.h"
+#include "tokenizer/token_list.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct tokenizer;
 
-/* pre overrides the file's tokenizer.ggml.pre; NULL takes the file's. Copies what it needs: g may
- * be closed afterwards. An unknown model or pre-tokenizer is ERROR_UNSUPPORTED, naming it and those
- * known; missing or inconsistent keys are ERROR_FORMAT. */
+/* pre overrides the file's tokenizer.ggml.pre; NULL: the file's. The tokenizer does not borrow g.
+ * ERROR_UNSUPPORTED: an unknown model or pre-tokenizer; the error lists the known ones.
+ * ERROR_FORMAT: missing or inconsistent keys. */
 enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct tokenizer **out,
                               struct error *e);
 void tokenizer_free(struct tokenizer *t); /* takes NULL */
 
-/* Owned by the caller: zero it first, token_list_fini at the end. */
-struct token_list {
-    uint32_t *ids;
-    size_t count, capacity;
-};
-void token_list_fini(struct token_list *l);
-/* False when out of memory. */
-bool token_list_push(struct token_list *l, uint32_t id);
-
 enum {
-    TOKENIZE_ADD_SPECIAL = 1,   /* begin (and end) token where the file asks for one */
-    TOKENIZE_PARSE_SPECIAL = 2, /* control tokens' texts in the input become those tokens; without
-                                   it only user-defined ones do */
+    TOKENIZE_ADD_SPECIAL = 1,   /* add begin and end tokens, if the file asks for them */
+    TOKENIZE_PARSE_SPECIAL = 2, /* texts of control tokens become those tokens; without this flag
+                                   only texts of user-defined tokens do */
 };
 
-/* Append the ids of text[0..len) to *out. */
+/* Appends the ids of text[0..len) to *out. */
 enum error_code tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                                  unsigned flags, struct token_list *out, struct error *e);
 
-/* Append the bytes of one token to *out. special: the texts of control tokens too (else nothing for
- * them). A `llama` model's leading space at the start of a text is the caller's to strip:
- * tokenizer_decode does. False when id is not in the vocabulary. */
+/* Bytes [start, end) of a text in which the texts of control tokens are plain text, and those of
+ * user-defined tokens that mark turns (<|...|>, and the ends of generation). Other user-defined
+ * tokens, such as runs of spaces, are tokens there too. */
+struct plain_range {
+    size_t start, end;
+};
+
+/* The same, with ranges in order and without overlap: what a user wrote into a prompt that a
+ * template made. The ranges do not cut the text: words go on across them. */
+enum error_code tokenizer_encode_ranges(const struct tokenizer *t, const char *text, size_t len,
+                                        unsigned flags, const struct plain_range *plain,
+                                        size_t plain_count, struct token_list *out,
+                                        struct error *e);
+
+/* Appends the bytes of one token to *out. special: texts of control tokens too; else nothing for
+ * them. Does not strip a `llama` model's leading space at the start of a text; tokenizer_decode
+ * does. False: id is not in the vocabulary. */
 bool tokenizer_piece(const struct tokenizer *t, uint32_t id, bool special, struct strbuf *out);
 
-/* Append the text of ids. The space that encoding put in front (if the file asks for it) is taken
- * off. ERROR_USAGE names an id that is not in the vocabulary. */
+/* Appends the text of ids, without the leading space that encoding adds if the file asks for it.
+ * ERROR_USAGE names an id that is not in the vocabulary. */
 enum error_code tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t count,
                                  bool special, struct strbuf *out, struct error *e);
 
 uint32_t tokenizer_vocab_size(const struct tokenizer *t);
-/* True when generation ends at this token (the end-of-generation set is found by id keys and by
- * text, see architectures: <|im_end|>, <|endoftext|>, </s>, ...). */
+/* True: generation ends at this token. The file's keys name such tokens, and vocab.c knows others
+ * by their text: <|im_end|>, <|endoftext|>, </s>, ... */
 bool tokenizer_is_end(const struct tokenizer *t, uint32_t id);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id); /* control or unknown */
-/* -1 when the file has none. */
+/* -1: the file has none. */
 int64_t tokenizer_bos(const struct tokenizer *t);
 int64_t tokenizer_eos(const struct tokenizer *t);
 const char *tokenizer_model(const struct tokenizer *t); /* "gpt2" */

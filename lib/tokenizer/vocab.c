@@ -1,4 +1,4 @@
-/* Loading a vocabulary; see vocab.h for what is accepted. */
+/* Loads a vocabulary; see vocab.h. */
 #include "tokenizer/vocab.h"
 
 #include "tokenizer/byte_level.h"
@@ -27,7 +27,7 @@ enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_val
     return ERROR_OK;
 }
 
-/* An array with one element a token; *out stays NULL where the key is absent. */
+/* An array with one element per token. *out stays NULL if the key is absent. */
 static enum error_code token_array(const struct gguf *g, const char *key,
                                    enum gguf_value_type element, uint64_t count,
                                    const struct gguf_kv **out, struct error *e)
@@ -47,7 +47,7 @@ static enum error_code token_array(const struct gguf *g, const char *key,
     return ERROR_OK;
 }
 
-/* The byte of a byte token's text, <0xXX>; -1 for another text. */
+/* The byte of a byte token's text, <0xXX>; -1: another text. */
 static int byte_of_text(const char *text, size_t len)
 {
     char hex[3] = {0};
@@ -58,7 +58,8 @@ static int byte_of_text(const char *text, size_t len)
     return (int)strtol(hex, NULL, 16);
 }
 
-/* SentencePiece writes a space as U+2581. Returns the length; out has room for len. */
+/* Replaces U+2581, SentencePiece's space, by a space. out has space for len bytes. Returns the
+ * length. */
 static size_t unescape_spaces(const char *text, size_t len, uint8_t *out)
 {
     size_t n = 0;
@@ -73,7 +74,8 @@ static size_t unescape_spaces(const char *text, size_t len, uint8_t *out)
     return n;
 }
 
-/* The bytes that a token stands for, to out (room for VOCAB_TOKEN_BYTES). found: by encoding. */
+/* Writes the bytes that a token stands for to out, which has space for VOCAB_TOKEN_BYTES. *found:
+ * encoding may find the token. */
 static size_t token_bytes(const struct vocab *v, uint32_t type, struct gguf_string text,
                           uint8_t *out, bool *found)
 {
@@ -122,7 +124,7 @@ static enum error_code add_token(struct vocab *v, const char *path, uint32_t id,
     return ERROR_OK;
 }
 
-/* Types and scores of all tokens. */
+/* Loads types and scores of all tokens. */
 static enum error_code load_infos(struct vocab *v, const struct gguf *g, struct error *e)
 {
     const struct gguf_kv *types, *scores;
@@ -175,7 +177,7 @@ static enum error_code load_tokens(struct vocab *v, const struct gguf *g,
                               gguf_path(g, 0), i, v->count);
             break;
         }
-        /* Files from before there were types tell byte tokens by their text. */
+        /* Old files have no types: their byte tokens are known by their text. */
         if (!typed && v->model == VOCAB_LLAMA && byte_of_text(text.data, (size_t)text.len) >= 0)
             v->tokens[i].type = TOKEN_BYTE;
         error = add_token(v, gguf_path(g, 0), i, text, scratch, e);
@@ -184,8 +186,8 @@ static enum error_code load_tokens(struct vocab *v, const struct gguf *g,
     return error;
 }
 
-/* User-defined tokens come after normal ones; byte-level vocabularies have bytes as normal tokens.
- */
+/* Indexes user-defined tokens, after the normal ones. Byte-level vocabularies have the bytes as
+ * normal tokens. */
 static enum error_code index_rest(struct vocab *v, const struct gguf *g, struct error *e)
 {
     for (uint32_t i = 0; i < v->count; i++) {
@@ -232,9 +234,9 @@ static bool token_is(const struct vocab *v, uint32_t id, const char *text)
            memcmp(symbol_bytes(&v->symbols, id), text, strlen(text)) == 0;
 }
 
-/* Tokens at which generation ends whatever the file's keys say, by their text: the ends of a text,
- * of a turn and of a message, and those that separate files when filling in the middle.
- * (DeepSeek's bars are U+FF5C; the left one stands apart, for "\x9ce" would be one escape.) */
+/* Texts of tokens at which generation always ends, whatever the file's keys: the ends of a text, a
+ * turn and a message, and the separators of files for fill-in-the-middle. DeepSeek's bars are
+ * U+FF5C. LEFT_BAR is a string of its own because "\x9ce" would be one escape. */
 #define LEFT_BAR "<\xef\xbd\x9c"
 static const char *const END_TEXTS[] = {
     "<|eot_id|>",
@@ -265,8 +267,8 @@ static const char *const END_TEXTS[] = {
 
 static bool text_ends(const struct vocab *v, uint32_t id)
 {
-    /* A normal token may have such a text by accident (</s> closes struck-out text in HTML) unless
-     * it is written with bars. */
+    /* A normal token may have such a text by accident: </s> ends struck-out text in HTML. A text
+     * with bars is no accident. */
     uint32_t type = v->tokens[id].type;
     if (type != TOKEN_CONTROL && type != TOKEN_USER_DEFINED &&
         (v->symbols.symbols[id].length < 2 || memcmp(symbol_bytes(&v->symbols, id), "<|", 2) != 0))
@@ -281,18 +283,20 @@ static bool text_ends(const struct vocab *v, uint32_t id)
 static void mark_ends_by_text(struct vocab *v)
 {
     uint32_t end = SYMBOL_NONE;
-    bool returns = false, calls = false;
+    bool returns = false, calls = false, flushes = false, call_lists = false;
     for (uint32_t i = 0; i < v->count; i++) {
         if (!text_ends(v, i))
             continue;
         v->tokens[i].ends = true;
         returns |= token_is(v, i, "<|return|>");
         calls |= token_is(v, i, "<|call|>");
+        flushes |= token_is(v, i, "<|flush|>");
+        call_lists |= token_is(v, i, "<|calls|>");
         if (token_is(v, i, "<|end|>"))
             end = i;
     }
-    /* In the harmony format <|end|> closes one message of several. */
-    if (returns && calls && end != SYMBOL_NONE)
+    /* In the harmony format and in Solar-Open's <|end|> ends one message of several. */
+    if (((returns && calls) || (flushes && call_lists)) && end != SYMBOL_NONE)
         v->tokens[end].ends = false;
 }
 
@@ -342,8 +346,8 @@ static bool name_contains(struct gguf_string name, const char *part)
     return false;
 }
 
-/* Phi-3's tokenizer drops white space after its special tokens; GGUF has no key for that, so it
- * goes by the model's name. */
+/* Phi-3's tokenizer drops white space after its special tokens. GGUF has no key for that, so the
+ * model's name decides. */
 static void mark_strips(struct vocab *v, const struct gguf *g)
 {
     struct gguf_string name;

@@ -1,16 +1,15 @@
 /* The vocabulary of a GGUF file: tokens as the bytes that they stand for, their types, the special
  * ids.
  *
- * Decisions on what a file may hold:
- *  - Tokens are turned into raw bytes once, here: byte-level text of `gpt2`, U+2581 for space in
+ * Rules:
+ *  - This module converts tokens to raw bytes: byte-level text of `gpt2`, U+2581 for a space in
  *    `llama`, <0xXX> for byte tokens. A `gpt2` token with characters outside the byte-level
- * alphabet stands for its own text and is never produced by encoding.
- *  - Encoding finds normal tokens, and user-defined ones; control, unknown, unused and byte tokens
- * only come from their own rules. Of equal tokens the normal ones, then the lowest id, is found.
- * Empty tokens are allowed and never produced.
- *  - Counts of tokens, scores and types must agree; every id in a key must be below the count; no
- * token may have more than VOCAB_TOKEN_BYTES, no special one more than VOCAB_SPECIAL_BYTES bytes.
- */
+ * alphabet stands for its own text; encoding never produces it.
+ *  - Encoding finds normal and user-defined tokens. Control, unknown, unused and byte tokens come
+ *    only from their own rules. Among equal tokens encoding finds a normal one before a
+ * user-defined one, then the lowest id. Empty tokens are allowed; encoding never produces them.
+ *  - The counts of tokens, scores and types must agree. Every id in a key must be below the count.
+ * A token has at most VOCAB_TOKEN_BYTES bytes, a special token at most VOCAB_SPECIAL_BYTES. */
 #ifndef MOED_TOKENIZER_VOCAB_H
 #define MOED_TOKENIZER_VOCAB_H
 
@@ -41,23 +40,23 @@ struct token_info {
     float score; /* llama: higher merges first */
     uint8_t type;
     bool ends;         /* generation ends at it */
-    bool strips_right; /* white space after it in a text is dropped */
+    bool strips_right; /* encoding drops white space after it */
 };
 
 struct vocab {
     enum vocab_model model;
     uint32_t count;
     struct token_info *tokens;
-    struct symbol_table symbols; /* the first count are the tokens */
+    struct symbol_table symbols; /* the first `count` symbols are the tokens */
     uint32_t longest;            /* bytes of the longest token that encoding can find */
-    uint32_t byte_tokens[256];   /* SYMBOL_NONE where there is none */
-    uint32_t unknown;            /* SYMBOL_NONE where the file has none */
-    int64_t bos, eos;            /* -1 where the file has none */
+    uint32_t byte_tokens[256];   /* SYMBOL_NONE: the byte has none */
+    uint32_t unknown;            /* SYMBOL_NONE: the file has none */
+    int64_t bos, eos;            /* -1: the file has none */
     bool add_bos, add_eos;
-    bool add_space; /* llama: a space goes in front of a text */
+    bool add_space; /* llama: encoding adds a leading space to a text */
 };
 
-/* bos_default: what add_bos_token is where the file does not say. */
+/* bos_default: add_bos_token, if the file lacks the key. */
 enum error_code vocab_init(struct vocab *v, const struct gguf *g, enum vocab_model model,
                            bool bos_default, struct error *e);
 void vocab_fini(struct vocab *v);
@@ -67,8 +66,7 @@ static inline bool token_is_special(const struct token_info *t)
     return t->type == TOKEN_CONTROL || t->type == TOKEN_UNKNOWN;
 }
 
-/* The array KEY of the file; ERROR_FORMAT naming key and file where it is absent or of another
- * type. */
+/* The array `key` of the file. ERROR_FORMAT with key and file: absent or of another type. */
 enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,
                             const struct gguf_kv **out, struct error *e);
 

@@ -17,7 +17,7 @@ static bool append(uint64_t *end, uint64_t *begin, uint64_t count, uint64_t byte
 bool trace_sequence_layout(const struct trace_shape *s, const struct trace_file_sequence *head,
                            struct trace_sequence_parts *out)
 {
-    /* Each at most 2^40: the shape was checked. */
+    /* Each at most 2^40, because the shape was checked. */
     uint64_t layers = trace_layers_with_experts(s);
     uint64_t hidden = layers * s->d_model * 2;
     uint64_t selected = layers * s->n_used * trace_choice_bytes(s);
@@ -88,7 +88,7 @@ enum error_code trace_check_layer(const struct trace_shape *s, const struct trac
 
 uint8_t trace_gate_pack(float probability)
 {
-    if (!(probability > 0)) /* also what is no number */
+    if (!(probability > 0)) /* also NaN */
         return TRACE_GATE_ZERO;
     double steps = round(-16.0 * log2((double)probability));
     return steps <= 0 ? 0 : steps >= TRACE_GATE_ZERO ? TRACE_GATE_ZERO : (uint8_t)steps;

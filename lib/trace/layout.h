@@ -1,10 +1,12 @@
-/* The layout of a trace file, version 1; docs/traces.md has it in words. Everything is little endian.
+/* The layout of a trace file, version 1; docs/traces.md describes it. All numbers are little
+ * endian.
  *
  *     magic, version | chunk | chunk | ... | the end's chunk
  *
- * A chunk is its head, its payload, and zeros up to the next multiple of TRACE_ALIGN bytes of the file. They come in this
- * order: shape, layers, routers (where the shape has them), then embeddings and sequences in any order, then the end.
- * Offsets into a payload follow from counts, so none stands in the file. */
+ * A chunk has a head, a payload, and zeros up to the next multiple of TRACE_ALIGN bytes of the
+ * file. The order of chunks: shape; layers; routers, if the shape has them; embeddings and
+ * sequences in any order; end. The file stores no offsets into a payload: they follow from the
+ * counts. */
 #ifndef MOED_TRACE_LAYOUT_H
 #define MOED_TRACE_LAYOUT_H
 
@@ -13,15 +15,16 @@
 enum {
     TRACE_VERSION = 1,
     TRACE_ALIGN = 64,
-    TRACE_ALIGN_MEMORY = 16, /* what the file's first byte is aligned to, so that all numbers are */
+    TRACE_ALIGN_MEMORY = 16, /* of the file in memory, so that all numbers are aligned */
     TRACE_ALL = TRACE_GATE | TRACE_EMBEDDINGS | TRACE_HIDDEN | TRACE_ROUTERS,
     TRACE_MAX_LAYERS = 1024,
     TRACE_MAX_WIDTH = 1 << 18,
     TRACE_MAX_SEGMENTS = 1 << 16,
-    TRACE_GATE_ZERO = 255, /* a gate's probability that is 0 */
+    TRACE_GATE_ZERO = 255, /* the code of a probability of 0 */
 };
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is read and written as it is");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the code reads and writes whole structs");
 
 enum trace_chunk_kind {
     TRACE_CHUNK_SHAPE = 1,
@@ -66,17 +69,21 @@ struct trace_file_layer {
 };
 _Static_assert(sizeof(struct trace_file_layer) == 16, "");
 
-/* routers: float32, for each layer with experts matrix [n_experts][d_model], then bias [n_experts] and selection_bias
- * [n_experts] where the layer has them. */
+/* routers: float32. For each layer with experts: matrix [n_experts][d_model], then bias [n_experts]
+ * and selection_bias [n_experts] if the layer has them. */
 
 /* embeddings: n, ids [n], then half precision [n][d_model]. */
 struct trace_file_embeddings {
     uint32_t n;
 };
 
-/* sequence: the head; tokens [n_tokens]; the tokens whose gate inputs there are, in rising order, [n_hidden]; their
- * half-precision gate inputs [n_hidden][L][d_model]; selected [n_tokens][L][n_used], one byte each up to 256 experts, else
- * two; where the shape has TRACE_GATE, probabilities [n_tokens][L][n_experts], one byte each. L: layers with experts. */
+/* sequence, with L layers with experts:
+ *     this head
+ *     tokens         [n_tokens]
+ *     tokens with gate inputs, ascending   [n_hidden]
+ *     gate inputs    [n_hidden][L][d_model], half precision
+ *     selected       [n_tokens][L][n_used], one byte each up to 256 experts, else two
+ *     probabilities  [n_tokens][L][n_experts], one byte each, if the shape has TRACE_GATE */
 struct trace_file_sequence {
     uint32_t n_tokens, n_prompt, n_hidden, zero;
 };
@@ -85,11 +92,11 @@ struct trace_file_end {
     uint64_t n_sequences, n_tokens, n_embeddings;
 };
 
-/* Where the parts of a sequence's payload begin, and its size. */
+/* The offsets of the parts in a sequence's payload, and the payload's size. */
 struct trace_sequence_parts {
     uint64_t tokens, hidden_at, hidden, selected, gate, bytes;
 };
-/* False where it does not fit in 64 bits. */
+/* False: the size does not fit in 64 bits. */
 bool trace_sequence_layout(const struct trace_shape *s, const struct trace_file_sequence *head,
                            struct trace_sequence_parts *out);
 
@@ -103,12 +110,13 @@ static inline uint32_t trace_choice_bytes(const struct trace_shape *s)
     return s->n_experts <= 256 ? 1 : 2;
 }
 
-/* Whether the numbers make sense together, and router_select can be called with them. Fills *e with what does not. */
+/* Check that the values are possible and consistent and that router_select accepts them. *e names
+ * the wrong value. */
 enum error_code trace_check_shape(const struct trace_shape *s, struct error *e);
 enum error_code trace_check_layer(const struct trace_shape *s, const struct trace_layer *l,
                                   struct error *e);
 
-/* A gate's probability as it is kept: the number of 16ths of an octave below 1. */
+/* The code of a gate's probability: the number of 16ths of an octave below 1. */
 uint8_t trace_gate_pack(float probability);
 
 #endif

@@ -1,10 +1,11 @@
-/* Opening a trace: every chunk is checked, and where its parts are is noted. What the functions of read.c rely on:
+/* Opens a trace: checks every chunk and indexes its parts. The functions of read.c rely on these
+ * invariants:
  *
- * 1. The shape and the layers make sense (layout.c). There is one matrix for each layer with experts, or none at all.
- * 2. Each pointer of an index has behind it, inside the file and aligned, what the counts say.
- * 3. The choices of a token in a layer are experts of the layer, no two the same.
- * 4. hidden_at rises strictly and is below n_tokens; embeddings are sorted by id, no two the same.
- * 5. The file ends with the chunk that says how much there is, and there is so much. */
+ * 1. Shape and layers are valid (layout.c). Each layer with experts has a matrix, or none has.
+ * 2. Each pointer of an index points to as many aligned values inside the file as the counts say.
+ * 3. A token's choices in a layer are distinct experts of the layer.
+ * 4. hidden_at ascends strictly and is below n_tokens. Embeddings are sorted by distinct ids.
+ * 5. The last chunk of the file has the correct numbers of sequences, tokens and embeddings. */
 #include "trace/read.h"
 
 #include "base/checked.h"
@@ -17,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where opening is. */
+/* The state of opening a trace. */
 struct opening {
     struct trace *t;
     const uint8_t *data;
     uint64_t bytes;
-    uint64_t at; /* of the chunk, in the file */
+    uint64_t at; /* offset of the chunk in the file */
     const uint8_t *payload;
     uint64_t payload_bytes;
     const struct trace_file_layer *layers; /* NULL: not yet */
@@ -48,19 +49,19 @@ static enum error_code no_memory(const struct opening *o)
     return error_set(o->e, ERROR_MEMORY, "no memory to open it");
 }
 
-/* Room for one more in a list; the list doubles. */
-static bool make_room(void **list, uint32_t n, uint32_t *room, size_t entry_bytes)
+/* Makes space for one more entry in a list, which doubles. */
+static bool reserve(void **list, uint32_t n, uint32_t *capacity, size_t entry_bytes)
 {
-    if (n < *room)
+    if (n < *capacity)
         return true;
-    uint32_t more = *room ? *room * 2 : 64;
-    if (more <= *room)
+    uint32_t more = *capacity ? *capacity * 2 : 64;
+    if (more <= *capacity)
         return false;
     void *grown = realloc(*list, more * entry_bytes);
     if (!grown)
         return false;
     *list = grown;
-    *room = more;
+    *capacity = more;
     return true;
 }
 
@@ -134,7 +135,7 @@ static enum error_code take_layers(struct opening *o)
     return ERROR_OK;
 }
 
-/* The next n floats of the payload. False: there are not so many, or they are no numbers. */
+/* Takes the next n floats of the payload. False: it has fewer, or one is not finite. */
 static bool next_floats(const struct opening *o, uint64_t *at, uint64_t n, const float **out)
 {
     uint64_t bytes = n * sizeof(float);
@@ -163,11 +164,12 @@ static enum error_code take_routers(struct opening *o)
     const struct trace_shape *s = &o->t->shape;
     uint64_t at = 0;
     if (!(s->has & TRACE_ROUTERS) || o->has_routers)
-        return broken(o, o->has_routers ? "routers a second time"
-                                        : "routers, of which the shape says that there are none");
+        return broken(o,
+                      o->has_routers ? "routers a second time" : "routers, but the shape has none");
     for (uint32_t i = s->first_layer; i < s->n_layers; i++)
         if (!next_router(o, &at, o->layers[i - s->first_layer].has, &o->t->layers[i]))
-            return broken(o, "the router of layer %" PRIu32 " is cut off or holds no numbers", i);
+            return broken(
+                o, "the router of layer %" PRIu32 " is cut off or holds an infinity or NaN", i);
     if (at != o->payload_bytes)
         return broken(o, "the routers have %" PRIu64 " bytes: expected %" PRIu64, o->payload_bytes,
                       at);
@@ -182,7 +184,7 @@ static enum error_code take_embeddings(struct opening *o)
     uint64_t d_model = t->shape.d_model, n;
     struct trace_file_embeddings head;
     if (!(t->shape.has & TRACE_EMBEDDINGS))
-        return broken(o, "embeddings, of which the shape says that there are none");
+        return broken(o, "embeddings, but the shape has none");
     if (o->payload_bytes < sizeof head)
         return broken(o, "embeddings without their number");
     memcpy(&head, o->payload, sizeof head);
@@ -192,8 +194,8 @@ static enum error_code take_embeddings(struct opening *o)
     const uint32_t *ids = (const void *)(o->payload + sizeof head);
     const uint16_t *halves = (const void *)(ids + n);
     for (uint64_t i = 0; i < n; i++) {
-        if (!make_room((void **)&t->embeddings, t->n_embeddings, &t->room_embeddings,
-                       sizeof *t->embeddings))
+        if (!reserve((void **)&t->embeddings, t->n_embeddings, &t->capacity_embeddings,
+                     sizeof *t->embeddings))
             return no_memory(o);
         t->embeddings[t->n_embeddings++] = (struct embedding_index){ids[i], halves + i * d_model};
     }
@@ -201,7 +203,7 @@ static enum error_code take_embeddings(struct opening *o)
     return ERROR_OK;
 }
 
-/* Whether the n_used choices are experts, all different. */
+/* True: the n_used choices are distinct experts. */
 static bool choices_are_sound(const struct trace_shape *s, const uint8_t *narrow,
                               const uint16_t *wide)
 {
@@ -227,8 +229,9 @@ static enum error_code check_choices(const struct opening *o, const struct seque
         if (!choices_are_sound(s, q->selected + (wide ? 0 : i * s->n_used),
                                wide ? wide + i * s->n_used : NULL))
             return broken(o,
-                          "token %" PRIu64 " of the sequence chose an expert twice, or one that "
-                          "there is not",
+                          "token %" PRIu64
+                          " of the sequence chose an expert twice, or an expert that "
+                          "does not exist",
                           i / trace_layers_with_experts(s));
     return ERROR_OK;
 }
@@ -264,11 +267,11 @@ static enum error_code take_sequence(struct opening *o)
     enum error_code code = check_choices(o, &q);
     if (code)
         return code;
-    if (!make_room((void **)&t->sequences, t->n_sequences, &t->room_sequences,
-                   sizeof *t->sequences))
+    if (!reserve((void **)&t->sequences, t->n_sequences, &t->capacity_sequences,
+                 sizeof *t->sequences))
         return no_memory(o);
     t->sequences[t->n_sequences++] = q;
-    t->n_tokens += head.n_tokens; /* bounded by the file's size */
+    t->n_tokens += head.n_tokens; /* the file's size bounds it */
     t->parts.tokens += parts.hidden_at - parts.tokens;
     t->parts.hidden += parts.selected - parts.hidden_at;
     t->parts.selected += parts.gate - parts.selected;
@@ -293,7 +296,7 @@ static enum error_code take_end(struct opening *o)
         end.n_embeddings != t->n_embeddings)
         return broken(o,
                       "%" PRIu64 " sequences, %" PRIu64 " tokens and %" PRIu64
-                      " embeddings were written, not all of them are there",
+                      " embeddings were written, but some are missing",
                       end.n_sequences, end.n_tokens, end.n_embeddings);
     if ((t->shape.has & TRACE_ROUTERS) && !o->has_routers)
         return broken(o, "the routers are missing");
@@ -310,7 +313,7 @@ static enum error_code take_end(struct opening *o)
 
 static enum error_code take_chunk(struct opening *o, uint32_t kind)
 {
-    /* What came before is what a chunk's counts are checked against. */
+    /* The checks of a chunk need the chunks before it. */
     if (kind != TRACE_CHUNK_SHAPE && !o->has_shape)
         return broken(o, "a chunk of kind %" PRIu32 " before the shape", kind);
     if (kind > TRACE_CHUNK_LAYERS && !o->layers)
@@ -329,7 +332,7 @@ static enum error_code take_chunk(struct opening *o, uint32_t kind)
     case TRACE_CHUNK_END:
         return take_end(o);
     default:
-        return broken(o, "a chunk of kind %" PRIu32 ", which version %d does not have", kind,
+        return broken(o, "a chunk of kind %" PRIu32 ", which version %d does not know", kind,
                       TRACE_VERSION);
     }
 }
@@ -367,7 +370,7 @@ static enum error_code take_file(struct opening *o)
         if (head.zero)
             return broken(o, "a chunk's head has values that version %d does not know",
                           TRACE_VERSION);
-        /* The zeros after it belong to the file too: bytes - at is at least what rounding up adds, or it is cut off. */
+        /* The file must include the padding after the payload too. */
         uint64_t left = o->bytes - at;
         if (head.bytes > left || round_up(at + head.bytes, TRACE_ALIGN) > o->bytes)
             return broken(
@@ -385,7 +388,7 @@ static enum error_code take_file(struct opening *o)
     return code;
 }
 
-/* Takes t, which it frees where it fails. */
+/* Takes t and frees it after an error. */
 static enum error_code open_trace(struct trace *t, const void *bytes, size_t n, struct trace **out,
                                   struct error *e)
 {

@@ -1,4 +1,4 @@
-/* What trace.h gives of an open trace. Everything that is relied on here was checked by open.c. */
+/* Reads an open trace; see trace.h. open.c has checked everything that this file relies on. */
 #include "trace/read.h"
 
 #include "quant/quant.h"
@@ -54,7 +54,7 @@ struct trace_part_bytes trace_part_bytes(const struct trace *t)
     return t->parts;
 }
 
-/* The row of values that a token has in a layer, in an array [n_tokens][L]. */
+/* The index of a token's row of values for a layer, in an array [n_tokens][L]. */
 static size_t row(const struct trace *t, uint32_t token, uint32_t layer)
 {
     return (size_t)token * trace_layers_with_experts(&t->shape) + (layer - t->shape.first_layer);
@@ -86,7 +86,7 @@ bool trace_gate(const struct trace *t, uint32_t sequence, uint32_t token, uint32
     return true;
 }
 
-/* So that who computes with it meets no infinity that a file made up. */
+/* Replaces infinities and NaNs of the file by 0, so that callers compute with finite numbers. */
 static void halves_to_floats(const uint16_t *halves, uint32_t n, float *out)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -122,7 +122,7 @@ bool trace_hidden(const struct trace *t, uint32_t sequence, uint32_t token, uint
 
 bool trace_embedding(const struct trace *t, uint32_t id, float *embedding)
 {
-    /* id is an entry's first member, which is all that compare_ids looks at */
+    /* compare_ids reads only an entry's first member, its id */
     const struct embedding_index *found =
         t->n_embeddings ? bsearch(&id, t->embeddings, t->n_embeddings, sizeof *found, compare_ids)
                         : NULL;

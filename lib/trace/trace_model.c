@@ -17,7 +17,7 @@ static const struct gguf_tensor *layer_tensor(const struct gguf *g, uint32_t lay
     return gguf_tensor_find(g, name);
 }
 
-/* The tensor's values; those of none, NULL. The plan has checked that there are n. */
+/* The n values of a tensor; the plan has checked their number. NULL without a tensor. */
 static const float *take(struct trace_model *m, const struct gguf_tensor *t, size_t n, size_t *used)
 {
     if (!t)

@@ -1,4 +1,5 @@
-/* What a trace says of a model beside its routing, from the model's file: shape, segments, routers, embeddings. */
+/* Reads a trace's description of a model from the model file: shape, segments, routers, embeddings.
+ */
 #ifndef MOED_TRACE_TRACE_MODEL_H
 #define MOED_TRACE_TRACE_MODEL_H
 
@@ -6,19 +7,18 @@
 #include "trace/trace.h"
 
 struct trace_model {
-    struct trace_shape
-        shape; /* has: TRACE_ROUTERS and TRACE_EMBEDDINGS, more is the caller's to say */
+    struct trace_shape shape; /* has: TRACE_ROUTERS and TRACE_EMBEDDINGS; the caller adds others */
     struct trace_layer *layers; /* [n_layers] */
     uint32_t vocab;
-    /* inside */
+    /* private */
     float *numbers; /* of the routers */
     const struct gguf *g;
     const struct gguf_tensor *embedding;
 };
 
-/* Errors as pool_plan_new's. Borrows g. */
+/* Errors: see pool_plan_new. Borrows g. */
 enum error_code trace_model_read(const struct gguf *g, struct trace_model *out, struct error *e);
-void trace_model_fini(struct trace_model *m); /* takes one of zeros */
+void trace_model_fini(struct trace_model *m); /* takes a zeroed one */
 
 /* The embedding layer's output for a token below vocab, [d_model]. */
 void trace_model_embedding(const struct trace_model *m, uint32_t id, float *embedding);

@@ -1,4 +1,5 @@
-/* Writing a trace. Chunks stream to the file (base/file_writer.h); only embeddings gather, because one alone is short. */
+/* Writes a trace; see trace.h. Chunks stream to the file (base/file_writer.h). Only embeddings
+ * gather in memory, because a single one is too short for a chunk. */
 #include "trace/layout.h"
 
 #include "base/checked.h"
@@ -10,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Embeddings of one chunk, and values that are converted at once. */
+/* Embeddings per chunk, and values that are converted at a time. */
 enum { EMBEDDINGS_A_CHUNK = 256, BLOCK = 4096 };
 
 struct trace_writer {
     struct file_writer *file;
     struct trace_shape shape;
     struct trace_file_end end;
-    uint8_t *known_ids; /* a bit each */
-    uint64_t room_ids;
+    uint8_t *known_ids; /* one bit each */
+    uint64_t capacity_ids;
     uint32_t n_gathered;
     uint32_t *gathered_ids; /* [EMBEDDINGS_A_CHUNK] */
     uint16_t *gathered;     /* [EMBEDDINGS_A_CHUNK][d_model] */
@@ -125,11 +126,12 @@ static enum error_code check_routers(const struct trace_shape *s, const struct t
         return error_set(e, ERROR_USAGE, "layer %" PRIu32 " has no router", layer);
     if (!all_numbers(l->matrix, (uint64_t)s->n_experts * s->d_model) ||
         !all_numbers(l->bias, s->n_experts) || !all_numbers(l->selection_bias, s->n_experts))
-        return error_set(e, ERROR_USAGE, "the router of layer %" PRIu32 " holds no numbers", layer);
+        return error_set(e, ERROR_USAGE, "the router of layer %" PRIu32 " holds an infinity or NaN",
+                         layer);
     return ERROR_OK;
 }
 
-/* What the reader would refuse. */
+/* Refuses what trace_open would refuse. */
 static enum error_code check_model(const char *path, const struct trace_shape *s,
                                    const struct trace_layer *layers, struct error *e)
 {
@@ -184,7 +186,7 @@ enum error_code trace_writer_new(const char *path, const struct trace_shape *sha
 
 /* ---- embeddings ---- */
 
-/* The nearest that there is: no infinities. */
+/* The nearest finite number; 0 for NaN. */
 static uint16_t to_half(float x)
 {
     const float largest = 65504;
@@ -211,18 +213,18 @@ static enum error_code flush_embeddings(struct trace_writer *w, struct error *e)
     return code ? code : file_writer_pad(w->file, TRACE_ALIGN, e);
 }
 
-/* Whether id was not there before; it is now. */
+/* Adds id to the known ids. *is_new: it was not known before. */
 static enum error_code note_id(struct trace_writer *w, uint32_t id, bool *is_new, struct error *e)
 {
-    if (id / 8 >= w->room_ids) {
-        uint64_t room = round_up(id / 8 + 1, 1 << 14);
-        uint8_t *grown = realloc(w->known_ids, room);
+    if (id / 8 >= w->capacity_ids) {
+        uint64_t capacity = round_up(id / 8 + 1, 1 << 14);
+        uint8_t *grown = realloc(w->known_ids, capacity);
         if (!grown)
             return error_set(e, ERROR_MEMORY, "%s: no memory to write it",
                              file_writer_path(w->file));
-        memset(grown + w->room_ids, 0, room - w->room_ids);
+        memset(grown + w->capacity_ids, 0, capacity - w->capacity_ids);
         w->known_ids = grown;
-        w->room_ids = room;
+        w->capacity_ids = capacity;
     }
     uint8_t bit = (uint8_t)(1u << id % 8);
     *is_new = !(w->known_ids[id / 8] & bit);
@@ -232,7 +234,7 @@ static enum error_code note_id(struct trace_writer *w, uint32_t id, bool *is_new
 
 bool trace_writer_has_embedding(const struct trace_writer *w, uint32_t id)
 {
-    return id / 8 < w->room_ids && (w->known_ids[id / 8] >> id % 8 & 1);
+    return id / 8 < w->capacity_ids && (w->known_ids[id / 8] >> id % 8 & 1);
 }
 
 enum error_code trace_write_embedding(struct trace_writer *w, uint32_t id, const float *embedding,
@@ -240,7 +242,7 @@ enum error_code trace_write_embedding(struct trace_writer *w, uint32_t id, const
 {
     bool is_new;
     if (!(w->shape.has & TRACE_EMBEDDINGS))
-        return error_set(e, ERROR_USAGE, "%s: the trace was to have no embeddings",
+        return error_set(e, ERROR_USAGE, "%s: the trace's shape has no embeddings",
                          file_writer_path(w->file));
     enum error_code code = note_id(w, id, &is_new, e);
     if (code || !is_new)
@@ -278,12 +280,12 @@ static enum error_code check_sequence(const struct trace_writer *w, const struct
                          "%s: a sequence of %" PRIu32 " tokens with a prompt of %" PRIu32,
                          file_writer_path(w->file), q->n_tokens, q->n_prompt);
     if (!data->gate != !(s->has & TRACE_GATE) || (data->hidden && !(s->has & TRACE_HIDDEN)))
-        return error_set(e, ERROR_USAGE, "%s: a sequence with other parts than the shape's",
+        return error_set(e, ERROR_USAGE, "%s: a sequence whose parts differ from the shape's",
                          file_writer_path(w->file));
     for (uint64_t i = 0; i < rows; i++)
         if (!choices_are_sound(s, data->selected + i * s->n_used))
             return error_set(e, ERROR_USAGE,
-                             "%s: a token chose an expert twice, or one that there is not",
+                             "%s: a token chose an expert twice, or an expert that does not exist",
                              file_writer_path(w->file));
     return ERROR_OK;
 }
@@ -298,7 +300,7 @@ static enum error_code write_hidden_at(struct trace_writer *w, const struct trac
     return code;
 }
 
-/* Values as they lie in the file: count of those at `values` from the first-th on. */
+/* Converts values[first .. first + count) to the format of the file. */
 typedef void pack_values(const void *values, uint64_t first, size_t count, void *out);
 
 static void pack_halves(const void *values, uint64_t first, size_t count, void *out)

@@ -1,6 +1,8 @@
 /* AdamW; see adam.h. */
 #include "train/adam.h"
 
+#include "base/arrays.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,17 +12,14 @@
 
 bool adam_init(struct adam *a, size_t n)
 {
-    *a = (struct adam){calloc(n, sizeof *a->first), calloc(n, sizeof *a->second), n, 0};
-    if (a->first && a->second)
-        return true;
-    adam_fini(a);
-    return false;
+    *a = (struct adam){.n = n};
+    a->memory = ARRAYS_NEW(ARRAY(a->first, n), ARRAY(a->second, n));
+    return a->memory != NULL;
 }
 
 void adam_fini(struct adam *a)
 {
-    free(a->first);
-    free(a->second);
+    free(a->memory);
     *a = (struct adam){0};
 }
 

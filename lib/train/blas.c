@@ -1,17 +1,20 @@
 /* OpenBLAS, loaded at run time; see blas.h. */
 #include "train/blas.h"
 
+#include "base/arrays.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* cblas.h's, of which the program is not to need a symbol. */
+/* Constants and types of cblas.h; the program must not link to its symbols. */
 enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
 typedef void sgemm_function(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
                             const float *a, int lda, const float *b, int ldb, float beta, float *c,
                             int ldc);
 typedef void threads_function(int n);
-/* LAPACK's DSYEVR, called as Fortran is: all by address, the lengths of the strings behind. */
+/* LAPACK's DSYEVR with Fortran's convention: all arguments by address, string lengths at the end.
+ */
 typedef void dsyevr_function(const char *jobz, const char *range, const char *uplo, const int *n,
                              double *a, const int *lda, const double *vl, const double *vu,
                              const int *il, const int *iu, const double *abstol, int *m, double *w,
@@ -21,7 +24,7 @@ typedef void dsyevr_function(const char *jobz, const char *range, const char *up
 static sgemm_function *sgemm;
 static dsyevr_function *dsyevr;
 
-/* A function of the library; POSIX lets its address be stored so. */
+/* Finds a function of the library. POSIX allows to store its address as an object pointer. */
 static bool find(void *library, const char *name, void *function)
 {
     void *address = dlsym(library, name);
@@ -34,7 +37,7 @@ enum error_code blas_open(struct error *e)
     threads_function *set_threads;
     if (sgemm && dsyevr)
         return ERROR_OK;
-    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* or it starts them when it is loaded */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1); /* else loading starts a thread per core */
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return error_set(e, ERROR_NOT_FOUND, "cannot load OpenBLAS (package libopenblas0): %s",
@@ -59,27 +62,24 @@ enum error_code blas_eigen(double *matrix, size_t n, size_t n_wanted, double *va
 {
     int order = (int)n, first = (int)(n - n_wanted + 1), last = (int)n, found = 0, info = 0;
     int n_work = 26 * order, n_iwork = 10 * order;
-    double *ascending = malloc(n * sizeof *ascending);
-    double *z = malloc(n * n_wanted * sizeof *z), *work = malloc((size_t)n_work * sizeof *work);
-    int *iwork = malloc((size_t)n_iwork * sizeof *iwork);
-    int *support = malloc(2 * n_wanted * sizeof *support);
+    double *ascending, *z, *work;
+    int *iwork, *support;
+    void *memory =
+        ARRAYS_NEW(ARRAY(ascending, n), ARRAY(z, n * n_wanted), ARRAY(work, (size_t)n_work),
+                   ARRAY(iwork, (size_t)n_iwork), ARRAY(support, 2 * n_wanted));
     enum error_code code = ERROR_OK;
     const double none = 0;
-    if (!ascending || !z || !work || !iwork || !support)
+    if (!memory)
         code = error_set(e, ERROR_MEMORY, "no memory for the eigenvectors of a matrix");
     else
         dsyevr("V", "I", "U", &order, matrix, &order, &none, &none, &first, &last, &none, &found,
                ascending, z, &order, support, work, &n_work, iwork, &n_iwork, &info, 1, 1, 1);
     if (!code && (info || found != (int)n_wanted))
-        code = error_set(e, ERROR_INTERNAL, "no eigenvectors were found (LAPACK says %d)", info);
+        code = error_set(e, ERROR_INTERNAL, "LAPACK found no eigenvectors (dsyevr: info %d)", info);
     for (size_t i = 0; !code && i < n_wanted; i++) {
         values[i] = ascending[n_wanted - 1 - i];
         memcpy(vectors + i * n, z + (n_wanted - 1 - i) * n, n * sizeof *z);
     }
-    free(ascending);
-    free(z);
-    free(work);
-    free(iwork);
-    free(support);
+    free(memory);
     return code;
 }

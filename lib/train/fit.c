@@ -1,6 +1,8 @@
-/* The training of a network; see fit.h. */
+/* Trains a network; see fit.h. */
 #include "train/fit.h"
 #include "train/adam.h"
+
+#include "base/arrays.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +12,8 @@ enum { PLATT_STEPS = 25 };
 
 /* ---- Calibration ---- */
 
-/* The log-loss of a z + b over all, its gradient g and second derivatives h by a and b. */
+/* The mean log-loss of a z + b; the gradient g and the second derivatives h of its sum by a and b.
+ */
 static double platt_loss(const float *logits, const unsigned char *is_active, size_t n, double a,
                          double b, double g[2], double h[3])
 {
@@ -39,7 +42,7 @@ static double platt(const float *logits, const unsigned char *is_active, size_t 
         double det = (h[0] + ridge) * (h[2] + ridge) - h[1] * h[1];
         double da = ((h[2] + ridge) * g[0] - h[1] * g[1]) / det;
         double db = ((h[0] + ridge) * g[1] - h[1] * g[0]) / det, step = 1, next = loss;
-        /* a step that is too long is halved */
+        /* halve a step that is too long */
         for (; step > 1e-3; step /= 2) {
             next =
                 platt_loss(logits, is_active, n, *a - step * da, *b - step * db, other_g, other_h);
@@ -93,7 +96,8 @@ struct fit {
     uint32_t *active; /* [batch][n_used] */
     float *logits;    /* [n_check][n_out] */
     unsigned char *is_active;
-    float *best; /* the weights */
+    float *best;  /* the weights */
+    void *memory; /* of the arrays */
     double best_loss, best_a, best_b;
 };
 
@@ -102,28 +106,19 @@ static bool fit_init(struct fit *f)
     const struct net *n = f->net;
     const struct fit_rows *r = f->rows;
     size_t batch = n->max_batch, checked = (size_t)r->n_check * n->shape.n_out;
-    f->order = malloc((r->n_train + 1) * sizeof *f->order);
-    f->x = malloc(batch * n->shape.n_in * sizeof *f->x);
-    f->active = malloc(batch * r->n_used * sizeof *f->active);
-    f->logits = malloc(checked * sizeof *f->logits);
-    f->is_active = malloc(checked);
-    f->best = malloc(n->parts.n * sizeof *f->best);
-    return adam_init(&f->adam, n->parts.n) && f->order && f->x && f->active && f->logits &&
-           f->is_active && f->best;
+    f->memory = ARRAYS_NEW(ARRAY(f->order, r->n_train), ARRAY(f->x, batch * n->shape.n_in),
+                           ARRAY(f->active, batch * r->n_used), ARRAY(f->logits, checked),
+                           ARRAY(f->is_active, checked), ARRAY(f->best, n->parts.n));
+    return adam_init(&f->adam, n->parts.n) && f->memory;
 }
 
 static void fit_fini(struct fit *f)
 {
     adam_fini(&f->adam);
-    free(f->order);
-    free(f->x);
-    free(f->active);
-    free(f->logits);
-    free(f->is_active);
-    free(f->best);
+    free(f->memory);
 }
 
-/* How good it is now, calibrated, on the rows that it was not trained on; the best is kept. */
+/* Computes the calibrated loss on the check rows and keeps the best weights. */
 static void check(struct fit *f)
 {
     struct net *n = f->net;
@@ -143,7 +138,7 @@ static void check(struct fit *f)
     memcpy(f->best, n->w, n->parts.n * sizeof *f->best);
 }
 
-/* Gaussian noise and random masking. */
+/* Adds Gaussian noise and random masking. */
 static void disturb(struct fit *f, float *x)
 {
     const struct fit_options *o = f->options;
@@ -192,7 +187,7 @@ static void epochs(struct fit *f)
     }
 }
 
-/* Into the last layer: a z + b. */
+/* Folds a z + b into the last layer. */
 static void fold(struct net *n, double a, double b)
 {
     const struct net_parts *p = &n->parts;
@@ -218,7 +213,7 @@ bool fit_run(struct net *net, const struct fit_rows *rows, const struct fit_opti
                     net->shape.n_out, rows->n_used, f.is_active);
         memcpy(f.best, net->w, net->parts.n * sizeof *f.best);
         check(&f);
-        fold(net, f.best_a, f.best_b); /* what is not trained begins calibrated too */
+        fold(net, f.best_a, f.best_b); /* training begins with a calibrated network */
         f.best_loss = INFINITY;
         check(&f);
         epochs(&f);

@@ -1,4 +1,4 @@
-/* Training one network on rows of inputs and the experts that were activated. */
+/* Trains one network on rows of inputs and of activated experts. */
 #ifndef MOED_TRAIN_FIT_H
 #define MOED_TRAIN_FIT_H
 
@@ -14,21 +14,22 @@ struct fit_rows {
 struct fit_options {
     uint32_t epochs;
     float rate, decay;
-    float warm_epochs;   /* of the schedule, adam.h */
-    float noise, masked; /* added to inputs: a normal of this deviation; share of inputs made 0 */
+    float warm_epochs;   /* of the schedule; see adam.h */
+    float noise, masked; /* deviation of normal noise on the inputs; share of inputs set to 0 */
     struct loss loss;
-    /* After each epoch; false: enough. */
+    /* Called after each epoch. False: stop. */
     bool (*more)(void *arg, uint32_t epoch);
     void *arg;
 };
 
-/* Leaves in net the weights of the epoch after which the calibrated log-loss of the n_check rows was least (epoch 0: untrained),
- * calibrated; *log_loss is that, the mean over rows and experts. A batch is net->max_batch rows. False: no memory. */
+/* Leaves in net the calibrated weights of the epoch with the least calibrated log-loss over the
+ * n_check rows; epoch 0 is the untrained network. *log_loss: that loss, the mean over rows and
+ * experts. A batch is net->max_batch rows. False: no memory. */
 bool fit_run(struct net *net, const struct fit_rows *rows, const struct fit_options *options,
              struct noise *noise, double *log_loss);
 
-/* Platt's calibration: a and b that make the log-loss of sigmoid(a z + b) least, by Newton's steps. logits: [n][n_experts].
- * Returns that log-loss. */
+/* Platt's calibration: the a and b with the least log-loss of sigmoid(a z + b), by Newton's method.
+ * logits: [n][n_experts]; active: [n][n_used]. Returns that log-loss. */
 double fit_platt(const float *logits, const uint32_t *active, uint32_t n, uint32_t n_experts,
                  uint32_t n_used, double *a, double *b);
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Of a row of numbers the mean and the deviation, which is 1 where they are all the same. */
+/* The mean and the deviation of n numbers; the deviation is 1 if all are equal. */
 static void level(uint32_t n, const double *x, double *mean, double *deviation)
 {
     double sum = 0, square = 0;
@@ -27,7 +27,7 @@ static double score(const struct scores *s, uint32_t i)
            (s->skew[i] - s->means[1]) / s->deviations[1];
 }
 
-/* Between-class variance of the run [first, last]; negative where it is not above the others. */
+/* The between-class variance of the run [first, last]. Negative: its mean is not the larger. */
 static double between(const struct scores *s, uint32_t first, uint32_t last)
 {
     double inside = 0, outside = 0;

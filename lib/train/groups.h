@@ -7,14 +7,21 @@
 enum layer_group { GROUP_INPUT, GROUP_MIDDLE, GROUP_OUTPUT };
 enum { LAYER_GROUPS = GROUP_OUTPUT + 1 };
 
-/* Of n layers in order, from what a trace shows of each: how like its gate input is to that of the layer before, and how much
- * of a token's gate weight its first choice has. The paper: "in input and output layer groups, certain expert weights
- * dominate ...; in middle layer groups, balanced expert weights lead to the gating inputs highly similar across layers". It gives
- * no rule. Ours:
- *     score(l) = similarity(l), standardised over the layers, minus skew(l), likewise standardised
- * and the middle is the run of layers that, of all runs that leave at least one layer on either side, fits two levels best: the
- * largest between-class variance n_in n_out / n (mean inside - mean outside)^2 with the inside above (of equal ones the longest, then
- * the first). With fewer than three layers, or no run above, all are GROUP_INPUT. */
+/* Assigns n consecutive layers to groups. similarity, skew: [n], of struct sample_facts.
+ *
+ * The paper: "in input and output layer groups, certain expert weights dominate ...; in middle
+ * layer groups, balanced expert weights lead to the gating inputs highly similar across layers". It
+ * gives no rule. Ours, with both quantities standardised over the layers:
+ *
+ *     score(l) = similarity(l) - skew(l)
+ *
+ * The middle group is the run of layers with the largest between-class variance
+ *
+ *     n_in n_out / n (mean inside - mean outside)^2
+ *
+ * among the runs with the larger mean inside that leave at least one layer on either side. Among
+ * equals the longest wins, then the first. With fewer than three layers, or without such a run, all
+ * layers are GROUP_INPUT. */
 void groups_find(uint32_t n, const double *similarity, const double *skew, enum layer_group *group);
 
 #endif

@@ -1,11 +1,11 @@
-/* bf16, the upper half of a float: how learned files hold matrices. */
+/* bf16, the upper half of a float: the format of matrices in trained predictors. */
 #ifndef MOED_TRAIN_HALF_H
 #define MOED_TRAIN_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* To the nearest, of two the even one. */
+/* Rounds to nearest even. */
 static inline uint16_t half_of(float x)
 {
     uint32_t bits;

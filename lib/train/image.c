@@ -1,7 +1,8 @@
-/* Making a learned file; see image.h. */
+/* Makes the file of trained predictors; see image.h. */
 #include "train/image.h"
 #include "train/half.h"
 
+#include "base/arrays.h"
 #include "base/checked.h"
 
 #include <stdlib.h>
@@ -9,28 +10,26 @@
 
 static uint64_t place(struct image *m, uint64_t bytes)
 {
-    uint64_t at = round_up(m->end, LEARNED_ALIGN);
+    uint64_t at = round_up(m->end, TRAINED_ALIGN);
     m->end = at + bytes;
     return at;
 }
 
-bool image_init(struct image *m, const struct learned_header *header)
+bool image_init(struct image *m, const struct trained_header *header)
 {
     *m = (struct image){.header = *header, .end = sizeof *header};
-    m->layers = calloc(header->n_layers, sizeof *m->layers);
-    m->groups = calloc(header->n_groups + 1, sizeof *m->groups);
+    m->memory = ARRAYS_NEW(ARRAY(m->layers, header->n_layers), ARRAY(m->groups, header->n_groups));
     m->header.layers = place(m, header->n_layers * sizeof *m->layers);
     if (header->n_groups)
         m->header.groups = place(m, header->n_groups * sizeof *m->groups);
     m->header.activations =
         place(m, (uint64_t)header->n_layers * header->n_experts * sizeof(uint32_t));
-    return m->layers && m->groups;
+    return m->memory != NULL;
 }
 
 void image_free(struct image *m)
 {
-    free(m->layers);
-    free(m->groups);
+    free(m->memory);
     free(m->bytes);
     *m = (struct image){0};
 }
@@ -40,17 +39,17 @@ void image_place_residual(struct image *m, uint32_t layer)
     m->layers[layer].residual = place(m, m->header.d_model * sizeof(float));
 }
 
-void image_place_network(struct image *m, struct learned_network *n, const struct net_shape *shape)
+void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape)
 {
     struct net_parts p = net_parts(shape);
-    *n = (struct learned_network){shape->n_in, shape->n_hidden, shape->n_gated,
+    *n = (struct trained_network){shape->n_in, shape->n_hidden, shape->n_gated,
                                   (uint32_t)shape->activation,
                                   place(m, p.n_biases * 4 + (p.n - p.n_biases) * 2)};
 }
 
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components)
 {
-    m->groups[group] = (struct learned_group){
+    m->groups[group] = (struct trained_group){
         n_components, 0,
         place(m, n_components * sizeof(float) +
                      (uint64_t)m->header.d_model * n_components * sizeof(uint16_t))};
@@ -59,7 +58,7 @@ void image_place_group(struct image *m, uint32_t group, uint32_t n_components)
 bool image_allocate(struct image *m)
 {
     m->header.bytes = m->end;
-    m->bytes = aligned_alloc(LEARNED_ALIGN, round_up(m->end, LEARNED_ALIGN));
+    m->bytes = aligned_alloc(TRAINED_ALIGN, round_up(m->end, TRAINED_ALIGN));
     if (!m->bytes)
         return false;
     memset(m->bytes, 0, m->end);
@@ -88,7 +87,7 @@ void image_fill_residual(struct image *m, uint32_t layer, const float *residual)
     memcpy(m->bytes + m->layers[layer].residual, residual, m->header.d_model * sizeof *residual);
 }
 
-void image_fill_network(struct image *m, const struct learned_network *n, const struct net *net)
+void image_fill_network(struct image *m, const struct trained_network *n, const struct net *net)
 {
     const struct net_parts *p = &net->parts;
     unsigned char *at = m->bytes + n->offset;
@@ -105,6 +104,6 @@ void image_fill_group(struct image *m, uint32_t group, const struct pca *pca)
 
 void image_finish(struct image *m)
 {
-    m->header.checksum = learned_hash(0, m->bytes + sizeof m->header, m->end - sizeof m->header);
+    m->header.checksum = trained_hash(0, m->bytes + sizeof m->header, m->end - sizeof m->header);
     memcpy(m->bytes, &m->header, sizeof m->header);
 }

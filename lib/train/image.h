@@ -1,4 +1,5 @@
-/* A learned file while it is made: all places are laid out first, then filled, each by whoever has its content. */
+/* The file of trained predictors under construction. First all places are laid out, then threads
+ * fill them in any order. */
 #ifndef MOED_TRAIN_IMAGE_H
 #define MOED_TRAIN_IMAGE_H
 
@@ -6,27 +7,29 @@
 #include "train/pca.h"
 
 struct image {
-    struct learned_header header;
-    struct learned_layer *layers; /* [n_layers], copied into bytes by image_allocate */
-    struct learned_group *groups; /* [n_groups] */
-    uint64_t end;                 /* of what is laid out */
+    struct trained_header header;
+    struct trained_layer *layers; /* [n_layers], copied into bytes by image_allocate */
+    struct trained_group *groups; /* [n_groups] */
+    void *memory;                 /* of layers and groups */
+    uint64_t end;                 /* of the places so far */
     unsigned char *bytes;         /* [end] */
 };
 
-/* header: all but the offsets and sums; a place for activations is made, too. False: no memory. */
-bool image_init(struct image *m, const struct learned_header *header);
+/* header: everything except offsets and checksum. Also makes the place of the activations. False:
+ * no memory. */
+bool image_init(struct image *m, const struct trained_header *header);
 void image_free(struct image *m); /* takes a zeroed one */
 
 /* Places, before image_allocate. */
 void image_place_residual(struct image *m, uint32_t layer);
-void image_place_network(struct image *m, struct learned_network *n, const struct net_shape *shape);
+void image_place_network(struct image *m, struct trained_network *n, const struct net_shape *shape);
 void image_place_group(struct image *m, uint32_t group, uint32_t n_components);
 bool image_allocate(struct image *m); /* false: no memory */
 
 /* Contents, after it. */
 void image_fill_activations(struct image *m, const uint64_t *counts); /* [n_layers][n_experts] */
 void image_fill_residual(struct image *m, uint32_t layer, const float *residual);
-void image_fill_network(struct image *m, const struct learned_network *n, const struct net *net);
+void image_fill_network(struct image *m, const struct trained_network *n, const struct net *net);
 void image_fill_group(struct image *m, uint32_t group, const struct pca *pca);
 void image_finish(struct image *m); /* the checksum */
 

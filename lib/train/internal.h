@@ -1,4 +1,6 @@
-/* What the files of training share: one training under way. */
+/* Private to lib/train: one training run.
+ *
+ *     train.c -> networks.c (one network), lay_out.c (sizes, places), judge.c */
 #ifndef MOED_TRAIN_INTERNAL_H
 #define MOED_TRAIN_INTERNAL_H
 
@@ -8,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { TRAIN_PIECE = 512 }; /* rows that are read together */
+enum { TRAIN_CHUNK = 512 }; /* rows read at a time */
 
 struct training {
     const struct trace *trace;
@@ -17,9 +19,9 @@ struct training {
     struct samples samples;
     struct sample_facts facts;
     struct image image;
-    struct sched_learned learned;  /* of the image, finished */
-    enum layer_group *groups;      /* [n_layers] */
-    uint32_t places[LAYER_GROUPS]; /* of a group in the file */
+    struct trained_predictors predictors; /* of the image, finished */
+    enum layer_group *groups;             /* [n_layers] */
+    uint32_t places[LAYER_GROUPS];        /* index of the group in the file */
     uint32_t components[LAYER_GROUPS];
     struct pca pca[LAYER_GROUPS];
     struct train_report report;
@@ -31,22 +33,30 @@ struct training {
     double until_s; /* 0: no limit */
 };
 
-/* The network of a layer. */
-/* The rows of a job: inputs, choices, and what they are of. */
+/* The training of one layer's network. */
 struct train_job {
     struct training *t;
-    uint32_t layer, from; /* predicted from */
-    float *x;
-    uint32_t *active;
-    double until_s; /* this network's share of the time; 0: no limit */
+    uint32_t layer, from; /* the predicted layer, the layer whose gate input it reads */
+    float *x;             /* [n_train + n_check][n_in]: inputs */
+    uint32_t *active;     /* [n_train + n_check][n_used]: activated experts */
+    double until_s;       /* this network's share of the time; 0: no limit */
 };
 
-/* Trains it, into its place in the image. The rows stay for the caller to free. */
+/* networks.c: train the network into its place in t->image. The caller frees j->x and j->active. */
 enum error_code train_mlp(struct train_job *j, struct error *e);
 enum error_code train_llapor(struct train_job *j, struct error *e);
 
+/* lay_out.c: the sizes of the networks. */
 struct net_shape train_mlp_shape(const struct training *t);
 struct net_shape train_llapor_shape(const struct training *t, uint32_t layer);
+/* Gives every part of the trained predictors its place in t->image and allocates the image. */
+enum error_code train_lay_out(struct training *t, struct error *e);
+
+/* what: one of the TRAIN_ bits. */
+static inline bool train_wants(const struct training *t, uint32_t what)
+{
+    return t->options.what & what;
+}
 
 static inline uint32_t smaller(uint32_t a, uint32_t b)
 {

@@ -1,4 +1,4 @@
-/* Work on threads; see jobs.h. */
+/* Jobs on threads; see jobs.h. */
 #include "train/jobs.h"
 
 #include <pthread.h>
@@ -11,8 +11,9 @@ struct run {
     const struct jobs *jobs;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    uint32_t next, n_running; /* guarded, as what follows */
-    uint32_t failed;          /* the lowest */
+    /* guarded by lock */
+    uint32_t next, n_running;
+    uint32_t failed; /* the lowest number of a failed job */
     enum error_code code;
     struct error error;
 };
@@ -47,7 +48,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static bool wait_and_poll(struct run *r)
 {
     struct timespec until;

@@ -1,4 +1,4 @@
-/* Independent pieces of work on a few threads. */
+/* Independent jobs on a few threads. */
 #ifndef MOED_TRAIN_JOBS_H
 #define MOED_TRAIN_JOBS_H
 
@@ -11,13 +11,14 @@
 struct jobs {
     uint32_t n, n_threads;
     enum error_code (*run)(void *arg, uint32_t job, struct error *e); /* any thread */
-    bool (*poll)(
-        void *arg); /* the calling thread, several times a second; false: no more jobs are begun */
+    /* Called from the calling thread several times a second. False: begin no more jobs. */
+    bool (*poll)(void *arg);
     void *arg;
-    _Atomic bool *stop; /* set when a job fails or poll says so; running jobs may look at it */
+    _Atomic bool *stop; /* set when a job fails or poll returns false; running jobs may read it */
 };
 
-/* The error of the first job, in their order, that failed; ERROR_CANCELLED. */
+/* Returns the error of the failed job with the lowest number. ERROR_CANCELLED: poll returned false.
+ */
 enum error_code jobs_run(const struct jobs *j, struct error *e);
 
 #endif

@@ -1,6 +1,7 @@
-/* Judging predictions; see judge.h. */
+/* Judges predictions; see judge.h. */
 #include "train/judge.h"
 
+#include "base/arrays.h"
 #include "model/router.h"
 
 #include <math.h>
@@ -17,59 +18,60 @@ struct judge {
     bool in_line;
     const struct trace_layer *target;
     float *hidden, *gate, *input, *logits, *weights;
-    uint32_t *selected, *guessed, *truth;
+    uint32_t *selected, *predicted_routing, *truth;
     double *probability, *expected, *activated; /* the last two: sums of a window */
     struct predicted *best;
+    void *memory; /* of the arrays */
     uint64_t n_hot;
     struct train_score score; /* sums */
 };
 
-uint32_t judge_ahead(enum train_judged who, uint32_t stride)
+uint32_t judge_distance(enum train_judged which, uint32_t stride)
 {
-    switch (who) {
+    switch (which) {
     case JUDGED_MLP:
         return stride;
     case JUDGED_LLAPOR:
     case JUDGED_FAR_GATE:
-        return LLAPOR_AHEAD;
+        return LLAPOR_DISTANCE;
     default:
         return 1;
     }
 }
 
-static enum sched_predictor kind_of(enum train_judged who)
+static enum sched_predictor kind_of(enum train_judged which)
 {
     static const enum sched_predictor kinds[TRAIN_JUDGED] = {
         [JUDGED_NEXT_GATE] = PREDICT_NEXT_GATE, [JUDGED_FAR_GATE] = PREDICT_NEXT_GATE,
         [JUDGED_RESIDUAL] = PREDICT_RESIDUAL,   [JUDGED_MLP] = PREDICT_MLP,
         [JUDGED_LLAPOR] = PREDICT_LLAPOR,
     };
-    return kinds[who];
+    return kinds[which];
 }
 
-/* Is there something of the layer to be judged? */
-static bool is_there(const struct samples *s, const struct sched_learned *l, enum train_judged who,
-                     uint32_t layer)
+/* True: the predictor can predict the layer. */
+static bool is_there(const struct samples *s, const struct trained_predictors *l,
+                     enum train_judged which, uint32_t layer)
 {
     const struct trace_shape *shape = trace_shape(s->trace);
-    uint32_t ahead = judge_ahead(who, l->header.stride);
-    struct learned_net net;
-    struct learned_affine pca;
-    if (!ahead || layer < shape->first_layer + ahead)
+    uint32_t upcoming = judge_distance(which, l->header.stride);
+    struct trained_net net;
+    struct trained_affine pca;
+    if (!upcoming || layer < shape->first_layer + upcoming)
         return false;
-    if (who == JUDGED_MLP)
-        return learned_mlp(l, layer, &net);
-    if (who == JUDGED_LLAPOR)
-        return learned_llapor(l, layer, &net, &pca);
+    if (which == JUDGED_MLP)
+        return trained_mlp(l, layer, &net);
+    if (which == JUDGED_LLAPOR)
+        return trained_llapor(l, layer, &net, &pca);
     return (shape->has & TRACE_ROUTERS) &&
-           (who != JUDGED_RESIDUAL || learned_residual(l, layer - 1));
+           (which != JUDGED_RESIDUAL || trained_residual(l, layer - 1));
 }
 
-static bool judge_init(struct judge *j, const struct samples *s, const struct sched_learned *l,
-                       enum train_judged who)
+static bool judge_init(struct judge *j, const struct samples *s, const struct trained_predictors *l,
+                       enum train_judged which)
 {
     const struct trace_shape *t = trace_shape(s->trace);
-    enum sched_predictor kind = kind_of(who);
+    enum sched_predictor kind = kind_of(which);
     j->samples = s;
     j->in_line = sched_predictor_traits(kind)->in_line;
     j->shape = (struct predict_shape){.n_layers = t->n_layers,
@@ -78,39 +80,26 @@ static bool judge_init(struct judge *j, const struct samples *s, const struct sc
                                       .n_used = t->n_used,
                                       .d_model = t->d_model,
                                       .max_tokens = 1,
-                                      .learned = l};
-    j->predictor = predictor_new(kind, j->in_line ? PREDICT_IN_LINE : PREDICT_ASIDE, &j->shape);
+                                      .trained = l};
+    j->predictor =
+        predictor_new(kind, j->in_line ? PREDICT_IN_LINE : PREDICT_BACKGROUND, &j->shape);
     size_t d = t->d_model, n = t->n_experts, used = t->n_used;
-    return j->predictor && (j->hidden = calloc(d, sizeof(float))) &&
-           (j->gate = calloc(n, sizeof(float))) && (j->input = calloc(d, sizeof(float))) &&
-           (j->logits = calloc(n, sizeof(float))) && (j->weights = calloc(used, sizeof(float))) &&
-           (j->selected = calloc(used, sizeof(uint32_t))) &&
-           (j->guessed = calloc(used, sizeof(uint32_t))) &&
-           (j->truth = calloc(used, sizeof(uint32_t))) &&
-           (j->probability = calloc(n, sizeof(double))) &&
-           (j->expected = calloc(n, sizeof(double))) &&
-           (j->activated = calloc(n, sizeof(double))) && (j->best = calloc(n, sizeof *j->best));
+    j->memory = ARRAYS_NEW(ARRAY(j->hidden, d), ARRAY(j->gate, n), ARRAY(j->input, d),
+                           ARRAY(j->logits, n), ARRAY(j->weights, used), ARRAY(j->selected, used),
+                           ARRAY(j->predicted_routing, used), ARRAY(j->truth, used),
+                           ARRAY(j->probability, n), ARRAY(j->expected, n), ARRAY(j->activated, n),
+                           ARRAY(j->best, n));
+    return j->predictor && j->memory;
 }
 
 static void judge_fini(struct judge *j)
 {
     predictor_free(j->predictor);
-    free(j->hidden);
-    free(j->gate);
-    free(j->input);
-    free(j->logits);
-    free(j->weights);
-    free(j->selected);
-    free(j->guessed);
-    free(j->truth);
-    free(j->probability);
-    free(j->expected);
-    free(j->activated);
-    free(j->best);
+    free(j->memory);
 }
 
-/* What the target's gate chooses on the input that the predictor gives it. */
-static const uint32_t *guess(struct judge *j, const struct predict_seen *seen)
+/* The experts that the target's gate chooses for the predictor's gate input. */
+static const uint32_t *prediction(struct judge *j, const struct predict_seen *seen)
 {
     const struct trace_shape *t = trace_shape(j->samples->trace);
     const struct trace_layer *y = j->target;
@@ -122,8 +111,8 @@ static const uint32_t *guess(struct judge *j, const struct predict_seen *seen)
             sum += row[k] * x[k];
         j->logits[i] = sum;
     }
-    router_select(&t->router, j->logits, y->selection_bias, j->guessed, j->weights);
-    return j->guessed;
+    router_select(&t->router, j->logits, y->selection_bias, j->predicted_routing, j->weights);
+    return j->predicted_routing;
 }
 
 static bool among(uint32_t expert, const uint32_t *experts, uint32_t n)
@@ -160,7 +149,7 @@ static void add_log_loss(struct judge *j)
     j->score.log_loss += sum / n;
 }
 
-/* The experts with the most, of a window; of equal ones the lower number. */
+/* The experts with the largest sums of a window; among equals the lower number wins. */
 static uint32_t most_of(struct judge *j, const double *sums, uint32_t most, uint32_t *out)
 {
     uint32_t n = predict_best(sums, j->shape.n_experts, most, j->best);
@@ -181,20 +170,20 @@ static void end_window(struct judge *j)
     memset(j->activated, 0, j->shape.n_experts * sizeof *j->activated);
 }
 
-static void judge_row(struct judge *j, uint32_t row, uint32_t layer, uint32_t ahead)
+static void judge_row(struct judge *j, uint32_t row, uint32_t layer, uint32_t upcoming)
 {
     const struct samples *s = j->samples;
     const struct predict_target target = {row + 1, layer};
     bool gated = trace_shape(s->trace)->has & TRACE_GATE;
-    samples_read(s, layer - ahead, row, 1, j->hidden, j->selected, gated ? j->gate : NULL);
+    samples_read(s, layer - upcoming, row, 1, j->hidden, j->selected, gated ? j->gate : NULL);
     samples_read(s, layer, row, 1, NULL, j->truth, NULL);
     struct predict_seen seen = {.step = row + 1,
-                                .layer = layer - ahead,
+                                .layer = layer - upcoming,
                                 .n_tokens = 1,
                                 .hidden = j->hidden,
                                 .gate = j->gate,
                                 .selected = j->selected};
-    predictor_predict(j->predictor, &seen, &target, j->in_line ? guess(j, &seen) : NULL,
+    predictor_predict(j->predictor, &seen, &target, j->in_line ? prediction(j, &seen) : NULL,
                       j->probability);
     add_recall(j);
     add_log_loss(j);
@@ -209,17 +198,17 @@ static void judge_row(struct judge *j, uint32_t row, uint32_t layer, uint32_t ah
     predictor_observe(j->predictor, &seen);
 }
 
-enum error_code judge(const struct samples *s, const struct sched_learned *learned,
-                      enum train_judged who, uint32_t layer, struct train_score *out,
+enum error_code judge(const struct samples *s, const struct trained_predictors *predictors,
+                      enum train_judged which, uint32_t layer, struct train_score *out,
                       struct error *e)
 {
     struct judge j = {.target = trace_layer(s->trace, layer)};
     *out = (struct train_score){0};
-    if (!is_there(s, learned, who, layer))
+    if (!is_there(s, predictors, which, layer))
         return ERROR_OK;
-    bool done = judge_init(&j, s, learned, who);
+    bool done = judge_init(&j, s, predictors, which);
     for (uint32_t row = s->n_train + s->n_check; done && row < s->n; row++)
-        judge_row(&j, row, layer, judge_ahead(who, learned->header.stride));
+        judge_row(&j, row, layer, judge_distance(which, predictors->header.stride));
     judge_fini(&j);
     if (!done)
         return error_set(e, ERROR_MEMORY, "no memory to judge predictions");

@@ -25,10 +25,12 @@ static float soft_plus(float x)
     return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x));
 }
 
-/* One expert of one token: the loss, and its derivative by z. With s = +1 where active, else -1, and q = sigmoid(s z):
- *     BCE = softplus(-s z), derivative -s (1 - q)
- *     focal = (1 - q)^gamma softplus(-s z),
- *     derivative s (1 - q)^gamma (-gamma q softplus(-s z) - (1 - q)), since dq / dz = s q (1 - q). */
+/* The loss of one expert of one token, and its derivative by z. s is +1 if active, else -1; q =
+ * sigmoid(s z); dq / dz = s q (1 - q).
+ *     BCE   = softplus(-s z)
+ *             derivative: -s (1 - q)
+ *     focal = (1 - q)^gamma softplus(-s z)
+ *             derivative: s (1 - q)^gamma (-gamma q softplus(-s z) - (1 - q)) */
 static float one(const struct loss *l, float z, float s, float weight, float *derivative)
 {
     float q = 1 / (1 + expf(-s * z)), bce = soft_plus(-s * z), rest = 1 - q;

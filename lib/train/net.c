@@ -1,13 +1,17 @@
-/* Forward and backward; see net.h. With f the activation, m masks of dropout, s the sigmoid:
+/* Forward and backward; see net.h. f: the activation; m: dropout masks; s: the sigmoid; x': the
+ * first n_gated inputs.
  *
  *     o0 = m0 f(s0 = x W_in + b)
- *     o1 = m1 f(s1 = o0 W_first + b)      o2 = m2 f(s2 = o1 W_second + b)      o3 = s(s3 = x' W_gate + b)
- *     u  = o0 + o3 o2                     z  = u W_out + b
- */
+ *     o1 = m1 f(s1 = o0 W_first + b)
+ *     o2 = m2 f(s2 = o1 W_second + b)
+ *     o3 = s(s3 = x' W_gate + b)
+ *     u  = o0 + o3 o2
+ *     z  = u W_out + b */
 #include "train/net.h"
 #include "train/blas.h"
 
-#include "sched/learned_net.h"
+#include "base/arrays.h"
+#include "sched/predict/trained_net.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -44,19 +48,16 @@ bool net_init(struct net *n, const struct net_shape *shape, uint32_t max_batch, 
     *n = (struct net){.shape = *shape, .parts = net_parts(shape), .max_batch = max_batch};
     const struct net_parts *p = &n->parts;
     size_t hidden = shape->n_hidden, batch = max_batch;
-    bool done = (n->w = calloc(p->n, sizeof *n->w)) &&
-                (n->gradient = calloc(p->n, sizeof *n->gradient)) &&
-                (n->logits = calloc(batch * shape->n_out, sizeof *n->logits)) &&
-                (n->error = calloc(batch * shape->n_out, sizeof *n->error));
-    for (int i = 0; done && i < 4; i++)
-        done = (n->sum[i] = calloc(batch * hidden, sizeof(float))) &&
-               (n->out[i] = calloc(batch * hidden, sizeof(float))) &&
-               (i == 3 || ((n->mask[i] = calloc(batch * hidden, sizeof(float))) &&
-                           (n->back[i] = calloc(batch * hidden, sizeof(float)))));
-    if (!done) {
-        net_fini(n);
+    size_t inside = batch * hidden, outside = batch * shape->n_out;
+    n->memory =
+        ARRAYS_NEW(ARRAY(n->w, p->n), ARRAY(n->gradient, p->n), ARRAY(n->logits, outside),
+                   ARRAY(n->error, outside), ARRAY(n->sum[0], inside), ARRAY(n->sum[1], inside),
+                   ARRAY(n->sum[2], inside), ARRAY(n->sum[3], inside), ARRAY(n->out[0], inside),
+                   ARRAY(n->out[1], inside), ARRAY(n->out[2], inside), ARRAY(n->out[3], inside),
+                   ARRAY(n->mask[0], inside), ARRAY(n->mask[1], inside), ARRAY(n->mask[2], inside),
+                   ARRAY(n->back[0], inside), ARRAY(n->back[1], inside), ARRAY(n->back[2], inside));
+    if (!n->memory)
         return false;
-    }
     fill(n->w + p->w_in, shape->n_in, hidden, 1, r);
     fill(n->w + p->w_out, hidden, shape->n_out, 0.1f, r);
     if (shape->n_gated) {
@@ -69,19 +70,8 @@ bool net_init(struct net *n, const struct net_shape *shape, uint32_t max_batch, 
 
 void net_fini(struct net *n)
 {
-    free(n->w);
-    free(n->gradient);
-    free(n->logits);
-    free(n->error);
-    for (int i = 0; i < 4; i++) {
-        free(n->sum[i]);
-        free(n->out[i]);
-        if (i < 3) {
-            free(n->mask[i]);
-            free(n->back[i]);
-        }
-    }
-    memset(n, 0, sizeof *n);
+    free(n->memory);
+    *n = (struct net){0};
 }
 
 void net_start_linear(struct net *n, const float *router, uint32_t n_linear, const float *bias)
@@ -114,20 +104,20 @@ static void affine(const struct net *n, const float *x, size_t x_stride, size_t 
     blas_product(false, false, batch, n_out, n_in, x, x_stride, n->w + w, n_out, 1, y, n_out);
 }
 
-static float activation(enum learned_activation kind, float x)
+static float activation(enum trained_activation kind, float x)
 {
-    return kind == LEARNED_RELU ? (x > 0 ? x : 0) : learned_gelu(x);
+    return kind == TRAINED_RELU ? (x > 0 ? x : 0) : trained_gelu(x);
 }
 
-static float slope(enum learned_activation kind, float x)
+static float slope(enum trained_activation kind, float x)
 {
-    if (kind == LEARNED_RELU)
+    if (kind == TRAINED_RELU)
         return x > 0;
     float density = 0.39894228f * expf(-0.5f * x * x);
     return 0.5f * (1 + erff(x * 0.70710678f)) + x * density;
 }
 
-/* out = mask f(sum), with a new mask. */
+/* Computes out = mask f(sum) with a new mask. */
 static void activate(struct net *n, int i, uint32_t batch, struct noise *noise)
 {
     size_t count = (size_t)batch * n->shape.n_hidden;
@@ -161,7 +151,7 @@ void net_forward(struct net *n, const float *x, uint32_t batch, struct noise *no
     affine(n, u, hidden, hidden, p->b_out, p->w_out, n_out, batch, n->logits);
 }
 
-/* The gradient of a product y = bias + x w, of which y's is given. */
+/* The gradients of bias and w for y = bias + x w. y: the gradient of y. */
 static void gradient(struct net *n, const float *x, size_t x_stride, size_t n_in, const float *y,
                      size_t n_out, size_t b, size_t w, uint32_t batch)
 {
@@ -173,7 +163,7 @@ static void gradient(struct net *n, const float *x, size_t x_stride, size_t n_in
             bias[i] += y[t * n_out + i];
 }
 
-/* x's gradient: y's w transposed, added to what is there where `add`. */
+/* The gradient of x for y = x w: y's gradient times w transposed. add: adds it to x. */
 static void backward(const struct net *n, const float *y, size_t n_out, size_t w, size_t n_in,
                      bool add, uint32_t batch, float *x)
 {
@@ -187,7 +177,7 @@ static void through_activation(const struct net *n, int i, uint32_t batch, float
         back[k] *= n->mask[i][k] * slope(n->shape.activation, n->sum[i][k]);
 }
 
-/* d0 holds u's gradient and becomes o0's. */
+/* d0: in, the gradient of u; out, that of o0. */
 static void block_backward(struct net *n, const float *x, uint32_t batch, float *d0)
 {
     const struct net_parts *p = &n->parts;

@@ -4,13 +4,14 @@
 #include "train/half.h"
 #include "train/internal.h"
 
+#include "base/arrays.h"
 #include "base/clock.h"
-#include "sched/learned_net.h"
+#include "sched/predict/trained_net.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the papers do not give; docs/training.md has what some of it is worth. */
+/* The papers do not give these. bench/results/training.md compares some of them. */
 enum { WARM_EPOCHS = 5, BATCH = 128 };
 #define RATE         1e-3f
 #define MIDDLE_RATE  2e-3f
@@ -37,8 +38,9 @@ static bool read_active(struct train_job *j)
     return j->active != NULL;
 }
 
-/* The target's gate as a linear map of network inputs p that stand for the gate input mean + p inverse; the bias for a step
- * from the mean of the layer that is read to the mean of the target's. inverse NULL: mean + deviation p. */
+/* Starts the network as the target's gate: a linear map of the inputs p, which stand for the gate
+ * input mean + p inverse (inverse NULL: mean + deviation p). The bias accounts for the step from
+ * the mean of the layer that is read to the mean of the target. */
 static bool start_as_gate(const struct train_job *j, const float *inverse, uint32_t n_linear,
                           struct net *net)
 {
@@ -49,8 +51,11 @@ static bool start_as_gate(const struct train_job *j, const float *inverse, uint3
     const double *deviation = t->facts.deviation + j->from * d;
     if (t->options.random_start || !y->matrix)
         return true;
-    float *map = malloc(n * n_linear * sizeof *map), *bias = malloc(n * sizeof *bias);
-    for (size_t i = 0; map && bias && i < n; i++) {
+    float *map, *bias;
+    void *memory = ARRAYS_NEW(ARRAY(map, n * n_linear), ARRAY(bias, n));
+    if (!memory)
+        return false;
+    for (size_t i = 0; i < n; i++) {
         const float *row = y->matrix + i * d;
         double sum = y->bias ? y->bias[i] : 0;
         for (size_t k = 0; k < d; k++)
@@ -63,12 +68,9 @@ static bool start_as_gate(const struct train_job *j, const float *inverse, uint3
             map[i * n_linear + p] = (float)(inverse ? v : row[p] * deviation[p]);
         }
     }
-    bool done = map && bias;
-    if (done)
-        net_start_linear(net, map, n_linear, bias);
-    free(map);
-    free(bias);
-    return done;
+    net_start_linear(net, map, n_linear, bias);
+    free(memory);
+    return true;
 }
 
 static bool fit_network(struct train_job *j, struct net *net, const struct fit_options *options,
@@ -80,7 +82,7 @@ static bool fit_network(struct train_job *j, struct net *net, const struct fit_o
     return fit_run(net, &rows, options, noise, &log_loss);
 }
 
-/* Inputs of an MLP: each value less its mean, by its deviation. */
+/* Reads the inputs of an MLP: (value - mean) / deviation. */
 static bool read_standardised(struct train_job *j)
 {
     const struct training *t = j->t;
@@ -98,7 +100,7 @@ static bool read_standardised(struct train_job *j)
     return true;
 }
 
-/* The network that takes the gate input as it is: w (x - mean) / deviation becomes w' x + b'. */
+/* Makes the network read the gate input itself: w (x - mean) / deviation becomes w' x + b'. */
 static void fold_standardisation(const struct train_job *j, struct net *net)
 {
     const struct training *t = j->t;
@@ -139,36 +141,36 @@ enum error_code train_mlp(struct train_job *j, struct error *e)
     return done ? ERROR_OK : error_set(e, ERROR_MEMORY, "no memory to train layer %u", j->layer);
 }
 
-/* Inputs of LLaPor: components, choices, weights. */
+/* Reads the inputs of LLaPor: components, choices, weights. */
 static bool read_llapor(struct train_job *j, const struct pca *pca)
 {
     const struct training *t = j->t;
     size_t d = t->shape->d_model, n_experts = t->shape->n_experts, used = t->shape->n_used;
     size_t width = pca->n + 2 * n_experts;
     uint32_t n = t->samples.n_train + t->samples.n_check;
-    float *hidden = malloc(TRAIN_PIECE * d * sizeof *hidden);
-    float *gate = malloc(TRAIN_PIECE * n_experts * sizeof *gate);
-    uint32_t *selected = malloc(TRAIN_PIECE * used * sizeof *selected);
+    float *hidden, *gate;
+    uint32_t *selected;
+    void *buffers = ARRAYS_NEW(ARRAY(hidden, TRAIN_CHUNK * d), ARRAY(gate, TRAIN_CHUNK * n_experts),
+                               ARRAY(selected, TRAIN_CHUNK * used));
     j->x = malloc(n * width * sizeof *j->x);
-    bool done = hidden && gate && selected && j->x;
-    for (uint32_t r = 0; done && r < n; r += TRAIN_PIECE) {
-        uint32_t count = smaller(n - r, TRAIN_PIECE);
+    bool done = buffers && j->x;
+    for (uint32_t r = 0; done && r < n; r += TRAIN_CHUNK) {
+        uint32_t count = smaller(n - r, TRAIN_CHUNK);
         float *x = j->x + r * width;
         samples_read(&t->samples, j->from, r, count, hidden, selected, gate);
         for (uint32_t i = 0; i < count; i++) {
             memcpy(x + i * width, pca->bias, pca->n * sizeof *x);
-            learned_llapor_rest((uint32_t)n_experts, (uint32_t)used, selected + i * used,
+            trained_llapor_rest((uint32_t)n_experts, (uint32_t)used, selected + i * used,
                                 gate + i * n_experts, x + i * width + pca->n);
         }
         blas_product(false, false, count, pca->n, d, hidden, d, pca->basis, pca->n, 1, x, width);
     }
-    free(hidden);
-    free(gate);
-    free(selected);
+    free(buffers);
     return done;
 }
 
-/* Middle groups have "higher learning rates and weight decay"; the hybrid loss and the warm-up are the others'. */
+/* The middle group has "higher learning rates and weight decay". The other groups have the hybrid
+ * loss and the warm-up. */
 static struct fit_options llapor_options(struct train_job *j, const float *weight)
 {
     const struct training *t = j->t;

@@ -1,4 +1,5 @@
-/* Seeded noise: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). */
+/* Seeded noise: splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+ * generators"). */
 #ifndef MOED_TRAIN_NOISE_H
 #define MOED_TRAIN_NOISE_H
 
@@ -18,7 +19,7 @@ static inline uint64_t noise_u64(struct noise *r)
     return z ^ (z >> 31);
 }
 
-/* The stream of a seed and of what it is for. */
+/* The stream of a seed for a purpose. */
 static inline struct noise noise_of(uint64_t seed, uint64_t what, uint64_t which)
 {
     struct noise r = {seed};
@@ -34,7 +35,7 @@ static inline float noise_uniform(struct noise *r)
     return (float)(noise_u64(r) >> 40) * 0x1p-24f;
 }
 
-/* Below n; the bias of 2^-64 n is of no account. */
+/* Below n. Ignores the bias of at most 2^-32 n. */
 static inline uint32_t noise_below(struct noise *r, uint32_t n)
 {
     return (uint32_t)(((noise_u64(r) >> 32) * n) >> 32);

@@ -3,39 +3,33 @@
 #include "train/blas.h"
 #include "train/half.h"
 
+#include "base/arrays.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 512 };
+enum { CHUNK = 512 };
 
 enum error_code pca_sums_new(uint32_t d, struct pca_sums *out, struct error *e)
 {
     struct pca_sums s = {.d = d};
-    s.shift = calloc(d, sizeof *s.shift);
-    s.sum = calloc(d, sizeof *s.sum);
-    s.product = calloc((size_t)d * d, sizeof *s.product);
-    s.rows = calloc((size_t)PIECE * d, sizeof *s.rows);
-    s.part = calloc((size_t)d * d, sizeof *s.part);
-    if (!s.shift || !s.sum || !s.product || !s.rows || !s.part) {
-        pca_sums_free(&s);
+    size_t square = (size_t)d * d;
+    s.memory = ARRAYS_NEW(ARRAY(s.shift, d), ARRAY(s.sum, d), ARRAY(s.product, square),
+                          ARRAY(s.rows, (size_t)CHUNK * d), ARRAY(s.part, square));
+    if (!s.memory)
         return error_set(e, ERROR_MEMORY, "no memory for a covariance of width %u", d);
-    }
     *out = s;
     return ERROR_OK;
 }
 
 void pca_sums_free(struct pca_sums *s)
 {
-    free(s->shift);
-    free(s->sum);
-    free(s->product);
-    free(s->rows);
-    free(s->part);
+    free(s->memory);
     *s = (struct pca_sums){0};
 }
 
-static void add_piece(struct pca_sums *s, const float *rows, uint32_t n)
+static void add_chunk(struct pca_sums *s, const float *rows, uint32_t n)
 {
     size_t d = s->d;
     for (uint32_t t = 0; t < n; t++)
@@ -51,14 +45,14 @@ static void add_piece(struct pca_sums *s, const float *rows, uint32_t n)
 
 void pca_sums_add(struct pca_sums *s, const float *rows, uint32_t n)
 {
-    for (uint32_t t = 0; !s->n && t < n; t++) /* the mean of the first ones */
+    for (uint32_t t = 0; !s->n && t < n; t++) /* shift: the mean of the first vectors */
         for (uint32_t i = 0; i < s->d; i++)
             s->shift[i] += rows[(size_t)t * s->d + i] / (float)n;
-    for (uint32_t done = 0; done < n; done += PIECE)
-        add_piece(s, rows + (size_t)done * s->d, n - done < PIECE ? n - done : PIECE);
+    for (uint32_t done = 0; done < n; done += CHUNK)
+        add_chunk(s, rows + (size_t)done * s->d, n - done < CHUNK ? n - done : CHUNK);
 }
 
-/* From eigenvectors, a row each, to the projection and back. */
+/* Fills basis, bias and inverse from the eigenvectors, one per row. */
 static void fill(struct pca *p, const struct pca_sums *s, const double *values,
                  const double *vectors, bool whiten)
 {
@@ -71,7 +65,7 @@ static void fill(struct pca *p, const struct pca_sums *s, const double *values,
         for (uint32_t i = 0; i < p->d; i++) {
             double v = vectors[(size_t)c * p->d + i];
             float *w = &p->basis[(size_t)i * p->n + c];
-            *w = half_value((float)(v / size)); /* or the bias would not be of what is stored */
+            *w = half_value((float)(v / size)); /* the bias must fit the stored basis */
             p->inverse[(size_t)c * p->d + i] = (float)(v * size);
             bias -= *w * (s->shift[i] + s->sum[i] / (double)s->n);
         }
@@ -84,13 +78,11 @@ enum error_code pca_fit(const struct pca_sums *s, uint32_t n_components, bool wh
 {
     size_t d = s->d, n = n_components;
     struct pca p = {.d = s->d, .n = n_components};
-    double *covariance = malloc(d * d * sizeof *covariance), total = 0;
-    double *values = malloc(n * sizeof *values), *vectors = malloc(n * d * sizeof *vectors);
-    p.basis = malloc(d * n * sizeof *p.basis);
-    p.inverse = malloc(d * n * sizeof *p.inverse);
-    p.bias = malloc(n * sizeof *p.bias);
+    double *covariance, *values, *vectors, total = 0;
+    void *scratch = ARRAYS_NEW(ARRAY(covariance, d * d), ARRAY(values, n), ARRAY(vectors, n * d));
+    p.memory = ARRAYS_NEW(ARRAY(p.basis, d * n), ARRAY(p.inverse, d * n), ARRAY(p.bias, n));
     enum error_code code = ERROR_OK;
-    if (!covariance || !values || !vectors || !p.basis || !p.inverse || !p.bias)
+    if (!scratch || !p.memory)
         code = error_set(e, ERROR_MEMORY, "no memory for %u components", n_components);
     for (size_t i = 0; !code && i < d; i++) {
         for (size_t j = 0; j < d; j++)
@@ -105,9 +97,7 @@ enum error_code pca_fit(const struct pca_sums *s, uint32_t n_components, bool wh
         for (size_t i = 0; i < n && total > 0; i++)
             p.kept += values[i] / total;
     }
-    free(covariance);
-    free(values);
-    free(vectors);
+    free(scratch);
     if (code)
         pca_free(&p);
     else
@@ -117,8 +107,6 @@ enum error_code pca_fit(const struct pca_sums *s, uint32_t n_components, bool wh
 
 void pca_free(struct pca *p)
 {
-    free(p->basis);
-    free(p->inverse);
-    free(p->bias);
+    free(p->memory);
     *p = (struct pca){0};
 }

@@ -2,6 +2,8 @@
 #include "train/samples.h"
 #include "train/noise.h"
 
+#include "base/arrays.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +18,10 @@ static uint32_t count_hidden(const struct trace *t, uint32_t sequence)
     return n;
 }
 
-/* Marks sequences, in their order, that have no part yet, until they have a tenth of `of` together; a sequence that would make
- * it more than a fifth is passed over. False: there are none such. */
+/* Assigns unassigned sequences, in the given order, to part `what` until they have a tenth of `of`
+ * tokens together. Skips a sequence that would raise the sum above a fifth. False: no sequence
+ * fits.
+ */
 static bool mark(const struct trace *t, const uint32_t *order, uint32_t n, uint64_t of,
                  unsigned char what, unsigned char *part)
 {
@@ -32,7 +36,8 @@ static bool mark(const struct trace *t, const uint32_t *order, uint32_t n, uint6
     return taken > 0;
 }
 
-/* All of a part's rows. parts NULL: cut inside each sequence, its last tenth and the tenth before. */
+/* Adds all rows of a part. parts NULL: cuts each sequence; its last tenth is held out, the tenth
+ * before that is for checking. */
 static uint32_t add_rows(struct samples *s, const unsigned char *parts, unsigned char part)
 {
     uint32_t before = s->n;
@@ -81,17 +86,17 @@ enum error_code samples_new(const struct trace *trace, uint64_t seed, struct sam
     if (total > UINT32_MAX / 2)
         return error_set(e, ERROR_LIMIT, "the trace has more tokens than training can take");
     struct samples s = {.trace = trace, .rows = calloc(total, sizeof *s.rows)};
-    uint32_t *order = calloc(n, sizeof *order);
-    unsigned char *parts = calloc(n, 1);
+    uint32_t *order;
+    unsigned char *parts;
+    void *scratch = ARRAYS_NEW(ARRAY(order, n), ARRAY(parts, n));
     enum error_code code = ERROR_OK;
-    if (!s.rows || !order || !parts)
+    if (!s.rows || !scratch)
         code = error_set(e, ERROR_MEMORY, "no memory for %" PRIu64 " samples", total);
     else
         split(&s, seed, total, order, parts);
     if (!code && (!s.n_check || s.n == s.n_train + s.n_check))
         code = error_set(e, ERROR_UNSUPPORTED, "the trace is too short to hold a part of it out");
-    free(order);
-    free(parts);
+    free(scratch);
     if (code)
         samples_free(&s);
     else
@@ -124,7 +129,7 @@ void samples_read(const struct samples *s, uint32_t layer, uint32_t first, uint3
 
 /* ---- Facts ---- */
 
-/* A row's buffers. */
+/* Buffers for one row. */
 struct reader {
     float *hidden, *before, *gate;
     uint32_t *selected;
@@ -152,7 +157,7 @@ static double first_share(const float *gate, const uint32_t *selected, uint32_t 
     return sum > 0 ? most / sum : 0;
 }
 
-/* One layer of one row, r->before holding the gate input of the layer before. */
+/* Adds one layer of one row. r->before: the gate input of the previous layer. */
 static void add_fact(struct sample_facts *f, const struct samples *s, uint32_t row, uint32_t layer,
                      struct reader *r)
 {
@@ -195,22 +200,18 @@ enum error_code sample_facts_new(const struct samples *s, struct sample_facts *o
     struct sample_facts f = {
         .n_layers = shape->n_layers, .d_model = shape->d_model, .n_experts = shape->n_experts};
     size_t n = (size_t)f.n_layers * f.d_model;
-    f.mean = calloc(n, sizeof *f.mean);
-    f.deviation = calloc(n, sizeof *f.deviation);
+    f.memory = ARRAYS_NEW(ARRAY(f.mean, n), ARRAY(f.deviation, n),
+                          ARRAY(f.counts, (size_t)f.n_layers * f.n_experts));
     f.similarity = calloc(f.n_layers, sizeof *f.similarity);
     f.skew = calloc(f.n_layers, sizeof *f.skew);
-    f.counts = calloc((size_t)f.n_layers * f.n_experts, sizeof *f.counts);
-    struct reader r = {calloc(f.d_model, sizeof(float)), calloc(f.d_model, sizeof(float)),
-                       calloc(f.n_experts, sizeof(float)), calloc(shape->n_used, sizeof(uint32_t))};
-    bool done = f.mean && f.deviation && f.similarity && f.skew && f.counts && r.hidden &&
-                r.before && r.gate && r.selected;
+    struct reader r = {0};
+    void *buffers = ARRAYS_NEW(ARRAY(r.hidden, f.d_model), ARRAY(r.before, f.d_model),
+                               ARRAY(r.gate, f.n_experts), ARRAY(r.selected, shape->n_used));
+    bool done = f.memory && f.similarity && f.skew && buffers;
     for (uint32_t i = 0; done && i < s->n_train; i++)
         for (uint32_t layer = shape->first_layer; layer < f.n_layers; layer++)
             add_fact(&f, s, i, layer, &r);
-    free(r.hidden);
-    free(r.before);
-    free(r.gate);
-    free(r.selected);
+    free(buffers);
     if (!done) {
         sample_facts_free(&f);
         return error_set(e, ERROR_MEMORY, "no memory for the means of %u layers", f.n_layers);
@@ -222,10 +223,8 @@ enum error_code sample_facts_new(const struct samples *s, struct sample_facts *o
 
 void sample_facts_free(struct sample_facts *f)
 {
-    free(f->mean);
-    free(f->deviation);
+    free(f->memory);
     free(f->similarity);
     free(f->skew);
-    free(f->counts);
     *f = (struct sample_facts){0};
 }

@@ -1,6 +1,9 @@
-/* The tokens of a trace that training is on: those whose gate inputs were kept, cut by sequence into three parts that share no
- * sequence: a tenth is held out, to be judged on alone ("a 9:1 ratio", ProMoE); of the others a tenth calibrates what was
- * trained and says when to stop, and training is on the rest. A trace of too few sequences for that is cut inside each one. */
+/* The tokens of a trace for training: those whose gate inputs the trace has. They form three parts
+ * that share no sequence:
+ *   - held out: a tenth, only for judging ("a 9:1 ratio", ProMoE);
+ *   - check: a tenth of the rest; calibrates the networks and decides when to stop;
+ *   - train: the remaining tokens.
+ * If a trace has too few sequences, each sequence is cut into the three parts. */
 #ifndef MOED_TRAIN_SAMPLES_H
 #define MOED_TRAIN_SAMPLES_H
 
@@ -11,30 +14,31 @@ struct sample {
 };
 
 struct samples {
-    const struct trace *trace;    /* borrowed */
-    struct sample *rows;          /* [n]: those trained on, those that calibrate, those held out */
-    uint32_t n, n_train, n_check; /* n_check: that calibrate */
+    const struct trace *trace; /* borrowed */
+    struct sample *rows;       /* [n]: n_train to train, n_check to check, the rest held out */
+    uint32_t n, n_train, n_check;
 };
 
-/* ERROR_UNSUPPORTED where the trace has no gate inputs or hardly any. */
+/* ERROR_UNSUPPORTED: the trace has too few gate inputs. */
 enum error_code samples_new(const struct trace *trace, uint64_t seed, struct samples *out,
                             struct error *e);
 void samples_free(struct samples *s);
 
-/* Of a layer, for rows [first, first + n). hidden: [n][d_model]; selected: [n][n_used]; gate: [n][n_experts]; each may be
- * NULL. */
+/* Reads rows [first, first + n) of a layer. hidden: [n][d_model]; selected: [n][n_used]; gate:
+ * [n][n_experts]. Each may be NULL. */
 void samples_read(const struct samples *s, uint32_t layer, uint32_t first, uint32_t n,
                   float *hidden, uint32_t *selected, float *gate);
 
-/* What is known of the layers from the rows trained on. */
+/* Statistics of the layers over the rows for training. */
 struct sample_facts {
     uint32_t n_layers, d_model, n_experts;
-    double *mean, *deviation; /* [n_layers][d_model], of the gate's input; a deviation is never 0 */
-    double *
-        similarity; /* [n_layers]: the mean cosine of the layer's gate input and that of the one before */
-    double *
-        skew; /* [n_layers]: the mean share of a token's first choice in its gate weights; 0 without gates */
+    double *mean, *deviation; /* [n_layers][d_model], of the gate input; a deviation is never 0 */
+    double *similarity; /* [n_layers]: the mean cosine between the gate inputs of the layer and of
+                           the previous layer */
+    double *skew;     /* [n_layers]: the mean share of a token's first choice in its gate weights; 0
+                         without gates */
     uint64_t *counts; /* [n_layers][n_experts]: activations */
+    void *memory;     /* of mean, deviation and counts */
 };
 enum error_code sample_facts_new(const struct samples *s, struct sample_facts *out,
                                  struct error *e);

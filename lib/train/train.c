@@ -1,8 +1,11 @@
-/* From a trace to a learned file; see train.h.
+/* Trains predictors from a trace; see train.h. The steps:
  *
- *     samples (who is trained on) -> facts (means, groups) -> the file is laid out -> PCA of each group -> a network a layer and
- *     kind, each by itself, on several threads -> the file is finished -> it is judged, as it will be used
- */
+ *     1. choose the samples (samples.c)
+ *     2. compute facts: means, layer groups (samples.c, groups.c)
+ *     3. lay out the file (lay_out.c)
+ *     4. compute the PCA of each group, on several threads (pca.c)
+ *     5. train a network per layer and kind, on several threads (networks.c)
+ *     6. finish the file and judge its predictors as the worker uses them (judge.c) */
 #include "train/blas.h"
 #include "train/internal.h"
 #include "train/jobs.h"
@@ -15,140 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the papers do not give; docs/training.md has what some of it is worth. */
-enum { EPOCHS = 30, LLAPOR_HIDDEN = 256 };
-enum { MLP_PARAMETERS = 2 << 20 };
-enum { COMPONENTS = 256, MIDDLE_COMPONENTS = 512 }; /* the paper's */
-#define DROPOUT 0.1f
+enum { EPOCHS = 30 }; /* the papers do not give it */
 
-static bool wants(const struct training *t, uint32_t what)
-{
-    return t->options.what & what;
-}
-
-/* ---- Sizes ---- */
-
-/* ProMoE's "approximately 2 million parameters", but no more hidden values than twice the inputs, and room for the start as a
- * gate. */
-static uint32_t mlp_hidden(const struct training *t)
-{
-    uint32_t d = t->shape->d_model, n = t->shape->n_experts;
-    uint32_t hidden =
-        t->options.hidden ? t->options.hidden : smaller(MLP_PARAMETERS / (d + n), 2 * d);
-    hidden = hidden > 2 * n ? hidden : 2 * n;
-    return smaller((hidden + 15) / 16 * 16, LEARNED_MAX_WIDTH);
-}
-
-struct net_shape train_mlp_shape(const struct training *t)
-{
-    return (struct net_shape){.n_in = t->shape->d_model,
-                              .n_hidden = mlp_hidden(t),
-                              .n_out = t->shape->n_experts,
-                              .activation = LEARNED_RELU,
-                              .dropout = DROPOUT};
-}
-
-/* The paper compresses 4096 values to 256, in the middle group to 512. Of narrower models so much would be lost by the same
- * ratio that half of the width, in the middle all of it, is kept. */
-static uint32_t group_components(const struct training *t, enum layer_group g)
-{
-    uint32_t d = t->shape->d_model, wanted = t->options.components;
-    bool middle = g == GROUP_MIDDLE;
-    if (wanted)
-        return smaller(middle ? 2 * wanted : wanted, d);
-    return middle ? smaller(MIDDLE_COMPONENTS, d) : smaller(COMPONENTS, (d + 1) / 2);
-}
-
-struct net_shape train_llapor_shape(const struct training *t, uint32_t layer)
-{
-    enum layer_group g = t->groups[layer];
-    uint32_t n = t->shape->n_experts;
-    return (struct net_shape){.n_in = t->components[g] + 2 * n,
-                              .n_hidden = LLAPOR_HIDDEN > 2 * n ? LLAPOR_HIDDEN : 2 * n,
-                              .n_out = n,
-                              .n_gated = g == GROUP_MIDDLE ? t->components[g] : 0,
-                              .activation = LEARNED_GELU,
-                              .dropout = DROPOUT};
-}
-
-/* ---- Laying out ---- */
-
-/* learned_hash over all routers; 0: the trace has none. */
-static uint64_t hash_routers(const struct training *t)
-{
-    uint64_t hash = 0;
-    size_t bytes = (size_t)t->shape->n_experts * t->shape->d_model * sizeof(float);
-    if (!(t->shape->has & TRACE_ROUTERS))
-        return 0;
-    for (uint32_t i = t->shape->first_layer; i < t->shape->n_layers; i++)
-        hash = learned_hash(hash, trace_layer(t->trace, i)->matrix, bytes);
-    return hash;
-}
+/* ---- Preparing ---- */
 
 static void find_groups(struct training *t)
 {
     uint32_t first = t->shape->first_layer, n = t->shape->n_layers - first;
     if (t->options.one_group || n < 2)
         return;
-    /* the first layer has none before it: as if it were like the second */
+    /* the first layer has no previous layer: take the second's value */
     t->facts.similarity[first] = t->facts.similarity[first + 1];
     groups_find(n, t->facts.similarity + first, t->facts.skew + first, t->groups + first);
 }
 
-static void place_networks(struct training *t)
-{
-    struct image *m = &t->image;
-    for (uint32_t i = t->shape->first_layer; i < t->shape->n_layers; i++) {
-        uint32_t at = i - t->shape->first_layer;
-        if (wants(t, TRAIN_RESIDUAL) && i + 1 < t->shape->n_layers)
-            image_place_residual(m, i);
-        if (wants(t, TRAIN_MLP) && at >= t->options.stride) {
-            struct net_shape shape = train_mlp_shape(t);
-            image_place_network(m, &m->layers[i].mlp, &shape);
-        }
-        if (wants(t, TRAIN_LLAPOR) && at >= LLAPOR_AHEAD) {
-            struct net_shape shape = train_llapor_shape(t, i);
-            image_place_network(m, &m->layers[i].llapor, &shape);
-            m->layers[i].group = t->places[t->groups[i]];
-        }
-    }
-}
-
-static enum error_code lay_out(struct training *t, struct error *e)
-{
-    const struct trace_shape *s = t->shape;
-    struct learned_header h = {.magic = LEARNED_MAGIC,
-                               .version = LEARNED_VERSION,
-                               .n_layers = s->n_layers,
-                               .first_layer = s->first_layer,
-                               .n_experts = s->n_experts,
-                               .n_used = s->n_used,
-                               .d_model = s->d_model,
-                               .stride = wants(t, TRAIN_MLP) ? t->options.stride : 0,
-                               .n_tokens = t->samples.n_train,
-                               .routers = hash_routers(t)};
-    memcpy(h.model, s->model, sizeof h.model < sizeof s->model ? sizeof h.model : sizeof s->model);
-    h.model[sizeof h.model - 1] = '\0';
-    for (uint32_t i = s->first_layer + LLAPOR_AHEAD; wants(t, TRAIN_LLAPOR) && i < s->n_layers;
-         i++) {
-        enum layer_group g = t->groups[i];
-        if (!t->components[g])
-            t->places[g] = h.n_groups++;
-        t->components[g] = group_components(t, g);
-    }
-    if (!image_init(&t->image, &h))
-        return error_set(e, ERROR_MEMORY, "no memory for what is learnt");
-    place_networks(t);
-    for (int g = 0; g < LAYER_GROUPS; g++)
-        if (t->components[g])
-            image_place_group(&t->image, t->places[g], t->components[g]);
-    if (!image_allocate(&t->image))
-        return error_set(e, ERROR_MEMORY, "no memory for the %" PRIu64 " bytes of what is learnt",
-                         t->image.end);
-    return ERROR_OK;
-}
-
-/* The mean step is the difference of the means. */
+/* A residual vector is the mean step from a layer's gate input to the next one's: the difference of
+ * the means. */
 static enum error_code fill_residuals(struct training *t, struct error *e)
 {
     size_t d = t->shape->d_model;
@@ -198,13 +83,13 @@ static enum error_code fit_group(void *arg, uint32_t g, struct error *e)
     struct pca_sums sums = {0};
     if (!t->components[g])
         return ERROR_OK;
-    float *rows = malloc(TRAIN_PIECE * d * sizeof *rows);
+    float *rows = malloc(TRAIN_CHUNK * d * sizeof *rows);
     enum error_code code = rows ? pca_sums_new((uint32_t)d, &sums, e)
                                 : error_set(e, ERROR_MEMORY, "no memory for a covariance");
-    for (uint32_t i = t->shape->first_layer + LLAPOR_AHEAD; !code && i < t->shape->n_layers; i++)
-        for (uint32_t r = 0; t->groups[i] == g && r < t->samples.n_train; r += TRAIN_PIECE) {
-            uint32_t n = smaller(t->samples.n_train - r, TRAIN_PIECE);
-            samples_read(&t->samples, i - LLAPOR_AHEAD, r, n, rows, NULL, NULL);
+    for (uint32_t i = t->shape->first_layer + LLAPOR_DISTANCE; !code && i < t->shape->n_layers; i++)
+        for (uint32_t r = 0; t->groups[i] == g && r < t->samples.n_train; r += TRAIN_CHUNK) {
+            uint32_t n = smaller(t->samples.n_train - r, TRAIN_CHUNK);
+            samples_read(&t->samples, i - LLAPOR_DISTANCE, r, n, rows, NULL, NULL);
             pca_sums_add(&sums, rows, n);
         }
     if (!code)
@@ -221,7 +106,7 @@ static enum error_code fit_group(void *arg, uint32_t g, struct error *e)
 
 /* ---- Networks ---- */
 
-/* What is left of the time is shared by the networks that are left. */
+/* Shares the remaining time among the remaining networks. */
 static double job_limit(struct training *t)
 {
     uint64_t left = atomic_fetch_sub(&t->networks_left, 1);
@@ -237,10 +122,10 @@ static enum error_code fit_job(void *arg, uint32_t job, struct error *e)
     uint32_t at = job / 2;
     bool mlp = job % 2 == 0;
     struct train_job j = {.t = t, .layer = t->shape->first_layer + at};
-    const struct learned_layer *y = &t->image.layers[j.layer];
+    const struct trained_layer *y = &t->image.layers[j.layer];
     if (!(mlp ? y->mlp : y->llapor).offset)
         return ERROR_OK;
-    j.from = j.layer - (mlp ? t->options.stride : LLAPOR_AHEAD);
+    j.from = j.layer - (mlp ? t->options.stride : LLAPOR_DISTANCE);
     j.until_s = job_limit(t);
     enum error_code code = mlp ? train_mlp(&j, e) : train_llapor(&j, e);
     free(j.x);
@@ -273,20 +158,20 @@ static enum error_code judge_job(void *arg, uint32_t job, struct error *e)
 {
     struct training *t = arg;
     uint32_t layer = t->shape->first_layer + job / TRAIN_JUDGED;
-    enum train_judged who = (enum train_judged)(job % TRAIN_JUDGED);
+    enum train_judged which = (enum train_judged)(job % TRAIN_JUDGED);
     enum error_code code =
-        judge(&t->samples, &t->learned, who, layer,
-              &t->report.scores[(size_t)layer * TRAIN_JUDGED + (unsigned)who], e);
+        judge(&t->samples, &t->predictors, which, layer,
+              &t->report.scores[(size_t)layer * TRAIN_JUDGED + (unsigned)which], e);
     atomic_fetch_add(&t->done, 1);
     return code;
 }
 
 static enum error_code judge_all(struct training *t, struct error *e)
 {
-    char why[LEARNED_WHY];
+    char why[TRAINED_WHY];
     image_finish(&t->image);
-    if (!learned_view(t->image.bytes, t->image.end, &t->learned, why))
-        return error_set(e, ERROR_INTERNAL, "what was learnt cannot be read: %s", why);
+    if (!trained_view(t->image.bytes, t->image.end, &t->predictors, why))
+        return error_set(e, ERROR_INTERNAL, "cannot read the trained predictors: %s", why);
     uint32_t n = (t->shape->n_layers - t->shape->first_layer) * TRAIN_JUDGED;
     return run_jobs(t, "judging", n, n, judge_job, e);
 }
@@ -298,15 +183,15 @@ static enum error_code check_options(struct training *t, struct error *e)
     o->epochs = o->epochs ? o->epochs : EPOCHS;
     o->threads = o->threads ? o->threads : 1;
     o->stride = o->stride ? o->stride : 2;
-    if (wants(t, TRAIN_LLAPOR) && !(t->shape->has & TRACE_GATE))
+    if (train_wants(t, TRAIN_LLAPOR) && !(t->shape->has & TRACE_GATE))
         return error_set(e, ERROR_UNSUPPORTED,
-                         "llapor needs the gates' probabilities, which the trace lacks: leave it "
-                         "out with --only residual,mlp");
-    if (t->shape->n_layers > LEARNED_MAX_LAYERS || t->shape->n_experts > LEARNED_MAX_EXPERTS ||
-        t->shape->d_model > LEARNED_MAX_WIDTH)
+                         "llapor needs the gates' probabilities, which the trace lacks: train "
+                         "the others with --only residual,mlp");
+    if (t->shape->n_layers > TRAINED_MAX_LAYERS || t->shape->n_experts > TRAINED_MAX_EXPERTS ||
+        t->shape->d_model > TRAINED_MAX_WIDTH)
         return error_set(e, ERROR_LIMIT, "the trace's model is larger than training can take");
-    if (wants(t, TRAIN_MLP) && o->stride >= n_layers)
-        return error_set(e, ERROR_USAGE, "a stride of %u layers leads out of a model of %u",
+    if (train_wants(t, TRAIN_MLP) && o->stride >= n_layers)
+        return error_set(e, ERROR_USAGE, "a stride of %u layers is too long for a model of %u",
                          o->stride, n_layers);
     return ERROR_OK;
 }
@@ -326,13 +211,13 @@ static enum error_code prepare(struct training *t, struct error *e)
     if (code)
         return code;
     find_groups(t);
-    code = lay_out(t, e);
+    code = train_lay_out(t, e);
     if (!code)
         image_fill_activations(&t->image, t->facts.counts);
-    return !code && wants(t, TRAIN_RESIDUAL) ? fill_residuals(t, e) : code;
+    return !code && train_wants(t, TRAIN_RESIDUAL) ? fill_residuals(t, e) : code;
 }
 
-/* What there is to tell; taken from t. */
+/* Fills *out, which takes the arrays from t. */
 static void report(struct training *t, struct train_report *out)
 {
     *out = t->report;

@@ -1,4 +1,5 @@
-/* A CUDA device for tests of its operations: the module that MOED_CUDA_MODULE names, on cusim or on a GPU. */
+/* A CUDA device for tests of its operations: the module that MOED_CUDA_MODULE names, on cusim or on
+ * a GPU. */
 #ifndef MOED_TESTS_CUDA_ON_DEVICE_H
 #define MOED_TESTS_CUDA_ON_DEVICE_H
 
@@ -14,7 +15,7 @@ static const struct device_module *module;
 static struct device *device;
 static struct device_stream *stream;
 
-/* What was allocated since release_all. */
+/* The allocations since the last release_all. */
 static void *device_memory[256];
 static unsigned n_device_memory;
 
@@ -24,7 +25,7 @@ static inline void check_code(enum error_code code, const struct error *e)
         fail_msg("%s", e->text);
 }
 
-/* Exits with 77 where there is no module or no device. */
+/* Exits with 77 if there is no module or no device. */
 static inline void open_device(void)
 {
     struct error e;
@@ -42,7 +43,7 @@ static inline void close_device(void)
     module->close(device);
 }
 
-/* Of the tests' groups. The portable kernels are what they compare with. */
+/* Setup and teardown of the test groups. The tests compare with the portable kernels. */
 static const struct kernels *portable __attribute__((unused));
 
 static inline int open_all(void **state)
@@ -105,7 +106,7 @@ static inline bool same_float(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
-/* The same bits; a NaN's sign and payload are nobody's business. */
+/* The same bits, except for a NaN's sign and payload. */
 static inline void assert_same_floats(const float *a, const float *b, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)

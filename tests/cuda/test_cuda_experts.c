@@ -1,4 +1,4 @@
-/* experts of the CUDA module against exec_experts with the portable kernels, to the bit. */
+/* experts of the CUDA module, compared to the bit with exec_experts on the portable kernels. */
 #include "exec/exec.h"
 #include "tests/unit/kernel_cases.h"
 
@@ -16,14 +16,15 @@ struct shape {
     const char *arch; /* for its activation */
 };
 
-/* Segments with random weights, those of one expert one after the other, here and on the device. */
+/* Segments with random weights, contiguous for each expert, in host memory and on the device. */
 struct segments {
     struct pool_slabs slabs;
     struct pool_map map;
     uint8_t *memory, *on_it;
 };
 
-static void put_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, uint64_t seed, uint8_t *to)
+static void put_matrix(enum tensor_type type, uint32_t rows, uint32_t cols, uint64_t seed,
+                       uint8_t *to)
 {
     uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, seed);
     struct matrix m = tiles_of(type, rows, cols, file);
@@ -89,15 +90,15 @@ static struct device_segments layout_of(const struct segments *s)
                                     .activation = s->map.params.arch->activation};
 }
 
-/* What is asked of both: segments [first, first + n) of an expert for some tokens. */
+/* A task for both sides: segments [first, first + n) of an expert for some tokens. */
 struct wanted {
     uint32_t expert, first, n_segments, n_tokens;
     const uint32_t *tokens;
     bool continues;
 };
 
-static void on_host(const struct segments *s, const struct inputs_of *in, const struct wanted *wanted, uint32_t n,
-                    uint32_t n_task_rows, float *rows)
+static void on_host(const struct segments *s, const struct inputs_of *in,
+                    const struct wanted *wanted, uint32_t n, uint32_t n_task_rows, float *rows)
 {
     struct expert_task *tasks = calloc(n, sizeof *tasks);
     struct exec_limits limits = {in->a.n_tokens, in->a.cols, n_task_rows, s->slabs.segment_width};
@@ -125,8 +126,9 @@ static void on_host(const struct segments *s, const struct inputs_of *in, const 
     free(tasks);
 }
 
-static void on_it(const struct segments *s, const struct device_activations *in, const struct wanted *wanted,
-                  uint32_t n, uint32_t n_segments, uint32_t n_task_rows, float *rows)
+static void on_it(const struct segments *s, const struct device_activations *in,
+                  const struct wanted *wanted, uint32_t n, uint32_t n_segments,
+                  uint32_t n_task_rows, float *rows)
 {
     struct device_expert_task *tasks = calloc(n, sizeof *tasks);
     const void **places = calloc(n_segments + 1, sizeof *places), **next = places;
@@ -145,14 +147,14 @@ static void on_it(const struct segments *s, const struct device_activations *in,
     }
     void *scratch = on_device(module->ops.experts_scratch_bytes(&layout, n_segments, n_task_rows));
     module->ops.experts(stream, &layout, in, tasks, n, rows, scratch);
-    memset(tasks, 0xff, n * sizeof *tasks); /* read before the call returned */
+    memset(tasks, 0xff, n * sizeof *tasks); /* the call has read it before it returned */
     memset(places, 0xff, n_segments * sizeof *places);
     free(tasks);
     free(places);
 }
 
-static void check(const struct segments *s, const struct inputs_of *in, const struct device_activations *a,
-                  const struct wanted *wanted, uint32_t n)
+static void check(const struct segments *s, const struct inputs_of *in,
+                  const struct device_activations *a, const struct wanted *wanted, uint32_t n)
 {
     uint32_t n_rows = 0, n_segments = 0, n_task_rows = 0;
 
@@ -192,8 +194,10 @@ static void check_shape(const struct shape *shape)
     module->ops.activations_bind(&a, memory, shape->d_model, TOKENS, x, in.a.x_stride, true);
     module->ops.quantize(stream, &a);
 
-    /* a decoded token; some for each; a part of the segments, onto others' sums; one expert's, twice */
-    const struct wanted decode[] = {{0, 0, shape->n_segments, 1, one, false}, {2, 0, shape->n_segments, 1, one, false}};
+    /* a decoded token; some for each; a part of the segments, onto others' sums; one expert's,
+     * twice */
+    const struct wanted decode[] = {{0, 0, shape->n_segments, 1, one, false},
+                                    {2, 0, shape->n_segments, 1, one, false}};
     const struct wanted some[] = {{3, 0, shape->n_segments, 3, few, false},
                                   {1, last, 1, 1, other, true},
                                   {0, 0, 1, TOKENS, all, false},
@@ -208,7 +212,7 @@ static void check_shape(const struct shape *shape)
     free_inputs(&in);
 }
 
-/* Every type as gate, up and down; several segments, and one. */
+/* Every type as gate, up and down; several segments, and a single one. */
 static void test_types(void **state)
 {
     (void)state;
@@ -216,12 +220,14 @@ static void test_types(void **state)
         enum tensor_type type = computed_types[t];
         uint32_t block = tensor_type_info(type)->block_values;
         uint32_t width = block == 1 ? 48 : block == 32 ? 96 : 256;
-        check_shape(&(struct shape){type, type, type, block == 1 ? 300 : 512, width, 3, t % 2, "qwen3moe"});
-        check_shape(&(struct shape){type, type, type, block == 1 ? 77 : 256, width, 1, t % 2 == 0, "gpt-oss"});
+        check_shape(
+            &(struct shape){type, type, type, block == 1 ? 300 : 512, width, 3, t % 2, "qwen3moe"});
+        check_shape(&(struct shape){type, type, type, block == 1 ? 77 : 256, width, 1, t % 2 == 0,
+                                    "gpt-oss"});
     }
 }
 
-/* As files have them: gate and up of one type, down of another; and of three. */
+/* Gate and up of one type, down of another, as in files; and three types. */
 static void test_mixed_types(void **state)
 {
     static const struct shape shapes[] = {
@@ -236,11 +242,12 @@ static void test_mixed_types(void **state)
         check_shape(&shapes[i]);
 }
 
-/* More tasks, and more tokens of one, than a pass takes. */
+/* More tasks, and more tokens of one task, than a pass takes. */
 static void test_many(void **state)
 {
     enum { TOKENS = 9000, TASKS = 700 };
-    static const struct shape shape = {TENSOR_F32, TENSOR_F32, TENSOR_Q8_0, 16, 32, 2, false, "qwen3moe"};
+    static const struct shape shape = {TENSOR_F32, TENSOR_F32, TENSOR_Q8_0, 16,
+                                       32,         2,          false,       "qwen3moe"};
     struct segments s;
     struct inputs_of in = make_inputs(kernels_get(), 16, TOKENS, INPUTS_USUAL, 5);
     struct device_activations a;
@@ -256,7 +263,8 @@ static void test_many(void **state)
     check(&s, &in, &a, &(struct wanted){1, 0, 2, TOKENS, tokens, false}, 1);
     /* kept in exec_experts' limit of parts a pass by one segment each */
     for (uint32_t i = 0; i < TASKS; i++)
-        tasks[i] = (struct wanted){i % 2, i % 2, 1, 1 + i % 3 * (i % 5 == 0), tokens + i, i % 7 == 0};
+        tasks[i] =
+            (struct wanted){i % 2, i % 2, 1, 1 + i % 3 * (i % 5 == 0), tokens + i, i % 7 == 0};
     tasks[100].n_tokens = 0;
     tasks[TASKS - 1].n_tokens = 4500;
     check(&s, &in, &a, tasks, TASKS);
@@ -267,7 +275,7 @@ static void test_many(void **state)
     free_inputs(&in);
 }
 
-/* ---- What a gate chose ---- */
+/* ---- Experts that a gate chose ---- */
 
 enum { CHOSEN_EXPERTS = 6, CHOSEN_TOKENS = 8 };
 
@@ -286,11 +294,13 @@ static void make_chosen(struct chosen *c, const struct shape *shape, uint32_t n_
     c->in = make_inputs(kernels_get(), shape->d_model, CHOSEN_TOKENS, INPUTS_USUAL, 5);
     float *x = to_device(c->in.x, CHOSEN_TOKENS * c->in.a.x_stride * sizeof *x);
     void *memory = on_device(module->ops.activations_bytes(shape->d_model, CHOSEN_TOKENS));
-    module->ops.activations_bind(&c->a, memory, shape->d_model, CHOSEN_TOKENS, x, c->in.a.x_stride, true);
+    module->ops.activations_bind(&c->a, memory, shape->d_model, CHOSEN_TOKENS, x, c->in.a.x_stride,
+                                 true);
     module->ops.quantize(stream, &c->a);
     for (uint32_t i = 0; i < CHOSEN_EXPERTS * n_segments; i++)
         c->places[i] = c->s.on_it + i * c->s.slabs.segment_bytes;
-    c->at = (struct device_places){.n_segments = n_segments, .n_used = n_used, .layer = 6, .missed = on_device(4)};
+    c->at = (struct device_places){
+        .n_segments = n_segments, .n_used = n_used, .layer = 6, .missed = on_device(4)};
     module->fill(stream, c->at.missed, 0, 4);
 }
 
@@ -301,9 +311,9 @@ static void free_chosen(struct chosen *c)
     free_inputs(&c->in);
 }
 
-/* What experts_chosen makes of rows that hold `before`, and says. */
-static uint32_t choose(struct chosen *c, const uint32_t *selected, uint32_t n, float before, float *rows,
-                       uint32_t *row_of)
+/* The result of experts_chosen on rows that hold `before`, and its *missed. */
+static uint32_t choose(struct chosen *c, const uint32_t *selected, uint32_t n, float before,
+                       float *rows, uint32_t *row_of)
 {
     uint32_t n_rows = n * c->at.n_used, missed;
     size_t values = (size_t)n_rows * c->s.slabs.d_model;
@@ -316,20 +326,22 @@ static uint32_t choose(struct chosen *c, const uint32_t *selected, uint32_t n, f
     float *on = to_device(rows, values * sizeof *on);
     c->a.n_tokens = n;
     c->at.places = to_device(c->places, sizeof c->places);
-    module->ops.experts_chosen(stream, &layout, &c->at, &c->a,
-                               to_device(selected, n_rows * sizeof *selected), n, rows_of, on,
-                               on_device(module->ops.chosen_bytes(n, c->at.n_used, c->at.n_segments)), on_device(scratch));
+    module->ops.experts_chosen(
+        stream, &layout, &c->at, &c->a, to_device(selected, n_rows * sizeof *selected), n, rows_of,
+        on, on_device(module->ops.chosen_bytes(n, c->at.n_used, c->at.n_segments)),
+        on_device(scratch));
     from_device(rows, on, values * sizeof *rows);
     from_device(row_of, rows_of, n_rows * sizeof *row_of);
     from_device(&missed, c->at.missed, sizeof missed);
     return missed;
 }
 
-/* Each row is the sum of the one expert for the one token, as the host makes it. */
+/* Each row is the sum of one expert for one token, as the host computes it. */
 static void check_chosen(struct chosen *c, const uint32_t *selected, uint32_t n)
 {
     uint32_t n_used = c->at.n_used, d = c->s.slabs.d_model, n_rows = n * n_used;
-    float *rows = malloc((size_t)n_rows * d * sizeof *rows), *expected = malloc(d * sizeof *expected);
+    float *rows = malloc((size_t)n_rows * d * sizeof *rows),
+          *expected = malloc(d * sizeof *expected);
     uint32_t *row_of = malloc(n_rows * sizeof *row_of);
     bool *taken = calloc(n_rows, sizeof *taken);
 
@@ -353,7 +365,8 @@ static void test_chosen(void **state)
     static const struct shape shapes[] = {
         {TENSOR_Q4_K, TENSOR_Q4_K, TENSOR_Q6_K, 512, 256, 3, false, "qwen3moe"},
         {TENSOR_F32, TENSOR_Q8_0, TENSOR_BF16, 288, 32, 1, true, "gpt-oss"},
-        {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 2080, 512, 16, false, "qwen3moe"}, /* few tokens an item */
+        {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 2080, 512, 16, false,
+         "qwen3moe"}, /* few tokens an item */
     };
     /* all rows the same experts, none of them shared, and in between */
     static const uint32_t same[] = {3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0, 3, 0};
@@ -371,10 +384,12 @@ static void test_chosen(void **state)
     }
 }
 
-/* An expert that is not there, or one of its segments: said, and nothing is written; nor by who comes later. */
+/* If an expert or one of its segments is missing, *missed is set and nothing is written, nor by
+ * later calls. */
 static void test_chosen_missed(void **state)
 {
-    static const struct shape shape = {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 64, 32, 2, false, "qwen3moe"};
+    static const struct shape shape = {TENSOR_Q8_0, TENSOR_Q8_0, TENSOR_Q8_0, 64,
+                                       32,          2,           false,       "qwen3moe"};
     static const uint32_t selected[] = {5, 1, 2, 4}, others[] = {1, 2, 5, 1};
     struct chosen c;
     float rows[4 * 64];
@@ -399,10 +414,8 @@ static void test_chosen_missed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_mixed_types),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_types),         cmocka_unit_test(test_mixed_types),
+        cmocka_unit_test(test_many),          cmocka_unit_test(test_chosen),
         cmocka_unit_test(test_chosen_missed),
     };
     return cmocka_run_group_tests_name("cuda_experts", tests, open_all, close_all);

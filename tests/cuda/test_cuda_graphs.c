@@ -1,5 +1,6 @@
-/* Graphs and the guard of the CUDA module, and worker/layer_graphs.h, which keeps layers as graphs. */
-#include "worker/layer_graphs.h"
+/* Graphs and the guard of the CUDA module, and worker/forward/layer_graphs.h, which keeps layers as
+ * graphs. */
+#include "worker/forward/layer_graphs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@ static void fill_floats(float *x, size_t n, float first)
         x[i] = first + (float)i;
 }
 
-/* y += x and y += 2 x for each time that it is queued. */
+/* y += x and y += 2 x each time the test queues it. */
 struct adding {
     float *x, *y;
 };
@@ -53,7 +54,7 @@ static void test_graph(void **state)
     module->graph_begin(stream);
     queue_adding(&a);
     check_code(module->graph_end(stream, &g, &e), &e);
-    check_added(&a, 0); /* kept, not done */
+    check_added(&a, 0); /* captured, not executed */
     module->graph_launch(stream, g);
     check_added(&a, 1);
     module->graph_launch(stream, g);
@@ -65,7 +66,8 @@ static void test_graph(void **state)
     release_all();
 }
 
-/* What accumulates does nothing; what does not goes on. A graph keeps the guard that there was, not its value. */
+/* Under a guard an accumulating operation does nothing; another operation runs. A graph keeps the
+ * guard's address, not its value. */
 static void test_guard(void **state)
 {
     static const uint32_t stop = 1, go = 0;
@@ -83,14 +85,15 @@ static void test_guard(void **state)
     assert_non_null(tiles);
     struct matrix m = {.type = type, .rows = WIDTH, .cols = WIDTH};
     for (uint32_t i = 0; i < tile_row_count(WIDTH); i++)
-        tile_pack(type, WIDTH, TILE_ROWS, weights + (size_t)i * TILE_ROWS * WIDTH, WIDTH * sizeof *weights,
-                  tiles + i * tile_row_bytes(type, WIDTH));
+        tile_pack(type, WIDTH, TILE_ROWS, weights + (size_t)i * TILE_ROWS * WIDTH,
+                  WIDTH * sizeof *weights, tiles + i * tile_row_bytes(type, WIDTH));
     m.tiles = to_device(tiles, tile_matrix_bytes(type, WIDTH, WIDTH));
     struct adding a = make_adding();
     uint32_t *guard = to_device(&stop, sizeof stop);
     module->ops.activations_bind(&in, NULL, WIDTH, 1, a.x, WIDTH, false);
     const float *weight_on = to_device(&weight, sizeof weight);
-    const uint32_t *row_on = to_device(&row_of, sizeof row_of), *selected_on = to_device(&selected, sizeof selected);
+    const uint32_t *row_on = to_device(&row_of, sizeof row_of),
+                   *selected_on = to_device(&selected, sizeof selected);
 
     module->guard(stream, guard);
     module->graph_begin(stream);
@@ -124,8 +127,9 @@ static void test_guard(void **state)
 
 enum { LAYERS = 3 };
 
-/* Queued by the caller; false: replayed. Either way once. */
-static bool layer(struct layer_graphs *g, const struct adding *a, uint32_t i, uint32_t n, uint32_t positions)
+/* True: the caller queued the layer; false: a graph replayed it. Once in both cases. */
+static bool layer(struct layer_graphs *g, const struct adding *a, uint32_t i, uint32_t n,
+                  uint32_t positions)
 {
     bool again = layer_graphs_again(g, i, n, positions);
     if (!again) {
@@ -153,7 +157,7 @@ static void test_layers(void **state)
     assert_false(layer(g, &a[0], 0, 1, 512));
     assert_true(layer(g, &a[0], 0, 1, 256));
     times[0] += 3;
-    for (uint32_t n = 3; n < 40; n++, times[0]++) /* many shapes: that one goes */
+    for (uint32_t n = 3; n < 40; n++, times[0]++) /* many shapes: the oldest graph is freed */
         assert_false(layer(g, &a[0], 0, n, 256));
     for (int round = 0; round < 3; round++, times[0]++)
         assert_int_equal(layer(g, &a[0], 0, 1, 256), round == 2);

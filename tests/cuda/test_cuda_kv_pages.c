@@ -1,8 +1,9 @@
-/* The KV cache's pages on a device while requests come and go and its size changes (worker/kv_pages.c, worker/dense_cuda.c):
- * what attention gives has the bits that it has on the host, whose cache has all its room from the start. */
-#include "worker/cuda_device.h"
-#include "worker/dense.h"
-#include "worker/kv_pages.h"
+/* The KV cache's pages on a device while requests come and go and the pool's size changes
+ * (worker/forward/kv_pages.c, dense_cuda_attention.c). Attention gives the same bits as on the
+ * host, whose cache has all its memory from the start. */
+#include "worker/links/cuda_device.h"
+#include "worker/forward/dense.h"
+#include "worker/forward/kv_pages.h"
 
 #include "exec/exec.h"
 
@@ -22,7 +23,7 @@ enum {
     CONTEXT = 300, /* 5 pages */
     SLOTS = 6,
     MOST_ROWS = 40,
-    /* of float32: 512 KiB, four to a chunk, which has the 2 MiB that a driver hands out */
+    /* a page of float32: 512 KiB, four to a chunk of 2 MiB, the driver's allocation unit */
     PAGE_BYTES = LAYERS * 2 * DEVICE_PAGE * WIDTH * 4,
     A_SLOT = (CONTEXT + DEVICE_PAGE - 1) / DEVICE_PAGE,
     PAGES = SLOTS * A_SLOT,
@@ -42,7 +43,7 @@ static uint64_t free_bytes(void)
     return facts.free_bytes;
 }
 
-/* ---- The pool alone ---- */
+/* ---- The pool without attention ---- */
 
 static struct kv_pages *new_pool(uint64_t bytes)
 {
@@ -53,7 +54,7 @@ static struct kv_pages *new_pool(uint64_t bytes)
     return p;
 }
 
-/* Every page is its holder's alone: what is written to all of it stays. */
+/* Each page has one holder: values that the holder writes to all of the page stay. */
 static void test_pages_apart(void **state)
 {
     (void)state;
@@ -82,14 +83,15 @@ static void test_pages_apart(void **state)
     free(got);
 }
 
-/* What nobody uses is given back at once, to the page; the device has it again. */
+/* The pool releases unused pages at once, exactly; the device has the memory again. */
 static void test_gives_back(void **state)
 {
     (void)state;
     struct kv_pages *p = new_pool(UINT64_MAX);
     uint64_t before = free_bytes();
     for (uint32_t n = PAGES; n > 0; n--) {
-        kv_pages_resize(p, (uint64_t)n * PAGE_BYTES + PAGE_BYTES - 1); /* less than a page more is none */
+        kv_pages_resize(p, (uint64_t)n * PAGE_BYTES + PAGE_BYTES -
+                               1); /* a part of a page adds no page */
         struct kv_pages_use use = kv_pages_use(p);
         assert_int_equal(use.free, n);
         assert_int_equal(use.most, n);
@@ -105,14 +107,15 @@ static void test_gives_back(void **state)
     kv_pages_free(p);
 }
 
-/* The chunks that go are those with the least in them: 30 pages in chunks of 4, of which one has 4 reserved and the others 1. */
+/* The pool frees the chunks with the fewest reserved pages: 30 pages in chunks of 4, of which one
+ * has 4 reserved and the others 1. */
 static void test_what_goes(void **state)
 {
     (void)state;
     struct kv_pages *p = new_pool(UINT64_MAX);
     uint64_t pages[PAGES];
     assert_true(kv_pages_reserve(p, PAGES, pages));
-    for (uint32_t i = 4; i < PAGES; i++) /* they come chunk by chunk */
+    for (uint32_t i = 4; i < PAGES; i++) /* in the order of the chunks */
         if (i % 4 != 0)
             kv_pages_release(p, &pages[i], 1);
     assert_int_equal(kv_pages_use(p).reserved, 4 + 7);
@@ -127,7 +130,7 @@ static void test_what_goes(void **state)
     }
     kv_pages_release(p, pages, 4);
     assert_int_equal(kv_pages_use(p).free, 4);
-    /* wanted back before it was empty: it stays */
+    /* the pool grew again before the chunk was empty: the chunk stays */
     kv_pages_resize(p, UINT64_MAX);
     assert_true(kv_pages_reserve(p, PAGES, pages));
     kv_pages_resize(p, PAGE_BYTES);
@@ -137,33 +140,41 @@ static void test_what_goes(void **state)
     kv_pages_free(p);
 }
 
-/* ---- Attention in it ---- */
+/* ---- Attention in the pool ---- */
 
 struct side {
     struct dense *dense;
-    struct dense_values q, k, v, out;
+    struct mirrored_values q, k, v, out;
 };
 
 struct slot {
     uint32_t n_pages, positions, filled; /* positions 0: free */
 };
 
+static uint8_t *host_pages; /* [2][SLOTS][pages of a slot]: of the KV pool */
+
+static uint8_t *host_page(int side, uint32_t slot, uint32_t index)
+{
+    uint32_t a_slot = pages_for(CONTEXT);
+    return host_pages + (((size_t)side * SLOTS + slot) * a_slot + index) * PAGE_BYTES;
+}
+
 static void must_allocate(struct side *s)
 {
     const size_t bytes = (size_t)MOST_ROWS * WIDTH * sizeof(float);
-    struct dense_values *all[] = {&s->q, &s->k, &s->v, &s->out};
+    struct mirrored_values *all[] = {&s->q, &s->k, &s->v, &s->out};
     for (int i = 0; i < 4; i++)
         assert_true(s->dense->ops->allocate_shared(s->dense, bytes, all[i]));
 }
 
-static void give(const struct dense_values *v, const float *from, uint32_t n)
+static void give(const struct mirrored_values *v, const float *from, uint32_t n)
 {
     memcpy(v->host, from, n * sizeof *from);
     if (v->own != v->host)
         module->upload(stream, v->own, v->host, n * sizeof *from);
 }
 
-/* A layer of a batch: the same queries, keys and values on either side. */
+/* A layer of a batch: the same queries, keys and values on both sides. */
 static void attend_layer(struct side *sides, uint32_t layer, uint32_t n)
 {
     static const struct layer_weights no_norms;
@@ -195,7 +206,8 @@ static void run_batch(struct side *sides, struct slot *slots)
     float angles[MOST_ROWS * HEAD_DIM];
     uint32_t n = 0;
     for (uint32_t slot = 0; slot < SLOTS; slot++)
-        for (uint32_t more = below(20); more > 0 && n < MOST_ROWS && slots[slot].filled < slots[slot].positions; more--)
+        for (uint32_t more = below(20);
+             more > 0 && n < MOST_ROWS && slots[slot].filled < slots[slot].positions; more--)
             batch[n++] = (struct batch_token){.slot = slot, .position = slots[slot].filled++};
     for (uint32_t i = 0; i < n * HEAD_DIM; i++)
         angles[i] = (float)between(-1, 1);
@@ -205,29 +217,49 @@ static void run_batch(struct side *sides, struct slot *slots)
         attend_layer(sides, layer, n);
 }
 
-static void reserve_slot(struct side *sides, struct slot *s, uint32_t slot)
+/* Gives a free slot pages on both sides, or finds that the device has too few. */
+static void put_slot(struct side *sides, struct slot *s, uint32_t slot)
 {
-    struct dense *d = sides[1].dense;
-    struct dense_kv_use before = d->ops->kv_use(d);
+    struct dense_kv_use before = sides[1].dense->ops->kv_use(sides[1].dense);
     uint32_t positions = 1 + below(CONTEXT), n = pages_for(positions);
-    enum dense_room room = d->ops->reserve(d, slot, positions);
-    assert_int_equal(room, positions > before.most_positions ? ROOM_NEVER
-                           : n > before.pages_free           ? ROOM_LATER
-                                                             : ROOM_NOW);
-    if (room != ROOM_NOW)
-        return;
+    for (uint32_t i = 0; i < n; i++) {
+        struct dense *d = sides[1].dense;
+        if (!d->ops->put_page(d, slot, i, host_page(1, slot, i), 0)) {
+            assert_int_equal(i, before.pages_free);
+            d->ops->release_slot(d, slot);
+            return;
+        }
+        sides[0].dense->ops->put_page(sides[0].dense, slot, i, host_page(0, slot, i), 0);
+    }
     *s = (struct slot){n, positions, 0};
-    assert_int_equal(d->ops->kv_use(d).pages_free, before.pages_free - n); /* none of chunks that go */
+    /* none of chunks that go */
+    assert_int_equal(sides[1].dense->ops->kv_use(sides[1].dense).pages_free, before.pages_free - n);
 }
 
-static void check_use(const struct side *sides, const struct slot *slots, uint64_t page_bytes, uint64_t aim)
+/* Saves a slot's pages, releases it, and puts the pages into it again: the device has what it had.
+ */
+static void move_slot(struct side *sides, const struct slot *s, uint32_t slot)
+{
+    struct dense *d = sides[1].dense;
+    struct error e;
+    for (uint32_t i = 0; i < s->n_pages; i++)
+        d->ops->save_page(d, slot, i);
+    check_code(d->ops->wait(d, &e), &e);
+    d->ops->release_slot(d, slot);
+    for (uint32_t i = 0; i < s->n_pages; i++)
+        if (!d->ops->put_page(d, slot, i, host_page(1, slot, i), s->filled))
+            fail_msg("a page that was just released is not free");
+}
+
+static void check_use(const struct side *sides, const struct slot *slots, uint64_t page_bytes,
+                      uint64_t aim)
 {
     struct dense_kv_use use = sides[1].dense->ops->kv_use(sides[1].dense);
     uint64_t reserved = 0, pages = aim / page_bytes < PAGES ? aim / page_bytes : PAGES;
     for (uint32_t i = 0; i < SLOTS; i++)
         reserved += slots[i].n_pages;
     assert_int_equal(use.pages_reserved, reserved);
-    assert_int_equal(use.most_positions, pages * DEVICE_PAGE);
+    assert_int_equal(use.pages_most, pages);
     assert_true(cuda.used[CUDA_KV] <= use.bytes && use.bytes >= pages * page_bytes);
     assert_true((use.pages_reserved + use.pages_free) * page_bytes <= cuda.used[CUDA_KV]);
     if (reserved == 0) {
@@ -236,7 +268,8 @@ static void check_use(const struct side *sides, const struct slot *slots, uint64
     }
 }
 
-static void make_sides(struct side *sides, const struct pool_map *map, enum tensor_type type, struct exec *exec)
+static void make_sides(struct side *sides, const struct pool_map *map, enum tensor_type type,
+                       struct exec *exec)
 {
     struct dense_options options = {.map = map,
                                     .max_tokens = MOST_ROWS,
@@ -273,6 +306,7 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
     struct slot slots[SLOTS] = {0};
     uint64_t aim = UINT64_MAX;
     random_state = type;
+    host_pages = calloc(2 * SLOTS * A_SLOT, PAGE_BYTES);
     make_sides(sides, &map, type, exec);
     for (int step = 0; step < 100; step++) {
         uint32_t slot = below(SLOTS);
@@ -280,10 +314,14 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
             for (int i = 0; i < 2; i++)
                 sides[i].dense->ops->release_slot(sides[i].dense, slot);
             slots[slot] = (struct slot){0};
-        } else if (!slots[slot].positions)
-            reserve_slot(sides, &slots[slot], slot);
+        } else if (!slots[slot].positions) {
+            put_slot(sides, &slots[slot], slot);
+        } else if (below(4) == 0 && aim == UINT64_MAX) {
+            move_slot(sides, &slots[slot], slot);
+        }
         if (below(5) == 0) {
-            aim = below(8) == 0 ? UINT64_MAX : below(most) * page_bytes + below((uint32_t)page_bytes);
+            aim =
+                below(8) == 0 ? UINT64_MAX : below(most) * page_bytes + below((uint32_t)page_bytes);
             sides[1].dense->ops->kv_resize(sides[1].dense, aim);
         }
         check_use(sides, slots, page_bytes, aim);
@@ -295,6 +333,7 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
     check_use(sides, slots, page_bytes, aim);
     dense_free(sides[0].dense);
     dense_free(sides[1].dense);
+    free(host_pages);
     assert_int_equal(cuda.used[CUDA_KV], 0);
 }
 

@@ -1,5 +1,6 @@
-/* The table of the CUDA module (device/module.h) but for the operations: memory, handles between processes, pinning, streams,
- * events, staging, errors. On a GPU too, where MOED_CUDA_MODULE names its module; faults are those that cusim makes. */
+/* The table of the CUDA module (device/module.h) without the operations: memory, handles between
+ * processes, pinning, streams, events, staging, errors. Also runs on a GPU, if MOED_CUDA_MODULE
+ * names its module; only cusim can cause faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,14 +15,14 @@
 
 static const char *program;
 
-/* ---- Other processes: this program again, with a word that says what to do ---- */
+/* ---- Other processes: this program again, with a role as argument ---- */
 
 struct other {
     pid_t pid;
     int to, from;
 };
 
-/* name, value: of its environment; NULL: as ours. */
+/* name, value: a variable for its environment; NULL: the environment is ours. */
 static struct other start(const char *role, const char *name, const char *value)
 {
     int to[2], from[2];
@@ -51,7 +52,7 @@ static int end(struct other *o)
     return status;
 }
 
-/* What it writes until it ends, as one text. */
+/* Everything that the process writes until it ends, as one text. */
 static void read_all(struct other *o, char *out, size_t size)
 {
     size_t n = 0;
@@ -87,7 +88,7 @@ static void test_facts(void **state)
     module->close(NULL);
 }
 
-/* Up, across, over-written in part, down; in order, though nobody waits in between. */
+/* Upload, copy, partly overwrite, download: in order, without a wait in between. */
 static void test_copies(void **state)
 {
     enum { N = 5000 };
@@ -109,7 +110,7 @@ static void test_copies(void **state)
                                                  : (uint8_t)(i * 7);
         assert_int_equal(host[N + i], expected);
     }
-    /* from memory that is not pinned, which may be written at once */
+    /* from memory that is not pinned; the caller may write it at once */
     uint8_t plain[64] = {1, 2, 3}, back[64];
     module->upload(stream, a, plain, sizeof plain);
     memset(plain, 0xee, sizeof plain);
@@ -119,7 +120,7 @@ static void test_copies(void **state)
     release_all();
 }
 
-/* One stream waits for a point in another: many times, for a simulation goes on in any order. */
+/* One stream waits for a point in another; many times, because the simulation chooses any order. */
 static void test_events(void **state)
 {
     struct device_stream *other;
@@ -148,7 +149,7 @@ static void test_events(void **state)
         assert_int_equal(back[0], i);
         assert_int_equal(back[999], i);
     }
-    for (done = false; !done;) /* one that is asked for comes */
+    for (done = false; !done;) /* a wait for the copy succeeds after its end */
         check_code(module->event_query(copied, &done, &e), &e);
     finish();
     check_code(module->finish(other, &e), &e);
@@ -168,12 +169,12 @@ static void test_no_memory(void **state)
     assert_non_null(strstr(e.text, f.name));
     assert_non_null(strstr(e.text, "are free"));
     assert_null(memory);
-    finish(); /* it is no fault of the device */
+    finish(); /* this is not a fault of the device */
 }
 
 /* ---- Handles ---- */
 
-/* What the input names; NULL: it names nothing. */
+/* The memory that the input names; NULL: none. */
 static void *import_named(void)
 {
     struct device_handle handle;
@@ -185,7 +186,8 @@ static void *import_named(void)
     return memory;
 }
 
-/* Imports what its input names, finds ours in it, writes its own, and waits for the end of its input. */
+/* Imports the memory that its input names, finds our values there, writes its own, and waits for
+ * the end of its input. */
 static int import(void)
 {
     uint8_t bytes[1000];
@@ -210,8 +212,8 @@ static int import(void)
     return same ? 0 : 5;
 }
 
-/* Memory that two processes have: each sees what the other wrote; it outlives an importer that is killed, and is imported
- * again. */
+/* Memory of two processes: each sees the other's writes; the memory outlives an importer that is
+ * killed, and another one imports it again. */
 static void test_import(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -260,7 +262,7 @@ static void test_bad_handle(void **state)
 
 /* ---- Flags ---- */
 
-/* A stream that waits for a number holds itself alone, and for as long as that is not there. */
+/* A stream that waits for a flag delays only itself, until the flag has the value. */
 static void test_flags(void **state)
 {
     struct device_facts facts;
@@ -278,8 +280,9 @@ static void test_flags(void **state)
     module->fill(stream, flags, 0, 2 * sizeof *flags);
     module->fill(stream, memory, 1, 64);
     finish();
-    /* before; exactly; past; and round */
-    static const uint32_t cases[][2] = {{1, 1}, {6, 5}, {0x80000003u, 0x80000003u}, {2, 0xfffffff0u}};
+    /* before the value, at it, past it, and past the wrap */
+    static const uint32_t cases[][2] = {
+        {1, 1}, {6, 5}, {0x80000003u, 0x80000003u}, {2, 0xfffffff0u}};
     for (int i = 0; i < 4; i++) {
         uint32_t before = cases[i][1] - 1;
         module->fill(stream, memory, (uint8_t)(2 * i), 64);
@@ -288,7 +291,7 @@ static void test_flags(void **state)
         module->await(other, flags + 1, cases[i][1]);
         module->copy(other, memory + 32, memory, 32);
         module->event_record(event, other);
-        for (int round = 0; round < 20; round++) { /* other work is done meanwhile */
+        for (int round = 0; round < 20; round++) { /* other work continues during the wait */
             module->fill(stream, flags, (uint8_t)round, sizeof *flags);
             finish();
             check_code(module->event_query(event, &done, &e), &e);
@@ -302,7 +305,7 @@ static void test_flags(void **state)
             assert_int_equal(bytes[k], 2 * i + 1);
         from_device(back, flags, sizeof back);
         assert_true(back[1] == cases[i][0] && back[0] == 19 * 0x01010101u);
-        module->await(other, flags + 1, cases[i][1]); /* it is there: no wait */
+        module->await(other, flags + 1, cases[i][1]); /* the flag has the value: no wait */
         check_code(module->finish(other, &e), &e);
     }
     module->event_free(event);
@@ -310,7 +313,8 @@ static void test_flags(void **state)
     release_all();
 }
 
-/* Imports what its input names: a flag, and bytes. Waits for the number 3, behind which it computes with the bytes. */
+/* Imports a flag and bytes, which its input names. Its stream waits until the flag is 3, and then
+ * computes with the bytes. */
 static int await_flag(void)
 {
     uint8_t bytes[1000];
@@ -331,7 +335,8 @@ static int await_flag(void)
     return 0;
 }
 
-/* Another process waits: it goes on when the bytes are there; and where it dies while it waits nothing is held up here. */
+/* Another process waits for a flag and continues when the bytes are there. If it dies during the
+ * wait, this process is not delayed. */
 static void test_flags_between_processes(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -369,8 +374,8 @@ static void test_flags_between_processes(void **state)
     release_all();
 }
 
-/* A driver without: it is said, and nothing else is the worse for it. */
-static int say_signals(void)
+/* A driver without flags: the facts say so, and everything else works. */
+static int report_signals(void)
 {
     struct device_facts facts;
     open_device();
@@ -430,7 +435,7 @@ static void test_pin(void **state)
     release_all();
 }
 
-/* The second GiB fails: nothing of it stays pinned. */
+/* Pinning the second GiB fails: no part of the memory stays pinned. */
 static int pin_parts(void)
 {
     struct error e;
@@ -444,7 +449,7 @@ static int pin_parts(void)
     module->unpin(device, memory);
     if (module->pin(device, memory, bytes, &e))
         return 4;
-    module->close(device); /* with what is pinned */
+    module->close(device); /* while memory is pinned */
     return 0;
 }
 
@@ -452,7 +457,8 @@ static void test_pin_parts(void **state)
 {
     if (!is_simulated())
         skip();
-    /* it is tried with two sets of flags: the first GiB takes two calls (read-only), the other's are the third and fourth */
+    /* pin tries two sets of flags: two calls for the first GiB (read-only), the third and fourth
+     * for the second */
     struct other o = start("pin-parts", "MOED_CUSIM_FAIL",
                            "cudaHostRegister:3:cudaErrorMemoryAllocation,"
                            "cudaHostRegister:4:cudaErrorMemoryAllocation");
@@ -463,8 +469,8 @@ static void test_pin_parts(void **state)
 
 /* ---- Staging ---- */
 
-/* More is staged than the ring holds before anybody waits: every launch finds its own. embed takes its tokens from host
- * memory, which is written again at once. */
+/* Stages more than the ring holds before any wait: every launch finds its own bytes. embed takes
+ * its tokens from host memory, which the test overwrites at once. */
 static void test_staging(void **state)
 {
     enum { COLS = 4, ROWS = 16, CALLS = 12, MOST = 400000 };
@@ -502,8 +508,8 @@ static void test_staging(void **state)
 
 /* ---- Faults ---- */
 
-/* Says what the first error of the device is, and that it stays the first. */
-static int say_fault(void)
+/* Prints the first error of the device, and checks that it stays the first. */
+static int report_fault(void)
 {
     struct error e, again;
     bool done;
@@ -526,7 +532,7 @@ static int say_fault(void)
         return 5;
     printf("%s\n", e.text);
     fflush(stdout);
-    module->event_free(event); /* and leaving does not hang */
+    module->event_free(event); /* and exiting does not hang */
     close_device();
     return 0;
 }
@@ -547,8 +553,8 @@ static void test_faults(void **state)
 {
     if (!is_simulated())
         skip();
-    /* in a kernel: found when somebody waits; the call that fails says so with its place */
-    assert_fault("kernel:1:cudaErrorIllegalAddress", "an illegal memory access", "module.c:");
+    /* a fault in a kernel: the next wait fails, and names its file and line */
+    assert_fault("kernel:1:cudaErrorIllegalAddress", "an illegal memory access", "stream.c:");
     assert_fault("cudaMemsetAsync:1:cudaErrorInvalidValue", "cudaMemsetAsync: invalid argument",
                  "(cudaErrorInvalidValue)");
     assert_fault("cudaMemcpyAsync:1:cudaErrorUnknown", "cudaMemcpyAsync: ", "(cudaErrorUnknown)");
@@ -556,7 +562,7 @@ static void test_faults(void **state)
                  "cudaStreamSynchronize: ", "uncorrectable ECC");
 }
 
-/* An operation that is given more than can be staged says so. */
+/* An operation fails if it needs more staging than a block holds. */
 static int stage_too_much(void)
 {
     enum { N = (2 << 20) / 4 + 1 };
@@ -579,8 +585,8 @@ static void test_stage_too_much(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* What opening says. */
-static int say_open(void)
+/* Prints the error of opening a device. */
+static int report_open(void)
 {
     struct device *d;
     struct error e;
@@ -596,13 +602,13 @@ static int say_open(void)
 static void test_open(void **state)
 {
     static const struct {
-        const char *name, *value, *says;
+        const char *name, *value, *expected_text;
     } cases[] = {
-        {"MOED_CUSIM_DEVICES", "1", "not found: device cuda:1: there are 1, counted from 0"},
+        {"MOED_CUSIM_DEVICES", "1", "not found: device cuda:1: the driver finds 1, counted from 0"},
         {"MOED_CUSIM_DEVICES", "2", "success: "},
         {"MOED_CUSIM_DEVICES", "0", "not found: device cuda: the driver finds no device"},
         {"MOED_CUSIM_DRIVER", "11080",
-         "not supported: device cuda: the NVIDIA driver serves CUDA 11.8"},
+         "not supported: device cuda: the NVIDIA driver supports CUDA up to 11.8"},
         {"MOED_CUSIM_DRIVER", "0", "not supported: device cuda: no NVIDIA driver is installed"},
         {"MOED_CUSIM_FAIL", "cudaGetDeviceCount:1:cudaErrorUnknown",
          "cudaGetDeviceCount: unknown error"},
@@ -617,7 +623,7 @@ static void test_open(void **state)
         struct other o = start("say-open", cases[i].name, cases[i].value);
         read_all(&o, text, sizeof text);
         assert_int_equal(end(&o), 0);
-        if (!strstr(text, cases[i].says) || strchr(text, '\n') != text + strlen(text) - 1)
+        if (!strstr(text, cases[i].expected_text) || strchr(text, '\n') != text + strlen(text) - 1)
             fail_msg("%s=%s: '%s'", cases[i].name, cases[i].value, text);
     }
 }
@@ -627,24 +633,21 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(void);
-    } roles[] = {{"import", import},
-                 {"await-flag", await_flag},
-                 {"say-signals", say_signals},
-                 {"pin-parts", pin_parts},
-                 {"say-fault", say_fault},
-                 {"stage-too-much", stage_too_much},
-                 {"say-open", say_open}};
+    } roles[] = {
+        {"import", import},       {"await-flag", await_flag},  {"say-signals", report_signals},
+        {"pin-parts", pin_parts}, {"say-fault", report_fault}, {"stage-too-much", stage_too_much},
+        {"say-open", report_open}};
     for (size_t i = 0; argc > 1 && i < sizeof roles / sizeof *roles; i++)
         if (strcmp(argv[1], roles[i].name) == 0)
             return roles[i].run();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_facts),   cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_events),  cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_import),  cmocka_unit_test(test_bad_handle),
-        cmocka_unit_test(test_pin),     cmocka_unit_test(test_pin_parts),
-        cmocka_unit_test(test_staging), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_open),    cmocka_unit_test(test_stage_too_much),
-        cmocka_unit_test(test_flags),   cmocka_unit_test(test_flags_between_processes),
+        cmocka_unit_test(test_facts),    cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_events),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_import),   cmocka_unit_test(test_bad_handle),
+        cmocka_unit_test(test_pin),      cmocka_unit_test(test_pin_parts),
+        cmocka_unit_test(test_staging),  cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_open),     cmocka_unit_test(test_stage_too_much),
+        cmocka_unit_test(test_flags),    cmocka_unit_test(test_flags_between_processes),
         cmocka_unit_test(test_no_flags),
     };
     program = "/proc/self/exe";

@@ -1,4 +1,5 @@
-/* quantize, multiply, multiply_planes and embed of the CUDA module against the portable kernels, to the bit. */
+/* quantize, multiply, multiply_planes and embed of the CUDA module, compared to the bit with the
+ * portable kernels. */
 #include "tests/unit/kernel_cases.h"
 
 #include <setjmp.h>
@@ -13,15 +14,15 @@ static size_t q_stride(uint32_t cols)
     return ((size_t)cols + 63) / 64 * 64;
 }
 
-/* in's activations on the device, quantised there. */
+/* Activations of `in` on the device, quantised there. */
 static struct device_activations activations_of(const struct inputs_of *in, bool quantize)
 {
     const struct activations *a = &in->a;
     struct device_activations d;
     float *x = to_device(in->x, a->n_tokens * a->x_stride * sizeof *x);
 
-    module->ops.activations_bind(&d, on_device(module->ops.activations_bytes(a->cols, a->n_tokens)), a->cols,
-                                 a->n_tokens, x, a->x_stride, quantize);
+    module->ops.activations_bind(&d, on_device(module->ops.activations_bytes(a->cols, a->n_tokens)),
+                                 a->cols, a->n_tokens, x, a->x_stride, quantize);
     assert_true((d.q != NULL) == quantize);
     if (quantize)
         module->ops.quantize(stream, &d);
@@ -66,7 +67,7 @@ static void test_quantize(void **state)
         }
 }
 
-/* What does not come by chance: ties, a block of one scale beside another, infinity and NaN. */
+/* Inputs that random values do not contain: ties, blocks of different scales, infinity and NaN. */
 static void test_quantize_ties_and_faults(void **state)
 {
     struct inputs_of in = make_inputs(portable, 96, 1, INPUTS_USUAL, 1);
@@ -91,8 +92,9 @@ static void test_quantize_ties_and_faults(void **state)
     release_all();
 }
 
-/* On what stands in y beforehand, and in the 3 floats after each of its rows. */
-static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n_tokens, enum inputs kind)
+/* Adds to the old values of y; the 3 floats after each row stay. */
+static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n_tokens,
+                          enum inputs kind)
 {
     struct inputs_of in = make_inputs(portable, m->cols, n_tokens, kind, m->rows + n_tokens);
     struct device_activations a = activations_of(&in, tensor_type_info(m->type)->block_values > 1);
@@ -103,7 +105,8 @@ static void check_product(const struct matrix *m, const struct matrix *on_it, ui
         for (size_t i = 0; i < n; i++)
             expected[i] = (float)i * 0.37f;
         float *y = to_device(expected, n * sizeof *y);
-        portable->multiply(m, 0, tile_row_count(m->rows), &in.a, NULL, n_tokens, expected, stride, accumulate);
+        portable->multiply(m, 0, tile_row_count(m->rows), &in.a, NULL, n_tokens, expected, stride,
+                           accumulate);
         module->ops.multiply(stream, on_it, &a, y, stride, accumulate);
         from_device(got, y, n * sizeof *y);
         assert_same_floats(got, expected, n, tensor_type_info(m->type)->name);
@@ -162,8 +165,8 @@ static void test_odd_columns(void **state)
                 check_type(types[t], 21, cols, n);
 }
 
-/* More groups of 256 columns than half-warps, and than shared memory has room for with 8 tokens; a block of threads with
- * several tile rows, for every number of groups that makes it so. */
+/* More groups of 256 columns than half-warps, and more than fit into shared memory with 8 tokens; a
+ * block of threads with several tile rows, for every number of groups that leads to it. */
 static void test_many_and_few_groups(void **state)
 {
     (void)state;
@@ -194,17 +197,19 @@ static void test_every_exponent(void **state)
     free(file);
 }
 
-/* Each plane with its own columns of every row, as one product with each would do it. */
+/* Each plane multiplies its own columns of every row, as separate products would. */
 static void check_planes(enum tensor_type type, uint32_t n)
 {
     enum { PLANES = 3, ROWS = 37, GAP = 4 };
     uint32_t cols = tensor_type_info(type)->block_values == 1 ? 300 : 256;
     uint8_t *file = random_rows(type, PLANES * 48, cols, WEIGHTS_USUAL, 7 + n);
-    size_t plane_bytes = tile_matrix_bytes(type, ROWS, cols), file_plane = 48 * quant_row_bytes(type, cols);
+    size_t plane_bytes = tile_matrix_bytes(type, ROWS, cols),
+           file_plane = 48 * quant_row_bytes(type, cols);
     size_t in_plane = cols + GAP, in_stride = PLANES * in_plane, out_stride = PLANES * ROWS + 5;
     uint8_t *tiles = malloc(PLANES * plane_bytes);
     struct inputs_of in = make_inputs(portable, (uint32_t)in_stride, n, INPUTS_USUAL, n);
-    float *expected = calloc(n * out_stride, sizeof *expected), *got = malloc(n * out_stride * sizeof *got);
+    float *expected = calloc(n * out_stride, sizeof *expected),
+          *got = malloc(n * out_stride * sizeof *got);
     float *y = to_device(expected, n * out_stride * sizeof *y);
     float *x = to_device(in.x, n * in.a.x_stride * sizeof *x);
     void *scratch = on_device(module->ops.activations_bytes(cols, n * PLANES));
@@ -216,14 +221,15 @@ static void check_planes(enum tensor_type type, uint32_t n)
 
         act_bind(&a, memory, cols, n, in.x + i * in_plane, in.a.x_stride);
         portable->quantize(&a, 0, n);
-        portable->multiply(&m, 0, tile_row_count(ROWS), &a, NULL, n, expected + i * ROWS, out_stride, false);
+        portable->multiply(&m, 0, tile_row_count(ROWS), &a, NULL, n, expected + i * ROWS,
+                           out_stride, false);
         memcpy(tiles + i * plane_bytes, m.tiles, plane_bytes);
         free(memory);
         free((void *)m.tiles);
     }
     struct matrix m = {type, ROWS, cols, to_device(tiles, PLANES * plane_bytes)};
-    module->ops.multiply_planes(stream, &m, plane_bytes, PLANES, n, x, in.a.x_stride, in_plane, y, out_stride, ROWS,
-                                scratch);
+    module->ops.multiply_planes(stream, &m, plane_bytes, PLANES, n, x, in.a.x_stride, in_plane, y,
+                                out_stride, ROWS, scratch);
     from_device(got, y, n * out_stride * sizeof *y);
     assert_same_floats(got, expected, n * out_stride, tensor_type_info(type)->name);
     release_all();
@@ -257,7 +263,8 @@ static void test_embed(void **state)
             uint32_t cols = tensor_type_info(type)->block_values == 1 ? 333 : 768;
             uint8_t *file = random_rows(type, ROWS, cols, kind, 5 + t);
             struct matrix m = tiles_of(type, ROWS, cols, file), on_it = m;
-            float *expected = malloc(cols * sizeof *expected), *got = malloc(N * cols * sizeof *got);
+            float *expected = malloc(cols * sizeof *expected),
+                  *got = malloc(N * cols * sizeof *got);
             float *out = on_device(N * cols * sizeof *out);
 
             on_it.tiles = to_device(m.tiles, tile_matrix_bytes(type, ROWS, cols));
@@ -295,7 +302,8 @@ static void test_nothing_to_do(void **state)
     release_all();
 }
 
-/* A product whose sums have no room fails, as an error of the device, of which there is one more here. */
+/* A product whose sums do not fit into shared memory is an error of the device; the test opens
+ * another device for it. */
 static void test_too_many_columns(void **state)
 {
     enum { COLS = 100000 };
@@ -320,11 +328,11 @@ static void test_too_many_columns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantize),        cmocka_unit_test(test_quantize_ties_and_faults),
-        cmocka_unit_test(test_multiply),        cmocka_unit_test(test_odd_columns),
-        cmocka_unit_test(test_every_exponent),  cmocka_unit_test(test_many_and_few_groups),
-        cmocka_unit_test(test_planes),          cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_nothing_to_do),   cmocka_unit_test(test_too_many_columns),
+        cmocka_unit_test(test_quantize),       cmocka_unit_test(test_quantize_ties_and_faults),
+        cmocka_unit_test(test_multiply),       cmocka_unit_test(test_odd_columns),
+        cmocka_unit_test(test_every_exponent), cmocka_unit_test(test_many_and_few_groups),
+        cmocka_unit_test(test_planes),         cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_nothing_to_do),  cmocka_unit_test(test_too_many_columns),
     };
     return cmocka_run_group_tests_name("cuda_multiply", tests, open_all, close_all);
 }

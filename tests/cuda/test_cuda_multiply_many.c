@@ -1,11 +1,12 @@
-/* multiply_many of the CUDA module against products in double.
+/* multiply_many of the CUDA module, compared with products in double.
  *
- * How far off it may be, for one sum over k columns of w x. An operand with p bits is off by at most 2^-p of itself, or by half
- * the distance of its smallest numbers: of FP16 (11 bits) 2^-25, of BF16 (8 bits) 2^-134. x in FP16 is scaled so that the
- * largest magnitude is 2^14 at least: 2^-25 there is at most 2^-39 of it here. A product of two operands is exact in float32, and
- * each of the k additions is off by at most 2^-23 of the magnitudes' sum (half of it, but tensor cores cut off). Last come
- * alpha, which is exact, and what is added to: one rounding each. A column's least normal float32 is granted, for what
- * underflows or is flushed. */
+ * The error bound of one sum over k columns of w x. An operand with p bits is off by at most 2^-p
+ * of itself, or by half the distance of the smallest numbers: 2^-25 for FP16 (11 bits), 2^-134 for
+ * BF16 (8 bits). x in FP16 is scaled so that its largest magnitude is at least 2^14: 2^-25 there is
+ * at most 2^-39 of that magnitude here. A product of two operands is exact in float32. Each of the
+ * k additions is off by at most 2^-23 of the magnitudes' sum (half of that would do, but tensor
+ * cores truncate). alpha, which is exact, and the addition to y round once each. For underflow and
+ * flushed values the bound adds the least normal float32 of each column. */
 #include "tests/unit/kernel_cases.h"
 
 #include <float.h>
@@ -19,12 +20,12 @@
 struct rounding {
     double relative;    /* of an operand's value */
     double w_least;     /* and of a weight at least */
-    double x_least;     /* of a value of x at least: of x's largest magnitude, */
-    double x_least_own; /* and by itself */
+    double x_least;     /* and of a value of x at least: relative to x's largest magnitude */
+    double x_least_own; /* the same, absolute */
     double most;        /* weights beyond it become it */
 };
 
-/* Of the device under test: what its cuBLAS takes. */
+/* The operands that cuBLAS takes on the device under test. */
 static struct device_blas blas;
 
 static struct rounding rounding_of(enum tensor_type type)
@@ -41,7 +42,7 @@ static double clamp(double w, double most)
     return w > most ? most : w < -most ? -most : w;
 }
 
-/* A product that was done, and what it was done with. */
+/* A finished product and its inputs. */
 struct done {
     const struct matrix *m; /* in host memory */
     const float *x;
@@ -59,25 +60,29 @@ static double largest_of(const float *x, size_t stride, uint32_t cols, uint32_t 
     return most;
 }
 
-/* One element: its exact value onto `on`, and how far `got` may be from that. */
-static void check_element(const struct done *p, const float *w, const float *x, double on, float got)
+/* One element: its exact value added to `on`, and the error bound. */
+static void check_element(const struct done *p, const float *w, const float *x, double on,
+                          float got)
 {
     struct rounding r = rounding_of(p->m->type);
     double sum = on, rounded = 0, size = 0;
 
     for (uint32_t c = 0; c < p->m->cols; c++) {
         double wc = clamp(w[c], r.most), wa = fabs(wc), xa = fabs(x[c]);
-        double dw = p->m->type == TENSOR_BF16 || p->m->type == TENSOR_F16 ? 0 : fmax(wa * r.relative, r.w_least);
+        double dw = p->m->type == TENSOR_BF16 || p->m->type == TENSOR_F16
+                        ? 0
+                        : fmax(wa * r.relative, r.w_least);
         double dx = fmax(fmax(xa * r.relative, p->x_most * r.x_least), r.x_least_own);
 
         sum += wc * x[c];
         rounded += dw * xa + dx * wa + dw * dx;
         size += (wa + dw) * (xa + dx);
     }
-    double bound = rounded + (size * (p->m->cols + 1) + fabs(on)) * ldexp(1, -23) + p->m->cols * (double)FLT_MIN;
+    double bound = rounded + (size * (p->m->cols + 1) + fabs(on)) * ldexp(1, -23) +
+                   p->m->cols * (double)FLT_MIN;
     if (!(fabs(got - sum) <= bound))
-        fail_msg("%s, %u x %u, %u columns of x: %g, expected %g within %g", tensor_type_info(p->m->type)->name,
-                 p->m->rows, p->m->cols, p->n, got, sum, bound);
+        fail_msg("%s, %u x %u, %u columns of x: %g, expected %g within %g",
+                 tensor_type_info(p->m->type)->name, p->m->rows, p->m->cols, p->n, got, sum, bound);
 }
 
 static float before(size_t i)
@@ -85,7 +90,7 @@ static float before(size_t i)
     return (float)(i % 97) * 0.37f - 12;
 }
 
-/* got [n][stride]: rows of y, then 3 floats that nobody writes. */
+/* got [n][stride]: rows of y, and 3 floats after each that must not be written. */
 static void check_rows(const struct done *p, bool accumulate, const float *got, size_t stride)
 {
     float *w = malloc(p->m->cols * sizeof *w);
@@ -103,7 +108,8 @@ static void check_rows(const struct done *p, bool accumulate, const float *got, 
     free(w);
 }
 
-static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n, const float *x, size_t x_stride)
+static void check_product(const struct matrix *m, const struct matrix *on_it, uint32_t n,
+                          const float *x, size_t x_stride)
 {
     struct done p = {m, x, x_stride, n, largest_of(x, x_stride, m->cols, n)};
     size_t stride = m->rows + 3, all = n * stride;
@@ -114,15 +120,16 @@ static void check_product(const struct matrix *m, const struct matrix *on_it, ui
         for (size_t i = 0; i < all; i++)
             y[i] = before(i);
         own_y = to_device(y, all * sizeof *y);
-        module->ops.multiply_many(stream, on_it, own_x, x_stride, n, own_y, stride, accumulate, scratch);
+        module->ops.multiply_many(stream, on_it, own_x, x_stride, n, own_y, stride, accumulate,
+                                  scratch);
         from_device(y, own_y, all * sizeof *y);
         check_rows(&p, accumulate, y, stride);
     }
     free(y);
 }
 
-static void check_weights(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n, enum weights kind,
-                          int most_inputs)
+static void check_weights(enum tensor_type type, uint32_t rows, uint32_t cols, uint32_t n,
+                          enum weights kind, int most_inputs)
 {
     uint8_t *file = random_rows(type, rows, cols, kind, rows + cols + n);
     struct matrix m = tiles_of(type, rows, cols, file), on_it = m;
@@ -149,12 +156,13 @@ static void test_every_type(void **state)
     (void)state;
     for (int t = 0; t < N_COMPUTED_TYPES; t++) {
         uint32_t block = tensor_type_info(computed_types[t])->block_values;
-        check_type(computed_types[t], 49, block == 256 ? 512 : 352, 33);
+        check_type(computed_types[t], 49, block == 256 ? 512 : block == 64 ? 384 : 352, 33);
         check_type(computed_types[t], 16, block == 1 ? 8 : block, 5);
     }
 }
 
-/* Columns that are no multiple of what operands are aligned to; x whose rows are aligned to nothing; one row, one column. */
+/* Columns that are no multiple of the operands' alignment; unaligned rows of x; one row, one
+ * column. */
 static void test_odd_shapes(void **state)
 {
     static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16};
@@ -167,8 +175,8 @@ static void test_odd_shapes(void **state)
     }
 }
 
-/* As many rows as two pieces and a part have room for; of float32 and of what is two bytes. */
-static void test_pieces(void **state)
+/* Rows of two slices and a part; operands of four and of two bytes. */
+static void test_chunks(void **state)
 {
     (void)state;
     check_weights(TENSOR_Q4_0, 2 * 8192 + 35, 2048, 1, WEIGHTS_USUAL, 1);
@@ -177,17 +185,20 @@ static void test_pieces(void **state)
 
 /* ---- Planes ---- */
 
-/* n_planes matrices of their own, each with its part of every row of x, whose parts have gaps, as those of y. */
-static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows, uint32_t cols, uint32_t n)
+/* n_planes different matrices, each with its part of every row of x; the parts of x and y have
+ * gaps. */
+static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows, uint32_t cols,
+                         uint32_t n)
 {
-    size_t in_plane = cols + 5, in_stride = n_planes * in_plane + 2, plane = tile_matrix_bytes(type, rows, cols);
+    size_t in_plane = cols + 5, in_stride = n_planes * in_plane + 2,
+           plane = tile_matrix_bytes(type, rows, cols);
     size_t out_plane = rows + 3, out_stride = n_planes * out_plane + 1, all = n * out_stride;
     uint8_t *tiles = malloc(n_planes * plane);
     float *x = malloc(n * in_stride * sizeof *x), *y = malloc(all * sizeof *y);
     float *one = malloc(n * out_plane * sizeof *one); /* of a plane */
     uint64_t seed = rows + cols;
 
-    for (size_t i = 0; i < n * in_stride; i++) /* planes far from each other in size */
+    for (size_t i = 0; i < n * in_stride; i++) /* planes with magnitudes far apart */
         x[i] = ldexpf(random_float(&seed), (int)(i % in_stride / in_plane) % 5 * 3);
     for (uint32_t p = 0; p < n_planes; p++) {
         uint8_t *file = random_rows(type, rows, cols, WEIGHTS_USUAL, rows + cols + p);
@@ -200,8 +211,9 @@ static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows
         y[i] = before(i);
     struct matrix first = {type, rows, cols, to_device(tiles, n_planes * plane)};
     float *own_y = to_device(y, all * sizeof *y), *own_x = to_device(x, n * in_stride * sizeof *x);
-    module->ops.multiply_many_planes(stream, &first, plane, n_planes, n, own_x, in_stride, in_plane, own_y, out_stride,
-                                     out_plane, on_device(module->ops.multiply_many_scratch_bytes(&first, n_planes, n)));
+    module->ops.multiply_many_planes(
+        stream, &first, plane, n_planes, n, own_x, in_stride, in_plane, own_y, out_stride,
+        out_plane, on_device(module->ops.multiply_many_scratch_bytes(&first, n_planes, n)));
     from_device(y, own_y, all * sizeof *y);
 
     float x_most = largest_of(x, in_stride, (uint32_t)in_stride, n);
@@ -212,7 +224,8 @@ static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows
             memcpy(one + t * out_plane, y + t * out_stride + p * out_plane, rows * sizeof *one);
             for (size_t i = rows; i < out_plane; i++) {
                 one[t * out_plane + i] = before(t * out_plane + i);
-                assert_true(y[t * out_stride + p * out_plane + i] == before(t * out_stride + p * out_plane + i));
+                assert_true(y[t * out_stride + p * out_plane + i] ==
+                            before(t * out_stride + p * out_plane + i));
             }
         }
         check_rows(&done, false, one, out_plane);
@@ -226,7 +239,8 @@ static void check_planes(enum tensor_type type, uint32_t n_planes, uint32_t rows
 
 static void test_planes(void **state)
 {
-    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0, TENSOR_Q4_0};
+    static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q8_0,
+                                             TENSOR_Q4_0};
 
     (void)state;
     for (int t = 0; t < 5; t++) {
@@ -238,8 +252,9 @@ static void test_planes(void **state)
     check_planes(TENSOR_Q4_K, 3, 17, 256, 5);
 }
 
-/* More planes than a piece has room for: of weights (2 MiB each), of x (1.25 MiB each); planes of more than a piece. */
-static void test_pieces_of_planes(void **state)
+/* More planes than fit into a slice: of weights (2 MiB each), of x (1.25 MiB each); and planes
+ * larger than a slice. */
+static void test_chunks_of_planes(void **state)
 {
     (void)state;
     check_planes(TENSOR_Q4_0, 19, 512, 2048, 1);
@@ -249,7 +264,7 @@ static void test_pieces_of_planes(void **state)
 
 /* ---- What x may be ---- */
 
-/* Values beyond FP16's range, in one row of x alone, and all of x far below it: neither is lost. */
+/* Values beyond FP16's range in one row of x, and all of x far below the range: neither is lost. */
 static void test_range_of_x(void **state)
 {
     enum { ROWS = 16, COLS = 64, N = 3 };
@@ -272,7 +287,7 @@ static void test_range_of_x(void **state)
     free(file);
 }
 
-/* What is not a number, or infinite, in a row of x shows in that row. */
+/* NaN and infinity in a row of x show in that row of y. */
 static void test_faults_in_x(void **state)
 {
     enum { ROWS = 16, COLS = 32, N = 3 };
@@ -327,8 +342,8 @@ static bool is_simulated(void)
     return strstr(facts.name, "cusim");
 }
 
-/* cuBLAS is not there, or not of this driver's: it is said, and nothing else fails. One can ask again. Of a GPU nobody can
- * take it away. */
+/* cuBLAS is missing, or too new for the driver: load_blas reports that, and nothing else fails. A
+ * second call may succeed. Only on cusim: the test cannot hide a GPU's cuBLAS. */
 static void test_without_blas(void **state)
 {
     struct device_blas takes;
@@ -355,8 +370,9 @@ static void test_without_blas(void **state)
     module->close(other);
 }
 
-/* What cuBLAS of a device that is too old for `refused` takes; the test's device stays as it is. */
-static enum error_code operands_without(const char *refused, struct device_blas *out, struct error *e)
+/* The operands of a cuBLAS that refuses `refused`, on another device than the test's. */
+static enum error_code operands_without(const char *refused, struct device_blas *out,
+                                        struct error *e)
 {
     struct device *other;
 
@@ -368,13 +384,13 @@ static enum error_code operands_without(const char *refused, struct device_blas 
     return code;
 }
 
-/* Each type of operands by itself. */
+/* Refuses each type of operands separately. */
 static void test_refused_types(void **state)
 {
     static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_Q4_K};
     static const struct {
         const char *refused;
-        bool takes[4]; /* of types */
+        bool takes[4];                               /* of types */
     } cases[] = {{"bf16", {true, true, true, true}}, /* as float32 */
                  {"f16", {true, false, true, false}},
                  {"f32", {false, true, true, true}},
@@ -395,8 +411,9 @@ static void test_refused_types(void **state)
     assert_non_null(strstr(e.text, "not supported"));
 }
 
-/* BF16 weights where cuBLAS has no BF16: the products of float32, x unrounded, in the scratch that was reckoned before
- * anybody knew. Another device than the other tests', whose cuBLAS takes all. */
+/* BF16 weights where cuBLAS has no BF16: float32 products, x not rounded, in scratch whose size was
+ * computed before that was known. On another device than the other tests, whose cuBLAS takes all.
+ */
 static void test_bf16_as_float32(void **state)
 {
     struct device *whole = device;
@@ -420,11 +437,12 @@ static void test_bf16_as_float32(void **state)
     check_code(module->load_blas(device, &blas, &e), &e);
 }
 
-/* A call of cuBLAS that fails is an error of the device; so is a product that it was not loaded for. */
+/* A failing call of cuBLAS is an error of the device; so is a product before load_blas. */
 static void test_errors(void **state)
 {
     enum { ROWS = 16, COLS = 32, N = 2 };
-    struct matrix m = {TENSOR_F32, ROWS, COLS, on_device(tile_matrix_bytes(TENSOR_F32, ROWS, COLS))};
+    struct matrix m = {TENSOR_F32, ROWS, COLS,
+                       on_device(tile_matrix_bytes(TENSOR_F32, ROWS, COLS))};
     float *x = on_device(N * COLS * sizeof *x), *y = on_device(N * ROWS * sizeof *y);
     void *scratch = on_device(module->ops.multiply_many_scratch_bytes(&m, 1, N));
     static const char *const words[] = {"was not loaded", "cublasGemmEx: "};
@@ -439,8 +457,9 @@ static void test_errors(void **state)
         check_code(module->open(0, &other, &e), &e);
         check_code(module->stream_new(other, &s, &e), &e);
         if (loaded)
-            check_code(module->load_blas(other, &(struct device_blas){false, false, false}, &e), &e);
-        /* y's stride is less than its rows: no such matrix */
+            check_code(module->load_blas(other, &(struct device_blas){false, false, false}, &e),
+                       &e);
+        /* an invalid matrix: y's stride is less than its rows */
         module->ops.multiply_many(s, &m, x, COLS, N, y, ROWS - 1, false, scratch);
         assert_int_not_equal(module->finish(s, &e), ERROR_OK);
         if (!strstr(e.text, words[loaded]))
@@ -451,7 +470,7 @@ static void test_errors(void **state)
     release_all();
 }
 
-/* Without a cuBLAS there is nothing to test. */
+/* Skips without a cuBLAS. */
 static int open_with_blas(void **state)
 {
     struct error e;
@@ -463,7 +482,8 @@ static int open_with_blas(void **state)
     return 0;
 }
 
-/* What is enough for a batch is enough for a smaller one, of which more planes are unpacked at a time. */
+/* The scratch of a batch suffices for a smaller batch, of which more planes are unpacked at a time.
+ */
 static void test_scratch_of_fewer(void **state)
 {
     static const enum tensor_type types[] = {TENSOR_F32, TENSOR_BF16, TENSOR_Q8_0};
@@ -481,8 +501,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type),       cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_pieces),           cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_pieces_of_planes), cmocka_unit_test(test_range_of_x),
+        cmocka_unit_test(test_chunks),           cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_chunks_of_planes), cmocka_unit_test(test_range_of_x),
         cmocka_unit_test(test_faults_in_x),      cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_without_blas),     cmocka_unit_test(test_refused_types),
         cmocka_unit_test(test_bf16_as_float32),  cmocka_unit_test(test_errors),

@@ -1,4 +1,4 @@
-/* route and largest of the CUDA module: against model/router.c, to the bit, and against a sort. */
+/* route of the CUDA module, compared to the bit with model/router.c; largest, with a sort. */
 #include "tests/unit/kernel_cases.h"
 
 #include "model/router.h"
@@ -12,9 +12,9 @@
 
 enum logits {
     LOGITS_USUAL,
-    LOGITS_EQUAL,   /* few different values, so that many are the same */
+    LOGITS_EQUAL,   /* few different values, so that many are equal */
     LOGITS_EXTREME, /* far apart, zeros of both signs, infinities */
-    LOGITS_NAN,     /* some are no numbers */
+    LOGITS_NAN,     /* some are NaN */
     N_LOGITS
 };
 
@@ -197,8 +197,8 @@ static void test_largest(void **state)
     check_rows(few, 1, 3, 3);
 }
 
-/* Rows that are hard on the selection: all the same, ascending, and the largest ones all in the share of some
- * threads. */
+/* Hard rows for the selection: all equal, ascending, and the largest values all in the share of
+ * some threads. */
 static void test_largest_of_hard_rows(void **state)
 {
     (void)state;

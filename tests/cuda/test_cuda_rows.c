@@ -1,4 +1,4 @@
-/* The CUDA module's operations on rows of floats against the portable kernels, to the bit. */
+/* The CUDA module's operations on rows of floats, compared to the bit with the portable kernels. */
 #include "tests/unit/kernel_cases.h"
 
 #include <setjmp.h>
@@ -13,7 +13,7 @@ enum { N_WIDTHS = sizeof widths / sizeof *widths };
 static const uint32_t row_counts[] = {1, 2, 3, 8, 33};
 enum { N_ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
-/* Of usual sizes, or (extreme) of any, zeros of both signs, and subnormal ones. */
+/* Values of usual size, or (extreme) of any size, with zeros of both signs and subnormals. */
 static float *random_floats(size_t n, bool extreme, uint64_t seed)
 {
     static const float sizes[] = {1, 0, 1e-44f, 1e-20f, -1e-38f, 1e18f, 30, -0.0f};
@@ -32,7 +32,7 @@ static float *floats_to_device(const float *f, size_t n)
     return to_device(f, n * sizeof *f);
 }
 
-/* What the device has must be what is expected, also where nothing was to be written. */
+/* The device's values must equal the expected ones; bytes outside the output must not change. */
 static void check_floats(const float *device_floats, const float *expected, size_t n,
                          const char *what)
 {
@@ -87,7 +87,7 @@ static void test_norm(void **state)
         for (int r = 0; r < N_ROW_COUNTS; r++)
             for (int kind = 0; kind < 3; kind++)
                 check_norm(row_counts[r], widths[w], kind, (w + r) % 2 != 0, (w + kind) % 3 == 0);
-    check_norm(2, 12001, 0, false, false); /* more than is kept in shared memory */
+    check_norm(2, 12001, 0, false, false); /* more than fits into shared memory */
     check_norm(1, 13000, 1, true, true);
 }
 
@@ -166,7 +166,22 @@ static void check_gated(size_t n, bool extreme)
     }
 }
 
-/* As shared_expert in worker/forward.c. */
+static void check_scale(uint32_t n, uint32_t d)
+{
+    float *rows = random_floats((size_t)n * d, true, n), *by = random_floats(n, false, d);
+    float *device_rows = floats_to_device(rows, (size_t)n * d);
+
+    module->ops.scale(stream, floats_to_device(by, n), device_rows, n, d);
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t i = 0; i < d; i++)
+            rows[(size_t)t * d + i] *= by[t];
+    check_floats(device_rows, rows, (size_t)n * d, "scale");
+    free(by);
+    free(rows);
+    release_all();
+}
+
+/* As host_scale_by_sigmoid in worker/forward/dense_host.c. */
 static void check_scale_by_sigmoid(uint32_t n, uint32_t d)
 {
     float *rows = random_floats((size_t)n * d, true, n), *by = random_floats(n, false, d);
@@ -186,7 +201,7 @@ static void check_scale_by_sigmoid(uint32_t n, uint32_t d)
     release_all();
 }
 
-/* As combine_token in worker/forward.c. */
+/* As combine_token in worker/forward/dense_host.c. */
 static void check_combine(uint32_t n, uint32_t d, uint32_t n_used, bool bias, bool shared)
 {
     enum { EXPERTS = 12 };
@@ -244,6 +259,7 @@ static void test_elements(void **state)
             check_add(n, d, w % 2 == 0);
             check_scatter(n, 1 + (uint32_t)w % 4, d);
             check_gated((size_t)n * d, r % 2 == 0);
+            check_scale(n, d);
             check_scale_by_sigmoid(n, d);
         }
 }

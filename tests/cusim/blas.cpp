@@ -39,7 +39,8 @@ float load(const matrix &x, size_t i)
     if (x.type == CUDA_R_32F)
         return ((const float *)x.memory)[i];
     unsigned short bits = ((const unsigned short *)x.memory)[i];
-    return x.type == CUDA_R_16F ? __half2float(__ushort_as_half(bits)) : __bfloat162float(__ushort_as_bfloat16(bits));
+    return x.type == CUDA_R_16F ? __half2float(__ushort_as_half(bits))
+                                : __bfloat162float(__ushort_as_bfloat16(bits));
 }
 
 void store(const matrix &x, size_t i, float value)
@@ -47,8 +48,9 @@ void store(const matrix &x, size_t i, float value)
     if (x.type == CUDA_R_32F)
         ((float *)x.memory)[i] = value;
     else
-        ((unsigned short *)x.memory)[i] = x.type == CUDA_R_16F ? __half_as_ushort(__float2half_rn(value))
-                                                               : __bfloat16_as_ushort(__float2bfloat16_rn(value));
+        ((unsigned short *)x.memory)[i] = x.type == CUDA_R_16F
+                                              ? __half_as_ushort(__float2half_rn(value))
+                                              : __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
 /* Without gaps between the columns. */
@@ -64,10 +66,11 @@ std::vector<float> unpack(const matrix &x)
 void multiply(const product &p)
 {
     std::vector<float> a = unpack(p.a), b = unpack(p.b), c(p.c.rows * p.c.columns);
-    if (p.beta != 0) /* else what C holds, NaN too, does not matter */
+    if (p.beta != 0) /* else cuBLAS ignores C, NaN too */
         c = unpack(p.c);
-    cblas_sgemm(CblasColMajor, p.transpose_a ? CblasTrans : CblasNoTrans, p.transpose_b ? CblasTrans : CblasNoTrans,
-                p.m, p.n, p.k, p.alpha, a.data(), (int)p.a.rows, b.data(), (int)p.b.rows, p.beta, c.data(), p.m);
+    cblas_sgemm(CblasColMajor, p.transpose_a ? CblasTrans : CblasNoTrans,
+                p.transpose_b ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, p.alpha, a.data(),
+                (int)p.a.rows, b.data(), (int)p.b.rows, p.beta, c.data(), p.m);
     for (size_t j = 0; j < p.c.columns; j++)
         for (size_t i = 0; i < p.c.rows; i++)
             store(p.c, j * p.c.leading + i, c[j * p.c.rows + i]);
@@ -75,11 +78,12 @@ void multiply(const product &p)
 
 bool lies_on_device(const matrix &x, size_t batch_bytes, int n_batches)
 {
-    size_t bytes = ((x.columns - 1) * x.leading + x.rows) * bytes_of(x.type) + batch_bytes * (size_t)(n_batches - 1);
+    size_t bytes = ((x.columns - 1) * x.leading + x.rows) * bytes_of(x.type) +
+                   batch_bytes * (size_t)(n_batches - 1);
     return x.leading >= x.rows && memory_kind_of(x.memory, bytes) == MEMORY_DEVICE;
 }
 
-/* Whether MOED_CUSIM_BLAS_REFUSES names it. */
+/* True if MOED_CUSIM_BLAS_REFUSES names the type. */
 bool is_refused(const char *name)
 {
     const char *list = getenv("MOED_CUSIM_BLAS_REFUSES");
@@ -92,7 +96,8 @@ bool is_refused(const char *name)
 
 bool is_known(cudaDataType type)
 {
-    return (type == CUDA_R_32F && !is_refused("f32")) || (type == CUDA_R_16F && !is_refused("f16")) ||
+    return (type == CUDA_R_32F && !is_refused("f32")) ||
+           (type == CUDA_R_16F && !is_refused("f16")) ||
            (type == CUDA_R_16BF && !is_refused("bf16"));
 }
 } // namespace
@@ -132,7 +137,7 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t m
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode)
 {
-    (void)mode; /* everything is done in float */
+    (void)mode; /* all arithmetic is in float */
     return handle != nullptr ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
@@ -167,11 +172,13 @@ const char *cublasGetStatusString(cublasStatus_t status)
     return "unknown status";
 }
 
-static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle, cublasOperation_t op_a,
-                                       cublasOperation_t op_b, int m, int n, int k, const void *alpha, const void *a,
-                                       cudaDataType a_type, int lda, long long int stride_a, const void *b,
-                                       cudaDataType b_type, int ldb, long long int stride_b, const void *beta, void *c,
-                                       cudaDataType c_type, int ldc, long long int stride_c, int n_batches)
+static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle,
+                                       cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
+                                       int k, const void *alpha, const void *a, cudaDataType a_type,
+                                       int lda, long long int stride_a, const void *b,
+                                       cudaDataType b_type, int ldb, long long int stride_b,
+                                       const void *beta, void *c, cudaDataType c_type, int ldc,
+                                       long long int stride_c, int n_batches)
 {
     if (handle == nullptr)
         return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -181,10 +188,11 @@ static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle, 
         return CUBLAS_STATUS_INVALID_VALUE;
     if (m == 0 || n == 0 || n_batches == 0)
         return CUBLAS_STATUS_SUCCESS;
-    if (k == 0 || a_type != b_type || !is_known(a_type) || (c_type != a_type && c_type != CUDA_R_32F))
+    if (k == 0 || a_type != b_type || !is_known(a_type) ||
+        (c_type != a_type && c_type != CUDA_R_32F))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     size_t um = (size_t)m, un = (size_t)n, uk = (size_t)k;
-    bool on_device = handle->mode == CUBLAS_POINTER_MODE_DEVICE; /* read when it is done */
+    bool on_device = handle->mode == CUBLAS_POINTER_MODE_DEVICE; /* read when the product runs */
     const float *factors[2] = {(const float *)alpha, (const float *)beta};
     for (const float *f : factors)
         if (on_device && memory_kind_of(f, sizeof *f) != MEMORY_DEVICE)
@@ -192,10 +200,13 @@ static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle, 
     product p = {op_a != CUBLAS_OP_N, op_b != CUBLAS_OP_N, m, n, k, 0, 0, {}, {}, {}};
     if (!on_device)
         p.alpha = *factors[0], p.beta = *factors[1];
-    p.a = {(char *)const_cast<void *>(a), a_type, p.transpose_a ? uk : um, p.transpose_a ? um : uk, (size_t)lda};
-    p.b = {(char *)const_cast<void *>(b), b_type, p.transpose_b ? un : uk, p.transpose_b ? uk : un, (size_t)ldb};
+    p.a = {(char *)const_cast<void *>(a), a_type, p.transpose_a ? uk : um, p.transpose_a ? um : uk,
+           (size_t)lda};
+    p.b = {(char *)const_cast<void *>(b), b_type, p.transpose_b ? un : uk, p.transpose_b ? uk : un,
+           (size_t)ldb};
     p.c = {(char *)c, c_type, um, un, (size_t)ldc};
-    size_t step_a = (size_t)stride_a * bytes_of(a_type), step_b = (size_t)stride_b * bytes_of(b_type);
+    size_t step_a = (size_t)stride_a * bytes_of(a_type),
+           step_b = (size_t)stride_b * bytes_of(b_type);
     size_t step_c = (size_t)stride_c * bytes_of(c_type);
     if (!lies_on_device(p.a, step_a, n_batches) || !lies_on_device(p.b, step_b, n_batches) ||
         !lies_on_device(p.c, step_c, n_batches))
@@ -210,29 +221,34 @@ static cublasStatus_t multiply_batches(const char *name, cublasHandle_t handle, 
         return cudaSuccess;
     };
     /* A copy each time: a graph runs it again. */
-    cudaError_t error = enqueue(handle->stream, {name, [run] { return decltype(run)(run)(); }, {}, {}});
+    cudaError_t error =
+        enqueue(handle->stream, {name, [run] { return decltype(run)(run)(); }, {}, {}});
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b,
-                            cudaDataType b_type, int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                            int m, int n, int k, const void *alpha, const void *a,
+                            cudaDataType a_type, int lda, const void *b, cudaDataType b_type,
+                            int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,
                             cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
 {
-    (void)compute, (void)algorithm; /* sums in float, whatever the way */
-    return multiply_batches("cublasGemmEx", handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, 0, b, b_type, ldb, 0,
-                            beta, c, c_type, ldc, 0, 1);
+    (void)compute, (void)algorithm; /* sums in float with every algorithm */
+    return multiply_batches("cublasGemmEx", handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, 0,
+                            b, b_type, ldb, 0, beta, c, c_type, ldc, 0, 1);
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                                          int n, int k, const void *alpha, const void *a, cudaDataType a_type, int lda,
-                                          long long int stride_a, const void *b, cudaDataType b_type, int ldb,
-                                          long long int stride_b, const void *beta, void *c, cudaDataType c_type,
-                                          int ldc, long long int stride_c, int n_batches, cublasComputeType_t compute,
-                                          cublasGemmAlgo_t algorithm)
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
+                                          cublasOperation_t op_b, int m, int n, int k,
+                                          const void *alpha, const void *a, cudaDataType a_type,
+                                          int lda, long long int stride_a, const void *b,
+                                          cudaDataType b_type, int ldb, long long int stride_b,
+                                          const void *beta, void *c, cudaDataType c_type, int ldc,
+                                          long long int stride_c, int n_batches,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
 {
     (void)compute, (void)algorithm;
-    return multiply_batches("cublasGemmStridedBatchedEx", handle, op_a, op_b, m, n, k, alpha, a, a_type, lda, stride_a,
-                            b, b_type, ldb, stride_b, beta, c, c_type, ldc, stride_c, n_batches);
+    return multiply_batches("cublasGemmStridedBatchedEx", handle, op_a, op_b, m, n, k, alpha, a,
+                            a_type, lda, stride_a, b, b_type, ldb, stride_b, beta, c, c_type, ldc,
+                            stride_c, n_batches);
 }
 }

@@ -1,9 +1,9 @@
-/* The execution model: blocks run one after the other, the threads of a block as fibers that give way only where
- * they wait for each other, at barriers and warp operations.
+/* The execution model: blocks run one after the other. The threads of a block are fibers, which
+ * switch only where they wait for each other, at barriers and warp operations.
  *
- * A thread is UNSTARTED, READY (in the queue, or the one that runs), AT_BARRIER, AT_WARP_OP or ENDED. A fiber that
- * ends a thread starts the next one itself, so that a kernel without barriers is one loop on one stack. Nobody left
- * that could run while some wait is a divergent barrier. */
+ * A thread is UNSTARTED, READY (queued or running), AT_BARRIER, AT_WARP_OP or ENDED. A fiber that
+ * ends a thread starts the next thread itself, so that a kernel without barriers is one loop on one
+ * stack. If no thread can run and some wait, the barrier is divergent. */
 #include "block.h"
 
 #include "fiber.h"
@@ -39,7 +39,7 @@ struct thread {
 struct block_run {
     const struct cusim_kernel *kernel; /* NULL: none runs */
     unsigned n_threads, n_unstarted_from, n_ended, n_at_barrier, n_true;
-    unsigned now; /* the thread that runs */
+    unsigned now; /* the running thread */
     unsigned n_queued, queue_head;
     cudaError_t error;
     struct thread threads[MAX_THREADS];
@@ -55,11 +55,12 @@ unsigned n_fibers; /* that have a stack */
 struct fiber *idle[MAX_THREADS];
 unsigned n_idle;
 
-const char *const barrier_names[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and", "__syncthreads_or"};
-const char *const op_names[] = {"__syncwarp",         "__shfl_sync",       "a vote",
-                                "__match_any_sync",   "__reduce_add_sync", "__reduce_min_sync",
-                                "__reduce_max_sync",  "__reduce_min_sync", "__reduce_max_sync",
-                                "__reduce_and_sync",  "__reduce_or_sync",  "__reduce_xor_sync"};
+const char *const barrier_names[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and",
+                                     "__syncthreads_or"};
+const char *const op_names[] = {"__syncwarp",        "__shfl_sync",       "a vote",
+                                "__match_any_sync",  "__reduce_add_sync", "__reduce_min_sync",
+                                "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
+                                "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync"};
 
 /* ---- messages ---- */
 
@@ -76,10 +77,14 @@ void print_situation(const struct thread &t)
     else if (t.state == AT_WARP_OP)
         fprintf(stderr, "wait at %s of mask 0x%08x\n", op_names[t.op], t.mask);
     else
-        fprintf(stderr, "%s\n", t.state == ENDED ? "have ended" : t.state == READY ? "can run" : "have not started");
+        fprintf(stderr, "%s\n",
+                t.state == ENDED   ? "have ended"
+                : t.state == READY ? "can run"
+                                   : "have not started");
 }
 
-/* A rule of the execution model is broken: nothing that comes after would mean anything. */
+/* A kernel broke a rule of the execution model: its results have no meaning, so the process
+ * ends. */
 [[noreturn]] void die(const char *format, ...)
 {
     char where[256];
@@ -91,7 +96,8 @@ void print_situation(const struct thread &t)
     va_end(list);
     fprintf(stderr, " in %s\n", where);
     for (unsigned first = 0, end; first < run.n_threads; first = end) {
-        for (end = first + 1; end < run.n_threads && same_situation(run.threads[first], run.threads[end]);)
+        for (end = first + 1;
+             end < run.n_threads && same_situation(run.threads[first], run.threads[end]);)
             end++;
         fprintf(stderr, "cusim:   threads %u to %u ", first, end - 1);
         print_situation(run.threads[first]);
@@ -99,7 +105,7 @@ void print_situation(const struct thread &t)
     abort();
 }
 
-/* ---- which thread runs ---- */
+/* ---- the running thread ---- */
 
 void make_here(unsigned t)
 {
@@ -125,7 +131,8 @@ struct fiber *idle_fiber()
     return idle[--n_idle];
 }
 
-/* The fiber that runs gives way, to a thread that is ready, to one that has not started, or to the end of the block. */
+/* The running fiber yields: to a thread that is ready, to one that has not started, or to the end
+ * of the block. */
 void give_way(struct fiber *from)
 {
     struct fiber *to = &main_fiber;
@@ -157,12 +164,13 @@ void run_threads(struct fiber *self)
     }
 }
 
-/* A fiber runs threads, and when there are none to start is idle until it is given way to. */
+/* A fiber runs threads. When there are none to start, it is idle until another fiber switches to
+ * it. */
 void fiber_main()
 {
     fiber_entered();
     for (;;) {
-        /* Who we are: the fiber that was last taken off the idle ones. */
+        /* The current fiber is the one that was last removed from the idle list. */
         struct fiber *self = idle[n_idle];
         run_threads(self);
         idle[n_idle++] = self;
@@ -170,7 +178,7 @@ void fiber_main()
     }
 }
 
-/* The thread that runs waits; it goes on when somebody made it ready. */
+/* The running thread waits until another thread makes it ready. */
 void wait_here()
 {
     unsigned t = run.now;
@@ -230,7 +238,7 @@ uint64_t lanes_equal_to(const struct thread *lanes, unsigned mask, uint64_t valu
     return equal;
 }
 
-/* All lanes of mask have come: what each gets. */
+/* All lanes of mask have arrived: computes the result of each. */
 void compute_warp_op(struct thread *lanes, unsigned mask, enum cusim_warp_op op)
 {
     uint64_t common = 0;
@@ -242,10 +250,12 @@ void compute_warp_op(struct thread *lanes, unsigned mask, enum cusim_warp_op op)
         struct thread *lane = &lanes[__builtin_ctz(left)];
         if (op == CUSIM_SHFL) {
             if (lane->source >= WARP || !(mask >> lane->source & 1))
-                die("a shuffle of mask 0x%08x reads lane %u, which takes no part,", mask, lane->source);
+                die("a shuffle of mask 0x%08x reads lane %u, which takes no part,", mask,
+                    lane->source);
             lane->result = lanes[lane->source].value;
         } else {
-            lane->result = op == CUSIM_MATCH_ANY ? lanes_equal_to(lanes, mask, lane->value) : common;
+            lane->result =
+                op == CUSIM_MATCH_ANY ? lanes_equal_to(lanes, mask, lane->value) : common;
         }
     }
 }
@@ -274,7 +284,7 @@ void begin_block(size_t shared_bytes)
         memset(cusim_here.shared, 0xff, shared_bytes);
 }
 
-/* After a trap: the other threads stand anywhere, and none goes on. */
+/* After a trap the other threads stop where they are. */
 void abandon_fibers()
 {
     n_idle = 0;
@@ -297,7 +307,8 @@ uint64_t gcd(uint64_t a, uint64_t b)
     return a;
 }
 
-/* A step through [0, n) that meets every number, from anywhere: 1, -1 or anything else without a common divisor. */
+/* A step through [0, n) that visits every number, from any start: 1, -1 or any step without a
+ * common divisor. */
 uint64_t stride_of(uint64_t n, unsigned long order)
 {
     if (order % 4 == 0)
@@ -311,8 +322,8 @@ uint64_t stride_of(uint64_t n, unsigned long order)
 }
 } // namespace
 
-cudaError_t block_run_grid(const struct cusim_kernel *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                           unsigned long order)
+cudaError_t block_run_grid(const struct cusim_kernel *kernel, dim3 grid, dim3 block,
+                           size_t shared_bytes, unsigned long order)
 {
     uint64_t n_blocks = (uint64_t)grid.x * grid.y * grid.z;
     if (!main_fiber_known)
@@ -341,13 +352,15 @@ bool block_describe(char *text, size_t bytes)
 {
     if (run.kernel == nullptr)
         return false;
-    snprintf(text, bytes, "kernel %s, block (%u,%u,%u) of (%u,%u,%u), thread %u of %u", run.kernel->name,
-             cusim_here.block.x, cusim_here.block.y, cusim_here.block.z, cusim_here.grid_dim.x,
-             cusim_here.grid_dim.y, cusim_here.grid_dim.z, run.now, run.n_threads);
+    snprintf(text, bytes, "kernel %s, block (%u,%u,%u) of (%u,%u,%u), thread %u of %u",
+             run.kernel->name, cusim_here.block.x, cusim_here.block.y, cusim_here.block.z,
+             cusim_here.grid_dim.x, cusim_here.grid_dim.y, cusim_here.grid_dim.z, run.now,
+             run.n_threads);
     return true;
 }
 
-/* A thread ends or waits elsewhere while others wait: found when nobody can run any more, in give_way. */
+/* A thread ends or waits elsewhere while others wait. give_way finds this when no thread can run
+ * any more. */
 unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate)
 {
     struct thread *self = &run.threads[run.now];
@@ -393,7 +406,8 @@ uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsign
     for (unsigned left = mask; left != 0; left &= left - 1) {
         const struct thread *other = &lanes[__builtin_ctz(left)];
         if (other->mask != mask || other->op != op)
-            die("divergent warp: lanes %u and %u wait at different operations,", lane, (unsigned)__builtin_ctz(left));
+            die("divergent warp: lanes %u and %u wait at different operations,", lane,
+                (unsigned)__builtin_ctz(left));
     }
     compute_warp_op(lanes, mask, op);
     *waiting &= ~mask;

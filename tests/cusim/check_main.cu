@@ -24,15 +24,16 @@ struct outcome run_elsewhere(void (*f)())
         dup2(pipe_ends[1], STDERR_FILENO);
         close(pipe_ends[0]);
         close(pipe_ends[1]);
-        __sanitizer_set_report_path("stderr"); /* a report may be what is expected: not to a file that counts as one */
+        __sanitizer_set_report_path(
+            "stderr"); /* a report in a file counts as a failure, but f may be meant to fail */
         f();
         fflush(nullptr);
-        _exit(0); /* what the library and the sanitizers do at an end may wait for threads that a child does not have */
+        _exit(0); /* exit handlers may wait for threads that a child does not have */
     }
     close(pipe_ends[1]);
     while ((got = read(pipe_ends[0], o.text + n, sizeof o.text - 1 - n)) > 0)
         n += (size_t)got;
-    close(pipe_ends[0]); /* what does not fit is not wanted */
+    close(pipe_ends[0]); /* drops the rest */
     CHECK(waitpid(pid, &o.status, 0) == pid);
     return o;
 }

@@ -82,7 +82,7 @@ int attribute_of(enum cudaDeviceAttr attribute)
     return -1;
 }
 
-/* Everything that the attributes say stands in the properties under another name. */
+/* Fills the properties from the attributes: each attribute is there under another name. */
 void fill_properties(struct cudaDeviceProp *p)
 {
     p->sharedMemPerBlock = SHARED_BYTES;
@@ -104,7 +104,8 @@ void fill_properties(struct cudaDeviceProp *p)
     p->memoryBusWidth = 64;
     p->l2CacheSize = 4 << 20;
     p->asyncEngineCount = 2;
-    p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = p->streamPrioritiesSupported = 1;
+    p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing =
+        p->streamPrioritiesSupported = 1;
     p->hostRegisterSupported = p->hostRegisterReadOnlySupported = p->ipcEventSupported = 1;
     p->canUseHostPointerForRegisteredMem = 1;
 }

@@ -1,4 +1,5 @@
-/* Errors: each thread's last one, the device's first one, and those that MOED_CUSIM_FAIL asks for. */
+/* Errors: each thread's last error, the device's first error, and the errors that MOED_CUSIM_FAIL
+ * requests. */
 #include "runtime.h"
 
 #include <atomic>
@@ -13,21 +14,21 @@ namespace
 struct failure {
     std::string name;
     unsigned long long at;
-    cudaError_t error; /* cudaSuccess: the call's own */
+    cudaError_t error; /* cudaSuccess: the default error of the call */
 };
 
 thread_local cudaError_t last_error;
 std::atomic<int> lost; /* cudaError_t */
 std::atomic<bool> forked;
-/* Never destroyed: threads may call until the process is gone. */
+/* Never destroyed: threads may call until the process ends. */
 std::mutex &failures_lock = *new std::mutex;
 std::vector<failure> &failures = *new std::vector<failure>;
 std::map<std::string, unsigned long long> &counts = *new std::map<std::string, unsigned long long>;
 
 cudaError_t error_of(const std::string &text)
 {
-#define X(name, value, meaning)                                                                                        \
-    if (text == "cuda" #name)                                                                                          \
+#define X(name, value, meaning)                                                                    \
+    if (text == "cuda" #name)                                                                      \
         return cuda##name;
     CUSIM_ERRORS(X)
 #undef X
@@ -42,8 +43,10 @@ void parse_failures(const char *text)
         size_t end = all.find(',', from);
         end = end == std::string::npos ? all.size() : end;
         std::string one = all.substr(from, end - from);
-        size_t first = one.find(':'), second = first == std::string::npos ? first : one.find(':', first + 1);
-        failure f = {one.substr(0, first), first == std::string::npos ? 0 : strtoull(&one[first + 1], nullptr, 10),
+        size_t first = one.find(':'),
+               second = first == std::string::npos ? first : one.find(':', first + 1);
+        failure f = {one.substr(0, first),
+                     first == std::string::npos ? 0 : strtoull(&one[first + 1], nullptr, 10),
                      second == std::string::npos ? cudaSuccess : error_of(one.substr(second + 1))};
         if (f.at == 0) {
             fprintf(stderr, "cusim: MOED_CUSIM_FAIL=%s: expected CALL:N[:ERROR][,...]\n", text);
@@ -64,14 +67,15 @@ void begin_process()
 
 cudaError_t own_error(const char *name)
 {
-    static const char *const allocations[] = {"cudaMalloc", "cudaMallocHost", "cudaHostAlloc", "cudaHostRegister"};
+    static const char *const allocations[] = {"cudaMalloc", "cudaMallocHost", "cudaHostAlloc",
+                                              "cudaHostRegister"};
     for (const char *a : allocations)
         if (strcmp(a, name) == 0)
             return cudaErrorMemoryAllocation;
     return cudaErrorUnknown;
 }
 
-/* Why no call can succeed. */
+/* The reason why no call can succeed. */
 cudaError_t environment_error()
 {
     if (forked)
@@ -154,8 +158,8 @@ cudaError_t cudaPeekAtLastError(void)
 const char *cudaGetErrorName(cudaError_t error)
 {
     switch (error) {
-#define X(name, value, text)                                                                                           \
-    case cuda##name:                                                                                                   \
+#define X(name, value, text)                                                                       \
+    case cuda##name:                                                                               \
         return "cuda" #name;
         CUSIM_ERRORS(X)
 #undef X
@@ -166,8 +170,8 @@ const char *cudaGetErrorName(cudaError_t error)
 const char *cudaGetErrorString(cudaError_t error)
 {
     switch (error) {
-#define X(name, value, text)                                                                                           \
-    case cuda##name:                                                                                                   \
+#define X(name, value, text)                                                                       \
+    case cuda##name:                                                                               \
         return text;
         CUSIM_ERRORS(X)
 #undef X

@@ -1,4 +1,5 @@
-/* Events: points in streams. One for other processes counts its records in a page of shared memory. */
+/* Events: points in streams. An event for other processes counts its records in a page of shared
+ * memory. */
 #include "runtime.h"
 
 #include "ipc.h"
@@ -45,18 +46,21 @@ bool done(const point &p)
     return p.first->n_done >= p.second;
 }
 
-/* As many records are done as had been asked for, or nobody is left to do them. */
+/* True if as many records are done as had been requested at the start, or if no process is left to
+ * do them. */
 bool shared_done(const struct shared_event *s, unsigned long long target)
 {
-    return s->n_done.load(std::memory_order_acquire) >= target || (kill(s->pid, 0) != 0 && errno == ESRCH);
+    return s->n_done.load(std::memory_order_acquire) >= target ||
+           (kill(s->pid, 0) != 0 && errno == ESRCH);
 }
 
 cudaError_t event_done(const CUevent_st &v, bool *result)
 {
     if (v.captured)
         return cudaErrorCapturedEvent;
-    *result = v.shared != nullptr ? shared_done(v.shared, v.shared->n_recorded.load(std::memory_order_relaxed))
-                                  : !v.last || done(v.last->at);
+    *result = v.shared != nullptr
+                  ? shared_done(v.shared, v.shared->n_recorded.load(std::memory_order_relaxed))
+                  : !v.last || done(v.last->at);
     return cudaSuccess;
 }
 
@@ -67,11 +71,12 @@ void raise_to(std::atomic<uint64_t> *counter, uint64_t to)
     }
 }
 
-/* What happens in the stream when the record's turn comes. */
+/* Marks the record as done when the stream reaches it. */
 operation record_operation(CUevent_st *v, const std::shared_ptr<record> &r)
 {
     struct shared_event *shared = v->shared;
-    uint64_t number = shared != nullptr ? shared->n_recorded.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
+    uint64_t number =
+        shared != nullptr ? shared->n_recorded.fetch_add(1, std::memory_order_relaxed) + 1 : 0;
     return {"an event",
             [=] {
                 r->time_ns = now_ns();
@@ -87,7 +92,7 @@ cudaError_t record_event(CUevent_st *v, const std::shared_ptr<CUstream_st> &s)
 {
     v->captured = s->capture;
     if (s->capture)
-        return cudaSuccess; /* the order of what is captured says it */
+        return cudaSuccess; /* the order of the captured operations includes it */
     std::shared_ptr<record> r = std::make_shared<record>();
     r->time_ns = 0;
     operation o = record_operation(v, r);
@@ -140,7 +145,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     CALL("cudaEventCreateWithFlags");
-    if (event == nullptr || flags > 7 || ((flags & cudaEventInterprocess) && !(flags & cudaEventDisableTiming)))
+    if (event == nullptr || flags > 7 ||
+        ((flags & cudaEventInterprocess) && !(flags & cudaEventDisableTiming)))
         return call_end(cudaErrorInvalidValue);
     std::unique_ptr<CUevent_st> v(new CUevent_st());
     v->flags = flags;
@@ -155,7 +161,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     return cudaSuccess;
 }
 
-/* A record that is under way goes on; the page of a shared event stays mapped for it. */
+/* A record in progress continues; the page of a shared event stays mapped for it. */
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     CALL("cudaEventDestroy");
@@ -221,7 +227,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     CUevent_st *a = event_find(start), *b = event_find(end);
     if (ms == nullptr)
         return call_end(cudaErrorInvalidValue);
-    if (a == nullptr || b == nullptr || !a->last || !b->last || ((a->flags | b->flags) & cudaEventDisableTiming))
+    if (a == nullptr || b == nullptr || !a->last || !b->last ||
+        ((a->flags | b->flags) & cudaEventDisableTiming))
         return call_end(cudaErrorInvalidResourceHandle);
     if (!done(a->last->at) || !done(b->last->at))
         return call_end(cudaErrorNotReady);

@@ -1,6 +1,6 @@
-/* Switching stacks. AddressSanitizer is told of each switch. ThreadSanitizer is not: what fibers access counts as
- * accesses of the thread that runs them; only its record of calls is then confused (the stacks in its reports of kernels
- * are wrong). */
+/* Switches stacks, and notifies AddressSanitizer of each switch. ThreadSanitizer is not notified:
+ * it counts accesses of fibers as accesses of the thread that runs them. Only its call stacks are
+ * then wrong in reports about kernels. */
 #include "fiber.h"
 
 #include <pthread.h>
@@ -20,7 +20,8 @@ enum { STACK_BYTES = 64 << 10 };
 enum { GUARD_BYTES = 4 << 10 };
 
 #if defined(__x86_64__)
-/* cusim_switch(void **save, void *to): what a call preserves goes on the stack, which then changes. */
+/* cusim_switch(void **save, void *to): pushes the registers that a call preserves, then changes the
+ * stack. */
 extern "C" void cusim_switch(void **save, void *to) __attribute__((visibility("hidden")));
 asm(R"(
     .text
@@ -50,7 +51,8 @@ cusim_switch:
 
 void fiber_restart(struct fiber *f, void (*entry)())
 {
-    /* As if entry had been called from nowhere: at its first instruction rsp is 8 past a multiple of 16. */
+    /* The stack as after a call of entry: at its first instruction rsp is 8 past a multiple of
+     * 16. */
     uintptr_t *top = (uintptr_t *)((uintptr_t)(f->stack + f->stack_bytes) & ~(uintptr_t)15);
     *--top = 0;
     *--top = (uintptr_t)entry;
@@ -83,7 +85,8 @@ static void switch_context(struct fiber *from, struct fiber *to)
 {
     if (from->context == nullptr)
         from->context = malloc(sizeof(ucontext_t));
-    if (from->context == nullptr || swapcontext((ucontext_t *)from->context, (ucontext_t *)to->context) != 0)
+    if (from->context == nullptr ||
+        swapcontext((ucontext_t *)from->context, (ucontext_t *)to->context) != 0)
         abort();
 }
 #endif
@@ -110,7 +113,9 @@ void fiber_init(struct fiber *f, unsigned number, void (*entry)())
     }
     *f = {};
     f->stack = memory + GUARD_BYTES;
-    f->stack_bytes = STACK_BYTES - (number % 15) * 256; /* else all their frames fall in the same sets of the cache */
+    f->stack_bytes =
+        STACK_BYTES -
+        (number % 15) * 256; /* else the frames of all stacks fall in the same sets of the cache */
     fiber_restart(f, entry);
 }
 

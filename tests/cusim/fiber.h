@@ -1,25 +1,26 @@
-/* cusim: fibers, threads of one OS thread that give way to each other by name. */
+/* cusim: fibers, threads inside one OS thread that switch explicitly to each other. */
 #ifndef CUSIM_FIBER_H
 #define CUSIM_FIBER_H
 
 #include <stddef.h>
 
 struct fiber {
-    void *context;    /* where it stands while it does not run */
-    char *stack;      /* lowest byte; of the OS thread for its own */
+    void *context; /* the saved stack pointer while another fiber runs */
+    char *stack;   /* lowest byte; of the OS thread for its own */
     size_t stack_bytes;
-    void *fake_stack; /* AddressSanitizer's, while it does not run */
+    void *fake_stack; /* AddressSanitizer's, while another fiber runs */
 };
 
-/* The calling thread as a fiber, so that it can be switched away from and to. */
+/* Makes a fiber of the calling thread, so that others can switch from and to it. */
 void fiber_init_thread(struct fiber *f);
-/* A fiber that will run entry(), which must not return, on a stack of its own. Stacks are never given back. */
+/* Makes a fiber that will run entry(), which must not return, on a stack of its own. Stacks are
+ * never freed. */
 void fiber_init(struct fiber *f, unsigned number, void (*entry)());
-/* Start anew in entry(), whatever it was doing. */
+/* Restarts the fiber in entry(), in any state. */
 void fiber_restart(struct fiber *f, void (*entry)());
-/* From is running; returns when something switches to it. */
+/* Switches from the running fiber `from`; returns when another fiber switches to it. */
 void fiber_switch(struct fiber *from, struct fiber *to);
-/* The first thing in entry(). */
+/* entry() must call this first. */
 void fiber_entered();
 
 #endif

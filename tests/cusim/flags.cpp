@@ -1,5 +1,6 @@
-/* Numbers in device memory that one stream writes and another waits for, of this or of another process: what the driver's
- * library has and the runtime has not. Found by dlsym, as the driver's is. */
+/* Flags: numbers in device memory that one stream writes and another waits for, of this or of
+ * another process. The functions are the driver library's, not the runtime's; callers find them by
+ * dlsym, here as with a real driver. */
 #include "runtime.h"
 
 #include <stdint.h>
@@ -12,16 +13,18 @@ enum { WAIT_GEQ = 0, WRITE_DEFAULT = 0 };
 uint32_t *flag_at(unsigned long long address)
 {
     uint32_t *flag = (uint32_t *)(uintptr_t)address;
-    return address % sizeof *flag == 0 && memory_kind_of(flag, sizeof *flag) == MEMORY_DEVICE ? flag : nullptr;
+    return address % sizeof *flag == 0 && memory_kind_of(flag, sizeof *flag) == MEMORY_DEVICE
+               ? flag
+               : nullptr;
 }
 
 bool reached(const uint32_t *flag, uint32_t value)
 {
-    memory_protect(false); /* what waits looks at it, whether anything else is under way or not */
+    memory_protect(false); /* a waiting stream reads the flag at any time */
     return (int32_t)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - value) >= 0;
 }
 
-/* MOED_CUSIM_FLAGS=0: a driver that has none. */
+/* MOED_CUSIM_FLAGS=0: a driver without flags. */
 bool there()
 {
     return setting("MOED_CUSIM_FLAGS", 1) != 0;
@@ -29,10 +32,13 @@ bool there()
 } // namespace
 
 extern "C" {
-int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned flags);
-int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned flags);
+int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value,
+                            unsigned flags);
+int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value,
+                           unsigned flags);
 
-int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned flags)
+int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value,
+                            unsigned flags)
 {
     CALL("cuStreamWriteValue32");
     uint32_t *flag = flag_at(address);
@@ -49,7 +55,8 @@ int cuStreamWriteValue32_v2(cudaStream_t stream, unsigned long long address, uin
                                      {}}));
 }
 
-int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value, unsigned flags)
+int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint32_t value,
+                           unsigned flags)
 {
     CALL("cuStreamWaitValue32");
     const uint32_t *flag = flag_at(address);
@@ -57,6 +64,7 @@ int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint
         return call_end(cudaErrorNotSupported);
     if (flag == nullptr || flags != WAIT_GEQ)
         return call_end(cudaErrorInvalidValue);
-    return call_end(enqueue(stream, {"a wait for a flag", {}, {}, [=] { return reached(flag, value); }}));
+    return call_end(
+        enqueue(stream, {"a wait for a flag", {}, {}, [=] { return reached(flag, value); }}));
 }
 }

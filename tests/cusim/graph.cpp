@@ -1,5 +1,5 @@
-/* Graphs: what was put in streams while they were captured, replayed as one operation in the order of capture (which no
- * dependency contradicts). */
+/* Graphs: the operations that were queued while streams were captured, replayed as one operation in
+ * the order of capture (which satisfies every dependency). */
 #include "runtime.h"
 
 #include <map>
@@ -77,17 +77,18 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags)
 {
     return cudaGraphInstantiate(exec, graph, flags);
 }
 
-/* Nothing is to be brought anywhere. */
+/* Upload has no effect. */
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 {
     CALL("cudaGraphUpload");
     std::lock_guard<std::mutex> guard(state_lock);
-    return call_end(exec == nullptr ? cudaErrorInvalidValue
+    return call_end(exec == nullptr       ? cudaErrorInvalidValue
                     : stream_find(stream) ? cudaSuccess
                                           : cudaErrorInvalidResourceHandle);
 }

@@ -1,6 +1,6 @@
-/* Between processes. A handle names a file that its process has open (pid, descriptor, inode) and a range of it;
- * another process opens it through /proc. So memory lives as long as somebody has it mapped, and a handle as long as its
- * process. */
+/* Memory shared between processes. A handle names a file that its process has open (pid,
+ * descriptor, inode) and a range of it; another process opens it through /proc. So memory lives as
+ * long as a process maps it, and a handle as long as its process. */
 #include "ipc.h"
 
 #include "runtime.h"
@@ -36,7 +36,7 @@ cudaError_t open_named(const struct memory_name &name, uint32_t magic, int *fd)
     if (name.magic != magic)
         return cudaErrorInvalidResourceHandle;
     if (name.pid == getpid())
-        return cudaErrorDeviceUninitialized; /* a handle is for others */
+        return cudaErrorDeviceUninitialized; /* only other processes may open a handle */
     snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.fd);
     *fd = open(path, O_RDWR | O_CLOEXEC);
     if (*fd < 0)
@@ -96,7 +96,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
     return cudaSuccess;
 }
 
-/* Opened again it is the same memory, to be closed as often. */
+/* A second open gives the same memory; each open needs a close. */
 cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags)
 {
     CALL("cudaIpcOpenMemHandle");
@@ -106,9 +106,8 @@ cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsig
     if (memory == nullptr || flags != cudaIpcMemLazyEnablePeerAccess)
         return call_end(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> guard(state_lock);
-    struct allocation *opened = memory_find_if([&](const struct allocation &a) {
-        return a.n_opened != 0 && same_name(a.name, name);
-    });
+    struct allocation *opened = memory_find_if(
+        [&](const struct allocation &a) { return a.n_opened != 0 && same_name(a.name, name); });
     if (opened != nullptr) {
         opened->n_opened++;
         *memory = opened->memory;

@@ -8,13 +8,13 @@
 #include <atomic>
 
 struct shared_event {
-    std::atomic<uint64_t> n_recorded, n_done; /* written by any process that records it */
-    pid_t pid;                                /* whose it is */
+    std::atomic<uint64_t> n_recorded, n_done; /* any process that records the event writes them */
+    pid_t pid;                                /* the owner */
 };
 
 /* A page of a new file, filled with 0, and its name for others. NULL: no memory. */
 struct shared_event *ipc_new_page(struct memory_name *name);
-/* Another process's. */
+/* Maps another process's page. */
 cudaError_t ipc_open_page(const struct memory_name &name, struct shared_event **out);
 
 #endif

@@ -8,7 +8,8 @@
 
 namespace
 {
-std::map<const void *, size_t> &shared_limits = *new std::map<const void *, size_t>; /* where it is not the usual */
+std::map<const void *, size_t> &shared_limits =
+    *new std::map<const void *, size_t>; /* of kernels with another limit than the default */
 
 size_t shared_limit(const void *function)
 {
@@ -28,7 +29,8 @@ bool configuration_fits(dim3 grid, dim3 block, size_t shared_bytes, size_t limit
            (size_t)block.x * block.y * block.z <= BLOCK_THREADS && shared_bytes <= limit;
 }
 
-cudaError_t run_kernel(const struct cusim_kernel *kernel, dim3 grid, dim3 block, size_t shared_bytes)
+cudaError_t run_kernel(const struct cusim_kernel *kernel, dim3 grid, dim3 block,
+                       size_t shared_bytes)
 {
     cudaError_t injected = injected_failure("kernel", cudaErrorLaunchFailure);
     if (injected == cudaSuccess)
@@ -43,8 +45,8 @@ cudaError_t run_kernel(const struct cusim_kernel *kernel, dim3 grid, dim3 block,
     return block_run_grid(kernel, grid, block, shared_bytes, order);
 }
 
-cudaError_t launch(const std::shared_ptr<const cusim_kernel> &kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream)
+cudaError_t launch(const std::shared_ptr<const cusim_kernel> &kernel, dim3 grid, dim3 block,
+                   size_t shared_bytes, cudaStream_t stream)
 {
     CALL("cudaLaunchKernel");
     size_t limit;
@@ -54,16 +56,17 @@ cudaError_t launch(const std::shared_ptr<const cusim_kernel> &kernel, dim3 grid,
     }
     if (!configuration_fits(grid, block, shared_bytes, limit))
         return call_end(cudaErrorInvalidConfiguration);
-    return call_end(enqueue(stream, {kernel->name,
-                                     [=] { return run_kernel(kernel.get(), grid, block, shared_bytes); },
-                                     {},
-                                     {}}));
+    return call_end(
+        enqueue(stream, {kernel->name,
+                         [=] { return run_kernel(kernel.get(), grid, block, shared_bytes); },
+                         {},
+                         {}}));
 }
 } // namespace
 
 extern "C" {
-void cusim_launch(const struct cusim_kernel *kernel, const dim3 *grid, const dim3 *block, size_t shared_bytes,
-                  cudaStream_t stream)
+void cusim_launch(const struct cusim_kernel *kernel, const dim3 *grid, const dim3 *block,
+                  size_t shared_bytes, cudaStream_t stream)
 {
     std::shared_ptr<const cusim_kernel> owned(new cusim_kernel(*kernel), [](const cusim_kernel *k) {
         k->destroy(k->call);
@@ -79,7 +82,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
         return call_end(cudaErrorInvalidDeviceFunction);
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)
         return cudaSuccess;
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > SHARED_BYTES_OPTIN)
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > SHARED_BYTES_OPTIN)
         return call_end(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> guard(state_lock);
     shared_limits[function] = (size_t)value;
@@ -107,14 +111,16 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     return cudaSuccess;
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int block_size,
-                                                          size_t shared_bytes)
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
+                                                          int block_size, size_t shared_bytes)
 {
     CALL("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     if (blocks == nullptr || function == nullptr || block_size < 1)
         return call_end(cudaErrorInvalidValue);
     int by_threads = SM_THREADS / block_size;
-    int by_shared = shared_bytes == 0 ? SM_BLOCKS : (int)(SM_SHARED_BYTES / (shared_bytes + SHARED_BYTES_RESERVED));
+    int by_shared = shared_bytes == 0
+                        ? SM_BLOCKS
+                        : (int)(SM_SHARED_BYTES / (shared_bytes + SHARED_BYTES_RESERVED));
     int fit = by_threads < by_shared ? by_threads : by_shared;
     *blocks = block_size > BLOCK_THREADS ? 0 : fit < SM_BLOCKS ? fit : (int)SM_BLOCKS;
     return cudaSuccess;

@@ -1,11 +1,12 @@
-/* Memory: the device's, and what is known of the host's.
+/* The device's memory, and the table of registered host memory.
  *
- * The device's memory is one file without a name; an allocation is a piece of it, mapped at an address that was never
- * given before, with a page behind it that cannot be read. What is freed is filled with 0xff and cannot be read either. A
- * piece of the file is never used twice: others may have it mapped.
+ * The device's memory is one file without a name. An allocation is a range of the file, mapped at
+ * an address that was never used before, with an unreadable page behind it. Freed memory is filled
+ * with 0xff and cannot be read either. No range of the file is used twice, because other processes
+ * may have it mapped.
  *
- * With MOED_CUSIM_PROTECT it can be accessed only while an operation is under way or queued, so that host code which
- * reads or writes it faults, as it does on a machine with a device. */
+ * With MOED_CUSIM_PROTECT device memory is accessible only while an operation runs or is queued. So
+ * host code that reads or writes it faults, as on a machine with a device. */
 #include "runtime.h"
 
 #include "limits.h"
@@ -33,12 +34,13 @@
 namespace
 {
 enum { PAGE = 4096 };
-const size_t POISON_BYTES = (size_t)256 << 20; /* the most that is filled: beyond it, it reads as 0 until written */
+const size_t POISON_BYTES =
+    (size_t)256 << 20; /* the most bytes that are filled; the rest reads as 0 until it is written */
 
 struct pinned {
     size_t bytes;
     unsigned flags;
-    bool registered; /* not ours */
+    bool registered; /* registered host memory, not allocated by cusim */
 };
 
 std::map<uintptr_t, allocation> &allocations = *new std::map<uintptr_t, allocation>;
@@ -46,8 +48,9 @@ std::map<uintptr_t, pinned> &pinneds = *new std::map<uintptr_t, pinned>;
 std::map<uintptr_t, size_t> &freed = *new std::map<uintptr_t, size_t>; /* for messages */
 int file = -1;
 off_t file_end;
-bool accessible = true; /* all allocations, now */
-std::map<int, unsigned long long> &bytes_used = *new std::map<int, unsigned long long>; /* by device */
+bool accessible = true; /* of all allocations at this moment */
+std::map<int, unsigned long long> &bytes_used =
+    *new std::map<int, unsigned long long>; /* by device */
 
 size_t round_up(size_t n, size_t to)
 {
@@ -63,7 +66,8 @@ bool protects()
 void set_access(void *memory, size_t bytes, bool on)
 {
     char *place = (char *)((uintptr_t)memory & ~(uintptr_t)(PAGE - 1));
-    if (protects() && mprotect(place, round_up(bytes, PAGE), on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    if (protects() &&
+        mprotect(place, round_up(bytes, PAGE), on ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
         abort();
 }
 
@@ -72,8 +76,7 @@ void poison(void *memory, size_t bytes)
     memset(memory, 0xff, bytes < POISON_BYTES ? bytes : POISON_BYTES);
 }
 
-template <class M>
-typename M::iterator containing(M &map, uintptr_t address)
+template <class M> typename M::iterator containing(M &map, uintptr_t address)
 {
     auto it = map.upper_bound(address);
     return it == map.begin() ? map.end() : --it;
@@ -82,7 +85,8 @@ typename M::iterator containing(M &map, uintptr_t address)
 const allocation *allocation_at(uintptr_t address)
 {
     auto it = containing(allocations, address);
-    return it != allocations.end() && address < it->first + it->second.bytes ? &it->second : nullptr;
+    return it != allocations.end() && address < it->first + it->second.bytes ? &it->second
+                                                                             : nullptr;
 }
 
 const pinned *pinned_at(uintptr_t address, uintptr_t *base)
@@ -101,7 +105,8 @@ bool open_file()
     return file >= 0;
 }
 
-/* Is every byte of the range mapped, and may be written? What registering without cudaHostRegisterReadOnly needs. */
+/* True if every byte of the range is mapped and writable. Registering without
+ * cudaHostRegisterReadOnly requires this. */
 bool is_mapped(uintptr_t from, uintptr_t to, bool for_writing)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -122,7 +127,8 @@ bool is_mapped(uintptr_t from, uintptr_t to, bool for_writing)
 
 cudaError_t pin_own(void **memory, size_t bytes, unsigned flags)
 {
-    void *p = mmap(nullptr, round_up(bytes, PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = mmap(nullptr, round_up(bytes, PAGE), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return cudaErrorMemoryAllocation;
     poison(p, bytes);
@@ -138,7 +144,7 @@ bool overlaps_pinned(uintptr_t from, uintptr_t to)
     return pinned_at(from, &base) != nullptr || (next != pinneds.end() && next->first < to);
 }
 
-/* What is copied from where it may be read to where it may be written? */
+/* True if the source is readable and the destination writable. */
 bool direction_fits(enum cudaMemcpyKind kind, enum memory_kind to, enum memory_kind from)
 {
     bool to_device = to == MEMORY_DEVICE, from_device = from == MEMORY_DEVICE;
@@ -159,19 +165,21 @@ bool direction_fits(enum cudaMemcpyKind kind, enum memory_kind to, enum memory_k
     return false;
 }
 
-/* A copy of rows; width == pitch for one piece. */
+/* A copy of rows; width == pitch: contiguous. */
 struct rows {
     char *to;
     const char *from;
     size_t to_pitch, from_pitch, width, height;
 };
 
-/* To the device: the link's time, where MOED_CUSIM_LINK gives it a rate. The bytes come at the end of it. */
+/* A copy to the device takes the link's time, if MOED_CUSIM_LINK sets a rate. The bytes arrive at
+ * its end. */
 void take_time(const rows &r)
 {
     static const unsigned long long rate = setting("MOED_CUSIM_LINK", 0);
     if (rate != 0)
-        std::this_thread::sleep_for(std::chrono::nanoseconds(r.width * r.height * 1000000000ull / rate));
+        std::this_thread::sleep_for(
+            std::chrono::nanoseconds(r.width * r.height * 1000000000ull / rate));
 }
 
 void copy_rows(const rows &r)
@@ -185,7 +193,7 @@ size_t extent(size_t pitch, const rows &r)
     return r.height == 0 ? 0 : (r.height - 1) * pitch + r.width;
 }
 
-/* From pageable memory: what it holds now is copied, later. */
+/* From pageable memory: the copy takes its present content, and runs later. */
 operation staged_copy(const rows &r)
 {
     auto stage = std::make_shared<std::vector<char>>(r.width * r.height);
@@ -254,16 +262,18 @@ unsigned long long memory_total()
     return setting("MOED_CUSIM_MEMORY", 8ull << 30);
 }
 
-/* Addresses are never given twice: what was freed stays reserved, and unreadable. */
+/* No address is given twice: freed memory stays reserved and unreadable. */
 void *memory_map(int fd, off_t offset, size_t bytes)
 {
     size_t mapped = round_up(bytes, PAGE);
-    char *place = (char *)mmap(nullptr, mapped + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *place = (char *)mmap(nullptr, mapped + PAGE, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED)
         return nullptr;
-    if (mmap(place, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, offset) == MAP_FAILED)
+    if (mmap(place, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd,
+             offset) == MAP_FAILED)
         return nullptr;
-    /* The last byte lies before the unreadable page, but for the alignment. */
+    /* The last byte lies directly before the unreadable page, except for the alignment. */
     char *memory = place + (mapped - round_up(bytes, MEMORY_ALIGNMENT));
     __asan_poison_memory_region(place, (size_t)(memory - place));
     __asan_poison_memory_region(memory + bytes, (size_t)(place + mapped - memory) - bytes);
@@ -275,7 +285,8 @@ void memory_unmap(void *memory, size_t bytes)
     size_t mapped = round_up(bytes, PAGE);
     char *place = (char *)((uintptr_t)memory & ~(uintptr_t)(PAGE - 1));
     __asan_unpoison_memory_region(place, mapped);
-    if (mmap(place, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    if (mmap(place, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED)
         abort();
     freed[(uintptr_t)memory] = bytes;
 }
@@ -343,11 +354,14 @@ bool memory_describe(const void *address, char *text, size_t bytes)
     auto was = containing(freed, at);
     auto live = containing(allocations, at);
     bool is_freed = was != freed.end() && at < was->first + round_up(was->second, PAGE);
-    bool is_live = live != allocations.end() && at < live->first + round_up(live->second.bytes, PAGE) + PAGE;
+    bool is_live =
+        live != allocations.end() && at < live->first + round_up(live->second.bytes, PAGE) + PAGE;
     if (is_freed)
-        snprintf(text, bytes, "%lu bytes into an allocation of %zu bytes that was freed", at - was->first, was->second);
+        snprintf(text, bytes, "%lu bytes into an allocation of %zu bytes that was freed",
+                 at - was->first, was->second);
     else if (is_live)
-        snprintf(text, bytes, "%lu bytes into an allocation of %zu bytes", at - live->first, live->second.bytes);
+        snprintf(text, bytes, "%lu bytes into an allocation of %zu bytes", at - live->first,
+                 live->second.bytes);
     else
         snprintf(text, bytes, "no allocation of the device");
     return is_freed || is_live;
@@ -364,8 +378,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
         return cudaSuccess;
     std::lock_guard<std::mutex> guard(state_lock);
     size_t mapped = round_up(bytes, PAGE);
-    if (bytes > memory_total() || bytes_used[current_device()] + mapped > memory_total() || !open_file() ||
-        ftruncate(file, file_end + (off_t)mapped) != 0)
+    if (bytes > memory_total() || bytes_used[current_device()] + mapped > memory_total() ||
+        !open_file() || ftruncate(file, file_end + (off_t)mapped) != 0)
         return call_end(cudaErrorMemoryAllocation);
     off_t offset = file_end;
     void *p = memory_map(file, offset, bytes);
@@ -379,7 +393,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     return cudaSuccess;
 }
 
-/* It waits for the device, as CUDA's does. */
+/* Waits for the device, as CUDA's call does. */
 cudaError_t cudaFree(void *memory)
 {
     CALL("cudaFree");
@@ -402,7 +416,7 @@ cudaError_t cudaFree(void *memory)
     memory_unmap(memory, a->bytes);
     memory_remove(memory);
     bytes_used[device] -= mapped;
-    if (!exported) /* else somebody may have it mapped: it reads the poison */
+    if (!exported) /* another process may have it mapped and reads the poison */
         fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)mapped);
     return call_end(error);
 }
@@ -459,7 +473,8 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
     std::lock_guard<std::mutex> guard(state_lock);
     if (overlaps_pinned(from, from + bytes))
         return call_end(cudaErrorHostMemoryAlreadyRegistered);
-    if (allocation_at(from) != nullptr || !is_mapped(from, from + bytes, !(flags & cudaHostRegisterReadOnly)))
+    if (allocation_at(from) != nullptr ||
+        !is_mapped(from, from + bytes, !(flags & cudaHostRegisterReadOnly)))
         return call_end(cudaErrorInvalidValue);
     pinneds[from] = {bytes, flags, true};
     return cudaSuccess;
@@ -509,22 +524,27 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     CALL("cudaMemcpy");
-    return call_end(copy({(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, nullptr, true));
+    return call_end(
+        copy({(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, nullptr, true));
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
 {
     CALL("cudaMemcpyAsync");
-    return call_end(copy({(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, stream, false));
+    return call_end(
+        copy({(char *)to, (const char *)from, bytes, bytes, bytes, 1}, kind, stream, false));
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
 {
     CALL("cudaMemcpy2DAsync");
     if (width > to_pitch || width > from_pitch)
         return call_end(cudaErrorInvalidValue);
-    return call_end(copy({(char *)to, (const char *)from, to_pitch, from_pitch, width, height}, kind, stream, false));
+    return call_end(copy({(char *)to, (const char *)from, to_pitch, from_pitch, width, height},
+                         kind, stream, false));
 }
 
 cudaError_t cudaMemset(void *to, int value, size_t bytes)

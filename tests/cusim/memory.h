@@ -1,4 +1,5 @@
-/* cusim: allocations of device memory, own and imported. All with state_lock, but memory_total. */
+/* cusim: allocations of device memory, own and imported. Call all but memory_total with state_lock
+ * held. */
 #ifndef CUSIM_MEMORY_H
 #define CUSIM_MEMORY_H
 
@@ -25,11 +26,11 @@ struct allocation {
 };
 
 unsigned long long memory_total();
-/* A piece of a file at a new address; NULL: it cannot be mapped. */
+/* Maps a range of a file at a new address; NULL: the mapping failed. */
 void *memory_map(int fd, off_t offset, size_t bytes);
-/* The address stays unreadable for good. */
+/* Makes the address unreadable for ever. */
 void memory_unmap(void *memory, size_t bytes);
-struct allocation *memory_find(const void *memory); /* that begins there */
+struct allocation *memory_find(const void *memory); /* the allocation that begins there */
 struct allocation *memory_find_if(const std::function<bool(const struct allocation &)> &wanted);
 void memory_add(void *memory, const struct allocation &a);
 void memory_remove(void *memory);

@@ -1,12 +1,15 @@
-/* Streams: queues of operations, and how they are done: one at a time, by whoever waits for one, else by the executor,
- * a thread that does what nobody waits for.
+/* Streams: queues of operations, and their execution. Operations run one at a time: in a thread
+ * that waits for one, else in the executor, a thread of its own.
  *
- * They are done late and in an order between streams that the seed chooses, so that missing synchronisation shows.
- * 1. An operation runs when it is the first of its stream and all the points that it comes after are reached.
- * 2. It does not run before a random delay has passed, unless somebody waits for something.
- * 3. Of the streams whose first operation can run, the one with the largest favour is served; favours are random, and
- *    change at random operations, so that one stream may be far ahead of another.
- * 4. Who waits wakes when what it waits for is done; what else was queued stays so. */
+ * They run late, and in an order between streams that the seed chooses, so that missing
+ * synchronisation shows.
+ *
+ * 1. An operation runs when it is the first of its stream, and all points that it waits for are
+ *    reached.
+ * 2. It does not run before a random delay has passed, unless a thread waits for something.
+ * 3. Of the streams whose first operation can run, the one with the largest favour is served.
+ *    Favours are random and change at random operations, so one stream may overtake another by far.
+ * 4. A waiting thread wakes when its operation is done; other queued operations stay queued. */
 #include "runtime.h"
 
 #include "block.h"
@@ -37,7 +40,7 @@ std::map<CUstream_st *, std::shared_ptr<CUstream_st>> &handles =
     *new std::map<CUstream_st *, std::shared_ptr<CUstream_st>>;
 unsigned n_waiting;
 unsigned long long n_queued; /* operations of all streams */
-bool under_way;              /* an operation is being done */
+bool under_way;              /* an operation runs */
 bool executor_runs;
 unsigned long long executor_wakes_ns;
 thread_local bool doing_operation;
@@ -53,21 +56,22 @@ void put(const char *text)
     (void)ignored;
 }
 
-/* Say where it happened, then let happen what would have happened. */
+/* Prints where the fault happened, then lets the default action happen. */
 void on_fault(int signal, siginfo_t *info, void *context)
 {
     char text[512], where[256] = "host code", what[256];
     if (memory_describe(info->si_addr, what, sizeof what) || doing_operation) {
         if (doing_operation && !block_describe(where, sizeof where))
             snprintf(where, sizeof where, "%s", operation_now);
-        snprintf(text, sizeof text, "cusim: bad access to %p (%s) in %s\n", info->si_addr, what, where);
+        snprintf(text, sizeof text, "cusim: bad access to %p (%s) in %s\n", info->si_addr, what,
+                 where);
         put(text);
     }
     struct sigaction *previous = &previous_fault[signal == SIGBUS];
     if (previous->sa_flags & SA_SIGINFO)
         previous->sa_sigaction(signal, info, context);
     else
-        sigaction(signal, previous, nullptr); /* the access is tried again, and ends the process */
+        sigaction(signal, previous, nullptr); /* the access is repeated, and ends the process */
 }
 
 void watch_faults()
@@ -100,7 +104,7 @@ bool can_run(const CUstream_st &s)
     return std::all_of(o.after.begin(), o.after.end(), reached) && (!o.ready || o.ready());
 }
 
-/* The stream to serve now; empty: none, and *next_ns is when to look again. */
+/* The stream to serve now; empty: none, and *next_ns is the time of the next check. */
 std::shared_ptr<CUstream_st> choose(unsigned long long *next_ns)
 {
     std::shared_ptr<CUstream_st> best;
@@ -119,7 +123,8 @@ std::shared_ptr<CUstream_st> choose(unsigned long long *next_ns)
     return best;
 }
 
-/* When the first of a queue may run: a while after it came, seldom a while after the one before it. Nanoseconds. */
+/* The time at which the first operation of a queue may run, in nanoseconds: some time after it
+ * arrived, rarely some time after the operation before it. */
 void set_due(CUstream_st *s, bool was_idle)
 {
     static const unsigned long long most = 1000 * setting("MOED_CUSIM_DELAY_US", 100);
@@ -142,7 +147,7 @@ void run_first(std::unique_lock<std::mutex> &lock, const std::shared_ptr<CUstrea
         if (result != cudaSuccess)
             device_lost(result);
     }
-    o = operation(); /* what it held may be large */
+    o = operation(); /* the operation may hold large buffers */
     lock.lock();
     under_way = false;
     s->queue.pop_front();
@@ -220,7 +225,8 @@ std::shared_ptr<CUstream_st> default_stream()
     return streams.front();
 }
 
-/* The default stream comes after all that was put in blocking streams, and they after what was put in it. */
+/* The default stream runs after all earlier operations of blocking streams, and these run after its
+ * earlier operations. */
 void order_with_default(const std::shared_ptr<CUstream_st> &s, operation *o)
 {
     std::shared_ptr<CUstream_st> main = default_stream();
@@ -277,7 +283,8 @@ point stream_append(const std::shared_ptr<CUstream_st> &s, operation o)
     return point(s, ++s->n_enqueued);
 }
 
-/* Who waits does the work: on a busy machine waking another thread takes longer than most operations. */
+/* The waiting thread runs the operations: on a loaded machine waking another thread takes longer
+ * than most operations. */
 cudaError_t stream_wait_for(std::unique_lock<std::mutex> &lock, const point &p)
 {
     n_waiting++;
@@ -292,7 +299,7 @@ cudaError_t stream_wait_for(std::unique_lock<std::mutex> &lock, const point &p)
             state_changed.wait_for(lock, std::chrono::nanoseconds(next_ns - now_ns()));
     }
     if (--n_waiting > 0)
-        state_changed.notify_all(); /* another one goes on */
+        state_changed.notify_all(); /* another waiting thread continues */
     else if (n_queued > 0)
         work_added.notify_one();
     return device_error();

@@ -53,8 +53,8 @@ static void fill_and_wait(unsigned *p, unsigned base)
     OK(cudaDeviceSynchronize());
 }
 
-/* Run exporter in another process beside importer, before either touches the device. */
-static void beside(void (*exporter)(), void (*importer)(pid_t exporter_pid))
+/* Runs exporter in another process at the same time as importer, before either uses the device. */
+static void run_both(void (*exporter)(), void (*importer)(pid_t exporter_pid))
 {
     int status;
     CHECK(pipe(to_importer) == 0 && pipe(to_exporter) == 0);
@@ -84,7 +84,7 @@ static void export_and_look()
     unsigned *memory, *other;
     cudaIpcMemHandle_t handle;
     void *again;
-    OK(cudaMalloc(&other, 100)); /* so that it is not the first */
+    OK(cudaMalloc(&other, 100)); /* so that the shared allocation is not the first */
     OK(cudaMalloc(&memory, N * sizeof *memory));
     fill_and_wait(memory, 5);
     OK(cudaIpcGetMemHandle(&handle, memory));
@@ -92,7 +92,7 @@ static void export_and_look()
     send_to(to_importer[1], &handle, sizeof handle);
     CHECK_EQUAL(receive_word(to_exporter[0]), 'w');
     CHECK_EQUAL(n_wrong_in(memory, 77), 0);
-    CHECK_EQUAL(receive_word(to_exporter[0]), 'c'); /* closed there */
+    CHECK_EQUAL(receive_word(to_exporter[0]), 'c'); /* the importer has closed it */
     OK(cudaFree(memory));
 }
 
@@ -117,7 +117,7 @@ static void import_and_write(pid_t)
 
 static void test_memory()
 {
-    beside(export_and_look, import_and_write);
+    run_both(export_and_look, import_and_write);
 }
 
 /* ---- the exporter is killed ---- */
@@ -145,12 +145,13 @@ static void import_and_kill(pid_t exporter)
     CHECK(waitid(P_PID, (id_t)exporter, &info, WEXITED | WNOWAIT) == 0);
     CHECK_EQUAL(n_wrong_in(memory, 9), 0);
     OK(cudaIpcCloseMemHandle(memory));
-    CHECK(cudaIpcOpenMemHandle((void **)&memory, handle, cudaIpcMemLazyEnablePeerAccess) != cudaSuccess);
+    CHECK(cudaIpcOpenMemHandle((void **)&memory, handle, cudaIpcMemLazyEnablePeerAccess) !=
+          cudaSuccess);
 }
 
 static void test_killed_exporter()
 {
-    beside(export_and_stay, import_and_kill);
+    run_both(export_and_stay, import_and_kill);
 }
 
 /* ---- events ---- */
@@ -202,10 +203,10 @@ static void import_with_event(pid_t)
 
 static void test_events()
 {
-    beside(export_with_event, import_with_event);
+    run_both(export_with_event, import_with_event);
 }
 
-/* ---- what is no handle ---- */
+/* ---- invalid handles ---- */
 
 static void test_bad_handles()
 {

@@ -1,4 +1,4 @@
-/* The language of kernels: every expectation is worked out on the host another way. */
+/* The language of kernels: the host computes every expected value in another way. */
 #include "check.h"
 
 #include "device/cuda/launch.h"
@@ -7,9 +7,8 @@
 #include <sys/wait.h>
 #include <vector>
 
-/* n words of device memory, filled with 0, and back. */
-template <class T>
-static T *device_words(size_t n)
+/* n words of device memory: filled with 0, and read back. */
+template <class T> static T *device_words(size_t n)
 {
     T *p = nullptr;
     OK(cudaMalloc(&p, n * sizeof *p));
@@ -17,8 +16,7 @@ static T *device_words(size_t n)
     return p;
 }
 
-template <class T>
-static std::vector<T> words_of(const T *p, size_t n)
+template <class T> static std::vector<T> words_of(const T *p, size_t n)
 {
     std::vector<T> host(n);
     OK(cudaDeviceSynchronize());
@@ -26,14 +24,15 @@ static std::vector<T> words_of(const T *p, size_t n)
     return host;
 }
 
-/* ---- where a thread is ---- */
+/* ---- the indices of a thread ---- */
 
 static __global__ void write_place(unsigned *out)
 {
     unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
     unsigned n = blockDim.x * blockDim.y * blockDim.z;
-    out[block * n + thread] += 1 + block * 1000 + threadIdx.x + 10 * threadIdx.y + 100 * threadIdx.z;
+    out[block * n + thread] +=
+        1 + block * 1000 + threadIdx.x + 10 * threadIdx.y + 100 * threadIdx.z;
 }
 
 static void test_every_thread_runs_once()
@@ -44,7 +43,8 @@ static void test_every_thread_runs_once()
     std::vector<unsigned> host = words_of(out, 2 * 3 * 4 * 5 * 6 * 7);
     for (unsigned block = 0; block < 24; block++)
         for (unsigned t = 0; t < 210; t++)
-            CHECK_EQUAL(host[block * 210 + t], 1 + block * 1000 + t % 5 + 10 * (t / 5 % 6) + 100 * (t / 30));
+            CHECK_EQUAL(host[block * 210 + t],
+                        1 + block * 1000 + t % 5 + 10 * (t / 5 % 6) + 100 * (t / 30));
 }
 
 /* ---- barriers and shared memory ---- */
@@ -129,8 +129,7 @@ static void test_counting_barriers()
 
 /* ---- warps ---- */
 
-template <int WIDTH>
-static __global__ void shuffle_all(int *out, float *sum)
+template <int WIDTH> static __global__ void shuffle_all(int *out, float *sum)
 {
     int lane = (int)threadIdx.x % 32, value = 100 + (int)threadIdx.x;
     int *mine = out + threadIdx.x * 4;
@@ -144,8 +143,7 @@ static __global__ void shuffle_all(int *out, float *sum)
     sum[threadIdx.x] = x;
 }
 
-template <int WIDTH>
-static void check_shuffles()
+template <int WIDTH> static void check_shuffles()
 {
     int *out = device_words<int>(64 * 4);
     float *sum = device_words<float>(64);
@@ -160,7 +158,8 @@ static void check_shuffles()
         CHECK_EQUAL(host[t * 4], 100 + base + (lane + 3) % WIDTH);
         CHECK_EQUAL(host[t * 4 + 1], 100 + (in >= 2 ? t - 2 : t));
         CHECK_EQUAL(host[t * 4 + 2], 100 + (in + 5 < WIDTH ? t + 5 : t));
-        CHECK_EQUAL(host[t * 4 + 3], 100 + ((lane ^ 6) / WIDTH > lane / WIDTH ? t : t / 32 * 32 + (lane ^ 6)));
+        CHECK_EQUAL(host[t * 4 + 3],
+                    100 + ((lane ^ 6) / WIDTH > lane / WIDTH ? t : t / 32 * 32 + (lane ^ 6)));
         CHECK_EQUAL(sums[t], expected);
     }
 }
@@ -230,7 +229,8 @@ static __global__ void compute(struct arithmetic *out, const float *x)
 
 static void test_arithmetic()
 {
-    /* 1 + 2^-12: its square is 1 + 2^-11 + 2^-24, which a float cannot hold: the last bit is lost unless fused. */
+    /* 1 + 2^-12: its square is 1 + 2^-11 + 2^-24, which a float cannot hold: the last bit is lost
+     * unless fused. */
     const float x[7] = {0.5f, 1.5f, -2.5f, 3e9f, 2.6f, 1.000244140625f, 2.0f};
     float *in = device_words<float>(7);
     struct arithmetic *out = device_words<struct arithmetic>(1);

@@ -16,12 +16,14 @@
 
 static double value_of_half(unsigned bits, int mantissa_bits, int exponent_bits)
 {
-    int exponent = (int)(bits >> mantissa_bits & ((1u << exponent_bits) - 1)), bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = (int)(bits >> mantissa_bits & ((1u << exponent_bits) - 1)),
+        bias = (1 << (exponent_bits - 1)) - 1;
     double mantissa = ldexp(bits & ((1u << mantissa_bits) - 1), -mantissa_bits);
     double sign = bits >> 15 ? -1 : 1;
     if (exponent == (1 << exponent_bits) - 1)
         return mantissa != 0 ? NAN : sign * INFINITY;
-    return sign * (exponent == 0 ? ldexp(mantissa, 1 - bias) : ldexp(1 + mantissa, exponent - bias));
+    return sign *
+           (exponent == 0 ? ldexp(mantissa, 1 - bias) : ldexp(1 + mantissa, exponent - bias));
 }
 
 static __global__ void widen(float *f16, float *bf16)
@@ -38,16 +40,14 @@ static __global__ void narrow(const float *x, unsigned short *f16, unsigned shor
     bf16[i] = __bfloat16_as_ushort(__float2bfloat16_rn(x[i]));
 }
 
-template <class T>
-static T *device_memory(size_t n)
+template <class T> static T *device_memory(size_t n)
 {
     T *p;
     OK(cudaMalloc(&p, n * sizeof *p));
     return p;
 }
 
-template <class T>
-static void get(std::vector<T> *to, const T *from)
+template <class T> static void get(std::vector<T> *to, const T *from)
 {
     OK(cudaMemcpy(to->data(), from, to->size() * sizeof(T), cudaMemcpyDeviceToHost));
 }
@@ -71,7 +71,8 @@ static void test_every_half()
     }
 }
 
-/* The nearest of the format's values; of two the one with the even mantissa: by search among all. */
+/* The nearest of the format's values; of two the one with the even mantissa: by search among all.
+ */
 static unsigned nearest(double x, int mantissa_bits, int exponent_bits)
 {
     unsigned infinity = ((1u << exponent_bits) - 1) << mantissa_bits, low = 0, high = infinity;
@@ -81,9 +82,10 @@ static unsigned nearest(double x, int mantissa_bits, int exponent_bits)
         *(value_of_half(middle, mantissa_bits, exponent_bits) <= size ? &low : &high) = middle;
     }
     double below = value_of_half(low, mantissa_bits, exponent_bits);
-    /* Infinity takes what is as near to it as if the format went on. */
-    double above = high == infinity ? 2 * below - value_of_half(low - 1, mantissa_bits, exponent_bits)
-                                    : value_of_half(high, mantissa_bits, exponent_bits);
+    /* Infinity takes the values that would round to the next number beyond the largest. */
+    double above = high == infinity
+                       ? 2 * below - value_of_half(low - 1, mantissa_bits, exponent_bits)
+                       : value_of_half(high, mantissa_bits, exponent_bits);
     bool up = size - below > above - size || (size - below == above - size && (low & 1));
     return (up ? high : low) | (signbit(x) ? 0x8000u : 0);
 }
@@ -91,8 +93,10 @@ static unsigned nearest(double x, int mantissa_bits, int exponent_bits)
 static void test_rounding_to_half()
 {
     std::vector<float> x;
-    for (unsigned i = 0; i < 0x7c00; i++) { /* each half, the middle to the next, and a little beside it */
-        float a = (float)value_of_half(i, 10, 5), b = (float)(i == 0x7bff ? 65536 : value_of_half(i + 1, 10, 5));
+    for (unsigned i = 0; i < 0x7c00;
+         i++) { /* each half, the middle between it and the next, and the neighbours of that */
+        float a = (float)value_of_half(i, 10, 5),
+              b = (float)(i == 0x7bff ? 65536 : value_of_half(i + 1, 10, 5));
         float middle = a + (b - a) / 2;
         for (float f : {a, middle, nextafterf(middle, 0), nextafterf(middle, INFINITY), -middle})
             x.push_back(f);
@@ -105,7 +109,8 @@ static void test_rounding_to_half()
         x.push_back(isfinite(f) ? f : 1e30f);
     }
     float *in = device_memory<float>(x.size());
-    unsigned short *f16 = device_memory<unsigned short>(x.size()), *bf16 = device_memory<unsigned short>(x.size());
+    unsigned short *f16 = device_memory<unsigned short>(x.size()),
+                   *bf16 = device_memory<unsigned short>(x.size());
     std::vector<unsigned short> halves(x.size()), bf16s(x.size());
     OK(cudaMemcpy(in, x.data(), x.size() * sizeof(float), cudaMemcpyHostToDevice));
     CUDA_LAUNCH(narrow, (unsigned)(x.size() / 256), 256, 0, 0, in, f16, bf16);
@@ -124,7 +129,8 @@ static unsigned short half_of(float x)
     return (unsigned short)nearest(x, 10, 5);
 }
 
-/* C = 2 op(A) op(B) + 3 C of small whole numbers, exact in every format; leading dimensions have room to spare. */
+/* C = 2 op(A) op(B) + 3 C of small whole numbers, exact in every format; leading dimensions larger
+ * than the matrices. */
 static void check_product(cublasOperation_t op_a, cublasOperation_t op_b, bool halves)
 {
     enum { M = 5, COLUMNS = 4, K = 7, LD = 9 };
@@ -148,8 +154,9 @@ static void check_product(cublasOperation_t op_a, cublasOperation_t op_b, bool h
     CHECK(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
     CHECK(cublasSetStream(handle, s) == CUBLAS_STATUS_SUCCESS);
     CHECK(cublasSetMathMode(handle, CUBLAS_PEDANTIC_MATH) == CUBLAS_STATUS_SUCCESS);
-    CHECK(cublasGemmEx(handle, op_a, op_b, M, COLUMNS, K, &alpha, da, type, LD, db, type, LD, &beta, dc, CUDA_R_32F, LD,
-                       CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS);
+    CHECK(cublasGemmEx(handle, op_a, op_b, M, COLUMNS, K, &alpha, da, type, LD, db, type, LD, &beta,
+                       dc, CUDA_R_32F, LD, CUBLAS_COMPUTE_32F,
+                       CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS);
     OK(cudaStreamSynchronize(s));
     get(&got, dc);
     for (int j = 0; j < LD; j++)
@@ -158,7 +165,8 @@ static void check_product(cublasOperation_t op_a, cublasOperation_t op_b, bool h
             for (int k = 0; k < K; k++)
                 sum += a[op_a == CUBLAS_OP_N ? k * LD + i : i * LD + k] *
                        b[op_b == CUBLAS_OP_N ? j * LD + k : k * LD + j];
-            CHECK_EQUAL(got[j * LD + i], i < M && j < COLUMNS ? 2 * sum + 3 * c[j * LD + i] : c[j * LD + i]);
+            CHECK_EQUAL(got[j * LD + i],
+                        i < M && j < COLUMNS ? 2 * sum + 3 * c[j * LD + i] : c[j * LD + i]);
         }
     CHECK(cublasDestroy(handle) == CUBLAS_STATUS_SUCCESS);
 }
@@ -166,7 +174,8 @@ static void check_product(cublasOperation_t op_a, cublasOperation_t op_b, bool h
 static void test_products()
 {
     for (int i = 0; i < 8; i++)
-        check_product(i & 1 ? CUBLAS_OP_T : CUBLAS_OP_N, i & 2 ? CUBLAS_OP_T : CUBLAS_OP_N, (i & 4) != 0);
+        check_product(i & 1 ? CUBLAS_OP_T : CUBLAS_OP_N, i & 2 ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      (i & 4) != 0);
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Breaks of the rules that cusim finds: each ends a process of its own with a message. */
+/* Violations of the rules that cusim finds: each ends its own process with a message. */
 #include "check.h"
 
 #include "device/cuda/launch.h"
@@ -16,12 +16,12 @@ static void setup()
     OK(cudaMemset(device_memory, 0, 1024 * sizeof *device_memory));
 }
 
-/* f ends by a signal and says all of this. */
+/* f ends by a signal, and its message contains all of these texts. */
 static void check_dies(void (*f)(), const char *first, const char *second, const char *third)
 {
     struct outcome o = run_elsewhere(f);
     if (WIFEXITED(o.status) && WEXITSTATUS(o.status) == 0) {
-        fprintf(stderr, "it went well, without \"%s\"\n", first);
+        fprintf(stderr, "no fault, without \"%s\"\n", first);
         exit(1);
     }
     for (const char *text : {first, second, third})
@@ -47,13 +47,15 @@ static void launch_half_waits()
 
 static void test_barrier_without_half_of_the_block()
 {
-    check_dies(launch_half_waits, "divergent barrier", "kernel half_waits, block (", "threads 32 to 63 have ended");
+    check_dies(launch_half_waits, "divergent barrier", "kernel half_waits, block (",
+               "threads 32 to 63 have ended");
     check_dies(launch_half_waits, "threads 0 to 31 wait at __syncthreads", "of (3,1,1)", "64");
 }
 
 static __global__ void wait_differently(unsigned *out)
 {
-    out[threadIdx.x] = threadIdx.x < 32 ? (unsigned)__syncthreads_count(1) : (unsigned)__syncthreads_or(1);
+    out[threadIdx.x] =
+        threadIdx.x < 32 ? (unsigned)__syncthreads_count(1) : (unsigned)__syncthreads_or(1);
 }
 
 static void launch_wait_differently()
@@ -65,7 +67,8 @@ static void launch_wait_differently()
 
 static void test_different_barriers()
 {
-    check_dies(launch_wait_differently, "divergent barrier", "__syncthreads_count", "__syncthreads_or");
+    check_dies(launch_wait_differently, "divergent barrier", "__syncthreads_count",
+               "__syncthreads_or");
 }
 
 static __global__ void lane_leaves(unsigned *out)
@@ -102,7 +105,8 @@ static void launch_half_a_warp()
 
 static void test_full_mask_of_half_a_warp()
 {
-    check_dies(launch_half_a_warp, "kernel half_a_warp", "threads 0 to 15 wait at __shfl_sync", "mask 0xffffffff");
+    check_dies(launch_half_a_warp, "kernel half_a_warp", "threads 0 to 15 wait at __shfl_sync",
+               "mask 0xffffffff");
 }
 
 static __global__ void outside_the_mask(unsigned *out)
@@ -163,12 +167,13 @@ static void write_behind_the_end()
 
 static void test_bad_accesses()
 {
-    check_dies(use_after_free, "kernel write_at", "12 bytes into an allocation of 4096 bytes that was freed",
-               "thread 0");
+    check_dies(use_after_free, "kernel write_at",
+               "12 bytes into an allocation of 4096 bytes that was freed", "thread 0");
 #if defined(__SANITIZE_ADDRESS__)
     check_dies(write_behind_the_end, "AddressSanitizer", "write_at", "WRITE");
 #else
-    check_dies(write_behind_the_end, "kernel write_at", "4096 bytes into an allocation of 4096 bytes", "thread 0");
+    check_dies(write_behind_the_end, "kernel write_at",
+               "4096 bytes into an allocation of 4096 bytes", "thread 0");
 #endif
 }
 
@@ -179,14 +184,15 @@ static void read_on_the_host()
     CUDA_LAUNCH(write_at, 1, 1, 0, 0, device_memory, 5);
     OK(cudaDeviceSynchronize());
     unsigned host[6];
-    OK(cudaMemcpy(host, device_memory, sizeof host, cudaMemcpyDeviceToHost)); /* as it should be done */
+    OK(cudaMemcpy(host, device_memory, sizeof host, cudaMemcpyDeviceToHost)); /* the right way */
     CHECK_EQUAL(host[5], 1);
     host[0] = *(volatile unsigned *)&device_memory[5];
 }
 
 static void test_host_reads_device_memory()
 {
-    check_dies(read_on_the_host, "20 bytes into an allocation of 4096 bytes", "in host code", "bad access");
+    check_dies(read_on_the_host, "20 bytes into an allocation of 4096 bytes", "in host code",
+               "bad access");
 }
 
 static __global__ void copy_shared(unsigned *out)

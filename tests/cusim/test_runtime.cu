@@ -118,7 +118,8 @@ static void test_copies_know_their_memory()
     unsigned *device = device_words(N), *pinned = pinned_words(N), host[16];
     CHECK_ERROR(cudaMemcpy(device, device, 64, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
     CHECK_ERROR(cudaMemcpy(host, pinned, 64, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
-    CHECK_ERROR(cudaMemcpy(device + N - 8, pinned, 64, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    CHECK_ERROR(cudaMemcpy(device + N - 8, pinned, 64, cudaMemcpyHostToDevice),
+                cudaErrorInvalidValue);
     CHECK_ERROR(cudaMemset(pinned + N - 1, 0, 8), cudaErrorInvalidValue);
     for (unsigned i = 0; i < 16; i++)
         host[i] = i * i;
@@ -146,12 +147,14 @@ static void test_copy_of_rows()
 static void test_registered_memory()
 {
     enum { BYTES = 1 << 16 };
-    char *memory = (char *)mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory =
+        (char *)mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct cudaPointerAttributes attributes;
     CHECK(memory != MAP_FAILED);
     CHECK_ERROR(cudaHostUnregister(memory), cudaErrorHostMemoryNotRegistered);
     OK(cudaHostRegister(memory, BYTES, cudaHostRegisterDefault));
-    CHECK_ERROR(cudaHostRegister(memory, BYTES, cudaHostRegisterDefault), cudaErrorHostMemoryAlreadyRegistered);
+    CHECK_ERROR(cudaHostRegister(memory, BYTES, cudaHostRegisterDefault),
+                cudaErrorHostMemoryAlreadyRegistered);
     OK(cudaPointerGetAttributes(&attributes, memory + 100));
     CHECK_EQUAL(attributes.type, cudaMemoryTypeHost);
     OK(cudaHostUnregister(memory));
@@ -187,12 +190,14 @@ static void test_order_within_a_stream()
     OK(cudaStreamDestroy(s));
 }
 
-/* One stream writes, another reads; the number of words that came. */
+/* One stream writes, another reads; returns the number of words that arrived. */
 static unsigned words_through_streams(bool with_event)
 {
-    cudaStream_t writer = new_stream(cudaStreamNonBlocking), reader = new_stream(cudaStreamNonBlocking);
+    cudaStream_t writer = new_stream(cudaStreamNonBlocking),
+                 reader = new_stream(cudaStreamNonBlocking);
     cudaEvent_t written = new_event(cudaEventDisableTiming);
-    unsigned *from = device_words(N), *to = device_words(N), *in = pinned_words(N), *out = pinned_words(N), n = 0;
+    unsigned *from = device_words(N), *to = device_words(N), *in = pinned_words(N),
+             *out = pinned_words(N), n = 0;
     for (unsigned i = 0; i < N; i++)
         in[i] = i + 1;
     OK(cudaMemcpyAsync(from, in, 4 * N, cudaMemcpyHostToDevice, writer));
@@ -296,7 +301,8 @@ static void test_host_functions()
 static void test_graph()
 {
     cudaStream_t s = new_stream(cudaStreamNonBlocking), side = new_stream(cudaStreamNonBlocking);
-    cudaEvent_t fork_event = new_event(cudaEventDisableTiming), join = new_event(cudaEventDisableTiming);
+    cudaEvent_t fork_event = new_event(cudaEventDisableTiming),
+                join = new_event(cudaEventDisableTiming);
     unsigned *device = device_words(N), *other = device_words(N), *out = pinned_words(N);
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -317,7 +323,7 @@ static void test_graph()
     OK(cudaGraphInstantiate(&exec, graph, 0));
     OK(cudaGraphDestroy(graph));
     OK(cudaStreamSynchronize(s));
-    CHECK_EQUAL(out[0], 0); /* nothing was done yet */
+    CHECK_EQUAL(out[0], 0); /* no operation has run yet */
     for (unsigned i = 1; i <= 10; i++) {
         OK(cudaGraphLaunch(exec, s));
         OK(cudaStreamSynchronize(s));
@@ -357,7 +363,7 @@ static void test_a_lost_device_stays_lost()
     unsigned *device = device_words(N), *pinned = pinned_words(N);
     void *p;
     CUDA_LAUNCH(fail, 4, 64, 0, 0, device);
-    OK(cudaGetLastError()); /* the launch itself went well */
+    OK(cudaGetLastError()); /* the launch itself succeeded */
     CHECK_ERROR(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
     CHECK_ERROR(cudaMalloc(&p, 100), cudaErrorLaunchFailure);
     CHECK_ERROR(cudaMemcpy(pinned, device, 4, cudaMemcpyDeviceToHost), cudaErrorLaunchFailure);
@@ -379,7 +385,7 @@ static void set(const char *name, const char *value)
     CHECK(setenv(name, value, 1) == 0);
 }
 
-/* Nothing happens before somebody waits. */
+/* No operation runs before a thread waits. */
 static void wait_long()
 {
     set("MOED_CUSIM_DELAY_US", "1000000000");
@@ -419,7 +425,8 @@ static void test_sources_are_read_late_cusim()
 static void test_injected_failures_cusim()
 {
     void *p;
-    set("MOED_CUSIM_FAIL", "cudaMalloc:2,cudaStreamSynchronize:1:cudaErrorECCUncorrectable,cudaHostAlloc:1:201");
+    set("MOED_CUSIM_FAIL",
+        "cudaMalloc:2,cudaStreamSynchronize:1:cudaErrorECCUncorrectable,cudaHostAlloc:1:201");
     OK(cudaMalloc(&p, 100));
     CHECK_ERROR(cudaMalloc(&p, 100), cudaErrorMemoryAllocation);
     OK(cudaMalloc(&p, 100));

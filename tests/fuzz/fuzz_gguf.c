@@ -1,6 +1,6 @@
-/* Fuzz target of the GGUF parser: any bytes as a file and as metadata in memory; what opens is
- * walked to its last string. With libFuzzer by itself; with replay.c a regression test over the
- * corpus. */
+/* Fuzz target of the GGUF parser: any bytes as a file and as metadata in memory. If they open, the
+ * target reads them to the last string. Runs with libFuzzer, or with replay.c as a regression test
+ * over the corpus. */
 #include "gguf/gguf.h"
 
 #include <stdio.h>
@@ -50,12 +50,12 @@ static void walk(const struct gguf *g)
         const uint8_t *data = gguf_tensor_data(g, t);
         if (gguf_tensor_find(g, t->name) != t)
             abort();
-        if (data) /* the ends of the extent that was promised to lie in the file */
+        if (data) /* both ends of the extent, which lies in the file */
             sink += (uint64_t)data[0] + data[t->bytes - 1];
     }
 }
 
-/* An error has a line of text; what opened is walked and closed. */
+/* Checks an error's text, or reads and closes what opened. */
 static void judge(enum error_code code, struct gguf *g, const struct error *e)
 {
     if (code == ERROR_OK) {

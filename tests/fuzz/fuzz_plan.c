@@ -1,5 +1,5 @@
-/* Fuzz target of the plan of a pool: any bytes as a model file; what is planned lies in the pool without overlap, and
- * every byte that the loader would read lies in the file. */
+/* Fuzz target of the plan of a pool: any bytes as a model file. The parts of a plan lie in the pool
+ * without overlap, and every byte that the loader would read lies in the file. */
 #include "model/pool_plan.h"
 #include "quant/quant.h"
 
@@ -17,7 +17,7 @@ static void require(bool holds)
         abort();
 }
 
-/* Where the next part of the pool may begin. */
+/* The least offset of the next part of the pool. */
 static uint64_t after(uint64_t end, uint64_t offset, uint64_t bytes, uint64_t total)
 {
     require(offset >= end && offset % TILE_ALIGN == 0);
@@ -25,7 +25,7 @@ static uint64_t after(uint64_t end, uint64_t offset, uint64_t bytes, uint64_t to
     return offset + bytes;
 }
 
-/* Rows of a tensor of the file, as memd/load.c reads them. */
+/* Rows of a tensor of the file, as memd/load/load.c reads them. */
 static void check_rows(const struct pool_source *from, uint64_t planes, uint64_t rows,
                        uint64_t cols, bool vector)
 {
@@ -86,7 +86,7 @@ static void check_plan(const struct pool_plan *plan)
     }
 }
 
-/* Attaching to what was planned finds it sane. */
+/* Attaching to the planned pool succeeds. */
 static void check_attach(const struct pool_plan *plan, const struct gguf *g)
 {
     struct pool_map map;

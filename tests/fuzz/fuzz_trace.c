@@ -1,5 +1,5 @@
-/* Fuzz target of trace files: any bytes are a trace, of which everything can be read and makes sense, or are refused in one
- * line. */
+/* Fuzz target of trace files. Any bytes either give a trace with only valid values, or an error of
+ * one line. */
 #include "trace/trace.h"
 
 #include <math.h>

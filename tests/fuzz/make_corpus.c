@@ -1,5 +1,6 @@
-/* Writes the seeds of tests/fuzz/corpus: `make_corpus DIRECTORY` fills DIRECTORY/gguf, DIRECTORY/plan and DIRECTORY/trace,
- * which exist. The seeds are kept in the repository; run it again when the writer or this list changes. */
+/* Writes the seeds of tests/fuzz/corpus: `make_corpus DIRECTORY` fills DIRECTORY/gguf,
+ * DIRECTORY/plan and DIRECTORY/trace, which must exist. The repository holds the seeds; run it
+ * again when the writer or this list changes. */
 #include "gguf/gguf_write.h"
 
 #include "plan_seeds.h"
@@ -82,7 +83,8 @@ static void nothing(void)
     end(begin("empty.gguf"), 0);
 }
 
-/* "NAME TYPE N [N...]" a line: type u, f, s and b are keys, others those of a tensor with its shape. */
+/* Writes lines "NAME TYPE N [N...]". Types u, f, s and b: a key; other types: a tensor with its
+ * shape. */
 static void plan_seed(const struct plan_seed *seed)
 {
     struct gguf_writer *w = begin(seed->name);

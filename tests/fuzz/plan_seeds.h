@@ -1,5 +1,5 @@
-/* Model files without content, one for each way a plan is made: the seeds of corpus/plan. A line is a key (u: u32,
- * f: f32, b: bool, s: string) or a tensor, its type and its shape. */
+/* The seeds of corpus/plan: model files without content, one for each kind of plan. A line is a key
+ * (u: u32, f: f32, b: bool, s: string), or a tensor with its type and its shape. */
 #ifndef MOED_TESTS_PLAN_SEEDS_H
 #define MOED_TESTS_PLAN_SEEDS_H
 
@@ -235,12 +235,9 @@ static const char *const olmoe_lines[] = {
 };
 
 static const struct plan_seed plan_seeds[] = {
-    {"llama-fused.gguf", llama_fused_lines},
-    {"qwen2moe.gguf", qwen2moe_lines},
-    {"deepseek2.gguf", deepseek2_lines},
-    {"gpt-oss.gguf", gpt_oss_lines},
-    {"phimoe.gguf", phimoe_lines},
-    {"olmoe.gguf", olmoe_lines},
+    {"llama-fused.gguf", llama_fused_lines}, {"qwen2moe.gguf", qwen2moe_lines},
+    {"deepseek2.gguf", deepseek2_lines},     {"gpt-oss.gguf", gpt_oss_lines},
+    {"phimoe.gguf", phimoe_lines},           {"olmoe.gguf", olmoe_lines},
 };
 
 #endif

@@ -1,6 +1,6 @@
-/* Runs every file of the directories (or the files) named on the command line through a fuzz
- * target, without libFuzzer: a regression test for any compiler. Each is also run cut to every
- * length and with every byte inverted, so that a small corpus covers much. */
+/* Runs every file of the directories (or the files) on the command line through a fuzz target,
+ * without libFuzzer: a regression test for any compiler. Also runs each file cut to every length
+ * and with every byte inverted, so that a small corpus covers much. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,8 +16,7 @@ static void run_variants(uint8_t *data, size_t size)
 {
     LLVMFuzzerTestOneInput(data, size);
     for (size_t i = 0; i < size; i++) {
-        uint8_t *cut =
-            malloc(i ? i : 1); /* its own, so that a sanitizer sees a read past the end */
+        uint8_t *cut = malloc(i ? i : 1); /* a copy, so that a sanitizer sees a read past the end */
         if (!cut)
             abort();
         memcpy(cut, data, i);

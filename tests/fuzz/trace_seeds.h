@@ -1,4 +1,4 @@
-/* The seeds of corpus/trace: a trace of each combination of parts that matters, as small as can be. */
+/* The seeds of corpus/trace: a minimal trace of each relevant combination of parts. */
 #include "trace/trace.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* Compare rows of logits with a golden file.
+/* Compares rows of logits with a golden file.
  *
  *   golden-compare GOT WANT VOCAB absolute LIMIT    largest absolute difference at most LIMIT
- *   golden-compare GOT WANT VOCAB peer PEER         median over rows of the relative L2 distance to WANT at
- *                                                   most that of the file PEER
+ *   golden-compare GOT WANT VOCAB peer PEER         median over rows of the relative L2 distance to
+ *                                                   WANT at most that of the file PEER
  *   golden-compare GOT WANT VOCAB relative LIMIT    the same median at most LIMIT
  *
- * Files are little-endian float32, a row of VOCAB a token. Prints the figures; exit code 0 within, 1 beyond,
- * 2 where the files cannot be compared. */
+ * Files are little-endian float32, a row of VOCAB values per token. Prints the figures. Exit codes:
+ * 0 within the limit, 1 beyond it, 2 the files cannot be compared. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,8 +57,8 @@ static double median_distance(const float *got, const float *want, size_t rows, 
     if (!distance)
         exit(2);
     qsort(distance, rows, sizeof *distance, ascending);
-    double median = rows % 2 ? distance[rows / 2]
-                             : (distance[rows / 2 - 1] + distance[rows / 2]) / 2;
+    double median =
+        rows % 2 ? distance[rows / 2] : (distance[rows / 2 - 1] + distance[rows / 2]) / 2;
     free(distance);
     return median;
 }
@@ -99,7 +99,8 @@ int main(int argc, char **argv)
         limit = n_peer == n_want ? median_distance(peer, want, n_peer, vocab) : -1;
         free(peer);
     }
-    printf("%-9s %.3g, limit %.3g: %s\n", argv[4], figure, limit, figure <= limit ? "ok" : "TOO FAR");
+    printf("%-9s %.3g, limit %.3g: %s\n", argv[4], figure, limit,
+           figure <= limit ? "ok" : "TOO FAR");
     free(got);
     free(want);
     return figure <= limit ? 0 : 1;

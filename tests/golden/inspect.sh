@@ -1,5 +1,6 @@
 #!/bin/bash
-# `moed inspect` on each golden model says what it is: inspect.sh MOED DIRECTORY
+# `moed inspect` reports the facts of each golden model that inspect.facts lists.
+#   inspect.sh MOED DIRECTORY
 set -eu
 MOED=$1 DIRECTORY=$2
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
@@ -9,7 +10,7 @@ while read -r name rest; do
     model=$DIRECTORY/${name%:}.gguf
     facts=$((facts + 1))
     if [ "$name" != "${name%:}" ]; then
-        "$MOED" inspect "$model" | grep -qF -e "$rest" || fail "$name '$rest' is not in: $("$MOED" inspect "$model")"
+        "$MOED" inspect "$model" | tr -s '\n ' ' ' | grep -qF -e "$rest" || fail "$name '$rest' is not in: $("$MOED" inspect "$model")"
         continue
     fi
     models="$models$name "
@@ -22,15 +23,16 @@ while read -r name rest; do
         esac
     done
 done < "$DIRECTORY/inspect.facts"
-# Every model has facts, and the counts of tensors by type are those of the list of tensors.
+# Every model has facts. The counts of tensors by type add up to the list of tensors.
 for model in "$DIRECTORY"/*.gguf; do
     name=$(basename "$model" .gguf)
     case $name in vocab-* | quant-*) continue ;; esac
-    case " $models" in *" $name "*) ;; *) fail "inspect.facts says nothing of $name" ;; esac
+    case " $models" in *" $name "*) ;; *) fail "inspect.facts has no line for $name" ;; esac
     "$MOED" inspect --tensors "$model" | awk -v name="$name" '
-        /^tensors / { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) { said += $i; types++ } }
+        /^[^ ]/ { types_here = $1 == "tensors" }
+        types_here { for (i = 1; i <= NF; i++) if ($i ~ /^[0-9]+$/) { counted += $i; types++ } }
         listing && NF { listed++ }
         /^tensor  / { listing = 1 }
-        END { if (said != listed || types < 1) { print "FAILED: " name ": " said " tensors by type, " listed " listed" > "/dev/stderr"; exit 1 } }'
+        END { if (counted != listed || types < 1) { print "FAILED: " name ": " counted " tensors by type, " listed " listed" > "/dev/stderr"; exit 1 } }'
 done
 echo "ok: $facts lines of facts"

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Keys and values of Q8_0 on a CUDA device: a model's logits, as one batch and one by one, and its answer have the bits that they
-# have on the host with the same type; and those are not the ones of float32.
-#   kv_q8_0.sh MOED DIRECTORY NAME      MOED_TEST_DEVICE: cuda:N. "latent": a random model with latent attention, for no golden one
-#   has rows of whole blocks
+# Keys and values of Q8_0 on a CUDA device. The logits, as one batch and one token at a time, and the answer equal those of the host
+# with the same type, to the bit. They differ from those with float32.
+#   kv_q8_0.sh MOED DIRECTORY NAME      MOED_TEST_DEVICE: cuda:N. NAME "latent": a random model with latent attention, because no
+#   golden model with latent attention has rows of whole blocks
 MOED=$1 DIRECTORY=$2 NAME=$3 MODEL=$2/$3.gguf
 [ "$NAME" != latent ] || MODEL=
 . "$(dirname "$0")/../deployment.sh"
@@ -14,13 +14,13 @@ fi
 TOKENS=$(tr -s ' \n' ',,' < "$DIRECTORY/tokens.txt" | sed 's/,$//')
 TOKENS=$TOKENS,$TOKENS,$TOKENS # 96: more than a page
 
-compute() { # compute FILE [OPTION]...: logits and an answer
+compute() { # compute FILE [OPTION]...: writes the logits and an answer
     local file=$1
     shift
     "$MOED" up "$@" --reproducible "$MODEL" >/dev/null || fail "up $*"
     "$MOED" logits --tokens "$TOKENS" -o "$WORK/$file-batch"
     "$MOED" logits --stepwise --tokens "$TOKENS" -o "$WORK/$file-stepwise"
-    "$MOED" run -n 40 --ignore-end --json --tokens "$TOKENS" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' > "$WORK/$file-answer"
+    "$MOED" run -n 40 --ignore-end --temp 0 --json --tokens "$TOKENS" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' > "$WORK/$file-answer"
     [ -s "$WORK/$file-answer" ] || fail "$*: an answer without tokens"
     "$MOED" down >/dev/null
 }
@@ -30,5 +30,5 @@ compute got --kv-type q8_0 --device "$MOED_TEST_DEVICE,vram=100%" --policy ondem
 for part in batch stepwise answer; do
     cmp -s "$WORK/want-$part" "$WORK/got-$part" || fail "$NAME, $part: other bits than on the host"
 done
-! cmp -s "$WORK/want-batch" "$WORK/exact-batch" || fail "$NAME: keys and values were not rounded"
+! cmp -s "$WORK/want-batch" "$WORK/exact-batch" || fail "$NAME: the worker did not round keys and values"
 say "$NAME: logits and answer with Q8_0 keys and values as on the host"

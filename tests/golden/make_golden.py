@@ -79,7 +79,7 @@ def transformers_greedy(model, tokens, count):
 
 
 def near_tie(spec, path, tokens):
-    """Why this draw will not do, or None. Asks the small reference: it is the quick one."""
+    """The reason to reject this draw, or None. Uses the small reference because it is faster."""
     model = reference.Model(path)
     if model.router_margin(tokens) < spec.router_margin:
         return "router margin"

@@ -66,7 +66,18 @@ PRE_TOKENIZERS = {
     "qwen2": [CL100K.replace("DIGITS", r"\p{N}")],
     "llama-bpe": [CL100K.replace("DIGITS", r"\p{N}{1,3}")],
     "gpt-4o": [O200K.replace("NOTHAN", "").replace("ENDS", r"\r\n/")],
+    "tekken": [
+        O200K.replace("NOTHAN", "").replace("ENDS", r"\r\n/").replace(CONTRACTION + "?", "")
+        .replace(r"\p{N}{1,3}", r"\p{N}"),
+    ],
     "kimi-k2": [r"[\p{Han}]+|" + O200K.replace("NOTHAN", r"&&[^\p{Han}]").replace("ENDS", r"\r\n")],
+    "bailingmoe2": [
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+    ],
+    "exaone-moe": [
+        CONTRACTION + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+",
+    ],
     "deepseek-coder": ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
     "deepseek-v3": [
         r"\p{N}{1,3}",
@@ -97,7 +108,7 @@ def train_bpe():
 
 def hugging_face(tokens, merges, pre):
     t = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
-                             ignore_merges=pre == "llama-bpe"))
+                             ignore_merges=pre in ("llama-bpe", "tekken")))
     t.pre_tokenizer = pre_tokenizer(pre)
     t.add_special_tokens([AddedToken(text, normalized=False) for text in CONTROL])
     t.add_tokens([AddedToken(text, normalized=False) for text in USER_DEFINED])
@@ -178,7 +189,8 @@ def texts():
 
 def special_texts():
     return ["<|im_start|>user\nHello<|im_end|>\n", "<|im_start|>system\nx<|im_end|>", "<|endoftext|><|endoftext|>",
-            "<|im_start|><|im_start", "a<tool_call>{}", "x        y     z", "      ", "<|im_end|> a"]
+            "<|im_start|><|im_start", "a<tool_call>{}", "x        y     z", "      ", "<|im_end|> a",
+            "नमस्ते दुनिया, कैसे हो?", "สวัสดี ชาวโลก ครับ", "مَرْحَبًا بِالعَالَم", "e\u0301 e\u0301a \u0301b", "two words/\n\nmore  words /x"]
 
 
 def main():

@@ -1,9 +1,10 @@
-/* The mean negative log-likelihood of tokens after the first, from rows of golden logits: what `moed perplexity`
- * is to print for them.
+/* Computes the mean negative log-likelihood of the tokens after the first from rows of golden
+ * logits: the value that `moed perplexity` must print for them.
  *
  *   golden-nll LOGITS VOCAB TOKENS
  *
- * LOGITS: little-endian float32, row i follows token i. TOKENS: ids in text. All sums in double precision. */
+ * LOGITS: little-endian float32, row i follows token i. TOKENS: ids in text. All sums in double
+ * precision. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

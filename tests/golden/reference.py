@@ -8,7 +8,7 @@ positions.
 
 Usage (needs numpy and gguf, see requirements.txt):
 
-  reference.py MODEL.gguf                                  logits of tokens.txt beside this file,
+  reference.py MODEL.gguf                                  logits of tokens.txt in this folder,
                                                            one summary line a position
   reference.py MODEL.gguf --tokens 72,101,108              logits of these ids (or of a file of ids)
   reference.py MODEL.gguf -o OUT.logits                    raw little-endian float32, one row a token
@@ -20,7 +20,7 @@ Usage (needs numpy and gguf, see requirements.txt):
   reference.py MODEL.gguf --trace 0 --values 64            more values a vector
   reference.py MODEL.gguf --round-activations              round the input of each matrix first, as
                                                            CPU kernels do (8 bits for a quantised
-                                                           matrix): what error that alone explains
+                                                           matrix): the error that this explains
 """
 
 import argparse
@@ -72,7 +72,9 @@ class Traits:
     layer_norm: bool = False  # LayerNorm with bias instead of RMS norm
     long_magnitude: float = 1.0  # of cosines and sines where there are long and short factors
     mla: bool = False  # keys and values from one compressed vector (DeepSeek-V2)
-    window_every: int = 0  # of so many layers the first has the sliding window
+    window_every: int = 0  # of so many layers all but the last have the sliding window
+    windowed_rotate_only: bool = False  # layers without a window do not rotate
+    norm_after_rotation: bool = False  # of the heads of q and k
     ffn_norm: str = "ffn_norm"
     activation: Callable = swiglu
 
@@ -85,6 +87,14 @@ TRAITS = {
     "deepseek": Traits(adjacent_pairs=True),
     "deepseek2": Traits(adjacent_pairs=True, router="groups", mla=True),
     "phimoe": Traits(router="sparse mixer", layer_norm=True, long_magnitude=PHI_MSCALE),
+    "glm4moe": Traits(router="groups", ffn_norm="post_attention_norm"),
+    "minimax-m2": Traits(router="groups", renormalise=True),
+    "dots1": Traits(router="groups"),
+    "qwen3vlmoe": Traits(renormalise=True),
+    "bailingmoe2": Traits(router="groups"),
+    "ernie4_5-moe": Traits(adjacent_pairs=True, router="groups", renormalise=True),
+    "hunyuan-moe": Traits(renormalise=True, norm_after_rotation=True),
+    "exaone-moe": Traits(router="groups", window_every=4, windowed_rotate_only=True),
     "gpt-oss": Traits(
         router="chosen softmax",
         window_every=2,
@@ -107,7 +117,7 @@ class Model:
             raise Unsupported(f"{path}: architecture {self.arch!r}, known: {', '.join(TRAITS)}")
         self.traits = TRAITS[self.arch]
 
-        self.layers = self.key("block_count")
+        self.layers = self.key("block_count") - self.key("nextn_predict_layers", 0)
         self.d_model = self.key("embedding_length")
         self.heads = self.key("attention.head_count")
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
@@ -171,20 +181,37 @@ class Model:
     def rotated(self, x):
         return rotate(x, self.frequencies, self.magnitude, self.traits.adjacent_pairs)
 
-    def normalised_heads(self, x, name, heads):
-        """q or k of all heads, normalised as a whole or by head where the file has that norm."""
+    def windowed(self, layer):
+        every = self.traits.window_every
+        return every > 0 and layer % every != every - 1
+
+    def placed_heads(self, x, layer, name, heads):
+        """q or k of all heads, normalised as a whole or by head where the file has that norm, and
+        rotated."""
         weight = self.weights.get(name + "_norm.weight")
         if weight is not None and weight.size != self.head_dim:
             x = rms_norm(x, weight, self.eps)
         x = x.reshape(len(x), heads, self.head_dim)
-        if weight is not None and weight.size == self.head_dim:
+        by_head = weight is not None and weight.size == self.head_dim
+        if by_head and not self.traits.norm_after_rotation:
+            x = rms_norm(x, weight, self.eps)
+        if self.windowed(layer) or not self.traits.windowed_rotate_only:
+            x = self.rotated(x)
+        if by_head and self.traits.norm_after_rotation:
             x = rms_norm(x, weight, self.eps)
         return x
+
+    def projections(self, x, block):
+        """q, k, v of all heads, which have a matrix each or share one in this order."""
+        if block + "attn_qkv.weight" not in self.weights:
+            return [self.linear(x, block + f"attn_{n}") for n in "qkv"]
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return np.split(self.linear(x, block + "attn_qkv"), [q, q + kv], axis=1)
 
     def hidden(self, n, layer):
         """[n][n] which position (row) may not see which (column)."""
         hidden = np.triu(np.ones((n, n), dtype=bool), 1)
-        if self.traits.window_every and layer % self.traits.window_every == 0:
+        if self.windowed(layer):
             hidden |= np.tril(np.ones((n, n), dtype=bool), -self.key("attention.sliding_window"))
         return hidden
 
@@ -209,10 +236,10 @@ class Model:
     def attention(self, x, layer):
         """Grouped-query attention over all positions. x: [n][d_model], already normalised."""
         block = f"blk.{layer}."
-        q = self.normalised_heads(self.linear(x, block + "attn_q"), block + "attn_q", self.heads)
-        k = self.normalised_heads(self.linear(x, block + "attn_k"), block + "attn_k", self.kv_heads)
-        v = self.linear(x, block + "attn_v").reshape(len(x), self.kv_heads, -1)
-        q, k = self.rotated(q), self.rotated(k)
+        q, k, v = self.projections(x, block)
+        q = self.placed_heads(q, layer, block + "attn_q", self.heads)
+        k = self.placed_heads(k, layer, block + "attn_k", self.kv_heads)
+        v = v.reshape(len(x), self.kv_heads, -1)
         self.observe(block + "q", q)
         self.observe(block + "k", k)
         self.observe(block + "v", v)
@@ -225,6 +252,12 @@ class Model:
             x = self.norm(self.linear(x, block + "attn_q_a"), block + "attn_q_a_norm", LATENT_EPS)
             return self.linear(x, block + "attn_q_b").reshape(len(x), self.heads, head)
         return self.linear(x, block + "attn_q").reshape(len(x), self.heads, head)
+
+    def temperature(self, n):
+        """[n][1][1] the factor of q at each position (Mistral-Large-3)."""
+        scale = self.key("attention.temperature_scale", 0.0)
+        length = self.key("attention.temperature_length", 1)
+        return 1 + scale * np.log(1 + np.arange(n) // length)[:, None, None]
 
     def by_head(self, x, name):
         """[n][heads][in] -> [n][heads][out] by NAME.weight, [heads][out][in]."""
@@ -239,6 +272,7 @@ class Model:
         block, rotated = f"blk.{layer}.", 2 * len(self.frequencies)
         head = self.key("attention.key_length_mla", self.head_dim)
         q = self.latent_query(x, block, head)
+        q = q * self.temperature(len(x))
         q, q_rotated = q[..., :-rotated], self.rotated(q[..., -rotated:])
         compressed = self.linear(x, block + "attn_kv_a_mqa")[:, None]
         latent = self.norm(compressed[..., :-rotated], block + "attn_kv_a_norm", LATENT_EPS)
@@ -286,7 +320,7 @@ class Model:
         groups, groups_used = self.key("expert_group_count", 0), self.key("expert_group_used_count", 0)
         group_best = 2 if by_sigmoid else 1  # V3 ranks groups by their two best, V2 by the best
         chosen, weights, margin = route_groups(scores, bias, used, groups, groups_used, group_best)
-        if self.key("expert_weights_norm", False):
+        if self.key("expert_weights_norm", self.traits.renormalise):
             weights = weights / weights.sum(axis=1, keepdims=True)
         return chosen, weights, margin
 

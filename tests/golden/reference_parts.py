@@ -56,7 +56,7 @@ def swiglu_clamped(gate, up):
 
 
 def round_to_8_bits(x, block):
-    """What is left of x when each block of its values is stored as int8 with one scale.
+    """x after rounding each block of its values to int8 with one scale.
 
     Blocks of 32 have a float16 scale (Q8_0), blocks of 256 a float32 one (Q8_K).
     """
@@ -126,8 +126,8 @@ def rotate(x, frequencies, magnitude, adjacent):
 
 # ---- routing -----------------------------------------------------------------------------------
 #
-# Each returns (chosen: [n][used], weights: [n][used], margin: [n]). The margin says how far the
-# router's logits (or scores) are from another choice: see make_golden.py.
+# Each returns (chosen: [n][used], weights: [n][used], margin: [n]). The margin is the distance of
+# the router's logits (or scores) from another choice: see make_golden.py.
 
 
 def best(scores, count):
@@ -147,7 +147,7 @@ def route_softmax(logits, used, renormalise):
 
 
 def route_chosen_softmax(logits, used):
-    """gpt-oss: a softmax over the chosen experts' logits alone."""
+    """gpt-oss: a softmax over the logits of the chosen experts only."""
     chosen, margin = best(logits, used)
     return chosen, softmax(np.take_along_axis(logits, chosen, axis=1)), margin
 

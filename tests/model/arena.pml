@@ -1,10 +1,10 @@
-/* Model of how memd adds a piece to the device's arena and takes it back while workers read there: lib/ipc/arena_follow.h (A1 to A4,
- * W1 to W4, F1 to F3) with the epochs of slots.pml. One piece, of one slot, which comes and goes all the time, at other addresses; memd
- * may change its mind before anybody has noticed.
+/* Model of how memd adds an extent to the device's arena and removes it while workers read there: lib/ipc/arena_follow.h (A1 to A4,
+ * W1 to W4, F1 to F3) with the epochs of slots.pml. One extent of one slot, which memd adds and removes again and again, at changing
+ * addresses; memd may remove it before any worker has followed.
  *
- * Checked: who finds the slot in the table has the piece mapped, as it is now, with the expert's bytes in it, for as long as its epoch
- * lasts; nobody maps memory that is not there, and no memory is given back that a worker has mapped; also when a worker (here the
- * first) dies in the middle and memd goes on without it.
+ * Checked: a worker that finds the slot in the table has the present extent mapped, with the expert's bytes in it, for as long as its
+ * epoch lasts; no worker maps memory that does not exist, and memd frees no memory that a worker has mapped; all this also when a
+ * worker (here the first) dies at any point and memd continues without it.
  * Allocations, and so serials, are 1 and 2 in turn. `changes` counts modulo 4: memd waits after every second change at the latest.
  *
  *   -DFAULT_USE_AT_ONCE   A4 without A3
@@ -15,20 +15,20 @@
  * must each be found. */
 
 #define WORKERS 2
-#define NEVER   7 /* it has not followed yet */
+#define NEVER   7 /* the worker has not followed yet */
 
 #define ABSENT   0
 #define RESIDENT 1
 #define RETIRED  2
 
-byte memory;         /* the allocation that is there; 0: none */
+byte memory;         /* the present allocation; 0: none */
 byte content;        /* of the slot: 0 poison, 1 the expert */
-byte serial, handle; /* the piece's entry */
+byte serial, handle; /* the extent's entry */
 byte changes;
 bool word;           /* the expert is in the slot */
 byte epoch[WORKERS];
 byte seen[WORKERS];  /* arena_seen */
-byte has[WORKERS];   /* the allocation that it has mapped */
+byte has[WORKERS];   /* the allocation that the worker has mapped */
 bool gone[WORKERS];
 
 /* memd's own */
@@ -132,5 +132,5 @@ follow:
 		fi
 	:: _pid == 1 -> goto dead
 	od;
-dead:	gone[_pid - 1] = true                    /* the kernel's word */
+dead:	gone[_pid - 1] = true                    /* the kernel reports it */
 }

@@ -1,17 +1,17 @@
-/* Model of lib/ipc/doorbell.c: a producer that publishes work and rings, a watcher that sets a stop flag and
- * rings (a death was noticed), and the consumer that sleeps and must see both. Names as in the source.
+/* Model of lib/ipc/doorbell.c: a producer publishes work and rings, a watcher sets a stop flag and rings (it
+ * noticed a death), and a consumer sleeps and must see both. Names as in the source.
  *
- * The futex is modelled as the kernel does it: comparing the word with the value and queueing is one step;
- * a wake-up takes whoever is queued. Sleeps have no time limit here (in the source one lasts a second at
- * most): a lost wake-up is a deadlock, which spin reports as an invalid end state.
+ * The futex is modelled as the kernel implements it: comparing the word with the value and queueing is one
+ * step; a wake-up removes the queued consumer. Sleeps have no time limit here (in the source one lasts at most
+ * a second): a lost wake-up is a deadlock, which spin reports as an invalid end state.
  *
- * Both precautions of the source, the second look (C4) and the comparison with the value from before the
- * first look (C1, C5, C6), are each enough against a lost wake-up in this model; with neither it is lost.
+ * The source has two precautions: the second look (C4), and the comparison with the value from before the
+ * first look (C1, C5, C6). In this model each alone prevents a lost wake-up; without both one is lost.
  *
  *   -DNO_SECOND_LOOK   without C4: still right
  *   -DLATE_VALUE       C1 after announcing: still right because of C4
  *   -DFAULT_NO_RECHECK both: sleeps on a fresh value without looking again: must be found
- *   -DFAULT_ASK_FIRST  sleepers are asked for before the work is published: must be found */
+ *   -DFAULT_ASK_FIRST  the producer reads `sleeping` before it publishes the work: must be found */
 
 #ifdef FAULT_NO_RECHECK
 #define NO_SECOND_LOOK
@@ -19,7 +19,7 @@
 #endif
 
 #define WORK   3
-#define COUNTS 8 /* the word wraps after more rings than there are here, as 2^32 in life */
+#define COUNTS 8 /* the word wraps after more rings than there are here, as at 2^32 in the source */
 
 byte work;      /* records published and not yet taken: stands for the ring */
 bool stop;
@@ -42,7 +42,7 @@ inline ring()
 	count = (count + 1) % COUNTS;   /* P1 */
 	P2;
 	if
-	:: asked -> queued = false      /* FUTEX_WAKE; nothing where nobody is queued */
+	:: asked -> queued = false      /* FUTEX_WAKE; no effect where the consumer is not queued */
 	:: else
 	fi
 }
@@ -75,7 +75,7 @@ active proctype consumer()
 	do
 	:: taken == WORK && stopped -> break
 	:: else ->
-		/* doorbell_wait, until it answers true */
+		/* doorbell_wait, until it returns true */
 #ifndef LATE_VALUE
 		seen = count;                   /* C1 */
 #endif
@@ -103,7 +103,7 @@ active proctype consumer()
 			sleeping = false
 		:: else
 		fi;
-		/* what the caller does when there is something */
+		/* the caller handles what it found */
 		if
 		:: work > 0 -> d_step { work--; taken++ }
 		:: work == 0 && stop && !stopped -> stop = false; stopped = true

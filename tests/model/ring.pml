@@ -1,10 +1,10 @@
-/* Model of lib/ipc/ring.c: one producer, one consumer, free-running indices that wrap, each side working
- * from its last seen copy of the other's index.
+/* Model of lib/ipc/ring.c: one producer, one consumer, free-running indices that wrap; each side works from its
+ * last copy of the other's index.
  *
  * Checked: no record is lost, repeated, overtaken or overwritten before it was read; the indices stay
  * 0..CAPACITY apart; both sides finish (no deadlock).
- * Spin interleaves whole statements in one order that all see; what the acquire and release orders are for
- * is left to the ThreadSanitizer test (tests/unit/test_ring.c).
+ * Spin interleaves whole statements in one order that all see. What the acquire and release orders are for is
+ * left to the ThreadSanitizer test (tests/unit/test_ring.c).
  *
  *   -DFAULT_EARLY_PUBLISH  tail is published before the record is written: must be found
  *   -DFAULT_EARLY_FREE     head is published before the record is copied out: must be found */

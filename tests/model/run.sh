@@ -1,6 +1,6 @@
 #!/bin/sh
-# Check the Promela models with spin: each as the source does it (no error may be found), then with each
-# planted fault (an error must be found, else the model proves nothing). Exit 77: spin is not installed.
+# Checks the Promela models with spin. In a model of the source's algorithm spin must find no error. In a model with a planted fault
+# spin must find an error, else the model proves nothing. Exit 77: spin is not installed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 cc=${CC:-cc}
@@ -51,9 +51,9 @@ check doorbell right -DNO_SECOND_LOOK
 check doorbell right -DLATE_VALUE
 check doorbell wrong -DFAULT_NO_RECHECK
 check doorbell wrong -DFAULT_ASK_FIRST
-check kept_table right
-check kept_table wrong -DFAULT_LATE_CHANGES
-check kept_table wrong -DFAULT_LATE_EPOCH
+check shadow_table right
+check shadow_table wrong -DFAULT_LATE_CHANGES
+check shadow_table wrong -DFAULT_LATE_EPOCH
 depth=2000000
 check slots right
 check slots wrong -DFAULT_EARLY_REUSE

@@ -1,33 +1,33 @@
-/* Model of the slot protocol of memd/cache_slots.c, cache_copies.c and tier_jobs.c (M1 to M4) and the worker that reads under its
- * epoch (R1 to R4): experts of one segment, fewer slots than experts, so slots are used again all the time.
+/* Model of the slot protocol of memd/slots/cache_slots.c, memd/device/cache_copies.c and memd/host/tier_jobs.c (M1 to M4) and of the
+ * worker that reads under its epoch (R1 to R4). Two experts of one segment and two slots, which memd reuses all the time.
  *
- * An expert whose slot is retired, or free and not poisoned, may get it back (the host tier does that, tier_restore and take_slot,
- * and poisons nothing; the device's cache does not).
+ * An expert whose slot is retired, or free and not poisoned, may get it back: the host tier does that (tier_restore and take_slot) and
+ * poisons nothing; the device's cache does not.
  *
- * Checked: who found a slot in the table reads that expert's bytes in it for as long as its epoch lasts, never poison and
- * never another's; also when a worker (here the first) dies in the middle and memd goes on without it, and when its old word leads it
- * to a newer slot number.
- * Spin interleaves whole statements in one order that all see: it has the sequentially consistent operations as they are;
- * that the bytes themselves are ordered by them is left to the ThreadSanitizer test (tests/unit/test_cache.c).
- * Epochs count modulo 4 here; one that comes round looks as if it had not passed, which only waits longer.
+ * Checked: a worker that found a slot in the table reads that expert's bytes in it for as long as its epoch lasts, never poison and
+ * never another's; also when a worker (here the first) dies at any point and memd continues without it, and when an old word leads
+ * the worker to a newer slot number.
+ * Spin interleaves whole statements in one order that all see, so it models the sequentially consistent operations as they are. That
+ * they order the bytes themselves is left to the ThreadSanitizer test (tests/unit/test_cache.c).
+ * Epochs count modulo 4 here; one that wraps looks as if it had not passed, and memd only waits longer.
  *
- * -DFLAGS: the device's cache where slots have flags (ipc/residency.h, residency_arriving). Nothing is restored there; a reader
- * also takes a segment that is in flight, announced with its slot and the number that the flag will have, and reads when the flag has
- * it, which the device's streams do for it. (Experts have one segment here: that a changed word means another one is not modelled.)
+ * -DFLAGS: the device's cache where slots have flags (ipc/residency.h, residency_arriving). memd restores no slot there. A reader also
+ * takes a segment in flight, announced with its slot and the number that the flag will have, and reads once the flag has that number,
+ * for which the device's streams wait. (Experts have one segment here: that a changed word means another one is not modelled.)
  *
- *   -DFAULT_EARLY_REUSE         one epoch early: a slot is used again during the epoch in which it was retired
+ *   -DFAULT_EARLY_REUSE         one epoch early: memd reuses a slot during the epoch in which it retired it
  *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1
  *   -DFAULT_LATE_EPOCH          R2 before R1
  *   -DFAULT_NUMBER_BEFORE_BYTES the slot number is stored before the copy is made
- *   -DFAULT_RESTORE_OTHERS      an expert gets back a slot that was its own once
+ *   -DFAULT_RESTORE_OTHERS      an expert gets back a slot that it once had
  *   -DFLAGS -DFAULT_FLAG_BEFORE_BYTES    the flag is written before the copy is made
- *   -DFLAGS -DFAULT_WORD_BEFORE_SLOT     in flight before it is said where to
+ *   -DFLAGS -DFAULT_WORD_BEFORE_SLOT     in flight before its slot is announced
  *   -DFLAGS -DFAULT_SAME_NUMBER          a slot's flag has the same number after each copy
  *   -DFLAGS -DFAULT_EARLY_REUSE          as above, with FLAGS
  * must each be found. */
 
 #ifdef FLAGS
-#define WORKERS 1 /* what is new is between memd and each worker alone */
+#define WORKERS 1 /* flags add nothing between workers */
 #else
 #define WORKERS 2
 #endif
@@ -134,7 +134,7 @@ inline restore(e, s)
 inline reclaim(s, left)
 {
 	d_step {
-		content[s] = left;       /* M4; the host tier writes nothing before it fills it */
+		content[s] = left;       /* M4; the host tier does not write before it fills the slot */
 		state[s] = FREE;
 		seen[s * WORKERS] = 0;
 #if WORKERS > 1
@@ -144,7 +144,7 @@ inline reclaim(s, left)
 	}
 }
 
-/* What is chosen, and what only one process sees, goes with a step on shared memory: fewer states. */
+/* Choices, and steps on private variables, are joined with a step on shared memory: fewer states. */
 active proctype memd()
 {
 	byte e, s;
@@ -200,7 +200,7 @@ active [WORKERS] proctype worker()
 			fi;
 #endif
 			s = number[e];
-			assert(content[s] == e + 1); /* R3; reading takes time: it must hold still */
+			assert(content[s] == e + 1); /* R3; reading takes time: the bytes must not change */
 			atomic { assert(content[s] == e + 1); e = 0; s = 0 };
 #ifdef FLAGS
 			goto absent;
@@ -222,5 +222,5 @@ absent:			skip
 		EPOCH_ON; /* R4 */
 again:		skip
 	od;
-dead:	gone[_pid - 1] = true                    /* the kernel's word */
+dead:	gone[_pid - 1] = true                    /* the kernel reports it */
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Batch independence: a request's tokens are the same alone and among others, greedy and sampled, with short
-# prompts and with prompts of several prefill pieces.
+# Batch independence: a request has the same tokens whether the worker runs only this request or several at once. The test covers
+# greedy and sampled requests, short prompts, and prompts of several prefill chunks.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 "$MOED" up "$MODEL" --parallel 4 --ctx 2048 >/dev/null 2>&1
@@ -14,11 +14,12 @@ ask() { # ask I FILE
     sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$2" > "$2.tokens"
     [ -s "$2.tokens" ] || { cat "$2" >&2; return 1; }
 }
-for i in "${!prompts[@]}"; do ask "$i" "$WORK/alone-$i" || fail "request $i alone"; done
+for i in "${!prompts[@]}"; do ask "$i" "$WORK/single-$i" || fail "request $i, the only one"; done
 pids=()
-for i in "${!prompts[@]}"; do ask "$i" "$WORK/among-$i" & pids+=($!); done
-for pid in "${pids[@]}"; do wait "$pid" || fail "a request among others"; done
+for i in "${!prompts[@]}"; do ask "$i" "$WORK/batch-$i" & pids+=($!); done
+for pid in "${pids[@]}"; do wait "$pid" || fail "a request of the batch"; done
 for i in "${!prompts[@]}"; do
-    cmp -s "$WORK/alone-$i.tokens" "$WORK/among-$i.tokens" || fail "request $i: alone $(cat "$WORK/alone-$i.tokens"), among others $(cat "$WORK/among-$i.tokens")"
+    cmp -s "$WORK/single-$i.tokens" "$WORK/batch-$i.tokens" ||
+        fail "request $i: as the only one $(cat "$WORK/single-$i.tokens"), in the batch $(cat "$WORK/batch-$i.tokens")"
 done
-say "ok: ${#prompts[@]} requests, the same alone and among others"
+say "ok: ${#prompts[@]} requests, the same tokens one at a time and as a batch"

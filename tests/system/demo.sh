@@ -1,42 +1,48 @@
 #!/bin/bash
-# The demo model, as `moed up demo` finds it: verbs take the word, its answers can be checked, its text is text.
+# The demo model that `moed up demo` finds: the verbs accept the name `demo`, the model answers known questions, and it predicts plain
+# English well.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 
-# The word, from any directory, unless there is a file of that name.
+# The name `demo` works in any directory that has no file of that name.
 golden=$(cd "$(dirname "$0")/../golden" && pwd)
 cd "$WORK"
 "$MOED" inspect --json demo > inspected
 grep -q "\"path\": \"$(readlink -f "$MODEL")\"" inspected || fail "demo is $(cat inspected), expected $MODEL"
 grep -q '"architecture": "qwen3moe"' inspected || fail "the demo is: $(cat inspected)"
 [ "$("$MOED" tokenize --vocab demo --json "A small cat.")" = "$("$MOED" tokenize --vocab "$MODEL" --json "A small cat.")" ] ||
-    fail "the demo's vocabulary is another one"
+    fail "moed tokenize --vocab demo uses another vocabulary"
 mkdir other
 cp "$golden/qwen3moe.gguf" other/demo
-(cd other && "$MOED" inspect demo | grep -q 'name  *qwen3moe') || fail "a file called demo is not taken"
+(cd other && "$MOED" inspect demo | grep -q 'name  *qwen3moe') || fail "moed ignores a file called demo"
 
 "$MOED" up demo > /dev/null 2>&1 || fail "moed up demo: exit code $?"
-"$MOED" ps | grep -q 'demo.gguf' || fail "ps does not name it: $("$MOED" ps)"
+"$MOED" ps | grep -q 'demo.gguf' || fail "ps does not name demo.gguf: $("$MOED" ps)"
 
-# Questions of its training's kinds (tools/train/generate.py). These it knows by heart; evaluate.py counts the others.
-ask() { # ask QUESTION WORDS: of the answer
-    answer=$("$MOED" run --chat -n 60 "$1")
+# Questions of the kinds that the training data has (tools/train/generate.py). The training data contains these three; evaluate.py
+# counts right answers to other questions.
+ask() { # ask QUESTION WORDS: the answer contains WORDS
+    answer=$("$MOED" run --chat --temp 0 -n 60 "$1")
     case $answer in *"$2"*) ;; *) fail "'$1': '$answer', expected '... $2 ...'" ;; esac
 }
 ask "Who are you?" "the moed demo, a small language model"
 ask "What can you do?" "tell short stories"
 ask "Thank you!" "You are welcome."
-# The kind of answer, right or not.
+# These answers have the right form; their facts may be wrong.
 ask "Which day comes after Friday?" "day after"
 ask "What is the capital of France?" "The capital of"
 ask "What is 2 plus 3?" " + 3 = "
 
-# A story has sentences, and its own end.
-"$MOED" run --chat --json "Tell me a story about a small cat." > story
+# A story has sentences, and the model ends it.
+"$MOED" run --chat --temp 0 --json "Tell me a story about a small cat." > story
 grep -q '"finish_reason": "end"' story || fail "the story does not end: $(cat story)"
 [ "$(sed 's/.*"text": "//; s/", "tokens".*//' story | grep -o '[a-z]\.' | wc -l)" -ge 4 ] || fail "no sentences: $(cat story)"
 
-# Plain English in less than 3 bits a byte: a model that knows only how frequent letters are needs more than 4.
+# The texts of special tokens come where they are asked for; a bias may name a token by its text.
+special() { "$MOED" run -n 2 --ignore-end --bias '<|im_end|>=1000000' "$@" x; }
+[ "$(special --show-special)" = "<|im_end|><|im_end|>" ] && [ -z "$(special)" ] || fail "texts of special tokens: $(special --show-special), $(special)"
+
+# The model needs less than 3 bits a byte for plain English. A model of letter frequencies needs more than 4.
 cat > text <<'END'
 The people of the village went up to the house, and they saw that the door was open. Then the old man said to them:
 Come in and sit down, for the night is cold. So they came in and sat down by the fire, and he gave them bread and

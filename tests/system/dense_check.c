@@ -1,10 +1,10 @@
-/* What memd keeps of the dense weights on the device, read back by its handle as a worker would, and held against the host
- * pool, byte by byte:
+/* What memd keeps of the dense weights on the device, read back by its handle as a worker would,
+ * and held against the host pool, byte by byte:
  *
  *   dense-check RUN [DEVICE-NUMBER]
  *
- * Prints how many bytes are there; 0: the dense weights are in host memory alone. Exit code 1: they differ, or an
- * error. */
+ * Prints how many bytes are there; 0: the dense weights are in host memory alone. Exit code 1: they
+ * differ, or an error. */
 #include "device/module.h"
 #include "memory/memory_client.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 20 };
 
 static void fail(const struct error *e)
 {
@@ -25,8 +25,8 @@ struct reader {
     const struct device_module *module;
     struct device *device;
     struct device_stream *stream;
-    void *memory; /* imported */
-    uint8_t *piece; /* pinned */
+    void *memory;   /* imported */
+    uint8_t *chunk; /* pinned */
 };
 
 static void open_reader(struct reader *r, unsigned ordinal, const struct device_handle *handle)
@@ -38,7 +38,7 @@ static void open_reader(struct reader *r, unsigned ordinal, const struct device_
     if (!code)
         code = r->module->stream_new(r->device, &r->stream, &e);
     if (!code)
-        code = r->module->allocate_pinned(r->device, PIECE_BYTES, (void **)&r->piece, &e);
+        code = r->module->allocate_pinned(r->device, CHUNK_BYTES, (void **)&r->chunk, &e);
     if (!code)
         code = r->module->import_memory(r->device, handle, &r->memory, &e);
     if (code)
@@ -48,7 +48,7 @@ static void open_reader(struct reader *r, unsigned ordinal, const struct device_
 static void close_reader(struct reader *r)
 {
     r->module->close_imported(r->device, r->memory);
-    r->module->release_pinned(r->device, r->piece);
+    r->module->release_pinned(r->device, r->chunk);
     r->module->stream_free(r->stream);
     r->module->close(r->device);
 }
@@ -57,17 +57,17 @@ static void compare(struct reader *r, const uint8_t *expected, uint64_t bytes)
 {
     struct error e;
     for (uint64_t done = 0, n; done < bytes; done += n) {
-        n = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        r->module->download(r->stream, r->piece, (const uint8_t *)r->memory + done, n);
+        n = bytes - done < CHUNK_BYTES ? bytes - done : CHUNK_BYTES;
+        r->module->download(r->stream, r->chunk, (const uint8_t *)r->memory + done, n);
         if (r->module->finish(r->stream, &e))
             fail(&e);
-        if (memcmp(r->piece, expected + done, n) == 0)
+        if (memcmp(r->chunk, expected + done, n) == 0)
             continue;
         uint64_t i = 0;
-        while (r->piece[i] == expected[done + i])
+        while (r->chunk[i] == expected[done + i])
             i++;
         error_set(&e, ERROR_INTERNAL, "byte %" PRIu64 " of %" PRIu64 " is %02x, expected %02x",
-                  done + i, bytes, r->piece[i], expected[done + i]);
+                  done + i, bytes, r->chunk[i], expected[done + i]);
         fail(&e);
     }
 }

@@ -1,9 +1,10 @@
 #!/bin/bash
-# What users do wrong gets one clear line on standard error and an exit code for scripts.
+# For invalid use moed prints one clear line on standard error and returns an exit code for scripts.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 
-# expect CODE PATTERN COMMAND...: exit code, one line on standard error that matches, nothing on standard output.
+# expect CODE PATTERN COMMAND...: COMMAND returns CODE, prints one line that matches PATTERN on standard error, and nothing on
+# standard output.
 expect() {
     want=$1 pattern=$2; shift 2
     set +e; "$@" >"$WORK/out" 2>"$WORK/err" </dev/null; got=$?; set -e
@@ -18,6 +19,8 @@ head -c 100000 "$MODEL" > "$WORK/cut.gguf"
 : > "$WORK/empty.gguf"
 { printf 'GGUF\003\000\000\000'; printf '\377%.0s' $(seq 16); } > "$WORK/count.gguf"
 
+{ head -c -1024 "$MODEL"; printf '\377%.0s' $(seq 512); tail -c 512 "$MODEL"; } > "$WORK/not-finite.gguf"
+
 for verb in inspect up; do
     expect 1 'missing.gguf.*(No such file|not found|does not exist)' "$MOED" $verb "$WORK/missing.gguf"
     expect 1 'cut.gguf' "$MOED" $verb "$WORK/cut.gguf"
@@ -26,16 +29,62 @@ for verb in inspect up; do
     expect 1 'count.gguf' "$MOED" $verb "$WORK/count.gguf"
     expect 1 'directory' "$MOED" $verb "$WORK"
 done
+expect 1 "tensor '.*' has a weight that is not a finite number" "$MOED" up "$WORK/not-finite.gguf"
 expect 3 'moed up' "$MOED" run "hello"
 expect 3 'not running' "$MOED" tokenize "hello"
 expect 3 'not running' "$MOED" logits --tokens 1 -o "$WORK/l"
 expect 3 'not running' "$MOED" restart worker
 expect 2 'no-such-option' "$MOED" run --no-such-option
+expect 2 'did you mean --policy' "$MOED" up "$MODEL" --polciy moed
+expect 2 'did you mean --repeat-penalty' "$MOED" run --repeat-penaltly 1 x
+expect 2 'moed places experts, not layers' "$MOED" up "$MODEL" -ngl 99
+expect 2 'the device is the deployment.s' "$MOED" run -ngl 99 x
+expect 3 'moed up' "$MOED" run --temperature 0 --n-predict 3 x
 expect 2 '.' "$MOED" no-such-verb
 expect 2 'temp' "$MOED" run --temp hot "x"
 expect 2 '.' "$MOED" run
 expect 1 'device' "$MOED" up "$MODEL" --device tpu:0
 expect 2 'name' "$MOED" run --name '../../etc' x
+
+# Help fits 80 columns, and every program says its version.
+BUILD=$(dirname "$MOED")/..
+programs=("$MOED" "$BUILD/client/moed-http" "$BUILD/deploy/moed-supervise" "$BUILD/memd/moed-memd" "$BUILD/worker/moed-worker" "$BUILD/cpuexec/moed-cpuexec")
+for program in "$BUILD/bench/moed-replay" "$BUILD/bench/moed-bench"; do [ ! -x "$program" ] || programs+=("$program"); done
+for program in "${programs[@]}"; do
+    [ "$("$program" --version)" = "$(basename "$program") $("$MOED" --version | cut -d' ' -f2)" ] || fail "$program --version: $("$program" --version)"
+    "$program" --help | awk 'length > 80 { print; bad = 1 } END { exit bad || NR < 5 }' || fail "$program --help"
+done
+for verb in $("$MOED" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    "$MOED" "$verb" --help | awk 'length > 80 { print; bad = 1 } END { exit bad || NR < 3 }' || fail "$verb --help"
+done
+
+# Completion: every option of the help, and names with spaces as one reply.
+complete_with() { # complete_with FUNCTION WORD...: prints the replies, one a line
+    (cd "$WORK" && function=$1 && shift && . "$COMPLETION" && COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) && { "$function" || :; } && printf '%s\n' "${COMPREPLY[@]}")
+}
+COMPLETION=$(cd "$(dirname "$0")/../../deploy" && pwd)/moed.bash-completion
+touch "$WORK/a model.gguf" "$WORK/a table.csv"
+[ "$(complete_with _moed moed up 'a m')" = "a model.gguf" ] || fail "completion of a name with a space: $(complete_with _moed moed up 'a m')"
+[ "$(complete_with _moed_replay moed-replay --csv 'a t')" = "a table.csv" ] && [ "$(complete_with _moed_replay moed-replay --policies lru,mixt)" = lru,mixtral-offloading ] ||
+    fail "completion of moed-replay"
+[ "$(complete_with _moed_bench moed-bench --mod)" = --model ] || fail "completion of moed-bench"
+options_of() { "$@" --help | grep -oE '^ +(-[a-z], )?--?[a-z][a-z0-9-]*' | sed 's/.* //' | sort -u; }
+for verb in $("$MOED" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    [ "$verb" != mkmodel ] || continue
+    missing=$(comm -23 <(options_of "$MOED" "$verb" | sed 's/^--no-/--/' | sort -u) <(complete_with _moed moed "$verb" - | sed 's/^--no-/--/' | sort -u))
+    [ -z "$missing" ] || fail "the completion of moed $verb lacks: $missing"
+done
+for program in replay bench; do
+    [ -x "$BUILD/bench/moed-$program" ] || continue
+    missing=$(comm -23 <(options_of "$BUILD/bench/moed-$program") <(complete_with _moed_$program moed-$program - | sort -u))
+    [ -z "$missing" ] || fail "the completion of moed-$program lacks: $missing"
+done
+
+# Too little address space, at any point of the start: a line and no crash.
+[ -n "${MOED_SANITIZED:-}" ] || for kib in 30000 60000 100000 150000 200000 250000; do
+    (ulimit -v $kib; expect 1 '.' timeout 60 "$MOED" up "$MODEL") || fail "up with ulimit -v $kib"
+    ! grep -q 'killed by signal' "$WORK/err" || fail "up with ulimit -v $kib: $(cat "$WORK/err")"
+done
 
 "$MOED" up "$MODEL" --ctx 256 >/dev/null 2>&1
 expect 1 'vocabulary' "$MOED" logits --tokens 999999 -o "$WORK/l"

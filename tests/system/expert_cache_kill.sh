@@ -1,14 +1,14 @@
 #!/bin/bash
-# The expert cache under deaths: worker, cpuexec or both killed while they work on answers, at any instant of these from the first
-# of the prompt's on, and the worker once more while it attaches, under each policy. No wrong token, no slot lost.
+# The expert cache under kills. Under each policy the script kills the worker, cpuexec or both at random instants of their requests,
+# from the first of the prompt on, and sometimes the next worker while it attaches. No token may be wrong, and no slot may be lost.
 #   [ROUNDS=2] [STEPS=0] [POLICIES="moed ..."] [TOKENS=80] [DEVICE=emu:vram=30%,link=400M] expert_cache_kill.sh MOED MODEL
-# rounds a policy at least, decode steps a policy at least (1000 is a long run), and which; tokens of an answer; the device
+# ROUNDS: least rounds a policy. STEPS: least decode steps a policy; 1000 is a long run. TOKENS: of an answer.
 MOED=$1 MODEL=$2 ROUNDS=${ROUNDS:-2} STEPS=${STEPS:-0} DEVICE=${DEVICE:-emu:vram=30%,link=400M}
 read -ra POLICIES <<< "${POLICIES:-moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe}"
 . "$(dirname "$0")/../deployment.sh"
 RANDOM=7
 N=${TOKENS:-80}
-prompts=("Once upon a time" "$(seq -s ' ' 1 $((N < 80 ? 3 * N / 2 : 120)))" "0 1 2 3") # one with a prefill that takes its time
+prompts=("Once upon a time" "$(seq -s ' ' 1 $((N < 80 ? 3 * N / 2 : 120)))" "0 1 2 3") # the second has a long prefill
 SEGMENTS="--segment-bytes 65536"
 "$MOED" up "$MODEL" --reproducible $SEGMENTS >/dev/null 2>&1
 for i in "${!prompts[@]}"; do
@@ -16,11 +16,11 @@ for i in "${!prompts[@]}"; do
 done
 "$MOED" down >/dev/null 2>&1
 
-# Nothing is in use: all slots are free or resident.
+# No slot is in use: all slots are free or resident.
 settled() { [ "$(policy_field filling)" = 0 ] && [ "$(policy_field retired)" = 0 ] && slots_add_up; }
 answers() { wait_until 30 "$MOED" run -n 1 "x"; }
-# Who dies often is started again after ever longer pauses; nothing happens in them.
-no_pause() {
+# The supervisor waits longer after each death of a process. These restarts skip the wait.
+skip_backoff() {
     local process
     for process in cpuexec worker; do
         kill -0 "$(pid_of $process)" 2>/dev/null || "$MOED" restart $process >/dev/null || fail "$policy: $process does not start again"
@@ -28,7 +28,7 @@ no_pause() {
 }
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
 
-# progress: REQUESTS RUNNING, DECODE STEPS, PROMPT TOKENS of the worker; zeros where there is none.
+# progress: prints the worker's RUNNING REQUESTS, DECODE STEPS and PROMPT TOKENS; zeros if no worker runs.
 progress() {
     "$MOED" metrics worker 2>/dev/null | awk '$1 == "moed_worker_requests_running" { r = $2 }
         $1 == "moed_worker_decode_steps_total" { s = $2 } $1 == "moed_worker_prompt_tokens_total" { p = $2 } END { print r + 0, s + 0, p + 0 }'
@@ -42,7 +42,7 @@ ask_in_background() {
     done
 }
 
-# An answer that was cut short by the worker's death must be the beginning of the right one; one that ended, all of it.
+# If the worker's death cut the answer short, the answer must be the beginning of the right one. Otherwise it must be the right one.
 check_answer() { # check_answer I EXIT
     local size
     size=$(wc -c < "$WORK/got-$1")
@@ -50,11 +50,11 @@ check_answer() { # check_answer I EXIT
         cmp -s "$WORK/want-$1" "$WORK/got-$1" || fail "$policy: wrong tokens after kills"
     else
         grep -qi again "$WORK/err-$1" || fail "$policy: $(cat "$WORK/err-$1")"
-        # the last character may be half of one: compare all but its bytes
+        # the last character may be incomplete: do not compare its bytes
         [ "$size" -lt 4 ] || cmp -s -n $((size - 4)) "$WORK/want-$1" "$WORK/got-$1" || fail "$policy: wrong tokens before a kill"
     fi
 }
-# All answers, as far as they came. cut: how many were cut short.
+# Checks all answers. cut: the number of answers that were cut short.
 check_answers() {
     local i code
     cut=0
@@ -65,10 +65,10 @@ check_answers() {
     done
 }
 
-# The worker's successor dies before it is ready, if it is quick enough.
-kill_in_attach() { # kill_in_attach PID: of the one that died
+# kill_in_attach PID: kills the successor of worker PID, and counts the kill if the successor was not ready yet
+kill_in_attach() {
     local left=2000 pid
-    ("$MOED" restart worker >/dev/null 2>&1 || true) & # no pause here either
+    ("$MOED" restart worker >/dev/null 2>&1 || true) & # skips the wait of the supervisor
     while pid=$(pid_of worker 2>/dev/null) && { [ -z "$pid" ] || [ "$pid" = "$1" ]; }; do
         left=$((left - 1))
         [ $left -gt 0 ] || fail "no new worker started"
@@ -82,7 +82,7 @@ kill_in_attach() { # kill_in_attach PID: of the one that died
         index($0, "worker started " pid) { after = 1 } END { print !ready }' "$RUN/supervise.log")))
 }
 
-# round: kills at an instant at which the worker has requests. False where these had ended.
+# kill_round: kills at a random instant of the requests. False if the requests had ended by then.
 kill_round() {
     local before_steps before_prompt at_running at_steps at_prompt steps prompt victims victim dead died=0 worked=no victim_pids=()
     read -r _ before_steps before_prompt < <(progress)
@@ -95,7 +95,7 @@ kill_round() {
     esac
     dead=$(pid_of worker)
     for victim in $victims; do victim_pids+=("$(pid_of "$victim")"); done
-    read -r at_running at_steps at_prompt < <(progress) # and at once:
+    read -r at_running at_steps at_prompt < <(progress) # the kill follows at once
     if [ "$at_running" != 0 ]; then
         for victim in "${victim_pids[@]}"; do kill -9 "$victim" 2>/dev/null && died=$((died + 1)); done
     else
@@ -106,12 +106,12 @@ kill_round() {
     kills=$((kills + died))
     [ "$victims" = cpuexec ] || [ $((RANDOM % 3)) != 0 ] || kill_in_attach "$dead"
     check_answers
-    no_pause
+    skip_backoff
     answers || fail "$policy: no answer after $victims died"
     wait_until 10 idle || fail "$policy: requests of the dead go on"
     read -r _ steps prompt < <(progress)
-    # It went on with cpuexec dead; or an answer was cut short, or, where no token of it was out, begun again by the worker's
-    # successor, which counts from 0.
+    # The kill hit work if the worker made progress without cpuexec; or if the worker's death cut an answer short; or if the next
+    # worker, which counts from 0, began an answer again because the client had no token of it.
     if [ "$victims" = cpuexec ]; then
         policy_steps=$((policy_steps + steps - before_steps))
         [ "$steps" = "$at_steps" ] && [ "$prompt" = "$at_prompt" ] || worked=yes
@@ -148,8 +148,8 @@ for policy in "${POLICIES[@]}"; do
     all_steps=$((all_steps + policy_steps))
     [ -n "$fewest" ] && [ "$fewest" -le $policy_steps ] || fewest=$policy_steps
 done
-say "$kills kills under ${#POLICIES[@]} policies on $DEVICE, of which $in_work in mid-work ($in_prompts of these while prompts were computed) and \
-$in_attach while a worker attached; $all_steps decode steps, $fewest or more a policy; $whole answers whole"
-[ "$whole" -gt 0 ] || fail "no answer survived: nothing was tested of cpuexec's deaths"
-[ "$in_work" -gt 0 ] && [ $((in_work * 2)) -ge $aimed ] || fail "most kills hit nobody who worked"
-[ $((ROUNDS * ${#POLICIES[@]})) -lt 32 ] || { [ "$in_prompts" -gt 0 ] && [ "$in_attach" -gt 0 ]; } || fail "no kill while a prompt was computed, or none in an attach"
+say "$kills kills under ${#POLICIES[@]} policies on $DEVICE: $in_work during work ($in_prompts of them in prefill), \
+$in_attach while a worker attached; $all_steps decode steps, at least $fewest a policy; $whole whole answers"
+[ "$whole" -gt 0 ] || fail "no answer survived, so the test did not cover cpuexec's death"
+[ "$in_work" -gt 0 ] && [ $((in_work * 2)) -ge $aimed ] || fail "most kills hit idle processes"
+[ $((ROUNDS * ${#POLICIES[@]})) -lt 32 ] || { [ "$in_prompts" -gt 0 ] && [ "$in_attach" -gt 0 ]; } || fail "no kill in prefill, or none while a worker attached"

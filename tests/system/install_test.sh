@@ -1,39 +1,50 @@
 #!/bin/bash
-# Install into an empty prefix: everything is there, the installed moed starts the installed daemons, and the
-# example builds with pkg-config and gets an answer. usage: install_test.sh CMAKE BUILD COMPILER
+# Installs into an empty prefix. All files are installed, the installed moed starts the installed daemons, and the example builds with
+# pkg-config and gets an answer. usage: install_test.sh CMAKE BUILD COMPILER
 CMAKE=$1 BUILD=$2 CC=$3
 MOED=$BUILD/client/moed
 . "$(dirname "$0")/../deployment.sh"
 PREFIX=$WORK/prefix
 "$CMAKE" --install "$BUILD" --prefix "$PREFIX" > "$WORK/install.log" 2>&1 || fail "cmake --install: $(tail -n 3 "$WORK/install.log")"
 
-say "what is installed"
-# there PATTERN: exactly one installed file or link of that name.
-there() {
+say "the installed files"
+# installed PATTERN: exactly one installed file or link matches.
+installed() {
     [ "$(find "$PREFIX" -path "$PREFIX/$1" | wc -l)" -eq 1 ] || fail "$1 is not installed: $(cd "$PREFIX" && find . | sort | tr '\n' ' ')"
 }
-for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-replay; do
-    there "bin/$program"
-    [ -x "$PREFIX/bin/$program" ] || fail "bin/$program cannot be run"
+for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-http moed-replay; do
+    installed "bin/$program"
+    [ -x "$PREFIX/bin/$program" ] || fail "bin/$program is not executable"
 done
 for file in 'lib*/libmoed.so' 'lib*/libmoed.so.0' 'lib*/pkgconfig/moed.pc' include/moed.h \
     share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
-    share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/bash-completion/completions/moed \
-    'share/doc/*/examples/generate.c'; do
-    there "$file"
+    share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
+    'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \
+    share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay; do
+    installed "$file"
 done
-for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service; do
-    there "lib/systemd/system/$unit"
+for unit in moed-memd@.service moed-cpuexec@.service moed-worker@.service moed-http@.service; do
+    installed "lib/systemd/system/$unit"
     grep -q "^ExecStart=$PREFIX/bin/${unit%@.service} " "$PREFIX/lib/systemd/system/$unit" ||
         fail "$unit does not start the installed program: $(grep ^ExecStart= "$PREFIX/lib/systemd/system/$unit")"
 done
-there lib/systemd/system/moed@.target
-[ ! -e "$BUILD/lib/moed/libmoed-cuda.so" ] || there lib/moed/libmoed-cuda.so
+installed lib/systemd/system/moed@.target
+[ ! -e "$BUILD/lib/moed/libmoed-cuda.so" ] || installed lib/moed/libmoed-cuda.so
+
+if command -v man > /dev/null; then
+    say "man(1) finds the pages beside the programs, built and installed"
+    for folder in "$BUILD/client" "$PREFIX/bin"; do
+        for page in moed moed-replay moed-worker; do
+            found=$(env -u MANPATH PATH="$folder:$PATH" man -w $page) || fail "no page $page for $folder"
+            [ "$(readlink -f "$found")" != "" ] && grep -q "^.Nm $page" "$found" || fail "$found is not of $page"
+        done
+    done
+fi
 
 say "the installed moed starts the installed daemons, with the installed demo model"
 MOED=$PREFIX/bin/moed
-cd "$WORK" # where no sources are
-there share/moed/models/demo.gguf
+cd "$WORK" # outside the source tree
+installed share/moed/models/demo.gguf
 "$MOED" up demo --cpuexec > /dev/null 2>&1 || fail "moed up demo: exit code $?"
 "$MOED" inspect --json demo | grep -q "$PREFIX/share/moed/models/demo.gguf" || fail "the demo model is not the installed one: $("$MOED" inspect --json demo)"
 for process in supervise memd cpuexec worker; do
@@ -43,7 +54,7 @@ done
 "$MOED" run -n 8 "Hello" > "$WORK/answer" || fail "moed run: exit code $?"
 [ -s "$WORK/answer" ] || fail "moed run printed nothing"
 
-say "a program is built with pkg-config and gets an answer"
+say "the example builds with pkg-config and gets an answer"
 if ! command -v pkg-config > /dev/null; then
     skip "pkg-config is not installed"
 fi
@@ -55,5 +66,5 @@ export PKG_CONFIG_PATH
     -o "$WORK/generate" || fail "the example does not build with: $(pkg-config --cflags --libs moed)"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir moed) "$WORK/generate" "Hello" > "$WORK/answer" 2> "$WORK/summary" ||
     fail "the example failed: $(cat "$WORK/summary")"
-grep -q ' tokens, ended by: ' "$WORK/summary" || fail "the example says: $(cat "$WORK/summary")"
+grep -q ' tokens, ended by: ' "$WORK/summary" || fail "the example prints: $(cat "$WORK/summary")"
 [ -s "$WORK/answer" ] || fail "the example got no answer"

@@ -1,13 +1,13 @@
 #!/bin/bash
-# The logits of whole models are the same, to the bit, by every build of the kernels that this CPU runs, in the worker and in
-# cpuexec, many tokens at once and one after the other.
+# Every build of the kernels that this CPU can run gives the same logits of whole models, to the bit: in the worker and in cpuexec,
+# with many tokens at once and with one at a time.
 #   kernels.sh MOED MEMD WORKER CPUEXEC TOKENS MODEL...
 MOED=$1 MEMD=$2 WORKER=$3 CPUEXEC=$4 TOKENS=$(tr -s ' \n' ',,' < "$5" | sed 's/,$//')
 shift 5
 . "$(dirname "$0")/../deployment.sh"
 mkdir -m 700 "$RUN"
 pids=()
-stop() { # the last that were started, $1 of them
+stop() { # stop N: stops the N processes that were started last
     local i pid
     for i in $(seq "$1"); do
         pid=${pids[-1]}
@@ -17,11 +17,11 @@ stop() { # the last that were started, $1 of them
 }
 trap 'set +e -- $?; [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}"; (exit $1); end' EXIT
 
-# start PROCESS PROGRAM [OPTION]...: until it is ready. Code 2: this CPU has not what the kernels need.
+# start PROCESS PROGRAM [OPTION]...: starts it and waits until it is ready. Returns 2 if this CPU lacks instructions of the kernels.
 start() {
     local log=$RUN/$1.log name=$1
     shift
-    : > "$log" # here, so that nobody reads what the one before has left
+    : > "$log" # before the start: the log of the previous process has the same name
     "$@" --run "$RUN" 2>> "$log" & pids+=($!)
     wait_until 60 grep -q -e "ready after" -e "cannot run on this CPU" "$log" || fail "$name does not start: $(tail -n 2 "$log")"
     grep -q "ready after" "$log" && return
@@ -30,7 +30,7 @@ start() {
     return 2
 }
 
-# serve WORKER'S-KERNELS CPUEXEC'S-KERNELS
+# serve WORKER'S-KERNELS CPUEXEC'S-KERNELS: starts both processes
 serve() {
     start cpuexec "$CPUEXEC" --reproducible --kernels "$2" || return 2
     start worker "$WORKER" --cpuexec --reproducible --kernels "$1" || fail "the worker lacks $1, which cpuexec has"
@@ -40,13 +40,13 @@ serve() {
     grep -q '"cpuexec".*'" $2 kernels" "$WORK/ps" || fail "cpuexec does not use $2: $(cat "$WORK/ps")"
 }
 
-# logits FILE: of many tokens at once, then of each with those before it in the cache.
+# logits FILE: writes the logits of all tokens as one batch, then of one token at a time.
 logits() {
     "$MOED" logits --tokens "$TOKENS" -o "$1.batch"
     "$MOED" logits --stepwise --tokens "$TOKENS" -o "$1.stepwise"
     cat "$1.batch" "$1.stepwise" > "$1"
     [ "$(metric cpuexec moed_cpuexec_experts_total)" -gt 0 ] || fail "cpuexec computed nothing"
-    [ "$(metric worker moed_worker_jobs_taken_back_total)" = 0 ] || fail "the worker computed what was cpuexec's"
+    [ "$(metric worker moed_worker_jobs_reclaimed_total)" = 0 ] || fail "the worker reclaimed jobs of cpuexec"
 }
 
 compared=0
@@ -66,4 +66,4 @@ for MODEL in "$@"; do
     done
     stop 1
 done
-[ $compared -gt 0 ] || skip "this CPU runs the portable build alone"
+[ $compared -gt 0 ] || skip "this CPU can only run the portable build"

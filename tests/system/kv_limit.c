@@ -1,9 +1,7 @@
-/* What memd lets a worker's KV cache have of the device's memory, set from outside, in memd's memory: for tests, of limits and
+/* Sets a worker's limit of the KV cache from outside, in memd's memory. Tests use it for limits and
  * moments that memd itself would not choose.
- *
  *   kv-limit PID BYTES|max      PID: memd's
- *
- * Exit code 77: this machine does not let one process write in another's memory. */
+ * Exit code 77: this machine does not allow a process to write in another's memory. */
 #include "ipc/residency.h"
 
 #include <errno.h>
@@ -13,7 +11,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Where the process has its residency table; 0: nowhere. */
+/* Returns the address of the process's residency table; 0: it has none. */
 static uintptr_t find_table(const char *pid)
 {
     char path[64], line[512];

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The KV cache on a CUDA device, which tests/cusim simulates, while memd lets it have more and less: answers have the tokens of
-# `--device host`, requests wait for room in order, who can never have it is refused, an idle worker gives memory back too.
+# The KV cache on a CUDA device, which tests/cusim simulates, while memd raises and lowers its limit. Answers have the tokens of
+# `--device host`. Requests wait in order for free pages. The worker refuses a request that can never have enough pages. An idle
+# worker returns memory too.
 #   kv_pool.sh MOED MODULE KV-LIMIT MODEL
 MOED=$1 MODULE=$2 KV_LIMIT=$3 MODEL=$4
 . "$(dirname "$0")/../deployment.sh"
@@ -22,7 +23,7 @@ limit() { # limit PAGES
 }
 has() { [ "$(kv_bytes)" = $(($1 * PAGE_BYTES)) ]; }
 idle() { [ "$(pages reserved)" = 0 ] && [ "$(pages free)" = "$1" ]; }
-settles() { wait_until 10 has "$1" && wait_until 10 idle "$1" || fail "$1 pages are allowed: $(kv_bytes) bytes, $(pages reserved) pages reserved, $(pages free) free"; }
+settles() { wait_until 10 has "$1" && wait_until 10 idle "$1" || fail "a limit of $1 pages: $(kv_bytes) bytes, $(pages reserved) pages reserved, $(pages free) free"; }
 same() { cmp -s "$WORK/want-$1" "$WORK/got" || fail "$2: other tokens than on the host"; }
 tokens() { "$MOED" run -n "$1" --ignore-end --temp 0 --json "$2" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p'; }
 
@@ -34,7 +35,7 @@ up --device cuda:0,vram=30% --policy lru
 PAGE_BYTES=$(($(kv_bytes) / PAGES))
 settles $PAGES
 
-# Idle, it comes down to what is allowed, and up again.
+# An idle worker follows the limit down and up.
 for n in 5 $PAGES 1 7; do
     limit $n
     settles $n
@@ -44,27 +45,27 @@ same short "seven pages"
 settles 7
 say "ok: an idle worker"
 
-# Room for one long request at a time: the others wait for it, and come.
+# Pages for one long request at a time: the other requests wait for them and run later.
 limit 4
 settles 4
 ask_all 150 got & asking=$!
 waiting() { [ "$(metric worker moed_worker_requests_waiting)" -gt 0 ] && [ "$(metric worker moed_worker_requests_running)" -lt $PARALLEL ]; }
-wait_until 20 waiting || fail "nobody waits"
-wait $asking || fail "answers while there is little room"
+wait_until 20 waiting || fail "no request waits"
+wait $asking || fail "answers with few pages"
 same long "one request at a time"
 settles 4
 
-# Who can never have room is refused, in one line; who can is served after.
+# The worker refuses a request that needs more pages than the limit, in one line. It serves smaller requests afterwards.
 limit 2
 settles 2
-! "$MOED" run -n 150 --ignore-end "${prompts[0]}" >/dev/null 2>"$WORK/refused" || fail "a request of three pages has room in two"
-grep -qE "the request may have [0-9]+ positions, the KV cache has room for 128 in all: ask for fewer tokens" "$WORK/refused" ||
-    fail "refused with: $(cat "$WORK/refused")"
+! "$MOED" run -n 150 --ignore-end "${prompts[0]}" >/dev/null 2>"$WORK/refused" || fail "the worker accepts a request of three pages with a limit of two"
+grep -qE "the request may need [0-9]+ positions, but the KV cache holds at most 128: ask for fewer tokens" "$WORK/refused" ||
+    fail "the message of the refusal: $(cat "$WORK/refused")"
 ask_all 12 got
 same short "two pages"
-say "ok: little room"
+say "ok: few pages"
 
-# While answers are under way. Below three pages nobody long is admitted, so not below that.
+# The limit changes while requests run. It stays at three pages at least: below that the worker refuses a long request.
 for round in 1 2; do
     limit max
     ask_all 150 got & asking=$!
@@ -77,9 +78,9 @@ for round in 1 2; do
     settles 5
 done
 tokens 150 "${prompts[0]}" > "$WORK/got"
-cmp -s "$WORK/got" <(head -n 1 "$WORK/want-long") || fail "another answer after all that"
+cmp -s "$WORK/got" <(head -n 1 "$WORK/want-long") || fail "another answer after the changes of the limit"
 
-# A worker that starts takes what is allowed, and no more.
+# A worker that starts allocates what the limit allows, and no more.
 worker=$(pid_of worker)
 kill -9 "$worker"
 restarted() { [ "$(pid_of worker)" != "$worker" ] && "$MOED" run -n 1 x; }
@@ -88,5 +89,5 @@ settles 5
 limit max
 settles $PAGES
 ask_all 150 got
-same long "after all that"
-say "ok: room comes and goes"
+same long "after the worker's death"
+say "ok: changes of the limit"

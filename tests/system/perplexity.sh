@@ -1,21 +1,21 @@
 #!/bin/bash
-# `moed perplexity`: with a deployment that runs and with one of its own, interrupted, with a worker that is killed,
-# and beside other requests. Its figures are compared with another implementation's in tests/golden/model.sh.
+# `moed perplexity`: with a running deployment and with one of its own, interrupted, with a killed worker, and while other requests
+# run. tests/golden/model.sh compares its figures with another implementation's.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 
-# figure NAME FILE: one number of the JSON object.
+# figure NAME FILE: prints one number of the JSON object.
 figure() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$2"; }
 cat "$0" "$(dirname "$0")"/*.c | head -c 7000 > "$WORK/text"
 measure() { "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --json "$@"; }
 
-# A deployment of its own: started and stopped for it, here in $MOED_RUN.
+# Without a running deployment `moed perplexity` starts its own, here in $MOED_RUN, and stops it afterwards.
 measure --chunks 4 > "$WORK/own" 2> "$WORK/err" || fail "with a deployment of its own: $(cat "$WORK/err")"
-grep -q 'is started' "$WORK/err" || fail "nothing said of the deployment that is started: $(cat "$WORK/err")"
+grep -q 'is started' "$WORK/err" || fail "no message about the deployment that it starts: $(cat "$WORK/err")"
 [ ! -e "$RUN/worker.pid" ] || fail "its own deployment is left behind"
 [ "$(figure tokens_scored "$WORK/own")" = 1020 ] || fail "4 windows of 256: $(cat "$WORK/own")"
 [ "$(figure error_over "$WORK/own")" = '"tokens"' ] || fail "4 windows are too few: $(cat "$WORK/own")"
-# Without MOED_RUN the directory goes too.
+# Without MOED_RUN it also removes the directory.
 env -u MOED_RUN XDG_RUNTIME_DIR="$WORK" "$MOED" perplexity "$MODEL" -f "$WORK/text" --chunks 1 > /dev/null 2>&1 ||
     fail "in a directory of its own: exit code $?"
 [ -z "$(ls -A "$WORK/moed" 2> /dev/null)" ] || fail "left behind: $(find "$WORK/moed")"
@@ -23,56 +23,56 @@ env -u MOED_RUN XDG_RUNTIME_DIR="$WORK" "$MOED" perplexity "$MODEL" -f "$WORK/te
 "$MOED" up "$MODEL" --parallel 2 > /dev/null 2>&1
 busy() { [ "$(metric worker moed_worker_requests_running)" = 1 ]; }
 
-# The same to the digit: the deployment makes no difference.
-measure --chunks 4 > "$WORK/lent" 2> "$WORK/err"
+# A running deployment gives the same figures to the digit.
+measure --chunks 4 > "$WORK/running" 2> "$WORK/err"
 ! grep -v "perplexity: .*%" "$WORK/err" || fail "something on standard error: $(cat "$WORK/err")"
-[ "$(figure nll "$WORK/own")" = "$(figure nll "$WORK/lent")" ] || fail "own: $(cat "$WORK/own") lent: $(cat "$WORK/lent")"
-awk -v p="$(figure perplexity "$WORK/lent")" 'BEGIN { exit !(p > 1 && p < 100000) }' || fail "perplexity: $(cat "$WORK/lent")"
+[ "$(figure nll "$WORK/own")" = "$(figure nll "$WORK/running")" ] || fail "own: $(cat "$WORK/own") running: $(cat "$WORK/running")"
+awk -v p="$(figure perplexity "$WORK/running")" 'BEGIN { exit !(p > 1 && p < 100000) }' || fail "perplexity: $(cat "$WORK/running")"
 
-# The whole text, and the worker is killed on the way: it goes on, to the same figures.
+# The whole text. If the worker dies on the way, moed continues with the next worker and gets the same figures.
 measure > "$WORK/whole"
 [ "$(figure error_over "$WORK/whole")" = '"windows"' ] || fail "the whole text has too few windows: $(cat "$WORK/whole")"
 measure > "$WORK/killed" 2> "$WORK/err" &
 measuring=$!
 wait_until 20 busy || fail "no request of the measuring"
 kill -9 "$(pid_of worker)"
-wait $measuring || fail "with a worker that was killed: $(cat "$WORK/err")"
-[ "$(figure nll "$WORK/killed")" = "$(figure nll "$WORK/whole")" ] || fail "with a worker that was killed: $(cat "$WORK/killed"), else $(cat "$WORK/whole")"
+wait $measuring || fail "with a killed worker: $(cat "$WORK/err")"
+[ "$(figure nll "$WORK/killed")" = "$(figure nll "$WORK/whole")" ] || fail "with a killed worker: $(cat "$WORK/killed"), without: $(cat "$WORK/whole")"
 
 # Another request makes no difference to the figures.
-answer() { "$MOED" run -n "$1" --ignore-end "Once upon a time"; }
+answer() { "$MOED" run -n "$1" --ignore-end --temp 0 "Once upon a time"; }
 answer 100 > /dev/null &
-measure > "$WORK/beside"
+measure > "$WORK/concurrent"
 wait $! || fail "an answer while a text is measured"
-[ "$(figure nll "$WORK/beside")" = "$(figure nll "$WORK/whole")" ] || fail "another figure beside a request: $(cat "$WORK/beside")"
+[ "$(figure nll "$WORK/concurrent")" = "$(figure nll "$WORK/whole")" ] || fail "another figure while a request runs: $(cat "$WORK/concurrent")"
 
-# A long one (every window moves on by 2 tokens) delays no answer until its end, and changes none.
-answer 8 > "$WORK/alone"
+# During a long measurement (each window begins 2 tokens after the last one) other requests run at once, with the same tokens.
+answer 8 > "$WORK/single"
 "$MOED" perplexity "$MODEL" -f "$WORK/text" --context 256 --stride 2 --json > "$WORK/part" 2> "$WORK/err" &
 measuring=$!
 wait_until 20 busy || fail "no request of the measuring"
-answer 8 > "$WORK/among" || fail "no answer while a text is measured"
+answer 8 > "$WORK/concurrent" || fail "no answer while a text is measured"
 kill -0 $measuring 2> /dev/null || fail "the answer waited for the end of the measuring"
-cmp -s "$WORK/alone" "$WORK/among" || fail "another answer while a text is measured"
+cmp -s "$WORK/single" "$WORK/concurrent" || fail "another answer while a text is measured"
 
-# Ctrl-C: what is known so far, and the request is gone.
+# Ctrl-C: moed prints the figures so far and ends the request.
 before=$(metric worker moed_worker_prompt_tokens_total)
-ahead() { [ "$(metric worker moed_worker_prompt_tokens_total)" -gt $((before + 1000)) ]; }
-wait_until 60 ahead || fail "no windows are computed"
+computed_1000() { [ "$(metric worker moed_worker_prompt_tokens_total)" -gt $((before + 1000)) ]; }
+wait_until 60 computed_1000 || fail "no windows are computed"
 kill -INT $measuring
 set +e; wait $measuring; code=$?; set -e
 [ $code -eq 130 ] || fail "Ctrl-C: exit code $code, expected 130"
-grep -q interrupted "$WORK/err" || fail "Ctrl-C says: $(cat "$WORK/err")"
+grep -q interrupted "$WORK/err" || fail "Ctrl-C prints: $(cat "$WORK/err")"
 [ "$(figure tokens_scored "$WORK/part")" -lt "$(figure tokens "$WORK/part")" ] || fail "Ctrl-C: $(cat "$WORK/part")"
 idle() { [ "$(metric worker moed_worker_requests_running)" = 0 ]; }
 wait_until 5 idle || fail "the interrupted request still runs"
 
-# Ids instead of text: the same.
+# Token ids instead of text give the same figures.
 "$MOED" tokenize --json - < "$WORK/text" | tr -d '[]' > "$WORK/ids"
 "$MOED" perplexity "$MODEL" --tokens -f - --context 256 --chunks 4 --json < "$WORK/ids" > "$WORK/of-ids"
-[ "$(figure nll "$WORK/of-ids")" = "$(figure nll "$WORK/lent")" ] || fail "of ids: $(cat "$WORK/of-ids")"
+[ "$(figure nll "$WORK/of-ids")" = "$(figure nll "$WORK/running")" ] || fail "of ids: $(cat "$WORK/of-ids")"
 
-# What users do wrong: one line, an exit code.
+# Invalid use: one line and an exit code.
 expect() {
     want=$1 pattern=$2; shift 2
     set +e; "$@" > "$WORK/out" 2> "$WORK/err" < /dev/null; got=$?; set -e

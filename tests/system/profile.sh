@@ -90,6 +90,7 @@ count 1 --text "$WORK/lines"
 count 2 --text "$WORK/lines" --split blank-line
 count 3 --text "$WORK/lines" --split line
 count 6 --text "$WORK/lines" "$WORK/lines" --split line --prompt 1
+count 6 --text "$WORK/lines" --text "$WORK/lines" --split line --prompt 1
 count 1 --text "$WORK/lines" "$WORK/lines" --max-tokens 5 --no-gate --no-embeddings --hidden none
 [ "$(fact tokens "$WORK/small-facts")" = 5 ] && [ "$(fact embeddings "$WORK/small-facts")" = 0 ] &&
     [ "$(fact gate_bytes "$WORK/small-facts")" = 0 ] && [ "$(fact hidden_tokens "$WORK/small-facts")" = 0 ] ||

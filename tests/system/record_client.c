@@ -1,8 +1,8 @@
-/* Requests with routing, for profile.sh: `record-client`, against the deployment of MOED_RUN.
- *
- * Three prompts are answered at once, as a batch, two of them with routing. Then each of the two, prompt and answer, is the
- * prompt of a request that is computed one token at a time and not answered: every token's routing must be the same. A third
- * form of asking has a phase and no gate. What is asked wrongly gets an error and harms nothing. */
+/* Requests with routing, for profile.sh: `record-client`, with the deployment of MOED_RUN.
+ * The worker answers three prompts at once, as a batch, two of them with routing. Then each of
+ * these two, prompt and answer, becomes the prompt of a request without an answer, which the worker
+ * computes one token at a time: every token's routing must be the same. A third request has a phase
+ * and no gate. An invalid request gets an error and affects no other. */
 #include "client/include/moed.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 enum { MOST = 512, ANSWER = 40, PROMPTS = 3, RECORDED = 2, EVERY = 3 };
 
-/* A request's routing, as it came. */
+/* The routing of a request, in the order of arrival. */
 struct record {
     size_t n, n_hidden;
     uint16_t *selected;
@@ -24,7 +24,7 @@ struct record {
     bool in_order;
 };
 
-static size_t a_selected, a_gate, a_hidden; /* numbers of a token */
+static size_t a_selected, a_gate, a_hidden; /* values per token */
 
 static void fail(const char *what)
 {
@@ -107,7 +107,7 @@ static void require_same_hidden(const struct record *a, const struct record *b)
         fail("gate inputs of other tokens");
     for (size_t i = 0; i < a->n_hidden; i++)
         if (a->hidden_at[i] % EVERY != 1)
-            fail("gate inputs of tokens that were not asked for");
+            fail("gate inputs of tokens outside the requested phase");
     if (memcmp(a->hidden, b->hidden, a->n_hidden * a_hidden * sizeof *a->hidden) != 0)
         fail("other gate inputs, one token at a time");
 }
@@ -125,7 +125,7 @@ static void require_sound(const struct record *r, const struct moed_model *m)
                 fail("choices that are not in the order of their probabilities");
         for (uint32_t k = 0; k < m->experts; k++)
             if (!(gate[k] >= 0 && gate[k] <= 1))
-                fail("a probability that is none");
+                fail("an invalid probability");
     }
 }
 
@@ -141,10 +141,10 @@ static void ask(struct moed_session *s, const uint32_t *tokens, size_t n,
     check(moed_generate(s, &o, take_event, out, &result, &error), &error);
     if (options->prompt_only && (result.generated_tokens || out->n_tokens || out->n != n ||
                                  result.reason != MOED_REASON_LENGTH))
-        fail("a prompt that was not to be answered");
+        fail("an answer to a request without one");
 }
 
-/* Events of several requests as they come. */
+/* Receives events of several requests. */
 static void answer_together(struct moed_session *s, uint32_t *prompts[PROMPTS],
                             const size_t lengths[PROMPTS], struct record *out[PROMPTS])
 {
@@ -199,7 +199,7 @@ static void compare(struct moed_session *s, const struct moed_model *m, const ui
     ask(s, all, answered->n, &options, plain);
     require_same(answered, plain, false);
     if (plain->n_hidden)
-        fail("gate inputs that nobody asked for");
+        fail("gate inputs without a request for them");
     record_free(stepwise);
     record_free(plain);
 }
@@ -211,7 +211,7 @@ static void ask_wrongly(struct moed_session *s, const uint32_t *tokens)
         .tokens = tokens, .token_count = 2, .max_tokens = 1, .record = &options};
     struct moed_error error;
     if (moed_generate(s, &o, NULL, NULL, NULL, &error) != MOED_ERROR_USAGE)
-        fail("a phase that is no remainder is taken");
+        fail("the worker accepts a phase that is no remainder");
 }
 
 int main(void)

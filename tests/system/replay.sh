@@ -1,6 +1,6 @@
 #!/bin/sh
-# replay.sh MOED-REPLAY MOED: a trace is made up, replayed with every policy, also with predictors that were trained on another one,
-# and told in all forms; wrong words are refused. No deployment is needed for any of it.
+# replay.sh MOED-REPLAY MOED: moed-replay synthesizes a trace and replays it with every policy, with predictors trained on another
+# trace too. The test compares the table, the CSV file and the page, and gives invalid arguments. It needs no deployment.
 set -eu
 replay=$1 moed=$2
 work=$(mktemp -d)
@@ -12,13 +12,13 @@ fail()
     exit 1
 }
 
-# column FILE NAME: of a CSV file, without its header. Only the last columns are ever quoted.
+# column FILE NAME: prints a column of a CSV file without its header. Only the last columns may have quotes.
 column()
 {
     awk -F, -v name="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i; next } { print $at }' "$1"
 }
 
-# refused STATUS TEXT ARGUMENT...: the exit status, and one line that has the text.
+# refused STATUS TEXT ARGUMENT...: moed-replay exits with STATUS and prints one line that contains TEXT.
 refused()
 {
     status=$1 text=$2
@@ -26,8 +26,8 @@ refused()
     got=0
     "$replay" "$@" >"$work/out" 2>"$work/err" || got=$?
     [ "$got" = "$status" ] || fail "$* ended with $got, not $status"
-    grep -qF -e "$text" "$work/err" || fail "$* does not say \"$text\" but \"$(cat "$work/err")\""
-    [ "$(wc -l <"$work/err")" = 1 ] || fail "$* says more than a line"
+    grep -qF -e "$text" "$work/err" || fail "$*: expected the message \"$text\", got \"$(cat "$work/err")\""
+    [ "$(wc -l <"$work/err")" = 1 ] || fail "$*: more than one line of message"
 }
 
 make()
@@ -42,7 +42,7 @@ make --seed 6 -o "$work/c.trace"
 cmp -s "$work/a.trace" "$work/b.trace" || fail "the same seed made another trace"
 ! cmp -s "$work/a.trace" "$work/c.trace" || fail "another seed made the same trace"
 
-# ---- The table, twice the same but for the time of deciding ----
+# ---- The table: two replays are equal but for the time of the decisions ----
 for run in 1 2; do
     "$replay" "$work/a.trace" --policies all --vram 25%,50% --batch 1,4 --machine desktop \
         --csv "$work/$run.csv" --html "$work/$run.html" >"$work/$run.txt" 2>"$work/$run.err"
@@ -63,7 +63,7 @@ column "$work/1.csv" hit_rate | awk '!($1 >= 0 && $1 <= 1) { exit 1 }' || fail "
 ! grep -qi 'nan' "$work/1.csv" || fail "nan in the CSV"
 
 # ---- Predictors ----
-# figure FILE POLICY NAME: of the first row of a policy.
+# figure FILE POLICY NAME: prints a figure of a policy's first row.
 figure() { awk -F, -v policy="$2" -v name="$3" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
     $1 == policy { print $at; exit }' "$1"; }
 predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe moed"
@@ -74,44 +74,45 @@ for policy in $policies; do
     *) [ -z "$accuracy" ] || fail "$policy predicts" ;;
     esac
 done
-# Not trained: another in its place, said in one line; a predictor that is named is refused.
-[ "$(cat "$work/1.err")" = "moed-replay: the predictor has to be trained (\`moed train\`), and there is no --learned: until then prescope with expert-map, promoe with next-gate" ] ||
-    fail "not said what is not trained: $(cat "$work/1.err")"
+# Without trained predictors moed-replay replaces a policy's default predictor and says so in one line. It refuses a predictor that
+# the user names.
+[ "$(cat "$work/1.err")" = "moed-replay: the predictor has to be trained (\`moed train\`), and there is no --predictors: this run uses prescope with expert-map, promoe with next-gate" ] ||
+    fail "no message about the replaced predictors: $(cat "$work/1.err")"
 refused 2 "predictor mlp has to be trained" "$work/a.trace" --policies promoe/predictor=mlp
 
 make --seed 5 --first-sequence 1000 -o "$work/other.trace"
-"$moed" train "$work/other.trace" -o "$work/learned" --epochs 4 --threads 1 >/dev/null 2>"$work/err" || fail "train: $(cat "$work/err")"
-"$replay" "$work/a.trace" --policies promoe,prescope,moed --learned "$work/learned" --csv "$work/learned.csv" >"$work/out" 2>"$work/err"
-[ ! -s "$work/err" ] || fail "trained, and it says $(cat "$work/err")"
+"$moed" train "$work/other.trace" -o "$work/trained" --epochs 4 --threads 1 >/dev/null 2>"$work/err" || fail "train: $(cat "$work/err")"
+"$replay" "$work/a.trace" --policies promoe,prescope,moed --predictors "$work/trained" --csv "$work/trained.csv" >"$work/out" 2>"$work/err"
+[ ! -s "$work/err" ] || fail "with trained predictors moed-replay prints: $(cat "$work/err")"
 for policy in promoe prescope; do
-    accuracy=$(figure "$work/learned.csv" "$policy" prefetch_accuracy)
-    awk -v a="$accuracy" 'BEGIN { exit !(a > 2 / 16) }' || fail "$policy, trained, is right in $accuracy: no better than chance"
-    [ "$accuracy" != "$(figure "$work/1.csv" "$policy" prefetch_accuracy)" ] || fail "$policy is as without its training"
+    accuracy=$(figure "$work/trained.csv" "$policy" prefetch_accuracy)
+    awk -v a="$accuracy" 'BEGIN { exit !(a > 2 / 16) }' || fail "$policy, trained: accuracy $accuracy, no better than chance"
+    [ "$accuracy" != "$(figure "$work/1.csv" "$policy" prefetch_accuracy)" ] || fail "$policy: training does not change the accuracy"
 done
-# Of another model, of another shape, with a part alone.
-refused 1 "the gates are not the same" "$work/c.trace" --learned "$work/learned"
+# Predictors of another model, of another shape, and with one part only.
+refused 1 "the gates are not the same" "$work/c.trace" --predictors "$work/trained"
 make --seed 5 --experts 8 -o "$work/few.trace"
-refused 1 "it is of another model" "$work/few.trace" --learned "$work/learned"
+refused 1 "it is of another model" "$work/few.trace" --predictors "$work/trained"
 "$moed" train "$work/other.trace" -o "$work/residual" --only residual --threads 1 >/dev/null 2>&1 || fail "train --only residual"
-"$replay" "$work/a.trace" --policies promoe --learned "$work/residual" >"$work/out" 2>"$work/err"
-grep -qx "moed-replay: .*--learned has nothing of it: until then promoe with next-gate" "$work/err" || fail "a part alone: $(cat "$work/err")"
-# Prompts of 20 tokens are predicted, of 40 only when asked for.
+"$replay" "$work/a.trace" --policies promoe --predictors "$work/residual" >"$work/out" 2>"$work/err"
+grep -qx "moed-replay: .*the file of --predictors lacks it: this run uses promoe with next-gate" "$work/err" || fail "predictors with one part: $(cat "$work/err")"
+# moed-replay predicts in prompts of up to 32 tokens by default, in longer ones with --predict-tokens.
 "$replay" "$work/a.trace" --policies moed --prompt 40 --csv "$work/32.csv" >"$work/out"
 "$replay" "$work/a.trace" --policies moed --prompt 40 --predict-tokens 512 --csv "$work/512.csv" >"$work/out"
 [ "$(figure "$work/32.csv" moed prefill_tokens_per_s)" != "$(figure "$work/512.csv" moed prefill_tokens_per_s)" ] ||
-    fail "predicting in prompts makes no difference"
+    fail "--predict-tokens makes no difference in prompts"
 
-# More room for least recently used, more hits: what a small cache holds a large one holds too.
+# lru hits more with more slots: a large cache holds every expert that a small one holds.
 "$replay" "$work/a.trace" --policies lru --vram 25%,50%,75%,100% --csv "$work/lru.csv" >"$work/out"
-column "$work/lru.csv" hit_rate | awk '$1 < last { exit 1 } { last = $1 }' || fail "lru hits less with more room"
+column "$work/lru.csv" hit_rate | awk '$1 < last { exit 1 } { last = $1 }' || fail "lru hits less with more slots"
 
-# Another machine, another time.
+# Another machine takes another time.
 "$replay" "$work/a.trace" --policies moed --csv "$work/desktop.csv" >"$work/out"
 "$replay" "$work/a.trace" --policies moed --machine 3090-epyc7532 --csv "$work/3090.csv" >"$work/out"
 [ "$(column "$work/desktop.csv" decode_tokens_per_s)" != "$(column "$work/3090.csv" decode_tokens_per_s)" ] ||
     fail "two machines take the same time"
 
-# ---- Wrong words ----
+# ---- Invalid arguments ----
 refused 2 "the trace is missing"
 refused 2 "no policy \"nothing\"" "$work/a.trace" --policies lru,nothing
 refused 2 "cache \"nope\" is not known; there are" "$work/a.trace" --policies moed/cache=nope

@@ -1,34 +1,34 @@
 #!/bin/bash
-# `moed resize`: the device's memory for experts shrinks and grows while answers are under way, on the emulated device and on the
-# simulated CUDA one: the same tokens as without a device, whoever dies meanwhile; slots add up; what is shown and refused.
-#   resize.sh MOED MODULE     MODULE may be missing. A GPU's: DEVICE=cuda:N alone, without what only the simulation can be told
+# `moed resize`: the device memory for experts shrinks and grows while requests run, on the emulated device and on the simulated CUDA
+# device. The tokens equal the host's, also when a process dies; the slots add up; moed shows the sizes and refuses invalid ones.
+#   resize.sh MOED MODULE     MODULE may be missing. On a GPU: DEVICE=cuda:N; the script omits the parts that need the simulation
 MOED=$1 MODULE=$2
 . "$(dirname "$0")/../deployment.sh"
-# What runs beside ends first: it writes into the directory that is removed.
+# Background jobs end first: they write into the directory that is removed.
 trap 'code=$?; touch "$WORK/stop"; wait; (exit $code); end' EXIT
-export MOED_CUDA_MODULE=$MODULE MOED_DEVICE_POISON=1 # what is read where nothing is shows
+export MOED_CUDA_MODULE=$MODULE MOED_DEVICE_POISON=1 # a read of an empty slot changes the tokens
 export MOED_CUSIM_MEMORY=256M
 prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 MODEL=$WORK/model.gguf
-# 192 experts of 418 kB: pieces of some 6 of them with emu, of 25 (8 MiB at least) with cuda.
+# 192 experts of 418 kB: an extent holds some 6 of them with emu, and 25 (8 MiB at least) with cuda.
 "$MOED" mkmodel --arch qwen3moe --layers 4 --hidden 256 --heads 4 --kv-heads 2 --head-dim 64 --experts 48 --top-k 2 \
     --expert-width 512 --vocab 500 --ctx 512 --type Q8_0 --seed 5 -o "$MODEL" >/dev/null 2>&1
 
-PARALLEL=2 # requests at most at once: the third one of ask_all waits
+PARALLEL=2 # requests at once: the third request of ask_all waits
 up() { "$MOED" up "$MODEL" --reproducible --parallel $PARALLEL --ctx 512 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
 down() { "$MOED" down >/dev/null 2>&1 || true; }
 answers() { "$MOED" run -n 1 x; }
 resize() { timeout 60 "$MOED" resize --vram "$1" > "$WORK/resize" 2>&1 || fail "resize $1: $(cat "$WORK/resize")"; }
-# refused LINE SIZE: says that, and changes nothing.
+# refused LINE SIZE: the resize fails with LINE and changes nothing.
 refused() {
     local before code=0
     before=$(policy_field slots)
     "$MOED" resize --vram "$2" > "$WORK/resize" 2>&1 || code=$?
-    [ $code -ne 0 ] || fail "resize $2 is taken: $(cat "$WORK/resize")"
+    [ $code -ne 0 ] || fail "moed accepts resize $2: $(cat "$WORK/resize")"
     [ "$(wc -l < "$WORK/resize")" -eq 1 ] && grep -qF -- "$1" "$WORK/resize" || fail "resize $2: no line with '$1': $(cat "$WORK/resize")"
-    [ "$(policy_field slots)" = "$before" ] || fail "resize $2 was refused, and there are $(policy_field slots) slots"
+    [ "$(policy_field slots)" = "$before" ] || fail "resize $2 was refused but changed the slots from $before to $(policy_field slots)"
 }
-# has PERCENT: so many of the 192 slots, everywhere where that is shown. (Experts are 3 * 256 * 512 * 34 / 32 bytes.)
+# has PERCENT: policy, ps and metrics show PERCENT of the 192 slots. An expert has 3 * 256 * 512 * 34 / 32 bytes.
 has() {
     local slots=$((192 * $1 / 100)) bytes
     bytes=$((slots * 417792))
@@ -37,7 +37,7 @@ has() {
     "$MOED" ps --json | grep -q "\"expert_bytes\": $bytes," || fail "$1 %: ps: not $bytes bytes of experts"
     slots_add_up || fail "$1 %: slots do not add up"
 }
-# kill_memd: and wait until another one and its worker answer.
+# kill_memd: kills memd and waits until another one and its worker answer.
 kill_memd() {
     memd=$(pid_of memd) worker=$(pid_of worker)
     kill -9 "$memd"
@@ -47,7 +47,7 @@ others_answer() { [ "$(pid_of memd)" != "$memd" ] && [ "$(pid_of worker)" != "$w
 becomes() { (has "$1"); }
 settled() { [ "$(policy_field filling)" = 0 ] && [ "$(policy_field retired)" = 0 ] && slots_add_up; }
 
-# Resizes one after the other, some of which the next does not wait for, until the file $WORK/stop is there.
+# Resizes again and again until the file $WORK/stop exists. Every third resize does not wait for its end.
 resize_all_the_time() {
     local n=0 size code
     while :; do
@@ -85,7 +85,7 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     has 50
     refused "hold no segment of an expert" 1K
     refused "vram is not bytes" 12x
-    "$MOED" resize >/dev/null 2>&1 && fail "resize without a size is taken"
+    "$MOED" resize >/dev/null 2>&1 && fail "moed accepts resize without a size"
     for size in 25 100 3 50; do
         resize $size%
         grep -qE "^experts [0-9.]+ .B, [0-9]+ % of them(, KV cache [0-9.]+ .B)? -> experts [0-9.]+ .B, $size % of them(, KV cache [0-9.]+ .B)?$" "$WORK/resize" ||
@@ -94,7 +94,7 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     done
     resize 1000000 # two slots
     [ "$(policy_field slots)" = 2 ] || fail "1 MB: $(policy_field slots) slots"
-    resize 900% # no more than there are
+    resize 900% # gives all slots
     has 100
 
     for policy in moed ondemand; do
@@ -109,11 +109,14 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
         resize 50%
         has 50
     done
-    [ "$(metric worker 'moed_worker_segments_total{where="resident"}')" -gt 0 ] || fail "$device: nothing was computed on the device"
+    # With load-all the device computes what it has; with balance only where that pays, which depends on the machine's load.
+    "$MOED" policy moed --assign load-all >/dev/null || fail "policy --assign"
+    ask_all 20 got
+    [ "$(metric worker 'moed_worker_segments_total{where="resident"}')" -gt 0 ] || fail "$device: the device computed nothing"
     down
-    say "ok: $device, the same tokens while it shrinks and grows"
+    say "ok: $device, the same tokens while its memory shrinks and grows"
 
-    # Deaths: an answer that was cut short is the beginning of the right one.
+    # Kills: if a kill cuts an answer short, the answer is the beginning of the right one.
     up --device "$device" --policy moed
     memd=$(pid_of memd)
     start_resizing deaths
@@ -135,7 +138,7 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
         ask_all 40 got
         cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after the worker died"
     done
-    [ "$(pid_of memd)" = "$memd" ] || fail "memd did not stay"
+    [ "$(pid_of memd)" = "$memd" ] || fail "memd was restarted"
     stop_resizing "$device, the worker dies"
     resize 25%
     has 25
@@ -148,13 +151,13 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     stop_resizing "$device, memd dies"
     resize 75%
     has 75
-    kill_memd # another begins with what was asked for at the start
+    kill_memd # the next memd uses the size of `moed up`
     wait_until 10 becomes 50 || fail "$device: a new memd: $(policy_field slots) slots"
-    # A stopped worker holds up a resize: another takes its place, and goes on when the worker does.
+    # A stopped worker delays a resize. A second resize replaces the first one, and completes when the worker continues.
     worker=$(pid_of worker)
     kill -STOP "$worker"
     "$MOED" resize --vram 3% > "$WORK/first" 2>&1 & first=$!
-    wait_until 10 grep -q "waiting for a worker to leave the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }
+    wait_until 10 grep -q "waiting for a worker to close the memory that goes" "$WORK/first" || { kill -CONT "$worker"; fail "$(cat "$WORK/first")"; }
     "$MOED" resize --vram 100% --no-wait | grep -q -- '-> under way$' || { kill -CONT "$worker"; fail "--no-wait"; }
     code=0
     wait $first || code=$?
@@ -162,9 +165,9 @@ check_device() { # check_device DEVICE...: DEVICE has 50 %
     kill -CONT "$worker"
     wait_until 10 becomes 100 || fail "$device: after a worker was stopped: $(policy_field slots) slots"
     ask_all 40 got
-    cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after it was stopped"
+    cmp -s "$WORK/want" "$WORK/got" || fail "$device: other tokens after a worker was stopped"
     down
-    say "ok: $device, deaths"
+    say "ok: $device, kills"
 }
 
 case $(basename "$MODULE") in
@@ -173,7 +176,7 @@ case $(basename "$MODULE") in
 esac
 check_device emu:vram=50%,link=8G
 
-# What goes from the device may be nowhere else in memory.
+# With a host tier: the host memory may lack a segment that the device evicts.
 up --device emu:vram=50%,link=8G --ram 50% --policy moed
 start_resizing
 for _ in 1 2; do
@@ -184,22 +187,22 @@ stop_resizing "--ram 50%"
 wait_until 10 settled || fail "--ram 50%: slots: $("$MOED" policy --json)"
 down
 say "ok: with a part of the experts in host memory"
-[ -e "$MODULE" ] || { say "no simulated device here"; exit 0; }
+[ -e "$MODULE" ] || { say "$MODULE does not exist: no test on a simulated device"; exit 0; }
 check_device cuda:0,vram=50%
 
-# What experts and KV cache share: of 75 MB a quarter is the driver's at most, and 17 MB are the KV cache, 2 KiB a position. So experts
-# cannot have all that they want, and where they have most the KV cache has little more than one request's.
+# Experts and KV cache share the memory. Of 75 MB the driver uses at most a quarter, and the KV cache 17 MB, 2 KiB a position. So not
+# all experts fit, and with the most experts the KV cache holds little more than one request.
 export MOED_CUSIM_MEMORY=72M PARALLEL=16
 up --device cuda --policy lru
 kv=$(metric memd 'moed_memd_device_bytes{use="kv"}')
 [ "$kv" = $((16 * 512 * 2048)) ] || fail "$kv bytes of KV cache"
 before=$(metric memd 'moed_memd_device_bytes{use="experts"}')
-refused "more than the device has for experts beside the KV cache of one request: at most" 100%
+refused "more than the device has for experts next to the KV cache of one request: at most" 100%
 most=$(sed -n 's/.*at most \([0-9]*\) MB$/\1/p' "$WORK/resize")
-resize "$((most - 1))M" # that was rounded
+resize "$((most - 1))M" # the message rounds the size
 less=$(metric memd 'moed_memd_device_bytes{use="kv"}')
 [ "$less" -lt $((kv / 4)) ] && [ "$less" -ge $((512 * 2048)) ] || fail "the KV cache has $less of $kv bytes"
-[ "$(metric memd 'moed_memd_device_bytes{use="experts"}')" -gt "$before" ] || fail "no more experts than $before"
+[ "$(metric memd 'moed_memd_device_bytes{use="experts"}')" -gt "$before" ] || fail "no more bytes of experts than $before"
 resize 3%
 [ "$(metric memd 'moed_memd_device_bytes{use="kv"}')" = "$kv" ] || fail "the KV cache is not whole again"
 ask_all 40 got

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A deployment as a person uses it: up, two answers at once from one loaded model, cancel, pipes, questions, down.
+# A deployment as a user drives it: up, two answers at once from one loaded model, cancel, pipes, invalid use, down.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 
@@ -10,48 +10,80 @@ code "$MOED" up "$MODEL"
 [ $CODE -eq 4 ] || fail "a second up: exit code $CODE, expected 4"
 
 # Two frontends at once; both answer, one model is loaded.
-"$MOED" run -n 40 --ignore-end "The quick brown fox" > "$WORK/a" &
+"$MOED" run -n 40 --ignore-end --temp 0 "The quick brown fox" > "$WORK/a" &
 a=$!
-"$MOED" run -n 40 --ignore-end "Once upon a time there was" > "$WORK/b" &
+"$MOED" run -n 40 --ignore-end --temp 0 "Once upon a time there was" > "$WORK/b" &
 b=$!
 wait $a || fail "first answer"
 wait $b || fail "second answer"
 [ -s "$WORK/a" ] && [ -s "$WORK/b" ] || fail "an answer is empty"
-[ "$(metric memd moed_memd_leases)" = 1 ] || fail "expected the worker alone to hold the pool"
+[ "$(metric memd moed_memd_leases)" = 1 ] || fail "expected one lease of the pool, the worker's"
 experts=$(metric worker 'moed_worker_experts_total{where="worker"}')
 bytes=$(metric worker moed_worker_expert_weight_bytes_total)
 [ "${experts%.*}" -gt 0 ] || fail "the worker computed no expert"
 awk -v n="$experts" -v bytes="$bytes" 'BEGIN { exit !(bytes > 1000 * n) }' || fail "$experts experts, $bytes bytes of them"
 "$MOED" metrics > "$WORK/metrics" 2> "$WORK/err" && [ ! -s "$WORK/err" ] || fail "metrics of all: $(cat "$WORK/err")"
+# One text: each family once, its samples together and after its head, each with its process.
+awk '/^# HELP / { if (seen[$3]++) { print "second HELP of " $3; exit 1 } family = $3 }
+    !/^#/ { name = $1; sub(/[{].*/, "", name); bare = name; sub(/_(bucket|sum|count)$/, "", bare)
+            if (name != family && bare != family) { print name " is not below its HELP"; exit 1 }
+            if ($0 !~ /[{]process="(memd|worker)"/) { print "no process: " $0; exit 1 } n++ }
+    END { exit n < 50 }' "$WORK/metrics" || fail "metrics of all: $(cat "$WORK/metrics")"
+if command -v promtool >/dev/null; then
+    promtool check metrics < "$WORK/metrics" > "$WORK/out" 2>&1 || fail "promtool: $(cat "$WORK/out")"
+fi
 code "$MOED" metrics cpuexec
-[ $CODE -eq 1 ] && grep -q "has no cpuexec" "$WORK/err" || fail "metrics of a cpuexec that is not there: $CODE $(cat "$WORK/err")"
+[ $CODE -eq 1 ] && grep -q "has no cpuexec" "$WORK/err" || fail "metrics of a cpuexec that does not run: $CODE $(cat "$WORK/err")"
 ! "$MOED" ps | grep -q cpuexec || fail "ps shows a cpuexec"
 
 # Standard input to the byte, JSON, stop strings, limits.
-printf 'Hello\0world' | "$MOED" run -n 4 --json - > "$WORK/json"
+printf 'Hello\0world' | "$MOED" run -n 4 --temp 0 --json - > "$WORK/json"
 grep -q '"generated_tokens": 4' "$WORK/json" || fail "JSON: $(cat "$WORK/json")"
-text=$("$MOED" run -n 30 --ignore-end "Tell me")
+text=$("$MOED" run -n 30 --ignore-end --temp 0 "Tell me")
 stop=${text:2:3}
-short=$("$MOED" run -n 30 --ignore-end --stop "$stop" "Tell me")
+short=$("$MOED" run -n 30 --ignore-end --temp 0 --stop "$stop" "Tell me")
 case $text in "$short"*) ;; *) fail "stop string: '$short' does not begin '$text'" ;; esac
 [ ${#short} -lt ${#text} ] || fail "stop string did not stop"
 case $short in *"$stop"*) fail "the stop string was sent" ;; esac
 
-# Tokens that come fast share messages: none is lost, and there are no more of these than tokens and ends.
+# The worker may send several tokens in one message. No token is lost, and there are at most as many messages as tokens.
 sent() { metric worker moed_worker_token_events_total; }
-told=$(metric worker moed_worker_generated_tokens_total) events=$(sent)
-"$MOED" run -n 200 --ignore-end --json "Once upon a time" > "$WORK/json"
+tokens=$(metric worker moed_worker_generated_tokens_total) events=$(sent)
+"$MOED" run -n 200 --ignore-end --temp 0 --json "Once upon a time" > "$WORK/json"
 grep -q '"generated_tokens": 200' "$WORK/json" || fail "JSON: $(cat "$WORK/json")"
-[ $(($(metric worker moed_worker_generated_tokens_total) - told)) -eq 200 ] || fail "200 tokens are counted as others"
+[ $(($(metric worker moed_worker_generated_tokens_total) - tokens)) -eq 200 ] || fail "the metric does not count 200 tokens"
 messages=$(($(sent) - events))
 [ "$messages" -ge 2 ] && [ "$messages" -le 200 ] || fail "200 tokens in $messages messages"
 
-# The same seed gives the same answer; the context is a limit said before any work.
+# The same seed gives the same answer.
 one=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello"); two=$("$MOED" run -n 20 --temp 1 --top-k 40 --seed 7 "Hello")
 [ "$one" = "$two" ] || fail "same seed, different answers"
+# Without one, answers differ, and each says its seed, which gives it again.
+"$MOED" run -n 20 --ignore-end --temp 3 --min-p 0 --json "Hello" > "$WORK/first"; "$MOED" run -n 20 --ignore-end --temp 3 --min-p 0 --json "Hello" > "$WORK/second"
+tokens_of() { sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$1"; }
+[ "$(tokens_of "$WORK/first")" != "$(tokens_of "$WORK/second")" ] || fail "two random answers are the same"
+seed=$(sed -n 's/.*"seed": \([0-9]*\).*/\1/p' "$WORK/first")
+"$MOED" run -n 20 --ignore-end --temp 3 --min-p 0 --seed "$seed" --json "Hello" > "$WORK/again"
+[ "$(tokens_of "$WORK/first")" = "$(tokens_of "$WORK/again")" ] || fail "the answer's seed gives another answer"
+
+# Log-probabilities, progress, what ended the answer.
+"$MOED" run -n 200 --ignore-end --temp 0 --logprobs 2 --progress --json "Once upon a time" > "$WORK/json"
+[ "$(grep -o '"logprob":' "$WORK/json" | wc -l)" = 200 ] && grep -q '"progress": \[\[' "$WORK/json" || fail "JSON: $(cat "$WORK/json")"
+first=$(tokens_of "$WORK/json" | tr -d '[ ' | cut -d, -f1)
+grep -q "\"token\": $first, \"logprob\": [-0-9.e]*, \"top\": \[\[$first, " "$WORK/json" || fail "the first token is not the most probable: $(cat "$WORK/json")"
+"$MOED" run -n 20 --ignore-end --temp 0 --stop-token "$first" --json "Once upon a time" > "$WORK/json"
+grep -q "\"finish_reason\": \"end\", \"end_token\": $first," "$WORK/json" || fail "stop token: $(cat "$WORK/json")"
+"$MOED" run -n 20 --ignore-end --temp 0 --stop nowhere --stop "$stop" --json "Tell me" > "$WORK/json"
+grep -q '"finish_reason": "stop", "stop_index": 1,' "$WORK/json" || fail "stop string: $(cat "$WORK/json")"
+"$MOED" run -n 5 --ignore-end --bias 7=1000000 --json "Hello" > "$WORK/json"
+[ "$(tokens_of "$WORK/json")" = "[7, 7, 7, 7, 7]" ] || fail "bias: $(cat "$WORK/json")"
+code "$MOED" run --order kq x
+[ $CODE -eq 1 ] && grep -q "letter 'q'" "$WORK/err" || fail "an unknown sampler: $CODE $(cat "$WORK/err")"
+
+# The context is a limit said before any work.
 head -c 6000 /dev/zero | tr '\0' x > "$WORK/long"
 code "$MOED" run - < "$WORK/long"
-[ $CODE -eq 1 ] && grep -q 'context is 1024' "$WORK/err" || fail "too long a prompt: $CODE $(cat "$WORK/err")"
+[ $CODE -eq 1 ] && grep -q 'context is 1024' "$WORK/err" || fail "a prompt longer than the context: $CODE $(cat "$WORK/err")"
 
 # Tokens round trip, and the logits of them have the right size.
 text='def f(x): return "héllo"'
@@ -65,7 +97,41 @@ mkfifo "$WORK/pipe" # written, not replaced
 cat "$WORK/pipe" > "$WORK/from-pipe" &
 "$MOED" logits --tokens "$ids" -o "$WORK/pipe"
 wait $!
-[ -p "$WORK/pipe" ] && cmp -s "$WORK/logits" "$WORK/from-pipe" || fail "logits replaced a pipe, or wrote others into it"
+[ -p "$WORK/pipe" ] && cmp -s "$WORK/logits" "$WORK/from-pipe" || fail "logits replaced a pipe, or wrote other logits into it"
+
+# Structured output, at any temperature; the patterns are those of the schema, in its order and without white space but single blanks.
+schema='{"type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z][a-z]{1,9}$"}, "n": {"type": "integer", "minimum": 1,
+  "maximum": 50}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "required": ["name", "n", "tags"], "additionalProperties": false}'
+printf %s "$schema" > "$WORK/schema.json"
+pattern='^\{"name": ?"[A-Z][a-z]{1,9}", ?"n": ?([1-9]|[1-4][0-9]|50), ?"tags": ?\[("[ab]"(, ?"[ab]"){0,2})?\]\}$'
+for temperature in 0 0.8 1.5 1.5 1.5 1.5; do
+    "$MOED" run --temp $temperature --min-p 0 --json-schema "$WORK/schema.json" "Tell me" > "$WORK/out"
+    grep -Eq "$pattern" "$WORK/out" && [ "$(wc -l < "$WORK/out")" -eq 0 ] || fail "--json-schema at temperature $temperature: $(cat "$WORK/out")"
+done
+for i in 1 2 3; do
+    case $("$MOED" run --temp 1.5 --choice yes --choice "no, never" "Is it?") in yes | "no, never") ;; *) fail "--choice: another answer" ;; esac
+done
+"$MOED" run --temp 1 --regex '[A-Z]{3}-\d{4}' "x" | grep -Eq '^[A-Z]{3}-[0-9]{4}$' || fail "--regex"
+printf 'root ::= "k=" %%json {"type": "boolean"} ";"\n' > "$WORK/rules.gbnf"
+case $("$MOED" run --grammar "$WORK/rules.gbnf" "x") in "k=true;" | "k=false;") ;; *) fail "--grammar" ;; esac
+"$MOED" run --temp 1 --seed 3 --json-object -n 200 "x" | grep -q '^{' || fail "--json-object"
+[ "$(metric worker moed_worker_grammar_masks_total)" != 0 ] || fail "the grammars refused nothing"
+code "$MOED" run --json-schema '{"properties": {"a": {"not": {}}}}' "x"
+[ $CODE -eq 1 ] && [ "$(wc -l < "$WORK/err")" -eq 1 ] && grep -q '#/properties/a/not' "$WORK/err" || fail "a schema that is not supported: $CODE $(cat "$WORK/err")"
+for wrong in "--json-schema $WORK/none" "--regex a --choice b" "--regex a --ignore-end"; do
+    code "$MOED" run $wrong "x"
+    [ $CODE -eq 2 ] && [ "$(wc -l < "$WORK/err")" -eq 1 ] && [ ! -s "$WORK/out" ] || fail "run $wrong: $CODE $(cat "$WORK/err")"
+done
+
+# An answer under a grammar survives its worker.
+digits() { "$MOED" run --temp 1 --seed 5 --regex '[0-9]{700}' "x"; }
+digits > "$WORK/whole"
+digits > "$WORK/cut" &
+c=$!
+wait_until 10 test -s "$WORK/cut" || fail "no answer to cut"
+kill -9 "$(pid_of worker)"
+wait $c || fail "the answer did not survive its worker"
+cmp -s "$WORK/whole" "$WORK/cut" && [ "$(wc -c < "$WORK/cut")" -eq 700 ] || fail "another answer after the worker's death: $(cat "$WORK/cut")"
 
 # Ctrl-C cancels the answer and not the deployment.
 "$MOED" run --ignore-end "Go on for ever" > "$WORK/c" &

@@ -1,5 +1,6 @@
-/* slow-executor RUN: takes the place of a deployment's CPU executor, accepts what workers offer, and is always about to
- * compute: it makes progress, and never ends a job. Until it is killed. Prints a line when it listens. */
+/* slow-executor RUN: takes the place of a deployment's CPU executor until it is killed. It accepts
+ * jobs of workers and reports progress, but never completes a job. Prints a line when it
+ * listens. */
 #include "daemon/run_dir.h"
 #include "ipc/expert_channel.h"
 #include "ipc/lease.h"
@@ -18,7 +19,7 @@ static void must(enum error_code code, const struct error *e)
     exit(1);
 }
 
-/* Until the worker has had enough. */
+/* Runs until the worker detaches. */
 static enum error_code serve(int fd, struct error *e)
 {
     struct lease_message offer, answer = {.magic = LEASE_MAGIC, .kind = EXPERT_ACCEPT};
@@ -55,7 +56,7 @@ int main(int argc, char **argv)
     if (argc != 2)
         return 2;
     run_dir_file(argv[1], "cpuexec.lease", path);
-    unlink(path); /* the executor that is stopped */
+    unlink(path); /* the socket of the stopped executor */
     must(lease_listen(path, &listen_fd, &e), &e);
     printf("listening\n");
     fflush(stdout);

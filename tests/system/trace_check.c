@@ -3,8 +3,9 @@
  *   trace-check gates TRACE    each recorded choice against the gate computed anew from the trace's own matrix and gate input
  *   trace-check same A B       the choices of the same tokens in two traces
  *
- * Both print the share of (token, layer) pairs that agree, as a set of experts, and how many there are: "0.9987 12345". The
- * gates' probabilities are compared where the choices are: the largest factor between them, in octaves, is the third number. */
+ * Both print the share of (token, layer) pairs that agree, as a set of experts, and how many there
+ * are: "0.9987 12345". The gates' probabilities are compared where the choices are: the largest
+ * factor between them, in octaves, is the third number. */
 #include "kernels/kernels.h"
 #include "model/router.h"
 #include "trace/trace.h"
@@ -53,7 +54,7 @@ static bool same_set(uint32_t *a, uint32_t *b, uint32_t n)
     return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-/* Of those that are not too small to be kept. */
+/* Only probabilities that are not too small for the file. */
 static void compare_gates(struct tally *tally, const float *a, const float *b, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -68,7 +69,7 @@ struct gate {
     uint32_t *computed, *selected;
 };
 
-/* In double precision, in order: nothing of the worker's own arithmetic. */
+/* In double precision, in order, independent of the worker's arithmetic. */
 static void compute_gate(const struct trace_shape *s, const struct trace_layer *l, struct gate *g)
 {
     for (uint32_t i = 0; i < s->n_experts; i++) {

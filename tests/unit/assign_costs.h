@@ -1,4 +1,5 @@
-/* For the tests of lib/sched's assigners (test_sched_assign*.c): how many there are, a layer's costs, what a plan takes. */
+/* For the tests of lib/sched's assigners (test_sched_assign*.c): the number of assigners, a layer's
+ * costs, the expected time and parts of a plan. */
 #ifndef MOED_TESTS_ASSIGN_COSTS_H
 #define MOED_TESTS_ASSIGN_COSTS_H
 
@@ -13,12 +14,12 @@
 
 enum { N_ASSIGNERS = ASSIGN_BALANCE + 1 };
 
-/* Alone and contended are the same. */
+/* The same costs with and without contention. */
 static inline struct sched_costs costs(double load, double device, double device_token, double cpu,
                                        double cpu_token)
 {
-    return (struct sched_costs){load, load,      device, device_token, cpu, cpu_token,
-                                cpu,  cpu_token, 0, 0};
+    return (struct sched_costs){load,      load, device, device_token, cpu, cpu_token, cpu,
+                                cpu_token, 0,    0};
 }
 
 static inline void expect_seconds(double got, double expected)

@@ -1,4 +1,4 @@
-/* Waiting in tests for what another thread does. */
+/* Waiting in tests for the effect of another thread. */
 #ifndef MOED_TESTS_BENCH_WAIT_H
 #define MOED_TESTS_BENCH_WAIT_H
 
@@ -22,7 +22,7 @@ static inline void bench_nap(long ns)
         uint64_t bench_end = clock_ns() + 10000000000u;                                            \
         while (!(condition)) {                                                                     \
             if (clock_ns() > bench_end)                                                            \
-                fail_msg("waited in vain until " #condition);                                      \
+                fail_msg("waited without success until " #condition);                              \
             bench_nap(200000);                                                                     \
         }                                                                                          \
     } while (0)

@@ -1,6 +1,6 @@
-/* A real cache (memd/cache.h) over a made-up pool whose every byte is known, and workers of it in this process, for
- * test_cache.c and test_cache_stress.c. The workers use memd's own mappings, so that ThreadSanitizer sees both sides at one
- * address. */
+/* A real cache (memd/device/cache.h) over a made-up pool whose every byte is known, and workers of
+ * it in this process, for test_cache.c and test_cache_stress.c. The workers use memd's own
+ * mappings, so that ThreadSanitizer sees both sides at one address. */
 #ifndef MOED_TESTS_CACHE_BENCH_H
 #define MOED_TESTS_CACHE_BENCH_H
 
@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 #include "ipc/arena_follow.h"
-#include "memd/cache_internal.h"
+#include "memd/device/cache_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,8 @@
 #include <time.h>
 #include <cmocka.h>
 
-/* Layers of the made-up pool: the first has no experts, the others differ in segments and their size. */
+/* Layers of the made-up pool: the first has no experts, the others differ in segments and their
+ * size. */
 enum { LAYERS = 4, EXPERTS = 8, MOST_SEGMENTS = 3, SLOT_BYTES = 4096 };
 static const uint32_t bench_segments[LAYERS] = {0, 2, 3, 1};
 static const uint32_t bench_segment_bytes[LAYERS] = {0, 4096, 1920, 4032};
@@ -32,8 +33,8 @@ struct bench {
     uint8_t *pool;
     struct cache *cache;
     struct residency_table table;
-    struct counter asked, measured, used, demanded, prefetched, predicted, predicted_used, wasted, merged, dropped,
-        evictions;
+    struct counter asked, measured, used, demanded, prefetched, predicted, predicted_used, wasted,
+        merged, dropped, evictions;
     struct histogram queue, copy;
     _Atomic uint64_t broken; /* key of the last worker that was reported */
     _Atomic uint32_t n_broken;
@@ -45,7 +46,8 @@ struct bench_worker {
     struct shm region;
     struct cache_channel channel;
     struct arena_follower follower;
-    const uint8_t *places[ARENA_PIECES]; /* each piece's first slot; NULL: this worker has it not */
+    const uint8_t
+        *places[ARENA_EXTENTS]; /* each extent's first slot; NULL: this worker does not have it */
     uint64_t key, asked, consumed;
 };
 
@@ -104,7 +106,8 @@ static inline void bench_make_pool(struct bench *b)
                     *word++ = bench_word(layer, expert, segment, i);
 }
 
-/* As memd does: planned and allocated before there is a cache. Frees the link where it fails. */
+/* Plans and allocates the arena before there is a cache, as memd does. Frees the link on failure.
+ */
 static inline enum error_code bench_make_arena(const struct pool_map *map,
                                                const struct device_spec *device,
                                                struct cache_options *options,
@@ -113,8 +116,9 @@ static inline enum error_code bench_make_arena(const struct pool_map *map,
     struct device_plan_options o = {.device = device, .parallel = 1};
     enum error_code code = device_plan_new(options->link, map, &o, plan, e);
     if (!code)
-        code = device_link_allocate(options->link, plan->dense_bytes, plan->n_flags, plan->slot_bytes, plan->layout,
-                                    plan->n_slots, &options->arena, e);
+        code =
+            device_link_allocate(options->link, plan->dense_bytes, plan->n_flags, plan->slot_bytes,
+                                 plan->layout, plan->n_slots, &options->arena, e);
     if (code)
         device_link_free(options->link);
     options->plan = plan;
@@ -182,10 +186,10 @@ static inline void bench_close(struct bench *b)
     free(b->pool);
 }
 
-/* What is wrong with the slots, the table or the arena at this moment; NULL: nothing. */
+/* Returns the first inconsistency of slots, table and arena at this moment; NULL: none. */
 static inline const char *bench_check_locked(const struct bench *b)
 {
-    const struct cache_slots *s = &b->cache->slots;
+    const struct cache_slots *s = &b->cache->server.slots;
     static uint8_t named[1024];
     if (!cache_slots_add_up(s))
         return "the slots do not add up";
@@ -218,23 +222,25 @@ static inline const char *bench_check_locked(const struct bench *b)
 
 static inline void bench_check(struct bench *b)
 {
-    pthread_mutex_lock(&b->cache->lock);
+    pthread_mutex_lock(&b->cache->server.lock);
     const char *wrong = bench_check_locked(b);
-    pthread_mutex_unlock(&b->cache->lock);
+    pthread_mutex_unlock(&b->cache->server.lock);
     if (wrong)
         fail_msg("%s", wrong);
     struct cache_state s;
     cache_state(b->cache, &s);
-    assert_int_equal(s.slots, s.free + s.resident + s.filling + s.retired);
+    assert_int_equal(s.slots.total,
+                     s.slots.free + s.slots.resident + s.slots.filling + s.slots.retired);
 }
 
-/* Loads of the worker in this place (the first that attached: 0) that were served and consumed so far. */
+/* The loads of the worker in this place (0: the first that attached) that memd served and the
+ * worker consumed so far. */
 static inline uint64_t bench_queue(struct bench *b, int place, bool served)
 {
-    pthread_mutex_lock(&b->cache->lock);
-    const struct cache_worker *w = &b->cache->workers[place];
+    pthread_mutex_lock(&b->cache->server.lock);
+    const struct cache_worker *w = &b->cache->server.workers[place];
     uint64_t n = !w->present ? 0 : served ? w->queue->served : w->queue->consumed;
-    pthread_mutex_unlock(&b->cache->lock);
+    pthread_mutex_unlock(&b->cache->server.lock);
     return n;
 }
 
@@ -248,14 +254,14 @@ static inline uint64_t bench_consumed(struct bench *b, int place)
     return bench_queue(b, place, false);
 }
 
-/* How many workers there are. */
+/* Returns the number of workers. */
 static inline uint32_t bench_present(struct bench *b)
 {
     uint32_t present = 0;
-    pthread_mutex_lock(&b->cache->lock);
+    pthread_mutex_lock(&b->cache->server.lock);
     for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        present += b->cache->workers[i].present;
-    pthread_mutex_unlock(&b->cache->lock);
+        present += b->cache->server.workers[i].present;
+    pthread_mutex_unlock(&b->cache->server.lock);
     return present;
 }
 
@@ -273,29 +279,29 @@ static inline uint32_t bench_resident(const struct bench *b, uint32_t layer, uin
 
 /* ---- workers ---- */
 
-/* memd's own mapping: what it writes there before it shows the piece, and does with it after it is closed, is seen by
- * ThreadSanitizer. */
-static inline enum error_code bench_import(void *arg, uint32_t piece, const struct residency_piece *what,
-                                           struct error *e)
+/* memd's own mapping, so that ThreadSanitizer sees what memd writes there before it shows the
+ * extent and after the extent is closed. */
+static inline enum error_code bench_import(void *arg, uint32_t extent,
+                                           const struct residency_extent *what, struct error *e)
 {
     struct bench_worker *w = arg;
     (void)e;
-    assert_null(w->places[piece]);
+    assert_null(w->places[extent]);
     assert_true(what->n_slots > 0);
-    w->places[piece] = cache_arena(w->cache)->pieces[piece].slots;
+    w->places[extent] = cache_arena(w->cache)->extents[extent].slots;
     return ERROR_OK;
 }
 
-static inline void bench_close_piece(void *arg, uint32_t piece)
+static inline void bench_close_extent(void *arg, uint32_t extent)
 {
-    ((struct bench_worker *)arg)->places[piece] = NULL;
+    ((struct bench_worker *)arg)->places[extent] = NULL;
 }
 
 static inline void bench_make_region(struct bench_worker *w, struct bench *b, uint64_t key)
 {
     struct error e;
     *w = (struct bench_worker){.cache = b->cache, .table = b->table, .key = key};
-    w->places[0] = cache_arena(b->cache)->pieces[0].slots;
+    w->places[0] = cache_arena(b->cache)->extents[0].slots;
     if (shm_create("moed-test-cache", cache_channel_bytes(), &w->region, &e))
         fail_msg("%s", e.text);
     cache_channel_init(w->region.base, BENCH_GENERATION);
@@ -305,10 +311,10 @@ static inline void bench_make_region(struct bench_worker *w, struct bench *b, ui
                                           .channel = w->channel.header,
                                           .arg = w,
                                           .import = bench_import,
-                                          .close = bench_close_piece};
+                                          .close = bench_close_extent};
 }
 
-/* As the engine of a worker does, between two epochs. */
+/* Follows the arena like a worker's engine, between two epochs. */
 static inline void bench_follow(struct bench_worker *w)
 {
     struct error e;
@@ -348,7 +354,7 @@ static inline void bench_consume(struct bench_worker *w, uint64_t n)
     atomic_store(&w->channel.header->consumed, w->consumed);
 }
 
-/* Odd, or even again. */
+/* Begins an epoch (odd) or ends it (even). */
 static inline void bench_epoch(struct bench_worker *w)
 {
     if (atomic_load(&w->channel.header->epoch) % 2 == 0)
@@ -367,7 +373,7 @@ static inline bool bench_arrived(void *arg)
     return residency_read(&a->worker->table, a->layer, a->expert).resident >= a->prefix;
 }
 
-/* As a worker waits: by the doorbell. False after ten seconds. */
+/* Waits by the doorbell, like a worker. False: ten seconds have passed. */
 static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t expert,
                                uint32_t prefix)
 {
@@ -375,7 +381,8 @@ static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t 
     return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, 0, 10000);
 }
 
-/* Within an odd epoch: the resident segments of an expert as the table has them; -1: one is not whole. */
+/* Within an odd epoch: the resident segments of an expert as the table has them; -1: one is not
+ * whole. */
 static inline int bench_read(const struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
     struct arena_layout layout = w->table.header->slots;
@@ -383,10 +390,11 @@ static inline int bench_read(const struct bench_worker *w, uint32_t layer, uint3
     for (uint32_t i = 0; i < r.resident; i++) {
         uint32_t slot =
             atomic_load_explicit(residency_slot(&w->table, layer, expert, i), memory_order_acquire);
-        uint32_t piece = arena_piece_of(layout, slot);
-        const uint8_t *at = w->places[piece];
-        if (!at || !bench_is_segment(at + (size_t)(slot - arena_piece_begin(layout, piece)) * SLOT_BYTES,
-                                     layer, expert, i))
+        uint32_t extent = arena_extent_of(layout, slot);
+        const uint8_t *at = w->places[extent];
+        if (!at ||
+            !bench_is_segment(at + (size_t)(slot - arena_extent_begin(layout, extent)) * SLOT_BYTES,
+                              layer, expert, i))
             return -1;
     }
     return r.resident;

@@ -1,4 +1,5 @@
-/* An owner of a cache policy that obeys it, and what it knows by itself, for test_sched_cache*.c. */
+/* A cache owner for test_sched_cache*.c: it obeys its cache policy and keeps its own record of
+ * residency and use. */
 #ifndef MOED_TESTS_CACHE_OWNER_H
 #define MOED_TESTS_CACHE_OWNER_H
 
@@ -28,7 +29,7 @@ static inline bool variant_at(uint32_t i, enum sched_cache_kind *kind, enum sche
 
 static const struct sched_cache_options uniform = {.budget = BUDGET_UNIFORM};
 
-/* The owner, and what it knows by itself. */
+/* The owner with its own record of residency and use. */
 struct owner {
     struct sched_cache *cache;
     enum sched_cache_kind kind;
@@ -40,9 +41,11 @@ struct owner {
     long double value[MOST_LAYERS][MOST_EXPERTS];
     long double score[MOST_LAYERS][MOST_EXPERTS];
     double probability[MOST_LAYERS][MOST_EXPERTS]; /* as predicted last; 0: it was not in it */
-    long double ahead[MOST_LAYERS][MOST_EXPERTS]; /* what a prediction is worth, until its layer is over */
+    long double upcoming[MOST_LAYERS]
+                        [MOST_EXPERTS]; /* value of a prediction, until its layer is over */
     long double count[MOST_LAYERS][MOST_EXPERTS], counted; /* in the long run, and all together */
-    long double usual[MOST_LAYERS][MOST_EXPERTS]; /* what those are worth, by when the layer was over last */
+    long double usual[MOST_LAYERS]
+                     [MOST_EXPERTS]; /* what those are worth, by when the layer was over last */
     uint32_t steps_counted;
     uint64_t routed_step;
     uint32_t routed_layer, n_routed; /* experts that were */
@@ -65,7 +68,7 @@ static inline struct owner new_owner(enum sched_cache_kind kind, struct sched_ca
     return o;
 }
 
-static inline void tell(struct owner *o, uint32_t layer, uint32_t expert, uint32_t segments)
+static inline void report(struct owner *o, uint32_t layer, uint32_t expert, uint32_t segments)
 {
     uint32_t before = o->resident[layer][expert];
     if (before == 0 && segments)
@@ -77,12 +80,13 @@ static inline void tell(struct owner *o, uint32_t layer, uint32_t expert, uint32
     assert_int_equal(sched_cache_segments(o->cache, layer, expert), segments);
 }
 
-/* What value makes of the long run in every eighth step of a layer: 4 activations for the mean expert, and one more of each in the
- * mean. In a step that follows it has decayed once since. */
+/* What value makes of the long run in every eighth step of a layer: 4 activations for the mean
+ * expert, and one more of each in the mean. In a step that follows it has decayed once since. */
 static inline void layer_is_over(struct owner *o, long double decay)
 {
-    uint32_t layer = o->routed_layer, n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
-    memset(o->ahead[layer], 0, sizeof o->ahead[layer]);
+    uint32_t layer = o->routed_layer,
+             n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
+    memset(o->upcoming[layer], 0, sizeof o->upcoming[layer]);
     for (uint32_t e = 0; (o->steps_counted + layer) % 8 == 0 && e < o->shape.n_experts; e++)
         o->usual[layer][e] = 4 * decay * o->count[layer][e] / (o->counted / n + 1);
 }
@@ -112,7 +116,7 @@ static inline void route(struct owner *o, uint32_t layer, const uint16_t *expert
     o->n_routed = n;
     o->routed_layer = layer;
     for (uint32_t i = 0; i < n; i++) {
-        o->ahead[layer][experts[i]] = 0;
+        o->upcoming[layer][experts[i]] = 0;
         o->last[layer][experts[i]] = ++o->clock;
         o->tokens[layer][experts[i]] += workloads[i];
         o->value[layer][experts[i]] += 1;
@@ -179,7 +183,7 @@ static inline void expect_no_victim(struct owner *o, uint32_t layer, uint32_t ex
     assert_false(ask_victim(o, layer, expert, demanded, &l, &e));
 }
 
-/* Everything that the policy wants by itself, while there is room. */
+/* Copies all that the policy wants while there are free slots. */
 static inline void fill(struct owner *o)
 {
     uint32_t layer, expert;
@@ -187,7 +191,7 @@ static inline void fill(struct owner *o)
         sched_cache_wanted(o->cache, o->shape.capacity - o->total, NULL, NULL, &layer, &expert)) {
         assert_true(o->total < o->shape.capacity);
         assert_true(o->resident[layer][expert] < o->shape.n_segments);
-        tell(o, layer, expert, o->resident[layer][expert] + 1);
+        report(o, layer, expert, o->resident[layer][expert] + 1);
     }
 }
 

@@ -1,5 +1,5 @@
-/* A session of libmoed with a stand-in worker (stand_in_worker.h) for each test, in a run directory of the program's own; for
- * test_client.c and test_client_requests.c. */
+/* A session of libmoed with a stand-in worker (stand_in_worker.h) for each test, in a run directory
+ * of the program's own; for test_client.c and test_client_requests.c. */
 #ifndef MOED_TESTS_CLIENT_SESSION_H
 #define MOED_TESTS_CLIENT_SESSION_H
 
@@ -33,7 +33,7 @@ static inline int remove_run_dir(void **state)
 static inline int setup(void **state)
 {
     stand_in_start(&worker, run_dir, WINDOW);
-    struct moed_attach_options options = {.client = "test", .timeout_ms = 5000};
+    struct moed_attach_options options = {.client = "test", .timeout_ms = 5000, .resume_ms = -1};
     struct moed_error error;
     if (moed_attach(&options, &session, &error)) {
         fprintf(stderr, "%s\n", error.message);

@@ -1,5 +1,5 @@
-/* GGUF files built byte by byte, for the tests of the reader: so that the writer's opinion of the
- * format is not the test's. Include after cmocka.h. */
+/* GGUF files built byte by byte, for tests of the reader that do not depend on the writer. Include
+ * after cmocka.h. */
 #ifndef MOED_TESTS_GGUF_BYTES_H
 #define MOED_TESTS_GGUF_BYTES_H
 

@@ -1,6 +1,5 @@
-/* A reader of JSON for test data: the whole text becomes a tree. Strict enough to notice broken
- * test data, and no more; not for untrusted input. Functions are here, for each test is one
- * program.
+/* A reader of JSON for test data: it makes a tree of the whole text. It detects broken test data,
+ * but is not for untrusted input. The functions are in the header because each test is one program.
  */
 #ifndef MOED_TESTS_JSON_READER_H
 #define MOED_TESTS_JSON_READER_H

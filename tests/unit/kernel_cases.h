@@ -11,9 +11,10 @@
 #include <string.h>
 
 static const enum tensor_type computed_types[] = {
-    TENSOR_F32,  TENSOR_F16,    TENSOR_BF16,   TENSOR_Q8_0,  TENSOR_Q4_0, TENSOR_Q4_1,
-    TENSOR_Q5_0, TENSOR_Q5_1,   TENSOR_Q2_K,   TENSOR_Q3_K,  TENSOR_Q4_K, TENSOR_Q5_K,
-    TENSOR_Q6_K, TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4,
+    TENSOR_F32,     TENSOR_F16,    TENSOR_BF16,   TENSOR_Q8_0,    TENSOR_Q4_0,  TENSOR_Q4_1,
+    TENSOR_Q5_0,    TENSOR_Q5_1,   TENSOR_Q2_K,   TENSOR_Q3_K,    TENSOR_Q4_K,  TENSOR_Q5_K,
+    TENSOR_Q6_K,    TENSOR_IQ4_NL, TENSOR_IQ4_XS, TENSOR_MXFP4,   TENSOR_NVFP4, TENSOR_IQ3_S,
+    TENSOR_IQ3_XXS, TENSOR_IQ2_S,  TENSOR_IQ2_XS, TENSOR_IQ2_XXS, TENSOR_IQ1_S, TENSOR_IQ1_M,
 };
 enum { N_COMPUTED_TYPES = sizeof computed_types / sizeof computed_types[0] };
 
@@ -92,6 +93,11 @@ static inline void random_block(enum tensor_type type, enum weights kind, uint64
         block[0] = random_exponent(state, kind);
         return;
     }
+    if (type == TENSOR_IQ1_M) { /* d is the upper 4 bits of four words */
+        for (unsigned k = 0; k < 4; k++)
+            block[49 + 2 * k] = (uint8_t)((block[49 + 2 * k] & 15) | (d >> 4 * k & 15) << 4);
+        return;
+    }
     memcpy(block + offset, &d, 2);
     if (min_follows)
         memcpy(block + offset + 2, &dmin, 2);
@@ -164,8 +170,8 @@ struct inputs_of {
     void *memory;
 };
 
-static inline struct inputs_of make_inputs(const struct kernels *k, uint32_t cols, uint32_t n_tokens,
-                                           enum inputs kind, uint64_t seed)
+static inline struct inputs_of make_inputs(const struct kernels *k, uint32_t cols,
+                                           uint32_t n_tokens, enum inputs kind, uint64_t seed)
 {
     struct inputs_of in;
     uint64_t state = seed * 2 + 1;

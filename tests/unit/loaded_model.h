@@ -1,10 +1,11 @@
-/* A model file, or a small model made by lib/mkmodel, loaded into a pool in this process, as memd does. */
+/* A model file, or a small model made by lib/mkmodel, loaded into a pool in this process, as memd
+ * does. */
 #ifndef MOED_TESTS_LOADED_MODEL_H
 #define MOED_TESTS_LOADED_MODEL_H
 
 #include "base/error.h"
 #include "exec/pool.h"
-#include "memd/load.h"
+#include "memd/load/load.h"
 #include "mkmodel/mkmodel.h"
 #include "model/pool_plan.h"
 

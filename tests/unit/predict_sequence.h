@@ -1,12 +1,13 @@
-/* A made-up model for tests of predictors: tokens in topics, embeddings that belong to words, a residual stream that each layer
- * changes a little, gates that are random matrices. So the next gate, the embedding, the trajectory and what was
- * activated lately all tell something, and none tells all. The same for the same random_state. */
+/* A made-up model for tests of predictors: tokens in topics, embeddings that belong to words, a
+ * residual stream that each layer changes a little, gates that are random matrices. The next gate,
+ * the embedding, the trajectory and the recent activations are each correlated with the choices,
+ * and no one of them determines the choices. The same random_state gives the same sequence. */
 #ifndef MOED_TESTS_PREDICT_SEQUENCE_H
 #define MOED_TESTS_PREDICT_SEQUENCE_H
 
 #include "random_numbers.h"
 
-#include "sched/predict.h"
+#include "sched/predict/predict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,17 +97,18 @@ static inline void seq_route(const struct sequence *s, uint32_t layer, const flo
 
 /* predict_trial_gate */
 static inline void seq_gate(void *arg, const struct predict_target *target, const float *input,
-                            uint32_t n_tokens, uint32_t *guessed)
+                            uint32_t n_tokens, uint32_t *predicted_routing)
 {
     float probability[SEQ_EXPERTS];
     for (uint32_t t = 0; t < n_tokens; t++)
         seq_route(arg, target->layer, input + (size_t)t * SEQ_D, probability,
-                  guessed + (size_t)t * SEQ_USED);
+                  predicted_routing + (size_t)t * SEQ_USED);
 }
 
 typedef void seq_show(void *arg, const struct predict_seen *seen);
 
-/* A step of n tokens, each another request's next; requests last about 40 tokens and topics, which a request keeps, so long too. */
+/* A step of n tokens, each another request's next; requests last about 40 tokens and topics, which
+ * a request keeps, so long too. */
 static inline void seq_step(struct sequence *s, uint32_t n, seq_show *show, void *arg)
 {
     s->step++;

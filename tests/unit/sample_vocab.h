@@ -1,6 +1,4 @@
-/* Vocabularies made by hand, written as GGUF and loaded: for the tokenizer's tests. Functions are
- * here, for each test is one program.
- */
+/* Vocabularies made by hand, written as GGUF and loaded, for the tokenizer's tests. */
 #ifndef MOED_TESTS_SAMPLE_VOCAB_H
 #define MOED_TESTS_SAMPLE_VOCAB_H
 
@@ -20,7 +18,7 @@
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE };
 
-/* What goes into a vocabulary's file. A NULL or negative field is left out. */
+/* The content of a vocabulary's file, without fields that are NULL or negative. */
 struct sample {
     const char *model, *pre, *name;
     struct gguf_string tokens[TOKENS_MAX];

@@ -1,5 +1,6 @@
-/* A worker that computes nothing, in the test's own process: it speaks the session protocol over
- * the real sockets, well or, where the prompt asks for it, badly. For the tests of what asks workers.
+/* A stand-in for a worker, in the test's own process, for the tests of clients. It computes
+ * nothing. It speaks the session protocol over the real sockets, and breaks it if the prompt
+ * requests that.
  *
  * Prompts of Generate:
  *   count N     N Tokens, number i with token i and text "i ", then Done; keeps to the window
@@ -7,15 +8,20 @@
  *   quiet       nothing until Cancel
  *   late        Done, and after it Tokens and another Done
  *   error       Error, code LIMIT, no retry        error-retry  Error, UNAVAILABLE, retry
- *   error-code  Error with a code nobody knows
+ *   error-code  Error with an unknown code
  *   flood       more Tokens than the window allows
  *   routing N   Routing of N tokens, 1, 2, 3, 1, 2, ... an event: token t chose t and t + 1, with probabilities t / 1024 and
- *               1/2, and its gate input is t; then Done. routing N D: the D-th field of the first event is wrong
+ *               1/2, and its gate input is t; then Done. routing N D: the D-th field of the first
+ * event is wrong
+ *   probable W  Progress 1 of 2; Tokens 5 and 6 with log-probabilities -0.5 and -1.5, and as the
+ *               top_logprobs at each the tokens 0, 1, ... with -0, -1, ...; then Done with the end
+ *               token 9. W 1 to 4: that one of logprobs, top_tokens, top_logprobs is short, or
+ *               logprobs and progress come though nobody asked
  *   garbage     bytes that are no message          wrong-abi, wrong-id, wrong-body, no-body
  * Logits: row r has `vocab` values r * 1000 + column. Token 666 spoils the order of rows, 667 the
  * length of a row. Logprobs: that of token i is -i / 4, in events of 1, 2, 3, 1, 2, ... values; a
- * first token 666 or 667 as above, 668 one too many. Tokenize gives a token a byte, then 1000 for the
- * begin token and 2000 for special ones parsed, and Detokenize the bytes back; text "quiet" no
+ * first token 666 or 667 as above, 668 one too many. Tokenize gives a token a byte, then 1000 for
+ * the begin token and 2000 for special ones parsed, and Detokenize the bytes back; text "quiet" no
  * answer. <|im_start|> and <|im_end|> are one token each where special ones are parsed (and no 2000
  * then), or with marks_everywhere in any text. */
 #ifndef MOED_TESTS_STAND_IN_WORKER_H
@@ -55,6 +61,7 @@ struct peer {
     uint32_t cancels;
     uint32_t generates;
     bool closed;              /* the library has gone */
+    bool hung_up;             /* by stand_in_hang_up */
     Moed__V1__Generate *last; /* as received */
 };
 
@@ -117,7 +124,7 @@ static void send_row(struct peer *p, const struct job *j)
     peer_send(p, j->id, &body);
 }
 
-/* Returns how many tokens it told of. */
+/* Returns the number of tokens in the message. */
 static uint32_t send_logprobs(struct peer *p, const struct job *j)
 {
     float values[4];
@@ -176,7 +183,7 @@ static void spoil_routing(Moed__V1__Routing *some, uint32_t how)
     }
 }
 
-/* Returns how many tokens it told of. */
+/* Returns the number of tokens in the message. */
 static uint32_t send_routing(struct peer *p, struct job *j)
 {
     uint16_t selected[8], hidden[4];
@@ -223,6 +230,50 @@ static void send_done(struct peer *p, uint64_t id, Moed__V1__Done__Reason reason
     done.prefill_ns = 12;
     done.decode_ns = 13;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_DONE;
+    body.done = &done;
+    peer_send(p, id, &body);
+}
+
+static void send_probable(struct peer *p, uint64_t id, const Moed__V1__Generate *g, unsigned wrong)
+{
+    uint32_t ids[] = {5, 6}, top = g->top_logprobs, top_tokens[16];
+    float values[] = {-0.5f, -1.5f}, top_values[16];
+    for (uint32_t i = 0; i < 2 * top && i < 16; i++) {
+        top_tokens[i] = i % top;
+        top_values[i] = -(float)(i % top);
+    }
+    Moed__V1__Progress progress = MOED__V1__PROGRESS__INIT;
+    progress.computed = 1;
+    progress.prompt_tokens = 2;
+    progress.ns = 3;
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_PROGRESS;
+    body.progress = &progress;
+    if (g->progress || wrong == 4) {
+        p->sent++;
+        peer_send(p, id, &body);
+    }
+    Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
+    tokens.n_tokens = 2;
+    tokens.tokens = ids;
+    tokens.logprobs.data = (uint8_t *)values;
+    tokens.logprobs.len = (g->logprobs || wrong == 4 ? sizeof values : 0) - (wrong == 1);
+    tokens.n_top_tokens = 2 * top - (wrong == 2);
+    tokens.top_tokens = top_tokens;
+    tokens.top_logprobs.data = (uint8_t *)top_values;
+    tokens.top_logprobs.len = 2 * top * sizeof *top_values - 4 * (wrong == 3);
+    tokens.mirostat_mu = 2.5f;
+    body = (Moed__V1__FromWorker)MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
+    body.tokens = &tokens;
+    p->sent++;
+    peer_send(p, id, &body);
+    Moed__V1__Done done = MOED__V1__DONE__INIT;
+    done.reason = MOED__V1__DONE__REASON__END;
+    done.end_token = 9;
+    done.stop_index = -1;
+    body = (Moed__V1__FromWorker)MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_DONE;
     body.done = &done;
     peer_send(p, id, &body);
@@ -328,7 +379,9 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     prompt[len] = '\0';
     p->generates++;
     if (sscanf(prompt, "count %u", &n) == 1) {
-        job_new(p, id)->total = n;
+        struct job *j = job_new(p, id);
+        j->total = n;
+        j->next = (uint32_t)g->n_answer; /* continues another's */
     } else if (sscanf(prompt, "routing %u %u", &n, &wrong) >= 1) {
         struct job *j = job_new(p, id);
         j->routing = true;
@@ -337,6 +390,8 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         j->gate = g->record && g->record->gate;
         j->hidden_every = g->record ? g->record->hidden_every : 0;
         j->hidden_phase = g->record ? g->record->hidden_phase : 0;
+    } else if (sscanf(prompt, "probable %u", &wrong) == 1) {
+        send_probable(p, id, g, wrong);
     } else if (strcmp(prompt, "hold") == 0 || strcmp(prompt, "quiet") == 0) {
         struct job *j = job_new(p, id);
         j->endless = true;
@@ -390,6 +445,15 @@ static uint32_t stand_in_mark(const char *text, size_t len, size_t *skipped)
     return 0;
 }
 
+/* Byte i is in a plain range. */
+static bool in_plain(const Moed__V1__TokenizeRequest *t, size_t i)
+{
+    bool inside = false;
+    for (size_t j = 0; j + 1 < t->n_plain; j += 2)
+        inside |= i >= t->plain[j] && i < t->plain[j + 1];
+    return inside;
+}
+
 static void on_tokenize(struct peer *p, uint64_t id, const Moed__V1__TokenizeRequest *t)
 {
     uint32_t ids[1024], mark;
@@ -399,7 +463,7 @@ static void on_tokenize(struct peer *p, uint64_t id, const Moed__V1__TokenizeReq
     Moed__V1__TokenizeReply reply = MOED__V1__TOKENIZE_REPLY__INIT;
     bool has_mark = false;
     for (size_t i = 0, n = 1; i < t->text.len && reply.n_tokens < 1000; i += n) {
-        bool parse = t->parse_special || p->worker->marks_everywhere;
+        bool parse = (t->parse_special || p->worker->marks_everywhere) && !in_plain(t, i);
         mark = parse ? stand_in_mark(text + i, t->text.len - i, &n) : 0;
         has_mark = has_mark || mark;
         if (!mark)
@@ -421,9 +485,16 @@ static void on_detokenize(struct peer *p, uint64_t id, const Moed__V1__Detokeniz
 {
     uint8_t text[1024];
     Moed__V1__DetokenizeReply reply = MOED__V1__DETOKENIZE_REPLY__INIT;
-    for (size_t i = 0; i < d->n_tokens && i < sizeof text; i++)
+    uint32_t ends[sizeof text];
+    for (size_t i = 0; i < d->n_tokens && i < sizeof text; i++) {
         text[reply.text.len++] = (uint8_t)d->tokens[i];
+        ends[i] = (uint32_t)reply.text.len;
+    }
     reply.text.data = text;
+    reply.ends = ends;
+    reply.n_ends = d->each ? reply.text.len : 0;
+    if (d->n_tokens == 3 && d->tokens[2] == 'z') /* a worker that is mad */
+        ends[1] = 9;
     Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
     body.body_case = MOED__V1__FROM_WORKER__BODY_DETOKENIZE;
     body.detokenize = &reply;
@@ -498,12 +569,20 @@ static void peer_receive(void *arg, const uint8_t *data, size_t len)
 
 /* ---- The control socket ---- */
 
+static void open_peer(void *arg, int fd)
+{
+    struct peer *p = arg;
+    pthread_mutex_lock(&p->worker->lock);
+    if (fd >= 0 && channel_open(fd, NULL, peer_receive, p, &p->channel, NULL))
+        abort();
+    pthread_mutex_unlock(&p->worker->lock);
+}
+
 static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachRequest *request,
-                          Moed__V1__Reply *reply)
+                          Moed__V1__Reply *reply, struct rpc_reply *out)
 {
     static Moed__V1__SessionAttachReply attach;
     static Moed__V1__Error error;
-    static char url[RUN_URL_BYTES];
     if (w->refusal) {
         moed__v1__error__init(&error);
         error.code = ERROR_UNAVAILABLE;
@@ -513,17 +592,13 @@ static void answer_attach(struct stand_in *w, const Moed__V1__SessionAttachReque
         reply->error = &error;
         return;
     }
-    char file[32];
-    struct peer *p = &w->peers[w->n_peers];
+    struct peer *p = &w->peers[w->n_peers++];
     *p = (struct peer){.worker = w};
-    snprintf(file, sizeof file, "session-%u.sock", w->n_peers++);
-    run_dir_url(w->run, file, url);
-    if (channel_listen(url, 5000, peer_receive, p, &p->channel, NULL))
-        abort();
+    out->adopt = open_peer;
+    out->adopt_arg = p;
     snprintf(w->client, sizeof w->client, "%s", request->client);
     w->pid = request->pid;
     moed__v1__session_attach_reply__init(&attach);
-    attach.channel_url = url;
     attach.window = w->window;
     reply->body_case = MOED__V1__REPLY__BODY_SESSION_ATTACH;
     reply->session_attach = &attach;
@@ -541,7 +616,7 @@ static void control(void *arg, const uint8_t *data, size_t len, struct rpc_reply
         abort();
     pthread_mutex_lock(&w->lock);
     if (request->body_case == MOED__V1__REQUEST__BODY_SESSION_ATTACH) {
-        answer_attach(w, request->session_attach, &reply);
+        answer_attach(w, request->session_attach, &reply, out);
     } else {
         reply.body_case = MOED__V1__REPLY__BODY_METRICS;
         reply.metrics = &metrics;
@@ -572,11 +647,36 @@ static void stand_in_start(struct stand_in *w, const char *run, uint32_t window)
 /* Close a session's channel, as a worker that is killed does. */
 static void stand_in_hang_up(struct stand_in *w, unsigned session)
 {
-    pthread_mutex_lock(&w->lock);
-    struct channel *channel = w->peers[session].channel;
-    w->peers[session].channel = NULL;
-    pthread_mutex_unlock(&w->lock);
+    struct peer *p = &w->peers[session];
+    struct channel *channel = NULL;
+    for (int i = 0; i < 2000; i++) { /* the frontend may know of its attaching before we do */
+        pthread_mutex_lock(&w->lock);
+        bool over = p->channel || p->hung_up;
+        channel = p->channel;
+        p->channel = NULL;
+        p->hung_up |= over;
+        pthread_mutex_unlock(&w->lock);
+        if (over)
+            break;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
     channel_close(channel, 0);
+}
+
+/* Lets no more frontends attach. */
+static inline void stand_in_refuse(struct stand_in *w, bool refuses)
+{
+    pthread_mutex_lock(&w->lock);
+    w->refusal = refuses ? "starting" : NULL;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static inline unsigned stand_in_peers(struct stand_in *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned n = w->n_peers;
+    pthread_mutex_unlock(&w->lock);
+    return n;
 }
 
 static void stand_in_stop(struct stand_in *w)

@@ -1,5 +1,6 @@
-/* Attention over the KV cache: each build against the definition of kernels.h written out one number after the other, to
- * the bit, and against softmax attention in float64; then batches on threads (exec/attention.h), whatever goes together. */
+/* Attention over the KV cache: each build against the definition of kernels.h written out one
+ * number after the other, to the bit, and against softmax attention in float64; then batches on
+ * threads (exec/attention.h), with any grouping. */
 #include "exec/attention.h"
 #include "model/kv_type.h"
 #include "quant/quant.h"
@@ -126,7 +127,8 @@ static void define_exactly(const float *q, const float *k, const float *v, size_
 
 struct cache {
     struct kv_head head;
-    uint8_t *memory;
+    uint8_t **pages;
+    uint32_t n_pages;
     float *k, *v; /* what it holds, as floats */
     size_t v_stride;
 };
@@ -137,31 +139,40 @@ static size_t row_bytes(enum tensor_type type, uint32_t n)
     return (size_t)n / info->block_values * info->block_bytes;
 }
 
-static void write_rows(enum tensor_type type, uint32_t n, uint32_t dim, float *values, uint8_t *rows)
+/* Rows of the pages, at this offset in them. */
+static void write_rows(enum tensor_type type, uint32_t n, uint32_t dim, float *values,
+                       uint8_t **pages, size_t offset)
 {
     size_t bytes = row_bytes(type, dim);
 
     for (uint32_t j = 0; j < n; j++) {
         float *row = values + (size_t)j * dim;
+        uint8_t *at = pages[j / KV_PAGE] + offset + j % KV_PAGE * bytes;
         for (uint32_t i = 0; i < dim; i++)
             row[i] = random_value() * (j % 7 == 3 ? 3 : 1);
-        builds[0]->kv_write(type, row, dim, rows + j * bytes);
-        quant_dequantize(type, rows + j * bytes, row, dim);
+        builds[0]->kv_write(type, row, dim, at);
+        quant_dequantize(type, at, row, dim);
     }
 }
 
-/* Not a byte more than its rows, for the sanitizer to see. latent: the values are the keys' first part. */
-static void make_cache(enum tensor_type type, uint32_t n, uint32_t k_dim, uint32_t v_dim, bool latent,
-                       struct cache *c)
+/* Pages whose other rows are NaN, and which the sanitizer sees the ends of. latent: the values are
+ * the keys' first part. */
+static void make_cache(enum tensor_type type, uint32_t n, uint32_t k_dim, uint32_t v_dim,
+                       bool latent, struct cache *c)
 {
     size_t key = row_bytes(type, k_dim), value = latent ? 0 : row_bytes(type, v_dim);
 
-    c->memory = malloc(n * (key + value));
+    c->n_pages = (n + KV_PAGE - 1) / KV_PAGE;
+    c->pages = malloc(c->n_pages * sizeof *c->pages);
+    for (uint32_t i = 0; i < c->n_pages; i++) {
+        c->pages[i] = malloc(KV_PAGE * (key + value));
+        memset(c->pages[i], 0xff, KV_PAGE * (key + value));
+    }
     c->k = malloc((size_t)n * k_dim * sizeof *c->k);
     c->v = malloc((size_t)n * v_dim * sizeof *c->v);
-    write_rows(type, n, k_dim, c->k, c->memory);
+    write_rows(type, n, k_dim, c->k, c->pages, 0);
     if (!latent)
-        write_rows(type, n, v_dim, c->v, c->memory + n * key);
+        write_rows(type, n, v_dim, c->v, c->pages, KV_PAGE * key);
     c->v_stride = v_dim;
     if (latent)
         for (uint32_t j = 0; j < n; j++)
@@ -169,15 +180,17 @@ static void make_cache(enum tensor_type type, uint32_t n, uint32_t k_dim, uint32
     c->head = (struct kv_head){.type = type,
                                .k_dim = k_dim,
                                .v_dim = v_dim,
-                               .keys = c->memory,
-                               .values = latent ? c->memory : c->memory + n * key,
+                               .pages = (const uint8_t *const *)c->pages,
+                               .values_offset = latent ? 0 : KV_PAGE * key,
                                .key_stride = key,
                                .value_stride = latent ? key : value};
 }
 
 static void free_cache(struct cache *c)
 {
-    free(c->memory);
+    for (uint32_t i = 0; i < c->n_pages; i++)
+        free(c->pages[i]);
+    free(c->pages);
     free(c->k);
     free(c->v);
 }
@@ -216,8 +229,8 @@ static void attend(const struct kernels *kernels, const struct cache *c, float s
     free(values);
 }
 
-/* n queries whose ranges end at n_kv and before it, and begin at 0 or, with a window, up to that many positions before
- * their end. */
+/* n queries whose ranges end at n_kv and before it, and begin at 0 or, with a window, up to that
+ * many positions before their end. */
 static void check_attend(enum tensor_type type, uint32_t n_kv, uint32_t k_dim, uint32_t v_dim,
                          bool latent, uint32_t n, uint32_t window, const float *sink)
 {
@@ -260,7 +273,7 @@ static void check_attend(enum tensor_type type, uint32_t n_kv, uint32_t k_dim, u
 static const enum tensor_type types[] = {TENSOR_F32, TENSOR_F16, TENSOR_Q8_0};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* Around the 16 keys, the 32 values and the 256 positions that go together. */
+/* Numbers of positions around the groups of 16 keys, 32 values and 256 positions. */
 static void test_positions(void **state)
 {
     static const uint32_t counts[] = {1,  2,   3,   5,   15,  16,  17,  31,  32,
@@ -329,7 +342,7 @@ static void test_extremes(void **state)
     free_cache(&c);
 }
 
-/* ---- What the cache keeps ---- */
+/* ---- Rows of the cache ---- */
 
 static void test_kv_write(void **state)
 {
@@ -367,7 +380,7 @@ static void test_kv_write_q8_0(void **state)
     (void)state;
     for (int b = 0; b < n_builds; b++) {
         memset(row, 0x55, sizeof row);
-        builds[b]->kv_write(TENSOR_Q8_0, x, 64, row); /* the second block is zeros */
+        builds[b]->kv_write(TENSOR_Q8_0, x, 64, row);   /* the second block is zeros */
         assert_int_equal(row[0] | row[1] << 8, 0x3c00); /* 1.0 */
         assert_memory_equal(row + 2, q, sizeof q);
         for (int i = 2 + (int)sizeof q; i < 68; i++)
@@ -388,7 +401,8 @@ static void test_kv_write_q8_0(void **state)
         quant_dequantize(TENSOR_Q8_0, row, back, 64);
         for (int i = 0; i < 64; i++)
             most = fmaxf(most, fabsf(x[i]));
-        for (int i = 0; i < 64; i++) /* half a step, and 127 times the scale's rounding, of a small half too */
+        for (int i = 0; i < 64;
+             i++) /* half a step, and 127 times the scale's rounding, of a small half too */
             assert_true(fabsf(x[i] - back[i]) <= most / 127 * 0.5625f + 127 * 0x1p-25f);
     }
     x[3] = INFINITY;
@@ -430,21 +444,23 @@ struct batch {
     struct attention_shape shape;
     uint32_t n_requests, context;
     struct cache caches[MAX_REQUESTS][8]; /* of each KV head */
-    uint8_t *memory[MAX_REQUESTS];        /* all of a request's, as the shape's strides say */
-    size_t values_offset;
+    uint8_t **pages[MAX_REQUESTS];        /* of all KV heads, as the shape's strides say */
+    uint32_t n_pages;
+    size_t layer_offset;
     uint32_t n_rows, request[MAX_ROWS];
     struct attention_row rows[MAX_ROWS];
     float *q, *out, *expected, *sinks;
 };
 
-static void make_batch(struct batch *b, enum tensor_type type, uint32_t n_heads, uint32_t n_kv_heads,
-                       uint32_t k_dim, uint32_t v_dim, bool latent, uint32_t context,
-                       uint32_t n_requests)
+static void make_batch(struct batch *b, enum tensor_type type, uint32_t n_heads,
+                       uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, bool latent,
+                       uint32_t context, uint32_t n_requests)
 {
     size_t key = row_bytes(type, k_dim), value = latent ? 0 : row_bytes(type, v_dim);
 
     *b = (struct batch){.n_requests = n_requests, .context = context};
-    b->values_offset = latent ? 0 : context * key;
+    b->n_pages = (context + KV_PAGE - 1) / KV_PAGE;
+    b->layer_offset = 192;
     b->shape = (struct attention_shape){.type = type,
                                         .n_heads = n_heads,
                                         .n_kv_heads = n_kv_heads,
@@ -453,13 +469,17 @@ static void make_batch(struct batch *b, enum tensor_type type, uint32_t n_heads,
                                         .scale = 0.3f,
                                         .key_stride = key,
                                         .value_stride = latent ? key : value,
-                                        .head_stride = context * (key + value)};
+                                        .values_offset = latent ? 0 : KV_PAGE * key,
+                                        .head_stride = KV_PAGE * (key + value)};
     for (uint32_t r = 0; r < n_requests; r++) {
-        b->memory[r] = malloc(n_kv_heads * b->shape.head_stride);
+        b->pages[r] = malloc(b->n_pages * sizeof *b->pages[r]);
+        for (uint32_t i = 0; i < b->n_pages; i++)
+            b->pages[r][i] = malloc(b->layer_offset + n_kv_heads * b->shape.head_stride);
         for (uint32_t h = 0; h < n_kv_heads; h++) {
             make_cache(type, context, k_dim, v_dim, latent, &b->caches[r][h]);
-            memcpy(b->memory[r] + h * b->shape.head_stride, b->caches[r][h].memory,
-                   b->shape.head_stride);
+            for (uint32_t i = 0; i < b->n_pages; i++)
+                memcpy(b->pages[r][i] + b->layer_offset + h * b->shape.head_stride,
+                       b->caches[r][h].pages[i], b->shape.head_stride);
         }
     }
     b->q = malloc((size_t)MAX_ROWS * n_heads * k_dim * sizeof *b->q);
@@ -477,7 +497,9 @@ static void free_batch(struct batch *b)
     for (uint32_t r = 0; r < b->n_requests; r++) {
         for (uint32_t h = 0; h < b->shape.n_kv_heads; h++)
             free_cache(&b->caches[r][h]);
-        free(b->memory[r]);
+        for (uint32_t i = 0; i < b->n_pages; i++)
+            free(b->pages[r][i]);
+        free(b->pages[r]);
     }
     free(b->q);
     free(b->out);
@@ -485,13 +507,14 @@ static void free_batch(struct batch *b)
     free(b->sinks);
 }
 
-static void add_rows(struct batch *b, uint32_t request, uint32_t position, uint32_t n, uint32_t window)
+static void add_rows(struct batch *b, uint32_t request, uint32_t position, uint32_t n,
+                     uint32_t window)
 {
     for (; n > 0; n--, position++) {
         uint32_t end = position + 1;
         b->request[b->n_rows] = request;
         b->rows[b->n_rows++] =
-            (struct attention_row){b->memory[request], b->memory[request] + b->values_offset,
+            (struct attention_row){(const uint8_t *const *)b->pages[request],
                                    window && end > window ? end - window : 0, end};
     }
 }
@@ -518,7 +541,8 @@ static void check_batch(struct batch *b, bool sinks)
         assert_int_equal(attention_new(pool, s, MAX_ROWS, &a, &e), ERROR_OK);
         for (int again = 0; again < 2; again++) {
             memset(b->out, 0xff, n_out * sizeof *b->out);
-            attention_run(a, b->rows, b->n_rows, b->q, sinks ? b->sinks : NULL, b->out);
+            attention_run(a, b->rows, b->n_rows, b->layer_offset, b->q, sinks ? b->sinks : NULL,
+                          b->out);
             assert_memory_equal(b->out, b->expected, n_out * sizeof *b->out);
         }
         attention_free(a);
@@ -527,8 +551,8 @@ static void check_batch(struct batch *b, bool sinks)
     b->n_rows = 0;
 }
 
-static void check_shape(enum tensor_type type, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
-                        uint32_t v_dim, bool latent)
+static void check_shape(enum tensor_type type, uint32_t n_heads, uint32_t n_kv_heads,
+                        uint32_t k_dim, uint32_t v_dim, bool latent)
 {
     static struct batch b;
 
@@ -543,7 +567,8 @@ static void check_shape(enum tensor_type type, uint32_t n_heads, uint32_t n_kv_h
     add_rows(&b, 1, 5, 1, 0);
     add_rows(&b, 2, 256, 1, 0);
     check_batch(&b, false);
-    add_rows(&b, 0, 230, 64, 0); /* a piece of a prompt across a block's border, and others' tokens */
+    add_rows(&b, 0, 230, 64,
+             0); /* a prefill chunk across a block's border, with tokens of other requests */
     add_rows(&b, 1, 511, 1, 0);
     add_rows(&b, 2, 512, 1, 0);
     check_batch(&b, true);
@@ -573,10 +598,10 @@ static void test_batches_latent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_positions),     cmocka_unit_test(test_dimensions),
-        cmocka_unit_test(test_groups),        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_kv_write),      cmocka_unit_test(test_kv_write_q8_0),
-        cmocka_unit_test(test_kv_types),      cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_positions),      cmocka_unit_test(test_dimensions),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_kv_write),       cmocka_unit_test(test_kv_write_q8_0),
+        cmocka_unit_test(test_kv_types),       cmocka_unit_test(test_batches),
         cmocka_unit_test(test_batches_latent),
     };
     return cmocka_run_group_tests_name("attention", tests, find_builds, NULL);

@@ -1,5 +1,5 @@
-/* kernels/bf16.h against float64 sums of the values rounded to BF16: every number of tokens of a panel and some panels, odd columns,
- * rows that end in mid-tile, gathered tokens, accumulation. */
+/* kernels/bf16.h against float64 sums of the values rounded to BF16: every number of tokens of a
+ * panel and some panels, odd columns, rows that end in mid-tile, gathered tokens, accumulation. */
 #include "kernels/bf16.h"
 #include "tests/unit/kernel_cases.h"
 
@@ -20,8 +20,8 @@ static float rounded(float x)
     return x;
 }
 
-static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t n, uint32_t first, uint32_t count,
-                  bool accumulate)
+static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t n, uint32_t first,
+                  uint32_t count, bool accumulate)
 {
     uint8_t *file = random_rows(TENSOR_BF16, rows, cols, WEIGHTS_USUAL, rows + cols);
     struct matrix m = tiles_of(TENSOR_BF16, rows, cols, file);
@@ -40,14 +40,16 @@ static void check(uint32_t rows, uint32_t cols, const uint32_t *tokens, uint32_t
         for (uint32_t i = 0; i < n; i++) {
             const float *x = in.x + (tokens ? tokens[i] : i) * in.a.x_stride;
             size_t at = (size_t)i * (rows + 3) + r;
-            double before = (double)(at % 97), sum = accumulate || !asked ? before : 0, size = fabs(sum);
+            double before = (double)(at % 97), sum = accumulate || !asked ? before : 0,
+                   size = fabs(sum);
             for (uint32_t c = 0; asked && c < cols; c++) {
                 double term = (double)w[c] * rounded(x[c]);
                 sum += term;
                 size += fabs(term);
             }
             if (!(fabs(y[at] - sum) <= 1e-5 * size))
-                fail_msg("%u x %u, %u tokens: row %u, token %u is %g, expected %g", rows, cols, n, r, i, (double)y[at], sum);
+                fail_msg("%u x %u, %u tokens: row %u, token %u is %g, expected %g", rows, cols, n,
+                         r, i, (double)y[at], sum);
         }
     }
     free(y);
@@ -66,7 +68,8 @@ static void test_sizes(void **state)
 
 static void test_shapes(void **state)
 {
-    static const uint32_t all[][2] = {{1, 1}, {16, 2}, {17, 3}, {33, 31}, {47, 33}, {100, 300}, {64, 95}};
+    static const uint32_t all[][2] = {{1, 1},   {16, 2},    {17, 3}, {33, 31},
+                                      {47, 33}, {100, 300}, {64, 95}};
     static const uint32_t tokens[] = {39, 0, 7, 7, 20, 31, 1, 2, 3, 38, 11, 12, 13, 5};
     (void)state;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -1,15 +1,17 @@
-/* memd's expert cache: loads in order, room, eviction, predictions, workers that leave, another policy. The
- * truth: a made-up pool whose every byte is known, compared with what lies in the arena's slots; order and counts worked out by
- * hand from cache.h. */
+/* memd's expert cache: loads in order, free slots, eviction, predictions, workers that leave, a
+ * change of the policy, metrics. The truth: a made-up pool whose every byte is known, compared with
+ * the arena's slots; order and counts worked out by hand from cache.h. */
 #include "cache_bench.h"
 #include "loaded_model.h"
+#include "memd/device/cache_metrics.h"
 
 #define FAST 0.0
 #define SLOW 0.005
 
 /* ---- loads ---- */
 
-/* An arena for everything: each load is there after all before it, whatever the records, and stays. */
+/* An arena for all segments: each load arrives after all loads before it, with any records, and
+ * stays. */
 static void test_in_order(void **state)
 {
     static const uint8_t asked[][3] = {{3, 5, 1}, {1, 0, 2}, {2, 7, 3}, {2, 1, 1},
@@ -28,7 +30,8 @@ static void test_in_order(void **state)
         for (int i = N; i-- > 0;)
             if (bench_resident(&b, asked[i][0], asked[i][1]) >= asked[i][2])
                 there |= 1u << i;
-        /* 1 covers 4, 0 is 5, so of the loads that need a copy of their own these must be a prefix */
+        /* 1 covers 4, 0 is 5, so of the loads that need a copy of their own these must be a prefix
+         */
         static const int own[] = {0, 1, 2, 3, 6, 7};
         for (int i = 1; i < 6; i++)
             assert_true(!(there >> own[i] & 1) || (there >> own[i - 1] & 1));
@@ -38,8 +41,8 @@ static void test_in_order(void **state)
     assert_true(all);
     assert_int_equal(counter_read(&b.demanded), 4032 + 2 * 4096 + 3 * 1920 + 2 * 1920 + 2 * 4096);
     assert_int_equal(counter_read(&b.prefetched) + counter_read(&b.evictions), 0);
-    assert_int_equal(bench_state(&b).resident, 1 + 2 + 3 + 2 + 2);
-    assert_int_equal(bench_resident(&b, 2, 1), 2); /* as much as was asked for */
+    assert_int_equal(bench_state(&b).slots.resident, 1 + 2 + 3 + 2 + 2);
+    assert_int_equal(bench_resident(&b, 2, 1), 2); /* the requested segments */
     /* One record of many entries, of which two of the same expert. */
     r[0].n_entries = 3;
     r[0].entries[0] = (struct cache_entry){4, 3};
@@ -82,16 +85,16 @@ static void test_real_model(void **state)
     bench_make_region(&w, &b, 1);
     cache_channel_init(w.region.base, m.map.header->generation);
     must(cache_add_worker(b.cache, 1, &w.region, &e), &e);
-    struct shm pieces[ARENA_PIECES];
+    struct shm extents[ARENA_EXTENTS];
     const struct device_arena *arena = cache_arena(b.cache);
-    assert_true(arena->n_pieces > 1);
-    for (uint32_t i = 0; i < arena->n_pieces; i++) { /* as others come to them */
-        const struct shm *shared = &arena->pieces[i].shared;
+    assert_true(arena->n_extents > 1);
+    for (uint32_t i = 0; i < arena->n_extents; i++) { /* as others come to them */
+        const struct shm *shared = &arena->extents[i].shared;
         struct shm_name name;
-        assert_int_equal(shm_map(dup(shared->fd), true, 1, &pieces[i], NULL), ERROR_PROTOCOL);
-        memcpy(&name, arena->pieces[i].handle.bytes, sizeof name);
-        must(shm_map_named(&name, shared->bytes, &pieces[i], &e), &e);
-        assert_ptr_not_equal(pieces[i].base, shared->base);
+        assert_int_equal(shm_map(dup(shared->fd), true, 1, &extents[i], NULL), ERROR_PROTOCOL);
+        memcpy(&name, arena->extents[i].handle.bytes, sizeof name);
+        must(shm_map_named(&name, shared->bytes, &extents[i], &e), &e);
+        assert_ptr_not_equal(extents[i].base, shared->base);
         name.inode++;
         assert_int_equal(shm_map_named(&name, 1, &(struct shm){0}, &e), ERROR_UNAVAILABLE);
     }
@@ -102,22 +105,23 @@ static void test_real_model(void **state)
             assert_true(bench_await(&w, layer, expert, s->n_segments));
             for (uint32_t i = 0; i < s->n_segments; i++) {
                 uint32_t slot = *residency_slot(&b.table, layer, expert, i);
-                uint32_t piece = arena_piece_of(arena->layout, slot);
+                uint32_t extent = arena_extent_of(arena->layout, slot);
                 const uint8_t *at =
-                    (const uint8_t *)pieces[piece].base +
-                    (slot - arena_piece_begin(arena->layout, piece)) * b.table.header->slot_bytes;
+                    (const uint8_t *)extents[extent].base +
+                    (slot - arena_extent_begin(arena->layout, extent)) * b.table.header->slot_bytes;
                 assert_memory_equal(at, pool_map_segment_place(&m.map, layer, expert, i),
                                     s->segment_bytes);
             }
             bench_consume(&w, 1);
         }
-    for (uint32_t i = 0; i < arena->n_pieces; i++)
-        shm_close(&pieces[i]);
+    for (uint32_t i = 0; i < arena->n_extents; i++)
+        shm_close(&extents[i]);
     cache_free(b.cache);
     unload_model(&m);
 }
 
-/* Under each policy, far more loads than slots: each comes, stays until it is consumed, and the slots add up. */
+/* Under each policy, far more loads than slots: each load arrives and stays until its worker
+ * consumes it, and the slots add up. */
 static void test_policies(void **state)
 {
     for (int kind = CACHE_NONE; kind <= CACHE_VALUE; kind++) {
@@ -143,10 +147,10 @@ static void test_policies(void **state)
             }
         assert_true(counter_read(&b.evictions) > 0);
         if (kind == CACHE_NONE)
-            BENCH_UNTIL(bench_state(&b).free == 16);
+            BENCH_UNTIL(bench_state(&b).slots.free == 16);
         else if (kind == CACHE_LRU)
-            assert_true(bench_state(&b).resident >= 14); /* all but the reserve */
-        /* Nobody asks for anything: what the policy wants by itself comes to an end. */
+            assert_true(bench_state(&b).slots.resident >= 14); /* all but the reserve */
+        /* Without requests the policy's own copies come to an end. */
         uint64_t bytes = 0, end = clock_ns() + 10000000000u;
         while (bytes != bench_state(&b).link_bytes && clock_ns() < end) {
             bytes = bench_state(&b).link_bytes;
@@ -158,7 +162,8 @@ static void test_policies(void **state)
     }
 }
 
-/* More loads of a layer than slots: in waves, as they are consumed. One slot; and two, of experts of two segments. */
+/* More loads of a layer than slots: in waves, as they are consumed. One slot; and two, of experts
+ * of two segments. */
 static void test_waves(void **state)
 {
     static const struct {
@@ -188,7 +193,7 @@ static void test_waves(void **state)
     }
 }
 
-/* More segments than there are slots: as many as fit, and memd goes on. */
+/* More segments than slots: memd loads as many as fit, and continues. */
 static void test_larger_than_the_arena(void **state)
 {
     struct bench b;
@@ -206,7 +211,8 @@ static void test_larger_than_the_arena(void **state)
     free(b.pool);
 }
 
-/* Two workers want the same: one copy, and it stays until both have consumed it. */
+/* Two workers request the same segment: memd copies it once, and keeps it until both have consumed
+ * it. */
 static void test_merged(void **state)
 {
     struct bench b;
@@ -225,14 +231,15 @@ static void test_merged(void **state)
     bench_nap(10000000);
     assert_int_equal(bench_resident(&b, 1, 3), 2);
     bench_consume(&w[1], 1);
-    BENCH_UNTIL(bench_state(&b).free == 4);
+    BENCH_UNTIL(bench_state(&b).slots.free == 4);
     assert_int_equal(counter_read(&b.wasted), 0);
     bench_check(&b);
     bench_close(&b);
 }
 
-/* A load that its worker counts as consumed before it is served is not waited for, and holds nothing. */
-static void test_taken_back(void **state)
+/* If a worker counts a load as consumed before memd serves it, memd does not wait for it and pins
+ * nothing. */
+static void test_reclaimed(void **state)
 {
     struct bench b;
     struct bench_worker w;
@@ -244,8 +251,8 @@ static void test_taken_back(void **state)
     assert_true(bench_await(&w, 1, 0, 2));
     bench_consume(&w, EXPERTS - 1); /* all but the last */
     assert_true(bench_await(&w, 1, EXPERTS - 1, 2));
-    bench_consume(&w, 100); /* more than were asked for: those to come are void as well */
-    BENCH_UNTIL(bench_state(&b).free == 2);
+    bench_consume(&w, 100); /* more than it requested: later loads are void as well */
+    BENCH_UNTIL(bench_state(&b).slots.free == 2);
     assert_true(counter_read(&b.demanded) <= 5 * 4096); /* one more had begun at most */
     bench_check(&b);
     bench_close(&b);
@@ -267,9 +274,9 @@ static void test_epoch_holds(void **state)
     bench_load(&w[1], 3, 1, 1);
     BENCH_UNTIL(bench_resident(&b, 3, 0) == 0); /* taken out of the table */
     bench_nap(20000000);
-    assert_int_equal(bench_state(&b).retired, 1);
-    assert_true(
-        bench_is_segment(cache_arena(b.cache)->pieces[0].slots, 3, 0, 0)); /* and its bytes are there still */
+    assert_int_equal(bench_state(&b).slots.retired, 1);
+    assert_true(bench_is_segment(cache_arena(b.cache)->extents[0].slots, 3, 0,
+                                 0)); /* and its bytes are still in the slot */
     assert_int_equal(bench_resident(&b, 3, 1), 0);
     bench_epoch(&w[0]);
     assert_true(bench_await(&w[1], 3, 1, 1));
@@ -287,7 +294,7 @@ static void test_worker_leaves(void **state)
     bench_attach(&w[1], &b, 2);
     bench_load(&w[0], 1, 0, 2);
     assert_true(bench_await(&w[0], 1, 0, 2));
-    bench_load(&w[0], 1, 5, 2); /* waits for the room of its own pins */
+    bench_load(&w[0], 1, 5, 2); /* waits for the slots of its own pins */
     bench_epoch(&w[0]);
     bench_nap(5000000);
     bench_load(&w[1], 2, 3, 2);
@@ -316,8 +323,9 @@ static void test_predictions(void **state)
     BENCH_UNTIL(bench_resident(&b, 3, 1) == 1);
     assert_int_equal(counter_read(&b.dropped), 2);
     assert_int_equal(counter_read(&b.prefetched), 4032);
-    /* The most probable goes first; a load goes before them all, after one segment at most. */
-    for (uint32_t i = 4; i-- > 0;) /* the engine may take each as it comes */
+    /* The most probable prediction is served first; a load precedes all predictions, after one
+     * segment at most. */
+    for (uint32_t i = 4; i-- > 0;) /* the engine may take each at once */
         bench_push(&w, CACHE_PREDICTED, 6, 2, i, 1000 * (i + 1));
     BENCH_UNTIL(bench_resident(&b, 2, 3) + residency_read(&b.table, 2, 3).in_flight > 0);
     uint64_t before = counter_read(&b.prefetched);
@@ -325,7 +333,7 @@ static void test_predictions(void **state)
     assert_true(bench_await(&w, 1, 6, 1));
     assert_true(counter_read(&b.prefetched) <= before + 2 * 1920);
     assert_int_equal(bench_resident(&b, 2, 0), 0);
-    atomic_store(&w.channel.header->place, 7 << 16); /* the rest has lost its point */
+    atomic_store(&w.channel.header->place, 7 << 16); /* the rest is too late */
     ring_notify(&w.channel.requests);
     BENCH_UNTIL(counter_read(&b.dropped) > 2);
     bench_nap(20000000);
@@ -334,7 +342,7 @@ static void test_predictions(void **state)
     bench_close(&b);
 }
 
-/* What is copied and goes without having served is wasted; what served is not. */
+/* A segment that is evicted unused is wasted; one that was used is not. */
 static void test_wasted(void **state)
 {
     struct bench b;
@@ -343,7 +351,7 @@ static void test_wasted(void **state)
     bench_attach(&w, &b, 1);
     bench_push(&w, CACHE_PREDICTED, 1, 3, 0, 100);
     bench_push(&w, CACHE_PREDICTED, 1, 3, 1, 100);
-    BENCH_UNTIL(bench_state(&b).resident == 2);
+    BENCH_UNTIL(bench_state(&b).slots.resident == 2);
     bench_push(&w, CACHE_ROUTED, 1, 3, 1, 1);
     bench_load(&w, 1, 0, 2); /* evicts both */
     assert_true(bench_await(&w, 1, 0, 2));
@@ -365,7 +373,8 @@ static void load_to_measure(struct bench_worker *w, uint16_t expert)
     bench_consume(w, 1);
 }
 
-/* Loads of step 0 are a worker's calibration: copied as others are, and no traffic. The first load of a step ends it. */
+/* Loads of step 0 belong to a worker's calibration: memd copies them like others, but does not
+ * count them as traffic. The first load of a step ends the calibration. */
 static void test_calibration(void **state)
 {
     struct bench b;
@@ -380,7 +389,8 @@ static void test_calibration(void **state)
     assert_int_equal(bench_state(&b).link_bytes, 0);
     assert_int_equal(bench_state(&b).link_busy_ns, 0);
     assert_int_equal(counter_read(&b.asked) + counter_read(&b.demanded) + counter_read(&b.used) +
-                         counter_read(&b.wasted) + counter_read(&b.evictions), 0);
+                         counter_read(&b.wasted) + counter_read(&b.evictions),
+                     0);
     bench_load(&w, 1, 5, 2);
     assert_true(bench_await(&w, 1, 5, 2));
     bench_consume(&w, 1);
@@ -396,8 +406,8 @@ static void test_calibration(void **state)
     bench_close(&b);
 }
 
-/* What a calibration has copied does not stay for the policy: not when it is over, nor when a layer comes without that, nor when the worker
- * goes in the middle of it. The first layer that is served finds an empty device. */
+/* memd gives up the segments of a calibration: when it is over, when a layer follows without that,
+ * and when the worker leaves in the middle of it. The first layer finds an empty device. */
 static void test_calibration_leaves_nothing(void **state)
 {
     enum { SAYS_SO, GOES_ON, LEAVES, ENDS };
@@ -408,18 +418,18 @@ static void test_calibration_leaves_nothing(void **state)
         bench_attach(&w, &b, 1);
         for (uint16_t i = 0; i < 4; i++)
             load_to_measure(&w, i);
-        BENCH_UNTIL(bench_state(&b).resident == 8);
+        BENCH_UNTIL(bench_state(&b).slots.resident == 8);
         if (end == LEAVES)
             cache_remove_worker(b.cache, 1);
         else
             bench_push(&w, end == SAYS_SO ? CACHE_MEASURED : CACHE_ROUTED, 1, 1, 5, 1);
-        BENCH_UNTIL(bench_state(&b).resident == 0);
+        BENCH_UNTIL(bench_state(&b).slots.resident == 0);
         if (end == LEAVES)
             bench_attach(&w, &b, 2);
         bench_load(&w, 1, 5, 2);
         assert_true(bench_await(&w, 1, 5, 2));
         bench_consume(&w, 1);
-        BENCH_UNTIL(bench_state(&b).resident == 2);
+        BENCH_UNTIL(bench_state(&b).slots.resident == 2);
         assert_int_equal(counter_read(&b.evictions), 0);
         assert_int_equal(counter_read(&b.wasted), 0);
         bench_check(&b);
@@ -443,14 +453,48 @@ static void test_set_policy(void **state)
     bench_load(&w, 2, 1, 3);
     assert_true(bench_await(&w, 2, 1, 3));
     bench_consume(&w, 1);
-    BENCH_UNTIL(bench_resident(&b, 2, 1) == 0); /* the new one keeps nothing */
-    BENCH_UNTIL(bench_resident(&b, 2, 0) == 0); /* nor what there was */
-    BENCH_UNTIL(bench_state(&b).free == 24);
+    BENCH_UNTIL(bench_resident(&b, 2, 1) == 0); /* the cache policy `none` keeps nothing */
+    BENCH_UNTIL(bench_resident(&b, 2, 0) == 0); /* and evicts the older segments */
+    BENCH_UNTIL(bench_state(&b).slots.free == 24);
     assert_int_equal(cache_set_policy(b.cache, CACHE_LAYERWISE, BUDGET_GLOBAL, &e), ERROR_OK);
-    BENCH_UNTIL(bench_resident(&b, 1, 5) == 2); /* which fills by itself, from the first layer */
+    /* layerwise fills the free slots unasked, from the first layer */
+    BENCH_UNTIL(bench_resident(&b, 1, 5) == 2);
     assert_true(counter_read(&b.prefetched) > 0);
     bench_check(&b);
     bench_close(&b);
+}
+
+/* ---- metrics ---- */
+
+/* Two of eight slots are resident, of 4096 bytes each. The times are the link's own. */
+static void test_metrics(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    struct strbuf text;
+    struct metrics *m = metrics_new();
+    bench_open(&b, CACHE_LRU, 8, FAST);
+    bench_attach(&w, &b, 1);
+    cache_metrics_state(m, b.cache, true);
+    bench_load(&w, 1, 0, 2);
+    assert_true(bench_await(&w, 1, 0, 2));
+    strbuf_init(&text);
+    metrics_render(m, &text);
+    const char *slots = "# HELP moed_memd_slots Slots in the device's memory, by state.\n"
+                        "# TYPE moed_memd_slots gauge\n"
+                        "moed_memd_slots{state=\"free\"} 6\n"
+                        "moed_memd_slots{state=\"resident\"} 2\n"
+                        "moed_memd_slots{state=\"filling\"} 0\n"
+                        "moed_memd_slots{state=\"retired\"} 0\n"
+                        "# HELP moed_memd_link_bytes_total ";
+    assert_int_equal(strncmp(text.data, slots, strlen(slots)), 0);
+    assert_non_null(strstr(text.data, "\nmoed_memd_link_bytes_total 8192\n"));
+    assert_non_null(strstr(text.data, "\nmoed_memd_link_busy_seconds_total "));
+    assert_non_null(strstr(text.data, "\nmoed_memd_device_bytes{use=\"experts\"} 32768\n"));
+    assert_null(strstr(text.data, "use=\"kv\"")); /* nothing but the slots is known */
+    strbuf_fini(&text);
+    bench_close(&b);
+    metrics_free(m);
 }
 
 int main(void)
@@ -462,7 +506,7 @@ int main(void)
         cmocka_unit_test(test_waves),
         cmocka_unit_test(test_larger_than_the_arena),
         cmocka_unit_test(test_merged),
-        cmocka_unit_test(test_taken_back),
+        cmocka_unit_test(test_reclaimed),
         cmocka_unit_test(test_epoch_holds),
         cmocka_unit_test(test_worker_leaves),
         cmocka_unit_test(test_predictions),
@@ -470,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_calibration),
         cmocka_unit_test(test_calibration_leaves_nothing),
         cmocka_unit_test(test_set_policy),
+        cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

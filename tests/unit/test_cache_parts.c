@@ -1,5 +1,6 @@
-/* The expert cache's parts alone (slots, waiting for doorbells), and what memd does with workers that write nonsense. The
- * truth: rules of cache_slots.h and cache_channel.h worked out by hand, and the clock. */
+/* The parts of the expert cache (slots, waiting for doorbells), and how memd treats workers that
+ * write invalid records. The truth: rules of cache_slots.h and cache_channel.h worked out by hand,
+ * and the clock. */
 #include "cache_bench.h"
 
 #include <fcntl.h>
@@ -18,10 +19,11 @@ static void test_slots(void **state)
     struct device_spec device = {.kind = DEVICE_EMU, .link_bytes_per_s = 1e9, .speed = 1};
     struct device_link *link;
     assert_int_equal(device_link_new(&device, &link, NULL), ERROR_OK);
-    struct device_arena arena = {.slot_bytes = 64,
-                                 .layout = {1, 1},
-                                 .n_pieces = N,
-                                 .pieces = {{.slots = memory}, {.slots = memory + 64}, {.slots = memory + 128}}};
+    struct device_arena arena = {
+        .slot_bytes = 64,
+        .layout = {1, 1},
+        .n_extents = N,
+        .extents = {{.slots = memory}, {.slots = memory + 64}, {.slots = memory + 128}}};
     assert_int_equal(cache_slots_init(&s, link, &arena, 64, N, N, NULL), ERROR_OK);
     int even = cache_slots_add_reader(&s, &epochs[0]), odd = cache_slots_add_reader(&s, &epochs[1]);
     assert_true(cache_slots_take(&s, &a) && cache_slots_take(&s, &b) && a != b);
@@ -30,13 +32,13 @@ static void test_slots(void **state)
     cache_slots_filled(&s, b);
     cache_slots_retire(&s, a);
     assert_int_equal(cache_slots_reclaim(&s), 0); /* the odd reader may be reading it */
-    epochs[0] = 1;                                /* who began later cannot */
+    epochs[0] = 1;                                /* an epoch that began later cannot read it */
     assert_int_equal(cache_slots_reclaim(&s), 0);
     epochs[1] = 9; /* passed, though odd again */
     cache_slots_retire(&s, b);
     assert_int_equal(cache_slots_reclaim(&s), 1);
     assert_true(bench_is_poison(memory + a * 64, 64));
-    assert_false(bench_is_poison(memory + b * 64, 1)); /* both are in the way of this one */
+    assert_false(bench_is_poison(memory + b * 64, 1)); /* both epochs prevent its reuse */
     epochs[0] = 2;
     assert_int_equal(cache_slots_reclaim(&s), 0);
     assert_true(cache_slots_add_up(&s));
@@ -63,7 +65,7 @@ static void *ring_soon(void *arg)
     return NULL;
 }
 
-/* Waiting for two doorbells, by the kernel and, as where it cannot wait for several, by polling. */
+/* Waiting for two doorbells: by the kernel, and by polling. */
 static void test_wait(void **state)
 {
     for (int polling = 0; polling < 2; polling++)
@@ -169,7 +171,7 @@ static void test_nonsense(void **state)
         assert_true(bench_await(&bad, 1, 1, 2));
         send_nonsense(&bad, i);
         BENCH_UNTIL(b.n_broken == (uint32_t)i + 1 && b.broken == key);
-        /* Its pins are gone; what it writes now is not read. */
+        /* Its pins are gone; memd does not read its later records. */
         if (i < 10)
             bench_load(&bad, 3, 7, 1);
         bench_load(&good, 2, 1, 2);

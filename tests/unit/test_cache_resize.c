@@ -1,6 +1,6 @@
-/* Slots that come and go while workers read (memd/cache_resize.c). The bench's 48 segments of 4096 bytes lie in pieces
- * of one slot, then of two (47 / 31): 16 slots are 1 + 7 * 2 + 1. What is to be seen at each step is worked out by
- * hand. */
+/* Slots that come and go while workers read (memd/device/cache_resize.c). The bench's 48 segments
+ * of 4096 bytes lie in extents of one slot, then of two (47 / 31): 16 slots are 1 + 7 * 2 + 1. The
+ * states at each step are worked out by hand. */
 #include "cache_bench.h"
 
 #define FAST 0.0
@@ -17,7 +17,7 @@ static bool is_over(struct bench *b)
     return !resize_of(b).busy;
 }
 
-/* It waits for that, and goes on waiting: for thirty turns of the engine. */
+/* The resize waits for that, and continues to wait for thirty turns of the engine. */
 static void expect_waiting(struct bench *b, enum cache_resize_wait waits)
 {
     BENCH_UNTIL(resize_of(b).waits == waits);
@@ -30,14 +30,14 @@ static void expect_slots(struct bench *b, uint32_t n)
     struct cache_state s = bench_state(b);
     assert_int_equal(resize_of(b).failed.code, ERROR_OK);
     assert_int_equal(s.usable, n);
-    assert_int_equal(s.slots, n);
+    assert_int_equal(s.slots.total, n);
     assert_int_equal(residency_n_slots(b->table.header), n);
     const struct device_arena *a = cache_arena(b->cache);
     assert_true(a->layout.first == 1 && a->layout.each == 2);
-    uint32_t pieces = n == 1 ? 1 : 1 + n / 2; /* 1, 2-3, 4-5, ... */
-    assert_int_equal(a->n_pieces, pieces);
-    for (uint32_t i = 0; i < ARENA_PIECES; i++)
-        assert_int_equal(b->table.header->pieces[i].serial != 0, i < pieces);
+    uint32_t extents = n == 1 ? 1 : 1 + n / 2; /* 1, 2-3, 4-5, ... */
+    assert_int_equal(a->n_extents, extents);
+    for (uint32_t i = 0; i < ARENA_EXTENTS; i++)
+        assert_int_equal(b->table.header->extents[i].serial != 0, i < extents);
     bench_check(b);
 }
 
@@ -56,7 +56,7 @@ static void load_layer(struct bench_worker *w, uint32_t layer)
 
 static uint64_t resident(struct bench *b)
 {
-    return bench_state(b).resident;
+    return bench_state(b).slots.resident;
 }
 
 static void test_without_workers(void **state)
@@ -74,7 +74,8 @@ static void test_without_workers(void **state)
     bench_close(&b);
 }
 
-/* What lies in slots that stay stays, what lies in others goes, from there to the end of the expert. */
+/* Segments in slots that stay are kept. Segments in removed slots are evicted, from the first one
+ * to the end of the expert. */
 static void test_prefixes_stay(void **state)
 {
     struct bench b;
@@ -91,7 +92,7 @@ static void test_prefixes_stay(void **state)
                    *residency_slot(&b.table, layer, expert, expected[layer][expert]) < 21)
                 expected[layer][expert]++;
     uint64_t copied = counter_read(&b.demanded);
-    cache_resize(b.cache, 21); /* whole pieces */
+    cache_resize(b.cache, 21); /* whole extents */
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     expect_slots(&b, 21);
     uint32_t sum = 0;
@@ -101,7 +102,7 @@ static void test_prefixes_stay(void **state)
             sum += expected[layer][expert];
         }
     assert_true(sum == 21 && counter_read(&b.demanded) == copied);
-    cache_resize(b.cache, 48); /* with room for all again they come by themselves when they are asked for */
+    cache_resize(b.cache, 48); /* enough slots for all again: segments are loaded when requested */
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     for (uint32_t layer = 1; layer < LAYERS; layer++)
         load_layer(&w, layer);
@@ -110,8 +111,8 @@ static void test_prefixes_stay(void **state)
     bench_close(&b);
 }
 
-/* A reader in the middle of its epoch reads on; then memd waits until it has closed what goes; a new one has never had
- * it. */
+/* A reader in the middle of its epoch continues to read. Then memd waits until the worker has
+ * closed the removed extents; a new worker never had them. */
 static void test_reader(void **state)
 {
     struct bench b;
@@ -122,26 +123,28 @@ static void test_reader(void **state)
     bench_epoch(&w[0]);
     cache_resize(b.cache, 1);
     expect_waiting(&b, CACHE_RESIZE_USE);
-    assert_true(resident(&b) == 1 && bench_state(&b).retired == 15);
-    for (uint32_t expert = 0; expert < EXPERTS; expert++) /* as it found them before */
+    assert_true(resident(&b) == 1 && bench_state(&b).slots.retired == 15);
+    for (uint32_t expert = 0; expert < EXPERTS; expert++) /* as the worker found them before */
         for (uint32_t i = 0; i < 2; i++) {
-            uint32_t slot = *residency_slot(&b.table, 1, expert, i), piece = slot ? 1 + (slot - 1) / 2 : 0;
-            const uint8_t *at = w[0].places[piece] + (piece ? (slot - 1) % 2 : 0) * (size_t)SLOT_BYTES;
+            uint32_t slot = *residency_slot(&b.table, 1, expert, i),
+                     extent = slot ? 1 + (slot - 1) / 2 : 0;
+            const uint8_t *at =
+                w[0].places[extent] + (extent ? (slot - 1) % 2 : 0) * (size_t)SLOT_BYTES;
             assert_true(bench_is_segment(at, 1, expert, i));
         }
     bench_epoch(&w[0]);
     expect_waiting(&b, CACHE_RESIZE_CLOSE);
-    assert_int_equal(cache_arena(b.cache)->n_pieces, 25);
+    assert_int_equal(cache_arena(b.cache)->n_extents, 25);
     bench_attach(&w[1], &b, 2);
     assert_null(w[1].places[1]);
     expect_waiting(&b, CACHE_RESIZE_CLOSE);
     bench_epoch(&w[0]); /* which follows */
-    for (uint32_t i = 1; i < ARENA_PIECES; i++)
+    for (uint32_t i = 1; i < ARENA_EXTENTS; i++)
         assert_null(w[0].places[i]);
     BENCH_UNTIL(is_over(&b));
     bench_epoch(&w[0]);
     expect_slots(&b, 1);
-    /* more: nothing is used that one of them has not */
+    /* growing: memd uses no extent that one of the workers lacks */
     cache_resize(b.cache, 10);
     expect_waiting(&b, CACHE_RESIZE_MAP);
     assert_int_equal(bench_state(&b).usable, 1);
@@ -154,8 +157,8 @@ static void test_reader(void **state)
     bench_close(&b);
 }
 
-/* A load that was served is not taken away before it is used up; one that is wanted meanwhile is served in what stays.
- * */
+/* A served load stays until its worker consumes it. Until then memd serves other loads in the slots
+ * that stay. */
 static void test_loads(void **state)
 {
     struct bench b;
@@ -177,7 +180,7 @@ static void test_loads(void **state)
     bench_consume(&w, 1);
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     expect_slots(&b, 3);
-    /* of more segments than there are slots any more: as many as there are */
+    /* with more segments than slots: as many as fit */
     cache_resize(b.cache, 2);
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     bench_load(&w, 2, 5, 3);
@@ -189,7 +192,8 @@ static void test_loads(void **state)
     bench_close(&b);
 }
 
-/* The aim changes on the way: what is withdrawn already goes and comes back, what is not stays. */
+/* The target changes during a resize: memd finishes the removal of withdrawn extents and adds them
+ * again, and keeps the others. */
 static void test_other_aim(void **state)
 {
     struct bench b;
@@ -210,23 +214,23 @@ static void test_other_aim(void **state)
     expect_waiting(&b, CACHE_RESIZE_CLOSE);
     cache_resize(b.cache, 40);
     expect_waiting(&b, CACHE_RESIZE_CLOSE);
-    uint32_t serial = b.table.header->pieces[1].serial;
+    uint32_t serial = b.table.header->extents[1].serial;
     bench_follow(&w);
     expect_waiting(&b, CACHE_RESIZE_MAP);
     bench_follow(&w);
     BENCH_UNTIL(is_over(&b));
     assert_int_equal(resize_of(&b).number, 4);
     expect_slots(&b, 40);
-    assert_int_equal(b.table.header->pieces[1].serial, serial);
+    assert_int_equal(b.table.header->extents[1].serial, serial);
     cache_resize(b.cache, 48);
-    expect_waiting(&b, CACHE_RESIZE_CLOSE); /* the last piece is of one slot: another takes its place */
+    expect_waiting(&b, CACHE_RESIZE_CLOSE); /* the last extent has one slot: another replaces it */
     cache_resize(b.cache, 5);
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     expect_slots(&b, 5);
     bench_close(&b);
 }
 
-/* Who has gone is not waited for; who wrote nonsense reads still, until it has gone. */
+/* memd does not wait for a worker that is gone. A broken worker may still read until it is gone. */
 static void test_deaths(void **state)
 {
     struct bench b;
@@ -237,9 +241,10 @@ static void test_deaths(void **state)
         cache_resize(b.cache, 48);
         BENCH_UNTIL((bench_follow(&w), is_over(&b)));
         load_layer(&w, 2);
-        if (key == 1) /* in its epoch */
+        if (key == 1) /* during its epoch */
             bench_epoch(&w);
-        for (uint32_t expert = 0; key == 2 && expert < EXPERTS; expert++) /* with loads that it has not used up */
+        for (uint32_t expert = 0; key == 2 && expert < EXPERTS;
+             expert++) /* with loads that it has not consumed */
             bench_load(&w, 2, expert, 3);
         BENCH_UNTIL(key != 2 || bench_served(&b, 0) == 2 * EXPERTS);
         cache_resize(b.cache, 4);
@@ -265,14 +270,14 @@ static void test_deaths(void **state)
 
 /* ---- The KV cache ---- */
 
-/* As the plan of a device would have it: room for 48 slots, of which a KV cache of eight slots' size takes what is
- * left. */
+/* Divides memory like a device's plan: memory for 48 slots, and a KV cache of eight slots' size
+ * takes the rest. */
 static void share_kv(struct bench *b)
 {
     struct device_plan *p = &b->cache->plan;
     p->kv_bytes = 8 * SLOT_BYTES;
     p->kv_least_bytes = 2 * SLOT_BYTES;
-    p->room_bytes = 48 * SLOT_BYTES;
+    p->capacity_bytes = 48 * SLOT_BYTES;
     ((struct residency_header *)b->cache->residency.base)->kv_bytes = 8 * SLOT_BYTES;
 }
 
@@ -281,7 +286,7 @@ static uint64_t kv(struct bench *b)
     return bench_state(b).kv_bytes / SLOT_BYTES;
 }
 
-/* As a worker: it comes down to what it may have when a request ends, and takes what it may have. */
+/* The worker's part: it shrinks to its limit when a request ends, and grows to its limit. */
 static void keep_kv(struct bench_worker *w, uint64_t slots)
 {
     atomic_store(&w->channel.header->kv_bytes, slots * SLOT_BYTES);
@@ -300,7 +305,7 @@ static void test_kv(void **state)
     cache_resize(b.cache, 44);
     expect_waiting(&b, CACHE_RESIZE_KV);
     assert_int_equal(kv(&b), 4);
-    assert_true(bench_state(&b).usable == 40 && cache_arena(b.cache)->n_pieces == 21);
+    assert_true(bench_state(&b).usable == 40 && cache_arena(b.cache)->n_extents == 21);
     keep_kv(&w[0], 4);
     keep_kv(&w[1], 5);
     expect_waiting(&b, CACHE_RESIZE_KV);
@@ -308,7 +313,8 @@ static void test_kv(void **state)
     BENCH_UNTIL((bench_follow(&w[0]), bench_follow(&w[1]), is_over(&b)));
     expect_slots(&b, 44);
     assert_int_equal(kv(&b), 4);
-    /* fewer: it rises when the memory is free, not before, and to the whole of it at most */
+    /* fewer slots: the limit rises when the memory is free, not before, and at most to the whole KV
+     * cache */
     cache_resize(b.cache, 42);
     expect_waiting(&b, CACHE_RESIZE_CLOSE);
     assert_int_equal(kv(&b), 4);
@@ -318,7 +324,7 @@ static void test_kv(void **state)
     BENCH_UNTIL((bench_follow(&w[0]), bench_follow(&w[1]), is_over(&b)));
     assert_int_equal(kv(&b), 8);
     expect_slots(&b, 3);
-    /* another aim while it waits: what was taken is given back */
+    /* another target during the wait: memd returns the memory */
     keep_kv(&w[0], 8);
     cache_resize(b.cache, 46);
     expect_waiting(&b, CACHE_RESIZE_KV);
@@ -330,14 +336,14 @@ static void test_kv(void **state)
     bench_close(&b);
 }
 
-static enum error_code refuse(void *arg, uint32_t piece, const struct residency_piece *what,
+static enum error_code refuse(void *arg, uint32_t extent, const struct residency_extent *what,
                               struct error *e)
 {
     (void)what;
-    return piece > 10 ? error_set(e, ERROR_MEMORY, "no more") : bench_import(arg, piece, what, e);
+    return extent > 10 ? error_set(e, ERROR_MEMORY, "no more") : bench_import(arg, extent, what, e);
 }
 
-/* A worker cannot map what has come: it stays as it was, and the KV cache has its memory back. */
+/* If a worker cannot map the new memory, the size stays, and the KV cache gets its memory back. */
 static void test_refused(void **state)
 {
     struct bench b;
@@ -359,17 +365,18 @@ static void test_refused(void **state)
     assert_string_equal(resize_of(&b).failed.text,
                         "a worker cannot map more of the device's memory: its log says why");
     assert_int_equal(kv(&b), 8);
-    assert_true(bench_state(&b).slots == 15 && cache_arena(b.cache)->n_pieces == 8);
+    assert_true(bench_state(&b).slots.total == 15 && cache_arena(b.cache)->n_extents == 8);
     assert_true(resident(&b) == before && w.places[8] == NULL);
     bench_check(&b);
-    cache_resize(b.cache, 20); /* which it can */
+    cache_resize(b.cache, 20); /* this size it can map */
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     expect_slots(&b, 20);
     bench_close(&b);
 }
 
-/* What cannot be had costs nothing of what there was: also not the last piece, which went for a larger one. */
-static void test_refused_in_mid_piece(void **state)
+/* A failed resize costs no present slot, not even the last extent, which a larger one was to
+ * replace. */
+static void test_refused_in_mid_chunk(void **state)
 {
     struct bench b;
     struct bench_worker w;
@@ -384,8 +391,8 @@ static void test_refused_in_mid_piece(void **state)
         arena_follow(&w.follower, &e);
     BENCH_UNTIL((bench_follow(&w), is_over(&b)));
     assert_int_equal(resize_of(&b).failed.code, ERROR_MEMORY);
-    assert_true(bench_state(&b).usable == 16 && bench_state(&b).slots == 16);
-    assert_int_equal(cache_arena(b.cache)->n_pieces, 9);
+    assert_true(bench_state(&b).usable == 16 && bench_state(&b).slots.total == 16);
+    assert_int_equal(cache_arena(b.cache)->n_extents, 9);
     bench_check(&b);
     bench_close(&b);
 }
@@ -401,7 +408,7 @@ int main(void)
         cmocka_unit_test(test_deaths),
         cmocka_unit_test(test_kv),
         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_in_mid_piece),
+        cmocka_unit_test(test_refused_in_mid_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* The expert cache under workers that read the arena all the time while memd evicts all the time: what is found in the table
- * is whole for as long as the epoch lasts; also while slots come and go with their memory. Run under ThreadSanitizer
- * too, which sees workers and engine at one address: it is the judge of the orders that tests/model/slots.pml takes for granted. */
+/* The expert cache under workers that read the arena while memd evicts, both without a break. A
+ * segment that a worker finds in the table is whole until its epoch ends, also while slots come and
+ * go with their memory. ThreadSanitizer, which sees workers and engine at one address, checks the
+ * memory orders that tests/model/slots.pml assumes. */
 #include "cache_bench.h"
-#include "sched/copies_internal.h"
+#include "sched/prefetch/transfer_internal.h"
 
 enum { WORKERS = 4, SLOTS = 10, SECONDS_EACH = 1 };
 
@@ -18,7 +19,7 @@ struct stress_worker {
     uint32_t seed;
 };
 
-/* Everything that a look at the table finds, in one epoch. */
+/* Reads all resident segments of the table in one epoch. */
 static void read_some(struct stress *s, struct bench_worker *w, uint32_t *seed)
 {
     bench_epoch(w);
@@ -32,8 +33,8 @@ static void read_some(struct stress *s, struct bench_worker *w, uint32_t *seed)
     bench_epoch(w);
 }
 
-/* Wait for the oldest load and use it. What others loaded may be gone again until this load is served: then it is
- * copied once more, and stays. */
+/* Waits for the oldest load and uses it. Segments that other workers loaded may be evicted before
+ * memd serves this load: then memd copies them again, and keeps them. */
 static void use_load(struct stress *s, struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
     uint64_t end = clock_ns() + 10000000000u;
@@ -50,7 +51,7 @@ static void use_load(struct stress *s, struct bench_worker *w, uint32_t layer, u
         s->wrong++;
 }
 
-/* A layer as a worker does it: routing, loads, each used when it is there. */
+/* A layer like a worker's: routing, loads, each used on arrival. */
 static void run_layer(struct stress *s, struct bench_worker *w, uint64_t step, uint32_t *seed)
 {
     uint32_t layer = 1 + bench_draw(seed, LAYERS - 1), n = 1 + bench_draw(seed, 3), experts[3];
@@ -71,7 +72,8 @@ static void run_layer(struct stress *s, struct bench_worker *w, uint64_t step, u
     }
 }
 
-/* Lives of a worker, each ended as a kill would: in the middle of things, with an odd epoch and loads outstanding. */
+/* Lives of a worker, each ended as by a kill: at any point, with an odd epoch and loads
+ * outstanding. */
 static void *worker(void *arg)
 {
     struct stress_worker *self = arg;
@@ -79,7 +81,8 @@ static void *worker(void *arg)
     while (!s->stop) {
         struct bench_worker w;
         self->key += WORKERS;
-        while (bench_present(&s->bench) >= CACHE_MAX_WORKERS - WORKERS) /* where all is resident lives are short */
+        while (bench_present(&s->bench) >=
+               CACHE_MAX_WORKERS - WORKERS) /* if all is resident lives are short */
             bench_nap(100000);
         bench_attach(&w, &s->bench, self->key);
         uint64_t steps = 20 + bench_draw(&self->seed, 100);
@@ -94,7 +97,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* resizes: beside it, slots come and go all the time; but for as many as an expert has segments. */
+/* resizes: slots come and go concurrently, except as many as an expert has segments. */
 static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other, bool resizes)
 {
     static struct stress s;
@@ -134,15 +137,17 @@ static void run_policy(enum sched_cache_kind kind, enum sched_cache_kind other, 
     BENCH_UNTIL((cache_resize_state(s.bench.cache, &last), !last.busy));
     assert_int_equal(last.failed.code, ERROR_OK);
     assert_true(!resizes || sizes > 0);
-    BENCH_UNTIL(bench_state(&s.bench).filling == 0 && bench_state(&s.bench).retired == 0);
+    BENCH_UNTIL(bench_state(&s.bench).slots.filling == 0 &&
+                bench_state(&s.bench).slots.retired == 0);
     bench_check(&s.bench);
     for (size_t i = 0; i < LAYERS * EXPERTS; i++)
-        assert_true(s.bench.cache->copies->experts[i].pins == 0 &&
-                    s.bench.cache->copies->experts[i].queued == 0);
-    print_message("%s and %s: %lu lives, %lu resizes, %lu loads, %lu segments read, %lu evictions\n",
-                  sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives, (unsigned long)sizes,
-                  (unsigned long)s.loads, (unsigned long)s.reads,
-                  (unsigned long)counter_read(&s.bench.evictions));
+        assert_true(s.bench.cache->transfers->experts[i].pins == 0 &&
+                    s.bench.cache->transfers->experts[i].queued == 0);
+    print_message(
+        "%s and %s: %lu lives, %lu resizes, %lu loads, %lu segments read, %lu evictions\n",
+        sched_cache_name(kind), sched_cache_name(other), (unsigned long)s.lives,
+        (unsigned long)sizes, (unsigned long)s.loads, (unsigned long)s.reads,
+        (unsigned long)counter_read(&s.bench.evictions));
     assert_int_equal(s.wrong, 0);
     assert_int_equal(s.bench.n_broken, 0);
     assert_true(s.loads > 100 && s.reads > 100 && counter_read(&s.bench.evictions) > 100);
@@ -169,7 +174,7 @@ static void test_stress_resizing(void **state)
     run_policy(CACHE_VALUE, CACHE_LRU, true);
     run_policy(CACHE_NONE, CACHE_DALI, true);
     run_policy(CACHE_STATIC, CACHE_LCP, true);
-    run_policy(CACHE_LAYERWISE, CACHE_LRU_AHEAD, true);
+    run_policy(CACHE_LAYERWISE, CACHE_LRU_PREFETCH, true);
     run_policy(CACHE_SCORE, CACHE_LFU, true);
 }
 

@@ -1,5 +1,5 @@
-/* lib/calibration: the line is compared with a search by brute force and with cases solved by hand; the file with every way
- * in which it can be cut short or altered. */
+/* lib/calibration: compares the line with a search by brute force and with cases solved by hand;
+ * cuts and alters the file in every way. */
 #include "calibration/calibration.h"
 
 #include <dirent.h>
@@ -30,7 +30,7 @@ static struct calibration example(void)
         .job_overhead_s = 5.9943e-05,
         .link_segment_s = 0.00045,
         .link_latency_s = 0,
-        .cpu_beside_device = 1.5,
+        .cpu_overlap = 1.5,
         .cpu_slowdown = 1.25,
         .link_slowdown = 1.0032,
     };
@@ -122,35 +122,36 @@ static void test_text_and_back(void **state)
     assert_int_equal(back.cpu_side.points[1].tokens, 4);
     assert_true(fabs(back.cpu_side.points[1].seconds - 0.0001224) < 1e-12);
     assert_true(back.cpu_slowdown == 1.25);
-    assert_true(back.cpu_beside_device == 1.5);
+    assert_true(back.cpu_overlap == 1.5);
     assert_int_equal(back.measured_at, 1795251999);
     free(text);
 }
 
-/* What was learnt is not there at first, comes and goes with its measurement, and is nothing but numbers. */
-static void test_learnt(void **state)
+/* A new calibration has no corrections. Corrections belong to their measurement and must be finite.
+ */
+static void test_corrections(void **state)
 {
     struct calibration c = example(), back;
     char path[PATH_MAX];
     (void)state;
     snprintf(c.model, sizeof c.model, "one that learns");
     char *text = text_of(&c);
-    assert_null(strstr(text, "learnt"));
+    assert_null(strstr(text, "corrections"));
     free(text);
-    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_NOT_FOUND);
+    assert_int_equal(calibration_store_corrections(&c, NULL), ERROR_NOT_FOUND);
     assert_int_equal(calibration_store(&c, NULL), ERROR_OK);
-    for (int i = 0; i < CALIBRATION_LEARNT; i++)
-        c.learnt[i] = 1.5 * i;
+    for (int i = 0; i < CALIBRATION_CORRECTED; i++)
+        c.corrections[i] = 1.5 * i;
     c.job_overhead_s = 7; /* not part of it */
-    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_OK);
+    assert_int_equal(calibration_store_corrections(&c, NULL), ERROR_OK);
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
-    assert_memory_equal(back.learnt, c.learnt, sizeof c.learnt);
+    assert_memory_equal(back.corrections, c.corrections, sizeof c.corrections);
     assert_true(back.job_overhead_s == example().job_overhead_s);
     c.measured_at++; /* another measurement's */
-    c.learnt[0] = 99;
-    assert_int_equal(calibration_store_learnt(&c, NULL), ERROR_NOT_FOUND);
+    c.corrections[0] = 99;
+    assert_int_equal(calibration_store_corrections(&c, NULL), ERROR_NOT_FOUND);
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
-    assert_true(back.learnt[0] == 0);
+    assert_true(back.corrections[0] == 0);
     assert_true(calibration_path(&c, path));
     assert_int_equal(unlink(path), 0);
 }
@@ -158,7 +159,7 @@ static void test_learnt(void **state)
 static void test_cut_short(void **state)
 {
     struct calibration c = example(), back;
-    c.learnt[3] = 1;
+    c.corrections[3] = 1;
     char *text = text_of(&c);
     for (size_t n = strlen(text); n-- > 0;) {
         text[n] = '\0';
@@ -171,7 +172,7 @@ static void test_cut_short(void **state)
 static void refused(const char *start, const char *with)
 {
     struct calibration c = example(), back;
-    c.learnt[0] = 1;
+    c.corrections[0] = 1;
     char *text = text_of(&c), *at = strstr(text, start);
     assert_non_null(at);
     struct strbuf b;
@@ -187,13 +188,13 @@ static void refused(const char *start, const char *with)
 
 static void test_altered(void **state)
 {
-    refused("moed calibration 3", "moed calibration 2\n"); /* of links that were taken for quicker than they are */
-    refused("cpu-beside-device", "");
+    refused("moed calibration 3", "moed calibration 2\n"); /* version 2 overestimated links */
+    refused("cpu-overlap", "");
     refused("machine ", "");
-    refused("learnt", "learnt 1 2 3\n");
-    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 11 12\n");
-    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 nan\n");
-    refused("learnt", "learnt 1 2 3 4 5 6 7 8 9 10 -1\n");
+    refused("corrections", "corrections 1 2 3\n");
+    refused("corrections", "corrections 1 2 3 4 5 6 7 8 9 10 11 12\n");
+    refused("corrections", "corrections 1 2 3 4 5 6 7 8 9 10 nan\n");
+    refused("corrections", "corrections 1 2 3 4 5 6 7 8 9 10 -1\n");
     refused("machine ", "machine a\tb\n");
     refused("model ", "model\n");
     refused("measured-at", "measured-at 1.5\n");
@@ -258,7 +259,7 @@ static void test_stored_and_found(void **state)
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
     assert_equal(&c, &back);
     assert_int_equal(calibration_load(&other, &back, NULL), ERROR_NOT_FOUND);
-    /* again, in its place; nothing else is left in the folder */
+    /* a second store replaces the file and leaves nothing else in the folder */
     c.job_overhead_s = 1;
     assert_int_equal(calibration_store(&c, NULL), ERROR_OK);
     assert_int_equal(calibration_load(&c, &back, NULL), ERROR_OK);
@@ -325,11 +326,11 @@ static void test_no_home(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_points_on_a_line), cmocka_unit_test(test_best_of_all_lines),
-        cmocka_unit_test(test_one_point),        cmocka_unit_test(test_text_and_back),
-        cmocka_unit_test(test_learnt),           cmocka_unit_test(test_cut_short),        cmocka_unit_test(test_altered),
-        cmocka_unit_test(test_stored_and_found), cmocka_unit_test(test_broken_or_foreign),
-        cmocka_unit_test(test_no_home),
+        cmocka_unit_test(test_points_on_a_line),  cmocka_unit_test(test_best_of_all_lines),
+        cmocka_unit_test(test_one_point),         cmocka_unit_test(test_text_and_back),
+        cmocka_unit_test(test_corrections),       cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_altered),           cmocka_unit_test(test_stored_and_found),
+        cmocka_unit_test(test_broken_or_foreign), cmocka_unit_test(test_no_home),
     };
     return cmocka_run_group_tests(tests, make_home, remove_home);
 }

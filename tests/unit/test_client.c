@@ -1,5 +1,5 @@
-/* libmoed against a stand-in worker (stand_in_worker.h): attaching, questions, errors, the ends of sessions and requests, a
- * worker that misbehaves, many threads on one session. */
+/* libmoed with a stand-in worker (stand_in_worker.h): attaching, questions, errors, the ends of
+ * sessions and requests, a worker that misbehaves, many threads in one session. */
 #include "client_session.h"
 
 /* ---- Attaching ---- */
@@ -22,7 +22,7 @@ static void test_not_running(void **state)
 
 static void test_worker_restarts(void **state)
 {
-    /* Any of the deployment's processes that lives makes the difference. */
+    /* Any live process of the deployment changes the result. */
     struct error e;
     assert_int_equal(run_dir_lock(run_dir, "supervise", &e), ERROR_OK);
     struct moed_session *s;
@@ -97,6 +97,17 @@ static void test_tokenize(void **state)
     moed_free(back);
     moed_free(tokens);
 
+    size_t *ends;
+    const uint32_t some[] = {'x', 'y', 'z'};
+    assert_int_equal(moed_token_texts(session, some, 2, &back, &ends, NULL), MOED_OK);
+    assert_string_equal(back, "xy");
+    assert_int_equal(ends[0], 1);
+    assert_int_equal(ends[1], 2);
+    moed_free(back);
+    moed_free(ends);
+    assert_int_equal(moed_token_texts(session, some, 3, &back, &ends, NULL), MOED_ERROR_PROTOCOL);
+    assert_int_equal(moed_token_texts(session, some, 65537, &back, &ends, NULL), MOED_ERROR_LIMIT);
+
     unsigned flags = MOED_ADD_SPECIAL | MOED_PARSE_SPECIAL;
     assert_int_equal(moed_tokenize(session, "", 0, flags, &tokens, &n, NULL), MOED_OK);
     assert_int_equal(n, 2);
@@ -161,7 +172,7 @@ static void test_worker_errors(void **state)
 
 static void test_late_messages(void **state)
 {
-    for (int i = 0; i < 20; i++) { /* more than the window: what is dropped is acknowledged */
+    for (int i = 0; i < 20; i++) { /* beyond the window: it acknowledges dropped events */
         struct moed_generate_options options = prompt_of("late");
         struct moed_result result;
         assert_int_equal(moed_generate(session, &options, NULL, NULL, &result, NULL), MOED_OK);
@@ -188,7 +199,7 @@ static void test_worker_misbehaves(void **state)
         options = prompt_of(ways[i]);
         enum moed_code expected =
             strcmp(ways[i], "wrong-abi") == 0 ? MOED_ERROR_VERSION : MOED_ERROR_PROTOCOL;
-        /* A flood that is consumed while it comes is none: let it come first. */
+        /* A flood that the program consumes at once is no flood: wait until it has arrived. */
         struct moed_request *r;
         assert_int_equal(moed_generate_start(s, &options, &r, &error), MOED_OK);
         struct moed_event event;
@@ -204,7 +215,7 @@ static void test_worker_misbehaves(void **state)
         assert_int_equal(moed_generate_start(s, &options, &r, &error), expected);
         moed_detach(s);
     }
-    assert_true(moed_session_alive(session)); /* the other sessions do not notice */
+    assert_true(moed_session_alive(session)); /* the other sessions continue */
 }
 
 static void test_worker_goes(void **state)
@@ -221,7 +232,7 @@ static void test_worker_goes(void **state)
     assert_true(error.retry);
     assert_non_null(strstr(error.message, "try again"));
     assert_false(moed_session_alive(session));
-    /* What came before is not lost. */
+    /* The events before it are not lost. */
     assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_OK);
     assert_int_equal(event.kind, MOED_EVENT_TOKENS);
     assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_ERROR_UNAVAILABLE);
@@ -248,7 +259,7 @@ static void test_detach_with_requests(void **state)
     moed_detach(NULL);
     for (int i = 0; i < 500 && !stand_in_look(&worker, 1).closed; i++)
         pause_ms(10);
-    assert_true(stand_in_look(&worker, 1).closed); /* the worker learns of it */
+    assert_true(stand_in_look(&worker, 1).closed); /* the worker sees the end */
 }
 
 /* ---- Threads ---- */
@@ -319,6 +330,65 @@ static void test_threads(void **state)
     assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
 }
 
+/* The worker hangs up again and again: every generation has all of its tokens once and in order,
+ * and every question its answer. */
+static void test_continues(void **state)
+{
+    enum { N = 4, HANG_UPS = 12 };
+    pthread_t threads[N + 1];
+    unsigned numbers[N];
+    struct moed_session *without = session;
+    assert_int_equal(moed_attach(NULL, &session, NULL), MOED_OK);
+    for (unsigned i = 0; i < N; i++) {
+        numbers[i] = i;
+        pthread_create(&threads[i], NULL, generate_often, &numbers[i]);
+    }
+    pthread_create(&threads[N], NULL, ask_often, NULL);
+    struct moed_request *quiet = start("quiet");
+    for (unsigned i = 0; i < HANG_UPS; i++) {
+        pause_ms(7);
+        stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+    }
+    for (unsigned i = 0; i < N + 1; i++) {
+        void *wrong;
+        pthread_join(threads[i], &wrong);
+        if (wrong)
+            fail_msg("%s", (const char *)wrong);
+    }
+    moed_request_cancel(quiet);
+    struct moed_event event;
+    assert_int_equal(moed_request_next(quiet, 30000, &event, NULL), MOED_OK);
+    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    moed_request_free(quiet);
+    assert_true(moed_session_alive(session));
+    assert_true(stand_in_peers(&worker) > 2);
+    moed_detach(session);
+    session = without;
+    (void)state;
+}
+
+/* No worker comes back: the session waits as long as it was told to, and ends. */
+static void test_no_worker_comes(void **state)
+{
+    (void)state;
+    struct moed_session *s;
+    struct moed_attach_options options = {.resume_ms = 300};
+    assert_int_equal(moed_attach(&options, &s, NULL), MOED_OK);
+    struct moed_generate_options prompt = prompt_of("quiet");
+    struct moed_request *r;
+    assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+    struct moed_event event;
+    struct moed_error error;
+    assert_int_equal(moed_request_next(r, 20000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_true(error.retry);
+    assert_false(moed_session_alive(s));
+    moed_request_free(r);
+    moed_detach(s);
+    stand_in_refuse(&worker, false);
+}
+
 static void test_worker_goes_under_threads(void **state)
 {
     enum { N = 4 };
@@ -331,7 +401,7 @@ static void test_worker_goes_under_threads(void **state)
     pause_ms(5);
     stand_in_hang_up(&worker, 0);
     for (unsigned i = 0; i < N; i++)
-        pthread_join(threads[i], NULL); /* whatever each got: it ends */
+        pthread_join(threads[i], NULL); /* each request ends, with any result */
     for (int i = 0; i < 500 && moed_session_alive(session); i++)
         pause_ms(10);
     assert_false(moed_session_alive(session));
@@ -358,7 +428,8 @@ int main(void)
         WITH_WORKER(test_metrics),          WITH_WORKER(test_worker_errors),
         WITH_WORKER(test_late_messages),    WITH_WORKER(test_worker_misbehaves),
         WITH_WORKER(test_worker_goes),      WITH_WORKER(test_detach_with_requests),
-        WITH_WORKER(test_threads),          WITH_WORKER(test_worker_goes_under_threads),
+        WITH_WORKER(test_threads),          WITH_WORKER(test_continues),
+        WITH_WORKER(test_no_worker_comes),  WITH_WORKER(test_worker_goes_under_threads),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }

@@ -1,7 +1,8 @@
-/* libmoed against a stand-in worker (stand_in_worker.h): what a request brings: generated tokens, logits, logprobs and routing,
- * in order, acknowledged, cancelled, malformed. */
+/* libmoed with a stand-in worker (stand_in_worker.h). The results of a request: generated tokens,
+ * logits, logprobs and routing, in order, acknowledged, cancelled, malformed. */
 #include "client_session.h"
 
+#include <math.h>
 #include <poll.h>
 
 /* ---- Generating ---- */
@@ -28,7 +29,8 @@ static void test_generate(void **state)
 static void test_options_arrive(void **state)
 {
     uint32_t tokens[] = {5, 6};
-    struct moed_bytes stop[] = {{"a\0b", 3}, {"c", 1}};
+    struct moed_bytes stop[] = {{"a\0b", 3}, {"c", 1}}, breakers[] = {{"\n\n", 2}};
+    struct moed_bias bias[] = {{.token = 7, .bias = -INFINITY}, {.text = {"no", 2}, .bias = 1.5f}};
     struct moed_generate_options options = {
         .tokens = tokens,
         .token_count = 2,
@@ -41,9 +43,25 @@ static void test_options_arrive(void **state)
                      .min_p = 0.125f,
                      .repetition_penalty = 1.5f,
                      .repetition_window = 32,
-                     .seed = UINT64_MAX},
+                     .seed = UINT64_MAX - 1,
+                     .presence_penalty = -0.5f,
+                     .typical_p = 0.9f,
+                     .dry_base = MOED_DEFAULT_FLOAT,
+                     .dry_breakers = breakers,
+                     .dry_breaker_count = 1,
+                     .mirostat = 2,
+                     .order = "kt",
+                     .bias = bias,
+                     .bias_count = 2},
         .stop = stop,
         .stop_count = 2,
+        .min_tokens = 3,
+        .stop_tokens = tokens,
+        .stop_token_count = 2,
+        .special_text = true,
+        .logprobs = true,
+        .top_logprobs = 5,
+        .progress = true,
     };
     struct moed_request *r;
     assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
@@ -61,11 +79,164 @@ static void test_options_arrive(void **state)
                 g->sampling->min_p == 0.125f && g->sampling->repetition_penalty == 1.5f);
     assert_int_equal(g->sampling->top_k, 40);
     assert_int_equal(g->sampling->repetition_window, 32);
-    assert_true(g->sampling->seed == UINT64_MAX);
+    const Moed__V1__Sampling *sampling = g->sampling;
+    assert_true(sampling->has_seed && sampling->seed == UINT64_MAX - 1);
+    assert_true(sampling->presence_penalty == -0.5f && sampling->typical_p == 0.9f);
+    assert_true(sampling->model_defaults && !sampling->has_dry_base); /* one is the model's */
+    assert_true(sampling->has_frequency_penalty && sampling->frequency_penalty == 0);
+    assert_true(!sampling->has_dry_allowed_length && !sampling->has_mirostat_mu); /* 0: usual */
+    assert_int_equal(sampling->mirostat, 2);
+    assert_string_equal(sampling->order, "kt");
+    assert_int_equal(sampling->n_dry_breakers, 1);
+    assert_memory_equal(sampling->dry_breakers[0].data, "\n\n", 2);
+    assert_int_equal(sampling->n_bias, 2);
+    assert_true(sampling->bias[0]->token == 7 && isinf(sampling->bias[0]->bias));
+    assert_memory_equal(sampling->bias[1]->text.data, "no", 2);
+    assert_true(sampling->bias[1]->bias == 1.5f);
+    assert_true(g->min_tokens == 3 && g->n_stop_tokens == 2 && g->stop_tokens[0] == 5);
+    assert_true(g->special_text && g->logprobs && g->top_logprobs == 5 && g->progress);
     assert_int_equal(g->n_stop, 2);
     assert_int_equal(g->stop[0].len, 3);
     assert_memory_equal(g->stop[0].data, "a\0b", 3);
     moed_request_free(r);
+}
+
+/* A grammar arrives whole; one of kind NONE does not; a kind of a later library is refused. */
+static void test_grammar_arrives(void **state)
+{
+    const char *marks[] = {"<tool_call>", "</tool_call>"};
+    struct moed_grammar grammar = {.kind = MOED_GRAMMAR_GBNF,
+                                   .text = "root ::= \"a\"",
+                                   .text_bytes = 12,
+                                   .trigger = "<x>",
+                                   .trigger_bytes = 3,
+                                   .trigger_required = true,
+                                   .marks = marks,
+                                   .mark_count = 2};
+    struct moed_generate_options options = prompt_of("quiet");
+    options.grammar = &grammar;
+    for (int i = 0; i < 2; i++) {
+        struct moed_request *r;
+        uint32_t *ids;
+        size_t n;
+        assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
+        assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
+        moed_free(ids);
+        const Moed__V1__Grammar *g = worker.peers[0].last->grammar;
+        assert_int_equal(g != NULL, i == 0);
+        grammar.kind = MOED_GRAMMAR_NONE;
+        if (g) {
+            assert_int_equal(g->kind, MOED__V1__GRAMMAR__KIND__GBNF);
+            assert_int_equal(g->text.len, 12);
+            assert_memory_equal(g->text.data, "root ::= \"a\"", 12);
+            assert_int_equal(g->trigger.len, 3);
+            assert_true(g->trigger_required && g->n_marks == 2);
+            assert_int_equal(g->marks[1].len, strlen(marks[1]));
+        }
+        moed_request_free(r);
+    }
+    struct moed_request *r;
+    struct moed_error error;
+    grammar.kind = MOED_GRAMMAR_CHOICES + 1;
+    assert_int_equal(moed_generate_start(session, &options, &r, &error), MOED_ERROR_USAGE);
+    assert_non_null(strstr(error.message, "grammar"));
+}
+
+/* All zero is exact; moed_sampling_init leaves all to the model, with a seed that differs. */
+static void test_sampling_defaults(void **state)
+{
+    struct moed_generate_options options = prompt_of("quiet");
+    uint64_t seeds[2];
+    for (int i = 0; i < 3; i++) {
+        struct moed_request *r;
+        uint32_t *ids;
+        size_t n;
+        if (i > 0)
+            moed_sampling_init(&options.sampling);
+        if (i == 2)
+            options.sampling.temperature = 0.5f;
+        assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
+        assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
+        moed_free(ids);
+        const Moed__V1__Sampling *sampling = worker.peers[0].last->sampling;
+        assert_int_equal(sampling->model_defaults, i > 0);
+        assert_int_equal(sampling->has_temperature, i != 1);
+        assert_true(sampling->temperature == (i == 2 ? 0.5f : sampling->temperature));
+        assert_int_equal(sampling->has_top_k, i == 0);
+        assert_false(sampling->has_top_p);
+        assert_true(sampling->has_seed);
+        if (i == 0)
+            assert_true(sampling->seed == 0 && sampling->temperature == 0);
+        else
+            seeds[i - 1] = sampling->seed;
+        moed_request_free(r);
+    }
+    assert_true(seeds[0] != seeds[1]);
+}
+
+struct probable {
+    uint32_t events, progress;
+    bool right;
+};
+
+static int check_probable(void *arg, const struct moed_event *event)
+{
+    struct probable *p = arg;
+    p->events++;
+    if (event->kind == MOED_EVENT_PROGRESS) {
+        p->progress++;
+        p->right &= event->progress.computed == 1 && event->progress.prompt_tokens == 2;
+        return 0;
+    }
+    p->right &=
+        event->kind == MOED_EVENT_TOKENS && event->token_count == 2 && event->mirostat_mu == 2.5f;
+    if (!event->logprob_count)
+        return 0;
+    p->right &=
+        event->logprob_count == 2 && event->logprobs[0] == -0.5f && event->logprobs[1] == -1.5f;
+    for (size_t i = 0; p->right && i < 2 * event->top_count; i++)
+        p->right = event->top_tokens[i] == i % event->top_count &&
+                   event->top_logprobs[i] == -(float)(i % event->top_count);
+    return 0;
+}
+
+static void test_probable(void **state)
+{
+    for (uint32_t top = 0; top <= 3; top++) {
+        struct moed_generate_options options = prompt_of("probable 0");
+        struct moed_result result;
+        struct probable p = {.right = true};
+        options.logprobs = top > 0;
+        options.top_logprobs = top;
+        options.progress = top == 3;
+        options.sampling.seed = 17;
+        assert_int_equal(moed_generate(session, &options, check_probable, &p, &result, NULL),
+                         MOED_OK);
+        assert_true(p.right);
+        assert_int_equal(p.progress, top == 3);
+        assert_int_equal(p.events, 1 + p.progress);
+        assert_int_equal(result.reason, MOED_REASON_END);
+        assert_true(result.end_token == 9 && result.stop_index == -1 && result.seed == 17);
+    }
+}
+
+static void test_probable_malformed(void **state)
+{
+    for (int wrong = 1; wrong <= 4; wrong++) {
+        char prompt[16];
+        snprintf(prompt, sizeof prompt, "probable %d", wrong);
+        struct moed_generate_options options = prompt_of(prompt);
+        struct probable p = {.right = true};
+        struct moed_session *s;
+        options.logprobs = wrong < 4;
+        options.top_logprobs = wrong < 4 ? 2 : 0;
+        assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+        assert_int_equal(moed_generate(s, &options, check_probable, &p, NULL, NULL),
+                         MOED_ERROR_PROTOCOL);
+        assert_int_equal(p.events, 0);
+        assert_false(moed_session_alive(s));
+        moed_detach(s);
+    }
 }
 
 static void test_callback_stops(void **state)
@@ -115,7 +286,7 @@ static void test_back_pressure(void **state)
 {
     struct moed_request *r = start("count 100");
     pause_ms(200);
-    assert_int_equal(stand_in_look(&worker, 0).sent, WINDOW); /* nobody consumes: no more come */
+    assert_int_equal(stand_in_look(&worker, 0).sent, WINDOW); /* the test consumes none */
     struct moed_event event;
     for (uint32_t i = 0; i < 100; i++) {
         assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
@@ -225,13 +396,13 @@ static void test_logprobs(void **state)
     uint32_t tokens[100] = {1};
     for (size_t first = 0; first < 100; first += 33) { /* 0 is 1; the last is 99: one value */
         struct logprobs l = {.next = first ? first : 1, .right = true};
-        assert_int_equal(moed_logprobs(session, tokens, 100, first, check_logprobs, &l, NULL),
+        assert_int_equal(moed_logprobs(session, tokens, 100, first, 0, check_logprobs, &l, NULL),
                          MOED_OK);
         assert_true(l.right);
         assert_int_equal(l.next, 100);
     }
     struct logprobs l = {.next = 1, .right = true, .stop_after = 3};
-    assert_int_equal(moed_logprobs(session, tokens, 100, 0, check_logprobs, &l, NULL),
+    assert_int_equal(moed_logprobs(session, tokens, 100, 0, 0, check_logprobs, &l, NULL),
                      MOED_ERROR_CANCELLED);
     assert_true(l.right && l.events == 3);
     assert_in_range(stand_in_look(&worker, 0).most_outstanding, 1, WINDOW);
@@ -242,9 +413,9 @@ static void test_logprobs_of_nothing(void **state)
     uint32_t tokens[3] = {1};
     struct moed_request *r;
     struct moed_error error;
-    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, &r, &error), MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, &r, &error), MOED_ERROR_USAGE);
-    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 3, 3, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 1, 0, 0, &r, &error), MOED_ERROR_USAGE);
+    assert_int_equal(moed_logprobs_start(session, tokens, 0, 0, 0, &r, &error), MOED_ERROR_USAGE);
 }
 
 static void test_logprobs_malformed(void **state)
@@ -254,7 +425,7 @@ static void test_logprobs_malformed(void **state)
         uint32_t tokens[2] = {bad};
         struct logprobs l = {.next = 1, .right = true};
         assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
-        assert_int_equal(moed_logprobs(s, tokens, 2, 0, check_logprobs, &l, NULL),
+        assert_int_equal(moed_logprobs(s, tokens, 2, 0, 0, check_logprobs, &l, NULL),
                          MOED_ERROR_PROTOCOL);
         assert_int_equal(l.events, 0);
         assert_false(moed_session_alive(s));
@@ -327,7 +498,7 @@ static void test_record_options(void **state)
     assert_int_equal(got->hidden_phase, 4);
 }
 
-/* 0: nothing is wrong with it, but nobody asked for it. */
+/* wrong 0: the event is valid, but the request did not ask for routing. */
 static void test_routing_malformed(void **state)
 {
     const struct moed_record_options record = {.gate = true, .hidden_every = 1};
@@ -352,6 +523,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_WORKER(test_generate),
         WITH_WORKER(test_options_arrive),
+        WITH_WORKER(test_grammar_arrives),
+        WITH_WORKER(test_sampling_defaults),
+        WITH_WORKER(test_probable),
+        WITH_WORKER(test_probable_malformed),
         WITH_WORKER(test_callback_stops),
         WITH_WORKER(test_poll),
         WITH_WORKER(test_back_pressure),

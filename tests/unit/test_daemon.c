@@ -1,8 +1,8 @@
-/* The daemons' skeleton: a small daemon in a process of its own, asked over its control socket.
+/* The daemons' skeleton: a small daemon in a process of its own, called over its control socket.
  *
- * It is this program again, executed (nng does not survive a fork) with "daemon" as its first
- * argument. It is ready after a moment, answers memory_detach (an error that says retry for lease
- * 13) and leaves everything else to daemon_unknown. */
+ * The daemon is this program again, executed (nng does not survive a fork) with "daemon" as its
+ * first argument. It is ready after a moment, answers memory_detach (for lease 13 with an error
+ * that has retry set), and leaves every other request to daemon_unknown. */
 #include "daemon/control.h"
 #include "daemon/daemon.h"
 #include "daemon/run_dir.h"
@@ -50,7 +50,7 @@ static enum error_code take_request(void *arg, const Moed__V1__Request *request,
     return ERROR_OK;
 }
 
-/* As libraries do that start threads when they are loaded: it blocks no signal. */
+/* Like libraries that start threads when they are loaded: it blocks no signal. */
 static void *idle(void *arg)
 {
     for (;;)
@@ -63,17 +63,22 @@ static int daemon_main(int argc, char **argv)
     pthread_t early;
     if (pthread_create(&early, NULL, idle, NULL) || pthread_detach(early))
         return 95;
-    static const struct daemon_handlers handlers = {fill_health, take_request};
+    static const struct daemon_handlers handlers = {
+        .health = fill_health, .request = take_request, .peers = true};
     struct daemon d;
     uint64_t size = 5;
+    bool loads = false;
     const struct option_spec table[] = {
         {"size", OPTION_UINT, &size, 1, 10, "N", "a number"},
+        {"loads", OPTION_BOOL, &loads, 0, 0, NULL, "load for ever"},
         {0},
     };
     daemon_start(&d, "tester", "A daemon for a test.", table, argc, argv);
     struct counter *c = metrics_counter(d.metrics, "moed_test_total", NULL, 1, "a counter");
     counter_add(c, 42);
     daemon_status(&d, "size\n%d", (int)size);
+    while (loads)
+        poll(NULL, 0, 1000);
     struct error e;
     if (daemon_serve(&d, &handlers, NULL, &e))
         daemon_fail(&d, EXIT_RETRY, &e);
@@ -194,7 +199,7 @@ static Moed__V1__Request health_request(void)
     return request;
 }
 
-/* Send bytes as they are; the Error that comes back, to be freed by free_unpacked. */
+/* Sends bytes unchanged; returns the Error, which the caller frees with free_unpacked. */
 static Moed__V1__Reply *raw_call(const uint8_t *data, size_t len)
 {
     uint8_t *bytes;
@@ -209,25 +214,25 @@ static Moed__V1__Reply *raw_call(const uint8_t *data, size_t len)
 }
 
 static void assert_raw_error(const uint8_t *data, size_t len, enum error_code code, bool retry,
-                             const char *says)
+                             const char *expected_text)
 {
     Moed__V1__Reply *reply = raw_call(data, len);
     assert_int_equal(reply->abi, CONTROL_ABI);
     assert_int_equal(reply->body_case, MOED__V1__REPLY__BODY_ERROR);
     assert_int_equal(reply->error->code, code);
     assert_int_equal(reply->error->retry, retry);
-    if (!strstr(reply->error->message, says))
-        fail_msg("\"%s\" is not in \"%s\"", says, reply->error->message);
+    if (!strstr(reply->error->message, expected_text))
+        fail_msg("\"%s\" is not in \"%s\"", expected_text, reply->error->message);
     moed__v1__reply__free_unpacked(reply, NULL);
 }
 
 static void assert_error(const Moed__V1__Request *request, enum error_code code, bool retry,
-                         const char *says)
+                         const char *expected_text)
 {
     uint8_t packed[256];
     assert_true(moed__v1__request__get_packed_size(request) <= sizeof packed);
     size_t len = moed__v1__request__pack(request, packed);
-    assert_raw_error(packed, len, code, retry, says);
+    assert_raw_error(packed, len, code, retry, expected_text);
 }
 
 static void assert_healthy(void)
@@ -249,6 +254,18 @@ static void assert_healthy(void)
     assert_string_equal(h->model, "a model");
     assert_int_equal(h->clients, 3);
     moed__v1__reply__free_unpacked(reply, NULL);
+}
+
+/* A signal ends it in the middle of its start, as exit code 0: the supervisor asked for it. */
+static void stops_before_it_is_ready(void **state)
+{
+    kill(child, SIGTERM);
+    assert_int_equal(exit_status(child), 0);
+    child = spawn((const char *const[]){"--loads", NULL}, NULL);
+    assert_true(notified("STATUS=size?5"));
+    kill(child, SIGTERM);
+    assert_int_equal(exit_status(child), 0);
+    child = 0;
 }
 
 static void answers_health_and_metrics(void **state)
@@ -290,6 +307,18 @@ static void hands_other_requests_to_the_handler(void **state)
     assert_string_equal(why.text, "lease 13 is not there now");
 }
 
+static void makes_its_pid_file_again(void **state)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, "tester.pid", path);
+    assert_int_equal(run_dir_holder(run, "tester"), child);
+    assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < 500 && !run_dir_holder(run, "tester"); i++)
+        poll(NULL, 0, 10);
+    assert_int_equal(run_dir_holder(run, "tester"), child);
+    assert_healthy();
+}
+
 static void refuses_what_it_does_not_know(void **state)
 {
     Moed__V1__SessionAttachRequest attach = MOED__V1__SESSION_ATTACH_REQUEST__INIT;
@@ -322,7 +351,8 @@ static void refuses_what_is_malformed(void **state)
     static const uint8_t no_field[] = {0x00, 0x00};
     assert_raw_error(truncated, sizeof truncated, ERROR_PROTOCOL, false, "cannot decode");
     assert_raw_error(no_field, sizeof no_field, ERROR_PROTOCOL, false, "cannot decode");
-    assert_raw_error((const uint8_t *)"", 0, ERROR_VERSION, false, "version 0");
+    static const uint8_t no_version[] = {0x52, 0x00}; /* health */
+    assert_raw_error(no_version, sizeof no_version, ERROR_VERSION, false, "version 0");
     uint8_t noise[300];
     uint32_t x = 1;
     for (int round = 0; round < 50; round++) {
@@ -333,10 +363,10 @@ static void refuses_what_is_malformed(void **state)
     assert_healthy();
 }
 
-/* Four megabytes of unknown two-byte fields would need some 90 MB unpacked. */
+/* A request of unknown two-byte fields would need some 12 times its size unpacked. */
 static void refuses_what_unpacks_to_too_much(void **state)
 {
-    size_t len = RPC_MESSAGE_BYTES - 4096;
+    size_t len = RPC_REQUEST_BYTES - 4096;
     uint8_t *bomb = malloc(len);
     assert_non_null(bomb);
     for (size_t i = 0; i < len; i += 2) {
@@ -448,10 +478,12 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "daemon") == 0)
         return daemon_main(argc - 1, argv + 1);
     const struct CMUnitTest tests[] = {
+        RUNNING(stops_before_it_is_ready),
         RUNNING(answers_health_and_metrics),
         RUNNING(hands_other_requests_to_the_handler),
         RUNNING(refuses_what_it_does_not_know),
         RUNNING(refuses_another_version),
+        RUNNING(makes_its_pid_file_again),
         RUNNING(refuses_what_is_malformed),
         RUNNING(refuses_what_unpacks_to_too_much),
         RUNNING(stops_when_asked),

@@ -1,4 +1,4 @@
-/* lib/device: what --device takes, and the emulated link held against a clock. */
+/* lib/device: the syntax of --device, and the emulated link compared with a clock. */
 #include "device/link.h"
 
 #include "base/clock.h"
@@ -98,7 +98,7 @@ static void test_cuda(void **state)
     }
 }
 
-/* Each names what is wrong. */
+/* Each message names the error. */
 static void test_refused(void **state)
 {
     static const struct {
@@ -178,7 +178,7 @@ static void test_arena_bytes(void **state)
     s = parsed("emu:vram=3Mi,link=1G");
     assert_int_equal(device_arena_bytes(&s, 5), 3 << 20);
     s = parsed("emu:vram=1%,link=1G");
-    assert_int_equal(device_arena_bytes(&s, 5), 1); /* asked for, however little */
+    assert_int_equal(device_arena_bytes(&s, 5), 1); /* requested, even if small */
     s = parsed("cuda");
     assert_int_equal(device_arena_bytes(&s, 5), 0);
 }
@@ -220,7 +220,7 @@ static double thread_cpu_s(void)
 
 struct pace {
     double busy;      /* share of the wall-clock */
-    double wall, cpu; /* shares: of the time that the link's figures say, of the wall-clock */
+    double wall, cpu; /* shares: of the link's specified time, of the wall-clock */
 };
 
 /* About `seconds` of copies in a row. */
@@ -276,45 +276,52 @@ static void test_pacing(void **state)
                       cases[i].bytes >> 10, cases[i].rate / 1e6, cases[i].latency * 1e6, p.wall,
                       100 * p.cpu);
         if (!good)
-            fail_msg("the link's time is %.3f of what it says, busy %.3f, CPU %.3f", p.wall, p.busy, p.cpu);
+            fail_msg("the link's time is %.3f of its specified time, busy %.3f, CPU %.3f", p.wall,
+                     p.busy, p.cpu);
     }
 }
 
-/* Links as quick as buses are, with segments of a large model's size, other ones each time, as memd copies them. A copy never
- * takes less than its time, whatever the machine does meanwhile. Nor much more: in the best of many short rows, for others
- * use the machine too, and where its memory is quick enough for the link. */
+/* Links as fast as real buses, with a large model's segment size and another segment for each copy,
+ * as memd copies them. A copy never takes less than its time, under any load of the machine. It
+ * also does not take much more: the test takes the best of many short rows, because other processes
+ * use the machine, and checks this only if the machine's memory is fast enough for the link. */
 static void test_fast_links(void **state)
 {
-    enum { SLOTS = 64, BYTES = 442368, ROWS = 40, COPIES = 100 };
+    enum { SLOTS = 64, BYTES = 442368, ROWS = 40, TRANSFERS = 100 };
     static const double rates[] = {2e9, 4e9, 8e9};
-    uint8_t *from = aligned_alloc(4096, (size_t)SLOTS * BYTES), *to = aligned_alloc(4096, (size_t)SLOTS * BYTES);
+    uint8_t *from = aligned_alloc(4096, (size_t)SLOTS * BYTES),
+            *to = aligned_alloc(4096, (size_t)SLOTS * BYTES);
     assert_true(from && to);
     memset(from, 7, (size_t)SLOTS * BYTES);
     memset(to, 1, (size_t)SLOTS * BYTES);
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
         char text[64];
         snprintf(text, sizeof text, "emu:vram=1G,link=%.0f,latency=10us", rates[r]);
-        struct device_link *l = new_link(text), *unpaced = new_link("emu:vram=1G,link=1000G,latency=0us");
+        struct device_link *l = new_link(text),
+                           *unpaced = new_link("emu:vram=1G,link=1000G,latency=0us");
         double each = 10e-6 + BYTES / rates[r], best = INFINITY, cpu = 0, moving = INFINITY;
         for (int row = 0; row < ROWS && best > 1.05; row++) {
             uint64_t started = clock_ns();
-            for (int i = 0; i < COPIES; i++)
-                device_link_copy(unpaced, to + (size_t)(i * 7 % SLOTS) * BYTES, from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
-            moving = fmin(moving, (double)(clock_ns() - started) * 1e-9 / COPIES);
+            for (int i = 0; i < TRANSFERS; i++)
+                device_link_copy(unpaced, to + (size_t)(i * 7 % SLOTS) * BYTES,
+                                 from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
+            moving = fmin(moving, (double)(clock_ns() - started) * 1e-9 / TRANSFERS);
             device_link_rest(l); /* a new queue: its first copy starts at its call */
             double cpu_before = thread_cpu_s();
             started = clock_ns();
-            for (int i = 0; i < COPIES; i++)
-                device_link_copy(l, to + (size_t)(i * 7 % SLOTS) * BYTES, from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
-            double took = (double)(clock_ns() - started) * 1e-9, share = took / (COPIES * each);
+            for (int i = 0; i < TRANSFERS; i++)
+                device_link_copy(l, to + (size_t)(i * 7 % SLOTS) * BYTES,
+                                 from + (size_t)(i * 13 % SLOTS) * BYTES, BYTES, NULL);
+            double took = (double)(clock_ns() - started) * 1e-9, share = took / (TRANSFERS * each);
             assert_true(share >= 0.9999);
             if (share < best) {
                 best = share;
                 cpu = (thread_cpu_s() - cpu_before) / took;
             }
         }
-        print_message("%.0f GB/s: %.4f of the time, %.0f %% of a core; the bytes alone take %.2f of it\n", rates[r] / 1e9, best,
-                      100 * cpu, moving / each);
+        print_message("%.0f GB/s: %.4f of the time, %.0f %% of a core; the bytes without latency "
+                      "take %.2f of it\n",
+                      rates[r] / 1e9, best, 100 * cpu, moving / each);
         if (best > 1.05 && moving < 0.8 * each)
             fail_msg("a link of %.0f GB/s takes %.3f of its time", rates[r] / 1e9, best);
         device_link_free(l);
@@ -324,7 +331,8 @@ static void test_fast_links(void **state)
     free(to);
 }
 
-/* Of a large slot 4 KiB in 32 are poison, which is whole tiles, and all of its end; a small one is all poison. And what is allocated is. */
+/* Of a large slot 4 KiB in 32 are poison, which is whole tiles, and all of its end; a small one is
+ * all poison. And what is allocated is. */
 static void test_poisoned_slots(void **state)
 {
     enum { BYTES = 442368 };
@@ -347,9 +355,10 @@ static void test_poisoned_slots(void **state)
     device_link_free(l);
 }
 
-/* A copy after a pause takes its whole time, be the pause short: the link did not start before it was asked. Where the caller says
- * nothing of a pause it was late, and the time is made up for. */
-static void test_pause(void **state)
+/* A copy that starts after the link was idle takes its whole time, even if the idle time was short:
+ * the link did not start before the call. If the caller reports no idle time, the call was late,
+ * and the link makes up for the delay. */
+static void test_idle_link(void **state)
 {
     struct device_link *l = new_link("emu:vram=1G,link=100M,latency=100us");
     static uint8_t from[100000], to[100000];
@@ -429,11 +438,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host),
-        cmocka_unit_test(test_cuda),    cmocka_unit_test(test_emu),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_arena_bytes),
-        cmocka_unit_test(test_poison),  cmocka_unit_test(test_pacing),
-        cmocka_unit_test(test_fast_links), cmocka_unit_test(test_poisoned_slots),
-        cmocka_unit_test(test_pause),   cmocka_unit_test(test_not_early),
+        cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_emu),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_arena_bytes),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_pacing),
+        cmocka_unit_test(test_fast_links),
+        cmocka_unit_test(test_poisoned_slots),
+        cmocka_unit_test(test_idle_link),
+        cmocka_unit_test(test_not_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

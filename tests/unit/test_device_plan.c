@@ -1,9 +1,10 @@
-/* memd/device_plan.c and device/worker_room.c: how a device's memory is shared out. Worked out by hand; the device is a
- * stand-in whose free memory the test says: no simulation has other users of it. */
-#include "memd/device_plan.h"
+/* memd/device/device_plan.c and device/worker_memory.c: how memd divides a device's memory, with
+ * results worked out by hand. The device is a stand-in with free memory that the test sets, because
+ * the simulations have no other users of the device. */
+#include "memd/device/device_plan.h"
 
 #include "device/link_internal.h"
-#include "device/worker_room.h"
+#include "device/worker_memory.h"
 #include "model/kv_type.h"
 
 #include <setjmp.h>
@@ -15,7 +16,8 @@
 
 #define MIB (1ull << 20)
 
-/* 1000 MiB: 100 for the driver, 3 (two allocations) of dense weights, 10 of scratch, 20 of KV cache: 866 are left. */
+/* 1000 MiB: 100 for the driver, 3 (two allocations) of dense weights, 10 of scratch, 20 of KV
+ * cache: 866 are left. */
 static struct device_plan sample(void)
 {
     return (struct device_plan){.free_bytes = 1000 * MIB,
@@ -57,8 +59,8 @@ static void test_slots(void **state)
     expect(p, DEVICE_PART_NONE, 890);
 }
 
-/* 866 MiB of slots of 1 MiB and 20 of KV cache, of which a request takes 5. Pieces: 2 slots, then 9998 / 31 = 322.5,
- * so 324 (whole units). */
+/* 866 MiB of slots of 1 MiB and 20 of KV cache, of which a request takes 5. Extents: 2 slots, then
+ * 9998 / 31 = 322.5, so 324 (whole units). */
 static void test_resize(void **state)
 {
     struct device_plan p = sample();
@@ -66,36 +68,40 @@ static void test_resize(void **state)
     uint32_t n;
     p.kv_least_bytes = 5 * MIB;
     assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
-    assert_int_equal(p.room_bytes, 886 * MIB);
+    assert_int_equal(p.capacity_bytes, 886 * MIB);
     assert_true(p.layout.first == 2 && p.layout.each == 324);
     assert_int_equal(device_plan_kv(&p, 866), 20 * MIB);
     assert_int_equal(device_plan_kv(&p, 10), 20 * MIB); /* never more */
     assert_int_equal(device_plan_kv(&p, 872), 14 * MIB);
-    assert_int_equal(device_plan_kv(&p, 871), 14 * MIB); /* the last piece takes whole units */
+    assert_int_equal(device_plan_kv(&p, 871), 14 * MIB); /* the last extent takes whole units */
     assert_int_equal(device_plan_resize(&p, 100 * MIB + 5, &n, &e), ERROR_OK);
     assert_int_equal(n, 100);
     assert_int_equal(device_plan_resize(&p, 881 * MIB - 1, &n, &e), ERROR_OK);
-    assert_int_equal(n, 880); /* beside 5 MiB */
+    assert_int_equal(n, 880); /* next to 5 MiB */
     assert_int_equal(device_plan_resize(&p, 881 * MIB, &n, &e), ERROR_USAGE);
-    assert_string_equal(e.text, "924 MB are more than the device has for experts beside the KV cache of one "
-                                "request: at most 923 MB");
+    assert_string_equal(
+        e.text, "924 MB are more than the device has for experts next to the KV cache of one "
+                "request: at most 923 MB");
     assert_int_equal(device_plan_resize(&p, MIB - 1, &n, &e), ERROR_USAGE);
     assert_string_equal(e.text, "1 MB hold no segment of an expert, which has 1 MB");
     p.total_segments = 50;
     assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
     assert_int_equal(device_plan_resize(&p, UINT64_MAX, &n, &e), ERROR_OK);
     assert_int_equal(n, 50); /* no more than there are */
-    /* asked for less than there is: the rest can be had later */
+    /* a request for less than the device has: a resize can get the rest later */
     p = sample();
     p.asked_bytes = 100 * MIB;
     assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
     assert_int_equal(device_plan_resize(&p, 866 * MIB, &n, &e), ERROR_OK);
     assert_true(n == 866 && device_plan_kv(&p, n) == 20 * MIB);
-    /* without a KV cache nothing is shared; the emulated device's memory has no end */
+    /* without a KV cache experts share no memory; the emulated device's memory has no limit */
     p.kv_bytes = p.kv_least_bytes = 0;
     assert_true(device_plan_kv(&p, 866) == UINT64_MAX);
-    p = (struct device_plan){
-        .free_bytes = UINT64_MAX, .unit_bytes = 1, .slot_bytes = MIB, .total_segments = 64, .asked_bytes = 3 * MIB};
+    p = (struct device_plan){.free_bytes = UINT64_MAX,
+                             .unit_bytes = 1,
+                             .slot_bytes = MIB,
+                             .total_segments = 64,
+                             .asked_bytes = 3 * MIB};
     assert_int_equal(device_plan_share(&p), DEVICE_PART_NONE);
     assert_int_equal(device_plan_resize(&p, 999 * MIB, &n, &e), ERROR_OK);
     assert_true(n == 64 && device_plan_kv(&p, n) == UINT64_MAX);
@@ -106,7 +112,7 @@ static void test_flags(void **state)
 {
     struct device_plan p = sample();
     p.n_flags = 10000;
-    expect(p, DEVICE_PART_NONE, 866); /* there was room for them */
+    expect(p, DEVICE_PART_NONE, 866); /* the allocation had space for them */
     p.dense_bytes = 4 * MIB;          /* there is none now */
     expect(p, DEVICE_PART_NONE, 864);
     p.dense_bytes = 0;
@@ -118,7 +124,8 @@ static void test_flags(void **state)
     assert_true(device_slots_offset(3, 0) == 2 * MIB && device_slots_offset(0, 0) == 0);
     assert_true(device_slots_offset(2 * MIB - 256, 64) == 2 * MIB);
     assert_true(device_slots_offset(2 * MIB - 256, 65) == 4 * MIB);
-    assert_true(device_slots_offset(2 * MIB - 255, 1) == 4 * MIB); /* they begin at a multiple of 256 */
+    assert_true(device_slots_offset(2 * MIB - 255, 1) ==
+                4 * MIB); /* they begin at a multiple of 256 */
 }
 
 static void test_asked_slots(void **state)
@@ -132,7 +139,7 @@ static void test_asked_slots(void **state)
     expect(p, DEVICE_PART_NONE, 866);
     p.asked_bytes = 867 * MIB;
     expect(p, DEVICE_PART_SLOTS, 0);
-    p.total_segments = 50; /* not all that is asked for is wanted */
+    p.total_segments = 50; /* the request is for more than all segments */
     expect(p, DEVICE_PART_NONE, 50);
     p.asked_bytes = MIB - 1;
     expect(p, DEVICE_PART_SLOTS, 0);
@@ -222,20 +229,35 @@ static const struct device_module module = {.name = "formulas",
                                             .ops.activations_bytes = activations_bytes,
                                             .ops.experts_scratch_bytes = experts_scratch_bytes,
                                             .ops.chosen_bytes = chosen_bytes,
-                                            .ops.multiply_many_scratch_bytes = multiply_many_scratch_bytes,
+                                            .ops.multiply_many_scratch_bytes =
+                                                multiply_many_scratch_bytes,
                                             .ops.attend_scratch_bytes = attend_scratch_bytes};
 
 /* Two layers, the first without experts; an expert's two segments of 1000 bytes are 16 wide. */
 static struct pool_slabs slabs[2] = {
     {0}, {.n_experts = 8, .n_segments = 2, .segment_width = 16, .segment_bytes = 1000}};
 /* Dense weights from 4096 to 4096 + 64 + 5 MiB. */
-static struct pool_tensor tensors[3] = {
-    {.name = "blk.0.attn_q.weight", .form = POOL_MATRIX, .planes = 1, .rows = 8, .cols = 32, .offset = 4096,
-     .bytes = 60},
-    {.name = "blk.1.attn_k_b.weight", .form = POOL_MATRIX, .planes = 4, .rows = 20, .cols = 96, .offset = 4160,
-     .bytes = 2 * MIB},
-    {.name = "output.weight", .form = POOL_MATRIX, .planes = 1, .rows = 100, .cols = 32, .offset = 4160 + 2 * MIB,
-     .bytes = 3 * MIB}};
+static struct pool_tensor tensors[3] = {{.name = "blk.0.attn_q.weight",
+                                         .form = POOL_MATRIX,
+                                         .planes = 1,
+                                         .rows = 8,
+                                         .cols = 32,
+                                         .offset = 4096,
+                                         .bytes = 60},
+                                        {.name = "blk.1.attn_k_b.weight",
+                                         .form = POOL_MATRIX,
+                                         .planes = 4,
+                                         .rows = 20,
+                                         .cols = 96,
+                                         .offset = 4160,
+                                         .bytes = 2 * MIB},
+                                        {.name = "output.weight",
+                                         .form = POOL_MATRIX,
+                                         .planes = 1,
+                                         .rows = 100,
+                                         .cols = 32,
+                                         .offset = 4160 + 2 * MIB,
+                                         .bytes = 3 * MIB}};
 static struct pool_header header = {.n_layers = 2, .n_tensors = 3, .expert_bytes = 16000};
 
 static struct pool_map sample_map(void)
@@ -260,94 +282,103 @@ static struct pool_map sample_map(void)
     return map;
 }
 
-static bool many; /* products through BLAS are reckoned with */
+static bool many; /* the plan includes products through BLAS */
 
-static struct worker_room room_of(const struct pool_map *map, enum tensor_type kv, bool dense,
-                                  uint32_t parallel, uint32_t context)
+static struct worker_memory capacity_of(const struct pool_map *map, enum tensor_type kv, bool dense,
+                                        uint32_t parallel, uint32_t context)
 {
-    struct worker_room_needs n = {.module = &module,
-                                  .map = map,
-                                  .max_tokens = 256,
-                                  .parallel = parallel,
-                                  .context = context,
-                                  .kv_type = kv,
-                                  .dense = dense,
-                                  .blas = many};
-    struct worker_room out;
-    worker_room(&n, &out);
+    struct worker_memory_needs n = {.module = &module,
+                                    .map = map,
+                                    .max_tokens = 256,
+                                    .parallel = parallel,
+                                    .context = context,
+                                    .kv_type = kv,
+                                    .dense = dense,
+                                    .blas = many};
+    struct worker_memory out;
+    worker_memory(&n, &out);
     return out;
 }
 
 static void test_kv_bytes(void **state)
 {
     struct pool_map map = sample_map();
-    /* 3 requests of 100 positions are 6 pages; a position of a layer is 2 heads of 8 halves, keys and values: 64
-     * bytes */
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 64);
-    assert_int_equal(room_of(&map, TENSOR_F32, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
-    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
+    /* 3 requests of 100 positions are 6 pages; a position of a layer is 2 heads of 8 halves, keys
+     * and values: 64 bytes */
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 64);
+    assert_int_equal(capacity_of(&map, TENSOR_F32, true, 3, 100).kv_bytes, 2 * 6 * 64 * 128);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
     map.params.k_dim = map.params.v_dim = 32; /* two heads of a scale and 32 quants */
-    assert_int_equal(room_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes, 2 * 6 * 64 * 2 * 2 * 34);
+    assert_int_equal(capacity_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes,
+                     2 * 6 * 64 * 2 * 2 * 34);
     map.params.k_dim = 8;
     map.params.v_dim = 12; /* rows are as long as the longer */
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
     /* latent: one row of 24 values, which is both */
     map.params.arch = architecture_find("deepseek2", 9);
     map.params.kv_rank = map.params.v_dim = 16;
     map.params.k_dim = 24;
     map.params.n_kv_heads = 1;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 48);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 48);
 }
 
 static void test_scratch_bytes(void **state)
 {
     struct pool_map map = sample_map();
-    /* 256 tokens, 512 rows of partial sums, 512 * 2 rows between gate and down; each buffer in multiples of 256 */
+    /* 256 tokens, 512 rows of partial sums, 512 * 2 rows between gate and down; each buffer in
+     * multiples of 256 */
     uint64_t experts = 256 * 32 * 4 + 512 * 32 * 4 + 32 * 256 + (16 * 1024 + 256) + 1024;
-    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
+    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
                      DEVICE_STREAM_BYTES + experts);
-    /* with the dense part: what the forward pass has for a token, at least; more for more positions */
+    /* with the dense part: what the forward pass has for a token, at least; more for more positions
+     */
     uint64_t least = 256 * 4 * (2 * 32 + 4 * 16 + 2 * 16 + 8 + 2 * 48 + 100);
-    uint64_t dense = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    uint64_t dense = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     assert_true(dense > DEVICE_STREAM_BYTES + experts + least);
-    /* for layers that run by themselves: the tables of 8 tokens' 2 choices of 2 segments; and all places, 8 bytes each */
+    /* for device-only layers: the tables of 8 tokens' 2 choices of 2 segments; and all
+     * places, 8 bytes each */
     chosen_factor = 200;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 6400 - 3328);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
+                     6400 - 3328);
     chosen_factor = 100;
-    slabs[1].n_experts = map.params.router.n_experts = 8 + 64; /* experts' own scratch and two gates' logits grow too */
-    uint64_t many_experts = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    slabs[1].n_experts = map.params.router.n_experts =
+        8 + 64; /* experts' own scratch and two gates' logits grow too */
+    uint64_t many_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     map.params.router.n_experts = 8;
-    uint64_t few_experts = room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
+    uint64_t few_experts = capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes;
     slabs[1].n_experts = 8;
     assert_int_equal(many_experts - few_experts, 2 * 64 * 2 * 8 + 2 * 64 * 256 * 4);
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 356).scratch_bytes - dense,
                      256 * 4 * 4); /* the page table grows within its 256 bytes */
-    /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and of the matrices 4 * (20 * 96 + 256) for the largest; where
-     * that is of one plane, 100 * 32 + 256 for the output head, rounded up */
+    /* with products through BLAS: 48 more rows of logits, of their largest and where those are, and
+     * of the matrices 4 * (20 * 96 + 256) for the largest; where that is of one plane, 100 * 32 +
+     * 256 for the output head, rounded up */
     many = true;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * (100 + 2 * 256) * 4 + 8704);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
+                     48 * (100 + 2 * 256) * 4 + 8704);
     tensors[1].planes = 1;
-    assert_int_equal(room_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense, 48 * (100 + 2 * 256) * 4 + 3584);
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).scratch_bytes - dense,
+                     48 * (100 + 2 * 256) * 4 + 3584);
     tensors[1].planes = 4;
-    assert_int_equal(room_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
+    assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).scratch_bytes,
                      DEVICE_STREAM_BYTES + experts);
     many = false;
 }
 
-static void test_room_overflow(void **state)
+static void test_capacity_overflow(void **state)
 {
     struct pool_map map = sample_map();
     map.params.n_layers = 2;
     map.params.n_kv_heads = 1024;
     map.params.k_dim = map.params.v_dim = UINT32_MAX;
-    assert_true(room_of(&map, TENSOR_F32, true, UINT32_MAX, UINT32_MAX).kv_bytes == UINT64_MAX);
+    assert_true(capacity_of(&map, TENSOR_F32, true, UINT32_MAX, UINT32_MAX).kv_bytes == UINT64_MAX);
 }
 
 /* ---- The whole plan ---- */
 
-/* A device that others leave, one step each time that somebody waits. */
+/* A device whose other users leave, one step at each wait. */
 struct stand_in {
     struct device_link base;
     uint64_t memory, free[4];
@@ -376,8 +407,8 @@ static void stand_in_await(struct device_link *l, uint64_t bytes, struct device_
     stand_in_facts(l, out);
 }
 
-static enum error_code plan_on(struct stand_in *s, const char *device, const char *kv, uint32_t context,
-                               struct device_plan *out, struct error *e)
+static enum error_code plan_on(struct stand_in *s, const char *device, const char *kv,
+                               uint32_t context, struct device_plan *out, struct error *e)
 {
     static const struct device_link_kind kind = {
         .module = stand_in_module, .facts = stand_in_facts, .await = stand_in_await};
@@ -390,7 +421,7 @@ static enum error_code plan_on(struct stand_in *s, const char *device, const cha
     return device_plan_new(&s->base, &map, &o, out, e);
 }
 
-static void says(const struct error *e, const char *text)
+static void expect_message(const struct error *e, const char *text)
 {
     if (!strstr(e->text, text))
         fail_msg("'%s' lacks '%s'", e->text, text);
@@ -410,11 +441,11 @@ static void test_plan(void **state)
     assert_int_equal(p.total_segments, 16);
     assert_int_equal(p.n_segments, 2);
     assert_int_equal(p.n_slots, 16);
-    assert_int_equal(s.waited, 0); /* all experts have room */
+    assert_int_equal(s.waited, 0); /* all experts fit */
     /* half of the 16 segments' 16000 bytes: 7 slots */
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_OK);
     assert_int_equal(p.n_slots, 7);
-    assert_int_equal(s.waited, 0); /* what is asked for has room */
+    assert_int_equal(s.waited, 0); /* the given size fits */
     uint64_t scratch = p.scratch_bytes;
     s.waited = 0;
     assert_int_equal(plan_on(&s, "cuda,dense=host", "q8_0", 100, &p, &e), ERROR_OK);
@@ -425,32 +456,37 @@ static void test_plan(void **state)
     assert_int_equal(p.kv_bytes, 2 * 3 * 32 * 64 * 64);
 }
 
-/* What is too much for the device is refused at once; what others have at present after they were waited for. */
+/* memd refuses at once what is too much for the whole device. If other processes use the memory, it
+ * waits for them first, and then refuses. */
 static void test_plan_refused(void **state)
 {
     struct device_plan p = {.n_slots = 4711}, before = p;
     struct error e;
     struct stand_in s = {.memory = 4096 * MIB, .free = {4000 * MIB}};
     assert_int_equal(plan_on(&s, "cuda", "q8_0", 100, &p, &e), ERROR_UNSUPPORTED);
-    says(&e, "--kv-type q8_0 takes heads of a multiple of 32 values: this model's have 8 and 8");
+    expect_message(
+        &e, "--kv-type q8_0 takes heads of a multiple of 32 values: this model's have 8 and 8");
     assert_int_equal(plan_on(&s, "cuda:1", "f32", 1 << 24, &p, &e), ERROR_USAGE);
-    says(&e, "cuda:1 GPU has 4.3 GB of memory: beside 537 MB for the driver, 5 MB dense weights, ");
-    says(&e, "there is no room for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "
-             "--parallel, take --kv-type f16, or give dense=host");
+    expect_message(
+        &e, "cuda:1 GPU has 4.3 GB of memory: after 537 MB for the driver, 5 MB dense weights, ");
+    expect_message(
+        &e,
+        "there is no space for 12.9 GB KV cache (3 requests of 16777216 tokens): lower --ctx or "
+        "--parallel, take --kv-type f16, or give dense=host");
     s.memory = 7 * MIB;
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "there is no room for 5 MB dense weights: give dense=host");
+    expect_message(&e, "there is no space for 5 MB dense weights: give dense=host");
     s.memory = 18 * MIB;
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "scratch: lower --ctx or --parallel, or give dense=host");
+    expect_message(&e, "scratch: lower --ctx or --parallel, or give dense=host");
     assert_int_equal(plan_on(&s, "cuda,vram=1000", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "1000 bytes hold no segment of an expert, which has 1024");
+    expect_message(&e, "1000 bytes hold no segment of an expert, which has 1024");
     assert_int_equal(s.waited, 0);
-    /* others have it: 4 MiB at first, then too little, then enough */
+    /* other processes use the memory: 4 MiB are free at first, then too little, then enough */
     s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 8 * MIB}};
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_MEMORY);
-    says(&e, "has 8 MB of 4.3 GB free: ");
-    says(&e, "give dense=host, or end what uses it");
+    expect_message(&e, "has 8 MB of 4.3 GB free: ");
+    expect_message(&e, "give dense=host, or stop other processes that use it");
     assert_int_equal(s.waited, 1);
     assert_memory_equal(&p, &before, sizeof p);
     s = (struct stand_in){.memory = 4096 * MIB, .free = {4 * MIB, 8 * MIB, 4000 * MIB}};
@@ -459,9 +495,10 @@ static void test_plan_refused(void **state)
     assert_int_equal(p.free_bytes, 4000 * MIB);
 }
 
-/* What is free at first is enough, though it is less than the sum with the driver's part of the whole device: a
- * quarter of 60 MiB for that. Where it is not, there is a wait for what is needed; where all is wanted that there is,
- * until it has settled. */
+/* The memory that is free at first is enough, although it is less than the sum with the driver's
+ * part of the whole device, a quarter of 60 MiB. If it is not enough, memd waits for the memory
+ * that the plan needs. If the plan is to use all memory, memd waits until the free memory is
+ * stable. */
 static void test_plan_waits(void **state)
 {
     struct device_plan p;
@@ -486,7 +523,7 @@ static void test_plan_waits(void **state)
     slabs[1].segment_bytes = 1000;
 }
 
-/* A device of which so much is left that not one slot fits, or not what is asked for. */
+/* A device whose rest holds not a single slot, or less than the requested memory. */
 static void test_plan_refuses_slots(void **state)
 {
     struct device_plan p;
@@ -497,18 +534,21 @@ static void test_plan_refuses_slots(void **state)
     uint64_t fixed = 6 * MIB + p.scratch_bytes + p.kv_bytes, memory = (fixed + MIB) / 3 * 4;
     s = (struct stand_in){.memory = memory};
     assert_int_equal(plan_on(&s, "cuda", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "there is no room for 1 kB of experts, a single segment: lower --ctx or --parallel, or "
-             "give dense=host");
+    expect_message(
+        &e,
+        "there is no space for 1 kB of experts, a single segment: lower --ctx or --parallel, or "
+        "give dense=host");
     assert_int_equal(plan_on(&s, "cuda,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "there is no room for 8 kB of experts: give a smaller vram=, lower --ctx or --parallel, or "
-             "give dense=host");
+    expect_message(&e,
+                   "there is no space for 8 kB of experts: give a smaller vram=, lower --ctx or "
+                   "--parallel, or give dense=host");
     s.memory = 13 * MIB;
     assert_int_equal(plan_on(&s, "cuda,dense=host,vram=50%", "f16", 100, &p, &e), ERROR_USAGE);
-    says(&e, "there is no room for 8 kB of experts: give a smaller vram=");
+    expect_message(&e, "there is no space for 8 kB of experts: give a smaller vram=");
     assert_null(strstr(e.text, "--ctx"));
 }
 
-/* The emulated device has what is asked for, whatever a worker needs. */
+/* The emulated device has the requested memory, in addition to any needs of a worker. */
 static void test_emulated(void **state)
 {
     struct pool_map map = sample_map();
@@ -521,7 +561,8 @@ static void test_emulated(void **state)
     assert_int_equal(device_link_new(&spec, &link, &e), ERROR_OK);
     assert_int_equal(device_plan_new(link, &map, &o, &p, &e), ERROR_OK);
     assert_int_equal(p.n_slots, 4);
-    assert_true(p.dense_bytes == 0 && p.kv_bytes == 0 && p.scratch_bytes == 0 && p.driver_bytes == 0);
+    assert_true(p.dense_bytes == 0 && p.kv_bytes == 0 && p.scratch_bytes == 0 &&
+                p.driver_bytes == 0);
     device_link_free(link);
 }
 
@@ -537,7 +578,7 @@ int main(void)
         cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_kv_bytes),
         cmocka_unit_test(test_scratch_bytes),
-        cmocka_unit_test(test_room_overflow),
+        cmocka_unit_test(test_capacity_overflow),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_plan_refused),
         cmocka_unit_test(test_plan_refuses_slots),

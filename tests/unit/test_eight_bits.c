@@ -1,5 +1,5 @@
 /* Numbers in 8 bits: cases worked out by hand. */
-#include "sched/eight_bits.h"
+#include "sched/predict/eight_bits.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,8 @@
 
 static void test_round(void **state)
 {
-    static const float in[4] = {1, -0.25f, 0, -2}; /* by 127 / 2: 63.5, which goes to the even one, -15.875, 0, -127 */
+    static const float in[4] = {
+        1, -0.25f, 0, -2}; /* by 127 / 2: 63.5, which goes to the even one, -15.875, 0, -127 */
     static const int8_t expected[4] = {64, -16, 0, -127};
     int8_t out[4];
     (void)state;
@@ -20,7 +21,7 @@ static void test_round(void **state)
     assert_memory_equal(out, expected, 4);
 }
 
-/* Zeros, what is not finite, and what is so small that its scale is not a number's inverse. */
+/* Zeros, infinities and NaNs, and values so small that their scale has no finite inverse. */
 static void test_nothing(void **state)
 {
     static const float in[][3] = {{0, 0, 0}, {1, NAN, 2}, {1, INFINITY, 2}, {0, 1e-44f, 0}};
@@ -37,7 +38,8 @@ static void test_nothing(void **state)
 static void test_dot(void **state)
 {
     enum { MOST = 131072 };
-    static const int8_t a[5] = {1, -2, 3, 127, -127}, rows[10] = {1, 1, 1, 1, 1, -127, 127, 0, 127, 127};
+    static const int8_t a[5] = {1, -2, 3, 127, -127},
+                        rows[10] = {1, 1, 1, 1, 1, -127, 127, 0, 127, 127};
     int8_t *large = malloc(MOST);
     int32_t out[2];
     (void)state;

@@ -1,6 +1,7 @@
-/* Experts and matrix products on threads. Truth: the same sums in double precision from lib/quant's reading of the
- * weights (float types exactly, quantised types within what rounding the activations explains); and to the bit:
- * any number of threads, any batch, any split of an expert's segments give the same. */
+/* Experts and matrix products on threads. Truth: the same sums in double precision from lib/quant's
+ * reading of the weights (float types exactly, quantised types within what rounding the activations
+ * explains); and to the bit: any number of threads, any batch, any split of an expert's segments
+ * give the same. */
 #include "exec/exec.h"
 #include "kernels/bf16.h"
 #include "quant/quant.h"
@@ -45,7 +46,7 @@ static void options(struct mkmodel_options *o, const char *type)
     o->vocab = 300;
 }
 
-/* Several threads: on two memory nodes that are made up, so that experts are handed out by node. */
+/* Several threads on two made-up memory nodes, so that experts are assigned by node. */
 static struct exec *new_exec(struct pool **pool, unsigned threads, const struct exec_limits *limits,
                              bool blas)
 {
@@ -157,7 +158,7 @@ static void check_type(const char *type, double tolerance)
     run(x3, &m, all, TOKENS, 0, n, other);
     assert_memory_equal(whole, other, values * sizeof *whole);
 
-    /* one token alone, and three in another order */
+    /* a single token, and three in another order */
     for (uint32_t t = 0; t < TOKENS; t += 7) {
         uint32_t some[] = {t, (t + 5) % TOKENS, (t + 11) % TOKENS};
         for (uint32_t count = 1; count <= 3; count += 2) {
@@ -175,8 +176,8 @@ static void check_type(const char *type, double tolerance)
             sum[i] = s ? sum[i] + other[i] : other[i];
     }
     assert_memory_equal(whole, sum, values * sizeof *whole);
-    /* BLAS rounds in its own order, but computes the same; BF16's products have inputs of 8 bits, whose errors are half a
-     * thousandth of a value of about 1 each */
+    /* BLAS rounds in its own order, but computes the same; BF16's products have inputs of 8 bits,
+     * whose errors are half a thousandth of a value of about 1 each */
     bool rounds = strcmp(type, "BF16") == 0 && bf16_is_here();
     run(x_blas, &m, all, TOKENS, 0, n, other);
     for (size_t i = 0; i < values; i++)
@@ -215,9 +216,18 @@ static void test_experts(void **state)
     check_type("IQ4_NL", 0.02);
     check_type("IQ4_XS", 0.02);
     check_type("MXFP4", 0.02);
+    check_type("NVFP4", 0.02);
+    check_type("IQ3_S", 0.02);
+    check_type("IQ3_XXS", 0.02);
+    check_type("IQ2_S", 0.02);
+    check_type("IQ2_XS", 0.02);
+    check_type("IQ2_XXS", 0.02);
+    check_type("IQ1_S", 0.02);
+    check_type("IQ1_M", 0.02);
 }
 
-/* Through BLAS, five tile rows of gate and of up: pieces of four are the same whoever computes them. */
+/* Through BLAS, five tile rows of gate and of up: chunks of four give the same bits on any thread.
+ */
 static void test_blas_threads(void **state)
 {
     struct mkmodel_options o;
@@ -242,8 +252,8 @@ static void test_blas_threads(void **state)
     unload_model(&m);
 }
 
-/* Sixteen segments of 160: each one's columns are rounded up by themselves, which takes more room than the whole
- * width does. The same for a token in a large batch and alone. */
+/* Sixteen segments of 160: the columns of each are rounded up, which takes more memory than the
+ * whole width. A token gets the same bits in a large batch and in a batch of one. */
 static void test_narrow_segments(void **state)
 {
     enum { N = 256, WIDE = 3584, EXPERT_WIDTH = 2560 };
@@ -277,9 +287,9 @@ static void test_narrow_segments(void **state)
                                         .out = out + (size_t)i * N * WIDE};
     exec_experts(x, &m.map, 0, a, tasks, 2);
     for (uint32_t t = 0; t < N; t += 85) {
-        struct expert_task alone = {
+        struct expert_task single = {
             .expert = 1, .n_segments = 16, .n_tokens = 1, .tokens = &all[t], .out = one};
-        exec_experts(x, &m.map, 0, a, &alone, 1);
+        exec_experts(x, &m.map, 0, a, &single, 1);
         assert_memory_equal(one, out + (size_t)(N + t) * WIDE, WIDE * sizeof *one);
     }
     free(in);
@@ -290,8 +300,8 @@ static void test_narrow_segments(void **state)
     unload_model(&m);
 }
 
-/* A sum cut anywhere: begun from copies elsewhere, continued from the pool, its last rows apart and added by hand: the same
- * bits as in one go. */
+/* A sum cut anywhere: begun from copies, continued from the pool, its last rows computed apart and
+ * added by hand. The bits are those of one sum. */
 static void test_cut_sums(void **state)
 {
     enum { WIDE = 1024, EXPERT_WIDTH = 2048, SEGMENTS = 4, N = 3 };
@@ -395,8 +405,8 @@ static void test_pool(void **state)
     assert_true(pool_usable_cores() >= 1);
 }
 
-/* More threads than cores and jobs of a few chunks, one after the other: helpers come late, and find the gate closed or a
- * later job. The pool goes right after the last. */
+/* More threads than cores and jobs of a few chunks, one after the other: helpers come late, and
+ * find the gate closed or a later job. The pool goes right after the last. */
 static void test_late_helpers(void **state)
 {
     static struct tally t;
@@ -418,7 +428,8 @@ static void test_late_helpers(void **state)
     }
 }
 
-/* Products of BF16 with the same slot, of other values: what a thread has packed is of the call alone. */
+/* Products of BF16 with the same slot and other values: a thread reuses packed inputs only within a
+ * call. */
 static void test_packed_inputs(void **state)
 {
     enum { ROWS = 40, COLS = 64, N = 24 };
@@ -437,7 +448,8 @@ static void test_packed_inputs(void **state)
     assert_non_null(tiles);
     for (uint32_t i = 0; i < tile_row_count(ROWS); i++)
         tile_pack(m.type, COLS, ROWS - i * TILE_ROWS < TILE_ROWS ? ROWS - i * TILE_ROWS : TILE_ROWS,
-                  one[i * TILE_ROWS], COLS * sizeof **one, tiles + i * tile_row_bytes(m.type, COLS));
+                  one[i * TILE_ROWS], COLS * sizeof **one,
+                  tiles + i * tile_row_bytes(m.type, COLS));
     m.tiles = tiles;
     static float values[N][COLS], y[N][ROWS];
     for (int round = 1; round <= 3; round++) {
@@ -455,7 +467,7 @@ static void test_packed_inputs(void **state)
     const struct activations *a = exec_prepare(x, 0, values[0], COLS, N, COLS, false);
     exec_multiply(x, &m, a, y[0], ROWS, false);
     assert_true(y[3][5] == 256);
-    exec_multiply_unrounded(x, &m, a, y[0], ROWS, false);
+    exec_multiply_defined(x, &m, a, y[0], ROWS, false);
     assert_true(y[3][5] == 257);
     free(tiles);
     exec_free(x);
@@ -465,9 +477,10 @@ static void test_packed_inputs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool), cmocka_unit_test(test_late_helpers),
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_narrow_segments),
-        cmocka_unit_test(test_cut_sums), cmocka_unit_test(test_blas_threads), cmocka_unit_test(test_packed_inputs),
+        cmocka_unit_test(test_pool),          cmocka_unit_test(test_late_helpers),
+        cmocka_unit_test(test_experts),       cmocka_unit_test(test_narrow_segments),
+        cmocka_unit_test(test_cut_sums),      cmocka_unit_test(test_blas_threads),
+        cmocka_unit_test(test_packed_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

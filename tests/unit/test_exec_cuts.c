@@ -1,5 +1,5 @@
-/* How products are cut into chunks for threads: all of each product, once and in order; long chunks where there is enough for
- * all; and, whoever takes the next chunk when he is free, all are done at nearly the same time. */
+/* The chunks of products for threads: they cover each product once and in order; they are long if
+ * there is enough work for all threads; and all threads finish at nearly the same time. */
 #include "exec/internal.h"
 
 #include <setjmp.h>
@@ -14,8 +14,10 @@ enum { MOST_THREADS = 64 };
 
 static struct exec *new_exec(unsigned threads, struct pool **pool)
 {
-    static const struct topology one = {.n_cpus = 1, .n_cores = 1, .n_nodes = 1, .cpus = {{0, 0, 0}}};
-    const struct exec_limits limits = {.max_tokens = 1, .max_cols = 64, .max_task_rows = 1, .max_width = 64};
+    static const struct topology one = {
+        .n_cpus = 1, .n_cores = 1, .n_nodes = 1, .cpus = {{0, 0, 0}}};
+    const struct exec_limits limits = {
+        .max_tokens = 1, .max_cols = 64, .max_task_rows = 1, .max_width = 64};
     struct error e;
     struct exec *x;
     must(pool_new_on(&one, "test", threads, false, 0, pool, &e), &e);
@@ -23,7 +25,7 @@ static struct exec *new_exec(unsigned threads, struct pool **pool)
     return x;
 }
 
-/* n products of so many tile rows. */
+/* n products with these tile rows. */
 static void cut(struct exec *x, uint32_t n, const struct matrix *m, uint32_t n_tokens)
 {
     uint64_t tiles = (uint64_t)n * tile_row_count(m->rows);
@@ -68,28 +70,32 @@ static uint32_t busiest(const struct exec *x, unsigned threads)
 static void test_cuts(void **state)
 {
     static const unsigned threads[] = {1, 2, 3, 4, 8, 16, 64};
-    static const uint32_t experts[] = {1, 2, 8, 60}, rows[] = {16, 100, 512, 768, 14336}, tokens[] = {1, 3, 64};
+    static const uint32_t experts[] = {1, 2, 8, 60}, rows[] = {16, 100, 512, 768, 14336},
+                          tokens[] = {1, 3, 64};
     (void)state;
     for (unsigned t = 0; t < 7; t++) {
         struct pool *pool;
         struct exec *x = new_exec(threads[t], &pool);
         for (int i = 0; i < 4 * 5 * 3; i++) {
-            uint32_t n = experts[i % 4], n_tiles = tile_row_count(rows[i / 4 % 5]), w = tokens[i / 20];
+            uint32_t n = experts[i % 4], n_tiles = tile_row_count(rows[i / 4 % 5]),
+                     w = tokens[i / 20];
             const struct matrix m = {TENSOR_Q4_0, rows[i / 4 % 5], 1024, NULL};
             cut(x, n, &m, w);
             expect_all_once(x, n, n_tiles);
             /* 4 tile rows of this width are the least that a chunk for one token should have */
             uint32_t fair = (n * n_tiles + threads[t] - 1) / threads[t], least = w == 1 ? 4 : 1;
             if (busiest(x, threads[t]) > fair + fair / 4 + 2 * least)
-                fail_msg("%u of %u rows for %u tokens on %u threads: %u tile rows on one, %u would be fair", n,
-                         m.rows, w, threads[t], busiest(x, threads[t]), fair);
+                fail_msg("%u of %u rows for %u tokens on %u threads: %u tile rows on one, %u would "
+                         "be fair",
+                         n, m.rows, w, threads[t], busiest(x, threads[t]), fair);
         }
         exec_free(x);
         pool_free(pool);
     }
 }
 
-/* Eight experts of 32 tile rows, one token: whole ones first, and no short chunk before the last quarter. */
+/* Eight experts of 32 tile rows, one token: whole ones first, and no short chunk before the last
+ * quarter. */
 static void test_long_chunks(void **state)
 {
     const struct matrix m = {TENSOR_Q4_0, 512, 1024, NULL};
@@ -102,7 +108,7 @@ static void test_long_chunks(void **state)
     assert_true(x->n_chunks <= 16);
     exec_free(x);
     pool_free(pool);
-    x = new_exec(1, &pool); /* nobody to finish together with */
+    x = new_exec(1, &pool); /* no second thread to share with */
     cut(x, 8, &m, 1);
     assert_int_equal(x->n_chunks, 8);
     cut(x, 8, &m, 0); /* nothing to do */
@@ -112,7 +118,7 @@ static void test_long_chunks(void **state)
 }
 
 /* Through BLAS in fours from the first tile row on, whatever the number of threads. */
-static void test_blas_pieces(void **state)
+static void test_blas_chunks(void **state)
 {
     const struct matrix m = {TENSOR_F32, 1000, 64, NULL};
     (void)state;
@@ -131,7 +137,8 @@ static void test_blas_pieces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_long_chunks),
-                                       cmocka_unit_test(test_blas_pieces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts),
+                                       cmocka_unit_test(test_long_chunks),
+                                       cmocka_unit_test(test_blas_chunks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* bench/replay/minimise.c, hit_rate.c and fit.c: minima that are known, hits counted by hand, and parameters found again. */
+/* bench/replay/minimise.c, hit_rate.c and fit.c: known minima, hits counted by hand, and a fit that
+ * recovers known parameters. */
 #include "bench/replay/fit.h"
 #include "bench/replay/hit_rate.h"
 #include "bench/replay/minimise.h"
@@ -88,15 +89,17 @@ static double hits_of(const uint16_t *selected, uint32_t n_tokens, uint32_t n_us
     return hit_rate(&r, kind, cached) * n_tokens * n_used;
 }
 
-/* lru: 0 and 1 are loaded, 0 hits, 2 takes the place of 1, 0 hits, 1 takes the place of 2, 0 hits, 2 takes the place of 1: 3
- * hits. lfu, with counts: the same until 1 comes back: of 0 (3) and 2 (1) goes 2; 0 hits; then of 0 (4) and 1 (2) goes 1: 3
- * too. After that 2 (2), 1 (3): 1 takes the place of 2, which has 2 against 0's 4. */
+/* lru: 0 and 1 are loaded, 0 hits, 2 takes the place of 1, 0 hits, 1 takes the place of 2, 0 hits,
+ * 2 takes the place of 1: 3 hits. lfu, with counts: the same until 1 comes back: of 0 (3) and 2 (1)
+ * goes 2; 0 hits; then of 0 (4) and 1 (2) goes 1: 3 too. After that 2 (2), 1 (3): 1 takes the place
+ * of 2, which has 2 against 0's 4. */
 static void test_hits(void **state)
 {
     static const uint16_t tokens[] = {0, 1, 0, 2, 0, 1, 0, 2};
     assert_true(fabs(hits_of(tokens, 8, 1, 2, "lru") - 3) < 1e-9);
     assert_true(fabs(hits_of(tokens, 8, 1, 2, "lfu") - 3) < 1e-9);
-    /* Where they differ: 0 three times, then 1, 2, 0. lru has forgotten 0 (2 hits); lfu let 1 go for 2 (3 hits). */
+    /* Where they differ: 0 three times, then 1, 2, 0. lru has forgotten 0 (2 hits); lfu let 1 go
+     * for 2 (3 hits). */
     static const uint16_t often[] = {0, 0, 0, 1, 2, 0};
     assert_true(fabs(hits_of(often, 6, 1, 2, "lru") - 2) < 1e-9);
     assert_true(fabs(hits_of(often, 6, 1, 2, "lfu") - 3) < 1e-9);
@@ -104,8 +107,9 @@ static void test_hits(void **state)
     assert_true(fabs(hits_of(tokens, 8, 1, 5, "lru") - 5) < 1e-9);
 }
 
-/* Two experts a token: what the token itself uses stays. {0,1} loads both; {1,2}: 1 hits, 2 takes the place of 0, not of 1;
- * {0,1}: 1 hits. A cache of one expert can keep one of a token's two: {0,1} loads 0 and has no room for 1, {0,2} hits 0. */
+/* Two experts a token: the cache never evicts an expert of the current token. {0,1} loads both;
+ * {1,2}: 1 hits, 2 takes the slot of 0, not of 1; {0,1}: 1 hits. A cache of one expert can hold one
+ * of a token's two: {0,1} loads 0 and has no slot for 1, {0,2} hits 0. */
 static void test_in_use(void **state)
 {
     static const uint16_t tokens[] = {0, 1, 1, 2, 0, 1};
@@ -114,7 +118,8 @@ static void test_in_use(void **state)
     assert_true(fabs(hits_of(narrow, 2, 2, 1, "lru") - 1) < 1e-9);
 }
 
-/* A fixed set of 2 of 5: every expert is as likely to be in it, so over all experts, each used as often, exactly 2/5. */
+/* A fixed set of 2 of 5: every expert is as likely to be in it, so over all experts, each used as
+ * often, exactly 2/5. */
 static void test_fixed_set(void **state)
 {
     static const uint16_t tokens[] = {0, 1, 2, 3, 4, 4, 3, 2, 1, 0};
@@ -124,7 +129,8 @@ static void test_fixed_set(void **state)
         assert_true(fabs(hit_rate_fixed(&r, 2, seed) - 0.4) < 1e-12);
         assert_true(hit_rate_fixed(&r, 5, seed) == 1 && hit_rate_fixed(&r, 0, seed) == 0);
     }
-    /* Of one expert alone, as often as it is in the set: 2/5 of the seeds, within four standard errors. */
+    /* Of a single expert, as often as it is in the set: 2/5 of the seeds, within four standard
+     * errors. */
     static const uint16_t same[] = {3};
     double hits = 0;
     r.selected = same;
@@ -162,8 +168,9 @@ static struct fit_target tiny_target(void)
 }
 
 /* Hit rates are those of known parameters over twice as many tokens. What it finds has the
- * hit rates within a point (the noise of 1,500 tokens of two layers), and skew and locality near those. The gates are the
- * same: two layers of 16 experts are too few for another seed's biases to be as unequal. */
+ * hit rates within a point (the noise of 1,500 tokens of two layers), and skew and locality near
+ * those. The gates are the same: two layers of 16 experts are too few for another seed's biases to
+ * be as unequal. */
 static void test_found_again(void **state)
 {
     struct fit_target t = tiny_target();
@@ -192,7 +199,7 @@ static void test_found_again(void **state)
     assert_true(again.found.skew == found.found.skew && again.error == found.error);
 }
 
-/* The error is what it is said to be: fitted columns alone, in the root of the mean square. */
+/* The error is as documented: only of fitted columns, in the root of the mean square. */
 static void test_error(void **state)
 {
     struct fit_target t = tiny_target();
@@ -218,8 +225,8 @@ static void test_targets(void **state)
     assert_null(fit_target_find("moepic"));
     assert_int_equal(synthesis_check(&t->shape, &e), ERROR_OK);
     assert_int_equal(t->n_sizes, 5);
-    /* "when caching 30 experts per layer, LCP achieves 12.52 %, 1.53 % and 5.83 % higher hit rate compared to RND, LRU and
-     * LFU" (the paper has LRU and LFU the wrong way round there) */
+    /* "when caching 30 experts per layer, LCP achieves 12.52 %, 1.53 % and 5.83 % higher hit rate
+     * compared to RND, LRU and LFU" (the paper has LRU and LFU the wrong way round there) */
     assert_true(fabs(t->caches[4].hit_rate[2] - t->caches[2].hit_rate[2] - 0.1252) < 1e-9);
     assert_true(fabs(t->caches[4].hit_rate[2] - t->caches[1].hit_rate[2] - 0.0153) < 1e-9);
     assert_true(fabs(t->caches[4].hit_rate[2] - t->caches[0].hit_rate[2] - 0.0583) < 1e-9);

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "tests/unit/gguf_bytes.h"
+#include "tests/unit/temporary_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,34 +21,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char directory[64]; /* of this run's files */
-
-static int make_directory(void **state)
-{
-    strcpy(directory, "/tmp/moed-test-gguf-XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    DIR *d = opendir(directory);
-    struct dirent *entry;
-    while (d && (entry = readdir(d)))
-        unlinkat(dirfd(d), entry->d_name, 0);
-    if (d)
-        closedir(d);
-    return rmdir(directory);
-}
-
-static const char *in_directory(const char *name)
-{
-    static char path[2][256];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", directory, name);
-    return path[turn];
-}
 
 static void write_file(const char *path, const struct strbuf *b)
 {
@@ -110,7 +82,7 @@ static void write_sample(const char *path)
     ne[0] = 5;
     gguf_writer_tensor(w, "five.bias", TENSOR_F32, 1, ne);  /* 20 bytes and 12 of padding */
     gguf_writer_tensor(w, "ten.weight", TENSOR_F16, 2, ne); /* 20 bytes, in the file's last 32 */
-    /* In pieces that do not respect the tensors' limits. */
+    /* In parts that cross the tensors' ends. */
     assert_int_equal(gguf_writer_data(w, data, 100, &e), ERROR_OK);
     assert_int_equal(gguf_writer_data(w, data + 100, 780, &e), ERROR_OK);
     assert_int_equal(gguf_writer_data(w, data + 880, 24, &e), ERROR_OK);
@@ -159,7 +131,7 @@ static void check_sample_keys(const struct gguf *g)
     assert_true(floats[0] == 0.5f && floats[1] == -3.0f);
 }
 
-/* Byte i of all tensors' bytes put together, padding aside. */
+/* Byte i of all tensors' bytes, without padding. */
 static void check_bytes(const uint8_t *p, size_t from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -291,7 +263,7 @@ static void test_typed_access(void **state)
     strbuf_fini(&b);
 }
 
-/* Read everything that an opened model shows; the sum keeps the reads. */
+/* Reads everything of an opened model; the sum keeps the compiler from dropping the reads. */
 static uint64_t walk(const struct gguf *g)
 {
     uint64_t sum = 0;
@@ -469,7 +441,7 @@ static void test_writer_failures(void **state)
     gguf_writer_abort(w);
     gguf_writer_abort(NULL);
 
-    /* Nothing is left behind, finished or not. */
+    /* No file is left, finished or not. */
     assert_int_equal(access(in_directory("w.gguf"), F_OK), -1);
     assert_int_equal(access(in_directory("w.gguf.tmp"), F_OK), -1);
 }

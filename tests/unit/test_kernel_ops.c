@@ -190,7 +190,7 @@ static void test_rms_norm(void **state)
     }
 }
 
-/* n logits up to top, with what is no number and what has no weight among them. */
+/* n logits up to top, among them NaNs and logits without weight. */
 static void check_weigh(size_t n, float top, float scale, int32_t least)
 {
     float *x = random_floats(n, 30, n + (size_t)least);
@@ -234,8 +234,9 @@ static void test_weigh(void **state)
     float *same = calloc(WEIGH_MOST, sizeof *same); /* the largest sum */
     int32_t *w = malloc(WEIGH_MOST * sizeof *w);
     for (int b = 0; b < n_builds; b++) {
-        assert_true(builds[b]->weigh(same, 0, 1, 0, WEIGH_MOST, w) == (uint64_t)WEIGH_MOST * WEIGH_ONE);
-        /* of an infinity less itself there is no number */
+        assert_true(builds[b]->weigh(same, 0, 1, 0, WEIGH_MOST, w) ==
+                    (uint64_t)WEIGH_MOST * WEIGH_ONE);
+        /* infinity minus infinity is NaN */
         assert_true(builds[b]->weigh((float[]){1, INFINITY, 2}, INFINITY, 1, 0, 3, w) == 0);
         assert_true(builds[b]->weigh((float[]){1, -1, 2}, 2, INFINITY, 0, 3, w) == 0);
     }
@@ -326,7 +327,8 @@ static void test_rope(void **state)
     }
 }
 
-/* Every build has the products' and sums' own roundings, whatever the length, and leaves the rest alone. */
+/* In every build products and sums round separately, for any length. The rest of the row does not
+ * change. */
 static void test_rotate(void **state)
 {
     enum { MOST = 67 };
@@ -341,7 +343,8 @@ static void test_rotate(void **state)
             memcpy(b, y, sizeof b);
             builds[k]->rotate(a, b, cosines, sines, n);
             for (uint32_t i = 0; i < n; i++) {
-                float parts[4] = {x[i] * cosines[i], y[i] * sines[i], x[i] * sines[i], y[i] * cosines[i]};
+                float parts[4] = {x[i] * cosines[i], y[i] * sines[i], x[i] * sines[i],
+                                  y[i] * cosines[i]};
 
                 assert_true(a[i] == parts[0] - parts[1] && b[i] == parts[2] + parts[3]);
             }
@@ -361,13 +364,12 @@ int main(void)
         cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_rotate),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_rotate),
     };
     int failed = cmocka_run_group_tests_name("kernel operations", tests, find_builds, NULL);
 
     if (failed || n_builds > 1)
         return failed;
-    fprintf(stderr, "skipped: this CPU runs the portable build alone\n");
+    fprintf(stderr, "skipped: this CPU runs only the portable build\n");
     return 77;
 }

@@ -36,7 +36,7 @@ static int find_builds(void **state)
     return portable == NULL;
 }
 
-/* The same bits; a NaN's sign and payload are nobody's business. */
+/* The same bits, except a NaN's sign and payload. */
 static void assert_same_floats(const float *a, const float *b, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++) {
@@ -191,7 +191,8 @@ static void test_builds_agree(void **state)
     }
 }
 
-/* Every number of rows in the last tile row, by one token, some, and a full batch; alone, and after a whole tile row. */
+/* Every number of rows in the last tile row, for one token, some, and a full batch; as the only
+ * tile row, and after a whole one. */
 static void test_every_row_count(void **state)
 {
     static const uint32_t token_counts[] = {1, 2, 8};
@@ -201,7 +202,8 @@ static void test_every_row_count(void **state)
 
         for (uint32_t rows = 1; rows <= 16; rows++)
             for (int i = 0; i < 3; i++)
-                check_type(computed_types[t], rows + i % 2 * 16, block == 1 ? 64 : block, token_counts[i]);
+                check_type(computed_types[t], rows + i % 2 * 16, block == 1 ? 64 : block,
+                           token_counts[i]);
     }
 }
 
@@ -254,7 +256,8 @@ static void test_portable_against_float64(void **state)
     }
 }
 
-/* MXFP4's scales in every build: each of the 256 exponents, subnormal results and overflow included. */
+/* MXFP4's scales in every build: each of the 256 exponents, subnormal results and overflow
+ * included. */
 static void test_every_exponent(void **state)
 {
     enum { ROWS = 256, COLS = 32, BLOCK_BYTES = 17 };
@@ -304,9 +307,9 @@ static void test_parts_and_batches(void **state)
         for (int b = -1; b < n_builds; b++) {
             const struct kernels *k = b < 0 ? portable : builds[b];
 
-            for (uint32_t i = 0; i < TOKENS; i++) { /* each alone */
+            for (uint32_t i = 0; i < TOKENS; i++) { /* one at a time */
                 k->multiply(&m, 0, tile_row_count(ROWS), &in.a, &i, 1, y[i], ROWS, false);
-                assert_same_floats(y[i], all[i], ROWS, "a token alone");
+                assert_same_floats(y[i], all[i], ROWS, "a single token");
             }
             for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
                 memset(y, 0, sizeof y);
@@ -358,6 +361,6 @@ int main(void)
 
     if (failed || n_builds > 0)
         return failed;
-    fprintf(stderr, "skipped: this CPU runs the portable build alone\n");
+    fprintf(stderr, "skipped: this CPU runs only the portable build\n");
     return 77;
 }

@@ -1,5 +1,5 @@
-/* The worker's costs, corrected by what layers take: against a machine whose pace and whose slow-down by copies are
- * known. */
+/* The worker's costs, corrected by the times of layers, against a machine with a known pace and a
+ * known slowdown by copies. */
 #include "calibration/layer_costs.h"
 
 #include <math.h>
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* A segment for one token: 2 s on the device, 3 s on the CPU, 4.5 s there beside a copy, as calibrated. */
+/* Calibrated: a segment for one token takes 2 s on the device, 3 s on the CPU, and 4.5 s on the CPU
+ * during a copy. */
 static const struct sched_costs first = {.load_s = 10,
                                          .load_contended_s = 10,
                                          .device_s = 1,
@@ -26,14 +27,15 @@ static void near(double got, double expected, double share)
         fail_msg("%.6g, not %.6g", got, expected);
 }
 
-/* Layers of n segments for one token each, of which every `period`th has a copy beside it, at a pace that is `slow` times the
- * calibrated one and `beside` times that beside a copy. */
-static void run(struct layer_costs *c, uint32_t layers, uint32_t period, double slow, double beside)
+/* Layers of n segments for one token each. Every `period`th layer has a concurrent copy. A layer
+ * takes `slow` times the calibrated time, and with a copy `contended` times that. */
+static void run(struct layer_costs *c, uint32_t layers, uint32_t period, double slow,
+                double contended)
 {
     for (uint32_t i = 0; i < layers; i++) {
         bool copying = i % period == 0;
         uint32_t n = 1 + i % 5;
-        layer_costs_cpu(c, n * sched_cpu_s(&c->now, 1), n * 3 * slow * (copying ? beside : 1),
+        layer_costs_cpu(c, n * sched_cpu_s(&c->now, 1), n * 3 * slow * (copying ? contended : 1),
                         copying);
     }
 }
@@ -52,7 +54,7 @@ static void test_nothing_seen(void **state)
     near(c.cpu * c.device * c.slowdown, 1, 1e-12);
 }
 
-static void test_learns(void **state)
+static void test_updates(void **state)
 {
     struct layer_costs c;
     (void)state;
@@ -64,7 +66,7 @@ static void test_learns(void **state)
     near(sched_cpu_s(&c.now, 4), 6 * 1.3, 0.02);
 }
 
-/* The pace of the whole machine drifts: what a copy costs stays. */
+/* The pace of the whole machine drifts; the cost of a copy stays. */
 static void test_drift(void **state)
 {
     struct layer_costs c;
@@ -77,8 +79,9 @@ static void test_drift(void **state)
     near(c.slowdown * 1.5, 2.0, 0.06);
 }
 
-/* Only layers with copies: what they cost beside one is not known, and stays as calibrated; their pace is known. */
-static void test_copies_alone(void **state)
+/* Only layers with copies: the slowdown by a copy is unknown and stays as calibrated; the pace is
+ * known. */
+static void test_only_copies(void **state)
 {
     struct layer_costs c;
     (void)state;
@@ -89,7 +92,7 @@ static void test_copies_alone(void **state)
     near(sched_cpu_contended_s(&c.now, 1), 3 * 1.2 * 1.5, 0.02);
 }
 
-/* A copy cannot make the CPU quicker, whatever the noise says. */
+/* A copy cannot make the CPU faster, whatever the noise. */
 static void test_never_quicker(void **state)
 {
     struct layer_costs c;
@@ -128,14 +131,14 @@ static void test_link_and_job(void **state)
     layer_costs_init(&c, &first, 1e-4);
     for (uint32_t i = 0; i < 2000; i++) {
         layer_costs_link(&c, 3 * c.now.load_contended_s, 3 * 10 * 1.8);
-        layer_costs_job(&c, i % 100 ? 3e-4 : 5); /* now and then the machine is somebody else's */
+        layer_costs_job(&c, i % 100 ? 3e-4 : 5); /* a loaded machine delays one in 100 */
     }
     near(c.link, 1.8, 0.01);
     near(c.now.load_s, 18, 0.01);
     near(c.job_s, 3e-4, 0.1);
 }
 
-/* Another one that starts from what was learnt plans and goes on learning as this one does. */
+/* Costs that resume from stored corrections plan and are corrected like the original. */
 static void test_resume(void **state)
 {
     struct layer_costs c, next;
@@ -147,30 +150,30 @@ static void test_resume(void **state)
         layer_costs_link(&c, c.now.load_contended_s, 10 * 1.8);
         layer_costs_job(&c, 3e-4);
     }
-    struct layer_costs_learnt learnt = layer_costs_learnt(&c);
+    struct layer_corrections corrections = layer_corrections(&c);
     layer_costs_init(&next, &first, 1e-4);
-    assert_true(layer_costs_resume(&next, &learnt));
+    assert_true(layer_costs_resume(&next, &corrections));
     assert_memory_equal(&next, &c, sizeof c);
     run(&c, 50, 5, 1.1, 2);
     run(&next, 50, 5, 1.1, 2);
     assert_memory_equal(&next, &c, sizeof c);
 }
 
-/* Of one that has seen nothing; and nonsense, which changes nothing. */
+/* Corrections without any layer, and impossible ones, which change nothing. */
 static void test_resume_nonsense(void **state)
 {
     struct layer_costs c, fresh;
     (void)state;
     layer_costs_init(&fresh, &first, 1e-4);
     c = fresh;
-    struct layer_costs_learnt good = layer_costs_learnt(&fresh);
+    struct layer_corrections good = layer_corrections(&fresh);
     assert_true(layer_costs_resume(&c, &good));
     assert_memory_equal(&c, &fresh, sizeof c);
     static const double nonsense[] = {NAN, INFINITY, -INFINITY, -1, 1e300};
     for (size_t i = 0; i < sizeof good / sizeof(double); i++)
         for (size_t n = 0; n < sizeof nonsense / sizeof *nonsense; n++) {
             double values[sizeof good / sizeof(double)];
-            struct layer_costs_learnt bad;
+            struct layer_corrections bad;
             memcpy(values, &good, sizeof values);
             values[i] = nonsense[n];
             memcpy(&bad, values, sizeof bad);
@@ -181,7 +184,8 @@ static void test_resume_nonsense(void **state)
     assert_false(layer_costs_resume(&c, &good));
 }
 
-/* Whole layers take 1.4 times as long beside a copy, at whatever pace: that, not the CPU's calibrated 1.5, is what a copy costs. */
+/* Whole layers take 1.4 times as long during a copy, at whatever pace: that is the cost of a copy,
+ * not the CPU's calibrated 1.5. */
 static void test_whole_layers(void **state)
 {
     struct layer_costs c;
@@ -196,9 +200,9 @@ static void test_whole_layers(void **state)
     layer_costs_layer(&c, INFINITY, 0, true);
     near(c.now.layer_slowdown, 1.4, 0.01);
     struct layer_costs next;
-    struct layer_costs_learnt learnt = layer_costs_learnt(&c);
+    struct layer_corrections corrections = layer_corrections(&c);
     layer_costs_init(&next, &first, 1e-4);
-    assert_true(layer_costs_resume(&next, &learnt));
+    assert_true(layer_costs_resume(&next, &corrections));
     assert_memory_equal(&next, &c, sizeof c);
 }
 
@@ -211,7 +215,7 @@ static void test_prefetch_gain(void **state)
     c.load_s = 1;
     near(sched_prefetch_gain(&c, 0.5), 1.5 - 1.0 / 3, 1e-12);
     c.cpu_contended_s = c.cpu_s;
-    c.cpu_contended_token_s = c.cpu_token_s; /* copies cost nobody anything */
+    c.cpu_contended_token_s = c.cpu_token_s; /* copies do not slow down the CPU */
     near(sched_prefetch_gain(&c, 0.01), 0.03, 1e-12);
     c.cpu_s = c.cpu_contended_s = INFINITY; /* no CPU: the wait for the load */
     near(sched_prefetch_gain(&c, 0.5), 0.5, 1e-12);
@@ -220,11 +224,11 @@ static void test_prefetch_gain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_seen),   cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_drift),          cmocka_unit_test(test_copies_alone),
-        cmocka_unit_test(test_never_quicker),  cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_device),         cmocka_unit_test(test_link_and_job),
-        cmocka_unit_test(test_prefetch_gain),  cmocka_unit_test(test_resume), cmocka_unit_test(test_whole_layers),
-        cmocka_unit_test(test_resume_nonsense)};
+        cmocka_unit_test(test_nothing_seen),  cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_drift),         cmocka_unit_test(test_only_copies),
+        cmocka_unit_test(test_never_quicker), cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_device),        cmocka_unit_test(test_link_and_job),
+        cmocka_unit_test(test_prefetch_gain), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_whole_layers),  cmocka_unit_test(test_resume_nonsense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

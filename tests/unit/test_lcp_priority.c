@@ -1,7 +1,7 @@
-/* MoEpic's priority P = mu rho^(nu / omega), rho 0.25, omega 128: cases worked out by hand. In logarithms to base 2, the
- * unit of its values, a token that passes takes 2 / 128 off what it does not activate; here it puts as much on the layer's
- * scale. */
-#include "sched/lcp_priority.h"
+/* MoEpic's priority P = mu rho^(nu / omega), rho 0.25, omega 128: cases worked out by hand. In
+ * logarithms to base 2, the unit of its values, a token that passes takes 2 / 128 off what it does
+ * not activate; here it puts as much on the layer's scale. */
+#include "sched/cache/lcp_priority.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,8 @@
 
 #define A_TOKEN (2.0 / 128)
 
-/* Two layers of four experts, of which a token activates two: layer 0 has 0 to 3, layer 1 has 4 to 7. */
+/* Two layers of four experts, of which a token activates two: layer 0 has 0 to 3, layer 1 has 4
+ * to 7. */
 static struct lcp_priority sample(void)
 {
     struct lcp_priority p;
@@ -51,8 +52,8 @@ static void test_values(void **state)
     lcp_priority_fini(&p);
 }
 
-/* An expert that is told twice in a step is one of it, with the tokens of both. */
-static void test_told_twice(void **state)
+/* An expert reported twice in a step counts once, with the tokens of both reports. */
+static void test_reported_twice(void **state)
 {
     struct lcp_priority p = sample();
     (void)state;
@@ -94,7 +95,8 @@ static void test_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_told_twice),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),
+                                       cmocka_unit_test(test_reported_twice),
                                        cmocka_unit_test(test_ranks)};
     return cmocka_run_group_tests_name("lcp_priority", tests, NULL, NULL);
 }

@@ -1,10 +1,12 @@
-/* lib/ipc/lease: descriptors that travel, peers that die, messages that are wrong. */
+/* lib/ipc/lease, its watch, listener and offers: descriptors that travel, peers that die, wrong
+ * messages. */
 #include "ipc/lease.h"
 
 #include "base/clock.h"
-#include "ipc/shm.h"
+#include "ipc/lease_listener.h"
+#include "ipc/lease_offer.h"
+#include "ipc/watch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -24,22 +27,14 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "process_counts.h"
+
 static char directory[] = "/tmp/moed-test-lease-XXXXXX";
 static char path[64];
 
 static void pause_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
-static int open_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    for (struct dirent *entry; (entry = readdir(d)) != NULL;)
-        n += entry->d_name[0] != '.';
-    closedir(d);
-    return n;
 }
 
 static int do_listen(void)
@@ -76,7 +71,7 @@ static void test_listen(void **state)
     assert_non_null(strstr(e.text, path));
     assert_int_equal(access(path, F_OK), 0);
     close(fd);
-    fd = do_listen(); /* the old file is in nobody's use */
+    fd = do_listen(); /* no process listens on the old file */
     int client, server;
     struct lease_peer peer;
     assert_int_equal(lease_connect(path, 0, &client, &e), ERROR_OK);
@@ -145,11 +140,11 @@ static void test_descriptors_travel(void **state)
     shm_close(&mapped);
 
     /* none and the most, the other way */
-    const int six[] = {s.fd, s.fd, s.fd, s.fd, s.fd, s.fd};
-    _Static_assert(sizeof six == (LEASE_MAX_FDS + 1) * sizeof(int), "one more than go");
+    const int seven[] = {s.fd, s.fd, s.fd, s.fd, s.fd, s.fd, s.fd};
+    _Static_assert(sizeof seven == (LEASE_MAX_FDS + 1) * sizeof(int), "one more than go");
     assert_int_equal(lease_send(server, &m, NULL, 0, NULL), ERROR_OK);
-    assert_int_equal(lease_send(server, &m, six, LEASE_MAX_FDS, NULL), ERROR_OK);
-    assert_int_equal(lease_send(server, &m, six, LEASE_MAX_FDS + 1, NULL), ERROR_USAGE);
+    assert_int_equal(lease_send(server, &m, seven, LEASE_MAX_FDS, NULL), ERROR_OK);
+    assert_int_equal(lease_send(server, &m, seven, LEASE_MAX_FDS + 1, NULL), ERROR_USAGE);
     assert_int_equal(lease_receive(client, &in, NULL, 0, NULL, 1000, NULL), ERROR_OK);
     int before = open_fds();
     assert_int_equal(lease_receive(client, &in, received, LEASE_MAX_FDS, &n, 1000, NULL), ERROR_OK);
@@ -291,6 +286,13 @@ static void test_peer_killed(void **state)
     assert_true(worst < 2000000000u);
 }
 
+static int connect_bare(int fd)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    return connect(fd, (struct sockaddr *)&a, sizeof a);
+}
+
 static void test_other_user_refused(void **state)
 {
     if (geteuid() != 0) {
@@ -303,12 +305,9 @@ static void test_other_user_refused(void **state)
     assert_int_equal(chmod(path, 0666), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        struct sockaddr_un a = {.sun_family = AF_UNIX};
-        memcpy(a.sun_path, path, strlen(path) + 1);
         int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
         char byte;
-        if (setgid(65534) != 0 || setuid(65534) != 0 ||
-            connect(fd, (struct sockaddr *)&a, sizeof a) != 0)
+        if (setgid(65534) != 0 || setuid(65534) != 0 || connect_bare(fd) != 0)
             _exit(1);
         _exit(read(fd, &byte, 1) == 0 ? 0 : 2); /* put out */
     }
@@ -431,6 +430,160 @@ static void test_watch_remove(void **state)
     close(ends[1]);
 }
 
+/* ---- accepting on the watching thread ---- */
+
+static void on_accepted(void *arg, int fd, pid_t pid)
+{
+    assert_int_equal(pid, getpid());
+    close(fd);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+/* How often threads but this one went to sleep. */
+static long others_sleeps(void)
+{
+    struct rusage all, own;
+    getrusage(RUSAGE_SELF, &all);
+    getrusage(RUSAGE_THREAD, &own);
+    return all.ru_nvcsw - own.ru_nvcsw;
+}
+
+static int lines_in(const char *file)
+{
+    int n = 0;
+    FILE *f = fopen(file, "re");
+    for (int c; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    fclose(f);
+    return n;
+}
+
+/* Without a free descriptor the listener waits, quietly, and then accepts what has waited. */
+static void test_listener_without_descriptors(void **state)
+{
+    struct watch *watch;
+    struct lease_listener l;
+    atomic_int accepted = 0;
+    char log_path[80];
+    snprintf(log_path, sizeof log_path, "%s/log", directory);
+    assert_int_equal(watch_new("test", &watch, NULL), ERROR_OK);
+    assert_int_equal(lease_listener_open(&l, path, watch, on_accepted, &accepted, NULL), ERROR_OK);
+    int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), before = dup(2);
+    int log = open(log_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    assert_true(dup2(log, 2) == 2);
+    int lowest_free = dup(0);
+    close(lowest_free);
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = (rlim_t)lowest_free;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    long sleeps = -others_sleeps();
+    int connected = connect_bare(client);
+    for (int i = 0; i < 1000 && sleeps + others_sleeps() < 10; i++)
+        pause_ms(10);
+    sleeps += others_sleeps();
+    int too_early = atomic_load(&accepted);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    dup2(before, 2);
+    assert_int_equal(connected, 0);
+    assert_int_equal(too_early, 0);
+    assert_int_equal(lines_in(log_path), 1);
+    assert_true(sleeps >= 10); /* it does not try in a loop */
+    assert_true(wait_for(&accepted, 1));
+    close(client);
+
+    /* closed: it accepts no more, and the watch still runs */
+    lease_listener_close(&l);
+    client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect_bare(client), -1);
+    lease_listener_close(&l);
+    watch_free(watch);
+    close(client);
+    close(before);
+    close(log);
+    unlink(log_path);
+}
+
+/* ---- offers of a region ---- */
+
+enum { SOME_OFFER = 0x100, SOME_GENERATION = 5 };
+
+static void test_offer(void **state)
+{
+    int listener = do_listen(), client, server, region_fd;
+    uint64_t bytes;
+    make_pair(listener, &client, &server);
+    struct shm region, mapped;
+    struct error e;
+    assert_int_equal(shm_create("moed-test-offer", 8192, &region, NULL), ERROR_OK);
+    strcpy(region.base, "the worker's");
+    for (int refuse = 0; refuse < 2; refuse++) {
+        assert_int_equal(lease_offer_send(client, SOME_OFFER, &region, SOME_GENERATION, NULL),
+                         ERROR_OK);
+        assert_int_equal(lease_offer_receive(server, SOME_OFFER, SOME_GENERATION, 1000, &region_fd,
+                                             &bytes, NULL),
+                         ERROR_OK);
+        assert_int_equal(bytes, 8192);
+        assert_int_equal(shm_map(region_fd, true, bytes, &mapped, NULL), ERROR_OK);
+        assert_string_equal(mapped.base, "the worker's");
+        shm_close(&mapped);
+        assert_int_equal(
+            lease_offer_answer(server, SOME_OFFER, refuse ? ERROR_LIMIT : ERROR_OK, NULL),
+            ERROR_OK);
+        assert_int_equal(lease_offer_answered(client, SOME_OFFER, 1000, &e),
+                         refuse ? ERROR_PROTOCOL : ERROR_OK);
+        if (refuse)
+            assert_non_null(strstr(e.text, error_meaning(ERROR_LIMIT)));
+    }
+    shm_close(&region);
+    close(client);
+    close(server);
+    close(listener);
+}
+
+/* Refused with the reason, and no descriptor of theirs stays open. */
+static void test_wrong_offers(void **state)
+{
+    int listener = do_listen(), client, server, region_fd = -1;
+    uint64_t bytes;
+    struct lease_message answer;
+    make_pair(listener, &client, &server);
+    struct shm region;
+    assert_int_equal(shm_create("moed-test-offer", 4096, &region, NULL), ERROR_OK);
+    const int fds[] = {region.fd, region.fd};
+    const struct {
+        uint32_t kind;
+        uint64_t generation;
+        unsigned n_fds;
+        enum error_code code;
+    } cases[] = {{SOME_OFFER + 3, SOME_GENERATION, 1, ERROR_PROTOCOL},
+                 {SOME_OFFER, SOME_GENERATION, 0, ERROR_PROTOCOL},
+                 {SOME_OFFER, SOME_GENERATION, 2, ERROR_PROTOCOL},
+                 {SOME_OFFER, SOME_GENERATION + 1, 1, ERROR_VERSION}};
+    int before = open_fds();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct lease_message m = {.kind = cases[i].kind,
+                                        .value = {region.bytes, cases[i].generation}};
+        assert_int_equal(lease_send(client, &m, fds, cases[i].n_fds, NULL), ERROR_OK);
+        assert_int_equal(lease_offer_receive(server, SOME_OFFER, SOME_GENERATION, 1000, &region_fd,
+                                             &bytes, NULL),
+                         cases[i].code);
+        assert_int_equal(region_fd, -1);
+        assert_int_equal(lease_receive(client, &answer, NULL, 0, NULL, 1000, NULL), ERROR_OK);
+        assert_int_equal(answer.kind, SOME_OFFER + LEASE_OFFER_REFUSED);
+        assert_int_equal(answer.value[0], cases[i].code);
+        assert_int_equal(open_fds(), before);
+    }
+    close(client);
+    assert_int_equal(
+        lease_offer_receive(server, SOME_OFFER, SOME_GENERATION, 1000, &region_fd, &bytes, NULL),
+        ERROR_UNAVAILABLE);
+    shm_close(&region);
+    close(server);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +596,9 @@ int main(void)
         cmocka_unit_test(test_other_user_refused),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_watch_remove),
+        cmocka_unit_test(test_listener_without_descriptors),
+        cmocka_unit_test(test_offer),
+        cmocka_unit_test(test_wrong_offers),
     };
     if (mkdtemp(directory) == NULL)
         return 1;

@@ -1,5 +1,5 @@
 /* lib/sched's counts of the long run, by hand. */
-#include "sched/long_run.h"
+#include "sched/cache/long_run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Of four numbers three are experts. 3, 0, 6 of 9: the mean is 3, and one more of each is added to it. */
+/* Of four numbers three are experts. 3, 0, 6 of 9: the mean is 3, and one more of each is added to
+ * it. */
 static void test_share(void **state)
 {
     struct long_run l;
@@ -37,7 +38,8 @@ static void test_halved(void **state)
     long_run_fini(&l);
 }
 
-/* A profile counts as it is, but for no more than 2048 steps of 2 activations: of 3 * 4096 a third. */
+/* A profile counts with its own numbers, but for at most 2048 steps of 2 activations: of 3 * 4096,
+ * a third. */
 static void test_profile(void **state)
 {
     static const uint32_t few[] = {0, 3, 0, 6}, many[] = {0, 3 * 3072, 0, 3 * 1024};

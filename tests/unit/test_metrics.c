@@ -26,7 +26,7 @@ static void one_label(void *arg, struct strbuf *out)
 
 static const double bounds[] = {0.1, 0.5, 2};
 
-/* What stands before the process's own metrics. */
+/* The metrics that precede the process's own metrics. */
 static char *own_part(struct metrics *m)
 {
     struct strbuf out;
@@ -108,7 +108,8 @@ static void test_histogram_without_labels(void **state)
     metrics_free(m);
 }
 
-/* What was never measured is absent: a counter with its family, one of a family's, one that waits for another. */
+/* The text omits values that were never measured: a counter with its family, one counter of a
+ * family, and a counter that depends on another one. */
 static void test_absent(void **state)
 {
     struct metrics *m = metrics_new();
@@ -130,7 +131,75 @@ static void test_absent(void **state)
     metrics_free(m);
 }
 
-/* Labels are those of the moment. */
+/* A stock in three places. Each reading moves one unit, so values from two readings do not have the
+ * right sum. */
+struct stock {
+    double there, moving, gone;
+    int readings;
+};
+
+static void read_stock(void *arg, double *values)
+{
+    struct stock *s = arg;
+    s->readings++;
+    s->there--;
+    s->moving += s->readings % 2 ? 1 : -1;
+    s->gone += s->readings % 2 ? 0 : 2;
+    const double now[] = {s->gone, s->there, s->moving, 0.5 * s->readings};
+    memcpy(values, now, sizeof now);
+}
+
+static const struct metrics_row stock_rows[] = {
+    {"moed_stock", "place=\"gone\"", "Units, by place."},
+    {"moed_stock", "place=\"there\"", "Units, by place."},
+    {"moed_stock", "place=\"moving\"", "Units, by place."},
+    {"moed_stock_seconds_total", NULL, "Time."},
+};
+
+/* A rendering reads once, whichever row comes first in the text, and also over several families.
+ * The families appear in the order of registration. */
+static void test_group(void **state)
+{
+    const char *heads[] = {"# HELP moed_between Between.\n# TYPE moed_between gauge\n"
+                           "moed_between 7\n",
+                           ""};
+    for (int before = 0; before < 2; before++) {
+        struct stock s = {.there = 10};
+        struct metrics *m = metrics_new();
+        if (before) { /* the group's samples follow this one, which is registered first */
+            gauge_set(metrics_gauge(m, "moed_stock", "place=\"lost\"", "Units, by place."), 1);
+            gauge_set(metrics_gauge(m, "moed_stock_of_others", NULL, "Others."), 2);
+        } else {
+            gauge_set(metrics_gauge(m, "moed_between", NULL, "Between."), 7);
+        }
+        metrics_group(m, stock_rows, 4, read_stock, &s);
+        for (int i = 1; i <= 4; i++) {
+            char want[800];
+            char *text = own_part(m);
+            assert_int_equal(s.readings, i);
+            snprintf(want, sizeof want,
+                     "%s# HELP moed_stock Units, by place.\n"
+                     "# TYPE moed_stock gauge\n%s"
+                     "moed_stock{place=\"gone\"} %d\n"
+                     "moed_stock{place=\"there\"} %d\n"
+                     "moed_stock{place=\"moving\"} %d\n%s"
+                     "# HELP moed_stock_seconds_total Time.\n"
+                     "# TYPE moed_stock_seconds_total counter\n"
+                     "moed_stock_seconds_total %s\n",
+                     heads[before], before ? "moed_stock{place=\"lost\"} 1\n" : "", i / 2 * 2,
+                     10 - i, i % 2,
+                     before ? "# HELP moed_stock_of_others Others.\n"
+                              "# TYPE moed_stock_of_others gauge\nmoed_stock_of_others 2\n"
+                            : "",
+                     (const char *[]){"0.5", "1", "1.5", "2"}[i - 1]);
+            assert_string_equal(text, want);
+            free(text);
+        }
+        metrics_free(m);
+    }
+}
+
+/* A rendering shows the labels of that moment. */
 static void test_info(void **state)
 {
     struct metrics *m = metrics_new();
@@ -187,7 +256,8 @@ static void test_process(void **state)
     assert_true(cpu > 0 && cpu < 600);
     double started = value_of(out.data, "process_start_time_seconds");
     assert_true(started > (double)now - 600 && started < (double)now + 5);
-    /* A sanitizer's own thread may have a file open at one of the two moments, and popen its other end. */
+    /* A sanitizer's own thread may have a file open at one of the two moments, and popen its other
+     * end. */
     bool equal = false;
     for (int i = 0; i < 20 && !equal; i++) {
         strbuf_clear(&out);
@@ -238,7 +308,7 @@ static void test_concurrent_updates(void **state)
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, updater_main, &s), 0);
-    for (int i = 0; i < 20; i++) /* reading beside the writers */
+    for (int i = 0; i < 20; i++) /* reads while the writers run */
         free(own_part(m));
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
@@ -255,9 +325,10 @@ static void test_concurrent_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_text),         cmocka_unit_test(test_histogram_without_labels),
-        cmocka_unit_test(test_info), cmocka_unit_test(test_default_bounds),     cmocka_unit_test(test_process),
-        cmocka_unit_test(test_concurrent_updates), cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_exact_text), cmocka_unit_test(test_histogram_without_labels),
+        cmocka_unit_test(test_info),       cmocka_unit_test(test_default_bounds),
+        cmocka_unit_test(test_process),    cmocka_unit_test(test_concurrent_updates),
+        cmocka_unit_test(test_absent),     cmocka_unit_test(test_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
+#include "tests/unit/temporary_directory.h"
+
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,34 +20,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char directory[64];
-
-static int make_directory(void **state)
-{
-    strcpy(directory, "/tmp/moed-test-mkmodel-XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    DIR *d = opendir(directory);
-    struct dirent *entry;
-    while (d && (entry = readdir(d)))
-        unlinkat(dirfd(d), entry->d_name, 0);
-    if (d)
-        closedir(d);
-    return rmdir(directory);
-}
-
-static const char *in_directory(const char *name)
-{
-    static char path[2][256];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", directory, name);
-    return path[turn];
-}
 
 static void tiny(struct mkmodel_options *o, const char *arch, const char *type)
 {
@@ -89,7 +62,7 @@ static void expect(const struct gguf *g, const char *name, enum tensor_type type
     assert_int_equal(t->ne[2], matrices);
 }
 
-/* What all three architectures have, with the sizes of tiny(). */
+/* What all three architectures have in common, with the sizes of tiny(). */
 static uint64_t expect_common(const struct gguf *g)
 {
     char name[64];
@@ -309,7 +282,7 @@ static void check_vocabulary(uint32_t count)
         assert_non_null(space);
         struct gguf_string left = {m->data, (uint64_t)(space - m->data)};
         struct gguf_string right = {space + 1, m->len - left.len - 1};
-        assert_int_equal(t->len, m->len - 1); /* the token is the two parts together */
+        assert_int_equal(t->len, m->len - 1); /* the token is the two parts joined */
         assert_memory_equal(t->data, left.data, left.len);
         assert_memory_equal(t->data + left.len, right.data, right.len);
         assert_non_null(bsearch(&left, sorted, count, sizeof *sorted, compare_strings));
@@ -350,7 +323,7 @@ static void test_wrong_options(void **state)
     } rows[] = {
         {"gpt2", "F32", "--arch gpt2", 64, 4, 2, 16, 3, 400},
         {"llama", "Q9_9", "--type Q9_9", 64, 4, 2, 16, 3, 400},
-        {"llama", "IQ2_S", "--type IQ2_S", 64, 4, 2, 16, 3, 400},
+        {"llama", "TQ1_0", "--type TQ1_0", 64, 4, 2, 16, 3, 400},
         {"llama", "F32", "--hidden 64 is no multiple of --heads 3", 64, 3, 3, 0, 3, 400},
         {"llama", "F32", "--heads 4 is no multiple of --kv-heads 3", 64, 4, 3, 16, 3, 400},
         {"llama", "F32", "--heads 0", 64, 0, 2, 0, 3, 400},
@@ -389,7 +362,7 @@ static void test_no_place_to_write(void **state)
     assert_int_equal(mkmodel_write(&o, directory, NULL, NULL, &result, &e), ERROR_IO);
     assert_non_null(strstr(e.text, "no regular file"));
 
-    /* The second of three parts cannot be written: the first does not stay behind. */
+    /* The second of three parts cannot be written: moed removes the first one. */
     o.split = 3;
     assert_int_equal(mkdir(in_directory("cut-00002-of-00003.gguf.tmp"), 0700), 0);
     assert_int_equal(mkmodel_write(&o, in_directory("cut.gguf"), NULL, NULL, &result, &e),

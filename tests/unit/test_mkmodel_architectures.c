@@ -1,5 +1,5 @@
-/* Random models of each architecture: the tensors and keys that its converters write, listed here by hand, and
- * what moed itself makes of the file. */
+/* Random models of each architecture: the tensors and keys that its converters write, listed here
+ * by hand, and the parameters that moed reads from the file. */
 #include "gguf/gguf.h"
 #include "mkmodel/mkmodel.h"
 #include "model/params.h"
@@ -269,11 +269,94 @@ static void test_gpt_oss(void **state)
     gguf_close(g);
 }
 
-/* ---- what moed makes of them ---- */
+static void test_glm4moe(void **state)
+{
+    static const struct shape own[] = {
+        {"post_attention_norm.weight", 64, 1, 1},
+        {"attn_q.bias", 128, 1, 1},
+        {"attn_k.bias", 64, 1, 1},
+        {"attn_v.bias", 64, 1, 1},
+        {"attn_q_norm.weight", 32, 1, 1},
+        {"attn_k_norm.weight", 32, 1, 1},
+        {"exp_probs_b.bias", 8, 1, 1},
+        {"ffn_gate_shexp.weight", 64, 96, 1},
+        {"ffn_up_shexp.weight", 64, 96, 1},
+        {"ffn_down_shexp.weight", 96, 64, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "glm4moe");
+    struct gguf *g = make(&o);
+    EXPECT(g, ends);
+    EXPECT(g, grouped);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 5 + 4 + 10);
+    assert_int_equal(key(g, "glm4moe.rope.dimension_count"), 16);
+    assert_int_equal(key(g, "glm4moe.expert_gating_func"), 2);
+    assert_int_equal(key(g, "glm4moe.expert_shared_count"), 1);
+    assert_int_equal(key(g, "glm4moe.leading_dense_block_count"), 1);
+    gguf_close(g);
+}
 
-static const char *const names[] = {"llama",    "qwen2moe",  "qwen3moe", "olmoe",
-                                    "deepseek", "deepseek2", "phimoe",   "gpt-oss"};
-enum { N_NAMES = sizeof names / sizeof names[0] };
+static void test_minimax_m2(void **state)
+{
+    static const struct shape own[] = {
+        {"ffn_norm.weight", 64, 1, 1},
+        {"attn_q_norm.weight", 128, 1, 1},
+        {"attn_k_norm.weight", 64, 1, 1},
+        {"exp_probs_b.bias", 8, 1, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "minimax-m2");
+    struct gguf *g = make(&o);
+    EXPECT(g, grouped);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 5 + 4 + 4);
+    assert_int_equal(key(g, "minimax-m2.rope.dimension_count"), 16);
+    assert_int_equal(key(g, "minimax-m2.expert_gating_func"), 2);
+    assert_null(gguf_find(g, "minimax-m2.expert_weights_norm"));
+    gguf_close(g);
+}
+
+static void test_bailingmoe2(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_qkv.weight", 64, 256, 1},    {"attn_output.weight", 128, 64, 1},
+        {"attn_q_norm.weight", 32, 1, 1},   {"exp_probs_b.bias", 8, 1, 1},
+        {"ffn_up_shexp.weight", 64, 96, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "bailingmoe2");
+    o.groups = 4;
+    struct gguf *g = make(&o);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 1 + 2 + 2 + 1 + 4 + 1 + 3);
+    assert_int_equal(key(g, "bailingmoe2.expert_group_count"), 4);
+    gguf_close(g);
+}
+
+/* ---- what moed reads from them ---- */
+
+static const struct {
+    const char *name;
+    bool dense_first;
+} rows[] = {
+    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
+    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
+    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
+    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true}};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+static bool is_dense_first(const char *arch)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (strcmp(rows[i].name, arch) == 0)
+            return rows[i].dense_first;
+    fail_msg("%s is not in the table", arch);
+    return false;
+}
 
 static void expect_accepted(const struct mkmodel_options *o)
 {
@@ -288,22 +371,24 @@ static void expect_accepted(const struct mkmodel_options *o)
     assert_int_equal(p.router.n_experts, o->experts);
     assert_int_equal(p.router.n_used, o->top_k);
     assert_int_equal(p.d_expert, o->expert_width);
-    assert_int_equal(p.n_dense, strncmp(o->arch, "deepseek", 8) == 0);
+    assert_int_equal(p.n_dense, is_dense_first(o->arch));
     assert_int_equal(p.router.n_groups, o->groups);
     assert_int_equal(p.q_rank, o->q_rank);
     pool_plan_free(&plan);
     gguf_close(g);
 }
 
+/* Each type is tried with a quarter of the architectures. */
 static void test_every_architecture_is_accepted(void **state)
 {
-    static const char *const types[] = {"F32",  "F16",    "BF16",   "Q8_0",  "Q4_0",  "Q4_1",
-                                        "Q5_0", "Q5_1",   "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",
-                                        "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "Q4_K_M"};
-    for (int i = 0; i < N_NAMES; i++)
-        for (size_t j = 0; j < sizeof types / sizeof types[0]; j++) {
+    static const char *const types[] = {
+        "F32",   "F16",     "BF16",  "Q8_0",   "Q4_0",    "Q4_1",   "Q5_0",  "Q5_1",  "Q2_K",
+        "Q3_K",  "Q4_K",    "Q5_K",  "Q6_K",   "IQ4_NL",  "IQ4_XS", "MXFP4", "NVFP4", "Q4_K_M",
+        "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_S",  "IQ1_M"};
+    for (int i = 0; i < N_ROWS; i++)
+        for (size_t j = (size_t)i % 4; j < sizeof types / sizeof types[0]; j += 4) {
             struct mkmodel_options o;
-            tiny(&o, names[i]);
+            tiny(&o, rows[i].name);
             o.type = types[j];
             o.hidden = 256;
             o.expert_width = 256;
@@ -341,7 +426,7 @@ static void test_wrong_options(void **state)
         const char *arch, *text;
         size_t offset;
         uint32_t value;
-    } rows[] = {
+    } wrong[] = {
 #define ROW(arch, member, value, text) {arch, text, offsetof(struct mkmodel_options, member), value}
         ROW("llama", dense_layers, 1, "--dense-layers: a model of architecture llama has no such"),
         ROW("deepseek", q_rank, 8, "--q-rank: a model of architecture deepseek has no such thing"),
@@ -358,10 +443,10 @@ static void test_wrong_options(void **state)
 #undef ROW
     };
     struct mkmodel_options o;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        tiny(&o, rows[i].arch);
-        memcpy((char *)&o + rows[i].offset, &rows[i].value, sizeof rows[i].value);
-        expect_refused(&o, rows[i].text);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        tiny(&o, wrong[i].arch);
+        memcpy((char *)&o + wrong[i].offset, &wrong[i].value, sizeof wrong[i].value);
+        expect_refused(&o, wrong[i].text);
     }
     tiny(&o, "deepseek2");
     o.groups = 4;
@@ -370,6 +455,9 @@ static void test_wrong_options(void **state)
     tiny(&o, "deepseek2");
     o.gate = "tanh";
     expect_refused(&o, "--gate tanh: unknown");
+    tiny(&o, "glm4moe");
+    o.gate = "softmax";
+    expect_refused(&o, "--gate softmax: a model of architecture glm4moe has no such thing");
     tiny(&o, "olmoe");
     o.gate = "sigmoid";
     expect_refused(&o, "--gate sigmoid: a model of architecture olmoe has no such thing");
@@ -383,6 +471,9 @@ int main(void)
         cmocka_unit_test(test_deepseek2),
         cmocka_unit_test(test_phimoe),
         cmocka_unit_test(test_gpt_oss),
+        cmocka_unit_test(test_glm4moe),
+        cmocka_unit_test(test_minimax_m2),
+        cmocka_unit_test(test_bailingmoe2),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_wrong_options),

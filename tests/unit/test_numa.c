@@ -1,4 +1,4 @@
-/* lib/exec/numa and the pool's nodes: two memory nodes that are made up, on whatever machine this is. */
+/* lib/exec/numa and the pool's nodes, with two made-up memory nodes on any machine. */
 #include "exec/numa.h"
 #include "exec/pool.h"
 
@@ -30,7 +30,8 @@ static void test_experts(void **state)
     assert_int_equal(numa_node_of_expert(0, 1, 4), 0);
 }
 
-/* A dense layer, then two of 4 experts of 3 pages and 64 bytes, after 2 pages of other things. */
+/* A dense layer, then two layers of 4 experts of 3 pages and 64 bytes, behind 2 pages of other
+ * data. */
 #define SLAB (3 * PAGE + 64u)
 static struct pool_slabs slabs[3] = {
     {0},
@@ -42,7 +43,8 @@ static struct pool_plan plan = {
 
 static void test_ranges(void **state)
 {
-    /* Offsets 2, 5 + 64, 8 + 128, 11 + 192 pages and bytes, the next layer's 14 + 256 and so on: each cut is rounded up. */
+    /* Offsets 2, 5 + 64, 8 + 128, 11 + 192 pages and bytes, the next layer's 14 + 256 and so on:
+     * each cut is rounded up. */
     static const struct numa_range expected[] = {
         {0, 2 * PAGE, NUMA_ALL_NODES}, {2 * PAGE, 9 * PAGE, 0},
         {9 * PAGE, 15 * PAGE, 1},      {15 * PAGE, 21 * PAGE, 0},
@@ -60,7 +62,8 @@ static void test_ranges(void **state)
     }
 }
 
-/* With one node all experts are its own; with pages larger than a layer the ranges still cover all, each byte once. */
+/* With one node all experts belong to it. With pages larger than a layer the ranges still cover
+ * every byte once. */
 static void test_other_shapes(void **state)
 {
     struct numa_range ranges[64];
@@ -83,30 +86,30 @@ static void test_other_shapes(void **state)
     plan.header.tiered = 0;
 }
 
-/* -- what the system is asked for -- */
+/* -- calls to the kernel -- */
 
-/* The kernel's own answer of where a page is to lie: the mode, and whether the nodes are this one alone. False: it does not
- * say. */
-static bool policy_of(const void *page, unsigned node, int *mode, bool *alone)
+/* The kernel's policy for a page: the mode, and whether this is the only node. False if the kernel
+ * does not report it. */
+static bool policy_of(const void *page, unsigned node, int *mode, bool *only_node)
 {
     unsigned long nodes[16];
     const size_t bits = 8 * sizeof *nodes;
     memset(nodes, 0, sizeof nodes);
     if (syscall(SYS_get_mempolicy, mode, nodes, 16 * bits, page, MPOL_F_ADDR) != 0)
         return false;
-    *alone = nodes[node / bits] == 1ul << node % bits;
+    *only_node = nodes[node / bits] == 1ul << node % bits;
     for (unsigned i = 0; i < 16; i++)
-        *alone &= i == node / bits || nodes[i] == 0;
+        *only_node &= i == node / bits || nodes[i] == 0;
     return true;
 }
 
 static void assert_policy(const uint8_t *page, unsigned node, int wanted)
 {
     int mode;
-    bool alone = false;
-    assert_true(policy_of(page, node, &mode, &alone));
+    bool only_node = false;
+    assert_true(policy_of(page, node, &mode, &only_node));
     assert_int_equal(mode, wanted);
-    assert_true(wanted == MPOL_DEFAULT || alone);
+    assert_true(wanted == MPOL_DEFAULT || only_node);
 }
 
 static unsigned first_node(void)
@@ -116,23 +119,26 @@ static unsigned first_node(void)
     return t.node_ids[0];
 }
 
-/* Memory whose placing can be asked for and read back; else the test is skipped. */
+/* Memory whose placement can be set and read back; else the test is skipped. */
 static uint8_t *some_pages(size_t bytes, unsigned node)
 {
     int mode = -1;
-    bool alone;
+    bool only_node;
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
-    if (sysconf(_SC_PAGESIZE) == PAGE && policy_of(memory, node, &mode, &alone) && mode == MPOL_DEFAULT)
+    if (sysconf(_SC_PAGESIZE) == PAGE && policy_of(memory, node, &mode, &only_node) &&
+        mode == MPOL_DEFAULT)
         return memory;
-    print_message("skipped: the system does not tell where memory is to lie, or has pages of another size\n");
+    print_message(
+        "skipped: the system does not support memory policies, or has pages of another size\n");
     munmap(memory, bytes);
     skip();
     return NULL;
 }
 
-/* Two nodes that are both this machine's first: the calls are made as on a machine of two, and the kernel tells what it
- * took. Which node each range is for, test_ranges has. */
+/* Two nodes that both stand for this machine's first node. The test makes the calls of a machine
+ * with two nodes, and the kernel reports the accepted policies. test_ranges checks the node of each
+ * range. */
 static void test_placed(void **state)
 {
     struct topology t = {.n_cpus = 1, .n_cores = 1, .n_nodes = 2, .node_ids = {1023, 1023}};
@@ -141,7 +147,8 @@ static void test_placed(void **state)
     uint64_t bytes = plan.header.bytes;
     uint8_t *memory = some_pages(bytes + PAGE, node);
     (void)state;
-    numa_place_pool(&t, &plan, PAGE, memory, bytes); /* there is no such node: logged, and the memory is as it was */
+    numa_place_pool(&t, &plan, PAGE, memory,
+                    bytes); /* no such node: an error in the log, and no change of the memory */
     assert_policy(memory, node, MPOL_DEFAULT);
 
     t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
@@ -149,7 +156,8 @@ static void test_placed(void **state)
     uint32_t n = numa_ranges(&plan, 2, PAGE, ranges);
     for (uint32_t i = 0; i < n; i++)
         for (uint64_t at = ranges[i].start; at < ranges[i].end; at += PAGE)
-            assert_policy(memory + at, node, ranges[i].node == NUMA_ALL_NODES ? MPOL_INTERLEAVE : MPOL_PREFERRED);
+            assert_policy(memory + at, node,
+                          ranges[i].node == NUMA_ALL_NODES ? MPOL_INTERLEAVE : MPOL_PREFERRED);
     assert_policy(memory + ranges[n - 1].end, node, MPOL_DEFAULT); /* behind the pool */
     memset(memory, 1, bytes);
     munmap(memory, bytes + PAGE);
@@ -162,7 +170,7 @@ static void test_spread(void **state)
     uint8_t *memory = some_pages(4 * PAGE, node);
     (void)state;
     t.node_ids[0] = t.node_ids[1] = (uint16_t)node;
-    numa_spread(&t, memory, 4 * PAGE); /* nothing to spread over */
+    numa_spread(&t, memory, 4 * PAGE); /* one node: no effect */
     assert_policy(memory, node, MPOL_DEFAULT);
     t.n_nodes = 2;
     numa_spread(&t, memory, 4 * PAGE);
@@ -185,7 +193,7 @@ struct work {
     uint32_t n_taken[2], taken[2][N_CHUNKS]; /* by thread, in order */
 };
 
-/* Nobody goes on before both have taken their first: so each has one of its own node's. */
+/* Each thread waits until both have taken their first chunk, so each takes one of its own node. */
 static void note_chunk(void *arg, unsigned thread, uint32_t chunk)
 {
     struct work *w = arg;
@@ -208,7 +216,8 @@ static struct pool *pool_on_two_nodes(unsigned n_threads)
     return p;
 }
 
-/* Whatever the cut, every chunk runs once, a thread takes its own node's in order and first, then the other's. */
+/* With any cut every chunk runs once. A thread takes its own node's chunks first and in order, then
+ * the other node's. */
 static void test_own_node_first(void **state)
 {
     static struct work w;
@@ -245,7 +254,8 @@ static void count_chunk(void *arg, unsigned thread, uint32_t chunk)
 static void test_lopsided(void **state)
 {
     static struct work w;
-    static const uint32_t cuts[][3] = {{0, 0, N_CHUNKS}, {0, N_CHUNKS, N_CHUNKS}, {0, 1, 1}, {0, 0, 0}};
+    static const uint32_t cuts[][3] = {
+        {0, 0, N_CHUNKS}, {0, N_CHUNKS, N_CHUNKS}, {0, 1, 1}, {0, 0, 0}};
     (void)state;
     for (unsigned n_threads = 1; n_threads <= 5; n_threads++) {
         struct pool *p = pool_on_two_nodes(n_threads);
@@ -256,7 +266,7 @@ static void test_lopsided(void **state)
                 assert_int_equal(w.runs[chunk], chunk < cuts[i][2]);
         }
         memset(&w, 0, sizeof w);
-        pool_run(p, count_chunk, &w, N_CHUNKS); /* what lies on no node */
+        pool_run(p, count_chunk, &w, N_CHUNKS); /* these chunks belong to no node */
         for (uint32_t chunk = 0; chunk < N_CHUNKS; chunk++)
             assert_int_equal(w.runs[chunk], 1);
         pool_free(p);
@@ -266,9 +276,9 @@ static void test_lopsided(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_placed), cmocka_unit_test(test_spread),
-        cmocka_unit_test(test_own_node_first),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_other_shapes), cmocka_unit_test(test_placed),
+        cmocka_unit_test(test_spread),       cmocka_unit_test(test_own_node_first),
         cmocka_unit_test(test_lopsided)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Options: every type from flags and files, what wins, and every way to be wrong. */
+/* Options: every type from flags and files, their precedence, and every invalid use. */
 #include "daemon/options.h"
 
 #include <setjmp.h>
@@ -94,7 +94,7 @@ static void suffixes_of_integers(void **state)
 static void wrong_values(void **state)
 {
     static const struct {
-        const char *flag, *value, *says;
+        const char *flag, *value, *expected_text;
     } cases[] = {
         {"--count", "0", "out of range"},
         {"--count", "2000000000000", "out of range"},
@@ -114,7 +114,7 @@ static void wrong_values(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(PARSE(cases[i].flag, cases[i].value), ERROR_USAGE);
-        if (!strstr(why.text, cases[i].says) || !strstr(why.text, cases[i].flag))
+        if (!strstr(why.text, cases[i].expected_text) || !strstr(why.text, cases[i].flag))
             fail_msg("%s %s: %s", cases[i].flag, cases[i].value, why.text);
     }
 }
@@ -154,7 +154,6 @@ static void a_file_and_flags_that_win(void **state)
                "# a comment\n\n text = from file # and why\n count=2k\nloud = yes\nshare = 0.5\n");
     assert_int_equal(PARSE("--count", "5", "--config", path, "--no-loud"), 0);
     assert_string_equal(v.text, "from file");
-    free((char *)v.text); /* a program keeps it for its life */
     assert_int_equal(v.count, 5);
     assert_false(v.loud);
     assert_true(v.share == 0.5);
@@ -167,14 +166,13 @@ static void a_path_with_a_hash(void **state)
     write_file(path, "text = /models/a#b.gguf");
     assert_int_equal(PARSE("--config", path), 0);
     assert_string_equal(v.text, "/models/a#b.gguf");
-    free((char *)v.text);
     unlink(path);
 }
 
 static void wrong_files(void **state)
 {
     static const struct {
-        const char *text, *says;
+        const char *text, *expected_text;
     } cases[] = {
         {"count = 1\nnonsense\n", ":2: expected"},
         {"\ncolour = red\n", ":2: there is no option colour"},
@@ -187,12 +185,90 @@ static void wrong_files(void **state)
         char path[64];
         write_file(path, cases[i].text);
         assert_int_equal(PARSE("--config", path), ERROR_USAGE);
-        if (!strstr(why.text, cases[i].says) || !strstr(why.text, path))
+        if (!strstr(why.text, cases[i].expected_text) || !strstr(why.text, path))
             fail_msg("%s: %s", cases[i].text, why.text);
         unlink(path);
     }
     assert_int_equal(PARSE("--config", "/nonexistent/file"), ERROR_USAGE);
     assert_non_null(strstr(why.text, "/nonexistent/file"));
+}
+
+/* What options_print_help writes, in a buffer. */
+static size_t help_text(const struct option_spec *options, char *text, size_t bytes)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    dup2(fileno(file), STDOUT_FILENO);
+    options_print_help(options, "p", "FILE", "Does it.");
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    rewind(file);
+    size_t n = fread(text, 1, bytes - 1, file);
+    text[n] = '\0';
+    fclose(file);
+    return n;
+}
+
+static void long_help_is_wrapped(void **state)
+{
+    const char *target = NULL;
+    const struct option_spec long_help[] = {
+        {"x", OPTION_STRING, &target, 0, 0, "X",
+         "one of: alpha, beta, gamma, delta, epsilon, zeta, eta, theta, iota, kappa"},
+        {0},
+    };
+    char text[1024];
+    help_text(long_help, text, sizeof text);
+    assert_non_null(strstr(
+        text, "  -x X                     one of: alpha, beta, gamma, delta, epsilon, zeta,\n"
+              "                           eta, theta, iota, kappa\n"));
+}
+
+/* Names of a table like that of moed up. */
+static void other_names(void **state)
+{
+    const char *device = NULL;
+    uint64_t ctx = 0, n = 0;
+    double temp = 0;
+    const struct option_spec rows[] = {
+        {"device", OPTION_STRING, &device, 0, 0, "D", "a device"},
+        {"ctx", OPTION_UINT, &ctx, 0, 0, "N", "a number"},
+        {"More", OPTION_HEADING, NULL, 0, 0, NULL, NULL},
+        {"temp", OPTION_FLOAT, &temp, 0, 0, "T", "a number"},
+        {"n", OPTION_UINT, &n, 0, 0, "N", "a number"},
+        {0},
+    };
+    char *familiar[] = {"p", "-c", "512", "--temperature=0.5", "--n-predict", "7", NULL};
+    assert_int_equal(options_parse(rows, 6, familiar, NULL, &why), 0);
+    assert_int_equal(ctx, 512);
+    assert_true(temp == 0.5);
+    assert_int_equal(n, 7);
+    static const struct {
+        const char *flag, *expected_text;
+    } wrong[] = {
+        {"--devcie", "did you mean --device?"},
+        {"--tmep=1", "did you mean --temp?"},
+        {"-ngl", "moed places experts, not layers"}, /* and not -n with "gl" */
+        {"--n-cpu-moe", "--device cuda,vram=SIZE"},
+        {"--prompt", "without an option"},
+        {"--utterly-else", "see --help"},
+        {"--More", "see --help"},
+        {"-x", "see --help"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *arguments_wrong[] = {"p", (char *)wrong[i].flag, "9", NULL};
+        assert_int_equal(options_parse(rows, 3, arguments_wrong, NULL, &why), ERROR_USAGE);
+        if (!strstr(why.text, wrong[i].expected_text) || !strstr(why.text, wrong[i].flag))
+            fail_msg("%s: %s", wrong[i].flag, why.text);
+    }
+    char text[2048];
+    help_text(rows, text, sizeof text);
+    assert_non_null(strstr(text, "\n\nMore:\n  --temp T"));
+    char *version[] = {"p", "--version", NULL};
+    assert_false(options_print_version("p", 1, version));
 }
 
 static void help_is_wanted(void **state)
@@ -203,7 +279,7 @@ static void help_is_wanted(void **state)
     assert_false(options_wants_help(3, no));
 }
 
-/* What --config-dump prints is a file that gives the same values. */
+/* The output of --config-dump is a file that gives the same values. */
 static void a_dump_reads_back(void **state)
 {
     char path[64];
@@ -219,7 +295,6 @@ static void a_dump_reads_back(void **state)
     assert_non_null(to);
     assert_int_equal(PARSE("--config", path), 0);
     assert_string_equal(v.text, "x y");
-    free((char *)v.text);
     assert_true(v.count == 3221225472u);
     assert_true(v.share == 0.1);
     assert_true(v.loud);
@@ -233,7 +308,8 @@ int main(void)
         cmocka_unit_test(wrong_values),         cmocka_unit_test(wrong_flags),
         cmocka_unit_test(positional_arguments), cmocka_unit_test(a_file_and_flags_that_win),
         cmocka_unit_test(a_path_with_a_hash),   cmocka_unit_test(wrong_files),
-        cmocka_unit_test(help_is_wanted),       cmocka_unit_test(a_dump_reads_back),
+        cmocka_unit_test(other_names),          cmocka_unit_test(help_is_wanted),
+        cmocka_unit_test(long_help_is_wrapped), cmocka_unit_test(a_dump_reads_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* What `moed perplexity` computes with: how a text is cut into windows, against a loop written out and
- * examples by hand; the estimate's error, against a hand-worked ratio and against how often an
- * interval holds the true mean of correlated data. */
+/* The computations of `moed perplexity`. The windows of a text, against a plain loop and examples
+ * by hand. The estimate's error, against a hand-worked ratio and against the share of intervals
+ * that contain the true mean of correlated data. */
 #include "client/cli/estimate.h"
 #include "client/cli/windows.h"
 
@@ -33,7 +33,7 @@ static void test_side_by_side(void **context)
     plan.begin_token = true;
     expect_window(&plan, 1, 4, 8, 4);
     expect_window(&plan, 2, 8, 10, 8);
-    plan.n_tokens = 9; /* the last token has nothing but a begin token before it */
+    plan.n_tokens = 9; /* only a begin token precedes the last token */
     assert_int_equal(windows_count(&plan), 3);
     plan.begin_token = false;
     assert_int_equal(windows_count(&plan), 2);
@@ -46,7 +46,7 @@ static void test_sliding(void **context)
     expect_window(&plan, 0, 0, 6, 1);
     expect_window(&plan, 1, 2, 8, 6);
     expect_window(&plan, 2, 4, 10, 8);
-    plan.n_tokens = 11; /* one more, for one token */
+    plan.n_tokens = 11; /* one more window, for one token */
     assert_int_equal(windows_count(&plan), 4);
     expect_window(&plan, 3, 6, 11, 10);
 }
@@ -64,8 +64,8 @@ static void test_short_texts(void **context)
     expect_window(&plan, 0, 0, 2, 1);
 }
 
-/* For every plan of small numbers: a token is scored once, in the first window in which something
- * stands before it; only tokens that begin every window that has them are not. */
+/* For every plan of small numbers: a window scores a token once, namely the first window in which
+ * another token precedes it. No window scores a token that begins every window that contains it. */
 static void test_each_token_once(void **context)
 {
     enum { N = 24, SIZE = 9 };
@@ -97,8 +97,8 @@ static void test_each_token_once(void **context)
 static void test_over_windows(void **context)
 {
     /* Ten windows: nine of two tokens with sum 2, one of four with sum 16. The mean is 34 / 22; the
-     * windows are off by 2 - 68 / 22 = -12 / 11 and 16 - 136 / 22 = 108 / 11, so the squares' sum is
-     * (9 * 144 + 11664) / 121 = 12960 / 121 and the error sqrt(12960 / 121 * 10 / 9) / 22. */
+     * windows are off by 2 - 68 / 22 = -12 / 11 and 16 - 136 / 22 = 108 / 11, so the squares' sum
+     * is (9 * 144 + 11664) / 121 = 12960 / 121 and the error sqrt(12960 / 121 * 10 / 9) / 22. */
     struct estimate e;
     estimate_init(&e);
     for (int w = 0; w < 10; w++) {
@@ -142,14 +142,14 @@ static void test_unfinished(void **context)
     estimate_add(&e, 7);
     assert_int_equal(estimate_get(&e).tokens, 0); /* not a whole window yet */
     estimate_drop_window(&e);
-    assert_true(estimate_end_window(&e)); /* an empty one is none */
+    assert_true(estimate_end_window(&e)); /* an empty window does not count */
     assert_int_equal(e.n_windows, 0);
     estimate_add(&e, 3);
     assert_true(estimate_end_window(&e));
     struct estimate_result r = estimate_get(&e);
     assert_int_equal(r.tokens, 1);
     assert_true(r.mean == 3);
-    assert_true(isnan(r.standard_error) && isnan(r.low) && isnan(r.high)); /* of one: unknown */
+    assert_true(isnan(r.standard_error) && isnan(r.low) && isnan(r.high)); /* one window: unknown */
     estimate_fini(&e);
 }
 
@@ -163,8 +163,8 @@ static double uniform(void)
     return (double)(state >> 11) / 9007199254740992.0;
 }
 
-/* Windows of different lengths with a level of their own: the true mean is 3, and 95 of 100 intervals
- * hold it; 39 would if tokens were taken as independent. */
+/* Windows of different lengths, each with its own level: the true mean is 3, and 95 of 100
+ * intervals contain it. If the estimate took tokens as independent, only 39 would. */
 static void test_coverage(void **context)
 {
     enum { TRIALS = 2000, WINDOWS = 20 };

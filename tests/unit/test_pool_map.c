@@ -1,5 +1,5 @@
-/* The host pool: every weight of a model file is found in it, in tiles, to the bit; plans of broken files and
- * broken pools are refused. Truth: lib/quant's reading of the file's own rows. */
+/* The host pool holds every weight of a model file, in tiles, to the bit. Broken files and broken
+ * pools are refused. Truth: lib/quant's reading of the file's rows. */
 #include "gguf/gguf_write.h"
 #include "quant/quant.h"
 
@@ -51,7 +51,8 @@ static void check_vectors(const struct gguf_tensor *source, const uint8_t *data,
     free(want);
 }
 
-/* attn_k_b and attn_v_b of a file that has both in attn_kv_b: head h's rows of it, those of k on their side. */
+/* attn_k_b and attn_v_b of a file that stores both in attn_kv_b: head h's rows, the rows of k
+ * transposed. */
 static void check_unsplit(const struct loaded_model *m, const struct pool_tensor *t)
 {
     char name[64];
@@ -255,16 +256,16 @@ static void test_split_files(void **state)
     }
 }
 
-/* Beside what plan_of's file has; reset by extra = (struct extra){0}. */
+/* Additions to plan_of's file; reset by extra = (struct extra){0}. */
 static struct extra {
     const char *key; /* NULL: none */
     float f32;       /* the key's value, or, where it is 0: */
     uint32_t u32;
     const char *tensor; /* a vector of 16; NULL: none */
 } extra;
-static struct model_params planned; /* by the last plan_of that succeeded */
+static struct model_params planned; /* of the last plan_of that succeeded */
 
-/* A file with the keys of a small qwen3moe, of which one can be left out or changed. */
+/* A file with the keys of a small qwen3moe; a test can omit or change one of them. */
 static enum error_code plan_of(const char *without, const char *change, uint32_t value,
                                struct error *e)
 {
@@ -363,7 +364,7 @@ static void test_plan_refuses(void **state)
         assert_int_equal(plan_of(NULL, wrong[i].what, wrong[i].value, &e), ERROR_FORMAT);
         assert_non_null(strstr(e.text, wrong[i].what));
     }
-    /* routers and masks of other models: refused by name */
+    /* plan_of refuses routers and masks of other models by name */
     static const char *const others[] = {"qwen3moe.expert_gating_func",
                                          "qwen3moe.expert_group_count",
                                          "qwen3moe.attention.sliding_window"};
@@ -380,7 +381,7 @@ static void test_plan_refuses(void **state)
     assert_non_null(strstr(e.text, "blk.1."));
 }
 
-/* What asks for features that the row does not have, or for a rotation that cannot be computed. */
+/* Keys for features that the architecture's row lacks, or for an impossible rotation. */
 static void test_plan_refuses_features(void **state)
 {
     static const struct {
@@ -414,7 +415,7 @@ static void test_plan_refuses_features(void **state)
     extra = (struct extra){0};
 }
 
-/* A factor without a type of scaling is a linear one. */
+/* A factor without a type of scaling means linear scaling. */
 static void test_linear_scaling(void **state)
 {
     static const char *const keys[] = {"qwen3moe.rope.scaling.factor",
@@ -432,7 +433,8 @@ static void test_linear_scaling(void **state)
     extra = (struct extra){0};
 }
 
-/* A tensor that the plan does not use would change the answers, unless it is known not to. */
+/* A tensor that the plan does not use would change the answers, so plan_of refuses it unless it is
+ * known to have no effect. */
 static void test_plan_refuses_unused(void **state)
 {
     static const char *const refused[] = {
@@ -449,7 +451,7 @@ static void test_plan_refuses_unused(void **state)
     }
     extra.tensor = "blk.0.attn_rot_embd.weight";
     assert_int_equal(plan_of(NULL, NULL, 0, &e), ERROR_OK);
-    /* three layers, of which the last two predict further tokens: not run */
+    /* three layers; the last two predict further tokens, and moed does not run them */
     extra = (struct extra){.key = "qwen3moe.nextn_predict_layers", .u32 = 2};
     extra.tensor = "blk.2.nextn.enorm.weight";
     assert_int_equal(plan_of(NULL, "qwen3moe.block_count", 3, &e), ERROR_OK);
@@ -458,8 +460,8 @@ static void test_plan_refuses_unused(void **state)
     extra = (struct extra){0};
 }
 
-/* The file of a llama whose q, k and v, their biases, and gate and up lie in one tensor each: value i of the model is
- * i. */
+/* The file of a llama whose q, k and v, their biases, and gate and up lie in one tensor each: value
+ * i of the model is i. */
 static void write_fused(const char *path)
 {
     static const struct {
@@ -554,7 +556,7 @@ static void test_fused(void **state)
     unload_model(&m);
 }
 
-/* What lies at each byte of the pool: dense tensors, other things, nothing. */
+/* The use of each byte of the pool: dense tensor, other data, or none. */
 enum { NOTHING, DENSE, OTHER };
 
 static void mark(uint8_t *marks, uint64_t offset, uint64_t bytes, uint8_t what)
@@ -577,7 +579,8 @@ static void check_dense_range(const struct pool_map *map, struct pool_range rang
     for (uint32_t i = 0; i < h->n_tensors; i++)
         mark(marks, map->tensors[i].offset, map->tensors[i].bytes, DENSE);
     for (uint32_t i = 0; i < h->n_layers && !h->tiered; i++)
-        mark(marks, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts, OTHER);
+        mark(marks, map->slabs[i].offset, map->slabs[i].slab_bytes * map->slabs[i].n_experts,
+             OTHER);
     assert_int_equal(range.offset % TILE_ALIGN, 0);
     assert_int_equal(marks[range.offset], DENSE);
     assert_int_equal(marks[range.offset + range.bytes - 1], DENSE);
@@ -597,7 +600,7 @@ static void check_dense_of(const struct mkmodel_options *o)
     load_model(&m, o);
     struct pool_range range = pool_map_dense(&m.map);
     check_dense_range(&m.map, range);
-    /* known before anything is loaded, and the same where experts lie elsewhere */
+    /* known before memd loads anything, and equal if the experts are in the host tier */
     for (int i = 0; i < 2; i++) {
         struct pool_map map = pool_plan_map(&m.plan);
         struct pool_range before = pool_map_dense(&map);
@@ -631,8 +634,8 @@ static void test_dense_range(void **state)
     assert_int_equal(pool_map_dense(&map).bytes, 0);
 }
 
-/* A pool in which something else lies among the dense tensors, or nothing for longer than it takes to align them, is
- * refused. */
+/* The pool has no dense range if other data lies among the dense tensors, or a gap that is longer
+ * than their padding. */
 static void test_dense_broken(void **state)
 {
     struct mkmodel_options o;
@@ -660,16 +663,17 @@ static void test_dense_broken(void **state)
     uint32_t last = 0;
     for (uint32_t i = 0; i < h->n_tensors; i++)
         last = tensors[i].offset > tensors[last].offset ? i : last;
-    tensors[last].offset = sane.bytes - (tensors[last].bytes + 63) / 64 * 64; /* among the experts */
+    tensors[last].offset =
+        sane.bytes - (tensors[last].bytes + 63) / 64 * 64; /* among the experts */
     assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
-    slabs[0].offset = slabs[1].offset = 0; /* no experts: then it is the gap */
+    slabs[0].offset = slabs[1].offset = 0; /* no experts: a gap instead */
     h->tiered = 1;
     assert_int_equal(pool_map_attach(m.pool, sane.bytes, &map, &e), ERROR_PROTOCOL);
     assert_non_null(strstr(e.text, "dense tensors"));
     unload_model(&m);
 }
 
-/* Every byte of header and tables flipped: attaching refuses or gives a map that lies in the pool. */
+/* Flips every byte of header and tables: attaching fails, or gives a map that lies in the pool. */
 static void test_attach_broken(void **state)
 {
     struct mkmodel_options o;

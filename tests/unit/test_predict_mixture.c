@@ -1,10 +1,11 @@
-/* The mixture of predictors: the regression, what it is shown, and that its probabilities are worth more than those of any part. */
+/* The mixture of predictors: the regression, its features, and that its log-loss is lower than that
+ * of each part. */
 #include "predict_sequence.h"
 
-#include "sched/blend.h"
-#include "sched/logistic.h"
-#include "sched/predict_internal.h"
-#include "sched/predict_score.h"
+#include "sched/predict/blend.h"
+#include "sched/predict/logistic.h"
+#include "sched/predict/predict_internal.h"
+#include "sched/predict/predict_score.h"
 #include "train/image.h"
 
 #include <setjmp.h>
@@ -23,10 +24,10 @@ static void assert_close(double got, double want, double by)
  *     p = 1/2 and 1 / (1 + e^-2) = 0.880797
  *     gradient sum (y - p) (1, x) = (1/2 - 0.880797, -2 0.880797) = (-0.380797, -1.761594)
  *     v = p (1 - p) = 0.25 and 0.104994
- *     S = (0.354994, 0.209987; 0.209987, 0.419974); + 4 on the diagonal: (4.354994, 0.209987; 0.209987, 4.419974)
- *     determinant 19.248965 - 0.044095 = 19.204866
- *     step: ((4.419974 -0.380797 - 0.209987 -1.761594) / 19.204866, (4.354994 -1.761594 - 0.209987 -0.380797) / 19.204866)
- *         = (-1.313202 / 19.204866, -7.591770 / 19.204866) = (-0.068379, -0.395304). */
+ *     S = (0.354994, 0.209987; 0.209987, 0.419974); + 4 on the diagonal: (4.354994, 0.209987;
+ * 0.209987, 4.419974) determinant 19.248965 - 0.044095 = 19.204866 step: ((4.419974 -0.380797 -
+ * 0.209987 -1.761594) / 19.204866, (4.354994 -1.761594 - 0.209987 -0.380797) / 19.204866) =
+ * (-1.313202 / 19.204866, -7.591770 / 19.204866) = (-0.068379, -0.395304). */
 static void test_newton_step(void **state)
 {
     float x[LOGISTIC_LANES] = {0, 2}, p[LOGISTIC_LANES] = {0}, y[LOGISTIC_LANES] = {1, 0};
@@ -51,7 +52,8 @@ static void test_newton_step(void **state)
     }
 }
 
-/* Samples drawn from known weights: they are found. Three features, one of them noise. */
+/* Samples drawn from known weights: the regression finds the weights. Three features, one of them
+ * noise. */
 static void test_finds_weights(void **state)
 {
     enum { N = 64 };
@@ -77,10 +79,11 @@ static void test_finds_weights(void **state)
         assert_close(r.w[i], truth[i], 0.04);
 }
 
-/* ---- what is mixed ---- */
+/* ---- the blend of the parts ---- */
 
-/* Two parts that say the same of two experts: the mean of the log-odds is what each says. A part that has not spoken, or for another
- * step or another number of tokens, is left out; the second stays good for two steps. */
+/* Two parts with the same probabilities for two experts: the mean of their log-odds is the log-odds
+ * of each. The blend omits a part that has no prediction, or one for another step or another number
+ * of tokens. The second part's prediction is valid for two steps. */
 static void test_who_has_spoken(void **state)
 {
     const struct blend_shape shape = {.n_layers = 2, .n_experts = 2, .n_parts = 2, .keeps = {0, 2}};
@@ -102,16 +105,17 @@ static void test_who_has_spoken(void **state)
     assert_true(blend_predict(b, 0, 1, 1, got));
     assert_close(got[0], 1 / (1 + 1 / sqrt(3)), 1e-6); /* odds 3 and 1: sqrt 3 */
     assert_close(got[1], 0.1, 1e-6);
-    assert_true(blend_predict(b, 0, 3, 1, got)); /* the second part alone */
+    assert_true(blend_predict(b, 0, 3, 1, got)); /* only the second part */
     assert_close(got[0], 0.5, 1e-6);
     assert_false(blend_predict(b, 0, 4, 1, got));
-    assert_false(blend_predict(b, 0, 0, 1, got)); /* nobody speaks of the past */
+    assert_false(blend_predict(b, 0, 0, 1, got)); /* no part predicts the past */
     blend_free(b);
 }
 
-/* Six layers in three groups of two. Layer 0 alone learns that its part says the opposite of what comes; layer 1, of its group and never
- * seen, does as the group does; layer 5 knows nothing. Then layer 1 sees steps in which the part is right: after 64 it has weights of
- * its own, and layer 0's stay. */
+/* Six layers in three groups of two. Only layer 0 observes, and its part predicts the opposite of
+ * the activations. Layer 1, of the same group and never observed, uses the group's weights; layer 5
+ * has no samples. Then layer 1 observes steps in which the part is right: after 64 it has weights
+ * of its own, and layer 0's stay. */
 static void test_groups(void **state)
 {
     const struct blend_shape shape = {.n_layers = 6, .n_experts = 8, .n_parts = 1};
@@ -121,15 +125,15 @@ static void test_groups(void **state)
     for (uint32_t turn = 0; turn < 2; turn++)
         for (uint32_t i = 0; i < 400; i++, step++) {
             float *row = blend_row(b, turn, 0, step, 1);
-            uint32_t chosen = i % 8, said = turn == 0 ? (i + 1 + i % 7) % 8 : chosen;
+            uint32_t chosen = i % 8, reported = turn == 0 ? (i + 1 + i % 7) % 8 : chosen;
             for (uint32_t e = 0; e < 8; e++)
-                row[e] = blend_logit(e == said ? 0.9 : 0.1);
+                row[e] = blend_logit(e == reported ? 0.9 : 0.1);
             assert_true(blend_predict(b, turn, step, 1, got));
             blend_check(b, turn, step, &chosen, 1, 1);
             if (turn == 1 && i == 0)
-                assert_true(got[said] < 0.2); /* the group's: it says the opposite */
-            if (turn == 1 && i > 300)         /* of what it has learnt from, about nine in ten */
-                assert_true(got[said] > 0.85);
+                assert_true(got[reported] < 0.2); /* by the group's weights */
+            if (turn == 1 && i > 300)             /* about nine in ten of its samples */
+                assert_true(got[reported] > 0.85);
         }
     for (uint32_t layer = 0; layer < 6; layer += 5) {
         float *row = blend_row(b, layer, 0, step, 1);
@@ -143,17 +147,19 @@ static void test_groups(void **state)
 
 /* ---- the time since an expert was activated last ---- */
 
-/* Four experts, one a token: an idle time that was never seen is worth (0 + 1/4) / (0 + 1) = 1/4. The first token chooses 2: all four had never been
- * activated, and one was: that class is worth (1 + 1/4) / (4 + 1) = 1/4. The second chooses 2 again, which was idle for 0 tokens: that class
- * is worth (1 + 1/4) / (1 + 1) = 5/8; with q = 2^(-1/4096) the three others make (q + 1/4) / (4 q + 3 + 1). The third chooses 1: 2 is
- * idle for one token, of which nothing is known, and 1 for none: with that one of two is (q + 1/4) / (q + 1 + 1). Of two tokens at least
- * one with 1 - (1 - p)^2. */
+/* Four experts, one a token: an idle time that was never seen is worth (0 + 1/4) / (0 + 1) = 1/4.
+ * The first token chooses 2: all four had never been activated, and one was: that class is worth (1
+ * + 1/4) / (4 + 1) = 1/4. The second chooses 2 again, which was idle for 0 tokens: that class is
+ * worth (1 + 1/4) / (1 + 1) = 5/8; with q = 2^(-1/4096) the three others make (q + 1/4) / (4 q + 3
+ * + 1). The third chooses 1: 2 is idle for one token, of which nothing is known, and 1 for none:
+ * with that one of two is (q + 1/4) / (q + 1 + 1). Of two tokens at least one with 1 - (1 - p)^2.
+ */
 static void test_recency(void **state)
 {
     const struct predict_shape s = {
         .n_layers = 1, .n_experts = 4, .n_used = 1, .d_model = 1, .max_tokens = 2};
     static const uint32_t chosen[3] = {2, 2, 1};
-    struct predictor *p = predictor_new_of(predictor_recency.aside, &s);
+    struct predictor *p = predictor_new_of(predictor_recency.background, &s);
     struct predict_seen seen = {.n_tokens = 1};
     double got[4], q = exp2(-1.0 / 4096);
     for (uint64_t step = 0; step < 3; step++) {
@@ -179,62 +185,62 @@ static void test_recency(void **state)
 
 /* ---- the mixture ---- */
 
-/* Three in-line halves see the same. One is taught in time, one what was meant for steps long past, one nothing: the last two say
- * the same, the first does not. */
+/* Three in-line halves observe the same layers. One gets its updates in time, one gets updates of
+ * steps long past, one gets none: the last two predict the same, the first does not. */
 static struct {
-    struct predictor *aside, *line[3];
-    float lesson[512], old[512];
+    struct predictor *background, *line[3];
+    float update[512], old[512];
     uint32_t old_layer;
     uint64_t n_old, n_different;
     void *sequence;
-} taught;
+} updated;
 
 static void show_lines(void *arg, const struct predict_seen *seen)
 {
-    uint32_t layer, guessed[SEQ_USED];
+    uint32_t layer, predicted_routing[SEQ_USED];
     bool embedding = seen->layer == PREDICT_EMBEDDING;
     for (uint32_t i = 0; !embedding && i < 3; i++)
-        predictor_observe(taught.line[i], seen);
-    predictor_observe(taught.aside, seen);
-    while (predictor_teach(taught.aside, &layer, taught.lesson)) {
-        predictor_learn(taught.line[0], layer, taught.lesson);
-        if (seen->step == 3 && taught.lesson[2] > 0) { /* of a layer, and no mean step */
-            memcpy(taught.old, taught.lesson, sizeof taught.old);
-            taught.old_layer = layer;
+        predictor_observe(updated.line[i], seen);
+    predictor_observe(updated.background, seen);
+    while (predictor_next_update(updated.background, &layer, updated.update)) {
+        predictor_apply_update(updated.line[0], layer, updated.update);
+        if (seen->step == 3 && updated.update[2] > 0) { /* no mean step */
+            memcpy(updated.old, updated.update, sizeof updated.old);
+            updated.old_layer = layer;
         }
     }
     struct predict_target target = {seen->step, seen->layer + 1};
-    if (embedding || target.layer == SEQ_LAYERS) /* the first of the next step is left out */
+    if (embedding || target.layer == SEQ_LAYERS) /* omits the first layer of the next step */
         return;
-    if (seen->step > 20 && ++taught.n_old)
-        predictor_learn(taught.line[1], taught.old_layer, taught.old);
+    if (seen->step > 20 && ++updated.n_old)
+        predictor_apply_update(updated.line[1], updated.old_layer, updated.old);
     double got[3][SEQ_EXPERTS];
-    seq_gate(taught.sequence, &target, seen->hidden, 1, guessed);
+    seq_gate(updated.sequence, &target, seen->hidden, 1, predicted_routing);
     for (uint32_t i = 0; i < 3; i++)
-        predictor_predict(taught.line[i], seen, &target, guessed, got[i]);
+        predictor_predict(updated.line[i], seen, &target, predicted_routing, got[i]);
     assert_memory_equal(got[1], got[2], sizeof got[1]);
-    taught.n_different += memcmp(got[0], got[2], sizeof got[0]) != 0;
+    updated.n_different += memcmp(got[0], got[2], sizeof got[0]) != 0;
 }
 
-static void test_old_lessons(void **state)
+static void test_old_updates(void **state)
 {
     static struct sequence s;
     random_state = 9;
     seq_init(&s, 1, 0.3f);
-    taught.sequence = &s;
-    assert_true(predictor_lesson_floats(PREDICT_MIXTURE, &seq_shape) <= 512);
-    taught.aside = predictor_new(PREDICT_MIXTURE, PREDICT_ASIDE, &seq_shape);
+    updated.sequence = &s;
+    assert_true(predictor_update_floats(PREDICT_MIXTURE, &seq_shape) <= 512);
+    updated.background = predictor_new(PREDICT_MIXTURE, PREDICT_BACKGROUND, &seq_shape);
     for (uint32_t i = 0; i < 3; i++)
-        taught.line[i] = predictor_new(PREDICT_MIXTURE, PREDICT_IN_LINE, &seq_shape);
+        updated.line[i] = predictor_new(PREDICT_MIXTURE, PREDICT_IN_LINE, &seq_shape);
     for (int step = 0; step < 40; step++)
         seq_step(&s, 1, show_lines, NULL);
-    assert_true(taught.n_old > 100 && taught.n_different > 200);
-    predictor_free(taught.aside);
+    assert_true(updated.n_old > 100 && updated.n_different > 200);
+    predictor_free(updated.background);
     for (uint32_t i = 0; i < 3; i++)
-        predictor_free(taught.line[i]);
+        predictor_free(updated.line[i]);
 }
 
-/* Its parts and the other predictors that can be chosen, then itself. */
+/* The mixture's parts and the other predictors that a user can choose, then the mixture. */
 static const struct {
     const char *name;
     const struct predictor_kind *kind;
@@ -250,14 +256,15 @@ static const struct {
                 {"mixture", &predictor_mixture, false}};
 enum { N_COMPARED = sizeof compared / sizeof *compared, MIXTURE = N_COMPARED - 1 };
 
-/* What was trained, by hand: of each layer a network that passes on its input, as relu(x) - relu(-x), and multiplies it with that layer's own gate:
- * what a linear network would learn. An eighth of the experts is activated, the sums have a deviation of about 5. */
+/* Trained predictors made by hand. The network of each layer passes on its input, as relu(x) -
+ * relu(-x), and multiplies it with that layer's gate, as a linear network would after training. An
+ * eighth of the experts is activated, the sums have a deviation of about 5. */
 static struct image train_by_hand(const struct sequence *s)
 {
-    static const struct net_shape net = {SEQ_D, 2 * SEQ_D, SEQ_EXPERTS, 0, LEARNED_RELU, 0};
+    static const struct net_shape net = {SEQ_D, 2 * SEQ_D, SEQ_EXPERTS, 0, TRAINED_RELU, 0};
     static float w[2 * SEQ_D + SEQ_EXPERTS + SEQ_D * 2 * SEQ_D + 2 * SEQ_D * SEQ_EXPERTS];
-    const struct learned_header h = {.magic = LEARNED_MAGIC,
-                                     .version = LEARNED_VERSION,
+    const struct trained_header h = {.magic = TRAINED_MAGIC,
+                                     .version = TRAINED_VERSION,
                                      .n_layers = SEQ_LAYERS,
                                      .first_layer = SEQ_FIRST,
                                      .n_experts = SEQ_EXPERTS,
@@ -298,8 +305,9 @@ static void show_all(void *arg, const struct predict_seen *seen)
         predict_trial_show(trials[i], seen);
 }
 
-/* What the mixture lost on the layers that another predicts is less than what that one lost. In a single layer it may be that one part knows
- * all that there is to know and says it as it is; then learning so has its price, less than one hundredth here. */
+/* The mixture's loss over the layers that another predictor predicts is less than that predictor's.
+ * In a single layer one part may be the best possible predictor. There the mixture may lose up to
+ * one hundredth more, the price of learning that. */
 static void compare(uint32_t text, uint32_t other, const struct predict_score *part,
                     const struct predict_score *mixture)
 {
@@ -319,30 +327,33 @@ static void compare(uint32_t text, uint32_t other, const struct predict_score *p
         fail_msg("text %u: %g, %s %g", text, of_mixture, name, sum);
 }
 
-/* A made-up text. late: as predict_trial_new. trained: then mlp is a part that says something. */
+/* A made-up text. late: as in predict_trial_new. trained: mlp is one of the parts with
+ * predictions. */
 struct made_up {
     float topic, noise;
     uint32_t n, late;
     bool trained;
 };
 
-/* The mixture's log-loss on what it has not seen yet is below that of each of its parts and of every other predictor, and its probabilities
- * are calibrated. gate: NULL: none is asked. (A prediction is always made before what it is about is seen; the first steps, in which all
- * learn, are not counted.) */
-static void try_text(uint32_t text, const struct made_up *t, predict_trial_gate *gate, double calibration)
+/* The mixture's log-loss on unseen layers is below that of each of its parts and of every other
+ * predictor, and its probabilities are calibrated. gate NULL: no gate predicts. Each prediction
+ * precedes the observation of its layer. The first steps, in which all learn, do not count. */
+static void try_text(uint32_t text, const struct made_up *t, predict_trial_gate *gate,
+                     double calibration)
 {
     static struct sequence s;
     seq_init(&s, t->topic, t->noise);
     struct image image = train_by_hand(&s);
-    struct sched_learned learned;
-    char why[LEARNED_WHY];
-    assert_true(learned_view(image.bytes, image.end, &learned, why));
+    struct trained_predictors trained;
+    char why[TRAINED_WHY];
+    assert_true(trained_view(image.bytes, image.end, &trained, why));
     struct predict_shape known = seq_shape;
-    known.learned = t->trained ? &learned : NULL;
+    known.trained = t->trained ? &trained : NULL;
     assert_true(predictor_traits(PREDICT_MIXTURE, &known).early == t->trained);
     struct predict_trial *trials[N_COMPARED];
     for (uint32_t i = 0; i < N_COMPARED; i++)
-        assert_non_null(trials[i] = predict_trial_new_of(compared[i].kind, &known, gate, &s, t->late));
+        assert_non_null(trials[i] =
+                            predict_trial_new_of(compared[i].kind, &known, gate, &s, t->late));
     for (int step = 0; step < 1200; step++) {
         if (step == 400)
             for (uint32_t i = 0; i < N_COMPARED; i++)
@@ -352,9 +363,10 @@ static void try_text(uint32_t text, const struct made_up *t, predict_trial_gate 
     const struct predict_score *mixture = predict_trial_scores(trials[MIXTURE]);
     for (uint32_t i = 0; i < N_COMPARED; i++) {
         struct predict_score total = predict_trial_total(trials[i]);
-        print_message("text %u, %s: %llu layers, log-loss %.4f, calibration %.4f, recall %.3f\n", text, compared[i].name,
-                      (unsigned long long)total.layers, predict_score_log_loss(&total),
-                      predict_score_calibration(&total), predict_score_recall(&total));
+        print_message("text %u, %s: %llu layers, log-loss %.4f, calibration %.4f, recall %.3f\n",
+                      text, compared[i].name, (unsigned long long)total.layers,
+                      predict_score_log_loss(&total), predict_score_calibration(&total),
+                      predict_score_recall(&total));
         if (compared[i].kind == &predictor_mlp)
             assert_int_equal(total.n > 0, t->trained);
         if (i < MIXTURE && total.n)
@@ -372,9 +384,10 @@ static void try_text(uint32_t text, const struct made_up *t, predict_trial_gate 
 /* At every batch size, in time and late. */
 static void test_log_loss(void **state)
 {
-    static const struct made_up texts[] = {{1.0f, 0.3f, 1, 0, false}, {0, 0.1f, 1, 0, false},    {2.0f, 1.5f, 1, 0, false},
-                                           {1.0f, 0.6f, 4, 0, false}, {1.0f, 0.3f, 1, 2, false}, {2.0f, 1.5f, 2, 9, false},
-                                           {1.0f, 0.3f, 1, 0, true},  {1.0f, 0.6f, 4, 0, true},  {2.0f, 1.5f, 1, 1, true}};
+    static const struct made_up texts[] = {
+        {1.0f, 0.3f, 1, 0, false}, {0, 0.1f, 1, 0, false},    {2.0f, 1.5f, 1, 0, false},
+        {1.0f, 0.6f, 4, 0, false}, {1.0f, 0.3f, 1, 2, false}, {2.0f, 1.5f, 2, 9, false},
+        {1.0f, 0.3f, 1, 0, true},  {1.0f, 0.6f, 4, 0, true},  {2.0f, 1.5f, 1, 1, true}};
     (void)state;
     for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
         random_state = 100 + text;
@@ -382,10 +395,11 @@ static void test_log_loss(void **state)
     }
 }
 
-/* Where no gate is asked what the aside half says early is all there is. */
+/* Without a gate the background half's early prediction is the only one. */
 static void test_early(void **state)
 {
-    static const struct made_up texts[] = {{1.0f, 0.3f, 1, 0, false}, {1.0f, 0.3f, 1, 0, true}, {1.0f, 0.3f, 4, 0, true}};
+    static const struct made_up texts[] = {
+        {1.0f, 0.3f, 1, 0, false}, {1.0f, 0.3f, 1, 0, true}, {1.0f, 0.3f, 4, 0, true}};
     (void)state;
     for (uint32_t text = 0; text < sizeof texts / sizeof *texts; text++) {
         random_state = 200 + text;
@@ -398,7 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_newton_step),    cmocka_unit_test(test_finds_weights),
         cmocka_unit_test(test_who_has_spoken), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_recency),        cmocka_unit_test(test_old_lessons),
+        cmocka_unit_test(test_recency),        cmocka_unit_test(test_old_updates),
         cmocka_unit_test(test_log_loss),       cmocka_unit_test(test_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

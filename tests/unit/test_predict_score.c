@@ -1,7 +1,8 @@
-/* How predictors are scored: sums worked out by hand, and a predictor shown a sequence as the worker would show it. */
+/* How predictors are scored: sums worked out by hand, and a predictor that observes a sequence as
+ * in the worker. */
 #include "predict_sequence.h"
 
-#include "sched/predict_score.h"
+#include "sched/predict/predict_score.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,10 +14,11 @@ static void assert_close(double got, double want)
         fail_msg("%.9g instead of %.9g", got, want);
 }
 
-/* Four experts said to be activated with 0.8, 0, 0.4 and 0.25; 0 and 1 are. Log-loss: -ln 0.8 - ln 2^-10 (clipped) - ln 0.6 - ln 0.75
- * = 0.223144 + 6.931472 + 0.510826 + 0.287682 = 7.953123. Of the two most probable, 0 and 2, one is right. Bins: 0 holds
- * expert 1, 2 expert 3, 4 expert 2, 8 expert 0; |sum - activated| = 1, 0.25, 0.4, 0.2, together 1.85. Then a layer of
- * which nothing is probable: two activated, none guessed. */
+/* Four experts are predicted with 0.8, 0, 0.4 and 0.25; 0 and 1 are activated. Log-loss: -ln 0.8 -
+ * ln 2^-10 (clipped) - ln 0.6 - ln 0.75 = 0.223144 + 6.931472 + 0.510826 + 0.287682 = 7.953123. Of
+ * the two most probable, 0 and 2, one is right. Bins: 0 holds expert 1, 2 expert 3, 4 expert 2, 8
+ * expert 0; |sum - activated| = 1, 0.25, 0.4, 0.2, together 1.85. Then a layer of which nothing is
+ * probable: two activated, none predicted. */
 static void test_by_hand(void **state)
 {
     const double p[4] = {0.8, 0, 0.4, 0.25}, nothing[4] = {0};
@@ -28,12 +30,12 @@ static void test_by_hand(void **state)
     assert_close(s.log_loss, 7.953123);
     assert_close(predict_score_log_loss(&s), 7.953123 / 4);
     assert_close(predict_score_calibration(&s), 1.85 / 4);
-    assert_true(s.activated == 2 && s.guesses == 2 && s.right == 1 && s.layers == 1);
+    assert_true(s.activated == 2 && s.predictions == 2 && s.right == 1 && s.layers == 1);
     assert_close(predict_score_recall(&s), 0.5);
     assert_true(s.bins[0].n == 1 && s.bins[0].activated == 1 && s.bins[2].n == 1 &&
                 s.bins[4].n == 1 && s.bins[8].activated == 1);
     predict_score_add(&s, nothing, activated, 4, best);
-    assert_true(s.activated == 4 && s.guesses == 2 && s.right == 1 && s.n == 8);
+    assert_true(s.activated == 4 && s.predictions == 2 && s.right == 1 && s.n == 8);
     assert_close(predict_score_recall(&s), 0.25);
     /* certainty belongs to the last bin */
     predict_score_add(&s, (double[4]){1, 1, 1, 1}, activated, 4, best);
@@ -45,8 +47,9 @@ static void show(void *arg, const struct predict_seen *seen)
     predict_trial_show(arg, seen);
 }
 
-/* Without noise or shifts the stream does not change from layer to layer, so the next gate is always right about every layer but the
- * first, which nothing predicts. Nobody who multiplies: nothing is predicted at all. */
+/* Without noise or shifts the stream does not change from layer to layer. So the next gate is
+ * always right about every layer but the first, which nothing predicts. Without a gate there is no
+ * prediction. */
 static void test_next_gate(void **state)
 {
     static struct sequence s;
@@ -71,8 +74,9 @@ static void test_next_gate(void **state)
     }
 }
 
-/* The frequency predicts two layers ahead, so answers that are one layer late are as good as those in time, and those two layers late are
- * worth nothing, except that nobody is told of a layer that was not said: it has no score. */
+/* The frequency predicts at distance 2. Predictions that are one layer late are as good as those in
+ * time. Predictions that are two layers late are discarded: a layer without a prediction has no
+ * score. */
 static void test_late(void **state)
 {
     static struct sequence s;
@@ -85,8 +89,8 @@ static void test_late(void **state)
         for (int step = 0; step < 50; step++)
             seq_step(&s, 1, show, t);
         total[late] = predict_trial_total(t);
-        assert_int_equal(predict_trial_said(t, s.step, SEQ_LAYERS - 1) != NULL, late < 2);
-        assert_null(predict_trial_said(t, s.step + 9, SEQ_LAYERS - 1));
+        assert_int_equal(predict_trial_last(t, s.step, SEQ_LAYERS - 1) != NULL, late < 2);
+        assert_null(predict_trial_last(t, s.step + 9, SEQ_LAYERS - 1));
         predict_trial_clear(t);
         assert_true(predict_trial_total(t).n == 0);
         predict_trial_free(t);

@@ -1,10 +1,11 @@
-/* Predictors that remember whole iterations (FineMoE's expert maps) and whole requests (MoE-Infinity's activation matrices): cases
- * worked out by hand from the papers, and random runs held against the plain definitions. */
+/* Predictors that remember whole iterations (FineMoE's expert maps) and whole requests
+ * (MoE-Infinity's activation matrices): cases worked out by hand from the papers, and random runs
+ * held against the plain definitions. */
 #include "random_numbers.h"
 
-#include "sched/map_shares.h"
-#include "sched/map_store.h"
-#include "sched/predict_internal.h"
+#include "sched/predict/map_shares.h"
+#include "sched/predict/map_store.h"
+#include "sched/predict/predict_internal.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,8 +22,8 @@ static void assert_close(double got, double want, double by)
 
 /* ---- the store of expert maps ---- */
 
-/* Two layers of three experts, embeddings of two numbers, room for two maps, d = 1. All rows are 0 or the row's largest, which 8 bits
- * hold exactly. */
+/* Two layers of three experts, embeddings of two numbers, slots for two maps, d = 1. All rows are 0
+ * or the row's largest, which 8 bits hold exactly. */
 static const struct map_store_shape tiny = {
     .n_layers = 2, .n_experts = 3, .d_model = 2, .max_tokens = 1, .capacity = 2, .distance = 1};
 static const float one[3] = {1, 0, 0}, half[3] = {0.5f, 0.5f, 0}, third[3] = {0, 0, 1};
@@ -36,7 +37,8 @@ static void iterate(struct map_store *s, const float embedding[2], const float *
     map_store_layer(s, 1, second);
 }
 
-/* A: ((1, 0, 0), (1/2, 1/2, 0)), embedding (1, 0). B: ((1/2, 1/2, 0), (0, 0, 1)), embedding (0, 1). */
+/* A: ((1, 0, 0), (1/2, 1/2, 0)), embedding (1, 0). B: ((1/2, 1/2, 0), (0, 0, 1)), embedding (0, 1).
+ */
 static struct map_store *two_maps(void)
 {
     struct map_store *s = map_store_new(&tiny);
@@ -48,11 +50,11 @@ static struct map_store *two_maps(void)
     return s;
 }
 
-/* Section 4.2.1, equation 4. Embedding (3, 4): cosines 3/5 with (1, 0) and 4/5 with (0, 1). Of (1, 1) both are 1/sqrt 2: the newest.
- * Section 4.2.2, equation 5, "trajectories of previous layers". Layer 0 is (1, 0, 0): with A's row 1, with B's
- * 1/2 / (1 sqrt(1/2)) = 1/sqrt 2. Layer 1 is (0, 0, 1): of both layers as one vector
- *     A: (1 + 0) / (sqrt(1 + 1) sqrt(1 + 1/2)) = 1/sqrt 3
- *     B: (1/2 + 1) / (sqrt(1 + 1) sqrt(1/2 + 1)) = sqrt 3 / 2. */
+/* Section 4.2.1, equation 4. Embedding (3, 4): cosines 3/5 with (1, 0) and 4/5 with (0, 1). Of (1,
+ * 1) both are 1/sqrt 2: the newest. Section 4.2.2, equation 5, "trajectories of previous layers".
+ * Layer 0 is (1, 0, 0): with A's row 1, with B's 1/2 / (1 sqrt(1/2)) = 1/sqrt 2. Layer 1 is (0, 0,
+ * 1): of both layers as one vector A: (1 + 0) / (sqrt(1 + 1) sqrt(1 + 1/2)) = 1/sqrt 3 B: (1/2 + 1)
+ * / (sqrt(1 + 1) sqrt(1/2 + 1)) = sqrt 3 / 2. */
 static void test_likeness(void **state)
 {
     struct map_store *s = two_maps();
@@ -85,9 +87,10 @@ static void test_likeness(void **state)
     map_store_free(s);
 }
 
-/* Section 4.4: RDY = d/L semantic + (L-d)/L trajectory = 1/2 semantic + 1/2 trajectory. The iteration of test_likeness has
- * trajectory likenesses 1/sqrt 3 = 0.577 and sqrt 3 / 2 = 0.866. With the embedding (1, 0) RDY is 0.789 with A and 0.433 with B, so A goes,
- * though B's trajectory is the more alike; with (0, 1) it is 0.289 and 0.933, and B goes. */
+/* Section 4.4: RDY = d/L semantic + (L-d)/L trajectory = 1/2 semantic + 1/2 trajectory. The
+ * iteration of test_likeness has trajectory likenesses 1/sqrt 3 = 0.577 and sqrt 3 / 2 = 0.866.
+ * With the embedding (1, 0) RDY is 0.789 with A and 0.433 with B, so A goes, though B's trajectory
+ * is the more alike; with (0, 1) it is 0.289 and 0.933, and B goes. */
 static void test_redundancy(void **state)
 {
     static const float embeddings[2][2] = {{1, 0}, {0, 1}};
@@ -104,7 +107,7 @@ static void test_redundancy(void **state)
     }
 }
 
-/* What missed a layer or the embedding is not stored; what is no number counts as nothing. */
+/* map_store does not store a step without a layer or without its embedding. A NaN counts as 0. */
 static void test_partial(void **state)
 {
     struct map_store *s = map_store_new(&tiny);
@@ -131,9 +134,10 @@ static void test_partial(void **state)
     map_store_free(s);
 }
 
-enum { LAYERS = 5, EXPERTS = 24, WIDTH = 16, ROOM = 6, TOKENS = 3, ITERATIONS = 200 };
+enum { LAYERS = 5, EXPERTS = 24, WIDTH = 16, CAPACITY = 6, TOKENS = 3, ITERATIONS = 200 };
 
-/* As map_store.h says: of a row round(value / largest * 127), times the largest / 127, divided by the row's sum. */
+/* The formula of map_store.h: the store keeps round(value / largest * 127) of each value of a row;
+ * reading multiplies by largest / 127 and divides by the row's sum. */
 static void in_8_bits(const float *in, uint32_t n, bool divide, double *out)
 {
     double most = 0, sum = 0;
@@ -160,8 +164,9 @@ struct plain_map {
     double embedding[WIDTH], rows[LAYERS * EXPERTS];
 };
 
-/* One iteration of random numbers, of which some layers may be missing, held against cosines of the whole vectors: those shown.
- * Then its maps go into the plain store by the definition of RDY. */
+/* One iteration of random numbers, of which some layers may be missing. The test computes the
+ * cosines of the shown vectors as a whole and compares. Then the iteration's maps go into the plain
+ * store by the definition of RDY. */
 static void random_iteration(struct map_store *s, struct plain_map *maps, uint32_t *n_maps)
 {
     struct plain_map own[TOKENS];
@@ -200,7 +205,7 @@ static void random_iteration(struct map_store *s, struct plain_map *maps, uint32
     all = true;
     for (uint32_t l = 0; l < LAYERS; l++)
         all = all && shown[l];
-    bool is_new[ROOM] = {false};
+    bool is_new[CAPACITY] = {false};
     for (uint32_t t = 0; all && t < n; t++) {
         uint32_t to = 0;
         double most = -2;
@@ -212,7 +217,7 @@ static void random_iteration(struct map_store *s, struct plain_map *maps, uint32
                 to = m;
             }
         }
-        to = *n_maps < ROOM ? (*n_maps)++ : to;
+        to = *n_maps < CAPACITY ? (*n_maps)++ : to;
         is_new[to] = true;
         maps[to] = own[t];
     }
@@ -224,16 +229,16 @@ static void test_store_is_the_definition(void **state)
                                           .n_experts = EXPERTS,
                                           .d_model = WIDTH,
                                           .max_tokens = TOKENS,
-                                          .capacity = ROOM,
+                                          .capacity = CAPACITY,
                                           .distance = 2};
     random_state = 3;
     struct map_store *s = map_store_new(&shape);
-    static struct plain_map maps[ROOM];
+    static struct plain_map maps[CAPACITY];
     uint32_t n_maps = 0;
     for (uint32_t i = 0; i < ITERATIONS; i++) {
         random_iteration(s, maps, &n_maps);
         assert_int_equal(map_store_count(s), n_maps);
-        assert_true(n_maps <= ROOM);
+        assert_true(n_maps <= CAPACITY);
         for (uint32_t m = 0; m < n_maps; m++) /* the same maps, in the same places */
             for (uint32_t l = 0; l < LAYERS; l++) {
                 float scale;
@@ -243,13 +248,14 @@ static void test_store_is_the_definition(void **state)
                                  1e-6);
             }
     }
-    assert_int_equal(n_maps, ROOM);
+    assert_int_equal(n_maps, CAPACITY);
     map_store_free(s);
 }
 
-/* ---- the predictor that searches it ---- */
+/* ---- the predictor that searches the store ---- */
 
-/* Five layers with experts after one without, so d = 3. Shows layers [from, to) of a step, from 0 on: 0 is the embedding. */
+/* Five layers with experts after one without, so d = 3. Shows layers [from, to) of a step; layer 0
+ * is the embedding. */
 static const struct predict_shape five = {
     .n_layers = 6, .first_layer = 1, .n_experts = 4, .n_used = 1, .d_model = 2, .max_tokens = 2};
 
@@ -276,7 +282,7 @@ static void predict(struct predictor *p, uint64_t step, uint32_t layer, uint32_t
     predictor_predict(p, &seen, &(struct predict_target){step, target}, NULL, got);
 }
 
-/* All four are known, in this order, and the first so many are predicted. */
+/* The prediction has all four probabilities in this order, and predicts the first n. */
 static void expect_choice(const struct predictor *p, const double got[4], uint32_t n_tokens,
                           const uint32_t *order, uint32_t chosen)
 {
@@ -289,19 +295,21 @@ static void expect_choice(const struct predictor *p, const double got[4], uint32
         assert_int_equal(list[i].expert, order[i]);
 }
 
-/* Section 4.3: the fewest experts whose probabilities reach delta = clip(1 - score, 0, 1), at least K = 1, the most probable first.
- * The stored row is (1/8, 1/2, 1/8, 1/4), its embedding (1, 0). Embedding (4, 3): score 4/5, delta 1/5: expert 1 is enough.
- * (3, 4): 3/5, 2/5: the same. (7, 24): 7/25, delta 0.72: 1/2 is less, 1/2 + 1/4 is not: experts 1 and 3. (-1, 0): score -1, delta 1:
- * all. (1, 0): delta 0: one, for K = 1. What is not chosen is known too, for the cache's 1 / (p freq). A batch: expert 1 is missed by
- * both with 1/2 1/2, 3 with 3/4 3/4, the others with 7/8 7/8; what any of them chooses is chosen: of (7, 24) and (-1, 0) all, of
- * (7, 24) and (4, 3) experts 1 and 3. In 8 bits 1/4 is 64/127 of 1/2. */
+/* Section 4.3: the fewest experts whose probabilities reach delta = clip(1 - score, 0, 1), at least
+ * K = 1, the most probable first. The stored row is (1/8, 1/2, 1/8, 1/4), its embedding (1, 0).
+ * Embedding (4, 3): score 4/5, delta 1/5: expert 1 is enough. (3, 4): 3/5, 2/5: the same. (7, 24):
+ * 7/25, delta 0.72: 1/2 is less, 1/2 + 1/4 is not: experts 1 and 3. (-1, 0): score -1, delta 1:
+ * all. (1, 0): delta 0: one, for K = 1. What is not chosen is known too, for the cache's 1 / (p
+ * freq). A batch: expert 1 is missed by both with 1/2 1/2, 3 with 3/4 3/4, the others with 7/8 7/8;
+ * what any of them chooses is chosen: of (7, 24) and (-1, 0) all, of (7, 24) and (4, 3) experts 1
+ * and 3. In 8 bits 1/4 is 64/127 of 1/2. */
 static void test_threshold(void **state)
 {
     static const float row[4] = {0.125f, 0.5f, 0.125f, 0.25f};
-    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_ASIDE, &five);
+    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_BACKGROUND, &five);
     double got[4];
     show(p, 1, 0, 1, (float[2]){1, 0});
-    predict(p, 1, 0, 1, 1, got); /* there is no map */
+    predict(p, 1, 0, 1, 1, got); /* the store has no map */
     assert_true(got[0] == 0 && got[1] == 0 && got[2] == 0 && got[3] == 0);
     for (uint32_t l = 1; l <= 5; l++)
         show(p, 1, l, 1, row);
@@ -333,15 +341,16 @@ static void test_threshold(void **state)
     predictor_free(p);
 }
 
-/* Layer l > d comes from the trajectory of layers 1 to l - d. Two maps: X with expert 0 in every layer, Y with 1 in layer 1, 2 in layer 2,
- * 3 after that; both with the same embedding. A step that begins with expert 1 is like Y (cosine 1), so layer 4 is said to
- * activate 3. Layer 2 then is expert 0: with X (0 + 1) / (sqrt 2 sqrt 2) = 1/2, with Y (1 + 0) / 2 = 1/2: the newest, Y. When layer
- * 2 is not shown the answer stands on layer 1 alone. */
+/* Layer l > d comes from the trajectory of layers 1 to l - d. Two maps: X with expert 0 in every
+ * layer, Y with 1 in layer 1, 2 in layer 2, 3 after that; both with the same embedding. A step that
+ * begins with expert 1 is like Y (cosine 1), so the prediction for layer 4 is 3. Layer 2 then is
+ * expert 0: with X (0 + 1) / (sqrt 2 sqrt 2) = 1/2, with Y (1 + 0) / 2 = 1/2: the newest, Y. When
+ * layer 2 is not shown the prediction rests on layer 1 only. */
 static void test_trajectory(void **state)
 {
     static const float experts[4][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
     static const uint32_t x[5] = {0, 0, 0, 0, 0}, y[5] = {1, 2, 3, 3, 3};
-    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_ASIDE, &five);
+    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_BACKGROUND, &five);
     double got[4];
     show(p, 1, 0, 1, (float[2]){1, 0});
     for (uint32_t l = 1; l <= 5; l++)
@@ -368,11 +377,11 @@ static void test_trajectory(void **state)
     predictor_free(p);
 }
 
-/* Steps of which a layer was dropped leave no map; the next whole one does. */
+/* A step with a dropped layer leaves no map; the next whole step does. */
 static void test_dropped(void **state)
 {
     static const float row[4] = {0, 1, 0, 0};
-    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_ASIDE, &five);
+    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_BACKGROUND, &five);
     double got[4];
     for (uint64_t step = 1; step <= 7; step++) {
         for (uint32_t l = 0; l <= 5; l++)
@@ -381,18 +390,19 @@ static void test_dropped(void **state)
         show(p, step + 100, 0, 1, (float[2]){1, 0});
         predict(p, step + 100, 0, 1, 1, got);
         assert_true(got[1] == (step == 7 ? 1.0 : 0.0) || fabs(got[1] - 1) < 1e-6);
-        assert_int_equal(got[1] > 0, step == 7); /* of step 7 all were shown */
+        assert_int_equal(got[1] > 0, step == 7); /* step 7 was shown whole */
     }
     predictor_free(p);
 }
 
-/* Two requests in one batch are two maps, each found by its own embedding, by a batch in which they stand the other way round. A
- * batch that is another in the middle of a step (a request more) is a step that begins there: nothing of it is stored. */
+/* Two requests in one batch give two maps. A later batch with the requests in reverse order finds
+ * each map by its embedding. If the batch changes in the middle of a step (one request more), a new
+ * step begins there, and the store gets nothing of it. */
 static void test_interleaved(void **state)
 {
     static const float rows[8] = {0, 1, 0, 0, 0, 0, 1, 0}, embeddings[4] = {1, 0, 0, 1};
     static const float other_way[4] = {0, 1, 1, 0}, third_row[8] = {0, 0, 0, 1, 0, 0, 0, 1};
-    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_ASIDE, &five);
+    struct predictor *p = predictor_new(PREDICT_EXPERT_MAP, PREDICT_BACKGROUND, &five);
     double got[4];
     show(p, 1, 0, 2, embeddings);
     for (uint32_t l = 1; l <= 5; l++)
@@ -412,12 +422,13 @@ static void test_interleaved(void **state)
     predictor_free(p);
 }
 
-/* ---- what a place in a map is worth ---- */
+/* ---- the share of hits at a place of a map ---- */
 
-/* Three experts, one a token. At first the first place is worth 1/2, the others 1/2 1/2 = 1/4 each, as if of four tokens. A map with
- * score 0.6 says 2, 0, 1; the token activates 0, the second place: (4/2) / 5, (1 + 4/4) / 5, (4/4) / 5. Another with score 0.7 (of
- * the same class, above 1/2 and up to 3/4) says 1, 0, 2, and 1 is activated: with q = 2^(-1/2048) the first place is worth
- * (1 + 2) / (q + 1 + 4). One with score 0.99 is another class and has learnt nothing. */
+/* Three experts, one a token. At first the first place is worth 1/2, the others 1/2 1/2 = 1/4 each,
+ * as if of four tokens. A map with score 0.6 predicts 2, 0, 1; the token activates 0, the second
+ * place: (4/2) / 5, (1 + 4/4) / 5, (4/4) / 5. Another with score 0.7 (of the same class, above 1/2
+ * and up to 3/4) predicts 1, 0, 2, and 1 is activated: with q = 2^(-1/2048) the first place is
+ * worth (1 + 2) / (q + 1 + 4). One with score 0.99 is another class and is unchanged. */
 static void test_shares(void **state)
 {
     struct map_shares *s = map_shares_new(2, 3, 1, 1);
@@ -463,17 +474,19 @@ static void say(struct predictor *p, uint64_t step, uint32_t layer, uint32_t tar
         &(struct predict_target){step, target}, NULL, got);
 }
 
-/* Two layers of three experts, one a token. Request 1 has two tokens, experts 0 and 1, then 0 and 2: its matrix is
- * ((2, 0, 0), (0, 1, 1)). Request 2 has one, 1 and 1: ((0, 1, 0), (0, 1, 0)). Each is finished when the next takes its place.
- * Request 3 activates 0 in layer 0: cosine 1 with request 1's row, 0 with 2's. Of request 1's two tokens half chose 1 in
- * layer 1 and half 2. In layer 1 it chooses 1: rows 1/sqrt 2 and 1, so the means are 0.854 and 1/2. Its second token chooses 1 in
- * layer 0: the row is (1, 1, 0), 1/sqrt 2 with both; the means are 1/sqrt 2 = 0.707 and (1/sqrt 2 + 1) / 2 = 0.854: now it is
- * like request 2, whose token chose 1 in layer 1. */
+/* Two layers of three experts, one a token. Request 1 has two tokens, experts 0 and 1, then 0 and
+ * 2: its matrix is
+ * ((2, 0, 0), (0, 1, 1)). Request 2 has one, 1 and 1: ((0, 1, 0), (0, 1, 0)). Each is finished when
+ * the next takes its place. Request 3 activates 0 in layer 0: cosine 1 with request 1's row, 0 with
+ * 2's. Of request 1's two tokens half chose 1 in layer 1 and half 2. In layer 1 it chooses 1: rows
+ * 1/sqrt 2 and 1, so the means are 0.854 and 1/2. Its second token chooses 1 in layer 0: the row is
+ * (1, 1, 0), 1/sqrt 2 with both; the means are 1/sqrt 2 = 0.707 and (1/sqrt 2 + 1) / 2 = 0.854: now
+ * it is like request 2, whose token chose 1 in layer 1. */
 static void test_matrix(void **state)
 {
     const struct predict_shape s = {
         .n_layers = 2, .n_experts = 3, .n_used = 1, .d_model = 1, .max_tokens = 1};
-    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_ASIDE, &s);
+    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_BACKGROUND, &s);
     static const struct {
         struct predict_token token;
         uint32_t experts[2];
@@ -505,25 +518,25 @@ static void test_matrix(void **state)
     predictor_free(p);
 }
 
-/* A batch of two requests: each by its own matrix, 1 - product (1 - share). A request whose positions go back has finished, and so has
- * one that was not shown for long. */
+/* A batch of two requests: each predicts by its own matrix, together 1 - product (1 - share). A
+ * request has finished if its positions go back, or if it was not shown for long. */
 static void test_matrix_requests(void **state)
 {
     const struct predict_shape s = {
         .n_layers = 2, .n_experts = 4, .n_used = 2, .d_model = 1, .max_tokens = 2};
-    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_ASIDE, &s);
+    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_BACKGROUND, &s);
     static const uint32_t low[2] = {0, 1}, high[2] = {2, 3}, mixed[4] = {0, 1, 2, 3};
     static const uint32_t ends[4] = {0, 2, 3, 1};
     struct predict_token a = {7, 0}, b = {8, 0}, both[2] = {{9, 0}, {10, 0}};
     double got[4];
     choose(p, 1, 0, 1, &a, low);
     choose(p, 1, 1, 1, &a, ends); /* 0 and 2 */
-    choose(p, 2, 0, 1, &a, low);  /* position 0 again: what was is stored */
+    choose(p, 2, 0, 1, &a, low);  /* position 0 again: the old request goes into the store */
     say(p, 2, 0, 1, 1, &a, got);
     assert_true(got[0] == 1 && got[1] == 0 && got[2] == 1 && got[3] == 0);
     choose(p, 3, 0, 1, &b, high);
     choose(p, 3, 1, 1, &b, ends + 2);                /* 3 and 1 */
-    for (uint64_t step = 4; step < 4 + 66; step++) { /* a alone: b is gone */
+    for (uint64_t step = 4; step < 4 + 66; step++) { /* only a: b is gone */
         a.position++;
         choose(p, step, 0, 1, &a, low);
         choose(p, step, 1, 1, &a, ends);
@@ -537,20 +550,20 @@ static void test_matrix_requests(void **state)
     predictor_free(p);
 }
 
-/* The nearest by cosines of rows from scratch, over many more requests than are kept; a new one takes the place of the most
- * alike. One request at a time. */
+/* The nearest requests by cosines of rows, computed from scratch, over many more requests than the
+ * store keeps. A new request replaces the most similar one. One request at a time. */
 static void test_matrix_is_the_definition(void **state)
 {
-    enum { L = 3, N = 8, K = 2, KEPT = 256, REQUESTS = 400 };
+    enum { L = 3, N = 8, K = 2, PENDING = 256, REQUESTS = 400 };
     const struct predict_shape s = {
         .n_layers = L, .n_experts = N, .n_used = K, .d_model = 1, .max_tokens = 1};
-    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_ASIDE, &s);
-    static double kept[KEPT][L][N]; /* shares */
+    struct predictor *p = predictor_new(PREDICT_ACTIVATION_MATRIX, PREDICT_BACKGROUND, &s);
+    static double kept[PENDING][L][N]; /* shares */
     uint32_t n_kept = 0, n_compared = 0, n_replaced = 0;
     uint64_t step = 1;
     random_state = 17;
     for (uint32_t r = 0; r < REQUESTS; r++) {
-        double own[L][N] = {{0}}, score[KEPT];
+        double own[L][N] = {{0}}, score[PENDING];
         uint32_t topic = below(5), n_tokens = 1 + below(4);
         for (uint32_t t = 0; t < n_tokens; t++, step++)
             for (uint32_t l = 0; l < L; l++) {
@@ -569,7 +582,7 @@ static void test_matrix_is_the_definition(void **state)
                 }
                 uint32_t target = (l + 1) % L;
                 say(p, step, l, target, 1, &token, got);
-                bool same = n_kept == 0; /* as one of the nearest, for several may be */
+                bool same = n_kept == 0; /* several may be equally near */
                 for (uint32_t i = 0; i < n_kept; i++) {
                     bool equal = score[i] > most - 1e-5;
                     for (uint32_t e = 0; equal && e < N; e++)
@@ -580,10 +593,10 @@ static void test_matrix_is_the_definition(void **state)
                 n_compared += n_kept > 0;
             }
         uint32_t to = n_kept;
-        if (n_kept == KEPT) {
+        if (n_kept == PENDING) {
             n_replaced++;
             to = 0;
-            for (uint32_t i = 1; i < KEPT; i++)
+            for (uint32_t i = 1; i < PENDING; i++)
                 if (score[i] > score[to] + 1e-6) /* of equal ones the first */
                     to = i;
         } else {
@@ -592,7 +605,7 @@ static void test_matrix_is_the_definition(void **state)
         for (uint32_t i = 0; i < L * N; i++)
             kept[to][i / N][i % N] = own[i / N][i % N] / n_tokens;
     }
-    assert_true(n_compared > 1000 && n_replaced == REQUESTS - KEPT);
+    assert_true(n_compared > 1000 && n_replaced == REQUESTS - PENDING);
     predictor_free(p);
 }
 

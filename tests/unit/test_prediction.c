@@ -1,11 +1,12 @@
-/* The worker's predictors beside inference: what is shown arrives as it was, nothing waits for a slow predictor, what it is too late
- * for is counted and dropped, lessons reach the in-line half, and another predictor may be chosen at any time. Predictors of
- * the test's own tell what they saw. */
-#include "worker/prediction.h"
-#include "worker/prediction_metrics.h"
+/* The worker's background predictor: shown layers arrive unchanged, the engine does not wait for a
+ * slow predictor, late answers are counted and dropped, model updates reach the in-line half, and
+ * another predictor may be chosen at any time. The test's own predictors record what they observe.
+ */
+#include "worker/prefetch/prediction.h"
+#include "worker/prefetch/prediction_metrics.h"
 
 #include "base/clock.h"
-#include "sched/predict_internal.h"
+#include "sched/predict/predict_internal.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -40,14 +41,14 @@ static void nap_ms(unsigned ms)
         assert_true(condition);                                                                    \
     } while (0)
 
-/* ---- predictors of the test's own ---- */
+/* ---- The test's own predictors ---- */
 
 static _Atomic unsigned slow_ms;
 static _Atomic uint64_t n_seen, n_wrong;
 static _Atomic uint64_t n_predicted; /* answers that were worked out */
-static _Atomic uint64_t n_done;      /* layers whose answers lie in the ring, if there was room */
+static _Atomic uint64_t n_done;      /* layers whose answers are in the ring or dropped */
 
-/* What a layer shows: numbers that say where they belong. */
+/* A layer's values: numbers that encode their position. */
 struct layer_shown {
     struct predict_token tokens[TOKENS];
     float hidden[TOKENS * D], gate[TOKENS * EXPERTS];
@@ -67,8 +68,8 @@ static void fill(struct layer_shown *l, uint64_t step, uint32_t layer, uint32_t 
         for (uint32_t i = 0; i < USED; i++)
             l->selected[t * USED + i] = (uint32_t)((step + layer + t * 3 + i) % EXPERTS);
     }
-    l->seen = (struct predict_seen){step,    layer,       n,      l->tokens, l->hidden,
-                                    l->gate, l->selected, l->gate};
+    l->seen =
+        (struct predict_seen){step, layer, n, l->tokens, l->hidden, l->gate, l->selected, l->gate};
 }
 
 static void watching_observe(struct predictor *p, const struct predict_seen *seen)
@@ -94,10 +95,10 @@ static void watching_observe(struct predictor *p, const struct predict_seen *see
 
 /* Expert number `layer` of the target for certain, the one after it half as likely. */
 static void watching_predict(struct predictor *p, const struct predict_seen *seen,
-                             const struct predict_target *target, const uint32_t *guessed,
+                             const struct predict_target *target, const uint32_t *predicted_routing,
                              double *probability)
 {
-    n_wrong += guessed != NULL;
+    n_wrong += predicted_routing != NULL;
     for (uint32_t i = 0; i < EXPERTS; i++)
         probability[i] = 0;
     probability[target->layer] = 1;
@@ -105,28 +106,28 @@ static void watching_predict(struct predictor *p, const struct predict_seen *see
     n_predicted++;
 }
 
-/* Asked for after a layer's answers. */
-static bool watching_teach(struct predictor *p, uint32_t *layer, float *lesson)
+/* Called after a layer's answers. */
+static bool watching_next_update(struct predictor *p, uint32_t *layer, float *update)
 {
     n_done++;
     return false;
 }
 
 static const struct predictor_rule watching = {
-    .observe = watching_observe, .predict = watching_predict, .teach = watching_teach};
+    .observe = watching_observe, .predict = watching_predict, .next_update = watching_next_update};
 
-/* It reads everything and predicts the layer after the next. */
+/* A predictor that observes everything and predicts the layer after the next. */
 static struct predict_set *watching_set(void)
 {
     struct predict_set *s = calloc(1, sizeof *s);
-    s->kind = PREDICT_FREQUENCY; /* in its counters */
+    s->kind = PREDICT_FREQUENCY; /* the metrics name it so */
     s->traits = (struct predict_traits){.answers = true,
                                         .reads = PREDICT_READS_HIDDEN | PREDICT_READS_GATE |
                                                  PREDICT_READS_SELECTED | PREDICT_READS_EMBEDDING,
-                                        .ahead_first = 2,
-                                        .ahead_last = 2};
-    s->aside = predictor_new_of(&watching, &shape);
-    assert_true(s->aside && predict_set_allocate(s, &shape));
+                                        .distance_first = 2,
+                                        .distance_last = 2};
+    s->background = predictor_new_of(&watching, &shape);
+    assert_true(s->background && predict_set_allocate(s, &shape));
     return s;
 }
 
@@ -137,16 +138,15 @@ static struct {
     struct predict_target target;
     struct predicted experts[EXPERTS];
     uint32_t n_experts, n_known;
-} told; /* the last */
+} reported; /* the last */
 
-static void tell(void *arg, const struct predict_target *target, const struct predicted *experts,
-                 uint32_t n, uint32_t n_known)
+static void report(void *arg, const struct layer_prediction *p)
 {
-    told.n++;
-    told.target = *target;
-    told.n_experts = n;
-    told.n_known = n_known;
-    memcpy(told.experts, experts, n_known * sizeof *experts);
+    reported.n++;
+    reported.target = p->target;
+    reported.n_experts = p->n;
+    reported.n_known = p->n_known;
+    memcpy(reported.experts, p->experts, p->n_known * sizeof *p->experts);
 }
 
 struct bench {
@@ -161,9 +161,9 @@ static struct bench open_bench(enum sched_predictor kind)
     struct bench b = {.metrics = metrics_new()};
     b.counters = prediction_metrics_counters(b.metrics);
     struct prediction_options options = {
-        .shape = shape, .predictor = kind, .tell = tell, .counters = b.counters};
+        .shape = shape, .predictor = kind, .report = report, .counters = b.counters};
     assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
-    memset(&told, 0, sizeof told);
+    memset(&reported, 0, sizeof reported);
     n_seen = n_wrong = n_predicted = n_done = 0;
     slow_ms = 0;
     return b;
@@ -187,7 +187,7 @@ static void run_layer(struct bench *b, uint64_t step, uint32_t layer, uint32_t n
     for (uint32_t i = 0; layer != PREDICT_EMBEDDING &&
                          prediction_gate(b->prediction, &b->layer.seen, i, &target, &input);
          i++)
-        prediction_guess(b->prediction, &b->layer.seen, &target, b->layer.selected);
+        prediction_from_gate(b->prediction, &b->layer.seen, &target, b->layer.selected);
 }
 
 static void run_step(struct bench *b, uint64_t step, uint32_t n)
@@ -204,32 +204,33 @@ static uint64_t shown(const struct bench *b)
 
 /* ---- tests ---- */
 
-/* With time for each answer: what is shown arrives bit by bit, in order, and the answers are used. Layers 1 to 5 with experts; two
- * ahead of the embedding is layer 2, of layer 1 layer 3, ..., of layer 3 layer 5, of 4 and 5 none; so four answers. The
- * predictor says experts `layer` and `layer` + 1, fill() selects step + layer modulo 16 and the next: in step 15 one of the
- * two is right, in 16 both, in 17 one. */
+/* With time for each answer: what the engine shows arrives bit by bit, in order, and the engine
+ * uses the answers. Layers 1 to 5 have experts. Two layers ahead of the embedding is layer 2, of
+ * layer 1 layer 3, ..., of layer 3 layer 5, of 4 and 5 none: four answers. The predictor predicts
+ * experts `layer` and `layer` + 1; fill() selects step + layer modulo 16 and the next. So in step
+ * 15 one of the two is right, in 16 both, in 17 one. */
 static void test_in_time(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
     prediction_choose_set(b.prediction, watching_set());
-    run_layer(&b, 1, 1, 1); /* takes the choice; before it nothing is shown */
+    run_layer(&b, 1, 1, 1); /* switches to the chosen predictor; the engine showed nothing before */
     UNTIL(n_done == shown(&b));
-    uint64_t before = shown(&b), guesses = 0, right = 0;
+    uint64_t before = shown(&b), candidates = 0, right = 0;
     for (uint64_t step = 15; step < 18; step++)
         for (uint32_t layer = FIRST - 1; layer < LAYERS; layer++) {
             run_layer(&b, step, layer < FIRST ? PREDICT_EMBEDDING : layer, 1);
             UNTIL(n_done == shown(&b));
             if (layer >= FIRST && layer + 1 < LAYERS) {
-                assert_int_equal(told.target.step, step);
-                assert_int_equal(told.target.layer, layer + 1);
-                assert_int_equal(told.n_experts, 2);
-                assert_int_equal(told.experts[0].expert, layer + 1);
-                assert_true(told.experts[0].probability == 1 &&
-                            told.experts[1].expert == layer + 2 &&
-                            told.experts[1].probability == 0.5f);
+                assert_int_equal(reported.target.step, step);
+                assert_int_equal(reported.target.layer, layer + 1);
+                assert_int_equal(reported.n_experts, 2);
+                assert_int_equal(reported.experts[0].expert, layer + 1);
+                assert_true(reported.experts[0].probability == 1 &&
+                            reported.experts[1].expert == layer + 2 &&
+                            reported.experts[1].probability == 0.5f);
             }
-            if (layer > FIRST) { /* what step + layer + i selects, and what was predicted */
-                guesses += 2;
+            if (layer > FIRST) { /* the selected experts step + layer + i, and the predicted ones */
+                candidates += 2;
                 right += step == 16 ? 2 : 1;
             }
         }
@@ -237,38 +238,39 @@ static void test_in_time(void **state)
     assert_int_equal(n_wrong, 0);
     assert_int_equal(counter_read(b.counters.dropped), 0);
     assert_int_equal(counter_read(b.counters.late), 1); /* step 1 ended before its layer 3 */
-    assert_int_equal(counter_read(b.counters.ahead), 3 * 4);
-    assert_int_equal(counter_read(b.counters.guesses[PREDICT_FREQUENCY]), guesses);
+    assert_int_equal(counter_read(b.counters.in_time), 3 * 4);
+    assert_int_equal(counter_read(b.counters.predictions[PREDICT_FREQUENCY]), candidates);
     assert_int_equal(counter_read(b.counters.right[PREDICT_FREQUENCY]), right);
     assert_int_equal(right, 4 * (1 + 2 + 1));
-    assert_int_equal(prediction_score(b.prediction, 2).guesses, 3 * 2);
-    assert_int_equal(prediction_score(b.prediction, 1).guesses, 0);
+    assert_int_equal(prediction_score(b.prediction, 2).predictions, 3 * 2);
+    assert_int_equal(prediction_score(b.prediction, 1).predictions, 0);
     close_bench(&b);
 }
 
-/* What is answered before a layer's gate has spoken is still in time for it, if somebody looks: one ahead of the embedding is the
- * first layer. Who looks at it only when that layer is routed finds it late. */
+/* An answer for a layer arrives before that layer's gate. It is in time if the engine looks before
+ * it routes the layer: one layer ahead of the embedding is the first layer. If the engine looks
+ * only when it routes the layer, the answer is late. */
 static void test_look(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
     struct predict_set *s = watching_set();
-    s->traits.ahead_first = s->traits.ahead_last = 1;
+    s->traits.distance_first = s->traits.distance_last = 1;
     prediction_choose_set(b.prediction, s);
-    run_layer(&b, 1, LAYERS - 1, 1); /* takes the choice */
+    run_layer(&b, 1, LAYERS - 1, 1); /* switches to the chosen predictor */
     for (uint64_t step = 15; step < 17; step++) {
         run_layer(&b, step, PREDICT_EMBEDDING, 1);
         UNTIL(n_done == shown(&b));
-        uint64_t n = told.n;
+        uint64_t n = reported.n;
         if (step == 15)
             prediction_look(b.prediction, step, FIRST);
-        assert_int_equal(told.n - n, step == 15);
+        assert_int_equal(reported.n - n, step == 15);
         prediction_look(b.prediction, step, FIRST); /* nothing new, or only now */
-        assert_int_equal(told.n - n, 1);
-        assert_true(told.target.step == step && told.target.layer == FIRST);
+        assert_int_equal(reported.n - n, 1);
+        assert_true(reported.target.step == step && reported.target.layer == FIRST);
         run_layer(&b, step, FIRST, 1);
     }
     UNTIL(n_done == shown(&b));
-    prediction_look(b.prediction, 18, FIRST); /* what came of step 16's is too late */
+    prediction_look(b.prediction, 18, FIRST); /* the answers of step 16 are too late */
     run_layer(&b, 18, PREDICT_EMBEDDING, 1);
     UNTIL(n_done == shown(&b));
     uint64_t late = counter_read(b.counters.late);
@@ -277,8 +279,9 @@ static void test_look(void **state)
     close_bench(&b);
 }
 
-/* A predictor that takes 20 ms: 600 layers would be 12 s. Those for which there is no buffer are dropped, its answers are late, and
- * the layers do not wait. Afterwards it is used again. */
+/* A predictor that takes 20 ms a layer: 600 layers would take 12 s. The engine drops layers that
+ * find no buffer, counts late answers, and does not wait. Afterwards it uses the predictor
+ * again. */
 static void test_slow(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
@@ -298,74 +301,76 @@ static void test_slow(void **state)
     run_step(&b, 102, 1); /* finds the answers for steps that are over */
     assert_true(counter_read(b.counters.late) > 0);
     assert_int_equal(n_wrong, 0);
-    told.n = 0;
-    for (uint64_t step = 103; !told.n; step++) {
+    reported.n = 0;
+    for (uint64_t step = 103; !reported.n; step++) {
         assert_true(step < 2000);
         run_step(&b, step, 1);
         nap_ms(5);
-        run_layer(&b, step, LAYERS - 2, 1); /* the last is still to come */
+        run_layer(&b, step, LAYERS - 2, 1); /* the last layer is still to come */
     }
     print_message("slow: %llu layers in %.3f s, %llu dropped, %llu answers late\n", 600ull, took_s,
                   (unsigned long long)dropped, (unsigned long long)counter_read(b.counters.late));
     close_bench(&b);
 }
 
-/* Whoever does not look at the answers for long loses those for which there is no room, and no more: 16 of 41 stay. */
+/* If the engine takes no answers, the answers that find the ring full are lost, and no others: 16
+ * of 41 stay. */
 static void test_unread(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
     prediction_choose_set(b.prediction, watching_set());
     run_layer(&b, 1, 1, 1);
     for (uint32_t i = 0; i < 40; i++) {
-        fill(&b.layer, 2, 1 + i % 3, 1); /* each has an answer */
+        fill(&b.layer, 2, 1 + i % 3, 1); /* each layer has an answer */
         prediction_show(b.prediction, &b.layer.seen);
         UNTIL(n_seen == shown(&b));
     }
     UNTIL(n_predicted == 41 && counter_read(b.counters.late) == 41 - 16);
-    run_layer(&b, 2, 1, 1); /* looks: all but that of step 1 are of layers still to come */
-    assert_int_equal(counter_read(b.counters.ahead), 16 - 1);
+    run_layer(&b, 2, 1, 1); /* takes the answers: all but step 1's are for layers still to come */
+    assert_int_equal(counter_read(b.counters.in_time), 16 - 1);
     assert_int_equal(counter_read(b.counters.late), 41 - 16 + 1);
     assert_int_equal(counter_read(b.counters.dropped), 0);
     assert_int_equal(n_wrong, 0);
     close_bench(&b);
 }
 
-/* One layer shown: whether the thread is still to be woken for it. */
-static bool show_owes(struct bench *b, uint32_t layer)
+/* Shows one layer. Returns true if the engine deferred the thread's wake-up. */
+static bool show_defers(struct bench *b, uint32_t layer)
 {
     fill(&b->layer, 2, layer, 1);
     prediction_show(b->prediction, &b->layer.seen);
     return prediction_wake(b->prediction);
 }
 
-/* For what it answers by itself the thread is woken at once. Where there is a half in line it is woken for a layer when the engine
- * is about to wait, once, or else with the next one, and for an embedding at once. Then it has seen all of it. */
+/* Without an in-line half the engine wakes the thread at once. With one, it wakes the thread for an
+ * embedding at once, and for a layer once: when the engine is about to wait, or with the next
+ * layer. Then the thread has observed all layers. */
 static void test_wake(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
     prediction_choose_set(b.prediction, watching_set());
     run_layer(&b, 1, 1, 1);
-    assert_false(show_owes(&b, FIRST));
+    assert_false(show_defers(&b, FIRST));
 
     struct predict_set *both = watching_set();
     both->in_line = predictor_new(PREDICT_NEXT_GATE, PREDICT_IN_LINE, &shape);
     prediction_choose_set(b.prediction, both);
-    prediction_begin(b.prediction, &b.layer.seen); /* takes the choice */
+    prediction_begin(b.prediction, &b.layer.seen); /* switches to the chosen predictor */
     assert_false(prediction_wake(b.prediction));
-    assert_true(show_owes(&b, FIRST));
+    assert_true(show_defers(&b, FIRST));
     assert_false(prediction_wake(b.prediction));
-    assert_false(show_owes(&b, PREDICT_EMBEDDING));
+    assert_false(show_defers(&b, PREDICT_EMBEDDING));
     prediction_show(b.prediction, &b.layer.seen); /* the embedding again */
     fill(&b.layer, 2, FIRST, 1);
     prediction_show(b.prediction, &b.layer.seen);
-    assert_false(show_owes(&b, FIRST + 1)); /* it paid for the one before too */
-    assert_true(show_owes(&b, FIRST + 2));
+    assert_false(show_defers(&b, FIRST + 1)); /* it also woke the thread for the layer before */
+    assert_true(show_defers(&b, FIRST + 2));
     UNTIL(n_seen == shown(&b));
     assert_int_equal(n_wrong, 0);
     close_bench(&b);
 }
 
-/* Batches larger than the shape's are neither shown nor predicted. */
+/* The engine neither shows nor predicts batches larger than the shape allows. */
 static void test_large_batches(void **state)
 {
     struct bench b = open_bench(PREDICT_NEXT_GATE);
@@ -378,33 +383,33 @@ static void test_large_batches(void **state)
     assert_false(prediction_gate(b.prediction, &seen, 0, &target, &input));
     assert_int_equal(shown(&b), 0);
     run_layer(&b, 2, 1, TOKENS);
-    assert_int_equal(told.target.layer, 2);
-    assert_int_equal(shown(&b), 0); /* it has nothing beside inference */
+    assert_int_equal(reported.target.layer, 2);
+    assert_int_equal(shown(&b), 0); /* this predictor has no background half */
     close_bench(&b);
 }
 
-/* Every layer's gate input is the one before plus 1/8 (fill), so the residual is 1/8 in each number, once it has been taught: 64
- * tokens and more. */
+/* Every layer's gate input is the one before plus 1/8 (fill). So the residual is 1/8 in each number
+ * after its first update, with 64 tokens or more. */
 static void test_residual(void **state)
 {
     struct bench b = open_bench(PREDICT_RESIDUAL);
     struct predict_target target;
     const float *input = NULL;
     uint64_t step = 1;
-    bool taught = false;
-    for (; !taught && step < 5000; step += 2) {
-        nap_ms(1); /* so that little is dropped */
+    bool updated = false;
+    for (; !updated && step < 5000; step += 2) {
+        nap_ms(1); /* so that few layers are dropped */
         run_step(&b, step, TOKENS);
         run_layer(&b, step + 1, FIRST, TOKENS);
         assert_true(prediction_gate(b.prediction, &b.layer.seen, 0, &target, &input));
         assert_true(target.step == step + 1 && target.layer == FIRST + 1);
-        taught = input != b.layer.hidden;
+        updated = input != b.layer.hidden;
     }
-    assert_true(taught && step >= 2 * 64 / TOKENS);
+    assert_true(updated && step >= 2 * 64 / TOKENS);
     for (uint32_t i = 0; i < TOKENS * D; i++)
         assert_true(fabsf(input[i] - b.layer.hidden[i] - 0.125f) < 1e-4f);
-    assert_true(counter_read(b.counters.guesses[PREDICT_RESIDUAL]) > 0);
-    assert_int_equal(counter_read(b.counters.ahead), 0);
+    assert_true(counter_read(b.counters.predictions[PREDICT_RESIDUAL]) > 0);
+    assert_int_equal(counter_read(b.counters.in_time), 0);
     close_bench(&b);
 }
 
@@ -416,14 +421,15 @@ static void show_map(struct bench *b, uint64_t step, float embedding)
     prediction_show(b->prediction, &b->layer.seen);
 }
 
-/* FineMoE through the thread beside inference: what its map chooses reaches the owner uncut, and all that the map knows with it. The first
- * token's gates say 1/16 of every expert in every layer. One whose embedding is its opposite (cosine -1) trusts it so little that
- * all 16 are taken, "until the summed probability exceeds" 1, though a token activates 2; the same embedding again
- * (cosine 1) takes the 2 that it must. */
+/* FineMoE in the background thread: the experts that its map predicts reach the owner uncut, with
+ * all probabilities of the map. The first token's gates give 1/16 to every expert in every layer. A
+ * token with the opposite embedding (cosine -1) trusts that map so little that it takes all 16,
+ * "until the summed probability exceeds" 1, though a token activates 2. A token with the same
+ * embedding (cosine 1) takes the least number, 2. */
 static void test_uncut(void **state)
 {
     struct bench b = open_bench(PREDICT_EXPERT_MAP);
-    run_layer(&b, 1, LAYERS - 1, 1); /* takes the choice */
+    run_layer(&b, 1, LAYERS - 1, 1); /* switches to the chosen predictor */
     show_map(&b, 2, 1);
     for (uint32_t layer = FIRST; layer < LAYERS; layer++) {
         fill(&b.layer, 2, layer, 1);
@@ -433,33 +439,35 @@ static void test_uncut(void **state)
         prediction_show(b.prediction, &b.layer.seen);
     }
     for (uint64_t step = 3; step < 5; step++) {
-        uint64_t n = told.n;
+        uint64_t n = reported.n;
         show_map(&b, step, step == 3 ? -1.0f : 1.0f);
-        for (int i = 0; i < 20000 && told.n < n + 3; i++, nap_ms(1)) /* layers 1 to 3 */
+        for (int i = 0; i < 20000 && reported.n < n + 3; i++, nap_ms(1)) /* layers 1 to 3 */
             prediction_look(b.prediction, step, FIRST);
-        assert_int_equal(told.n - n, 3);
-        assert_true(told.target.step == step && told.target.layer == FIRST + 2);
-        assert_int_equal(told.n_experts, step == 3 ? EXPERTS : USED);
-        assert_int_equal(told.n_known, EXPERTS);
+        assert_int_equal(reported.n - n, 3);
+        assert_true(reported.target.step == step && reported.target.layer == FIRST + 2);
+        assert_int_equal(reported.n_experts, step == 3 ? EXPERTS : USED);
+        assert_int_equal(reported.n_known, EXPERTS);
     }
     close_bench(&b);
 }
 
-/* MoEpic's scores in line: all experts that the gate gives any, the highest first. fill() gives expert i (step + layer + i) mod 7; what is
- * above 1 counts as 1: of 16 experts those with 0 are left out. From the last layer it is the next step's first one. */
+/* MoEpic's scores in line: all experts with a probability from the gate, the highest first. fill()
+ * gives expert i (step + layer + i) mod 7; values above 1 count as 1. Of 16 experts the prediction
+ * omits those with 0. From the last layer it predicts the next step's first layer. */
 static void test_scores(void **state)
 {
     struct bench b = open_bench(PREDICT_GATE_SCORES);
-    run_layer(&b, 7, FIRST, 1); /* takes the choice; 7 + 1 + i: experts 6 and 13 have 0 */
+    /* Switches to the chosen predictor. 7 + 1 + i: experts 6 and 13 have 0. */
+    run_layer(&b, 7, FIRST, 1);
     assert_true(prediction_reads_scores(b.prediction));
-    assert_true(told.target.step == 7 && told.target.layer == FIRST + 1);
-    assert_int_equal(told.n_experts, EXPERTS - 2);
+    assert_true(reported.target.step == 7 && reported.target.layer == FIRST + 1);
+    assert_int_equal(reported.n_experts, EXPERTS - 2);
     run_layer(&b, 7, LAYERS - 1, 1);
-    assert_true(told.target.step == 8 && told.target.layer == FIRST);
+    assert_true(reported.target.step == 8 && reported.target.layer == FIRST);
     close_bench(&b);
 }
 
-/* Where a gate's values are logits the predictor is shown their softmax. */
+/* If a gate's values are logits, the engine shows their softmax to the predictor. */
 static _Atomic uint64_t n_sums_to_one;
 static void summing_observe(struct predictor *p, const struct predict_seen *seen)
 {
@@ -474,20 +482,21 @@ static void test_logits(void **state)
     struct bench b = open_bench(PREDICT_NONE);
     prediction_free(b.prediction);
     struct prediction_options options = {
-        .shape = shape, .gate_is_logits = true, .tell = tell, .counters = b.counters};
+        .shape = shape, .gate_is_logits = true, .report = report, .counters = b.counters};
     assert_int_equal(prediction_new(&options, &b.prediction, NULL), ERROR_OK);
     struct predict_set *s = watching_set();
-    predictor_free(s->aside);
-    s->aside = predictor_new_of(&summing, &shape);
+    predictor_free(s->background);
+    s->background = predictor_new_of(&summing, &shape);
     s->traits.reads = PREDICT_READS_GATE;
     prediction_choose_set(b.prediction, s);
     n_sums_to_one = 0;
-    run_layer(&b, 1, LAYERS - 1, 1); /* two ahead of it there is none: nothing is to be predicted */
+    run_layer(&b, 1, LAYERS - 1, 1); /* no layer is two ahead of it: nothing to predict */
     UNTIL(n_sums_to_one == 1);
     close_bench(&b);
 }
 
-/* Another predictor every moment, while layers go by; the counters are those of the one in use. */
+/* The predictor changes again and again while layers run; the counters are those of the predictor
+ * in use. */
 static struct {
     struct prediction *prediction;
     _Atomic bool stop;
@@ -500,8 +509,8 @@ static void *choose(void *arg)
         if (i % 5 == 4)
             prediction_choose_set(chooser.prediction, watching_set());
         else
-            chooser.failures += prediction_choose(chooser.prediction,
-                                                  (enum sched_predictor)((i - i / 5) % PREDICT_KINDS), NULL);
+            chooser.failures += prediction_choose(
+                chooser.prediction, (enum sched_predictor)((i - i / 5) % PREDICT_KINDS), NULL);
         chooser.choices++;
         nap_ms(i % 11 == 0 ? 30 : i % 3); /* long enough to learn something, now and then */
     }
@@ -512,9 +521,9 @@ static bool all_predicted(const struct bench *b)
 {
     bool all = n_seen > 20;
     const struct predict_shape untrained = {.n_layers =
-                                                1}; /* those that need training say nothing */
+                                                1}; /* untrained predictors predict nothing */
     for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
-        all = all && (counter_read(b->counters.guesses[kind]) > 0 ||
+        all = all && (counter_read(b->counters.predictions[kind]) > 0 ||
                       !predictor_is_trained((enum sched_predictor)kind, &untrained));
     return all;
 }
@@ -527,7 +536,7 @@ static void test_choices(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, choose, NULL), 0);
     uint64_t step = 1, start = clock_ns(), took = 0;
-    /* on a busy machine it takes longer until each had its turn */
+    /* a loaded machine needs more rounds until each predictor was used */
     for (; took < 1000000000 || (took < 30000000000 && !all_predicted(&b)); step++) {
         run_step(&b, step, 1 + step % TOKENS);
         /* time to answer within a step, too */
@@ -550,15 +559,16 @@ static void test_choices(void **state)
     assert_int_equal(chooser.failures, 0);
     assert_true(chooser.choices > 20);
     for (int kind = PREDICT_NEXT_GATE; kind < PREDICT_KINDS; kind++)
-        assert_true(counter_read(b.counters.right[kind]) <= counter_read(b.counters.guesses[kind]));
-    assert_int_equal(counter_read(b.counters.guesses[PREDICT_NONE]), 0);
+        assert_true(counter_read(b.counters.right[kind]) <=
+                    counter_read(b.counters.predictions[kind]));
+    assert_int_equal(counter_read(b.counters.predictions[PREDICT_NONE]), 0);
     print_message("%llu choices, %llu steps, %llu seen, %llu dropped\n",
                   (unsigned long long)chooser.choices, (unsigned long long)step,
                   (unsigned long long)n_seen, (unsigned long long)counter_read(b.counters.dropped));
     close_bench(&b);
 }
 
-/* Metrics of a predictor that was not used are absent, not 0. */
+/* An unused predictor has no metrics, not metrics of 0. */
 static void test_absent(void **state)
 {
     struct bench b = open_bench(PREDICT_NONE);
@@ -578,7 +588,7 @@ static void test_absent(void **state)
         strstr(text.data, "moed_worker_predictions_right_total{predictor=\"next-gate\"} "));
     assert_null(strstr(text.data, "residual"));
     assert_null(strstr(text.data, "moed_worker_predict_"));
-    assert_int_equal(prediction_metrics_guesses(&b.counters), 2 * 4 * USED);
+    assert_int_equal(prediction_metrics_predictions(&b.counters), 2 * 4 * USED);
     strbuf_fini(&text);
     close_bench(&b);
 }
@@ -586,12 +596,12 @@ static void test_absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_time),       cmocka_unit_test(test_look),
-        cmocka_unit_test(test_slow),          cmocka_unit_test(test_unread),
-        cmocka_unit_test(test_wake),
-        cmocka_unit_test(test_large_batches), cmocka_unit_test(test_residual),
-        cmocka_unit_test(test_uncut), cmocka_unit_test(test_scores), cmocka_unit_test(test_logits),        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_in_time),  cmocka_unit_test(test_look),
+        cmocka_unit_test(test_slow),     cmocka_unit_test(test_unread),
+        cmocka_unit_test(test_wake),     cmocka_unit_test(test_large_batches),
+        cmocka_unit_test(test_residual), cmocka_unit_test(test_uncut),
+        cmocka_unit_test(test_scores),   cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_absent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

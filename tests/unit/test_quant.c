@@ -30,7 +30,7 @@ static float of_bits(uint32_t u)
 
 /* ---- half, bfloat16 ---- */
 
-/* What a half means, by the formula of IEEE 754. */
+/* The value of a half, by the formula of IEEE 754. */
 static double half_value(unsigned h)
 {
     double sign = h & 0x8000 ? -1 : 1;
@@ -55,8 +55,8 @@ static void test_every_half(void **state)
     }
 }
 
-/* Between each two neighbours: the middle goes to the even one, a step beside it to the nearer one.
- */
+/* Between each two neighbours: the middle rounds to the even one, a value next to the middle to the
+ * nearer one. */
 static void test_half_rounding(void **state)
 {
     for (unsigned h = 0; h < 0x7c00; h++) {
@@ -226,9 +226,9 @@ static void test_q3_k_block(void **state)
     uint8_t block[110] = {0};
     float out[256];
     memcpy(block + 108, (uint8_t[]){HALF}, 2);
-    /* Scale 0: 1 (33 = 10 0001), in the low nibble of byte 0 and bits 0-1 of byte 8. Scale 11: -27 (5 =
-     * 00 0101), in the high nibble of byte 3. Scale 14: 31 (63), high nibble of byte 6, bits 6-7 of
-     * byte 10. */
+    /* Scale 0: 1 (33 = 10 0001), in the low nibble of byte 0 and bits 0-1 of byte 8. Scale 11: -27
+     * (5 = 00 0101), in the high nibble of byte 3. Scale 14: 31 (63), high nibble of byte 6, bits
+     * 6-7 of byte 10. */
     block[96] = 0x01;
     block[96 + 8] = 0x02;
     block[96 + 3] = 0x50;
@@ -241,7 +241,8 @@ static void test_q3_k_block(void **state)
     /* Value 7, scale 0: bits 0-1 of qs[7], the third bit 0 of hmask[7]: 7 - 4 = 3. */
     block[32 + 7] = 0x03;
     block[7] = 0x01;
-    /* Value 128 + 32 + 16 + 3 = 179, scale 11: bits 2-3 of qs[32 + 19]; bit 5 of hmask[19] is off. */
+    /* Value 128 + 32 + 16 + 3 = 179, scale 11: bits 2-3 of qs[32 + 19]; bit 5 of hmask[19] is off.
+     */
     block[32 + 32 + 19] = 0x08;
     /* Value 128 + 96 + 1 = 225, scale 14: bit 7 of hmask[1]: 4 - 4 = 0. */
     block[1] = 0x80;
@@ -255,8 +256,8 @@ static void test_iq4_xs_block(void **state)
 {
     uint8_t block[136] = {HALF};
     float out[256];
-    /* Scale 0: 5 (37 = 10 0101), scale 5: -20 (12 = 00 1100), scale 7: 31 (63): the upper bits of scale j
-     * are bits 2j of 16, the low ones nibbles in order. */
+    /* Scale 0: 5 (37 = 10 0101), scale 5: -20 (12 = 00 1100), scale 7: 31 (63): the upper bits of
+     * scale j are bits 2j of 16, the low ones nibbles in order. */
     block[2] = 0x02;
     block[3] = 0xc0;
     block[4] = 0x05;
@@ -382,7 +383,7 @@ static void check_round_trip(enum tensor_type type, float bound)
     }
 }
 
-/* Half a step of the type, and what the rounding of the scales adds. */
+/* Half a step of the type, plus the rounding of the scales. */
 static void test_round_trips(void **state)
 {
     check_round_trip(TENSOR_F32, 0);

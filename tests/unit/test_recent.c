@@ -1,4 +1,5 @@
-/* lib/metrics/recent: growth since a few seconds ago, in real time; and counters that are kept elsewhere. */
+/* lib/metrics/recent: growth over some seconds of real time; and counters that another module
+ * keeps. */
 #include "metrics/recent.h"
 
 #include "base/clock.h"
@@ -45,10 +46,10 @@ static void test_growth(void **state)
     atomic_fetch_add(&first, 5);
     poll(NULL, 0, 1500);
     uint64_t window_ns = recent_read(r, growth);
-    assert_int_equal(growth[0], 5); /* all of it is of the last seconds */
+    assert_int_equal(growth[0], 5); /* all growth is of the last seconds */
     assert_int_equal(growth[1], 0);
     assert_true(window_ns >= 1500000000u && window_ns <= clock_ns() - started);
-    /* ... and is forgotten after them */
+    /* ... and no longer counts after them */
     poll(NULL, 0, RECENT_SECONDS * 1000 + 1000);
     atomic_fetch_add(&second, 3);
     window_ns = recent_read(r, growth);
@@ -56,7 +57,7 @@ static void test_growth(void **state)
     assert_int_equal(growth[1], 3);
     assert_true(window_ns >= (RECENT_SECONDS - 1) * 1000000000ull &&
                 window_ns <= (RECENT_SECONDS + 2) * 1000000000ull);
-    /* at the end all since the start, which is not so long ago that there was a report before */
+    /* at the end the growth since the start, which is too recent for an earlier report */
     assert_int_equal(reports, 0);
     recent_free(r);
     assert_int_equal(reports, 1);

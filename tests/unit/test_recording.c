@@ -1,4 +1,5 @@
-/* Recordings (worker/recording.h): what layers told of a step comes out in order, once, in events that are not too large. */
+/* Recordings (worker/forward/recording.h): the records that layers add in a step come out in order,
+ * once, in events within the size limit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +7,7 @@
 #include <cmocka.h>
 
 #include "quant/quant.h"
-#include "worker/recording.h"
+#include "worker/forward/recording.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static float gate_value(uint32_t position, uint32_t layer, uint32_t expert)
     return 1.0f / (float)(1 + position * 64 + layer * 8 + expert);
 }
 
-/* A half holds it. */
+/* A half represents it exactly. */
 static float hidden_value(uint32_t position, uint32_t layer, uint32_t i)
 {
     return (float)(position * 16 + layer * 4) - (float)i / 2;
@@ -83,7 +84,8 @@ static void check_part(const struct recording_part *part, const struct recording
     assert_int_equal(part->n_hidden, n_hidden);
 }
 
-/* Steps of other lengths, from 0 on and one at a time after it, as prompts and answers are computed. */
+/* Steps of several lengths, from position 0 and one token at a time after it, as for prompts and
+ * answers. */
 static void every_sample(void **state)
 {
     (void)state;
@@ -95,7 +97,7 @@ static void every_sample(void **state)
             struct recording *r;
             struct error e;
             assert_int_equal(recording_new(&p, &o, 16, &r, &e), ERROR_OK);
-            assert_int_equal(recording_room(r), 16);
+            assert_int_equal(recording_capacity(r), 16);
             assert_false(recording_pending(r));
             const uint32_t steps[] = {16, 16, 5, 1, 1, 1, 1};
             uint32_t first = 0;
@@ -114,7 +116,7 @@ static void every_sample(void **state)
         }
 }
 
-/* What is left of the gate are logits, of these kinds: two that differ by ln 3 are 1/4 and 3/4. */
+/* The gate's output is logits for these kinds of gate: two that differ by ln 3 are 1/4 and 3/4. */
 static void logits_become_probabilities(void **state)
 {
     (void)state;
@@ -141,9 +143,10 @@ static void logits_become_probabilities(void **state)
     }
 }
 
-/* 60 layers of 256 experts, 8 of them a token, d_model 7168: 60 x (16 + 1024) = 62,400 bytes, and 860,160 of gate inputs. An
- * event of 983,040 bytes has one token with gate inputs and one without, or 15 without. 32 MiB hold 256 tokens of which every
- * 16th has them, 29.7 MB, and 36 that all have, 36 x 922,560 = 33.2 MB of 33.6. */
+/* 60 layers of 256 experts, 8 of them a token, d_model 7168: 60 x (16 + 1024) = 62,400 bytes, and
+ * 860,160 of gate inputs. An event of 983,040 bytes has one token with gate inputs and one without,
+ * or 15 without. 32 MiB hold 256 tokens of which every 16th has them, 29.7 MB, and 36 that all
+ * have, 36 x 922,560 = 33.2 MB of 33.6. */
 static void large_models(void **state)
 {
     (void)state;
@@ -151,15 +154,15 @@ static void large_models(void **state)
         .n_layers = 61, .n_dense = 1, .d_model = 7168, .router = {.n_experts = 256, .n_used = 8}};
     const struct {
         struct recording_options options;
-        uint32_t room, most; /* tokens of a step, of an event */
+        uint32_t capacity, most; /* tokens of a step, of an event */
     } cases[] = {{{true, 0, 0}, 256, 15}, {{true, 16, 3}, 256, 15}, {{true, 1, 0}, 36, 1}};
     for (unsigned i = 0; i < 3; i++) {
         struct recording *r;
         struct error e;
         assert_int_equal(recording_new(&p, &cases[i].options, 256, &r, &e), ERROR_OK);
-        uint32_t room = recording_room(r), next = 100, most = 0;
-        assert_int_equal(room, cases[i].room);
-        recording_begin(r, 100, room);
+        uint32_t capacity = recording_capacity(r), next = 100, most = 0;
+        assert_int_equal(capacity, cases[i].capacity);
+        recording_begin(r, 100, capacity);
         while (recording_pending(r)) {
             struct recording_part part = recording_next(r);
             assert_int_equal(part.first, next);
@@ -172,7 +175,7 @@ static void large_models(void **state)
             most = part.n > most ? part.n : most;
             recording_sent(r, &part);
         }
-        assert_int_equal(next, 100 + room);
+        assert_int_equal(next, 100 + capacity);
         assert_int_equal(most, cases[i].most);
         recording_free(r);
     }

@@ -1,4 +1,5 @@
-/* bench/replay/machine*.c: the machine files that are built in, every way a file can be wrong, and costs worked out by hand. */
+/* bench/replay/machine*.c: the built-in machine files, every error in a file, and costs worked out
+ * by hand. */
 #include "bench/replay/machine.h"
 #include "bench/replay/machine_calibration.h"
 #include "calibration/calibration.h"
@@ -69,16 +70,16 @@ static char *altered(const char *line, const char *by)
 {
     const char *at = strstr(good, line);
     assert_non_null(at);
-    size_t before = (size_t)(at - good), room = sizeof good + strlen(by) + 1;
-    char *text = malloc(room);
-    snprintf(text, room, "%.*s%s%s", (int)before, good, by, at + strlen(line));
+    size_t before = (size_t)(at - good), capacity = sizeof good + strlen(by) + 1;
+    char *text = malloc(capacity);
+    snprintf(text, capacity, "%.*s%s%s", (int)before, good, by, at + strlen(line));
     return text;
 }
 
 static void test_wrong_lines(void **state)
 {
     static const struct {
-        const char *line, *by, *parts[4]; /* that the message has */
+        const char *line, *by, *parts[4]; /* parts of the message */
     } cases[] = {
         {"link = 20 GB/s", "link 20 GB/s", {"file:8", "link 20", "key = value"}},
         {"link = 20 GB/s", "links = 20 GB/s", {"file:8", "links", "link-latency"}},
@@ -105,14 +106,14 @@ static void test_wrong_lines(void **state)
         assert_int_equal(machine_parse(text, "file", &m, &e), ERROR_FORMAT);
         for (int k = 0; k < 4 && cases[i].parts[k]; k++)
             if (!strstr(e.text, cases[i].parts[k]))
-                fail_msg("\"%s\" says \"%s\", without \"%s\"", cases[i].by, e.text,
+                fail_msg("\"%s\": the message \"%s\" lacks \"%s\"", cases[i].by, e.text,
                          cases[i].parts[k]);
         assert_string_equal(m.name, "untouched");
         free(text);
     }
 }
 
-/* Nothing that a file may hold makes it crash: cut anywhere, and with any byte changed. */
+/* No content of a file causes a crash: cut anywhere, and with any byte changed. */
 static void test_broken_files(void **state)
 {
     char text[sizeof good];
@@ -208,15 +209,16 @@ static void assert_shared(double dram, double cpu, double link, double cpu_gets,
 /* Max-min fair, by hand, in GB/s. */
 static void test_shared_memory(void **state)
 {
-    assert_shared(80, 70, 20, 60, 20); /* the link wants less than 40: all of it; the rest is 60 */
-    assert_shared(80, 50, 20, 50, 20); /* together 70: nobody waits */
-    assert_shared(80, 70, 60, 40, 40); /* both want more than half */
-    assert_shared(80, 30, 60, 30, 50); /* the CPU wants less than half */
+    assert_shared(80, 70, 20, 60, 20); /* the link gets all it needs; 60 remain */
+    assert_shared(80, 50, 20, 50, 20); /* together 70: both get their full rate */
+    assert_shared(80, 70, 60, 40, 40); /* both need more than half */
+    assert_shared(80, 30, 60, 30, 50); /* the CPU needs less than half */
     assert_shared(80, 80, 40, 40, 40); /* just half */
 }
 
-/* 6 MB at 60 GB/s is 100 us. With 12 Mflop a token at 0.12 Tflop/s a token is 100 us too: t(w) = 100 us w, no base. With
- * so much pace that 128 tokens take less than the reading t(w) is 100 us: no slope. */
+/* 6 MB at 60 GB/s is 100 us. With 12 Mflop a token at 0.12 Tflop/s a token is 100 us too: t(w) =
+ * 100 us w, no base. With a rate so high that 128 tokens take less than the reading, t(w) is 100
+ * us: no slope. */
 static void test_extremes(void **state)
 {
     struct machine m = machine_with(80e9, 60e9, 20e9);
@@ -244,7 +246,7 @@ static double relative_error(double first, double slope, double bytes_s, double 
 static void test_line(void **state)
 {
     for (double tokens = 1.5; tokens < 400;
-         tokens *= 1.7) { /* at which reading and computing take as long */
+         tokens *= 1.7) { /* here reading and computing take the same time */
         struct machine m = machine_with(80e9, 60e9, 20e9);
         double bytes_s = 1e-4, token_s = bytes_s / tokens;
         m.cpu_flop_per_s = 12e6 / token_s;
@@ -323,31 +325,34 @@ static void test_calibration(void **state)
     assert_non_null(strstr(m.what, "a CPU, 2 cores"));
 }
 
-/* What layers have taught is in it, as a worker would begin: the device takes twice as long as measured, the link 1.5 times, a job
- * 70 us beside computing; the CPU three times as long alone, and in as many layers 4.5 times beside a copy. */
-static void test_calibration_learnt(void **state)
+/* The machine includes the cost corrections from layers, as a worker begins with them: the device
+ * takes twice as long as measured, the link 1.5 times, a job 70 us more overhead; the CPU takes
+ * three times as long without copies, and in as many layers 4.5 times while a copy runs. */
+static void test_calibration_corrections(void **state)
 {
     struct calibration c = calibration_example();
     struct machine m;
     struct sched_costs k;
     struct error e;
-    const double learnt[] = {2, 1.5, 7e-5, 128, 128, 3 * 128, 4.5 * 128, 0, 0, 0, 0};
+    const double corrections[] = {2, 1.5, 7e-5, 128, 128, 3 * 128, 4.5 * 128, 0, 0, 0, 0};
     c.link_latency_s = 6e-5;
-    memcpy(c.learnt, learnt, sizeof learnt);
+    memcpy(c.corrections, corrections, sizeof corrections);
     assert_int_equal(load(&c, &m, &k, &e), ERROR_OK);
     assert_true(close_to(k.load_s, 7.5e-4) && close_to(k.load_contended_s, 11.25e-4));
     assert_true(fabs(k.device_s - 4e-5) < 1e-12 && fabs(k.device_token_s - 2e-5) < 1e-12);
     assert_true(close_to(m.cpu_call_s, 7.2e-5) && close_to(m.link_call_s, 6e-5));
-    /* of the slow-down, 1.5 in 128 layers beside 1.25, measured, which counts as 16: 1.472; so alone it is (3 + 4.5 / 1.472) / 2 */
-    double slower = (128 * 1.5 + 16 * 1.25) / 144, alone = (3 + 4.5 / slower) / 2;
-    assert_true(fabs(k.cpu_s / (4e-5 * alone) - 1) < 1e-6 &&
-                fabs(k.cpu_contended_s / (4e-5 * alone * slower) - 1) < 1e-6);
-    c.learnt[3] = 3000; /* nonsense: as measured */
+    /* the slow-down: 1.5 in 128 layers and 1.25, measured, which counts as 16, give 1.472; so
+     * without copies the CPU takes (3 + 4.5 / 1.472) / 2 */
+    double slower = (128 * 1.5 + 16 * 1.25) / 144, without_copies = (3 + 4.5 / slower) / 2;
+    assert_true(fabs(k.cpu_s / (4e-5 * without_copies) - 1) < 1e-6 &&
+                fabs(k.cpu_contended_s / (4e-5 * without_copies * slower) - 1) < 1e-6);
+    c.corrections[3] = 3000; /* an impossible correction: as measured */
     assert_int_equal(load(&c, &m, &k, &e), ERROR_OK);
     assert_true(close_to(k.load_s, 5e-4) && close_to(m.cpu_call_s, 5.2e-5));
 }
 
-/* The link's words stand in where it was not measured: 10 us (the device's default) and 0.4 MB at 1 GB/s. */
+/* The options of the link replace a missing measurement: 10 us (the device's default) and 0.4 MB at
+ * 1 GB/s. */
 static void test_calibration_without_link(void **state)
 {
     struct calibration c = calibration_example();
@@ -377,7 +382,7 @@ int main(void)
         cmocka_unit_test(test_line),
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_calibration),
-        cmocka_unit_test(test_calibration_learnt),
+        cmocka_unit_test(test_calibration_corrections),
         cmocka_unit_test(test_calibration_without_link),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

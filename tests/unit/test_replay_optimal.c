@@ -1,4 +1,5 @@
-/* bench/replay/optimal.h: the exact assignment against every plan, greedy and the other assigners against it. */
+/* bench/replay/optimal.h: compares the exact assignment with every plan, and greedy and the other
+ * assigners with the exact one. */
 #include "random_numbers.h"
 
 #include <setjmp.h>
@@ -25,19 +26,19 @@ struct instance {
     uint32_t n;
 };
 
-static struct instance random_instance(uint32_t most, bool whole, bool room)
+static struct instance random_instance(uint32_t most, bool whole, bool capacity)
 {
     struct instance x = {.n = 1 + below(most)};
     x.layer = (struct sched_layer){.n_segments = 1 + below(4), .whole = whole};
-    x.layer.spare_slots = room ? 100000 : below(most * x.layer.n_segments);
+    x.layer.spare_slots = capacity ? 100000 : below(most * x.layer.n_segments);
     if (below(2)) {
         x.layer.cpu_busy_s = between(0, 5);
         x.layer.link_busy_s = between(0, 5);
     }
     double load = between(0.5, 8), device = between(0, 0.3), device_token = between(0, 0.05);
     double cpu = between(0.1, 6), cpu_token = between(0, 2);
-    x.costs =
-        (struct sched_costs){load, load, device, device_token, cpu, cpu_token, cpu, cpu_token, 0, 0};
+    x.costs = (struct sched_costs){load,      load, device, device_token, cpu, cpu_token, cpu,
+                                   cpu_token, 0,    0};
     for (uint32_t i = 0; i < x.n; i++)
         x.experts[i] =
             (struct sched_expert){.expert = i,
@@ -61,7 +62,8 @@ static double solve(struct instance *x)
     return seconds;
 }
 
-/* DALI's program (its equations 3 to 9) on three experts: T_load 10, t_gpu = w, t_cpu = 4 w, tokens 5, 4, 3 (cached):
+/* DALI's program (its equations 3 to 9) on three experts: T_load 10, t_gpu = w, t_cpu = 4 w, tokens
+ * 5, 4, 3 (cached):
  *   on the device    sums: device, CPU
  *   5 4 3            10 + 10 + 3 = 23, 0
  *   5 4              20, 12
@@ -84,7 +86,7 @@ static void test_by_hand(void **state)
     assert_true(fabs(solve(&x) - 21) < 1e-9); /* 23, 9; 20, 21 with the cached one on the CPU */
 }
 
-/* Everything to one side or the other, by the bits of `who`. */
+/* Assigns each expert to one side by the bits of `who`. */
 static void choose(struct instance *x, uint32_t who)
 {
     for (uint32_t i = 0; i < x->n; i++) {
@@ -120,19 +122,21 @@ static void test_every_plan(void **state)
         if (fabs(got - best) > 1e-6 * best)
             fail_msg("round %d: %.12g, the best plan has %.12g", round, got, best);
         assert_true(loads(&x) <= x.layer.spare_slots);
-        /* what it is compared with is a search of its own: no assigner's whole plan is better than the best that was found there */
+        /* a check of the test's own search: no assigner's whole plan may be better than the best
+         * plan that the search found */
         for (int kind = 0; x.layer.whole && kind <= ASSIGN_BALANCE; kind++) {
             sched_assign((enum sched_assigner)kind, &y.costs, &y.layer, y.experts, y.n);
             if (loads(&y) <= y.layer.spare_slots && finish(&y) < best * (1 - 1e-9))
-                fail_msg("round %d: assigner %d has %.12g, the best plan %.12g", round, kind, finish(&y), best);
+                fail_msg("round %d: assigner %d has %.12g, the best plan %.12g", round, kind,
+                         finish(&y), best);
             beaten += finish(&y) > got * (1 + 1e-6);
         }
     }
-    assert_true(beaten > 0); /* or all of this would say nothing */
+    assert_true(beaten > 0); /* else the comparison proves nothing */
 }
 
-/* "optimal never worse than greedy", nor than any other whole plan within the slots; "greedy never worse than all-CPU or all-GPU". The
- * ratio is DALI's "within 92 % of the optimal plan's time". */
+/* "optimal never worse than greedy", nor than any other whole plan within the slots; "greedy never
+ * worse than all-CPU or all-GPU". The ratio is DALI's "within 92 % of the optimal plan's time". */
 static void test_order(void **state)
 {
     enum { ROUNDS = 400, SMALL = 8 };
@@ -165,8 +169,8 @@ static void test_order(void **state)
     assert_true(few > 0.8 && many > 0.8); /* its Table 4: 0.78 to 0.88 */
 }
 
-/* A large layer of equal experts is what a search tree is bad at: after so many nodes the best plan so far comes back, which is
- * never worse than greedy's, and the same each time. */
+/* A large layer of equal experts is hard for a search tree. After a limit of nodes the search
+ * returns the best plan so far, which is never worse than greedy's, and the same each time. */
 static void test_bounded(void **state)
 {
     struct optimal_options few = {.gap = 0, .max_nodes = 200};

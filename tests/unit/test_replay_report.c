@@ -1,5 +1,5 @@
-/* bench/replay/report*.c and plan.c: made-up results as a table and as CSV, to the letter, and a page that is parsed; lists, and
- * what is run in which order. */
+/* bench/replay/report*.c and plan.c: made-up results as a table and as CSV, to the letter, and a
+ * page that the test parses; lists, and the order of the runs. */
 #include "bench/replay/plan.h"
 #include "bench/replay/report.h"
 
@@ -98,7 +98,7 @@ static void test_table(void **state)
         "  0.50  50.0  75.0    25.0    12.5      93.8\n");
 }
 
-/* 80 columns: what does not fit goes below, with the policies again. */
+/* 80 columns: columns that do not fit follow below, with the policies repeated. */
 static void test_narrow_table(void **state)
 {
     struct replay_report r = report_of(3);
@@ -137,7 +137,7 @@ static void test_narrow_table(void **state)
                        "moed      0.00      50.0\n");
 }
 
-/* No line is longer than the terminal, as long as a column fits at all. */
+/* No line is longer than the terminal, if a column fits at all. */
 static void test_widths(void **state)
 {
     struct replay_report r = report_of(3);
@@ -164,19 +164,19 @@ static void test_csv(void **state)
                 "policy,vram,batch,decode_tokens,prefill_tokens,decode_tokens_per_s,"
                 "prefill_tokens_per_s,tpot_p50_s,tpot_p99_s,hit_rate,prefetch_accuracy,fetch_rate,"
                 "good_pred,moved_bytes,wasted_bytes,cpu_busy,link_busy,device_busy,decision_s,"
-                "bound,on_device,loaded,on_cpu,layer_s,model,trace,machine\r\n"
+                "bound,on_device,loaded,on_cpu,layer_s,model,trace,machine,note\r\n"
                 "lru,0.25,1,1000,64,12.345000000000001,456.69999999999999,0.080500000000000002,"
                 "0.125,0.5,,,,3000000000,0,0,0.875,0.125,1.2500000000000001e-06,0.75,0,0,0,0,"
-                "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop\r\n"
+                "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop,\r\n"
                 "moed,0.25,1,1000,0,20,,0.050000000000000003,0.0625,0.625,0.75,0.5,0.375,"
                 "2500000000,500000000,0.5,0.75,0.25,1.2500000000000001e-05,0.9375,0,0,0,0,"
-                "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop\r\n");
+                "\"A \"\"model\"\", <small>\",\"t.trace, 1064 tokens\",desktop,\r\n");
 }
 
 /* ---- The page ---- */
 
-/* What a parser of XML would object to: tags that are not closed in order, attributes without quotes or twice, a bare & or <.
- * Returns where the tag ends. */
+/* Finds errors that an XML parser would report: tags that are not closed in order, attributes
+ * without quotes or twice, a bare & or <. Returns the end of the tag. */
 static const char *check_attributes(const char *at)
 {
     char seen[16][32];
@@ -261,7 +261,7 @@ static void test_page(void **state)
     strbuf_init(&text);
     report_html(&r, &text);
     assert_well_formed(text.data);
-    /* nothing from outside, nothing that runs */
+    /* no external resources, no scripts */
     assert_null(strstr(text.data, "<script"));
     assert_null(strstr(text.data, "src="));
     assert_null(strstr(text.data, "href="));
@@ -281,8 +281,43 @@ static void test_page(void **state)
     strbuf_fini(&text);
 }
 
-/* lru decodes 12.345 tok/s at 0.75 of the bound, 16.46; moed 20 at 0.9375, 21.333. The axis of batch 1 ends at the next
- * four round steps: 4 x 6. The plot is 214 wide from 118. */
+/* A substitution stands in all three formats; the policy that knows the future wins nothing. */
+static void test_notes(void **state)
+{
+    struct replay_result of[3];
+    memcpy(of, results, sizeof of);
+    snprintf(of[0].note, sizeof of[0].note, "next-gate in place of mlp, which is not trained");
+    of[1].oracle = true;
+    struct replay_report r = report_of(2);
+    r.results = of;
+    r.without_solver = true;
+    struct strbuf text;
+    strbuf_init(&text);
+    report_table(&r, 0, &text);
+    assert_non_null(strstr(text.data, "\nlru*      12.3"));
+    assert_non_null(strstr(text.data, "\n\n* lru: next-gate in place of mlp, which is not trained\n"
+                                      "* optimal is left out: moed-replay was built without"));
+    strbuf_clear(&text);
+    report_csv(&r, &text);
+    assert_non_null(
+        strstr(text.data, ",desktop,\"next-gate in place of mlp, which is not trained\"\r\n"));
+    strbuf_clear(&text);
+    report_html(&r, &text);
+    assert_well_formed(text.data);
+    assert_int_equal(count(text.data, ">lru*<"), 7);
+    assert_non_null(strstr(text.data, "<p>* lru: next-gate in place of mlp"));
+    char expected[160];
+    snprintf(expected, sizeof expected, "class=\"best\" x=\"118.0\" y=\"7.0\" width=\"%.1f\"",
+             214 * 12.345 / 24);
+    assert_non_null(strstr(text.data, expected));
+    snprintf(expected, sizeof expected, "class=\"bar\" x=\"118.0\" y=\"25.0\" width=\"%.1f\"",
+             214 * 20.0 / 24);
+    assert_non_null(strstr(text.data, expected));
+    strbuf_fini(&text);
+}
+
+/* lru decodes 12.345 tok/s at 0.75 of the bound, 16.46; moed 20 at 0.9375, 21.333. The axis of
+ * batch 1 ends at the next four round steps: 4 x 6. The plot is 214 wide from 118. */
 static void test_bars(void **state)
 {
     struct replay_report r = report_of(2);
@@ -306,7 +341,8 @@ static void test_bars(void **state)
     strbuf_fini(&text);
 }
 
-/* Figures that no policy has bring no plot and no text; no results at all are a page too. */
+/* A figure that no policy has gives no plot and no text. Without results the page is still
+ * valid. */
 static void test_empty(void **state)
 {
     struct replay_result nothing = {.policy = "lru", .vram = 1, .batch = 1};
@@ -351,7 +387,8 @@ static void test_lists(void **state)
     assert_true(p.n_batch == 2 && p.batch[0] == 1 && p.batch[1] == 16);
 }
 
-/* What is not named stays the preset's; a cache that does not take its budget brings its own. */
+/* Parts that the text does not name stay the preset's. A cache that does not take the preset's
+ * budget uses its own. */
 static void test_variants(void **state)
 {
     struct replay_plan p = {0};
@@ -387,8 +424,8 @@ static void test_variants(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(plan_policies(&p, wrong[i], &e), ERROR_USAGE);
     static const struct {
-        const char *text, *parts[2]; /* that the message has */
-    } told[] = {
+        const char *text, *parts[2]; /* parts of the message */
+    } reported[] = {
         {"moed/cache=nope", {"cache \"nope\"", "map-frequency"}},
         {"moed/budget=uniform", {"cache value does not take budget uniform", "global"}},
         {"moed/assign=nope", {"assigner \"nope\"", "qstar"}},
@@ -398,19 +435,20 @@ static void test_variants(void **state)
         {"lru/budget=global/cache=lfu", {"cache lfu does not take budget global", "uniform"}},
         {"nope/cache=lru", {"no policy \"nope/cache=lru\"", "moed"}},
     };
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-        assert_int_equal(plan_policies(&p, told[i].text, &e), ERROR_USAGE);
+    for (size_t i = 0; i < sizeof reported / sizeof *reported; i++) {
+        assert_int_equal(plan_policies(&p, reported[i].text, &e), ERROR_USAGE);
         for (int k = 0; k < 2; k++)
-            if (!strstr(e.text, told[i].parts[k]))
-                fail_msg("%s says \"%s\", without \"%s\"", told[i].text, e.text, told[i].parts[k]);
+            if (!strstr(e.text, reported[i].parts[k]))
+                fail_msg("%s: the message \"%s\" lacks \"%s\"", reported[i].text, e.text,
+                         reported[i].parts[k]);
     }
-    /* in any order, for the cache that there is in the end */
+    /* in any order, checked for the final cache */
     assert_int_equal(plan_policies(&p, "moed/budget=uniform/cache=lru", &e), ERROR_OK);
     assert_int_equal(p.policies[0]->budget, BUDGET_UNIFORM);
 }
 
-/* For each assigner: nothing to train, and where the plan looks ahead (it is made before the coming layer's gate is asked) what
- * works beside inference and says it a layer before. */
+/* For each assigner the default predictor needs no training. If the assigner plans before the
+ * coming layer's gate, the default is a background predictor, which predicts a layer earlier. */
 static void test_untrained_is_of_use(void **state)
 {
     const struct predict_shape shape = {.n_layers = 4, .n_experts = 8, .n_used = 2};
@@ -418,14 +456,15 @@ static void test_untrained_is_of_use(void **state)
         enum sched_predictor kind = sched_predictor_untrained((enum sched_assigner)a);
         struct predict_traits traits = predictor_traits(kind, &shape);
         assert_true(predictor_is_trained(kind, &shape));
-        if (sched_assigner_looks_ahead((enum sched_assigner)a))
-            assert_true(!traits.in_line && traits.answers && traits.ahead_first > 1);
+        if (sched_assigner_plans_prefetch((enum sched_assigner)a))
+            assert_true(!traits.in_line && traits.answers && traits.distance_first > 1);
         else
             assert_true(traits.in_line);
     }
 }
 
-/* Nothing is trained: presets get another predictor under their own name, one that is named is refused. */
+/* Without trained predictors presets get another predictor under their own name; a predictor that
+ * the user names is refused. */
 static void test_untrained(void **state)
 {
     struct replay_plan p = {0};
@@ -518,12 +557,19 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_narrow_table),
-        cmocka_unit_test(test_widths),   cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_page),     cmocka_unit_test(test_bars),
-        cmocka_unit_test(test_empty),    cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_variants), cmocka_unit_test(test_untrained_is_of_use),
-        cmocka_unit_test(test_untrained), cmocka_unit_test(test_wrong_lists),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_narrow_table),
+        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_page),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_bars),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_untrained_is_of_use),
+        cmocka_unit_test(test_untrained),
+        cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

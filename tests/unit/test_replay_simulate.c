@@ -51,7 +51,7 @@ static struct trace *make_trace(uint32_t n_sequences, uint32_t n_tokens, uint32_
     return t;
 }
 
-/* Nothing but the experts takes time. */
+/* Only the experts take time. */
 static const struct machine idle = {.name = "idle",
                                     .device_bytes_per_s = INFINITY,
                                     .device_flop_per_s = INFINITY,
@@ -88,12 +88,13 @@ static void near(double got, double expected)
         fail_msg("%.9g, not %.9g", got, expected);
 }
 
-/* A load takes 10 s, an expert on the device 1, on the CPU 4; side by side they do not disturb each other. */
+/* A load takes 10 s, an expert on the device 1, on the CPU 4; neither slows the other down. */
 static const struct sched_costs costs = {
     .load_s = 10, .load_contended_s = 10, .device_s = 1, .cpu_s = 4, .cpu_contended_s = 4};
 
-/* Two slots, LRU. The prompt is expert 0. Decoded: 0 (there), 1, 0, 2 (1 goes), 1 (0 goes): three of five are misses, each
- * 10 + 1 s, two hits of 1 s: 35 s. Moved: with the prompt's four segments; wasted: none, all served. */
+/* Two slots, LRU. The prompt is expert 0. Decoded: 0 (hit), 1, 0, 2 (evicts 1), 1 (evicts 0): three
+ * of five are misses, each 10 + 1 s, two hits of 1 s: 35 s. Moved bytes include the prompt's: four
+ * segments. Wasted: none, the steps used all. */
 static void test_lru(void **state)
 {
     static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
@@ -116,8 +117,8 @@ static void test_lru(void **state)
     trace_close(t);
 }
 
-/* To ask an idle link takes 2 s. As test_lru, where each of the three loads finds it idle: 3 * 13 + 2. As test_batch: the second load of a
- * step follows the first, 2 + 20 + 1, then 2 + 10 + 1. */
+/* To ask an idle link takes 2 s. As test_lru, where each of the three loads finds it idle: 3 * 13
+ * + 2. As test_batch: the second load of a step follows the first, 2 + 20 + 1, then 2 + 10 + 1. */
 static void test_link_call(void **state)
 {
     static const uint16_t one[] = {0, 0, 1, 0, 2, 1}, two[] = {0, 1, 3, 0, 2, 3};
@@ -131,7 +132,8 @@ static void test_link_call(void **state)
     trace_close(t);
 }
 
-/* Belady's: 0, 1, 0, 2, 1 with two slots: for 2, 0 is used never again and goes, so the last 1 is there: two misses, 3 + 22 s. */
+/* Belady's: 0, 1, 0, 2, 1 with two slots. At 2 no later step uses 0, so 2 evicts it, and the last 1
+ * hits: two misses, 3 + 22 s. */
 static void test_belady(void **state)
 {
     static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
@@ -142,7 +144,8 @@ static void test_belady(void **state)
     trace_close(t);
 }
 
-/* Fiddler's rule: 4 < 10 + 1, so what is missing is computed by the CPU; static keeps nothing in the first 32 steps. */
+/* Fiddler's rule: 4 < 10 + 1, so the CPU computes the missing expert. static keeps nothing in the
+ * first 32 steps. */
 static void test_threshold(void **state)
 {
     static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
@@ -155,8 +158,8 @@ static void test_threshold(void **state)
     trace_close(t);
 }
 
-/* Two sequences at once, ondemand: experts 1 and 2 in one step: the second load ends at 20, then 1 s: 21. Expert 3 of both: one
- * load, 11 s. */
+/* Two sequences at once, ondemand: experts 1 and 2 in one step: the second load ends at 20, then 1
+ * s: 21. Expert 3 of both: one load, 11 s. */
 static void test_batch(void **state)
 {
     static const uint16_t selected[] = {0, 1, 3, 0, 2, 3};
@@ -164,13 +167,14 @@ static void test_batch(void **state)
     struct replay_result r = replay(t, &costs, "ondemand", 0.5, 2);
     assert_int_equal(r.decode_tokens, 4);
     near(r.decode_tokens_per_s, 4.0 / 32);
-    near(r.moved_bytes, 500); /* both prompts' too */
+    near(r.moved_bytes, 500); /* and both prompts' */
     trace_close(t);
 }
 
-/* A call of the device takes 15 s. The prompts: 10 + 15 + 1 and, there, 15 + 1 s. Then 0, which is there, and 1 together: the device
- * waits for the load, 10 + 15 + 2, rather than compute 0 first, 16, and then 1, another 16. With calls of 5 s the first is over when
- * the load comes: 10 + 5 + 1. */
+/* A call of the device takes 15 s. The prompts: 10 + 15 + 1 and, for the hit, 15 + 1 s. Then 0,
+ * which is resident, and 1 together. The device waits for the load, 10 + 15 + 2, because computing
+ * 0 first would take 16, and then 1 another 16. With calls of 5 s the first call is over when the
+ * load arrives: 10 + 5 + 1. */
 static void test_at_once(void **state)
 {
     static const uint16_t selected[] = {0, 0, /**/ 0, 1};
@@ -186,7 +190,8 @@ static void test_at_once(void **state)
     trace_close(t);
 }
 
-/* Prompts one after the other, then one token of each; when a sequence ends the next one's prompt comes between. */
+/* Prompts one after the other, then one token of each; when a sequence ends the next one's prompt
+ * comes between. */
 static void test_steps(void **state)
 {
     static const uint16_t selected[9] = {0};
@@ -204,14 +209,15 @@ static void test_steps(void **state)
         assert_int_equal(s.tokens[0].sequence, expected[i].sequence);
         assert_int_equal(s.tokens[0].token, expected[i].token);
     }
-    assert_int_equal(steps_next(&s, &decoding), 0); /* one sequence is left: no full batch */
+    assert_int_equal(steps_next(&s, &decoding), 0); /* one sequence remains: no full batch */
     steps_fini(&s);
     trace_close(t);
 }
 
-/* With bypass: 0, 1, 0, 2, 1 and one slot. Kept is whatever is used the soonest: 0 (hit), 1 is used after 0: left outside; 0 hit,
- * then never: 2 comes or not, 1 misses. Without the first 0, a prompt, misses are 1, 2, 1 of five uses. With two slots 1 has come during
- * the prompt: 2 misses alone. */
+/* With bypass: 0, 1, 0, 2, 1 and one slot. The cache keeps the expert with the earliest next use: 0
+ * hits; 1 is used after 0, so it bypasses the cache; 0 hits, then never again; 2 may come or not; 1
+ * misses. Without the first 0, a prompt, the misses are 1, 2, 1 of five uses. With two slots 1 is
+ * loaded during the prompt: 2 is the only miss. */
 static void test_least_misses(void **state)
 {
     static const uint16_t selected[] = {0, 0, 1, 0, 2, 1};
@@ -228,10 +234,11 @@ static void test_least_misses(void **state)
     trace_close(t);
 }
 
-/* 5 s outside, 6 uses, 2 missing. Both loaded: the link needs 20 s, 5 of them outside: 20 in all. One loaded, the CPU computes
- * the other one, 4 s, beside the device's 5: 5 + max(4, 10 - 5, 5) = 10. Both by the CPU: 5 + 8 = 13. Between them, loading x of
- * the two and computing 2 - x: 5 + max((2 - x) 4, 10 x - 5, 4 + x), least where 8 - 4 x = 4 + x: x = 0.8, 9.8 s. What is found is
- * below that by no more than the search's step, 6 / 20000 of a segment. */
+/* 5 s outside, 6 uses, 2 missing. Both loaded: the link needs 20 s, 5 of them outside: 20 in all.
+ * One loaded, the CPU computes the other one, 4 s, concurrently with the device's 5: 5 + max(4, 10
+ * - 5, 5) = 10. Both by the CPU: 5 + 8 = 13. Between them, loading x of the two and computing 2 -
+ * x: 5 + max((2 - x) 4, 10 x - 5, 4 + x), least where 8 - 4 x = 4 + x: x = 0.8, 9.8 s. What is
+ * found is below that by no more than the search's step, 6 / 20000 of a segment. */
 static void test_bound(void **state)
 {
     double uses[] = {0, 6};
@@ -243,9 +250,11 @@ static void test_bound(void **state)
     assert_true(found <= 9.8 + 1e-9 && found > 9.8 - 5 * 6 / 20000.0);
 }
 
-/* Uneven batches: two segments of 1 token and two of 3, t_cpu 1 + w, t_device w. Nothing is missing: the CPU takes C segments, those of one token
- * first, 2 s each; the device is spared at most those of three, so 2 C = 8 - 3 C: C = 1.6, 3.2 s. All missing: 10 (4 - C) to be
- * loaded, beside 4 s for the first two on the CPU and 4 for each more: 40 - 10 C = 4 + 4 (C - 2), C = 44 / 14, 8.57 s. */
+/* Uneven batches: two segments of 1 token and two of 3, t_cpu 1 + w, t_device w. Nothing is
+ * missing: the CPU takes C segments, those of one token first, 2 s each; the device is spared at
+ * most those of three, so 2 C = 8 - 3 C: C = 1.6, 3.2 s. All missing: 10 (4 - C) to be loaded,
+ * against 4 s for the first two on the CPU and 4 for each more: 40 - 10 C = 4 + 4 (C - 2), C = 44 /
+ * 14, 8.57 s. */
 static void test_uneven_bound(void **state)
 {
     const struct sched_costs by_tokens = {10, 10, 0, 1, 1, 1, 1, 1, 0, 0};
@@ -258,8 +267,8 @@ static void test_uneven_bound(void **state)
     assert_true(found <= 60.0 / 7 + 1e-9 && found > 60.0 / 7 - 0.01);
 }
 
-/* As test_lru's machine, but deciding takes time: 7 s an expert of `balance`, less of the others, and 3 s a layer of `next-gate`, whose gate
- * takes 15 s more. */
+/* As test_lru's machine, but deciding takes time: 7 s an expert of `balance`, less with other
+ * assigners, and 3 s a layer of `next-gate`, whose gate takes 15 s more. */
 static void test_deciding(void **state)
 {
     struct machine slow = idle;
@@ -275,11 +284,13 @@ static void test_deciding(void **state)
     near(deciding_call_s(&slow, PREDICT_NEXT_GATE), 3);
     near(deciding_call_s(&slow, PREDICT_EXPERT_MAP), 3.3);
     near(deciding_gate_s(&slow, PREDICT_NEXT_GATE, &shape, 0, 1), 15);
-    near(deciding_gate_s(&slow, PREDICT_NEXT_GATE, &shape, 1, 1), 0); /* the last layer: no gate comes */
+    near(deciding_gate_s(&slow, PREDICT_NEXT_GATE, &shape, 1, 1),
+         0); /* the last layer: no gate comes */
     near(deciding_gate_s(&slow, PREDICT_NONE, &shape, 0, 1), 0);
-    near(deciding_gate_s(&slow, PREDICT_EXPERT_MAP, &shape, 0, 1), 0); /* beside inference */
+    near(deciding_gate_s(&slow, PREDICT_EXPERT_MAP, &shape, 0, 1), 0); /* a background predictor */
 
-    /* lru: the same token again and again. After the prompt's load each takes the call and the computing, 16 s, and the plan. */
+    /* lru: the same token again and again. After the prompt's load each token takes the call and
+     * the computation, 16 s, and the plan. */
     static const uint16_t selected[] = {0, 0, 0};
     struct trace *t = make_trace(1, 3, 1, selected);
     slow.plan_expert_s = 10;
@@ -287,7 +298,8 @@ static void test_deciding(void **state)
     trace_close(t);
 }
 
-/* The same with batches of which a few experts have most tokens, where the mean number of tokens says little. */
+/* The same with batches in which a few experts have most tokens, so that the mean number of tokens
+ * is no good estimate. */
 static void test_uneven_batches(void **state)
 {
     uint16_t selected[24 * 20];
@@ -339,7 +351,8 @@ static void test_never_above(void **state)
     trace_close(t);
 }
 
-/* Four layers of four experts, a token activates one. The gates say the same of every token; embeddings (1, 0) and (-1, 0). */
+/* Four layers of four experts, a token activates one. The gates give the same result for every
+ * token; embeddings (1, 0) and (-1, 0). */
 static struct trace *make_map_trace(void)
 {
     enum { N_LAYERS = 4, TOKENS = 3 };
@@ -362,7 +375,8 @@ static struct trace *make_map_trace(void)
         layers[i] = (struct trace_layer){.n_segments = 1, .segment_bytes = 100};
     for (uint32_t i = 0; i < TOKENS * N_LAYERS; i++) {
         selected[i] = 1;
-        memcpy(gate + (size_t)i * EXPERTS, (const float[]){0.125f, 0.5f, 0.125f, 0.25f}, EXPERTS * sizeof *gate);
+        memcpy(gate + (size_t)i * EXPERTS, (const float[]){0.125f, 0.5f, 0.125f, 0.25f},
+               EXPERTS * sizeof *gate);
     }
     struct trace_data data = {.sequence = {TOKENS, 1, ids}, .selected = selected, .gate = gate};
     struct trace_writer *w;
@@ -379,27 +393,29 @@ static struct trace *make_map_trace(void)
 }
 
 static struct {
-    uint32_t n[4], n_known[4]; /* of the layer, in the step under way */
-} told;
+    uint32_t n[4], n_known[4]; /* of the layer, in the running step */
+} reported;
 
-static void take(void *arg, const struct predict_target *target, const struct predicted *experts, uint32_t n,
-                 uint32_t n_known)
+static void take(void *arg, const struct layer_prediction *p)
 {
-    told.n[target->layer] = n;
-    told.n_known[target->layer] = n_known;
+    reported.n[p->target.layer] = p->n;
+    reported.n_known[p->target.layer] = p->n_known;
 }
 
-/* FineMoE's selection in a replay, uncut: the second token is as unlike the first one's map as can be (cosine -1), so by the
- * embedding all four experts are predicted in layers 1 to 3; once its gates turn out the same (cosine 1) layer 4 is
- * predicted to activate one. The third knows a map that is its own: one everywhere. The cache is told of all four. */
+/* FineMoE's selection in a replay, uncut. The second token's embedding is the opposite of the first
+ * map's (cosine -1), so by the embedding all four experts are predicted in layers 1 to 3. Once its
+ * gates equal the map's (cosine 1), one expert is predicted for layer 4. The third token finds a
+ * map of equal embedding: one expert in every layer. The cache gets the probabilities of all
+ * four. */
 static void test_map_uncut(void **state)
 {
     struct trace *t = make_map_trace();
-    struct predicting *p = predicting_new(PREDICT_EXPERT_MAP, t, PREDICTING_MAX_TOKENS, NULL, take, NULL);
+    struct predicting *p =
+        predicting_new(PREDICT_EXPERT_MAP, t, PREDICTING_MAX_TOKENS, NULL, take, NULL);
     const uint32_t selected = 1;
     assert_non_null(p);
     for (uint32_t token = 0; token < 3; token++) {
-        memset(&told, 0, sizeof told);
+        memset(&reported, 0, sizeof reported);
         predicting_step(p, token + 1, &(struct predicting_token){0, token, 1}, 1);
         for (uint32_t layer = 0; layer < 4; layer++) {
             predicting_look(p, layer);
@@ -407,8 +423,8 @@ static void test_map_uncut(void **state)
             predicting_show(p, layer, &selected, true);
         }
         for (uint32_t layer = 0; layer < 4; layer++) {
-            assert_int_equal(told.n[layer], token == 0 ? 0 : token == 1 && layer < 3 ? 4 : 1);
-            assert_int_equal(told.n_known[layer], token == 0 ? 0 : 4);
+            assert_int_equal(reported.n[layer], token == 0 ? 0 : token == 1 && layer < 3 ? 4 : 1);
+            assert_int_equal(reported.n_known[layer], token == 0 ? 0 : 4);
         }
     }
     predicting_free(p);
@@ -418,12 +434,13 @@ static void test_map_uncut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_uncut), cmocka_unit_test(test_lru), cmocka_unit_test(test_link_call),       cmocka_unit_test(test_belady),
-        cmocka_unit_test(test_threshold), cmocka_unit_test(test_batch), cmocka_unit_test(test_at_once),
-        cmocka_unit_test(test_steps),     cmocka_unit_test(test_least_misses),
-        cmocka_unit_test(test_bound),     cmocka_unit_test(test_uneven_bound),
-        cmocka_unit_test(test_deciding),  cmocka_unit_test(test_never_above),
-        cmocka_unit_test(test_uneven_batches),
+        cmocka_unit_test(test_map_uncut),    cmocka_unit_test(test_lru),
+        cmocka_unit_test(test_link_call),    cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_at_once),      cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_least_misses), cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_uneven_bound), cmocka_unit_test(test_deciding),
+        cmocka_unit_test(test_never_above),  cmocka_unit_test(test_uneven_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The residency table and the expert channel's region: layouts, refusals, and the table's promise under threads: who
- * reads that a segment is resident reads the segment's bytes. */
+/* The residency table and the expert channel's region: layouts and errors. The table's promise with
+ * threads: a reader that finds a segment resident reads that segment's bytes. */
 #include "ipc/expert_channel.h"
 #include "ipc/residency.h"
 
@@ -50,12 +50,14 @@ static void test_attach(void **state)
     assert_int_equal(residency_read(&t, 2, 4).generation, 1);
     assert_int_equal(residency_read(&t, 2, 3).resident, 0);
     atomic_store(residency_slot(&t, 2, 4, 3), 9);
-    assert_int_equal(*(uint32_t *)((uint8_t *)memory + bytes - 4), 9); /* the last word of the table */
+    assert_int_equal(*(uint32_t *)((uint8_t *)memory + bytes - 4),
+                     9); /* the last word of the table */
     assert_int_equal(residency_n_slots(t.header), 10);
     free(memory);
 }
 
-/* What is announced is found while that segment is in flight, and neither before, nor of another one, nor afterwards. */
+/* A reader finds an announcement while that segment is in flight, not before, not for another
+ * segment, and not afterwards. */
 static void test_arriving(void **state)
 {
     (void)state;
@@ -81,7 +83,7 @@ static void test_arriving(void **state)
     assert_false(residency_arriving(&t, 1, 2, 4, &a));
 }
 
-/* memd fills a slot and publishes it; workers read it. ThreadSanitizer sees a missing order. */
+/* memd fills a slot and publishes it; workers read it. ThreadSanitizer reports a missing order. */
 enum { SLOT = 16, ROUNDS = 250, READERS = 3 };
 struct shared {
     struct residency_table table;
@@ -141,7 +143,7 @@ static void test_channel_region(void **state)
     assert_int_equal(c.max_rows, 128);
     assert_true((uint8_t *)(c.out + (size_t)c.max_rows * c.d_model) <= memory + bytes);
     assert_true((uint8_t *)(c.x + (size_t)c.max_tokens * c.d_model) <= (uint8_t *)c.out);
-    /* Sizes that a peer could write: none may put an area outside. */
+    /* Sizes that a peer could write: attaching never accepts an area outside the region. */
     struct expert_channel_header *h = (struct expert_channel_header *)memory;
     static const uint32_t values[] = {0, 1, 3, 33, 1u << 20, 1u << 31, UINT32_MAX};
     uint32_t *fields[] = {&h->max_tokens, &h->max_tasks, &h->max_rows, &h->d_model};
@@ -161,10 +163,8 @@ static void test_channel_region(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_attach),
-        cmocka_unit_test(test_arriving),
-        cmocka_unit_test(test_publishes),
+        cmocka_unit_test(test_pack),           cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_arriving),       cmocka_unit_test(test_publishes),
         cmocka_unit_test(test_channel_region),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

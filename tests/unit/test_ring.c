@@ -22,8 +22,8 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == RING_RECORD_BYTES, "a record");
 
-/* A record that tells whether it is whole: seven words that follow from the first (splitmix64's
- * steps). */
+/* A record of eight words. The last seven follow from the first (splitmix64's steps), so a check
+ * finds a broken record. */
 static struct record make_record(uint64_t number)
 {
     struct record r = {{number}};
@@ -85,7 +85,7 @@ static void test_full_and_empty(void **state)
     shm_close(&s);
 }
 
-/* The indices run over 2^32 without notice. */
+/* The indices wrap at 2^32 without an effect. */
 static void test_index_wrap(void **state)
 {
     struct shm s = region(8);
@@ -133,8 +133,8 @@ static void test_attach_refuses(void **state)
     shm_close(&s);
 }
 
-/* Indices that cannot be, from a peer gone wild: refused, and the ring stays refused. */
-static void test_nonsense(void **state)
+/* A peer that misbehaves writes impossible indices: the ring refuses them and stays broken. */
+static void test_wild_indices(void **state)
 {
     struct record r = make_record(1);
     const uint32_t wild[] = {5, 1000, 0x80000000u, UINT32_MAX};
@@ -148,14 +148,14 @@ static void test_nonsense(void **state)
         atomic_store(&p.header->head, 0);
         assert_int_equal(ring_push(&p, &r), -1);
         atomic_store(&c.header->tail, wild[i]);
-        assert_true(ring_wait(&c, NULL, 0, 1000)); /* at once: the pop tells */
+        assert_true(ring_wait(&c, NULL, 0, 1000)); /* at once: ring_pop reports it */
         assert_int_equal(ring_pop(&c, &r), -1);
         atomic_store(&c.header->tail, 4);
         assert_int_equal(ring_pop(&c, &r), -1);
         assert_true(ring_wait(&c, NULL, 0, 1000));
         shm_close(&s);
     }
-    /* somebody else writes this end's index */
+    /* another process writes this end's index */
     struct shm s = region(4);
     struct ring p = attach(s.base, s.bytes), c = attach(s.base, s.bytes);
     assert_int_equal(ring_push(&p, &r), 1);
@@ -186,9 +186,9 @@ static void test_wait_timeout(void **state)
     shm_close(&s);
 }
 
-/* ---- two sides at once ---- */
+/* ---- two sides that run concurrently ---- */
 
-/* Sends count records; pauses now and then, so that the other side falls asleep. */
+/* Sends count records; sleeps now and then, so that the other side goes to sleep. */
 static bool produce(struct ring *r, uint64_t count, unsigned pause_every)
 {
     for (uint64_t n = 0; n < count; n++) {
@@ -209,7 +209,7 @@ static bool produce(struct ring *r, uint64_t count, unsigned pause_every)
     return true;
 }
 
-/* The number of records that came whole and in order. longest: the worst single wait. */
+/* Returns the number of records that arrived whole and in order. longest: the worst single wait. */
 static uint64_t consume(struct ring *r, uint64_t count, unsigned spin_us, uint64_t *longest_ns)
 {
     uint64_t n = 0;
@@ -291,7 +291,7 @@ static void two_threads(uint64_t count, uint32_t capacity, unsigned pause_every,
     assert_int_equal(consume(&c, count, spin_us, &longest_ns), count);
     pthread_join(thread, NULL);
     assert_int_equal(p.result, 1);
-    /* a lost wake-up shows as a sleep of the doorbell's longest, a second */
+    /* a lost wake-up shows as a sleep of a second, the doorbell's longest */
     assert_true(longest_ns < 900000000u);
     shm_close(&a);
     shm_close(&b);
@@ -343,7 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_and_empty),         cmocka_unit_test(test_index_wrap),
-        cmocka_unit_test(test_attach_refuses),         cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_attach_refuses),         cmocka_unit_test(test_wild_indices),
         cmocka_unit_test(test_wait_timeout),           cmocka_unit_test(test_two_processes),
         cmocka_unit_test(test_two_processes_sleeping), cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_stopped_by_a_watcher),

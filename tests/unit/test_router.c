@@ -1,4 +1,5 @@
-/* Routers: small cases worked out by hand, and rotation frequencies against the values of transformers. */
+/* Routers: small cases worked out by hand, and rotation frequencies against the values of
+ * transformers. */
 #include "model/rope.h"
 #include "model/router.h"
 
@@ -63,7 +64,8 @@ static void test_sigmoid_with_bias(void **state)
 static void test_groups(void **state)
 {
     (void)state;
-    /* three groups of two; sigmoids 0.9 0.1 | 0.6 0.6 | 0.5 0.8: sums 1.0, 1.2, 1.3, largest 0.9, 0.6, 0.8 */
+    /* three groups of two; sigmoids 0.9 0.1 | 0.6 0.6 | 0.5 0.8: sums 1.0, 1.2, 1.3, largest 0.9,
+     * 0.6, 0.8 */
     const double s[6] = {0.9, 0.1, 0.6, 0.6, 0.5, 0.8};
     float logits[6];
     for (int i = 0; i < 6; i++)
@@ -91,7 +93,8 @@ static void test_softmax_of_selected(void **state)
 static void test_sparse_mixer(void **state)
 {
     (void)state;
-    /* First: 2.00, beside it 1.99 (0.5 % away), 1.97 (1.5 %), not 1.90 (5 %). Second: 1.99, beside it 1.97. */
+    /* The first expert: 2.00; near it 1.99 (0.5 %) and 1.97 (1.5 %), not 1.90 (5 %). The second:
+     * 1.99; near it 1.97. */
     const float logits[5] = {1.90f, 1.99f, -3, 2.00f, 1.97f};
     struct router_params p = {ROUTER_SPARSE_MIXER, 5, 2, 0, 0, false, 1};
     double near = exp(1.99 - 2.00), third = exp(1.97 - 2.00);
@@ -104,7 +107,8 @@ static void test_sparse_mixer(void **state)
     check(&p, negative, NULL, (uint32_t[]){1}, (double[]){1 / (1 + exp(-0.01))});
 }
 
-/* transformers 5.23's inverse frequencies (truncated range), 64 values a head, an original context of 4096. */
+/* transformers 5.23's inverse frequencies (truncated range), 64 values a head, an original context
+ * of 4096. */
 static void test_yarn(void **state)
 {
     static const int pairs[] = {0, 5, 9, 10, 12, 15, 17, 20, 23, 31};

@@ -174,7 +174,7 @@ static void one_holder_a_pid_file(void **state)
 
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    assert_int_equal(run_dir_holder(run, "memd"), 0); /* the file is there, nobody holds it */
+    assert_int_equal(run_dir_holder(run, "memd"), 0); /* the file exists, no process holds it */
     assert_int_equal(run_dir_lock(run, "memd", &why), 0);
     assert_int_equal(run_dir_holder(run, "memd"), getpid());
 }
@@ -185,7 +185,7 @@ static void terminates_a_holder(void **state)
     int status;
     assert_int_equal(run_dir_path("x", run, NULL), 0);
     assert_int_equal(run_dir_create(run, &why), 0);
-    assert_true(run_dir_terminate(run, "memd", 100)); /* nobody */
+    assert_true(run_dir_terminate(run, "memd", 100)); /* no process runs */
     pid_t pid = start_holder(run, false);
     assert_true(run_dir_terminate(run, "memd", 5000));
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -194,6 +194,117 @@ static void terminates_a_holder(void **state)
     assert_true(run_dir_terminate(run, "memd", 50));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+/* A child that does nothing: a process that a hostile pid file names. */
+static pid_t start_bystander(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    return pid;
+}
+
+static bool lives(pid_t pid)
+{
+    return waitpid(pid, NULL, WNOHANG) == 0;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void write_pid(const char *run, pid_t pid)
+{
+    char path[RUN_PATH_BYTES];
+    run_dir_file(run, "memd.pid", path);
+    FILE *f = fopen(path, "we");
+    fprintf(f, "%d\n", (int)pid);
+    fclose(f);
+}
+
+/* The number in the file is of a process that does not hold the lock: that one gets no signal. */
+static void believes_the_lock_not_the_number(void **state)
+{
+    char run[RUN_DIR_BYTES];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    pid_t holder = start_holder(run, false), bystander = start_bystander();
+    write_pid(run, bystander);
+    assert_int_equal(run_dir_holder(run, "memd"), holder);
+    run_dir_signal(run, "memd", bystander, SIGKILL);
+    assert_true(lives(bystander));
+    assert_true(run_dir_terminate(run, "memd", 5000));
+    int status;
+    assert_int_equal(waitpid(holder, &status, 0), holder);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    assert_true(lives(bystander));
+    end_child(bystander);
+}
+
+/* Whoever may write in the directory made the files in it: none of them is believed. */
+static void believes_nothing_in_a_directory_of_others(void **state)
+{
+    char run[RUN_DIR_BYTES], link[RUN_DIR_BYTES], path[RUN_PATH_BYTES];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    pid_t holder = start_holder(run, false);
+    snprintf(link, sizeof link, "%s/link", base);
+    assert_int_equal(symlink(run, link), 0);
+    assert_int_equal(run_dir_holder(link, "memd"), 0);
+
+    assert_int_equal(chmod(run, 0777), 0);
+    assert_int_equal(run_dir_check(run, &why), ERROR_IO);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    assert_int_equal(run_dir_find_holder(run, "memd"), 0);
+    run_dir_signal(run, "memd", holder, SIGKILL);
+    assert_true(run_dir_terminate(run, "memd", 100));
+    assert_true(lives(holder));
+    assert_int_equal(chmod(run, 0700), 0);
+
+    run_dir_file(run, "memd.pid", path); /* others may write in the file */
+    assert_int_equal(chmod(path, 0622), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 12345, 12345), 0);
+        assert_int_equal(run_dir_holder(run, "memd"), 0);
+        assert_int_equal(run_dir_lock(run, "memd", &why), ERROR_IO);
+        assert_int_equal(chown(path, 0, 0), 0);
+        assert_int_equal(chown(run, 12345, 12345), 0);
+        assert_int_equal(run_dir_holder(run, "memd"), 0);
+        assert_true(run_dir_terminate(run, "memd", 100));
+        assert_true(lives(holder));
+        assert_int_equal(chown(run, 0, 0), 0);
+    }
+    assert_int_equal(run_dir_holder(run, "memd"), holder);
+    end_child(holder);
+    assert_int_equal(unlink(path), 0); /* a FIFO must not block */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+}
+
+static void finds_a_holder_without_its_file(void **state)
+{
+    char run[RUN_DIR_BYTES], path[RUN_PATH_BYTES];
+    assert_int_equal(run_dir_path("x", run, NULL), 0);
+    assert_int_equal(run_dir_create(run, &why), 0);
+    pid_t holder = start_holder(run, false);
+    run_dir_file(run, "memd.pid", path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(run_dir_holder(run, "memd"), 0);
+    assert_int_equal(run_dir_find_holder(run, "memd"), holder);
+    assert_int_equal(run_dir_find_holder(run, "worker"), 0);
+    assert_int_equal(rmdir(run), 0); /* and without the directory */
+    assert_int_equal(run_dir_find_holder(run, "memd"), holder);
+    assert_true(run_dir_terminate(run, "memd", 5000));
+    int status;
+    assert_int_equal(waitpid(holder, &status, 0), holder);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    assert_int_equal(run_dir_find_holder(run, "memd"), 0);
 }
 
 static void touch(const char *run, const char *name)
@@ -205,24 +316,35 @@ static void touch(const char *run, const char *name)
 
 static void sweeps_sockets_and_keeps_logs(void **state)
 {
-    static const char *const gone[] = {"memd.ctl", "memd.lease", "session-3.sock", "supervise.pid"};
-    static const char *const kept[] = {"memd.log", "memd.log.1", "other"};
+    static const char *const gone[] = {"memd.ctl", "memd.lease", "notify.sock", "supervise.pid"};
+    static const char *const kept[] = {"memd.log", "memd.log.1", "other", "db.sock",
+                                       "important.pid"};
     char run[RUN_DIR_BYTES], path[RUN_PATH_BYTES];
     assert_int_equal(run_dir_path("x", run, NULL), 0);
     assert_int_equal(run_dir_create(run, &why), 0);
     for (int i = 0; i < 4; i++)
         touch(run, gone[i]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         touch(run, kept[i]);
     run_dir_sweep(run);
     for (int i = 0; i < 4; i++) {
         run_dir_file(run, gone[i], path);
         assert_int_equal(access(path, F_OK), -1);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         run_dir_file(run, kept[i], path);
         assert_int_equal(access(path, F_OK), 0);
     }
+    /* A directory with files of somebody else is not removed, and keeps all. */
+    assert_int_equal(run_dir_remove(run, &why), ERROR_USAGE);
+    for (int i = 0; i < 5; i++) {
+        run_dir_file(run, kept[i], path);
+        assert_int_equal(access(path, F_OK), 0);
+        if (i > 1)
+            unlink(path);
+    }
+    assert_int_equal(run_dir_remove(run, &why), ERROR_OK);
+    assert_int_equal(access(run, F_OK), -1);
 }
 
 static void visit(void *arg, const char *name, const char *run)
@@ -258,11 +380,18 @@ static void lists_the_deployments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(paths_by_environment),    TEST(names_that_are_none),
-        TEST(too_long_for_a_socket),   TEST(creates_and_checks),
-        TEST(another_users_directory), TEST(one_holder_a_pid_file),
-        TEST(terminates_a_holder),     TEST(sweeps_sockets_and_keeps_logs),
+        TEST(paths_by_environment),
+        TEST(names_that_are_none),
+        TEST(too_long_for_a_socket),
+        TEST(creates_and_checks),
+        TEST(another_users_directory),
+        TEST(one_holder_a_pid_file),
+        TEST(terminates_a_holder),
+        TEST(sweeps_sockets_and_keeps_logs),
         TEST(lists_the_deployments),
+        TEST(believes_the_lock_not_the_number),
+        TEST(believes_nothing_in_a_directory_of_others),
+        TEST(finds_a_holder_without_its_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void test_load_all(void **state)
 static void test_threshold(void **state)
 {
     struct sched_costs c = costs(10, 1, 1, 2, 3);
-    c.load_contended_s = 1000; /* not its figures */
+    c.load_contended_s = 1000; /* the rule does not use it */
     c.cpu_contended_s = 0.001;
     struct sched_layer layer = {.n_segments = 1, .spare_slots = 8};
     struct sched_expert e[] = {{.expert = 0, .workload = 4},
@@ -42,8 +42,8 @@ static void test_threshold(void **state)
     expect_plan(&e[1], 0, 1);
     expect_plan(&e[2], 1, 0);
     expect_plan(&e[3], 0, 1);
-    expect_plan(&e[4], 0, 1); /* already on its way */
-    layer.spare_slots = 1;    /* the one with the most tokens */
+    expect_plan(&e[4], 0, 1); /* a segment of it is in flight */
+    layer.spare_slots = 1;    /* the expert with the most tokens */
     sched_assign(ASSIGN_THRESHOLD, &c, &layer, e, 5);
     expect_plan(&e[1], 0, 0);
     expect_plan(&e[3], 0, 1);
@@ -64,7 +64,7 @@ static void test_qstar(void **state)
     static const uint32_t order[8] = {2, 4, 5, 0, 3, 7, 1, 6}; /* ties by the lower number */
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct sched_costs c = costs(cases[k].load, 0.1, 0, cases[k].cpu - 1, 1);
-        c.load_s = 1e6; /* measured while both run, not alone */
+        c.load_s = 1e6; /* qstar reads the times under contention only */
         c.cpu_s = 1e-6;
         struct sched_layer layer = {.n_segments = 1, .spare_slots = 8};
         struct sched_expert e[9];
@@ -97,7 +97,8 @@ static void test_greedy(void **state)
                                {.expert = 2, .workload = 3, .resident = 1},
                                {.expert = 3, .workload = 4},
                                {.expert = 4, .workload = 2}};
-    /* In time: loads arrive at 10 and 20, the later one is computed until 24; the CPU has 24. */
+    /* In time: loads arrive at 10 and 20; the device computes the later one until 24; the CPU needs
+     * 24. */
     expect_seconds(sched_assign(ASSIGN_GREEDY, &c, &layer, e, 5), 24);
     expect_plan(&e[0], 0, 0);
     expect_plan(&e[1], 0, 1);
@@ -153,8 +154,8 @@ static void test_balance(void **state)
     expect_plan(&e[1], 1, 2);
     expect_plan(&e[2], 0, 0);
 
-    /* The link has 9 to do before, the CPU nothing: 9 + 3 n against the CPU's: 3 loads, 18 and 20;
-     * 4: 21 and 17. */
+    /* The link has 9 seconds of earlier work, the CPU none: 9 + 3 n for the link. 3 loads: 18 and
+     * 20; 4: 21 and 17. */
     layer.spare_slots = 12;
     layer.link_busy_s = 9;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 20);
@@ -171,8 +172,8 @@ static void test_balance(void **state)
     expect_plan(&e[2], 0, 0);
 }
 
-/* Where all is resident and the device is slow, 3 seconds a segment to the CPU's 1: of four, three
- * go to the CPU: 3 and 3. */
+/* All experts are resident and the device is slow, 3 seconds a segment to the CPU's 1: of four,
+ * three go to the CPU: 3 and 3. */
 static void test_balance_slow_device(void **state)
 {
     struct sched_costs c = costs(50, 3, 0, 1, 0);
@@ -183,15 +184,15 @@ static void test_balance_slow_device(void **state)
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 4), 3);
     for (uint32_t i = 0; i < 4; i++)
         expect_plan(&e[i], i == 0, 0);
-    /* Segments of one expert: the tail is the CPU's. */
+    /* Segments of one expert: the CPU computes the last ones. */
     layer.n_segments = 4;
     e[0].resident = 4;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 1), 3);
     expect_plan(&e[0], 1, 0);
 }
 
-/* "ties by the lower expert number", wherever it stands; and DALI's tie between the sides is the
- * device's. */
+/* "ties by the lower expert number", at any place of the list; in DALI a tie between the sides goes
+ * to the device. */
 static void test_ties(void **state)
 {
     static const enum sched_assigner kinds[] = {ASSIGN_THRESHOLD, ASSIGN_QSTAR, ASSIGN_GREEDY,
@@ -206,9 +207,9 @@ static void test_ties(void **state)
     }
 }
 
-/* Both slow each other to half: a load of 2 alone takes 4, a CPU segment of 1 takes 2. Eight
- * segments on the CPU alone: 8. One load: the CPU's 7 take 4 contended seconds (2 done), then 5: 9,
- * later than without. So none is loaded. */
+/* Each slows the other to half: a load takes 2 without the CPU and 4 with it, a CPU segment 1 and
+ * 2. Eight segments on the CPU without loads: 8. One load: during it, 4 s, the CPU computes 2 of
+ * its 7, then 5 more: 9, later than without. So the plan has no load. */
 static void test_contention(void **state)
 {
     struct sched_costs c = {.load_s = 2, .load_contended_s = 4, .cpu_s = 1, .cpu_contended_s = 2};
@@ -216,17 +217,18 @@ static void test_contention(void **state)
     struct sched_expert e = {.expert = 0, .workload = 1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 8);
     expect_plan(&e, 0, 0);
-    /* Only the CPU is slowed, by a tenth: n loads take 2 n, the CPU does 2 n / 1.1 of its 8 - n
-     * meanwhile and the rest alone. n = 2: 4 and 4 + (6 - 4 / 1.1) = 6.36; n = 3: 6 and, as 5 * 1.1
-     * <= 6, 5.5. */
+    /* Only the CPU is slowed, by a tenth: n loads take 2 n; during them the CPU computes 2 n / 1.1
+     * of its 8 - n, and the rest without slow-down. n = 2: 4 and 4 + (6 - 4 / 1.1) = 6.36; n = 3: 6
+     * and, as 5 * 1.1 <= 6, 5.5. */
     c = (struct sched_costs){
         .load_s = 2, .load_contended_s = 2, .cpu_s = 1, .cpu_contended_s = 1.1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 6);
     expect_plan(&e, 0, 3);
 }
 
-/* A segment in flight is awaited where that is sooner than computing it again: the copy's rest of 3 and 1 on the device
- * against the CPU's 2 for each of the expert's two segments. With another 3 for the CPU to do, 7 against 4. */
+/* The device waits for a segment in flight if that is faster than computing it on the CPU: the rest
+ * of the copy, 3, and 1 on the device, against the CPU's 2 for each of the expert's two segments.
+ * If the CPU has 3 more to do: 7 against 4. */
 static void test_in_flight(void **state)
 {
     struct sched_costs c = costs(10, 1, 0, 2, 0);
@@ -238,8 +240,8 @@ static void test_in_flight(void **state)
     layer.cpu_busy_s = 3;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
     expect_plan(&e, 0, 1);
-    /* Of three segments one is there, one in flight: the CPU's 2 for the last and the device's 4, or the CPU's 4 for
-     * both and 1. */
+    /* Of three segments one is resident, one in flight: the CPU's 2 for the last and the device's
+     * 4, or the CPU's 4 for both and 1. */
     layer = (struct sched_layer){.n_segments = 3, .spare_slots = 4, .link_busy_s = 3};
     e = (struct sched_expert){.workload = 1, .resident = 1, .in_flight = 1};
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
@@ -247,15 +249,16 @@ static void test_in_flight(void **state)
     layer.link_busy_s = 4; /* 5 against 4 */
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 4);
     expect_plan(&e, 1, 0);
-    layer.whole = true; /* all three by the CPU, 6; the rest over the link, 4 + 10 + 1 */
+    layer.whole = true; /* all three on the CPU, 6; the rest over the link, 4 + 10 + 1 */
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, &e, 1), 6);
     expect_plan(&e, 0, 0);
 }
 
-/* A call of the device takes 15, a load 8, a segment 1 there and 2 on the CPU, which is busy for 30 before. Two experts are
- * resident, one is not: what is there first is 15 + 2, the load then another 15 + 1, 33 in all; the CPU would take 32; waiting for
- * the load and computing all three at once 8 + 15 + 3 = 26. A second one that is missing is the CPU's, 32: of two loads none is
- * waited for. */
+/* A call of the device takes 15, a load 8, a segment 1 on the device and 2 on the CPU, which has 30
+ * of earlier work. Two experts are resident, one is missing. A call for the resident ones, 15 + 2,
+ * then one for the load, 15 + 1, take 33. The CPU would take 32. One call after the load takes 8 +
+ * 15 + 3 = 26. A second missing expert goes to the CPU, 32: the device never waits for two
+ * loads. */
 static void test_device_waits(void **state)
 {
     struct sched_costs c = costs(8, 1, 0, 2, 0);
@@ -272,27 +275,27 @@ static void test_device_waits(void **state)
     expect_plan(&e[2], 0, 1);
     expect_plan(&e[3], 0, 0);
     assert_true(sched_device_waits(&c, &layer, e, 4));
-    /* Both loaded: 15 + 2, then 15 + 1 for each, long after they have come. */
+    /* Both loaded: 15 + 2, then 15 + 1 for each, long after they have arrived. */
     expect_seconds(sched_assign(ASSIGN_LOAD_ALL, &c, &layer, e, 4), 49);
     assert_false(sched_device_waits(&c, &layer, e, 4));
-    /* On its way, there in 3: 3 + 15 + 3. */
+    /* In flight, arrives in 3: 3 + 15 + 3. */
     layer.link_busy_s = 3;
     e[2].in_flight = 1;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 21);
     assert_true(sched_device_waits(&c, &layer, e, 3));
     layer.link_busy_s = 0;
     e[2].in_flight = 0;
-    layer.device_call_s = 4; /* 4 + 2 meanwhile, then 8 + 4 + 1, against 8 + 4 + 3 */
+    layer.device_call_s = 4; /* 4 + 2 during the load, then 8 + 4 + 1, against 8 + 4 + 3 */
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 13);
     expect_plan(&e[2], 0, 1);
     assert_false(sched_device_waits(&c, &layer, e, 3));
-    layer.device_call_s = 15; /* who may not wait has the CPU do it: 32 */
+    layer.device_call_s = 15; /* a plan that may not wait uses the CPU: 32 */
     layer.never_waits = true;
     expect_seconds(sched_assign(ASSIGN_BALANCE, &c, &layer, e, 3), 32);
     expect_plan(&e[2], 0, 0);
     assert_false(sched_device_waits(&c, &layer, e, 3));
     layer.never_waits = false;
-    /* Nothing to wait for, and nothing to wait with. */
+    /* False without a missing expert, and without any expert. */
     assert_false(sched_device_waits(&c, &layer, e, 2));
     assert_false(sched_device_waits(&c, &layer, e, 0));
 }

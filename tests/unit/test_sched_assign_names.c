@@ -1,5 +1,5 @@
-/* lib/sched's names: of policies and what each consists of, of assigners, caches, budgets, predictors and prefetchers; every
- * name is found, explained and listed, and replay's alone are not told. */
+/* lib/sched's names: of policies and their parts, of assigners, caches, budgets, predictors and
+ * prefetchers. Every name is found, described and listed; names for replay only are not listed. */
 #include "assign_costs.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void test_names(void **state)
         {"score", ASSIGN_SCORE_QUEUE, CACHE_SCORE, BUDGET_UNIFORM, true},
         {"prescope", ASSIGN_PRESCHED, CACHE_STATIC, BUDGET_GLOBAL, true},
         {"moepic", ASSIGN_LOAD_ALL, CACHE_LCP, BUDGET_CONFIGURED, true},
-        {"promoe", ASSIGN_LOAD_ALL, CACHE_LRU_AHEAD, BUDGET_UNIFORM, true},
+        {"promoe", ASSIGN_LOAD_ALL, CACHE_LRU_PREFETCH, BUDGET_UNIFORM, true},
         {"finemoe", ASSIGN_LOAD_ALL, CACHE_MAP_FREQUENCY, BUDGET_GLOBAL, true},
         {"qstar", ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, false},
         {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
@@ -56,7 +56,7 @@ static void test_names(void **state)
     assert_string_equal(sched_policy_names(),
                         "ondemand, static, lru, lfu, mixtral-offloading, eam, threshold, score, "
                         "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, moed");
-    /* The oracles are replay's alone. */
+    /* The oracles are for replay only. */
     assert_string_equal(sched_policy_at_any(n)->name, "belady");
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
     assert_null(sched_policy_at_any(n + 2));
@@ -83,7 +83,7 @@ static void test_names(void **state)
         const char *name = sched_cache_name((enum sched_cache_kind)kind);
         assert_true(sched_cache_find_any(name, &found));
         assert_non_null(strstr(sched_cache_names_any(), name));
-        /* What only replay may use is neither found nor told. */
+        /* Lookups do not find names for replay only, and lists omit them. */
         enum sched_cache_kind other = CACHE_NONE;
         bool live = kind <= CACHE_DALI_GUARDED;
         assert_int_equal(sched_cache_replay_only(found), !live);
@@ -93,8 +93,9 @@ static void test_names(void **state)
         assert_true(strlen(sched_cache_what(found)) > 10);
         assert_true(sched_cache_takes(found, sched_cache_budget(found)));
     }
-    assert_string_equal(sched_cache_names(), "none, static, lru, lfu, workload, workload-guarded, layerwise, "
-                                             "lru-ahead, lcp, score, map-frequency, value");
+    assert_string_equal(sched_cache_names(),
+                        "none, static, lru, lfu, workload, workload-guarded, layerwise, "
+                        "lru-prefetch, lcp, score, map-frequency, value");
     assert_null(strstr(sched_cache_names(), "belady"));
     assert_null(strstr(sched_cache_help(), "random"));
     assert_non_null(strstr(sched_cache_help(), sched_cache_names()));
@@ -104,7 +105,7 @@ static void test_names(void **state)
     enum sched_cache_kind c;
     assert_true(sched_cache_find("workload", &c) && c == CACHE_DALI);
     assert_false(sched_cache_find("dali", &c));
-    assert_string_equal(sched_assigner_name(ASSIGN_OPTIMAL), "optimal"); /* of replay */
+    assert_string_equal(sched_assigner_name(ASSIGN_OPTIMAL), "optimal"); /* for replay only */
     assert_null(sched_assigner_name((enum sched_assigner)(ASSIGN_OPTIMAL + 1)));
     assert_null(sched_cache_name((enum sched_cache_kind)CACHE_KINDS));
     for (int kind = 0; kind < PREDICT_KINDS; kind++) {

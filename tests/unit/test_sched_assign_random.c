@@ -1,5 +1,6 @@
-/* lib/sched's assigners: random layers held against what each one's rule promises, with the time of a plan reckoned here by a
- * simulation of link, device and CPU; and how long making a plan takes. */
+/* lib/sched's assigners on random layers, compared with the promise of each one's rule. A
+ * simulation of link, device and CPU in this file computes the time of a plan. Also prints how long
+ * planning takes. */
 #include "assign_costs.h"
 #include "random_numbers.h"
 
@@ -27,7 +28,7 @@ static struct instance random_instance(uint32_t most)
         x.layer.cpu_busy_s = between(0, 5);
         x.layer.link_busy_s = between(0, 5);
     }
-    /* one after the other: the order of a call's arguments is the compiler's */
+    /* one after the other, because the compiler chooses the order of a call's arguments */
     double load = between(0.5, 8), device = between(0, 0.1), device_token = between(0, 0.02);
     double cpu = between(0.1, 6), cpu_token = between(0, 2);
     x.costs = costs(load, device, device_token, cpu, cpu_token);
@@ -40,7 +41,7 @@ static struct instance random_instance(uint32_t most)
         if (below(2))
             e->resident = below(x.layer.n_segments + 1);
     }
-    if (below(2)) { /* one copy is under way at most */
+    if (below(2)) { /* at most one copy is in flight */
         struct sched_expert *e = &x.experts[below(x.n)];
         e->in_flight = e->resident < x.layer.n_segments;
     }
@@ -60,7 +61,7 @@ static uint32_t missing(const struct instance *x, const struct sched_expert *e)
     return x->layer.n_segments - e->resident - e->in_flight;
 }
 
-/* Segments that the plan copies and that were not on their way. */
+/* The number of segments that the plan copies and that were not in flight. */
 static uint32_t new_loads(const struct instance *x, const struct sched_expert *e)
 {
     uint32_t there = e->resident + e->in_flight, wanted = e->device + e->load;
@@ -85,12 +86,14 @@ static void check_valid(const struct instance *x, enum sched_assigner kind)
         assert_int_equal(loads, 0);
 }
 
-/* When a plan is done, where nothing slows anything else: every segment is followed. Loads come in
- * the order of falling workload, and the device computes what is there first, then in the order of
- * arrival, a call each. If only one expert is to come, all may be one call when it is there. */
+/* The time of a plan without contention; the simulation follows every segment. Loads arrive in the
+ * order of falling workload. The device computes the resident experts first, then the loads in the
+ * order of arrival, one call each. If only one expert is missing, the device may compute all in one
+ * call after its arrival. */
 static double simulate(const struct instance *x)
 {
-    double device = 0, computing = 0, cpu = 0, link = x->layer.link_busy_s, call = x->layer.device_call_s;
+    double device = 0, computing = 0, cpu = 0, link = x->layer.link_busy_s,
+           call = x->layer.device_call_s;
     uint32_t awaited_experts = 0;
     uint32_t order[MOST];
     for (uint32_t i = 0; i < x->n; i++) {
@@ -124,7 +127,7 @@ static double simulate(const struct instance *x)
     return fmax(device, cpu > 0 ? x->layer.cpu_busy_s + cpu : 0);
 }
 
-/* Every plan is one that can be carried out, takes the time that it says, and comes again. */
+/* Every plan is feasible, takes the time that it states, and is the same when repeated. */
 static void test_plans(void **state)
 {
     random_state = 1;
@@ -148,7 +151,7 @@ static void test_plans(void **state)
     }
 }
 
-/* Each missing expert's own comparison, as written. */
+/* The rule's comparison for each missing expert. */
 static void test_threshold_rule(void **state)
 {
     random_state = 2;
@@ -169,7 +172,7 @@ static void test_threshold_rule(void **state)
     }
 }
 
-/* DALI's accounting of its own plan: never later than all on one side. */
+/* DALI's own estimate of its plan: never later than a plan with all experts on one side. */
 static void test_greedy_bound(void **state)
 {
     random_state = 3;
@@ -198,8 +201,9 @@ static void test_greedy_bound(void **state)
     }
 }
 
-/* Segments that can be cut as fine as one likes, the most saving first, a device that takes no
- * time: where the link's and the CPU's lines cross. By bisection over the seconds of link. */
+/* The optimum for segments that can be cut at will, in the order of the saved time, with a device
+ * that takes no time: the intersection of the link's and the CPU's lines. By bisection over the
+ * seconds of link. */
 static double continuous_optimum(const struct instance *x, double *segment_s)
 {
     double low = 0, high = 0;
@@ -232,7 +236,7 @@ static double continuous_optimum(const struct instance *x, double *segment_s)
         else
             high = loads;
     }
-    if (low >= all - 1e-9) /* the CPU is late even with nothing to do */
+    if (low >= all - 1e-9) /* the CPU is late even without work */
         return x->layer.link_busy_s + all * x->costs.load_s;
     return x->layer.link_busy_s + high * x->costs.load_s;
 }
@@ -252,15 +256,15 @@ static void test_balance_continuous(void **state)
             loads += new_loads(&x, &x.experts[i]);
         if (loads && got > optimum + segment_s + 1e-9)
             fail_msg("%g seconds, the optimum is %g, a segment %g", got, optimum, segment_s);
-        /* Never better than without cutting; a link that is busy for longer than all else does not
-         * count. */
+        /* Never better than the optimum; the time of a link that is busy longer than all else does
+         * not count. */
         if (x.layer.link_busy_s == 0)
             assert_true(got >= optimum - 1e-6 || loads == 0);
     }
 }
 
-/* Every plan of a few experts, by simulation: balance is within one segment of the best, segment by
- * segment and whole. */
+/* Every plan of a few experts, by simulation: balance is within one segment of the best, with
+ * segments and with whole experts. */
 static void enumerate(struct instance *x, uint32_t i, double *best)
 {
     if (i == x->n) {
@@ -301,7 +305,7 @@ static void test_balance_best(void **state)
             double each = x.costs.cpu_s + x.experts[i].workload * x.costs.cpu_token_s;
             largest = fmax(largest, each);
         }
-        if (x.layer.whole) /* an expert is what is moved */
+        if (x.layer.whole) /* the unit of a move is an expert */
             largest *= x.layer.n_segments;
         double got = sched_assign(ASSIGN_BALANCE, &x.costs, &x.layer, x.experts, x.n);
         if (got > best + largest + 1e-9)
@@ -309,8 +313,8 @@ static void test_balance_best(void **state)
     }
 }
 
-/* As assign_finish() tells, with contention: no other assigner is better by more than a segment,
- * and neither extreme at all. */
+/* By the time that assign_finish() states, with contention: no other assigner is better by more
+ * than a segment, and neither extreme is better at all. */
 static void test_balance_others(void **state)
 {
     random_state = 6;
@@ -345,7 +349,7 @@ static void test_balance_others(void **state)
     }
 }
 
-/* How long a plan takes; for the reader of the log. */
+/* Prints how long a plan takes. */
 static void test_speed(void **state)
 {
     static struct sched_expert experts[SCHED_MAX_EXPERTS];

@@ -1,8 +1,9 @@
-/* MoEpic's cache configuration (lib/sched/budget_moepic.h): cases worked out by hand, small ones against every configuration there
- * is; and its cache policy against the others on a skewed trace. */
+/* MoEpic's cache configuration (lib/sched/cache/budget_moepic.h): cases worked out by hand, small
+ * cases compared with every possible configuration, and its cache policy compared with the others
+ * on a skewed trace. */
 #include "random_numbers.h"
 
-#include "sched/budget_moepic.h"
+#include "sched/cache/budget_moepic.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,10 +27,10 @@ static struct budget_moepic *new_budget(uint32_t n_layers, uint32_t n_experts, u
 
 static void configure(struct budget_moepic *b)
 {
-    uint32_t pieces = 0;
+    uint32_t chunks = 0;
     budget_moepic_begin(b);
     while (!budget_moepic_work(b))
-        assert_true(++pieces < 1000000);
+        assert_true(++chunks < 1000000);
     assert_false(budget_moepic_working(b));
 }
 
@@ -56,13 +57,15 @@ static void expect_exposed(const struct budget_moepic *b, double seconds)
         fail_msg("%.9g exposed, not %.9g", budget_moepic_exposed(b), seconds);
 }
 
-/* Two layers of 3 experts of 2 segments, one activated a token, nothing predicted; 4 segments in all, so a step is one. A load
- * takes 2, computing 2. Layer 0 always activates the first by priority, H = 1 1 1; layer 1 each as often, H = 1/3 2/3 1.
+/* Two layers of 3 experts of 2 segments, one activated a token, nothing predicted; 4 segments in
+ * all, so a step is one. A load takes 2, computing 2. Layer 0 always activates the first by
+ * priority, H = 1 1 1; layer 1 each as often, H = 1/3 2/3 1.
  *   V    layer 0                              layer 1
  *   1    C = 1: m = 1 * 1/2       T = 0       C = 1: m = 1/3 * 1/2 = 1/6           T = 10/6 - 2/6 = 4/3
  *   2    C = 1: m = 1             T = 0       C = 1: m = 1/3; C = 2: 2/3 * 1/2     T = 4/3 - 2/3 = 2/3
  *   3    C = 1: m = 1             T = 0       C = 2: m = 2/3 * 3/4 = 1/2           T = 0       (C = 3: 1 * 1/2 too)
- * From 2, 2 with 2/3: the most gains layer 1, the least (0) loses layer 0: 1, 3 with 0. Back again would be 2/3: undone. */
+ * From 2, 2 with 2/3: the most gains layer 1, the least (0) loses layer 0: 1, 3 with 0. Back again
+ * would be 2/3: undone. */
 static void test_by_hand(void **state)
 {
     struct sched_cache_costs costs = {.load_s = 1, .compute_s = 1};
@@ -79,8 +82,9 @@ static void test_by_hand(void **state)
     expect(b, 0, 1, 1);
     expect(b, 1, 3, 2);
     expect_exposed(b, 0);
-    /* With computing for nothing nothing is hidden, T = (1 - m) 2: at 2, 2: 0 + 4/3, at 1, 3: 1 + 1, which is more. What the
-     * last configuration gave is where the next begins: from 1, 3 back to 2, 2. */
+    /* With computing for nothing nothing is hidden, T = (1 - m) 2: at 2, 2: 0 + 4/3, at 1, 3: 1 +
+     * 1, which is more. What the last configuration gave is where the next begins: from 1, 3 back
+     * to 2, 2. */
     budget_moepic_costs(b, &(struct sched_cache_costs){.load_s = 1});
     configure(b);
     expect(b, 0, 2, 1);
@@ -89,8 +93,8 @@ static void test_by_hand(void **state)
     budget_moepic_free(b);
 }
 
-/* "Otherwise, the algorithm reverts the adjustment": a step that changes nothing is not taken, here where both layers have nothing
- * exposed with 1, 2 or 3 segments. */
+/* "Otherwise, the algorithm reverts the adjustment": the algorithm does not take a step that
+ * changes nothing. Here both layers have no exposed time with 1, 2 or 3 segments. */
 static void test_no_gain(void **state)
 {
     struct sched_cache_costs costs = {.load_s = 1, .compute_s = 1};
@@ -106,12 +110,13 @@ static void test_no_gain(void **state)
     budget_moepic_free(b);
 }
 
-/* One layer, 3 experts of 4 segments, room for one expert. The first predicted expert comes true 3 times of 4 and is always the
- * last by priority, the second one of 4 and always the first. A load takes 2. H = 1/4 1/4 1.
+/* One layer, 3 experts of 4 segments, slots for one expert. The first predicted expert comes true 3
+ * times of 4 and is always the last by priority, the second one of 4 and always the first. A load
+ * takes 2. H = 1/4 1/4 1.
  *   W = head + attention = 1.9   C = 1: 2 for the first does not fit: m = 1/4
  *                                C = 2: nor here: m = 1/4 * 1/2
- *                                C = 3: theta = 1/3, (1 - 1/3) 2 = 4/3 fits, the second does not: m = 1/3 + 2/3 * 3/4 = 5/6
- *                                so 3, and T = 1/6 * 2
+ *                                C = 3: theta = 1/3, (1 - 1/3) 2 = 4/3 fits, the second does not: m
+ * = 1/3 + 2/3 * 3/4 = 5/6 so 3, and T = 1/6 * 2
  *   W = 2                        C = 1: it fits, m = 1/4 + 3/4 (and the second, of which nothing is missing): T = 0 */
 static void test_window(void **state)
 {
@@ -120,9 +125,9 @@ static void test_window(void **state)
         struct sched_cache_costs costs = {.load_s = 0.5, .attention_s = 0.5, .head_s = heads[i]};
         struct budget_moepic *b = new_budget(1, 3, 4, 4, &costs);
         for (uint32_t token = 0; token < 40; token++) {
-            budget_moepic_predicted(b, 0, 2, 2); /* expert and rank alike */
+            budget_moepic_predicted(b, 0, 2, 2); /* expert and rank are equal */
             budget_moepic_predicted(b, 0, 0, 0);
-            budget_moepic_predicted(b, 0, 0, 0); /* told twice: no third place */
+            budget_moepic_predicted(b, 0, 0, 0); /* reported twice: no third place */
             step(b, 0, token % 4 ? 2 : 0);
         }
         configure(b);
@@ -132,9 +137,10 @@ static void test_window(void **state)
     }
 }
 
-/* The next layer's window is what the one before leaves: W = t_moe - min(hidden, missed) + t_attention. Layer 0 has one of its
- * two activated experts: m = 1, hides 1 * 1 of the 1 * 4 that it misses; W = 2 * 1 - 1 + 2 = 3: too short for a load of 4; with
- * attention of 3 there is time for one. */
+/* The next layer's window is what the one before leaves: W = t_moe - min(hidden, missed) +
+ * t_attention. Layer 0 has one of its two activated experts: m = 1, hides 1 * 1 of the 1 * 4 that
+ * it misses; W = 2 * 1 - 1 + 2 = 3: too short for a load of 4; with attention of 3 there is time
+ * for one. */
 static void test_chain(void **state)
 {
     for (int longer = 0; longer < 2; longer++) {
@@ -157,7 +163,7 @@ static void test_chain(void **state)
     }
 }
 
-/* What was recorded, by this file's own counting. */
+/* This file's own record of activations and predictions. */
 enum { LAYERS = 3, EXPERTS = 4, SEGMENTS = 2, PREDICTED = 2 };
 struct record {
     double hits[LAYERS][EXPERTS + 1], predicted[LAYERS][PREDICTED];
@@ -173,18 +179,18 @@ static void record_random(struct budget_moepic *b, struct record *r)
         skew[l] = below(3);
     for (uint32_t token = 0; token < 40; token++)
         for (uint32_t l = 0; l < LAYERS; l++) {
-            uint32_t first = below(EXPERTS), other = below(EXPERTS), rank[2], guess[PREDICTED];
+            uint32_t first = below(EXPERTS), other = below(EXPERTS), rank[2], prediction[PREDICTED];
             for (uint32_t i = 0; i < skew[l]; i++)
                 first = first < other ? first : below(other + 1);
             rank[0] = first;
             rank[1] = (first + 1 + below(EXPERTS - 1)) % EXPERTS;
-            guess[0] = below(3) ? rank[below(2)] : below(EXPERTS);
-            guess[1] = (guess[0] + 1 + below(EXPERTS - 1)) % EXPERTS;
+            prediction[0] = below(3) ? rank[below(2)] : below(EXPERTS);
+            prediction[1] = (prediction[0] + 1 + below(EXPERTS - 1)) % EXPERTS;
             for (uint32_t y = 0; y < PREDICTED; y++) {
-                budget_moepic_predicted(b, l, guess[y], guess[y]);
-                for (uint32_t c = guess[y] + 1; c <= EXPERTS; c++)
+                budget_moepic_predicted(b, l, prediction[y], prediction[y]);
+                for (uint32_t c = prediction[y] + 1; c <= EXPERTS; c++)
                     r->cached[l][y][c]++;
-                r->predicted[l][y] += guess[y] == rank[0] || guess[y] == rank[1];
+                r->predicted[l][y] += prediction[y] == rank[0] || prediction[y] == rank[1];
             }
             for (uint32_t i = 0; i < 2; i++) {
                 budget_moepic_activated(b, l, rank[i], rank[i]);
@@ -195,7 +201,8 @@ static void record_random(struct budget_moepic *b, struct record *r)
         }
 }
 
-/* The sum of T by the paper's equations 5 to 11, for given shares and sizes; *m: of the last layer. */
+/* The sum of T by the paper's equations 5 to 11, for given shares and sizes; *m: of the last layer.
+ */
 static double exposed(const struct record *r, const struct sched_cache_costs *costs,
                       const uint32_t *v, const uint32_t *c, uint32_t n_layers, double *m)
 {
@@ -218,7 +225,8 @@ static double exposed(const struct record *r, const struct sched_cache_costs *co
     return sum;
 }
 
-/* For given shares, the sizes that the algorithm takes: of each layer the one with the most m, given those before it. */
+/* For given shares, the sizes that the algorithm chooses: in each layer the size with the most m,
+ * given the layers before it. */
 static void best_sizes(const struct record *r, const struct sched_cache_costs *costs,
                        const uint32_t *v, uint32_t *c)
 {
@@ -226,7 +234,8 @@ static void best_sizes(const struct record *r, const struct sched_cache_costs *c
         double best = -1, m;
         uint32_t taken = 0;
         for (c[l] = v[l] ? 1 : 0; c[l] <= EXPERTS && c[l] <= v[l]; c[l]++) {
-            if ((double)v[l] / SEGMENTS / c[l] > 1.999) /* two halves of one: no more than whole */
+            if ((double)v[l] / SEGMENTS / c[l] >
+                1.999) /* two halves of an expert: at most as good as a whole one */
                 continue;
             exposed(r, costs, v, c, l + 1, &m);
             if (m > best + 1e-6) {
@@ -238,7 +247,7 @@ static void best_sizes(const struct record *r, const struct sched_cache_costs *c
     }
 }
 
-/* The least of all (V, C): each layer's share, and each size for it. */
+/* The least of all (V, C): every share of each layer, and every size for it. */
 static double brute_force(const struct record *r, const struct sched_cache_costs *costs,
                           uint32_t segments)
 {
@@ -261,8 +270,9 @@ static double brute_force(const struct record *r, const struct sched_cache_costs
     return best;
 }
 
-/* What it finds is what it says, as good as or better than the even shares, and never better than the best there is. How much worse
- * it is than that: it climbs one hill. */
+/* The found configuration has the stated time. It is at least as good as the even shares, and never
+ * better than the best possible one. It may be worse than the best: the algorithm climbs one hill.
+ * The test prints by how much. */
 static void test_brute_force(void **state)
 {
     enum { ROUNDS = 300, EACH = 3 };
@@ -307,8 +317,9 @@ static void test_brute_force(void **state)
     assert_true(found_sum < even_sum && equal > ROUNDS / 2);
 }
 
-/* "Every time the system processes 5,000 tokens", in pieces while it is idle; and lcp takes it. Layer 0 always activates the same
- * two, layer 1 any: shares move to layer 1. */
+/* "Every time the system processes 5,000 tokens": the budget works in items while memd is idle, and
+ * lcp uses the result. Layer 0 always activates the same two experts, layer 1 any: shares move to
+ * layer 1. */
 static void test_in_the_cache(void **state)
 {
     struct sched_cache_shape shape = {
@@ -337,9 +348,10 @@ static void test_in_the_cache(void **state)
     sched_cache_free(c);
 }
 
-/* lcp records ranks as they were before the step, whatever the order in which its experts are told. Always 0 and 1, 1 told first:
- * ranks 0 and 1, of equal priorities the lower number's the higher. So H = 1/2 1 1 1, and with a share of one expert of 2
- * segments C = 1 is as good as C = 2, m = 2 * 1/2 * 1 = 2 * 1 * 1/2, and is taken. */
+/* lcp records ranks as they were before the step, whatever the order in which its experts are
+ * reported. Always 0 and 1, 1 reported first: ranks 0 and 1, of equal priorities the lower number's
+ * the higher. So H = 1/2 1 1 1, and with a share of one expert of 2 segments C = 1 is as good as C
+ * = 2, m = 2 * 1/2 * 1 = 2 * 1 * 1/2, and is taken. */
 static void test_ranks_in_the_cache(void **state)
 {
     struct sched_cache_shape shape = {
@@ -360,8 +372,9 @@ static void test_ranks_in_the_cache(void **state)
     sched_cache_free(c);
 }
 
-/* A layer of 60 experts, 4 a token: some are activated more often than others, lately activated ones more often again, and which
- * are frequent changes in time: "long-tail distribution" and "temporal locality". */
+/* A layer of 60 experts, 4 a token: some are activated more often than others, lately activated
+ * ones more often again, and which are frequent changes in time: "long-tail distribution" and
+ * "temporal locality". */
 enum { TOKENS = 8000, USED = 4, MANY = 60 };
 static uint16_t skewed[TOKENS][USED];
 
@@ -371,7 +384,7 @@ static void make_skewed(void)
     for (uint32_t i = 0; i < MANY; i++)
         order[i] = i;
     for (uint32_t t = 0; t < TOKENS; t++) {
-        if (t % 500 == 0) { /* two change places */
+        if (t % 500 == 0) { /* two experts swap their frequency */
             uint32_t x = below(MANY), y = below(MANY), kept = order[x];
             order[x] = order[y];
             order[y] = kept;
@@ -421,7 +434,8 @@ static double hit_rate(enum sched_cache_kind kind, uint32_t cached)
     return (double)hits / (TOKENS * USED);
 }
 
-/* The order of the paper's Table 1, for 10 to 40 of 60 cached (with 50 its LFU and LRU are all but equal). */
+/* The order of the paper's Table 1, for 10 to 40 of 60 cached (with 50 its LFU and LRU are all but
+ * equal). */
 static void test_skewed(void **state)
 {
     static const enum sched_cache_kind kinds[] = {CACHE_LCP, CACHE_LFU, CACHE_LRU, CACHE_RANDOM};

@@ -1,20 +1,22 @@
-/* lib/sched's cache policies: cases worked out by hand from each policy's rule. Those of four papers more are in
- * test_sched_cache_papers.c, random runs in test_sched_cache_random.c. */
+/* lib/sched's cache policies: cases worked out by hand from each policy's rule.
+ * test_sched_cache_papers.c tests the policies of four more papers, test_sched_cache_random.c has
+ * random runs. */
 #include "cache_owner.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* "ondemand: no cache": loads are given up. What an earlier policy left goes, the oldest first. */
+/* "ondemand: no cache": memd gives up loads after their use. Segments of an earlier policy are
+ * evicted first, the oldest before the others. */
 static void test_none(void **state)
 {
     struct owner o = new_owner(CACHE_NONE, shape(2, 4, 2, 4), NULL);
     assert_false(sched_cache_keeps_loads(o.cache));
     expect_no_victim(&o, 0, 0, true);
-    tell(&o, 1, 2, 2);
-    tell(&o, 0, 3, 1);
+    report(&o, 1, 2, 2);
+    report(&o, 0, 3, 1);
     expect_victim(&o, 0, 0, true, 1, 2);
-    expect_victim(&o, 1, 2, true, 0, 3); /* not itself */
+    expect_victim(&o, 1, 2, true, 0, 3); /* not the expert itself */
     fill(&o);
     assert_int_equal(o.total, 3);
     sched_cache_free(o.cache);
@@ -25,16 +27,16 @@ static void test_lru(void **state)
 {
     struct owner o = new_owner(CACHE_LRU, shape(2, 4, 2, 6), NULL);
     assert_true(sched_cache_keeps_loads(o.cache));
-    tell(&o, 0, 0, 2);
-    tell(&o, 0, 1, 2);
-    tell(&o, 1, 0, 2);
+    report(&o, 0, 0, 2);
+    report(&o, 0, 1, 2);
+    report(&o, 1, 0, 2);
     expect_victim(&o, 1, 3, true, 0, 0);
     o.step = 1;
     route_one(&o, 0, 0, 1);
     expect_victim(&o, 1, 3, true, 0, 1);
-    tell(&o, 0, 1, 1);
-    expect_victim(&o, 1, 3, false, 0, 1); /* the rest of the same */
-    tell(&o, 0, 1, 0);
+    report(&o, 0, 1, 1);
+    expect_victim(&o, 1, 3, false, 0, 1); /* the rest of the same expert */
+    report(&o, 0, 1, 0);
     expect_victim(&o, 1, 3, true, 1, 0);
     o.blocked[1][0] = true;
     expect_victim(&o, 1, 3, true, 0, 0);
@@ -42,7 +44,7 @@ static void test_lru(void **state)
     sched_cache_free(o.cache);
 }
 
-/* Which budgets a cache takes: the rule of each says how it shares, lru's both. */
+/* The budgets that a cache takes: each rule defines how the layers share; lru takes both. */
 static void test_budgets(void **state)
 {
     static const bool takes[CACHE_KINDS][BUDGET_KINDS] = {
@@ -54,7 +56,7 @@ static void test_budgets(void **state)
         [CACHE_DALI_GUARDED] = {[BUDGET_UNIFORM] = true},
         [CACHE_LAYERWISE] = {[BUDGET_GLOBAL] = true},
         [CACHE_VALUE] = {[BUDGET_GLOBAL] = true},
-        [CACHE_LRU_AHEAD] = {[BUDGET_UNIFORM] = true},
+        [CACHE_LRU_PREFETCH] = {[BUDGET_UNIFORM] = true},
         [CACHE_LCP] = {[BUDGET_UNIFORM] = true, [BUDGET_CONFIGURED] = true},
         [CACHE_SCORE] = {[BUDGET_UNIFORM] = true},
         [CACHE_MAP_FREQUENCY] = {[BUDGET_GLOBAL] = true},
@@ -68,24 +70,24 @@ static void test_budgets(void **state)
                 takes[kind][budget]);
 }
 
-/* "lru, lfu per layer". Two layers, 4 segments each: layer 1 has its share and evicts its own,
- * although layer 0's are older. */
+/* "lru, lfu per layer". Two layers, 4 segments each: layer 1 has its share and evicts its own
+ * segments, although layer 0's are older. */
 static void test_layered(void **state)
 {
     struct owner o = new_owner(CACHE_LRU, shape(2, 4, 2, 8), &uniform);
-    tell(&o, 0, 0, 2);
-    tell(&o, 0, 1, 1);
-    tell(&o, 1, 0, 2);
-    tell(&o, 1, 1, 2);
+    report(&o, 0, 0, 2);
+    report(&o, 0, 1, 1);
+    report(&o, 1, 0, 2);
+    report(&o, 1, 1, 2);
     expect_victim(&o, 1, 3, true, 1, 0);
     o.step = 1;
     route_one(&o, 1, 0, 1);
     expect_victim(&o, 1, 3, true, 1, 1);
-    tell(&o, 1, 2, 1); /* 5: one above its share; layer 0 has 3 */
+    report(&o, 1, 2, 1); /* 5: one above its share; layer 0 has 3 */
     expect_victim(&o, 0, 3, true, 1, 1);
     o.blocked[1][0] = o.blocked[1][1] = o.blocked[1][2] = true;
     expect_no_victim(&o, 0, 3, false);
-    expect_victim(&o, 0, 3, true, 0, 0); /* a load gets room wherever there is some */
+    expect_victim(&o, 0, 3, true, 0, 0); /* a load gets a slot if any segment can be evicted */
     sched_cache_free(o.cache);
 
     o = new_owner(CACHE_LFU, shape(1, 4, 2, 6), NULL);
@@ -95,9 +97,9 @@ static void test_layered(void **state)
     o.step = 2;
     route_one(&o, 0, 2, 3);
     route_one(&o, 0, 1, 1);
-    tell(&o, 0, 0, 2);
-    tell(&o, 0, 1, 2);
-    tell(&o, 0, 2, 2);
+    report(&o, 0, 0, 2);
+    report(&o, 0, 1, 2);
+    report(&o, 0, 2, 2);
     expect_victim(&o, 0, 3, true, 0, 1); /* 3, 2, 3 tokens */
     o.step = 3;
     route_one(&o, 0, 1, 9);
@@ -105,8 +107,7 @@ static void test_layered(void **state)
     sched_cache_free(o.cache);
 }
 
-/* "whole layers' experts on the device": 3 experts of 2 segments a layer, room for 15: two
- * layers. */
+/* "whole layers' experts on the device": 3 experts of 2 segments a layer, 15 slots: two layers. */
 static void test_layerwise(void **state)
 {
     struct sched_cache_shape s = shape(4, 3, 2, 15);
@@ -114,15 +115,14 @@ static void test_layerwise(void **state)
     struct owner o = new_owner(CACHE_LAYERWISE, s, NULL);
     assert_false(sched_cache_keeps_loads(o.cache));
     uint32_t l, e;
-    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &l,
-                                    &e)); /* no room, and nothing that could go */
+    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &l, &e)); /* no slot, no victim */
     fill(&o);
     for (uint32_t layer = 0; layer < 4; layer++)
         for (uint32_t expert = 0; expert < 3; expert++)
             assert_int_equal(o.resident[layer][expert], layer == 1 || layer == 2 ? 2 : 0);
-    tell(&o, 3, 1, 1); /* loaded on demand: the only one that goes of itself */
+    report(&o, 3, 1, 1); /* loaded on demand: the only segment that the policy gives up unasked */
     expect_victim(&o, 3, 0, false, 3, 1);
-    tell(&o, 3, 1, 0);
+    report(&o, 3, 1, 0);
     expect_no_victim(&o, 3, 0, false);
     assert_true(ask_victim(&o, 3, 0, true, &l, &e));
     sched_cache_free(o.cache);
@@ -139,7 +139,7 @@ static void test_static(void **state)
     fill(&o);
     for (uint32_t i = 0; i < 8; i++)
         assert_int_equal(o.resident[i / 4][i % 4], expected[i]);
-    for (o.step = 1; o.step < 200; o.step++) /* fixed, whatever comes */
+    for (o.step = 1; o.step < 200; o.step++) /* fixed, with any activations */
         for (uint32_t layer = 0; layer < 2; layer++)
             route_one(&o, layer, 2, 100);
     fill(&o);
@@ -169,14 +169,17 @@ static void expect_resident(const struct owner *o, const uint32_t *expected)
         assert_int_equal(o->resident[i / 4][i % 4], expected[i]);
 }
 
-/* PreScope, section 5: "ranking all (layer, expert_id) pairs by empirical activation frequency, [...] loads the top-ranked experts up
- * to the computed limit". By falling counts: 9 of layer 0, 8 of layer 1, 7 and 5 of layer 0, then three with 1 of layer 1, the
- * first of which has one segment of the 9. What is left to copies ahead is not filled: 9 - 4 = 5 is two and a half. Without a
- * profile all layers' first 32 steps are one, and nothing is kept before the last layer's are over. */
+/* PreScope, section 5: "ranking all (layer, expert_id) pairs by empirical activation frequency,
+ * [...] loads the top-ranked experts up to the computed limit". By falling counts: 9 of layer 0, 8
+ * of layer 1, 7 and 5 of layer 0, then three with 1 of layer 1, the first of which has one segment
+ * of the 9. The prefetch buffers are not filled: 9 - 4 = 5 is two and a half. Without a
+ * profile all layers' first 32 steps are one, and nothing is kept before the last layer's are over.
+ */
 static void test_static_global(void **state)
 {
     static const uint32_t profile[2 * 4] = {5, 9, 0, 7, 1, 1, 1, 8};
-    static const uint32_t nine[2 * 4] = {2, 2, 0, 2, 1, 0, 0, 2}, five[2 * 4] = {0, 2, 0, 1, 0, 0, 0, 2};
+    static const uint32_t nine[2 * 4] = {2, 2, 0, 2, 1, 0, 0, 2},
+                                   five[2 * 4] = {0, 2, 0, 1, 0, 0, 0, 2};
     struct sched_cache_options options = {.budget = BUDGET_GLOBAL, .profile = profile};
     struct owner o = new_owner(CACHE_STATIC, shape(2, 4, 2, 9), &options);
     fill(&o);
@@ -234,13 +237,13 @@ static void check_dali(bool guard)
     fill(&o);
     uint32_t layer, expert;
     assert_false(
-        sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* not after the first */
+        sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* not after the first step */
     o.step = 2;
     route_one(&o, 0, in[2], 6);
     route_one(&o, 0, out[1], 2);
     o.step = 3;
     route_one(&o, 0, in[0], 1);
-    /* Pairs: 5 for 1, and 2 for 4, which with the guard is not done. */
+    /* Pairs: 5 for 1, and 2 for 4, which the guard prevents. */
     bool swapped[6] = {false};
     swapped[in[1]] = swapped[out[2]] = true;
     swapped[in[0]] = swapped[out[1]] = !guard;
@@ -248,8 +251,8 @@ static void check_dali(bool guard)
         if (sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert)) {
             uint32_t l, e;
             assert_true(ask_victim(&o, layer, expert, false, &l, &e));
-            tell(&o, l, e, 0);
-            tell(&o, layer, expert, 1);
+            report(&o, l, e, 0);
+            report(&o, layer, expert, 1);
         }
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(o.resident[0][in[i]], !swapped[in[i]]);
@@ -301,8 +304,8 @@ static void test_dali_defaults(void **state)
     check_dali_defaults(128, 8);
 }
 
-/* Starts random: every expert is cached at first in about the share of the layers that the budget
- * allows. */
+/* Starts random: over many starts the policy caches each expert about as often as the budget's
+ * share of a layer. */
 static void test_dali_random(void **state)
 {
     struct sched_cache_shape s = shape(400, 8, 1, 400 * 2);
@@ -321,8 +324,9 @@ static void test_dali_random(void **state)
 }
 
 /* Half-life of one step: an activation counts 1, 1/2, 1/4 ... In three steps expert 0 has 1/4 +
- * 1/2, expert 1 has 1, expert 2 has 1/4 + 1, expert 3 nothing. In the long run, which is looked at after the first step, 0 and 2
- * have one each and the mean 1/2: worth 4 / (1/2 + 1), two steps later a quarter of it, 2/3. Together 17/12, 1 and 23/12. */
+ * 1/2, expert 1 has 1, expert 2 has 1/4 + 1, expert 3 nothing. In the long run, which is looked at
+ * after the first step, 0 and 2 have one each and the mean 1/2: worth 4 / (1/2 + 1), two steps
+ * later a quarter of it, 2/3. Together 17/12, 1 and 23/12. */
 static void test_value(void **state)
 {
     struct sched_cache_options options = {.value_half_life = 1};
@@ -340,14 +344,14 @@ static void test_value(void **state)
     for (uint32_t i = 0; i < 6; i++) {
         assert_true(sched_cache_wanted(o.cache, 6 - i, NULL, NULL, &layer, &expert));
         assert_int_equal(expert, order[i]);
-        tell(&o, 0, expert, o.resident[0][expert] + 1);
+        report(&o, 0, expert, o.resident[0][expert] + 1);
     }
     assert_false(
-        sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* 3 was never seen */
+        sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* 3 was never activated */
     expect_no_victim(&o, 0, 3, false);
     expect_victim(&o, 0, 3, true, 0, 1);
-    tell(&o, 0, 1, 0);
-    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert)); /* no room */
+    report(&o, 0, 1, 0);
+    assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert)); /* no free slot */
     expect_no_victim(&o, 0, 1, false);                                         /* 17/12 for 1: no */
     expect_victim(&o, 0, 1, true, 0, 0);
     o.step = 4;
@@ -358,17 +362,17 @@ static void test_value(void **state)
     o.blocked[0][2] = true;
     expect_no_victim(&o, 0, 1, true);
     o.blocked[0][0] = o.blocked[0][2] = false;
-    /* A prediction of 3, never seen, is worth its share of what all steps before this one would make,
-     * 1/2 + 1/4 + ... = 1, four times for it is needed next: against 0's 17/24. */
+    /* A prediction of 3, never seen, is worth its share of what all steps before this one would
+     * make, 1/2 + 1/4 + ... = 1, four times for it is needed next: against 0's 17/24. */
     assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.18, is_blocked, &o, &layer, &expert));
     assert_int_equal(expert, 0);
     assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.17, is_blocked, &o, &layer, &expert));
     sched_cache_free(o.cache);
 }
 
-/* A profile of 10, 30, 0 and 20, the mean 15: worth 4 * 30 / 16 = 7.5, then 5, 2.5 and nothing. What is activated in every step
- * has 1, in the second 1.98 and 4 / 16.25 of the long run, less than 2.4, then 2.94: more than 2.4, what the profile's last one
- * has then. */
+/* A profile of 10, 30, 0 and 20, the mean 15: worth 4 * 30 / 16 = 7.5, then 5, 2.5 and nothing.
+ * What is activated in every step has 1, in the second 1.98 and 4 / 16.25 of the long run, less
+ * than 2.4, then 2.94: more than 2.4, what the profile's last one has then. */
 static void test_value_profile(void **state)
 {
     static const uint32_t profile[] = {10, 30, 0, 20};
@@ -379,7 +383,7 @@ static void test_value_profile(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         assert_true(sched_cache_wanted(o.cache, 3 - i, NULL, NULL, &layer, &expert));
         assert_int_equal(expert, order[i]);
-        tell(&o, 0, expert, 1);
+        report(&o, 0, expert, 1);
     }
     assert_false(sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert));
     for (o.step = 1; o.step <= 2; o.step++) {
@@ -392,9 +396,11 @@ static void test_value_profile(void **state)
     sched_cache_free(o.cache);
 }
 
-/* Three layers of four experts, two of each there: 0 activated twice, 1 once, but 2's, which were once in all. A step activates
- * three of layer 1: what goes is of layer 0, its expert 1; when that may not, its expert 0; only when neither may, the least
- * of all that may, layer 2's. When it activates two, it is layer 2's at once. In the first layer none has been passed. */
+/* Three layers of four experts, two of each resident: layer 0's activated twice, layer 1's once,
+ * layer 2's once in all. A step activates three of layer 1: the victim is layer 0's expert 1; if
+ * that may not be evicted, its expert 0; only if neither may, the least valuable of all that may,
+ * layer 2's. If the step activates two, the victim is layer 2's at once. In the first layer the
+ * step has passed no other layer. */
 static void test_value_of_a_step_that_uses_most(void **state)
 {
     struct owner o = new_owner(CACHE_VALUE, shape(3, 4, 1, 6), NULL);
@@ -406,7 +412,7 @@ static void test_value_of_a_step_that_uses_most(void **state)
     route_one(&o, 0, 0, 1);
     for (uint32_t layer = 0; layer < 3; layer++)
         for (uint32_t e = 0; e < 2; e++)
-            tell(&o, layer, e, 1);
+            report(&o, layer, e, 1);
     route(&o, 1, (const uint16_t[]){0, 1, 2}, (const uint16_t[]){1, 1, 1}, 3);
     expect_victim(&o, 1, 2, true, 0, 1);
     o.blocked[0][1] = true;
@@ -423,10 +429,11 @@ static void test_value_of_a_step_that_uses_most(void **state)
     sched_cache_free(o.cache);
 }
 
-/* What such a step comes to next is wanted though there is no room: of layer 1 its 3, activated twice, then 1, activated once, then 0,
- * never. Room is made by layers passed alone: in layer 0 there are none; in layer 1 it is 0's expert 1 that goes for layer
- * 2's, then its expert 0, and then nothing. A guess has to be worth what goes. Of what is predicted nothing is wanted so, nor
- * after the last layer. */
+/* The cache wants the experts that such a step uses next, even without free slots: of layer 1 its
+ * 3, activated twice, then 1, activated once, then 0, never. Only passed layers lose segments: in
+ * layer 0 there is no such layer; in layer 1 the victim for layer 2's expert is layer 0's expert 1,
+ * then its expert 0, and then none. A prediction must be worth its victim. The cache wants no
+ * expert of a predicted layer, and none after the last layer. */
 static void test_value_of_what_comes_next(void **state)
 {
     static const uint16_t three[] = {0, 1, 2}, ones[] = {1, 1, 1};
@@ -437,9 +444,9 @@ static void test_value_of_what_comes_next(void **state)
         route(&o, 1, (const uint16_t[]){3, 1}, ones, o.step == 1 ? 2 : 1);
         route_one(&o, 2, 0, 1);
     }
-    tell(&o, 0, 0, 1);
-    tell(&o, 0, 1, 1);
-    tell(&o, 2, 0, 1);
+    report(&o, 0, 0, 1);
+    report(&o, 0, 1, 1);
+    report(&o, 2, 0, 1);
     route(&o, 0, three, ones, 3);
     static const uint32_t order[] = {3, 1, 0};
     for (uint32_t i = 0; i < 3; i++) {
@@ -447,9 +454,9 @@ static void test_value_of_what_comes_next(void **state)
         assert_true(layer == 1 && expert == order[i]);
         expect_no_victim(&o, 1, expert, false);
         o.blocked[1][expert] = true;
-        tell(&o, 1, expert, 1);
+        report(&o, 1, expert, 1);
     }
-    tell(&o, 1, 0, 0);
+    report(&o, 1, 0, 0);
     sched_cache_predicted(o.cache, o.step, 1, three, (const float[]){0.5f}, 1);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     route(&o, 1, three, ones, 3);
@@ -457,16 +464,16 @@ static void test_value_of_what_comes_next(void **state)
     assert_true(layer == 2 && expert == 1);
     assert_false(sched_cache_victim(o.cache, 2, 1, false, 0.01, is_blocked, &o, &layer, &expert));
     expect_victim(&o, 2, 1, false, 0, 1);
-    tell(&o, 0, 1, 0);
+    report(&o, 0, 1, 0);
     expect_victim(&o, 2, 1, false, 0, 0);
-    tell(&o, 0, 0, 0);
+    report(&o, 0, 0, 0);
     expect_no_victim(&o, 2, 1, false);
     route(&o, 2, three, ones, 3);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert));
     sched_cache_free(o.cache);
 }
 
-/* Layers of different segments; and input that makes no sense is not taken. */
+/* Layers of different segments; and the cache refuses invalid input. */
 static void test_shapes(void **state)
 {
     static const uint8_t segments[] = {0, 2, 3};
@@ -516,12 +523,17 @@ static void test_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),        cmocka_unit_test(test_lru),
-        cmocka_unit_test(test_layered),     cmocka_unit_test(test_layerwise),
-        cmocka_unit_test(test_budgets),     cmocka_unit_test(test_static),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_lru),
+        cmocka_unit_test(test_layered),
+        cmocka_unit_test(test_layerwise),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_static),
         cmocka_unit_test(test_static_global),
-        cmocka_unit_test(test_dali),        cmocka_unit_test(test_dali_defaults),
-        cmocka_unit_test(test_dali_random), cmocka_unit_test(test_value),
+        cmocka_unit_test(test_dali),
+        cmocka_unit_test(test_dali_defaults),
+        cmocka_unit_test(test_dali_random),
+        cmocka_unit_test(test_value),
         cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_value_of_what_comes_next),

@@ -1,5 +1,5 @@
-/* lib/sched's cache policies: random runs of an owner that obeys, in which every answer is held against a plain model kept
- * here; and how long the calls take. */
+/* lib/sched's cache policies: random runs of an owner that obeys its policy. The test compares
+ * every answer with a plain model in this file, and prints how long the calls take. */
 #include "cache_owner.h"
 #include "random_numbers.h"
 
@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the one that goes has the least of; where it is the age alone, 0. */
+/* The value by which the policy chooses the least; 0 if only the age counts. */
 static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
 {
     switch (o->kind) {
     case CACHE_LFU:
         return (long double)o->tokens[l][e];
     case CACHE_VALUE:
-        return fmaxl(o->value[l][e] + o->usual[l][e], o->ahead[l][e]);
+        return fmaxl(o->value[l][e] + o->usual[l][e], o->upcoming[l][e]);
     case CACHE_LCP: /* P = mu rho^(nu / omega) */
         return (long double)o->tokens[l][e] *
                powl(0.25L, (long double)(o->layer_tokens[l] - o->token[l][e]) / 128);
@@ -29,17 +29,19 @@ static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
     }
 }
 
-/* The layer that a step comes to next which activates more than half of each, and of which nothing is predicted. */
+/* True if `layer` follows the routed layer in a step that activates more than half of each layer,
+ * and nothing is predicted of it. */
 static bool is_coming(const struct owner *o, uint32_t layer)
 {
     bool coming = 2 * o->n_routed > o->shape.n_experts && layer == o->routed_layer + 1 &&
                   layer < o->shape.n_layers;
     for (uint32_t e = 0; coming && e < o->shape.n_experts; e++)
-        coming = o->ahead[layer][e] == 0;
+        coming = o->upcoming[layer][e] == 0;
     return coming;
 }
 
-/* A step that activates more than half of a layer takes from the layers that it has passed, if anything may go there. */
+/* True if a step activates more than half of a layer and some passed layer has a segment that can
+ * be evicted: then the victim comes from a passed layer. */
 static bool passed_may_go(const struct owner *o, uint32_t layer, uint32_t expert)
 {
     for (uint32_t l = 0; l < o->routed_layer && 2 * o->n_routed > o->shape.n_experts; l++)
@@ -49,7 +51,7 @@ static bool passed_may_go(const struct owner *o, uint32_t layer, uint32_t expert
     return false;
 }
 
-/* The plain models: what may be the answer. */
+/* The plain models: the possible answers. */
 static void check_against_model(const struct owner *o, uint32_t layer, uint32_t expert,
                                 bool demanded, bool found, uint32_t victim_layer,
                                 uint32_t victim_expert)
@@ -69,7 +71,7 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
         to = from + 1;
         if (o->kind == CACHE_LCP && !demanded && from == layer &&
             o->layer_resident[layer] < share) {
-            assert_false(found); /* what it wants for its share is not made room for in it */
+            assert_false(found); /* below its share a layer loses no segment */
             return;
         }
     }
@@ -93,7 +95,8 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
         return;
     }
     if (o->kind == CACHE_LCP || o->kind == CACHE_SCORE || o->kind == CACHE_MAP_FREQUENCY) {
-        /* The model adds up in another order and to more digits; and during a step lcp takes the tokens told so far. */
+        /* The model adds up in another order and to more digits; and during a step lcp takes the
+         * tokens reported so far. */
         long double slack = o->kind == CACHE_LCP ? exp2l(2.0L / 128 * 16) : 1 + 1e-9L;
         long double got = found ? model_key(o, victim_layer, victim_expert) : INFINITY;
         if (got > best * slack + 1e-140L)
@@ -157,7 +160,7 @@ static bool anything_evictable(const struct owner *o, uint32_t layer, uint32_t e
     return false;
 }
 
-/* One more segment of an expert, making room for it where there is none. */
+/* Adds one more segment of an expert, after an eviction if no slot is free. */
 static bool load(struct owner *o, uint32_t layer, uint32_t expert, bool demanded)
 {
     if (o->total == o->shape.capacity) {
@@ -168,21 +171,22 @@ static bool load(struct owner *o, uint32_t layer, uint32_t expert, bool demanded
         if (demanded)
             assert_true(found == anything_evictable(o, layer, expert));
         if (o->kind == CACHE_LRU || o->kind == CACHE_NONE || o->kind == CACHE_LFU ||
-            o->kind == CACHE_VALUE || o->kind == CACHE_LRU_AHEAD || o->kind == CACHE_SCORE ||
+            o->kind == CACHE_VALUE || o->kind == CACHE_LRU_PREFETCH || o->kind == CACHE_SCORE ||
             o->kind == CACHE_MAP_FREQUENCY || (o->kind == CACHE_LCP && o->budget == BUDGET_UNIFORM))
             check_against_model(o, layer, expert, demanded, found, l, e);
         if (!found)
             return false;
-        tell(o, l, e, o->resident[l][e] - 1);
+        report(o, l, e, o->resident[l][e] - 1);
     }
-    tell(o, layer, expert, o->resident[layer][expert] + 1);
+    report(o, layer, expert, o->resident[layer][expert] + 1);
     assert_true(o->total <= o->shape.capacity);
     return true;
 }
 
-/* What the gate gave the experts of a layer, and what the next layer is predicted to activate. */
-static void tell_more(struct owner *o, uint32_t l, const uint16_t *experts, uint32_t n,
-                      double alpha, long double always)
+/* The gate's probabilities for the experts of a layer, and the predicted activations of the next
+ * layer. */
+static void report_more(struct owner *o, uint32_t l, const uint16_t *experts, uint32_t n,
+                        double alpha, long double always)
 {
     uint32_t reads = sched_cache_reads(o->kind), next = l + 1 < o->shape.n_layers ? l + 1 : l;
     float numbers[8];
@@ -201,8 +205,8 @@ static void tell_more(struct owner *o, uint32_t l, const uint16_t *experts, uint
     for (uint32_t i = 0; i < n; i++) {
         uint16_t expert = (uint16_t)((experts[i] * 5 + i) % o->shape.n_experts);
         o->probability[next][expert] = (double)numbers[i];
-        o->ahead[next][expert] = 4 * (long double)numbers[i] * always; /* PREDICTED_COUNTS */
-        if (o->kind == CACHE_LRU_AHEAD && o->resident[next][expert])
+        o->upcoming[next][expert] = 4 * (long double)numbers[i] * always; /* PREDICTED_COUNTS */
+        if (o->kind == CACHE_LRU_PREFETCH && o->resident[next][expert])
             o->last[next][expert] = ++o->clock;
         sched_cache_predicted(o->cache, o->step, next, &expert, &numbers[i], 1);
     }
@@ -231,7 +235,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
             workloads[n++] = 1;
         }
         route(o, l, experts, workloads, n);
-        tell_more(o, l, experts, n, alpha, decay / (1 - decay));
+        report_more(o, l, experts, n, alpha, decay / (1 - decay));
         memset(o->blocked, 0, sizeof o->blocked);
         for (uint32_t i = 0; i < n; i++) /* in use */
             o->blocked[l][experts[i]] = below(2);
@@ -242,8 +246,9 @@ static void step_through(struct owner *o, double half_life, double alpha)
                 if (!load(o, l, experts[i], below(3)))
                     break;
         uint32_t wanted_layer, wanted_expert;
-        uint64_t room = o->shape.capacity - o->total;
-        bool wanted = sched_cache_wanted(o->cache, room, NULL, NULL, &wanted_layer, &wanted_expert);
+        uint64_t capacity = o->shape.capacity - o->total;
+        bool wanted =
+            sched_cache_wanted(o->cache, capacity, NULL, NULL, &wanted_layer, &wanted_expert);
         note(o, wanted ? wanted_layer * 100 + wanted_expert : 3);
         check_wanted(o, wanted, wanted_layer, wanted_expert);
         if (wanted) {
@@ -254,7 +259,7 @@ static void step_through(struct owner *o, double half_life, double alpha)
         if (!sched_cache_keeps_loads(o->cache) && below(2)) /* given up after their use */
             for (uint32_t i = 0; i < n; i++)
                 if (o->resident[l][experts[i]])
-                    tell(o, l, experts[i], o->resident[l][experts[i]] - 1);
+                    report(o, l, experts[i], o->resident[l][experts[i]] - 1);
     }
 }
 
@@ -297,7 +302,8 @@ static void test_random(void **state)
     for (uint32_t i = 0; variant_at(i, &kind, &budget); i++)
         for (uint64_t seed = 1; seed <= 60; seed++)
             random_run(kind, budget, seed, 150);
-    /* Long enough for the values to be made smaller, many times, and for configurations. */
+    /* Long enough for the cache to scale its values down many times, and to change
+     * configurations. */
     for (uint64_t seed = 1; seed <= 10; seed++) {
         random_run(CACHE_VALUE, BUDGET_GLOBAL, seed, 5000);
         random_run(CACHE_SCORE, BUDGET_UNIFORM, seed, 5000);
@@ -316,7 +322,7 @@ static void test_deterministic(void **state)
     }
 }
 
-/* DALI's cached set over many swaps, against the rule carried out on plain arrays. */
+/* DALI's cached set over many swaps, compared with the rule on plain arrays. */
 static void test_dali_model(void **state)
 {
     enum { N = 20, CACHED = 7, W = 3, U = 4 };
@@ -353,7 +359,7 @@ static void test_dali_model(void **state)
         }
         memcpy(cached, new_cached, sizeof cached);
         memset(scores, 0, sizeof scores);
-        /* The step is over when the next begins; a route of nothing begins it. */
+        /* A step ends when the next begins; a route of no experts begins the next. */
         sched_cache_routed(o.cache, o.step + 1, 0, NULL, NULL, 0);
         uint32_t layer, expert, l, e;
         while (sched_cache_wanted(o.cache, o.shape.capacity - o.total, NULL, NULL, &layer, &expert))
@@ -365,7 +371,7 @@ static void test_dali_model(void **state)
     sched_cache_free(o.cache);
 }
 
-/* Whole experts, one demanded after the other. */
+/* Whole experts, demanded one after the other. */
 struct demand_trace {
     uint32_t n, n_layers, n_experts;
     uint8_t layer[3000], expert[3000];
@@ -413,8 +419,8 @@ static uint32_t misses(struct demand_trace *t, enum sched_cache_kind kind, enum 
     return missed;
 }
 
-/* "Belady never worse than any cache": over all layers than any at all, in equal shares than any that keeps to them, where
- * everything is demanded. */
+/* "Belady never worse than any cache": with global shares than any cache at all, with equal shares
+ * than any cache that keeps to them, if every load is on demand. */
 static void test_belady(void **state)
 {
     static struct demand_trace t;
@@ -451,14 +457,14 @@ static void test_belady(void **state)
                       sum[kind][budget]);
 }
 
-/* Others at each call. */
+/* Returns other experts at each call. */
 static bool one_in_four(void *arg, uint32_t layer, uint32_t expert)
 {
     const uint32_t *call = arg;
     return ((layer * 512 + expert + *call * 77) * 2654435761u >> 24) % 4 == 0;
 }
 
-/* Microseconds of each call on the largest models; for the reader of the log. */
+/* Prints the microseconds of each call on the largest models. */
 static void test_speed(void **state)
 {
     enum { L = 60, N = 512, S = 4, USED = 8, STEPS = 300 };
@@ -493,15 +499,15 @@ static void test_speed(void **state)
                 uint32_t there = sched_cache_segments(c, layer_to, expert_to);
                 if (there == S)
                     continue;
-                bool room = total < s.capacity;
-                if (!room) {
+                bool capacity = total < s.capacity;
+                if (!capacity) {
                     t0 = clock_s();
-                    room = sched_cache_victim(c, layer_to, expert_to, true, 0, one_in_four, &call,
-                                              &l, &e);
+                    capacity = sched_cache_victim(c, layer_to, expert_to, true, 0, one_in_four,
+                                                  &call, &l, &e);
                     victim += clock_s() - t0;
                     victims++;
                     call++;
-                    assert_true(room);
+                    assert_true(capacity);
                     sched_cache_resident(c, l, e, sched_cache_segments(c, l, e) - 1);
                     total--;
                 }

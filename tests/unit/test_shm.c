@@ -1,4 +1,4 @@
-/* lib/ipc/shm: the seals are asked of the kernel, not of our own bookkeeping. */
+/* lib/ipc/shm: the kernel reports which seals a region has. */
 #include "base/machine_memory.h"
 #include "ipc/shm.h"
 
@@ -49,8 +49,8 @@ static void test_create(void **state)
     assert_true(is_open(0) || errno == EBADF);
 }
 
-/* Large memory: whatever pages this system has for it, it is as other memory, aligned to 2 MiB here and where it is
- * received. */
+/* Large memory: with any pages of this system it behaves as other memory, and is aligned to 2 MiB
+ * here and in the receiving process. */
 static void test_large(void **state)
 {
     const size_t bytes = (5u << 20) + 100;
@@ -83,7 +83,7 @@ static void test_large(void **state)
     assert_memory_equal(r.base, s.base, s.bytes);
     shm_close(&r);
     shm_close(&s);
-    /* More than there is of anything. */
+    /* More than the machine has. */
     assert_int_equal(shm_create_large("moed-test", SIZE_MAX / 4, &s, &pages, &e), ERROR_MEMORY);
 }
 
@@ -118,7 +118,7 @@ static void test_writes_are_sealed(void **state)
     uint8_t *mine = s.base;
     mine[3] = 1;
     assert_int_equal(shm_seal_writes(&s, NULL), ERROR_OK);
-    mine[3] = 2; /* the mapping that is there stays writable */
+    mine[3] = 2; /* the existing mapping stays writable */
 
     assert_ptr_equal(mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, s.fd, 0), MAP_FAILED);
     assert_int_equal(errno, EPERM);
@@ -199,7 +199,7 @@ static void test_too_much(void **state)
     struct shm s = {.fd = -1};
     struct error e = {0};
     assert_int_equal(shm_create("moed-huge", (size_t)1 << 50, &s, &e), ERROR_MEMORY);
-    assert_non_null(strstr(e.text, "1125899906842624")); /* the bytes asked for */
+    assert_non_null(strstr(e.text, "1125899906842624")); /* the bytes requested */
     unsigned long long needed = 0, available = 0;
     assert_int_equal(sscanf(e.text, "shared memory 'moed-huge' needs %llu bytes and %llu are free",
                             &needed, &available),
@@ -211,7 +211,9 @@ static void test_too_much(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_create), cmocka_unit_test(test_large), cmocka_unit_test(test_huge_choice),
+        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_huge_choice),
         cmocka_unit_test(test_size_is_sealed),
         cmocka_unit_test(test_writes_are_sealed),
         cmocka_unit_test(test_map_shares),

@@ -1,5 +1,5 @@
-/* bench/replay/synthesize*.c: made-up traces have the correlations that were asked for, each parameter moves what it is there
- * for, the same seed gives the same bytes. */
+/* bench/replay/synthesize*.c: made-up traces have the requested correlations, each parameter has
+ * its documented effect, and the same seed gives the same bytes. */
 #include "bench/replay/synthesize.h"
 #include "model/router.h"
 
@@ -94,9 +94,10 @@ static double covariance(const struct made *m, uint32_t sequence, uint32_t token
     return sum / n;
 }
 
-/* With x an autoregressive process of coefficient r, s the topic's share and a the layers' correlation (synthesize.h):
- * variance 1; k tokens apart s + (1 - s) r^k, for topics of mean square 1; k layers apart a^k. 64,000 numbers: the
- * standard error is below 0.01, but there are only 8 x 4 topic vectors of 32 numbers, which adds 0.03 for s = 0.3. */
+/* With x an autoregressive process of coefficient r, s the topic's share and a the layers'
+ * correlation (synthesize.h): variance 1; k tokens apart s + (1 - s) r^k, for topics of mean square
+ * 1; k layers apart a^k. 64,000 numbers: the standard error is below 0.01, but there are only 8 x 4
+ * topic vectors of 32 numbers, which adds 0.03 for s = 0.3. */
 static void test_correlations(void **state)
 {
     struct synthesis s = small();
@@ -181,7 +182,7 @@ static void test_skew(void **state)
         struct made m = make(&s);
         double share = top_quarter(&m);
         if (i == 0)
-            assert_true(share < 0.28); /* all alike: a quarter, and the noise of counting */
+            assert_true(share < 0.28); /* no common experts: a quarter, and the noise of counting */
         else
             assert_true(share > before + 0.03);
         before = share;
@@ -209,7 +210,7 @@ static void test_locality(void **state)
     }
 }
 
-/* What is far apart has the topic alone in common. */
+/* Distant tokens have only the topic in common. */
 static void test_topics(void **state)
 {
     double before = 0;
@@ -229,8 +230,10 @@ static void test_topics(void **state)
 
 /* ---- Prediction ---- */
 
-/* Share of a layer's experts that its gate chooses from the gate input of the layer before, plus `step`. */
-static double guessed(const struct synthesis *s, const struct made *m, float step[LAYERS][WIDTH])
+/* Share of a layer's experts that its gate chooses from the gate input of the layer before, plus
+ * `step`. */
+static double predicted_routing(const struct synthesis *s, const struct made *m,
+                                float step[LAYERS][WIDTH])
 {
     struct synthesizer *g = synthesizer_new(s);
     struct router_params router = synthesis_router(s);
@@ -268,7 +271,7 @@ static void test_predictability(void **state)
         s.skew = 0;
         s.predictability = 0.2 * i;
         struct made m = make(&s);
-        double share = guessed(&s, &m, none);
+        double share = predicted_routing(&s, &m, none);
         if (i == 0)
             assert_true(share < 0.16); /* nothing in common: chance, 0.125 */
         else if (i == 5)
@@ -280,7 +283,8 @@ static void test_predictability(void **state)
     }
 }
 
-/* The mean step from a layer's gate input to the next one's is what `residual` learns: it makes up for the drift. */
+/* `residual` trains on the mean step from a layer's gate input to the next layer's, and so
+ * compensates the drift. */
 static void test_drift(void **state)
 {
     static float none[LAYERS][WIDTH];
@@ -293,11 +297,11 @@ static void test_drift(void **state)
             for (uint32_t i = 0; i < WIDTH; i++)
                 mean[l][i] +=
                     (hidden_at(&m, t, l)[i] - hidden_at(&m, t, l - 1)[i]) / (float)m.n_tokens;
-    assert_true(guessed(&s, &m, mean) > guessed(&s, &m, none) + 0.1);
+    assert_true(predicted_routing(&s, &m, mean) > predicted_routing(&s, &m, none) + 0.1);
     drop(&m);
 }
 
-/* The stored embedding of a token is like its own latent state, more than another topic's. */
+/* The stored embedding of a token resembles its own latent state more than another topic's. */
 static void test_embeddings(void **state)
 {
     struct synthesis s = small();
@@ -368,7 +372,8 @@ static void test_same_seed(void **state)
         free(bytes[i]);
 }
 
-/* What is read back is what was made: the shape, the choices, and the gate inputs in half precision. */
+/* A trace reads back as it was written: the shape, the choices, and the gate inputs in half
+ * precision. */
 static void test_file(void **state)
 {
     struct synthesis s = small();
@@ -451,8 +456,9 @@ static void test_wrong_parameters(void **state)
     assert_int_not_equal(synthesize(&s, "/nowhere/at/all", &e), ERROR_OK);
 }
 
-/* Qwen3-30B-A3B by hand: 3 x 2048 x 768 weights of 4.5 bits are 2,654,208 bytes, more than 2 MiB; the widths of 768 are cut
- * in two parts of 384, which is 12 blocks. All experts: 48 x 128 x 2,654,208 = 16.3 GB. */
+/* Qwen3-30B-A3B by hand: 3 x 2048 x 768 weights of 4.5 bits are 2,654,208 bytes, more than 2 MiB;
+ * the widths of 768 are cut in two parts of 384, which is 12 blocks. All experts: 48 x 128 x
+ * 2,654,208 = 16.3 GB. */
 static void test_models(void **state)
 {
     struct synthesis s = synthesis_default();

@@ -1,13 +1,16 @@
-/* memd's host tier: how many experts fit a size, reading them from the file, who stays and who goes, files that fail, workers
- * that write nonsense. The truth: the same model loaded whole (tests/unit/tier_bench.h), and numbers worked out by hand from
- * tier.h and tier_plan.h. */
+/* memd's host tier: how many experts fit a size, reads from the file, the choice of victims, files
+ * that fail, and workers that write invalid records. The truth: the same model loaded whole
+ * (tests/unit/tier_bench.h), and numbers worked out by hand from tier.h and tier_plan.h. */
 #include "tier_bench.h"
+
+#include "memd/load/pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,7 +48,7 @@ static void test_plan(void **state)
     assert_int_equal(t.n_slots, 8);
     snprintf(text, sizeof text, "%llu", (unsigned long long)(dense + 4096 + 8 * slot - 1));
     assert_int_equal(tier_plan_new(&m.plan, text, &t, &e), ERROR_USAGE);
-    /* the size that it names is enough, and little more than needed */
+    /* the size that the message names is sufficient, and little more than needed */
     double named = 0;
     assert_int_equal(sscanf(strstr(e.text, "at least "), "at least %lfM", &named), 1);
     snprintf(text, sizeof text, "%.1fM", named);
@@ -58,7 +61,7 @@ static void test_plan(void **state)
     unload_model(&m);
 }
 
-/* Experts too few to leave any out. */
+/* Too few experts to leave any on disk. */
 static void test_few_experts(void **state)
 {
     struct mkmodel_options o;
@@ -70,7 +73,7 @@ static void test_few_experts(void **state)
     o.experts = 8;
     load_model(&m, &o);
     assert_int_equal(tier_plan_new(&m.plan, "99%", &t, &e), ERROR_USAGE);
-    assert_non_null(strstr(e.text, "all of"));
+    assert_non_null(strstr(e.text, "too few experts"));
     unload_model(&m);
 }
 
@@ -86,7 +89,7 @@ static void test_attach(void **state)
     host_tier_init(memory, LAYERS, EXPERTS, 4096, SLOTS, 5);
     assert_int_equal(host_tier_attach(&t, memory, bytes, NULL), ERROR_OK);
     assert_ptr_equal(host_tier_slot(&t, SLOTS - 1), memory + bytes - 4096);
-    /* a slot that is not there */
+    /* no such slot */
     atomic_store(host_tier_word(&t, 1, 2), host_expert_pack((struct host_expert){SLOTS + 1, 7}));
     assert_int_equal(host_tier_read(&t, 1, 2).slot_and_one, 0);
     assert_int_equal(host_tier_read(&t, 1, 2).failures, 7);
@@ -107,26 +110,31 @@ static void test_attach(void **state)
 
 /* ---- reading ---- */
 
+static void fetch_once(struct bench_worker *w, uint32_t layer, uint32_t expert)
+{
+    bench_fetch(w, layer, expert);
+    assert_true(bench_await(w, layer, expert));
+    bench_epoch(w);
+    assert_int_equal(bench_read(w, layer, expert), 1);
+    bench_epoch(w);
+    bench_count(w, 1);
+}
+
 static void read_all(struct bench *b, const struct mkmodel_options *o)
 {
     struct bench_worker w;
     bench_attach(&w, b, 1);
     for (int round = 0; round < 2; round++)
         for (uint32_t layer = 0; layer < o->layers; layer++)
-            for (uint32_t expert = 0; expert < b->plan.slabs[layer].n_experts; expert++) {
-                bench_fetch(&w, layer, expert);
-                assert_true(bench_await(&w, layer, expert));
-                bench_epoch(&w);
-                assert_int_equal(bench_read(&w, layer, expert), 1);
-                bench_epoch(&w);
-                bench_count(&w, 1);
-            }
+            for (uint32_t expert = 0; expert < b->plan.slabs[layer].n_experts; expert++)
+                fetch_once(&w, layer, expert);
     bench_check(b);
     BENCH_UNTIL(bench_held(b) == 0);
     assert_int_equal(counter_read(&b->failed), 0);
 }
 
-/* Filled evenly at first; then every expert comes, though few fit, of every kind of file. */
+/* The tier fills all layers evenly at first. Then every expert can be fetched, though few fit, from
+ * every kind of file. */
 static void test_reading(void **state)
 {
     for (int kind = 0; kind < 4; kind++) {
@@ -145,8 +153,9 @@ static void test_reading(void **state)
             o.experts = 9;
         }
         bench_open(&b, &o, 9);
-        /* one of 9 slots is kept free: 8 experts, as many in each layer as in another, but for one */
-        assert_int_equal(bench_state(&b).resident, 8);
+        /* The tier keeps one of 9 slots free: 8 experts, the same number in each layer, but for
+         * one. */
+        assert_int_equal(bench_state(&b).slots.resident, 8);
         uint32_t least = 9, most = 0;
         for (uint32_t layer = 0; layer < o.layers; layer++) {
             uint32_t n = 0;
@@ -164,9 +173,10 @@ static void test_reading(void **state)
     }
 }
 
-/* ---- who stays ---- */
+/* ---- the choice of victims ---- */
 
-/* What a worker has been told of is pinned until it counts it; more fetches than slots come in turns. */
+/* A fetched expert is pinned until the worker counts it. More fetches than slots are served in
+ * turns. */
 static void test_turns(void **state)
 {
     struct bench b;
@@ -174,18 +184,18 @@ static void test_turns(void **state)
     bench_start(&b);
     bench_attach(&w, &b, 1);
     for (uint32_t i = 0; i < 16; i++)
-        bench_fetch(&w, 2, i); /* all of a layer, on half as many slots */
+        bench_fetch(&w, 2, i); /* all experts of a layer, with half as many slots */
     uint32_t counted = 0, rounds = 0;
     while (counted < 16) {
         assert_true(bench_await(&w, 2, counted));
-        bench_nap(20000000); /* whatever else fits comes */
+        bench_nap(20000000); /* all that fit arrive */
         bench_epoch(&w);
         uint32_t n = 0;
         while (counted + n < 16 && bench_read(&w, 2, counted + n) == 1)
             n++;
         bench_epoch(&w);
         assert_in_range(n, 1, 8);
-        bench_nap(20000000); /* nobody takes them away */
+        bench_nap(20000000); /* the tier does not evict them */
         for (uint32_t i = 0; i < n; i++)
             assert_true(bench_slot(&b, 2, counted + i) >= 0);
         bench_check(&b);
@@ -198,7 +208,8 @@ static void test_turns(void **state)
     bench_close(&b);
 }
 
-/* What is read under an odd epoch keeps its bytes, whatever is fetched; and comes back without being read. */
+/* An expert that is read under an odd epoch keeps its bytes, with any fetches. The tier restores it
+ * without reading. */
 static void test_epoch(void **state)
 {
     struct mkmodel_options o;
@@ -213,7 +224,7 @@ static void test_epoch(void **state)
     bench_epoch(&reader); /* R1 */
     uint32_t slot = (uint32_t)bench_slot(&b, layer, expert);
     const uint8_t *at = host_tier_slot(&b.tier->table, slot);
-    /* others are used often, so that it is worth the least, until it has gone */
+    /* other experts are used often, so that this one has the least value, until it is evicted */
     for (uint32_t step = 1; step < 40 && bench_slot(&b, layer, expert) >= 0; step++) {
         uint32_t i = 3 + step % 12;
         bench_push(&other, CACHE_ROUTED, step, 1, i, 1);
@@ -233,14 +244,14 @@ static void test_epoch(void **state)
     assert_true(bench_is_slab(&b, at, layer, expert));
     bench_epoch(&reader); /* R4 */
     assert_true(counter_read(&b.reads) <=
-                reads + 1); /* but for one that had been asked for before */
+                reads + 1); /* but for an expert that the worker fetched before */
     bench_count(&other, 1);
-    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0);
+    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).slots.retired == 0);
     bench_check(&b);
     bench_close(&b);
 }
 
-/* The device's copies hold what they copy; what they wish for comes. */
+/* The copy engine pins the experts that it copies. The tier reads experts of its fetch hints. */
 static void test_copies(void **state)
 {
     struct bench b;
@@ -248,10 +259,10 @@ static void test_copies(void **state)
     bench_start(&b);
     bench_attach(&w, &b, 1);
     assert_null(tier_pin(b.tier, 2, 15));
-    tier_wish(b.tier, 1, 15, 1, true);
+    tier_hint(b.tier, 1, 15, 1, true);
     BENCH_UNTIL(bench_slot(&b, 1, 15) >= 0);
-    assert_int_equal(counter_read(&b.prefetched), 0); /* somebody waits for it */
-    tier_wish(b.tier, 2, 15, 1, false);
+    assert_int_equal(counter_read(&b.prefetched), 0); /* a worker waits for it */
+    tier_hint(b.tier, 2, 15, 1, false);
     BENCH_UNTIL(bench_slot(&b, 2, 15) >= 0);
     assert_int_equal(counter_read(&b.prefetched), b.plan.slabs[2].slab_bytes);
     const uint8_t *slab = tier_pin(b.tier, 2, 15);
@@ -265,7 +276,7 @@ static void test_copies(void **state)
     assert_true(bench_slot(&b, 2, 15) >= 0);
     tier_unpin(b.tier, 2, 15, true);
     assert_int_equal(counter_read(&b.used), b.plan.slabs[2].slab_bytes);
-    /* a wish that is no fetch takes nothing that is worth more */
+    /* a hint without a fetch evicts no expert of more value */
     for (uint32_t step = 1; step < 5; step++)
         for (uint32_t layer = 0; layer < 3; layer++)
             for (uint32_t i = 0; i < 16; i++)
@@ -273,15 +284,15 @@ static void test_copies(void **state)
                     bench_push(&w, CACHE_ROUTED, step, layer, i, 1);
     BENCH_UNTIL(atomic_load(&w.channel.fetches.header->head) ==
                 atomic_load(&w.channel.fetches.header->tail));
-    tier_wish(b.tier, 0, 9, 0, false);
+    tier_hint(b.tier, 0, 9, 0, false);
     bench_nap(50000000);
     assert_true(bench_slot(&b, 0, 9) < 0);
     bench_close(&b);
 }
 
-/* ---- what is put back without being read ---- */
+/* ---- slots restored without reading ---- */
 
-/* Makes (0, 0) worth the least and fetches others until it has gone. */
+/* Gives (0, 0) the least value and fetches others until it is evicted. */
 static void drive_out(struct bench *b, struct bench_worker *w)
 {
     for (uint32_t step = 1; step < 40 && bench_slot(b, 0, 0) >= 0; step++) {
@@ -295,7 +306,8 @@ static void drive_out(struct bench *b, struct bench_worker *w)
     assert_true(bench_slot(b, 0, 0) < 0);
 }
 
-/* A fetch that comes with the end of the epoch that held its slot back: the slot is given back, not reclaimed. */
+/* A fetch arrives together with the end of the epoch that delayed the reuse of the expert's slot.
+ * The tier restores the slot, and does not reclaim it. */
 static void test_fetch_of_retired(void **state)
 {
     struct bench b;
@@ -306,13 +318,13 @@ static void test_fetch_of_retired(void **state)
     bench_epoch(&reader);
     uint32_t slot = (uint32_t)bench_slot(&b, 0, 0);
     drive_out(&b, &other);
-    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).filling == 0);
-    pthread_mutex_lock(&b.tier->lock); /* so that it finds both at once */
+    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).slots.filling == 0);
+    pthread_mutex_lock(&b.tier->server.lock); /* so that the tier finds both at once */
     assert_int_equal(tier_where(b.tier, 0, 0), SLOT_RETIRED);
     uint64_t reads = counter_read(&b.reads);
     bench_epoch(&reader);
     bench_fetch(&reader, 0, 0);
-    pthread_mutex_unlock(&b.tier->lock);
+    pthread_mutex_unlock(&b.tier->server.lock);
     assert_true(bench_await(&reader, 0, 0));
     assert_int_equal(bench_slot(&b, 0, 0), slot);
     assert_int_equal(counter_read(&b.reads), reads);
@@ -322,8 +334,8 @@ static void test_fetch_of_retired(void **state)
     bench_close(&b);
 }
 
-/* What went last lies in the slots that are kept free: a fetch, a wish and a prediction find it there. Of 8 slots one is kept
- * free, so it holds what went last. */
+/* The free slots hold the experts that were evicted last: a fetch, a hint and a prediction find
+ * them there. The tier keeps one of 8 slots free, so it holds one evicted expert. */
 static void test_free_slots_remember(void **state)
 {
     for (int how = 0; how < 3; how++) {
@@ -332,31 +344,32 @@ static void test_free_slots_remember(void **state)
         bench_start(&b);
         bench_attach(&w, &b, 1);
         drive_out(&b, &w);
-        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0 &&
-                    bench_state(&b).filling == 0);
-        uint64_t reads = counter_read(&b.reads), free_slots = bench_state(&b).free;
+        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).slots.retired == 0 &&
+                    bench_state(&b).slots.filling == 0);
+        uint64_t reads = counter_read(&b.reads), free_slots = bench_state(&b).slots.free;
         assert_int_equal(free_slots, 1);
         if (how == 0) {
             bench_fetch(&w, 0, 0);
             assert_true(bench_await(&w, 0, 0));
             bench_count(&w, 1);
         } else if (how == 1) {
-            tier_wish(b.tier, 0, 0, 1, true);
+            tier_hint(b.tier, 0, 0, 1, true);
             BENCH_UNTIL(bench_slot(&b, 0, 0) >= 0);
         } else {
             bench_push(&w, CACHE_PREDICTED, 99, 0, 0, 65535);
             BENCH_UNTIL(bench_slot(&b, 0, 0) >= 0);
-            assert_int_equal(counter_read(&b.prefetched), 0); /* nothing was read */
+            assert_int_equal(counter_read(&b.prefetched), 0); /* the tier read nothing */
         }
         assert_int_equal(counter_read(&b.reads), reads);
-        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0);
-        assert_int_equal(bench_state(&b).free, 1); /* its room was another's */
+        BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).slots.retired == 0);
+        assert_int_equal(bench_state(&b).slots.free, 1); /* its slot holds another expert now */
         bench_check(&b);
         bench_close(&b);
     }
 }
 
-/* Of what the device holds whole the least valuable goes first, though it is worth more than the others; then those. */
+/* The tier first evicts the experts that the device holds whole, the least valuable one first,
+ * although they have more value than the others. Then it evicts the others. */
 static void test_device_holds(void **state)
 {
     static _Alignas(64) uint8_t memory[8192];
@@ -374,7 +387,7 @@ static void test_device_holds(void **state)
     struct tier_device device = {&table, NULL, NULL};
     tier_set_device(b.tier, &device);
     /* seven are in memory: (l, 0), (l, 1), and (0, 2) */
-    assert_int_equal(bench_state(&b).resident, 7);
+    assert_int_equal(bench_state(&b).slots.resident, 7);
     for (uint32_t step = 1; step < 5; step++)
         for (uint32_t layer = 1; layer < 3; layer++)
             bench_push(&w, CACHE_ROUTED, step, layer, 0, 1);
@@ -387,38 +400,39 @@ static void test_device_holds(void **state)
     static const struct {
         uint32_t layer, expert;
     } goes[] = {{1, 0}, {2, 0}};
-    for (uint32_t i = 0; i < 2; i++) { /* each takes the free slot and one is made free */
+    for (uint32_t i = 0; i < 2;
+         i++) { /* each fetch takes the free slot, and the tier evicts one expert */
         assert_true(bench_slot(&b, goes[i].layer, goes[i].expert) >= 0);
         bench_fetch(&w, 0, 10 + i);
         assert_true(bench_await(&w, 0, 10 + i));
         BENCH_UNTIL(bench_slot(&b, goes[i].layer, goes[i].expert) < 0);
     }
     assert_true(bench_slot(&b, 0, 0) >= 0 && bench_slot(&b, 0, 1) >= 0);
-    bench_fetch(&w, 0, 12); /* nothing is left there: the least valuable of all */
+    bench_fetch(&w, 0, 12); /* the victim is the least valuable of all */
     assert_true(bench_await(&w, 0, 12));
-    BENCH_UNTIL(bench_state(&b).resident == 7 && bench_state(&b).free == 1);
+    BENCH_UNTIL(bench_state(&b).slots.resident == 7 && bench_state(&b).slots.free == 1);
     bench_count(&w, 3);
     tier_set_device(b.tier, NULL);
     bench_close(&b);
 }
 
-/* ---- wishes ---- */
+/* ---- hints ---- */
 
 static void count_wakes(void *arg)
 {
     atomic_fetch_add((_Atomic uint32_t *)arg, 1);
 }
 
-static uint32_t wishes(struct bench *b)
+static uint32_t hints(struct bench *b)
 {
-    pthread_mutex_lock(&b->tier->lock);
-    uint32_t n = b->tier->n_wishes;
-    pthread_mutex_unlock(&b->tier->lock);
+    pthread_mutex_lock(&b->tier->server.lock);
+    uint32_t n = b->tier->n_hints;
+    pthread_mutex_unlock(&b->tier->server.lock);
     return n;
 }
 
-/* Who wished is told when it has come, however it came. */
-static void test_wishes_are_told(void **state)
+/* The tier wakes the requester of a hint when the expert has arrived, for any reason. */
+static void test_hints_are_reported(void **state)
 {
     struct bench b;
     struct bench_worker w;
@@ -427,27 +441,27 @@ static void test_wishes_are_told(void **state)
     bench_attach(&w, &b, 1);
     struct tier_device device = {NULL, count_wakes, &wakes};
     tier_set_device(b.tier, &device);
-    tier_wish(b.tier, 1, 15, 1, true);
+    tier_hint(b.tier, 1, 15, 1, true);
     BENCH_UNTIL(wakes == 1);
     assert_true(bench_slot(&b, 1, 15) >= 0);
-    tier_wish(b.tier, 1, 15, 1, true); /* it is there: look again */
+    tier_hint(b.tier, 1, 15, 1, true); /* the expert is in memory: the requester checks again */
     assert_int_equal(wakes, 2);
-    pthread_mutex_lock(&b.tier->lock); /* a fetch brings it, a wish waits for the same */
+    pthread_mutex_lock(&b.tier->server.lock); /* a fetch and a hint for the same expert */
     bench_fetch(&w, 2, 15);
-    pthread_mutex_unlock(&b.tier->lock);
-    tier_wish(b.tier, 2, 15, 0.5, false);
+    pthread_mutex_unlock(&b.tier->server.lock);
+    tier_hint(b.tier, 2, 15, 0.5, false);
     assert_true(bench_await(&w, 2, 15));
     BENCH_UNTIL(wakes == 3);
-    assert_int_equal(wishes(&b), 0);
+    assert_int_equal(hints(&b), 0);
     bench_count(&w, 1);
     tier_set_device(b.tier, NULL);
-    tier_wish(b.tier, 2, 14, 1, true);
+    tier_hint(b.tier, 2, 14, 1, true);
     BENCH_UNTIL(bench_slot(&b, 2, 14) >= 0);
     assert_int_equal(wakes, 3);
     bench_close(&b);
 }
 
-/* Everything but (0, 9) is used in each step, so nothing makes room for a wish for it. */
+/* Each step uses all experts but (0, 9), so the tier frees no slot for a hint for it. */
 static void use_the_others(struct bench *b, struct bench_worker *w, uint32_t step)
 {
     for (uint32_t layer = 0; layer < 3; layer++)
@@ -458,8 +472,8 @@ static void use_the_others(struct bench *b, struct bench_worker *w, uint32_t ste
                 atomic_load(&w->channel.fetches.header->tail));
 }
 
-/* A policy's wish stands for two steps; one that is repeated goes on. */
-static void test_wishes_get_old(void **state)
+/* A policy's hint is valid for two steps; a repeated hint is valid longer. */
+static void test_hints_expire(void **state)
 {
     struct bench b;
     struct bench_worker w;
@@ -470,28 +484,28 @@ static void test_wishes_get_old(void **state)
     tier_set_device(b.tier, &device);
     for (uint32_t step = 1; step < 5; step++)
         use_the_others(&b, &w, step);
-    tier_wish(b.tier, 0, 9, 0, false);
+    tier_hint(b.tier, 0, 9, 0, false);
     for (uint32_t step = 5; step < 10; step++) {
-        use_the_others(&b, &w, step); /* the first step after it */
+        use_the_others(&b, &w, step); /* the first step after the hint */
         bench_nap(5000000);
-        assert_int_equal(wishes(&b), 1);
-        tier_wish(b.tier, 0, 9, 0, false);
-        assert_int_equal(wishes(&b), 1); /* the same one */
+        assert_int_equal(hints(&b), 1);
+        tier_hint(b.tier, 0, 9, 0, false);
+        assert_int_equal(hints(&b), 1); /* the same hint */
     }
     assert_int_equal(wakes, 0);
     use_the_others(&b, &w, 10);
     bench_nap(5000000);
-    assert_int_equal(wishes(&b), 1);
+    assert_int_equal(hints(&b), 1);
     use_the_others(&b, &w, 11); /* the second */
-    BENCH_UNTIL(wishes(&b) == 0);
-    assert_int_equal(wakes, 1); /* if it still stands it is to be repeated */
+    BENCH_UNTIL(hints(&b) == 0);
+    assert_int_equal(wakes, 1); /* the requester repeats a hint that it still needs */
     assert_true(bench_slot(&b, 0, 9) < 0);
     assert_int_equal(counter_read(&b.dropped), 0);
     bench_close(&b);
 }
 
-/* A predicted wish has lost its point when its layer is entered; others stay. */
-static void test_wishes_of_passed_layers(void **state)
+/* The tier drops a hint of a prediction when a worker enters its layer; other hints stay. */
+static void test_hints_of_passed_layers(void **state)
 {
     struct bench b;
     struct bench_worker w;
@@ -499,21 +513,21 @@ static void test_wishes_of_passed_layers(void **state)
     bench_attach(&w, &b, 1);
     for (uint32_t step = 1; step < 5; step++)
         use_the_others(&b, &w, step);
-    tier_wish(b.tier, 0, 9, 1e-6, false);
+    tier_hint(b.tier, 0, 9, 1e-6, false);
     bench_push(&w, CACHE_ROUTED, 4, 1, 3, 1);
     bench_nap(20000000);
-    assert_int_equal(wishes(&b), 1);
+    assert_int_equal(hints(&b), 1);
     bench_push(&w, CACHE_ROUTED, 5, 0, 3, 1);
-    BENCH_UNTIL(wishes(&b) == 0);
+    BENCH_UNTIL(hints(&b) == 0);
     assert_int_equal(counter_read(&b.dropped), 1);
-    tier_wish(b.tier, 0, 9, 0, false); /* a policy's has nothing to do with it */
+    tier_hint(b.tier, 0, 9, 0, false); /* a policy's hint is independent of it */
     bench_push(&w, CACHE_ROUTED, 5, 0, 3, 1);
     bench_nap(20000000);
-    assert_int_equal(wishes(&b), 1);
+    assert_int_equal(hints(&b), 1);
     bench_close(&b);
 }
 
-/* A prediction brings an expert before it is asked for, if its layer has not been entered. */
+/* The tier reads an expert for a prediction, before a fetch, if no worker has entered its layer. */
 static void test_predictions(void **state)
 {
     struct bench b;
@@ -533,7 +547,7 @@ static void test_predictions(void **state)
     bench_close(&b);
 }
 
-/* ---- when something fails ---- */
+/* ---- errors ---- */
 
 static void test_cut_file(void **state)
 {
@@ -546,7 +560,7 @@ static void test_cut_file(void **state)
     uint8_t *copy = malloc((size_t)whole);
     assert_int_equal(pread(fd, copy, (size_t)whole, 0), whole);
     assert_int_equal(ftruncate(fd, 8192), 0);
-    uint64_t resident = bench_state(&b).resident;
+    uint64_t resident = bench_state(&b).slots.resident;
     for (uint32_t i = 8; i < 12; i++)
         bench_fetch(&w, 2, i);
     for (uint32_t i = 8; i < 12; i++) {
@@ -556,17 +570,53 @@ static void test_cut_file(void **state)
     assert_int_equal(counter_read(&b.failed), 4);
     assert_true(atomic_load(&b.tier->table.header->reads) >= 4);
     bench_count(&w, 4);
-    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).retired == 0);
-    assert_true(bench_state(&b).resident >= resident - 4);
+    BENCH_UNTIL(bench_held(&b) == 0 && bench_state(&b).slots.retired == 0);
+    assert_true(bench_state(&b).slots.resident >= resident - 4);
     bench_check(&b);
-    /* it is there again: asking once more is enough */
+    assert_int_equal(atomic_load(&b.changes), 1);
+    /* It is there again, but it may be another file: nothing more is read from it. */
     assert_int_equal(pwrite(fd, copy, (size_t)whole, 0), whole);
     bench_fetch(&w, 2, 9);
-    assert_true(bench_await(&w, 2, 9));
-    assert_int_equal(host_tier_read(&b.tier->table, 2, 9).failures, 1);
+    BENCH_UNTIL(host_tier_read(&b.tier->table, 2, 9).failures == 2);
+    assert_true(bench_slot(&b, 2, 9) < 0);
+    assert_int_equal(atomic_load(&b.changes), 1);
     bench_check(&b);
     free(copy);
     close(fd);
+    bench_close(&b);
+}
+
+/* The file is written in place, with the time of its last change restored: the checksum of an
+ * expert that was read before differs. Before, answers changed in silence. */
+static void test_overwritten_file(void **state)
+{
+    struct bench b;
+    struct bench_worker w;
+    bench_start(&b);
+    struct stat before;
+    struct pack_item items[PACK_EXPERT_ITEMS];
+    pack_expert_items(&b.plan, 2, 9, 0, items);
+    struct mkmodel_options o;
+    bench_options(&o);
+    read_all(&b, &o); /* every sum is kept */
+    bench_attach(&w, &b, 2);
+    for (uint32_t i = 0; i < 32; i++) /* others take its slot */
+        fetch_once(&w, i / 16, i % 16);
+    assert_true(bench_slot(&b, 2, 9) < 0);
+    int fd = open(bench_file(&b), O_RDWR);
+    uint8_t byte;
+    off_t at = (off_t)items[1].source + 20;
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    struct timespec times[2] = {before.st_atim, before.st_mtim};
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+    bench_fetch(&w, 2, 9);
+    BENCH_UNTIL(host_tier_read(&b.tier->table, 2, 9).failures == 1);
+    assert_true(bench_slot(&b, 2, 9) < 0);
+    assert_int_equal(atomic_load(&b.changes), 1);
     bench_close(&b);
 }
 
@@ -581,7 +631,7 @@ static void test_leaving(void **state)
     bench_attach(&other, &b, 2);
     bench_epoch(&w);
     for (uint32_t i = 0; i < 16; i++)
-        bench_fetch(&w, 1, i); /* more than there is room for, and nothing is ever counted */
+        bench_fetch(&w, 1, i); /* more fetches than slots, and the worker never counts one */
     bench_nap(20000000);
     assert_true(bench_held(&b) > 0);
     tier_remove_worker(b.tier, 1);
@@ -629,8 +679,8 @@ static void test_nonsense(void **state)
     bench_close(&b);
 }
 
-/* From now on this thread, and those that it makes, have no io_uring (as in many containers) and no direct reads (as on some
- * file systems). */
+/* From here on this thread, and threads that it starts, have no io_uring (as in many containers)
+ * and no direct reads (as on some file systems). */
 static void forbid(void)
 {
     enum { NR = offsetof(struct seccomp_data, nr), FLAGS = offsetof(struct seccomp_data, args[2]) };
@@ -678,10 +728,11 @@ int main(void)
         cmocka_unit_test(test_fetch_of_retired),
         cmocka_unit_test(test_free_slots_remember),
         cmocka_unit_test(test_device_holds),
-        cmocka_unit_test(test_wishes_are_told),
-        cmocka_unit_test(test_wishes_get_old),
-        cmocka_unit_test(test_wishes_of_passed_layers),
+        cmocka_unit_test(test_hints_are_reported),
+        cmocka_unit_test(test_hints_expire),
+        cmocka_unit_test(test_hints_of_passed_layers),
         cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_overwritten_file),
         cmocka_unit_test(test_leaving),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_without_io_uring),

@@ -1,6 +1,6 @@
-/* The host tier under workers that compute from it all the time while memd evicts all the time, some of whom die: what is
- * found in the table is whole for as long as the epoch lasts. Run under ThreadSanitizer too, which sees workers, lanes and the
- * tier's thread at one address. */
+/* The host tier with workers that compute without a break while memd evicts; some workers die. An
+ * expert that a worker finds in the table is whole until its epoch ends. ThreadSanitizer sees
+ * workers, lanes and the tier's thread at one address. */
 #include "tier_bench.h"
 
 enum { WORKERS = 3, SLOTS = 10, SECONDS = 2, COPIERS = 1 };
@@ -17,7 +17,8 @@ struct stress_worker {
     uint32_t seed;
 };
 
-/* A layer as a worker does it: what is there is read under the epoch, the rest as it comes. False: it does not come. */
+/* Reads a layer like a worker: resident experts under the epoch, the others when they arrive. False
+ * if they do not arrive. */
 static bool run_layer(struct stress *s, struct bench_worker *w, uint64_t step, uint32_t *seed)
 {
     uint32_t layer = bench_draw(seed, 3), n = 1 + bench_draw(seed, 12), left = 0, experts[12];
@@ -42,7 +43,9 @@ static bool run_layer(struct stress *s, struct bench_worker *w, uint64_t step, u
         bench_fetch(w, layer, experts[i]);
     for (uint32_t i = 0; i < left; i++) {
         bool whole = false;
-        while (!whole && clock_ns() < end) { /* it may have gone again before its fetch was begun */
+        while (!whole &&
+               clock_ns() <
+                   end) { /* the tier may evict it again before the worker's fetch begins */
             bench_await(w, layer, experts[i]);
             bench_epoch(w);
             int there = bench_read(w, layer, experts[i]);
@@ -80,7 +83,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* As the device's copy engine. */
+/* Pins and reads experts like the device's copy engine. */
 static void *copier(void *arg)
 {
     struct stress *s = arg;
@@ -89,7 +92,7 @@ static void *copier(void *arg)
         uint32_t layer = bench_draw(&seed, 3), expert = bench_draw(&seed, 16);
         const uint8_t *slab = tier_pin(s->bench.tier, layer, expert);
         if (!slab) {
-            tier_wish(s->bench.tier, layer, expert, bench_draw(&seed, 100) / 100.0,
+            tier_hint(s->bench.tier, layer, expert, bench_draw(&seed, 100) / 100.0,
                       bench_draw(&seed, 4) == 0);
             bench_nap(100000);
             continue;
@@ -124,8 +127,8 @@ static void test_stress(void **state)
         pthread_join(threads[i], NULL);
     pthread_join(copies, NULL);
     BENCH_UNTIL(!bench_present(&s.bench));
-    BENCH_UNTIL(bench_held(&s.bench) == 0 && bench_state(&s.bench).filling == 0 &&
-                bench_state(&s.bench).retired == 0);
+    BENCH_UNTIL(bench_held(&s.bench) == 0 && bench_state(&s.bench).slots.filling == 0 &&
+                bench_state(&s.bench).slots.retired == 0);
     bench_check(&s.bench);
     print_message("%lu lives, %lu layers, %lu found, %lu reads, %lu evictions, %lu copies\n",
                   (unsigned long)s.lives, (unsigned long)s.layers, (unsigned long)s.found,

@@ -46,7 +46,7 @@ static void test_merges_beyond_the_vocabulary(void **state)
     memcpy(s->merges, merges, sizeof merges);
     struct tokenizer *t = make(s, NULL);
     expect(t, "xyz", 0, IDS(xyz));             /* through xy, which is no token */
-    expect(t, "xyxyz", 0, IDS('x', 'y', xyz)); /* what is left of it: bytes */
+    expect(t, "xyxyz", 0, IDS('x', 'y', xyz)); /* the rest becomes bytes */
     tokenizer_free(t);
 }
 
@@ -66,6 +66,45 @@ static void test_missing_bytes(void **state)
     }
 }
 
+/* In a plain range a control token's text is text, wholly or in part; a word goes on across it. */
+static void test_plain_ranges(void **state)
+{
+    struct sample *s = new_gpt2();
+    uint32_t end = add(s, "<|e|>", CONTROL, 0), mark = add(s, "<|m|>", USER_DEFINED, 0);
+    uint32_t spaces = add(s, "   ", USER_DEFINED, 0), ab = add(s, "ab", NORMAL, 0);
+    const char *merges[] = {"a b"};
+    memcpy(s->merges, merges, sizeof merges);
+    struct tokenizer *t = make(s, NULL);
+    const char *text = "<|e|>ab<|e|>   <|m|><|e|><|m|>";
+    const struct {
+        struct plain_range plain[2];
+        uint32_t expected[32];
+    } cases[] = {
+        {{{6, 20}, {20, 20}},
+         {end, ab, '<', '|', 'e', '|', '>', spaces, '<', '|', 'm', '|', '>', end, mark}},
+        {{{11, 12}, {16, 17}},
+         {end, ab, '<', '|', 'e', '|', '>', spaces, '<', '|', 'm', '|', '>', end, mark}},
+        {{{0, 0}, {29, 30}}, {end, ab, end, spaces, mark, end, '<', '|', 'm', '|', '>'}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct token_list ids = {0};
+        struct error e;
+        assert_int_equal(tokenizer_encode_ranges(t, text, strlen(text), TOKENIZE_PARSE_SPECIAL,
+                                                 cases[i].plain, 2, &ids, &e),
+                         ERROR_OK);
+        for (size_t j = 0; j < ids.count; j++)
+            assert_int_equal(ids.ids[j], cases[i].expected[j]);
+        assert_int_equal(cases[i].expected[ids.count], 0);
+        token_list_fini(&ids);
+    }
+    struct token_list none = {0};
+    struct plain_range crossed[] = {{5, 9}, {8, 10}}, outside = {3, 99};
+    assert_int_equal(tokenizer_encode_ranges(t, text, 30, 0, crossed, 2, &none, NULL), ERROR_USAGE);
+    assert_int_equal(tokenizer_encode_ranges(t, text, 30, 0, &outside, 1, &none, NULL),
+                     ERROR_USAGE);
+    tokenizer_free(t);
+}
+
 static void test_special_tokens(void **state)
 {
     struct sample *s = new_gpt2();
@@ -78,12 +117,12 @@ static void test_special_tokens(void **state)
     struct tokenizer *t = make(s, "llama-bpe");
     unsigned parse = TOKENIZE_PARSE_SPECIAL;
     expect(t, "a<|e|>b", parse, IDS('a', end, 'b'));
-    expect(t, "<|e|>x<|e|>", parse, IDS(longer, end)); /* the longest that stands there */
+    expect(t, "<|e|>x<|e|>", parse, IDS(longer, end)); /* the longest match */
     expect(t, "<|e|", parse, IDS('<', '|', 'e', '|'));
     expect(t, "<|e|>", 0, IDS('<', '|', 'e', '|', '>'));
     expect(t, "<tool>", 0, IDS(tool)); /* user-defined: always */
     expect(t, "hello", parse, IDS(word));
-    expect(t, "hello", 0, IDS('h', 'e', 'l', 'l', 'o')); /* even where whole pieces are taken */
+    expect(t, "hello", 0, IDS('h', 'e', 'l', 'l', 'o')); /* even with whole pieces */
     expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS(end, 'a', longer));
     assert_true(tokenizer_is_special(t, end));
     assert_false(tokenizer_is_special(t, tool));
@@ -145,7 +184,14 @@ static void test_ends(void **state)
     uint32_t answer = add(s, "<|return|>", CONTROL, 0), call = add(s, "<|call|>", CONTROL, 0);
     t = make(s, NULL);
     assert_true(tokenizer_is_end(t, answer) && tokenizer_is_end(t, call));
-    assert_false(tokenizer_is_end(t, end)); /* there it ends a message, not the answer */
+    assert_false(tokenizer_is_end(t, end)); /* here <|end|> ends a message, not the answer */
+    tokenizer_free(t);
+    s = new_gpt2();
+    end = add(s, "<|end|>", CONTROL, 0);
+    uint32_t flush = add(s, "<|flush|>", CONTROL, 0), calls = add(s, "<|calls|>", CONTROL, 0);
+    t = make(s, "solar-open");
+    assert_true(tokenizer_is_end(t, flush) && tokenizer_is_end(t, calls));
+    assert_false(tokenizer_is_end(t, end));
     tokenizer_free(t);
 }
 
@@ -159,11 +205,11 @@ static void test_llama(void **state)
     expect(t, "abc", 0, IDS(space_a, bc));
     expect(t, "aab", 0, IDS(space_a, ab));
     expect(t, "baaa", 0, IDS(space, b, aa, a));
-    expect(t, " a", 0, IDS(space, space_a)); /* the space in front and the text's own */
+    expect(t, " a", 0, IDS(space, space_a)); /* the added space and the text's own */
     expect(t, "\u00e9", 0, IDS(space, byte + 0xc3, byte + 0xa9));
     expect(t, "\u2581", 0, IDS(space, byte + 0xe2, byte + 0x96, byte + 0x81));
     expect(t, "c\xff", 0, IDS(space, c, byte + 0xff));
-    expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS(1, space_a)); /* begins unless the file says not */
+    expect(t, "a", TOKENIZE_ADD_SPECIAL, IDS(1, space_a)); /* begin token by default */
     expect(t, "a<tool>a", 0, IDS(space_a, tool, space_a));
     expect(t, "a</s>", TOKENIZE_PARSE_SPECIAL, IDS(space_a, 2));
     const char *texts[] = {"abc",           " a",      "  ", "", "a<tool>a", "a<tool> a<s>",
@@ -199,7 +245,7 @@ static void test_llama_without_bytes(void **state)
     tokenizer_free(t);
 }
 
-/* Phi-3 drops white space behind its special tokens; <s> is excepted. */
+/* Phi-3 drops white space behind its special tokens, but not behind <s>. */
 static void test_phi3(void **state)
 {
     uint32_t space;
@@ -288,14 +334,14 @@ static void test_odd_vocabularies(void **state)
     struct sample *s = new_gpt2();
     add(s, "", NORMAL, 0);
     add(s, "ab", NORMAL, 0);
-    add(s, "ab", NORMAL, 0); /* of equal tokens the first is found */
+    add(s, "ab", NORMAL, 0); /* of equal tokens the tokenizer finds the first */
     uint32_t plain = add(s, "\u4e2d", NORMAL, 0), unused = add(s, "pad", UNUSED, 0);
     s->merges[0] = "a b";
     struct tokenizer *t = make(s, NULL);
     struct strbuf text;
     strbuf_init(&text);
     expect(t, "ab", 0, IDS(257));
-    expect(t, "\u4e2d", 0, IDS(0xe4, 0xb8, 0xad)); /* not written in the byte-level alphabet */
+    expect(t, "\u4e2d", 0, IDS(0xe4, 0xb8, 0xad)); /* not in the byte-level alphabet */
     assert_true(tokenizer_piece(t, 256, true, &text));
     assert_true(tokenizer_piece(t, unused, true, &text));
     assert_int_equal(text.len, 0);
@@ -311,7 +357,7 @@ static void push(struct token_stream *s, uint32_t id, const char *expected)
 {
     struct strbuf out;
     strbuf_init(&out);
-    strbuf_append(&out, "|", 1); /* what was there stays */
+    strbuf_append(&out, "|", 1); /* the earlier text stays */
     assert_true(token_stream_push(s, id, &out));
     assert_string_equal(out.data + 1, expected);
     assert_int_equal(out.len, 1 + strlen(expected));
@@ -334,7 +380,7 @@ static void test_stream(void **state)
     push(&s, byte + 0xc3, "");
     push(&s, space + 1,
          "\xc3"
-         "a"); /* what cannot become a character is not kept */
+         "a"); /* drops bytes that cannot become a character */
     push(&s, byte + 0xe4, "");
     push(&s, byte + 0xb8, "");
     strbuf_init(&out);
@@ -360,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_merges_beyond_the_vocabulary),
         cmocka_unit_test(test_missing_bytes),
         cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_plain_ranges),
         cmocka_unit_test(test_whole_pieces),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_llama),

@@ -1,6 +1,6 @@
-/* The tokenizer against ids from elsewhere: the committed cases (Hugging Face's tokenizers and
- * sentencepiece, see tests/golden/make_vocab.py) and, where the shared folder is there, those that
- * llama.cpp gives for published vocabularies. */
+/* The tokenizer, compared with ids of other implementations: the committed cases (Hugging Face's
+ * tokenizers and sentencepiece, see tests/golden/make_vocab.py) and, if the shared folder exists,
+ * llama.cpp's ids for published vocabularies. */
 #include "gguf/gguf.h"
 #include "json_reader.h"
 #include "tokenizer/tokenizer.h"
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define SMALL_CASES    1227
+#define SMALL_CASES    1696
 #define SHARED_SETS    13
 #define CASES_IN_A_SET 59
 

@@ -1,4 +1,4 @@
-/* lib/exec/topology: machines that are made up, as trees of files; threads that are put on them. */
+/* lib/exec/topology: made-up machines as trees of files, and the placement of threads on them. */
 #include "exec/topology.h"
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static int remove_root(void **state)
     return system(command);
 }
 
-/* ROOT/path with this text, and the folders above it. */
+/* Writes ROOT/path with this text, and makes its folders. */
 static void put(const char *path, const char *text)
 {
     char full[256];
@@ -69,7 +69,7 @@ static void check_order(const struct topology *t, const unsigned *cpus, unsigned
         assert_int_equal(t->cpus[i].cpu, cpus[i]);
 }
 
-/* Nothing is said: a core a CPU. */
+/* The system reports nothing: each CPU is a core. */
 static void test_bare(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void test_neighbouring_siblings(void **state)
     struct topology *t = read_machine(0, 3);
     check_order(t, (const unsigned[]){0, 2, 1, 3}, 4);
     assert_int_equal(topology_threads(t), 2);
-    /* The first core's second thread alone is ours, and the other core's both. */
+    /* Allowed: the first core's second thread and both threads of the other core. */
     t = read_machine(1, 3);
     check_order(t, (const unsigned[]){1, 2, 3}, 3);
     assert_int_equal(topology_threads(t), 2);
@@ -125,7 +125,7 @@ static void test_two_nodes(void **state)
     assert_int_equal(topology_threads(t), 4);
 }
 
-/* Kept to the second socket: there is one node then, whatever its number. */
+/* Limited to the second socket: only one node remains, whatever its number. */
 static void test_affinity(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void test_affinity(void **state)
     assert_int_equal(topology_threads(t), 2);
 }
 
-/* A memory node without CPUs, as expansion cards make them. */
+/* A memory node without CPUs, as with memory expansion cards. */
 static void test_node_without_cpus(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void test_quota(void **state)
     assert_int_equal(topology_threads(read_machine(0, 1)), 2);
 }
 
-/* This machine, whatever it is. */
+/* The machine of the test. */
 static void test_here(void **state)
 {
     static struct topology t;

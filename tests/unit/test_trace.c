@@ -1,4 +1,4 @@
-/* Trace files: what is written is read back, and what cannot be written leaves nothing. */
+/* Trace files: a written trace reads back the same, and a failed write leaves no file. */
 #include "trace_sample.h"
 
 #include "quant/quant.h"
@@ -16,7 +16,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* ---- What is read back ---- */
+/* ---- Reading ---- */
 
 static void check_token(const struct trace *t, uint32_t q, uint32_t token, uint32_t layer)
 {
@@ -122,7 +122,7 @@ static void round_trip(void **state)
         }
 }
 
-/* Wherever the bytes lie in memory. */
+/* At any alignment of the bytes in memory. */
 static void bytes_anywhere(void **state)
 {
     (void)state;
@@ -144,7 +144,8 @@ static void bytes_anywhere(void **state)
     unlink(path);
 }
 
-/* q = round(-16 log2 p). 0.3: 16 * 1.73697 = 27.79, so 28. 2^-15.875 is the last step, 254; half a step further is 0. */
+/* q = round(-16 log2 p). 0.3: 16 * 1.73697 = 27.79, so 28. 2^-15.875 is the last step, 254; half a
+ * step further is 0. */
 static void gate_steps(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static void gate_steps(void **state)
     assert_int_equal(trace_gate_pack(INFINITY), 0);
 }
 
-/* A value that is no half's is the nearest one; what is too large stays finite. */
+/* A value becomes the nearest half; a value that is too large stays finite. */
 static void halves(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static void nothing_is_left(void **state)
     trace_writer_abandon(NULL);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(access(unfinished, F_OK), -1);
-    /* a folder where there is none, and a device that must not be replaced */
+    /* a missing folder, and a device that the writer must not replace */
     assert_int_equal(trace_writer_new("/nonexistent/trace", &x.shape, x.layers, &w, &e), ERROR_IO);
     assert_int_equal(trace_writer_new("/dev/full", &x.shape, x.layers, &w, &e), ERROR_IO);
     assert_non_null(strstr(e.text, "not a regular file"));
@@ -215,8 +216,8 @@ static void nothing_is_left(void **state)
     free(x.numbers);
 }
 
-/* Whether the failure shows at a write or only at the end, because everything fitted into the buffer before. */
-static void no_room_on_disk(void **state)
+/* The error may occur at a write, or at the end if all data fits into the buffer. */
+static void no_space_on_disk(void **state)
 {
     (void)state;
     struct rlimit all, small;
@@ -291,7 +292,8 @@ static void wrong_use(void **state)
     assert_int_equal(trace_write_sequence(w, &data, &e), ERROR_USAGE);
     data.sequence.n_tokens = 1;
     assert_int_equal(trace_write_sequence(w, &data, &e), ERROR_OK);
-    assert_int_equal(trace_writer_finish(w, &e), ERROR_OK); /* what was refused is not in it */
+    assert_int_equal(trace_writer_finish(w, &e),
+                     ERROR_OK); /* the refused sequence is not in the file */
     struct trace *t;
     assert_int_equal(trace_open(path, &t, &e), ERROR_OK);
     assert_int_equal(trace_sequences(t), 1);
@@ -300,12 +302,13 @@ static void wrong_use(void **state)
     free(x.numbers);
 }
 
-/* 100,000 tokens of a model of 48 layers, 128 experts, 8 of them a token, d_model 2048, in sequences of 512 tokens: 196.
+/* 100,000 tokens of a model of 48 layers, 128 experts, 8 of them a token, d_model 2048, in
+ * sequences of 512 tokens: 196.
  *   ids        100,000 x 4                          =     400,000
  *   choices    100,000 x 48 x 8                     =  38,400,000
  *   gates      100,000 x 48 x 128                   = 614,400,000
  *   routers    48 x 128 x 2048 x 4                  =  50,331,648
- *   embeddings 4 + 2 x 2048 each; 70,000 distinct   = 287,000,000, which is more than any text of that length has
+ *   embeddings 4 + 2 x 2048 each; 70,000 distinct   = 287,000,000, more than any such text has
  * together 990.5 MB. */
 static void hundred_thousand_tokens(void **state)
 {
@@ -332,10 +335,10 @@ static void hundred_thousand_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),      cmocka_unit_test(bytes_anywhere),
-        cmocka_unit_test(gate_steps),      cmocka_unit_test(halves),
-        cmocka_unit_test(no_room_on_disk), cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(wrong_use),       cmocka_unit_test(hundred_thousand_tokens),
+        cmocka_unit_test(round_trip),       cmocka_unit_test(bytes_anywhere),
+        cmocka_unit_test(gate_steps),       cmocka_unit_test(halves),
+        cmocka_unit_test(no_space_on_disk), cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(wrong_use),        cmocka_unit_test(hundred_thousand_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

@@ -1,7 +1,8 @@
-/* Broken trace files: cut off, changed, damaged field by field: each is refused in one line. */
+/* Broken trace files: cut off, changed, damaged field by field. Opening each fails with one line of
+ * message. */
 #include "trace_sample.h"
 
-/* The file of a sample; x is done with. */
+/* Writes the file of a sample and frees x. */
 static uint8_t *sample_bytes(struct sample x, size_t *bytes)
 {
     write_sample(&x);
@@ -31,7 +32,7 @@ static void read_everything(const struct trace *t)
     free(selected);
 }
 
-/* Opens bytes in a block of just their size, so that a sanitizer sees a read past it. */
+/* Opens bytes in a block of exactly their size, so that a sanitizer reports a read past the end. */
 static enum error_code open_copy(const uint8_t *bytes, size_t n, struct error *e)
 {
     uint8_t *copy = malloc(n ? n : 1);
@@ -83,7 +84,7 @@ static void bytes_changed(void **state)
     unlink(path);
 }
 
-/* Where a payload begins: of the n-th chunk of a kind. */
+/* The offset of a payload: of the n-th chunk of a kind. */
 static size_t find_chunk(const uint8_t *file, size_t bytes, uint32_t kind, unsigned n)
 {
     for (size_t at = sizeof(struct trace_file_head); at < bytes;) {
@@ -97,18 +98,18 @@ static size_t find_chunk(const uint8_t *file, size_t bytes, uint32_t kind, unsig
     return 0;
 }
 
-/* A field of a chunk (kind 0: of the file's head) that is given another value. */
+/* A damage: a field of a chunk (kind 0: of the file's head) and its new value. */
 struct damage {
     uint32_t kind;
-    int offset; /* in the payload; before it is the chunk's head */
+    int offset; /* in the payload; negative: in the chunk's head */
     unsigned bytes;
     uint64_t value;
-    const char *says;
+    const char *expected_text;
 };
 
-#define SHAPE(field, value, says)                                                                  \
+#define SHAPE(field, value, expected_text)                                                         \
     {                                                                                              \
-        TRACE_CHUNK_SHAPE, offsetof(struct trace_file_shape, field), 4, value, says                \
+        TRACE_CHUNK_SHAPE, offsetof(struct trace_file_shape, field), 4, value, expected_text       \
     }
 
 static const struct damage damages[] = {
@@ -128,9 +129,9 @@ static const struct damage damages[] = {
     {TRACE_CHUNK_LAYERS, -16, 4, 3, "before the list of layers"},
     {TRACE_CHUNK_LAYERS, -16, 4, 7, "before the list of layers"},
     {TRACE_CHUNK_LAYERS, -8, 8, 16, "expected 32"},
-    {TRACE_CHUNK_ROUTERS, -16, 4, 0, "which version 1 does not have"},
+    {TRACE_CHUNK_ROUTERS, -16, 4, 0, "which version 1 does not know"},
     {TRACE_CHUNK_ROUTERS, -16, 4, 2, "second list"},
-    {TRACE_CHUNK_ROUTERS, -16, 4, 7, "which version 1 does not have"},
+    {TRACE_CHUNK_ROUTERS, -16, 4, 7, "which version 1 does not know"},
     {TRACE_CHUNK_ROUTERS, -8, 8, 60, "layer 1 is cut off"},
     {TRACE_CHUNK_SEQUENCE, -16, 4, 3, "a second time"},
     {TRACE_CHUNK_SEQUENCE, -16, 4, 4, "embeddings in"},
@@ -158,7 +159,7 @@ static const struct damage damages[] = {
     SHAPE(d_model, 6, "layer 2"),
     SHAPE(has, 16 | TRACE_ALL, "parts 0x10"),
     SHAPE(has, TRACE_ALL & ~TRACE_ROUTERS, "biases without routers"),
-    SHAPE(has, TRACE_ALL & ~TRACE_EMBEDDINGS, "embeddings, of which"),
+    SHAPE(has, TRACE_ALL & ~TRACE_EMBEDDINGS, "embeddings, but the shape has none"),
     SHAPE(has, TRACE_ALL & ~TRACE_HIDDEN, "with gate inputs: impossible"),
     SHAPE(has, TRACE_ALL & ~TRACE_GATE, "tokens in"),
     {TRACE_CHUNK_SHAPE, offsetof(struct trace_file_shape, dense_bytes), 8, UINT64_MAX,
@@ -187,7 +188,8 @@ static const struct damage damages[] = {
     /* embeddings */
     {TRACE_CHUNK_EMBEDDINGS, 0, 4, 0, "0 embeddings in"},
     {TRACE_CHUNK_EMBEDDINGS, 0, 4, UINT32_MAX, "4294967295 embeddings in"},
-    /* a sequence: 5 tokens; then 2 numbers, 2 x 2 x 5 halves, and from 16 + 20 + 8 + 40 on the choices */
+    /* a sequence: 5 tokens; then 2 numbers, 2 x 2 x 5 halves, and from 16 + 20 + 8 + 40 on the
+       choices */
     {TRACE_CHUNK_SEQUENCE, 0, 4, 0, "0 tokens"},
     {TRACE_CHUNK_SEQUENCE, 0, 4, 6, "6 tokens in"},
     {TRACE_CHUNK_SEQUENCE, 0, 4, UINT32_MAX, "tokens in"},
@@ -219,8 +221,9 @@ static void every_damage(void **state)
         memcpy(before, field, d->bytes);
         memcpy(field, &d->value, d->bytes);
         enum error_code code = open_copy(file, bytes, &e);
-        if ((code != ERROR_FORMAT && code != ERROR_VERSION) || !strstr(e.text, d->says))
-            fail_msg("damage %zu: code %d, '%s', expected '%s'", i, (int)code, e.text, d->says);
+        if ((code != ERROR_FORMAT && code != ERROR_VERSION) || !strstr(e.text, d->expected_text))
+            fail_msg("damage %zu: code %d, '%s', expected '%s'", i, (int)code, e.text,
+                     d->expected_text);
         memcpy(field, before, d->bytes);
     }
     free(file);
@@ -246,7 +249,7 @@ static void more_than_the_file(void **state)
     unlink(path);
 }
 
-/* A name from a file is shown to people. */
+/* Messages show a name from a file. */
 static void name_is_tame(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What a trace says of a model (trace/trace_model.h), read from its file, against what a worker computes with: the weights as
- * memd has loaded them into a pool. */
+/* A trace's description of a model (trace/trace_model.h), compared with the weights of a worker
+ * that memd loaded into a pool. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include "kernels/tile.h"
 #include "trace/trace_model.h"
-#include "worker/weights.h"
+#include "worker/forward/weights.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ static void same_layer(const struct loaded_model *m, const struct layer_weights 
     assert_int_equal(l->segment_bytes, m->map.slabs[layer].segment_bytes);
 }
 
-/* Every model with routers or ends of another kind. */
+/* Models with every kind of router and of final layer. */
 static const struct {
     const char *name;
     uint32_t first_layer;
@@ -95,7 +95,7 @@ static void every_model(void **state)
                     models[i].selection_bias);
 }
 
-/* A file with a tokenizer and nothing else. */
+/* A file with only a tokenizer. */
 static void no_model(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* lib/train: each part on cases worked out by hand, gradients against differences, and the whole on a trace whose next layers are
- * known functions of the ones before. */
+/* lib/train: each part on cases worked out by hand, gradients compared with differences, and the
+ * whole training on a trace whose next layers are known functions of the earlier ones. */
 #include "train/adam.h"
 #include "train/blas.h"
 #include "train/fit.h"
@@ -35,8 +35,9 @@ static void open_blas(void)
 
 /* ---- Loss ---- */
 
-/* One token, two experts, z = (0, log 3), so p = (1/2, 3/4); the first is activated. BCE: -log 1/2 and -log 1/4, together
- * 3 log 2, half of it the mean: 1.0397. Its derivatives are p - y = (-1/2, 3/4). */
+/* One token, two experts, z = (0, log 3), so p = (1/2, 3/4); the first is activated. BCE: -log 1/2
+ * and -log 1/4, together 3 log 2, half of it the mean: 1.0397. Its derivatives are p - y = (-1/2,
+ * 3/4). */
 static void test_bce(void **state)
 {
     const float z[2] = {0, logf(3)};
@@ -54,9 +55,9 @@ static void test_bce(void **state)
     assert_close(errors[1], 0.375, 1e-6);
 }
 
-/* The same, hybrid: weights (2, 1/2), lambda 1/2, gamma 2. q, the probability of what is true, is (1/2, 1/4).
- * First:  1/2 * 2 * log 2 + 1/2 * (1/2)^2 log 2 = 1.125 log 2.
- * Second: 1/2 * 1/2 * log 4 + 1/2 * (3/4)^2 log 4 = 0.53125 * 2 log 2 = 1.0625 log 2. Mean: 1.09375 log 2. */
+/* The same, hybrid: weights (2, 1/2), lambda 1/2, gamma 2. q, the probability of what is true, is
+ * (1/2, 1/4). First:  1/2 * 2 * log 2 + 1/2 * (1/2)^2 log 2 = 1.125 log 2. Second: 1/2 * 1/2 * log
+ * 4 + 1/2 * (3/4)^2 log 4 = 0.53125 * 2 log 2 = 1.0625 log 2. Mean: 1.09375 log 2. */
 static void test_hybrid(void **state)
 {
     const float z[2] = {0, logf(3)}, weight[2] = {2, 0.5f};
@@ -76,8 +77,8 @@ static void test_hybrid(void **state)
     }
 }
 
-/* Activated 30, 10 and 0 times: shares of the mean 90/40, 30/40 and 0, which counts as 1/20. Inverse: 4/9, 4/3, 20; their mean
- * is (4 + 12 + 180) / 27 = 196 / 27. */
+/* Activated 30, 10 and 0 times: shares of the mean 90/40, 30/40 and 0, which counts as 1/20.
+ * Inverse: 4/9, 4/3, 20; their mean is (4 + 12 + 180) / 27 = 196 / 27. */
 static void test_weights(void **state)
 {
     const uint64_t counts[3] = {30, 10, 0};
@@ -99,8 +100,8 @@ static double batch_loss(struct net *n, const float *x, const uint32_t *active, 
     return loss_of(&l, n->logits, active, batch, n->shape.n_out, 1, n->error) * n->shape.n_out;
 }
 
-/* Every 3rd parameter of a network: what net_backward says against (L(w + h) - L(w - h)) / 2h. */
-static void check_gradient(uint32_t n_gated, enum learned_activation activation)
+/* Compares every 3rd parameter's gradient of net_backward with (L(w + h) - L(w - h)) / 2h. */
+static void check_gradient(uint32_t n_gated, enum trained_activation activation)
 {
     enum { BATCH = 5, IN = 4 };
     const struct net_shape shape = {IN, 6, 3, n_gated, activation, 0};
@@ -109,7 +110,8 @@ static void check_gradient(uint32_t n_gated, enum learned_activation activation)
     float x[BATCH * IN];
     const uint32_t active[BATCH] = {0, 1, 2, 0, 1};
     assert_true(net_init(&n, &shape, BATCH, &r));
-    for (size_t i = 0; i < n.parts.n; i++) /* nothing near 0, so that all of it matters */
+    for (size_t i = 0; i < n.parts.n;
+         i++) /* no value near 0, so that every parameter has an effect */
         n.w[i] = 0.7f * noise_normal(&r);
     for (int i = 0; i < BATCH * IN; i++)
         x[i] = noise_normal(&r);
@@ -136,17 +138,18 @@ static void check_gradient(uint32_t n_gated, enum learned_activation activation)
 static void test_gradients(void **state)
 {
     open_blas();
-    check_gradient(0, LEARNED_GELU);
-    check_gradient(0, LEARNED_RELU);
-    check_gradient(3, LEARNED_GELU);
+    check_gradient(0, TRAINED_GELU);
+    check_gradient(0, TRAINED_RELU);
+    check_gradient(3, TRAINED_GELU);
 }
 
-/* A network that starts as a linear map is it: z = (2 x0 - x1 + 1/2, x1 - 1/4), the third input without effect. */
+/* A network that starts from a linear map computes that map: z = (2 x0 - x1 + 1/2, x1 - 1/4), the
+ * third input without effect. */
 static void test_start_linear(void **state)
 {
     const float map[4] = {2, -1, 0, 1}, bias[2] = {0.5f, -0.25f}, x[3] = {0.75f, -1.5f, 9};
     for (int i = 0; i < 4; i++) {
-        const struct net_shape shape = {3, 8, 2, i / 2 * 2, (enum learned_activation)(i % 2), 0.5f};
+        const struct net_shape shape = {3, 8, 2, i / 2 * 2, (enum trained_activation)(i % 2), 0.5f};
         struct noise r = noise_of(1, 2, 3);
         struct net n;
         assert_true(net_init(&n, &shape, 1, &r));
@@ -158,8 +161,9 @@ static void test_start_linear(void **state)
     }
 }
 
-/* g = 2 and w = 3 at first, rate 0.1, decay 0.5. Step 1: m' = g, v' = g^2, so w -= 0.1 (1 + 0.5 * 3) = 0.25 and 2.75 is left; a bias
- * without decay loses 0.1. Step 2 with g = 0: m = 0.18, m' = 0.18 / 0.19; v = 0.003996, v' = 0.003996 / 0.001999. */
+/* g = 2 and w = 3 at first, rate 0.1, decay 0.5. Step 1: m' = g, v' = g^2, so w -= 0.1 (1 + 0.5 *
+ * 3) = 0.25 and 2.75 is left; a bias without decay loses 0.1. Step 2 with g = 0: m = 0.18, m' =
+ * 0.18 / 0.19; v = 0.003996, v' = 0.003996 / 0.001999. */
 static void test_adam(void **state)
 {
     struct adam a;
@@ -174,14 +178,16 @@ static void test_adam(void **state)
     assert_close(w[0], 2.9 - 0.1 * step, 1e-5);
     assert_close(w[1], 2.75 - 0.1 * (step + 0.5 * 2.75), 1e-5);
     adam_fini(&a);
-    /* a fifth of warming up: half of it at a tenth, all at a fifth; then half a cosine: half of it in the middle of the rest */
+    /* a fifth of warming up: half of it at a tenth, all at a fifth; then half a cosine: half of it
+     * in the middle of the rest */
     assert_close(adam_schedule(0.1f, 0.2f), 0.5, 1e-6);
     assert_close(adam_schedule(0.2f, 0.2f), 1, 1e-6);
     assert_close(adam_schedule(0.6f, 0.2f), 0.5, 1e-6);
     assert_close(adam_schedule(1, 0.2f), 0, 1e-6);
 }
 
-/* 0 is the nearest even half of 1 + 2^-8, which lies in the middle of 1 and 1 + 2^-7; 3 * 2^-8 above 1 goes to 1 + 2^-6. */
+/* 0 is the nearest even half of 1 + 2^-8, which lies in the middle of 1 and 1 + 2^-7; 3 * 2^-8
+ * above 1 goes to 1 + 2^-6. */
 static void test_half(void **state)
 {
     assert_true(half_value(1.5f) == 1.5f && half_value(-0.0f) == 0);
@@ -190,13 +196,13 @@ static void test_half(void **state)
     assert_int_equal(half_of(1), 0x3f80);
 }
 
-/* Logits 2 y - 1 with y right in 3 of 4 cases: the log-odds of that are log 3, so a = log 3, b = 0, and the loss is that of a
- * coin that falls 3 to 1, 0.5623. */
+/* Logits 2 y - 1 with y right in 3 of 4 cases: the log-odds of that are log 3, so a = log 3, b = 0,
+ * and the loss is that of a coin that falls 3 to 1, 0.5623. */
 static void test_platt(void **state)
 {
     float z[8];
     uint32_t active[4] = {0, 0, 0, 0};
-    for (int t = 0; t < 4; t++) { /* two experts; the last token's logits are the wrong way round */
+    for (int t = 0; t < 4; t++) { /* two experts; the last token's logits have the wrong sign */
         z[2 * t] = t < 3 ? 1 : -1;
         z[2 * t + 1] = -z[2 * t];
     }
@@ -208,9 +214,9 @@ static void test_platt(void **state)
 
 /* ---- Components ---- */
 
-/* Points (5, 1) +- 3 (3/5, 4/5) and +- 1 (4/5, -3/5), equally often: around the mean (5, 1) the variance along the first
- * direction is 9/2, along the second 1/2. The first component keeps 9/10; divided by its deviation sqrt(9/2), the points
- * have +-sqrt 2 and 0. */
+/* Points (5, 1) +- 3 (3/5, 4/5) and +- 1 (4/5, -3/5), equally often: around the mean (5, 1) the
+ * variance along the first direction is 9/2, along the second 1/2. The first component keeps 9/10;
+ * divided by its deviation sqrt(9/2), the points have +-sqrt 2 and 0. */
 static void test_pca(void **state)
 {
     open_blas();
@@ -247,11 +253,13 @@ static void test_pca(void **state)
     pca_sums_free(&sums);
 }
 
-/* Six layers, alike 0.5 0.5 0.9 0.9 0.9 0.5, skew the same everywhere: the scores are -1 and 1, and layers 2 to 4 are the upper ones.
+/* Six layers, alike 0.5 0.5 0.9 0.9 0.9 0.5, skew the same everywhere: the scores are -1 and 1, and
+ * layers 2 to 4 are the upper ones.
  *
- * With skews 0.7, but 0.4 in layers 3 and 4 (standardised 1 / sqrt 2 and -sqrt 2), layer 2 counts less: the scores are -1.707, -1.707,
- * 0.293, 2.414, 2.414, -1.707. The run 2..4 has the mean 1.707 against -1.707: 3 * 3 / 6 * 3.414^2 = 17.5. The run 3..4 has 2.414 against
- * -1.207: 2 * 4 / 6 * 3.621^2 = 17.5: both are 9 + 6 sqrt 2, so the longest. */
+ * With skews 0.7, but 0.4 in layers 3 and 4 (standardised 1 / sqrt 2 and -sqrt 2), layer 2 counts
+ * less: the scores are -1.707, -1.707, 0.293, 2.414, 2.414, -1.707. The run 2..4 has the mean 1.707
+ * against -1.707: 3 * 3 / 6 * 3.414^2 = 17.5. The run 3..4 has 2.414 against -1.207: 2 * 4 / 6
+ * * 3.621^2 = 17.5: both are 9 + 6 sqrt 2, so the longest. */
 static void test_groups(void **state)
 {
     const double alike[6] = {0.5, 0.5, 0.9, 0.9, 0.9, 0.5}, even[6] = {0};
@@ -266,17 +274,19 @@ static void test_groups(void **state)
     assert_memory_equal(g, want, sizeof want);
     groups_find(2, alike, even, g);
     assert_true(g[0] == GROUP_INPUT && g[1] == GROUP_INPUT);
-    groups_find(6, even, even, g); /* no run is above the others */
+    groups_find(6, even, even, g); /* no run is above the rest */
     assert_true(g[0] == GROUP_INPUT && g[3] == GROUP_INPUT && g[5] == GROUP_INPUT);
-    /* where the middle is the worst, the best run is 1 or 4 alone: 5/6 * (0.9 - 0.74)^2 in similarity; the first */
+    /* where the middle is the worst, the best run is only 1 or only 4: 5/6 * (0.9 - 0.74)^2 in
+     * similarity; the first */
     groups_find(6, upside, even, g);
     assert_true(g[0] == GROUP_INPUT && g[1] == GROUP_MIDDLE && g[2] == GROUP_OUTPUT);
 }
 
 /* ---- The whole ---- */
 
-/* A made-up model. Layer l + 1 sees h' = M h, M a fixed rotation (a shuffle of the values with signs), and its gate chooses
- * by random rows, so each layer's choice is a known linear function of the gate inputs of all before. */
+/* A made-up model. Layer l + 1 sees h' = M h, M a fixed rotation (a shuffle of the values with
+ * signs), and its gate chooses by random rows, so each layer's choice is a known linear function of
+ * the gate inputs of all before. */
 enum { LAYERS = 5, FIRST = 1, EXPERTS = 8, USED = 2, WIDTH = 8, SEQUENCES = 24, LENGTH = 300 };
 
 struct model {
@@ -336,7 +346,7 @@ static void write_sequence(struct trace_writer *w, const struct model *m, uint32
     struct noise r = noise_of(5, 0, s);
     struct error e;
     for (uint32_t t = 0; t < LENGTH; t++) {
-        for (uint32_t i = 0; i < WIDTH; i++) /* what half precision holds exactly */
+        for (uint32_t i = 0; i < WIDTH; i++) /* values that half precision holds exactly */
             hidden[t][0][i] = roundf(noise_normal(&r) * 128) / 128;
         for (uint32_t l = 0; l < L; l++) {
             if (l)
@@ -408,7 +418,8 @@ static struct train_result train(const struct trace *t, struct train_options opt
     return r;
 }
 
-/* Gates tell nothing of the layers to come, networks that learnt the rotation nearly all. */
+/* Gates predict nothing of later layers; networks trained on the rotation predict nearly all of
+ * it. */
 static void test_known_function(void **state)
 {
     struct trace *t = make_trace(true);
@@ -430,13 +441,14 @@ static void test_known_function(void **state)
         assert_true(score(&r, l, JUDGED_MLP)->log_loss < 0.12);
         assert_true(score(&r, l, JUDGED_LLAPOR)->hot > 0.95);
     }
-    assert_int_equal(score(&r, FIRST + 1, JUDGED_MLP)->n, 0); /* nothing lies two layers before */
+    assert_int_equal(score(&r, FIRST + 1, JUDGED_MLP)->n, 0); /* no layer lies two layers before */
     train_result_free(&r);
     trace_close(t);
 }
 
-/* A model whose layers differ by one constant step: with the residual the next gate is right always (but for what half precision
- * does to a tie), without it not; and a network that begins as the gate hardly needs training to be as good. */
+/* A model whose layers differ by one constant step. With the residual the next gate is always
+ * right, except for a tie that half precision changes; without it, it is not. A network that begins
+ * as the gate needs hardly any training to be as good. */
 static void test_constant_step(void **state)
 {
     struct trace *t = make_trace(false);
@@ -451,18 +463,18 @@ static void test_constant_step(void **state)
         if (l > FIRST + 1)
             assert_true(score(&r, l, JUDGED_MLP)->recall > 0.9);
     }
-    struct sched_learned view;
-    char why[LEARNED_WHY];
-    assert_true(learned_view(r.bytes, r.n, &view, why) && learned_is_intact(&view));
-    const float *residual = learned_residual(&view, FIRST);
+    struct trained_predictors view;
+    char why[TRAINED_WHY];
+    assert_true(trained_view(r.bytes, r.n, &view, why) && trained_is_intact(&view));
+    const float *residual = trained_residual(&view, FIRST);
     for (uint32_t i = 0; i < WIDTH; i++)
         assert_close(residual[i], 0.5 * (i % 3), 1e-3);
-    assert_null(learned_residual(&view, LAYERS - 1));
+    assert_null(trained_residual(&view, LAYERS - 1));
     train_result_free(&r);
     trace_close(t);
 }
 
-/* The same bytes again, with another number of threads; others with another seed. */
+/* The same bytes with another number of threads; other bytes with another seed. */
 static void test_deterministic(void **state)
 {
     struct trace *t = make_trace(true);
@@ -474,11 +486,11 @@ static void test_deterministic(void **state)
     o.seed = 10;
     struct train_result c = train(t, o);
     assert_true(a.n != c.n || memcmp(a.bytes, c.bytes, a.n) != 0);
-    /* the profile: each token that was trained on activates USED experts in every layer */
-    struct sched_learned view;
-    char why[LEARNED_WHY];
-    assert_true(learned_view(a.bytes, a.n, &view, why));
-    const uint32_t *counts = learned_activations(&view);
+    /* the profile: each training token activates USED experts in every layer */
+    struct trained_predictors view;
+    char why[TRAINED_WHY];
+    assert_true(trained_view(a.bytes, a.n, &view, why));
+    const uint32_t *counts = trained_activations(&view);
     for (uint32_t l = FIRST; l < LAYERS; l++) {
         uint64_t sum = 0;
         for (uint32_t i = 0; i < EXPERTS; i++)
@@ -491,8 +503,8 @@ static void test_deterministic(void **state)
     trace_close(t);
 }
 
-/* Of a trace without routers and gates: gates are not judged, and LLaPor lacks its weights; one without gate inputs is nothing to
- * train on. */
+/* A trace without routers and gates: the report omits gates, and LLaPor lacks its weights. A trace
+ * without gate inputs: training fails. */
 static void test_little_in_trace(void **state)
 {
     struct trace *t = make_trace_with(true, TRACE_HIDDEN);
@@ -505,11 +517,11 @@ static void test_little_in_trace(void **state)
     r = train(t, o);
     assert_int_equal(score(&r, LAYERS - 1, JUDGED_NEXT_GATE)->n, 0);
     assert_true(score(&r, LAYERS - 1, JUDGED_MLP)->n > 0);
-    struct sched_learned view;
-    char why[LEARNED_WHY];
-    assert_true(learned_view(r.bytes, r.n, &view, why));
+    struct trained_predictors view;
+    char why[TRAINED_WHY];
+    assert_true(trained_view(r.bytes, r.n, &view, why));
     assert_int_equal(view.header.routers, 0);
-    assert_true(learned_has(&view, PREDICT_MLP) && !learned_has(&view, PREDICT_LLAPOR));
+    assert_true(trained_has(&view, PREDICT_MLP) && !trained_has(&view, PREDICT_LLAPOR));
     train_result_free(&r);
     trace_close(t);
     t = make_trace_with(true, TRACE_GATE | TRACE_ROUTERS);
@@ -536,7 +548,7 @@ static void test_refusals(void **state)
         .what = TRAIN_ALL, .epochs = 1000, .progress = stop_at_once, .progress_arg = &asked};
     assert_int_equal(train_run(t, &o, &r, &e), ERROR_CANCELLED);
     assert_true(asked > 0);
-    /* limited in time: 1000 epochs would take minutes */
+    /* a time limit: 1000 epochs would take minutes */
     o.progress = NULL;
     o.seconds = 0.5;
     assert_int_equal(train_run(t, &o, &r, &e), ERROR_OK);
@@ -561,7 +573,7 @@ static void test_split(void **state)
     }
     assert_int_equal(s.n, SEQUENCES * LENGTH);
     assert_int_equal(s.n - s.n_train - s.n_check, 3 * LENGTH); /* a tenth of 24: 3 have it */
-    assert_int_equal(s.n_check, 3 * LENGTH);                   /* a tenth of what is left */
+    assert_int_equal(s.n_check, 3 * LENGTH);                   /* a tenth of the rest */
     samples_free(&s);
     trace_close(t);
 }

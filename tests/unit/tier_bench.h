@@ -1,13 +1,13 @@
-/* A real host tier (memd/tier.h) over a small model's file, and workers of it in this process, for test_tier.c,
- * test_tier_stress.c and test_rounds.c. The truth is the same model loaded whole. The workers use memd's own mappings, so that
- * ThreadSanitizer sees both sides at one address. */
+/* A real host tier (memd/host/tier.h) over a small model's file, and workers of it in this process,
+ * for test_tier.c, test_tier_stress.c and test_rounds.c. The truth is the same model loaded whole.
+ * The workers use memd's own mappings, so that ThreadSanitizer sees both sides at one address. */
 #ifndef MOED_TESTS_TIER_BENCH_H
 #define MOED_TESTS_TIER_BENCH_H
 
 #include "bench_wait.h"
 #include "loaded_model.h"
 
-#include "memd/tier_internal.h"
+#include "memd/host/tier_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,12 +20,13 @@ enum { BENCH_GENERATION = 77 };
 
 struct bench {
     struct loaded_model whole;
-    struct gguf *g; /* the tier's own, with its plan */
+    struct gguf *g; /* the tier's own model file, with its plan */
     struct pool_plan plan;
     struct tier_plan tier_plan;
     struct tier *tier;
     struct counter read_bytes, reads, failed, prefetched, used, wasted, evictions, dropped;
     struct histogram seconds;
+    _Atomic int changes;     /* calls of bench_file_changed */
     _Atomic uint64_t broken; /* key of the last worker that was reported */
 };
 
@@ -39,6 +40,11 @@ struct bench_worker {
 static inline void bench_worker_broken(void *arg, uint64_t key)
 {
     ((struct bench *)arg)->broken = key;
+}
+
+static inline void bench_file_changed(void *arg, const struct error *e)
+{
+    ((struct bench *)arg)->changes++;
 }
 
 static inline void bench_options(struct mkmodel_options *o)
@@ -86,7 +92,9 @@ static inline void bench_open(struct bench *b, const struct mkmodel_options *o, 
     struct tier_options options = {.plan = &b->tier_plan,
                                    .generation = BENCH_GENERATION,
                                    .worker_broken = bench_worker_broken,
-                                   .worker_broken_arg = b};
+                                   .worker_broken_arg = b,
+                                   .file_changed = bench_file_changed,
+                                   .file_changed_arg = b};
     must(tier_new(b->g, &b->plan, &options, &counters, &b->tier, &e), &e);
     must(tier_fill(b->tier, NULL, NULL, &e), &e);
 }
@@ -121,18 +129,18 @@ static inline bool bench_is_slab(const struct bench *b, const uint8_t *at, uint3
                   b->whole.map.slabs[layer].slab_bytes) == 0;
 }
 
-/* -1: not in memory. As a worker sees it. */
+/* Returns the slot as a worker sees it; -1: not in memory. */
 static inline int64_t bench_slot(struct bench *b, uint32_t layer, uint32_t expert)
 {
     return (int64_t)host_tier_read(&b->tier->table, layer, expert).slot_and_one - 1;
 }
 
-/* What is wrong at this moment; NULL: nothing. */
+/* Returns the first inconsistency of this moment; NULL: none. */
 static inline const char *bench_check_locked(struct bench *b)
 {
     struct tier *t = b->tier;
     uint32_t resident = 0;
-    if (!cache_slots_add_up(&t->slots))
+    if (!cache_slots_add_up(&t->server.slots))
         return "the slots do not add up";
     for (uint32_t layer = 0; layer < t->n_layers; layer++)
         for (uint32_t expert = 0; expert < b->plan.slabs[layer].n_experts; expert++) {
@@ -145,14 +153,14 @@ static inline const char *bench_check_locked(struct bench *b)
             if (!bench_is_slab(b, host_tier_slot(&t->table, (uint32_t)slot), layer, expert))
                 return "an expert in memory is not the model's";
         }
-    return resident == t->slots.counts[SLOT_RESIDENT] ? NULL : "some slots are nobody's";
+    return resident == t->server.slots.counts[SLOT_RESIDENT] ? NULL : "some slots have no owner";
 }
 
 static inline void bench_check(struct bench *b)
 {
-    pthread_mutex_lock(&b->tier->lock);
+    pthread_mutex_lock(&b->tier->server.lock);
     const char *wrong = bench_check_locked(b);
-    pthread_mutex_unlock(&b->tier->lock);
+    pthread_mutex_unlock(&b->tier->server.lock);
     if (wrong)
         fail_msg("%s", wrong);
 }
@@ -160,10 +168,10 @@ static inline void bench_check(struct bench *b)
 static inline bool bench_present(struct bench *b)
 {
     bool present = false;
-    pthread_mutex_lock(&b->tier->lock);
+    pthread_mutex_lock(&b->tier->server.lock);
     for (int i = 0; i < CACHE_MAX_WORKERS; i++)
-        present |= b->tier->workers[i].present;
-    pthread_mutex_unlock(&b->tier->lock);
+        present |= b->tier->server.workers[i].present;
+    pthread_mutex_unlock(&b->tier->server.lock);
     return present;
 }
 
@@ -171,10 +179,10 @@ static inline bool bench_present(struct bench *b)
 static inline uint64_t bench_held(struct bench *b)
 {
     uint64_t n = 0;
-    pthread_mutex_lock(&b->tier->lock);
+    pthread_mutex_lock(&b->tier->server.lock);
     for (size_t i = 0; i < (size_t)b->tier->n_layers * b->tier->n_experts; i++)
         n += b->tier->experts[i].pins + b->tier->experts[i].queued;
-    pthread_mutex_unlock(&b->tier->lock);
+    pthread_mutex_unlock(&b->tier->server.lock);
     return n;
 }
 
@@ -229,14 +237,14 @@ static inline bool bench_arrived(void *arg)
     return bench_slot(a->bench, a->layer, a->expert) >= 0;
 }
 
-/* As a worker waits: by the doorbell. False after ten seconds. */
+/* Waits by the doorbell, as a worker does. False: ten seconds have passed. */
 static inline bool bench_await(struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
     struct bench_awaited a = {w->bench, layer, expert};
     return doorbell_wait(&w->channel.header->arrivals, bench_arrived, &a, 0, 10000);
 }
 
-/* Within an odd epoch: 1: it is in memory and whole; 0: not in memory; -1: not whole. */
+/* Within an odd epoch. Returns 1: in memory and whole; 0: not in memory; -1: not whole. */
 static inline int bench_read(struct bench_worker *w, uint32_t layer, uint32_t expert)
 {
     int64_t slot = bench_slot(w->bench, layer, expert);

@@ -1,5 +1,5 @@
-/* A small routing trace of which every value follows from where it stands, written to a folder of each program's own; for
- * test_trace.c and test_trace_broken.c. */
+/* A small routing trace with values computed from their places, written to a folder of the test
+ * program; for test_trace.c and test_trace_broken.c. */
 #ifndef MOED_TESTS_TRACE_SAMPLE_H
 #define MOED_TESTS_TRACE_SAMPLE_H
 
@@ -33,7 +33,7 @@ static inline int remove_folder(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(folder); /* it fails where something was left */
+    return rmdir(folder); /* fails if a file is left */
 }
 
 enum { LAYERS = 3, FIRST = 1, WITH_EXPERTS = LAYERS - FIRST, WIDTH = 5, SEQUENCES = 2, VOCAB = 8 };
@@ -96,7 +96,8 @@ static inline uint32_t choice(const struct trace_shape *s, uint32_t sequence, ui
     return rank == 0 ? first : (first + 1 + token % (s->n_experts - 1)) % s->n_experts;
 }
 
-/* A power of 2 whose exponent has a 16th: exactly what is kept; every 5th expert has none. */
+/* A power of 2 whose exponent is a multiple of 1/16, which the file holds exactly; every 5th expert
+ * has none. */
 static inline float gate_value(uint32_t sequence, uint32_t token, uint32_t layer, uint32_t expert)
 {
     uint32_t steps = sequence + token * 11 + layer * 3 + expert;
@@ -172,7 +173,7 @@ static inline void write_sample(const struct sample *x)
             assert_int_equal(write_sample_embeddings(w, q, &e), ERROR_OK);
         assert_int_equal(write_sample_sequence(w, &x->shape, q, &e), ERROR_OK);
     }
-    assert_int_equal(access(path, F_OK), -1); /* not before it is whole */
+    assert_int_equal(access(path, F_OK), -1); /* not before the end */
     assert_int_equal(trace_writer_finish(w, &e), ERROR_OK);
 }
 

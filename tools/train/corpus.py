@@ -2,7 +2,7 @@
 
 The text comes from packages of Debian 12 that are downloaded with apt-get and
 unpacked into the work folder (nothing is installed, root is not needed).  Each
-topic has a label, because docs/demo-model.md shows routing by topic; each
+topic has a label, because routing is measured by topic (routing.py); each
 source names its licence, because the model card lists them.
 
 Output: WORK/corpus/TOPIC.jsonl, one {"text": ...} a document or a section of

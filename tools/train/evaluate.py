@@ -1,6 +1,6 @@
 """Measures a trained model on the held-out text: perplexity, and answers to questions.
 
-Perplexity stands beside that of a unigram and a bigram model over the same
+The output compares the perplexity with that of a unigram and a bigram model over the same
 tokens, both counted on the training tokens; the bigram is interpolated
 Kneser-Ney, so that it is the best of its kind.  Questions are drawn anew; where
 a kind has more questions than the training text holds, only such are asked

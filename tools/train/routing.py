@@ -1,8 +1,8 @@
-"""Measures how the demo routes held-out text, and puts it beside the papers' figures.
+"""Measures how the demo routes held-out text, and compares it with the papers' figures.
 
 Tokens are taken in decode order: window by window, token by token, layer by
 layer.  A window is a request; the cache is not emptied between requests.
-Prints markdown for docs/demo-model.md; --json writes the figures too.
+Prints markdown for bench/results/demo-routing.md; --json writes the figures too.
 """
 import argparse
 import collections
@@ -86,7 +86,7 @@ def recall(logits, chosen):
 @torch.no_grad()
 def predictions(model, chosen, inputs, outputs):
     """Recall and cosine similarity for each layer but the first.  The first half of
-    the tokens calibrates what is learnt, the second half is predicted."""
+    the tokens calibrates the thresholds, the second half is predicted."""
     half = inputs.shape[1] // 2
     layers, width = len(model.layers), model.shape.experts
     flat = chosen.transpose(0, 1).flatten(1, 2)

@@ -1,5 +1,5 @@
-/* What the kernels were compiled for; see internal.h. */
-#include "internal.h"
+/* See architectures.h. */
+#include "architectures.h"
 
 int cuda_least_architecture(void)
 {

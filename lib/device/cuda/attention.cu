@@ -1,19 +1,20 @@
-/* Attention: how a batch is cut into launches, and the merge of blocks of positions; see attention.cuh. */
+/* Attention: how a batch is cut into launches, and the merge of blocks of positions; see
+ * attention.cuh. */
 #include "device/cuda/attention.cuh"
-#include "device/cuda/internal.h"
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 
 enum {
     BLOCK = ATTEND_BLOCK,
     MERGE_THREADS = 128,
-    MANY_ROWS = 64,      /* from so many on tiles are larger: a prompt's, most likely */
+    MANY_ROWS = 64,      /* from here on tiles are larger: most likely a prefill chunk */
     WALK_QUERIES = 4096, /* heads of rows that give enough tiles for any device */
     GRID_ROWS = 32768,
 };
 static const size_t PARTIAL_BYTES = 64u << 20u; /* of one launch, where a row does not need more */
 
-/* A head in x, a row in y: the blocks of scratch, in order. In rounds of MERGE_THREADS blocks, whose factors a
- * thread each makes; then a thread a value. */
+/* A head in x, a row in y: the blocks of scratch, in order. In rounds of MERGE_THREADS blocks,
+ * whose factors a thread each makes; then a thread a value. */
 static __global__ void __launch_bounds__(MERGE_THREADS) merge_blocks(attend_call c)
 {
     __shared__ float block_max[MERGE_THREADS], block_sum[MERGE_THREADS], before[MERGE_THREADS],
@@ -139,9 +140,8 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t l
     c.tiles_a_kv_head = (group + queries - 1) / queries;
     c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
     c.tile_rows = queries / c.tile_heads;
-    c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) &&
-                aligned_to(kv->row_values, 4) && aligned_to((uintptr_t)q, 16) &&
-                aligned_to((uintptr_t)out, 16);
+    c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) && aligned_to(kv->row_values, 4) &&
+                aligned_to((uintptr_t)q, 16) && aligned_to((uintptr_t)out, 16);
     if (!walks(n, n_heads, blocks)) {
         rows_a_launch = rows_a_split(row_partial_bytes(n_heads, v_dim, blocks));
         c.row_blocks = window != 0 ? min(blocks, (window + BLOCK - 2) / BLOCK + 1) : blocks;

@@ -1,19 +1,25 @@
 /* Attention over the paged cache, as kernels/kernels.h defines it for `attend`.
  *
- * A block of threads takes a tile of 8 or 16 queries that read the same keys and values: heads that share a key-value
- * head, of rows next to each other in the batch that are of the same slot. For each block of 256 positions:
- *   scores   a thread makes four queries' products with two positions, with their 16 partial sums in registers; keys
- *            and queries come through shared memory, 32 dimensions at a time
- *   softmax  a half-warp a query, its 16 lanes being the sum's 16 partial sums
- *   values   a thread sums four values of some queries over the positions in order, in registers, straight from the
- *            cache
- * What a block of positions gives is merged with those before it in two ways, to the same bits:
- *   walk     a block of threads goes through all positions, and merges into `out` as it goes: many rows
- *   split    the grid has a dimension of blocks of positions, each is kept in scratch, and merge_blocks merges them:
- *            few rows
+ * A block of threads takes a tile of 8 or 16 queries that read the same keys and values: heads that
+ * share a key-value head, of adjacent rows of the batch with the same slot. For each block of 256
+ * positions:
  *
- * A position that a query does not see (it is another row's of the tile) takes no part in its sums; nothing that was
- * not stored is read. */
+ *   scores   A thread computes the products of four queries with two positions, with their 16
+ *            partial sums in registers. Keys and queries come through shared memory,
+ *            32 dimensions at a time.
+ *   softmax  A half-warp takes a query; its 16 lanes are the 16 partial sums.
+ *   values   A thread sums four values of some queries over the positions in order, in registers,
+ *            straight from the cache.
+ *
+ * The results of blocks of positions are merged in one of two ways, to the same bits:
+ *
+ *   walk     A block of threads goes through all positions, and merges into `out` as it goes. For
+ *            many rows.
+ *   split    The grid has a dimension of blocks of positions. Each result goes to scratch, and
+ *            merge_blocks merges them. For few rows.
+ *
+ * A position that a query does not see, because another row of the tile sees it, takes no part in
+ * the query's sums. Nothing is read that was not stored. */
 #ifndef MOED_DEVICE_CUDA_ATTENTION_CUH
 #define MOED_DEVICE_CUDA_ATTENTION_CUH
 

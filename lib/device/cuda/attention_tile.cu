@@ -1,6 +1,6 @@
 /* Attention of a tile of queries; see attention.cuh. */
 #include "device/cuda/attention.cuh"
-#include "device/cuda/internal.h"
+#include "device/cuda/stream.h"
 #include "device/cuda/kv.cuh"
 
 #include <math.h>
@@ -9,8 +9,8 @@ enum {
     BLOCK = ATTEND_BLOCK,
     PAGES = BLOCK / DEVICE_PAGE,
     THREADS = 128,
-    DIMS = 32, /* of keys and queries that are in shared memory at a time */
-    STEP = 16, /* positions whose values are loaded ahead of their sums; within a page */
+    DIMS = 32, /* dimensions of keys and queries in shared memory at a time */
+    STEP = 16, /* positions whose values are loaded before their sums; within a page */
 };
 
 /* Query i of a tile is head first_head + i % heads of row first_row + i / heads. */
@@ -49,7 +49,7 @@ static __device__ tile find_tile(const attend_call &c, uint32_t t)
     return g;
 }
 
-/* What the threads of a block share. Positions are counted from the block of positions' first. */
+/* The memory that the threads of a block share. Positions count from the first one of the block. */
 template <int QUERIES> struct shared_tile {
     /* Whose keys are here at a time: 128 threads have 8 products each. */
     static const uint32_t POSITIONS = 1024 / QUERIES;
@@ -59,9 +59,10 @@ template <int QUERIES> struct shared_tile {
     float keys[POSITIONS][DIMS + 4];
     float q[QUERIES][DIMS];
     kv_rows keys_of[PAGES], values_of[PAGES]; /* the key-value head's, a page each */
-    uint32_t low[QUERIES], high[QUERIES]; /* positions that the query sees: [low, high) */
-    bool first[QUERIES], last[QUERIES];   /* the query's first, its last block of positions */
-    /* walk: what is known of all blocks so far, and what its sum and the block's are multiplied by */
+    uint32_t low[QUERIES], high[QUERIES];     /* positions that the query sees: [low, high) */
+    bool first[QUERIES], last[QUERIES];       /* the query's first, its last block of positions */
+    /* walk: what is known of all blocks so far, and what its sum and the block's are multiplied by
+     */
     float max[QUERIES], sum[QUERIES], before[QUERIES], now[QUERIES], sink[QUERIES];
 };
 
@@ -83,16 +84,16 @@ static __device__ void prepare(const attend_call &c, const tile &g, uint32_t b,
     if (i < PAGES) {
         uint32_t position = b * BLOCK + i * DEVICE_PAGE;
         if (position < g.seen.end && position + DEVICE_PAGE > g.seen.first) {
-            sh->keys_of[i] = kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_KEYS,
-                                             g.kv_head * c.k_dim);
-            sh->values_of[i] = kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_VALUES,
-                                               g.kv_head * c.v_dim);
+            sh->keys_of[i] =
+                kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_KEYS, g.kv_head * c.k_dim);
+            sh->values_of[i] =
+                kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_VALUES, g.kv_head * c.v_dim);
         }
     }
 }
 
-/* Ask for the rows of positions [first, end), `values` of each, so that what follows does not wait for each of its loads in
- * turn. */
+/* Ask for the rows of positions [first, end), `values` of each, so that what follows does not wait
+ * for each of its loads in turn. */
 template <class T>
 static __device__ void prefetch_rows(const attend_call &c, const kv_rows *pages, uint32_t first,
                                      uint32_t end, uint32_t values)
@@ -107,8 +108,8 @@ static __device__ void prefetch_rows(const attend_call &c, const kv_rows *pages,
     }
 }
 
-/* Dimensions [dim, dim + DIMS) of the queries, and of the keys of POSITIONS positions from `first` on; those from
- * `end` on repeat the last. */
+/* Dimensions [dim, dim + DIMS) of the queries, and of the keys of POSITIONS positions from `first`
+ * on; those from `end` on repeat the last. */
 template <class T, int QUERIES>
 static __device__ __forceinline__ void load_keys(const attend_call &c, const tile &g,
                                                  uint32_t first, uint32_t end, uint32_t dim,
@@ -116,7 +117,8 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
 {
     const uint32_t quads = DIMS / 4, rows = THREADS / quads;
     const uint32_t n = shared_tile<QUERIES>::POSITIONS / rows;
-    const uint32_t ahead = sizeof(T) == 1 ? 2 : 4; /* loads under way: as many as leave the products their registers */
+    const uint32_t in_flight =
+        sizeof(T) == 1 ? 2 : 4; /* loads under way: as many as leave the products their registers */
     uint32_t quad = threadIdx.x % quads, row = threadIdx.x / quads, at = dim + 4 * quad;
 
     if (row < g.queries) {
@@ -125,25 +127,24 @@ static __device__ __forceinline__ void load_keys(const attend_call &c, const til
         *(float4 *)&sh->q[row][4 * quad] = kv_quad(q, at, c.k_dim);
     }
     if (c.aligned && at < c.k_dim) {
-#pragma unroll(sizeof(T) == 1 ? 1 : n / ahead)
-        for (uint32_t i = 0; i < n; i += ahead) {
-            kv_four<T> keys[ahead];
+#pragma unroll(sizeof(T) == 1 ? 1 : n / in_flight)
+        for (uint32_t i = 0; i < n; i += in_flight) {
+            kv_four<T> keys[in_flight];
 #pragma unroll
-            for (uint32_t k = 0; k < ahead; k++) {
+            for (uint32_t k = 0; k < in_flight; k++) {
                 uint32_t position = min(first + (i + k) * rows + row, end - 1);
                 keys[k] = kv_load<T>(c.kv, sh->keys_of[position / DEVICE_PAGE],
                                      position % DEVICE_PAGE, at);
             }
 #pragma unroll
-            for (uint32_t k = 0; k < ahead; k++)
+            for (uint32_t k = 0; k < in_flight; k++)
                 *(float4 *)&sh->keys[(i + k) * rows + row][4 * quad] = kv_floats(keys[k]);
         }
     } else
         for (uint32_t i = 0; i < n; i++) {
             uint32_t position = min(first + i * rows + row, end - 1);
-            *(float4 *)&sh->keys[i * rows + row][4 * quad] =
-                kv_some<T>(c.kv, sh->keys_of[position / DEVICE_PAGE], position % DEVICE_PAGE, at,
-                           c.k_dim);
+            *(float4 *)&sh->keys[i * rows + row][4 * quad] = kv_some<T>(
+                c.kv, sh->keys_of[position / DEVICE_PAGE], position % DEVICE_PAGE, at, c.k_dim);
         }
 }
 
@@ -185,8 +186,8 @@ static __device__ __forceinline__ float fold(const float *s)
     return (a + c) + (b + d);
 }
 
-/* The scores of positions [first, end) of the block, for all queries. Warps differ in their four queries and in
- * which 64 positions; lane l has positions l and l + 32 of them. */
+/* The scores of positions [first, end) of the block, for all queries. Warps differ in their four
+ * queries and in which 64 positions; lane l has positions l and l + 32 of them. */
 template <class T, int QUERIES>
 static __device__ void make_scores(const attend_call &c, const tile &g, uint32_t first,
                                    uint32_t end, shared_tile<QUERIES> *sh)
@@ -219,7 +220,7 @@ static __device__ void make_scores(const attend_call &c, const tile &g, uint32_t
     }
 }
 
-/* What becomes of a query's sums of one block: lane 0 of its half-warp. */
+/* Merges a query's sums of one block; called by lane 0 of its half-warp. */
 template <int QUERIES>
 static __device__ void keep_sums(const attend_call &c, const tile &g, uint32_t b, uint32_t i,
                                  softmax_sum block, shared_tile<QUERIES> *sh)
@@ -248,7 +249,7 @@ static __device__ void make_shares(const attend_call &c, const tile &g, uint32_t
     uint32_t lane = threadIdx.x % 16;
 
     for (uint32_t i = threadIdx.x / 16; i < QUERIES; i += half_warps) {
-        /* A half-warp without a query helps the other one to fold. */
+        /* A half-warp without a query takes part in the other one's fold. */
         bool seen = i < g.queries && sh->low[i] < sh->high[i];
         uint32_t low = seen ? sh->low[i] + lane : 0, high = seen ? sh->high[i] : 0;
         softmax_sum block = {-INFINITY, 0};
@@ -303,8 +304,8 @@ static __device__ __forceinline__ float4 load_quad(const float *p, uint32_t i, u
                        i + 3 < n ? p[i + 3] : 0);
 }
 
-/* Query i's values [4 * quad, 4 * quad + 4) of block b of positions: into scratch, or onto what out has of the
- * blocks before, which the same thread put there. */
+/* Query i's values [4 * quad, 4 * quad + 4) of block b of positions: into scratch, or onto what out
+ * has of the blocks before, which the same thread put there. */
 template <int QUERIES>
 static __device__ __forceinline__ void keep_values(const attend_call &c, const tile &g, uint32_t b,
                                                    uint32_t i, uint32_t quad, float4 values,
@@ -331,8 +332,8 @@ static __device__ __forceinline__ void keep_values(const attend_call &c, const t
     store_quad(out, 4 * quad, c.v_dim, c.aligned, values);
 }
 
-/* Four values of OWN queries next to each other, summed by one thread; those beyond the tile's last query repeat
- * it, to no end. any, all: positions that some, that every one of them sees. */
+/* Four values of OWN queries next to each other, summed by one thread; those beyond the tile's last
+ * query repeat it, to no end. any, all: positions that some, that every one of them sees. */
 template <int OWN> struct weighing {
     uint32_t query[OWN];
     span any, all;
@@ -369,7 +370,8 @@ static __device__ __forceinline__ void add_seen(weighing<OWN> *w, uint32_t posit
             w->sum[i] = fused(sh.p[w->query[i]][position], values, w->sum[i]);
 }
 
-/* Positions [j, j + STEP). All are loaded, then added: at the ends of what is seen some once more, to no end. */
+/* Positions [j, j + STEP). All are loaded, then added: at the ends of what is seen some once more,
+ * to no end. */
 template <class T, int QUERIES, int OWN>
 static __device__ __forceinline__ void add_step(const attend_call &c, uint32_t j, uint32_t quad,
                                                 weighing<OWN> *w, const shared_tile<QUERIES> &sh)
@@ -452,7 +454,8 @@ static __global__ void __launch_bounds__(THREADS, 3) attend_tile(attend_call c)
         __syncthreads();
         make_shares(c, g, b, &sh);
         __syncthreads();
-        /* As many queries a thread as leave no thread without work: a value that is loaded serves them all. */
+        /* As many queries a thread as leave no thread without work: a value that is loaded serves
+         * them all. */
         uint32_t values = QUERIES * ((c.v_dim + 3) / 4);
         if (values >= 8 * THREADS)
             weigh_values<T, QUERIES, 8>(c, g, b, sh);

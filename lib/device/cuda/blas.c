@@ -1,5 +1,6 @@
-/* See blas.h. What we call of cuBLAS is declared here, as its ABI has it: the toolkit's header is often not installed with
- * the compiler. Where it is there, the numbers are compared with it. */
+/* See blas.h. cuBLAS' functions are declared here, as its ABI has them: the toolkit's header is
+ * often not installed with the compiler. Where it is, static assertions compare the constants with
+ * it. */
 #include "blas.h"
 
 #include <dlfcn.h>
@@ -7,24 +8,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BLAS_SUCCESS = 0, BLAS_AS_IT_IS = 0, BLAS_TRANSPOSED = 1, BLAS_ON_DEVICE = 1, BLAS_FLOAT = 68, BLAS_ANY = -1 };
+enum {
+    BLAS_SUCCESS = 0,
+    BLAS_AS_IT_IS = 0,
+    BLAS_TRANSPOSED = 1,
+    BLAS_ON_DEVICE = 1,
+    BLAS_FLOAT = 68,
+    BLAS_ANY = -1
+};
 
 #if __has_include(<cublas_v2.h>)
 #include <cublas_v2.h>
 _Static_assert((int)BLAS_SUCCESS == (int)CUBLAS_STATUS_SUCCESS, "cublasStatus_t");
-_Static_assert((int)BLAS_AS_IT_IS == (int)CUBLAS_OP_N && (int)BLAS_TRANSPOSED == (int)CUBLAS_OP_T, "cublasOperation_t");
+_Static_assert((int)BLAS_AS_IT_IS == (int)CUBLAS_OP_N && (int)BLAS_TRANSPOSED == (int)CUBLAS_OP_T,
+               "cublasOperation_t");
 _Static_assert((int)BLAS_ON_DEVICE == (int)CUBLAS_POINTER_MODE_DEVICE, "cublasPointerMode_t");
 _Static_assert((int)BLAS_FLOAT == (int)CUBLAS_COMPUTE_32F, "cublasComputeType_t");
 _Static_assert((int)BLAS_ANY == (int)CUBLAS_GEMM_DEFAULT, "cublasGemmAlgo_t");
 #endif
 
 struct cuda_blas {
-    struct device_blas operands; /* that it takes here */
+    struct device_blas operands; /* that it takes on this device */
     void *handle;
     int (*create)(void **handle);
     int (*destroy)(void *handle);
     int (*set_stream)(void *handle, cudaStream_t stream);
-    int (*set_pointer_mode)(void *handle, int mode); /* where alpha and beta are */
+    int (*set_pointer_mode)(void *handle, int mode); /* where alpha and beta lie */
     /* C = alpha * op(A) op(B) + beta * C, column-major. */
     int (*gemm)(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha,
                 const void *a, cudaDataType a_type, int lda, const void *b, cudaDataType b_type,
@@ -56,7 +65,7 @@ static bool find_functions(void *library, struct cuda_blas *b)
     return true;
 }
 
-/* A handle of this library; else, in e, why not. */
+/* Makes a handle of this library. False: e says why not. */
 static bool make_handle(void *library, const char *name, struct cuda_blas *b, struct error *e)
 {
     if (!find_functions(library, b)) {
@@ -64,14 +73,14 @@ static bool make_handle(void *library, const char *name, struct cuda_blas *b, st
         return false;
     }
     int status = b->create(&b->handle);
-    if (status != BLAS_SUCCESS) /* as of a newer CUDA than the driver's */
+    if (status != BLAS_SUCCESS) /* a library of a newer CUDA than the driver's fails so */
         error_set(e, ERROR_UNSUPPORTED, "%s does not start: %.100s (%d)", name,
                   b->status_words(status), status);
     return status == BLAS_SUCCESS;
 }
 
 #ifdef MOED_CUSIM
-/* tests/cusim stands in for it, which this module is linked with. */
+/* This module is linked with tests/cusim, which stands in for cuBLAS. */
 static bool find_library(struct cuda_blas *b, struct error *e)
 {
     return make_handle(RTLD_DEFAULT, "cusim's cuBLAS", b, e);
@@ -92,28 +101,39 @@ static bool find_library(struct cuda_blas *b, struct error *e)
 }
 #endif
 
-/* Rows of ours are columns of BLAS': W is cols x rows, transposed; x cols x n; y rows x n. */
+/* BLAS is column-major, so our rows are its columns: W is cols x rows, transposed; x cols x n; y
+ * rows x n. */
 static int multiply(const struct cuda_blas *b, const struct cuda_blas_product *p)
 {
-    int m = (int)p->rows, n = (int)p->n, k = (int)p->cols, lda = (int)p->w_stride, ldb = (int)p->x_stride,
-        ldc = (int)p->y_stride;
+    int m = (int)p->rows, n = (int)p->n, k = (int)p->cols, lda = (int)p->w_stride,
+        ldb = (int)p->x_stride, ldc = (int)p->y_stride;
     if (p->n_planes == 1)
-        return b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w, p->type, lda, p->x, p->type,
-                       ldb, p->beta, p->y, CUDA_R_32F, ldc, BLAS_FLOAT, BLAS_ANY);
-    return b->gemm_batched(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w, p->type, lda,
-                           (long long)p->w_plane, p->x, p->type, ldb, (long long)p->x_plane, p->beta, p->y, CUDA_R_32F,
-                           ldc, (long long)p->y_plane, (int)p->n_planes, BLAS_FLOAT, BLAS_ANY);
+        return b->gemm(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w, p->type,
+                       lda, p->x, p->type, ldb, p->beta, p->y, CUDA_R_32F, ldc, BLAS_FLOAT,
+                       BLAS_ANY);
+    return b->gemm_batched(b->handle, BLAS_TRANSPOSED, BLAS_AS_IT_IS, m, n, k, p->alpha, p->w,
+                           p->type, lda, (long long)p->w_plane, p->x, p->type, ldb,
+                           (long long)p->x_plane, p->beta, p->y, CUDA_R_32F, ldc,
+                           (long long)p->y_plane, (int)p->n_planes, BLAS_FLOAT, BLAS_ANY);
 }
 
 enum { TRIAL = 64, TRIAL_PLANES = 2 }; /* rows, columns, and columns of the result */
 
-/* One product and two at once, of zeros: what is lazily loaded, or wants memory, does so now, not in a prompt. */
+/* Multiplies zeros, one product and two at once, so that cuBLAS loads code and allocates memory now
+ * and not during a prompt. Returns the status. */
 static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
 {
     size_t plane = TRIAL * TRIAL;
-    struct cuda_blas_product p = {.type = type, .rows = TRIAL, .cols = TRIAL, .n = TRIAL,
-                                  .w_stride = TRIAL, .x_stride = TRIAL, .y_stride = TRIAL,
-                                  .w_plane = plane, .x_plane = plane, .y_plane = plane};
+    struct cuda_blas_product p = {.type = type,
+                                  .rows = TRIAL,
+                                  .cols = TRIAL,
+                                  .n = TRIAL,
+                                  .w_stride = TRIAL,
+                                  .x_stride = TRIAL,
+                                  .y_stride = TRIAL,
+                                  .w_plane = plane,
+                                  .x_plane = plane,
+                                  .y_plane = plane};
     p.alpha = p.beta = memory;
     p.w = p.x = memory + TRIAL;
     p.y = memory + TRIAL + TRIAL_PLANES * plane;
@@ -123,13 +143,16 @@ static int try_type(const struct cuda_blas *b, float *memory, cudaDataType type)
     return status == BLAS_SUCCESS ? multiply(b, &p) : status;
 }
 
-/* Which operands it takes; the status of one that it refuses. Each by itself: a device may have no products of BF16. */
+/* Sets b->operands; returns the status of a refused type. Tries each type separately: a device may
+ * have no products of BF16. */
 static int try_types(struct cuda_blas *b, float *memory)
 {
     const struct {
         cudaDataType type;
         bool *taken;
-    } types[] = {{CUDA_R_32F, &b->operands.f32}, {CUDA_R_16F, &b->operands.f16}, {CUDA_R_16BF, &b->operands.bf16}};
+    } types[] = {{CUDA_R_32F, &b->operands.f32},
+                 {CUDA_R_16F, &b->operands.f16},
+                 {CUDA_R_16BF, &b->operands.bf16}};
     int refused = BLAS_SUCCESS;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         int status = try_type(b, memory, types[i].type);
@@ -139,7 +162,7 @@ static int try_types(struct cuda_blas *b, float *memory)
     return refused;
 }
 
-/* Whether it takes any. */
+/* True: the library takes some type. */
 static bool works(struct cuda_blas *b, struct error *e)
 {
     const size_t bytes = (TRIAL + 2 * TRIAL_PLANES * TRIAL * TRIAL) * sizeof(float);
@@ -149,12 +172,16 @@ static bool works(struct cuda_blas *b, struct error *e)
               cudaMemset(memory, 0, bytes) == cudaSuccess;
     if (ok)
         status = try_types(b, memory);
-    ok = cudaDeviceSynchronize() == cudaSuccess && ok && (b->operands.f32 || b->operands.f16 || b->operands.bf16);
+    ok = cudaDeviceSynchronize() == cudaSuccess && ok &&
+         (b->operands.f32 || b->operands.f16 || b->operands.bf16);
     cudaFree(memory);
-    cudaGetLastError(); /* what was refused may have left one, which the next launch's check would take for its own */
+    cudaGetLastError(); /* clears the error of a refused type: the next launch's check would
+                           report it as its own */
     if (!ok)
         error_set(e, ERROR_UNSUPPORTED, "cuBLAS fails at a first product: %.100s (%d)",
-                  status == BLAS_SUCCESS ? "the device has no memory for it" : b->status_words(status), status);
+                  status == BLAS_SUCCESS ? "the device has no memory for it"
+                                         : b->status_words(status),
+                  status);
     return ok;
 }
 

@@ -1,9 +1,9 @@
-/* cuBLAS, found at run time: the module needs the driver alone, and products of many columns go through cuBLAS where it is
- * installed. Plain C and C++. */
+/* cuBLAS, loaded at run time: products of many columns go through it where it is installed; the
+ * module itself needs only the driver. Plain C and C++. */
 #ifndef MOED_DEVICE_CUDA_BLAS_H
 #define MOED_DEVICE_CUDA_BLAS_H
 
-#include "device/cuda/internal.h"
+#include "device/cuda/stream.h"
 
 #include <library_types.h>
 
@@ -11,15 +11,16 @@
 extern "C" {
 #endif
 
-/* As load_blas of module.h; on the device's thread. */
+/* As load_blas of module.h. The calling thread has entered the device. */
 enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct error *e);
 void cuda_blas_close(struct device *d);
-/* None, before it was opened. */
+/* The operands that it takes; none before cuda_blas_open. */
 struct device_blas cuda_blas_operands(const struct device *d);
 
-/* y[t * y_stride + r] = alpha * (sum over c of w[r * cols + c] * x[t * x_stride + c]) + beta * y[t * y_stride + r], sums in
- * float32. w's rows are w_stride apart; of n_planes such products the operands and results are as far apart as w_plane,
- * x_plane, y_plane say. All in device memory, alpha and beta too, which are read when it is computed. */
+/* y[t * y_stride + r] = alpha * (sum over c of w[r * cols + c] * x[t * x_stride + c]) + beta * y[t
+ * * y_stride + r], sums in float32. The rows of w are w_stride apart. There are n_planes such
+ * products, whose operands and results are w_plane, x_plane and y_plane apart. All pointers are
+ * device memory, also alpha and beta, which are read when the product is computed. */
 struct cuda_blas_product {
     cudaDataType type; /* of w and x: CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF */
     uint32_t rows, cols, n;

@@ -1,12 +1,12 @@
-/* Operations whose results are made one element at a time: a thread each, in the order of steps of kernels/ops.inc.c,
- * rope_apply and worker/forward.c. */
-#include "device/cuda/internal.h"
+/* Operations on single elements, one thread for each, in the order of steps of kernels/ops.inc.c,
+ * rope_apply and worker/forward/dense_host.c. */
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/scalar.cuh"
 
 enum { THREADS = 256 };
 
-/* A block of threads for so many elements, in the y direction; rows stand in x. */
+/* Elements of a block of threads, in the y direction; rows are in x. */
 static unsigned parts(size_t elements)
 {
     return (unsigned)((elements + THREADS - 1) / THREADS);
@@ -134,6 +134,22 @@ static __global__ void scale_rows(const float *by, float *rows, uint32_t d)
     uint32_t i = element();
 
     if (i < d)
+        rows[(size_t)blockIdx.x * d + i] *= by[blockIdx.x];
+}
+
+void cuda_scale(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d)
+{
+    if (n == 0 || d == 0)
+        return;
+    CUDA_LAUNCH(scale_rows, dim3(n, parts(d)), THREADS, 0, cuda_stream(s), by, rows, d);
+    cuda_check(s, "scale");
+}
+
+static __global__ void scale_rows_by_sigmoid(const float *by, float *rows, uint32_t d)
+{
+    uint32_t i = element();
+
+    if (i < d)
         rows[(size_t)blockIdx.x * d + i] *= 1.0f / (1.0f + cuda_exp(-by[blockIdx.x]));
 }
 
@@ -142,7 +158,7 @@ void cuda_scale_by_sigmoid(struct device_stream *s, const float *by, float *rows
 {
     if (n == 0 || d == 0)
         return;
-    CUDA_LAUNCH(scale_rows, dim3(n, parts(d)), THREADS, 0, cuda_stream(s), by, rows, d);
+    CUDA_LAUNCH(scale_rows_by_sigmoid, dim3(n, parts(d)), THREADS, 0, cuda_stream(s), by, rows, d);
     cuda_check(s, "scale_by_sigmoid");
 }
 

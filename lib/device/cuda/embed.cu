@@ -1,5 +1,5 @@
 /* Rows of a matrix as float32: tile_unpack_row, with the arithmetic of quant/dequantize.c. */
-#include "device/cuda/internal.h"
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/unpack.cuh"
 
@@ -14,7 +14,8 @@ struct embed_call {
 };
 
 /* 32 columns of a row a thread. */
-template <class T> static __global__ void __launch_bounds__(THREADS) embed_kernel(const struct embed_call c)
+template <class T>
+static __global__ void __launch_bounds__(THREADS) embed_kernel(const struct embed_call c)
 {
     uint32_t col = (blockIdx.x * THREADS + threadIdx.x) * (T::QUANTIZED ? 32 : 1);
 
@@ -25,7 +26,8 @@ template <class T> static __global__ void __launch_bounds__(THREADS) embed_kerne
         const uint8_t *tile = c.tiles + row / TILE_ROWS * c.row_bytes;
         float *out = c.out + (size_t)i * c.cols + col;
         if constexpr (T::QUANTIZED)
-            unpack_block<T>(tile + (size_t)(col / 256) * tiles_256<T>::BYTES, col % 256 / 32, row % TILE_ROWS, out);
+            unpack_block<T>(tile + (size_t)(col / 256) * tiles_256<T>::BYTES, col % 256 / 32,
+                            row % TILE_ROWS, out);
         else
             *out = T::read(tile, col, row % TILE_ROWS);
     }
@@ -41,7 +43,8 @@ template <class T> static void embed(struct device_stream *s, struct embed_call 
     cuda_check(s, "embed");
 }
 
-void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out)
+void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n,
+                float *out)
 {
     struct embed_call c = {};
 

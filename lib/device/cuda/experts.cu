@@ -1,10 +1,11 @@
-/* Routed experts, as exec/experts.c has them: hidden values of every segment of every task (gate and up in one launch where
- * they are of one type), quantised where down's type wants it, then the down rows of every task, segments in order.
+/* Routed experts, as exec/experts.c computes them: hidden values of every segment of every task
+ * (gate and up in one launch where they have one type), quantised where down's type needs it, then
+ * the down rows of every task, segments in order.
  *
- * Of what a gate chose (experts_chosen) the device makes the table itself; else the host makes passes.
- *
- * A pass is as many tasks, or tokens of one, as fit into a table of fixed size. Tokens of a task are cut into items, whose
- * blocks decode the weights once. Passes use the same scratch, one after the other in the stream's order. */
+ * For experts_chosen the device makes the table of work itself; otherwise the host makes passes. A
+ * pass is as many tasks, or tokens of one task, as fit into a table of fixed size. The tokens of a
+ * task are cut into items; the block of an item decodes the weights once. Passes use the same
+ * scratch, one after the other in the stream's order. */
 #include "device/cuda/launch.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/product.h"
@@ -28,14 +29,14 @@ struct pass {
     } tables;
 };
 
-/* How far the tasks have been put into passes. */
+/* The position in the tasks: everything before it is in a pass. */
 struct progress {
     const struct device_expert_task *tasks;
-    uint32_t n_tasks, task, token; /* token: of task, the next */
+    uint32_t n_tasks, task, token; /* token: the next one of task */
     uint32_t tokens_an_item;
 };
 
-/* As many tokens of the task as fit, from `first`; returns how many. */
+/* Adds as many tokens of the task, from `first` on, as fit; returns how many. */
 static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, uint32_t first,
                          uint32_t tokens_an_item)
 {
@@ -72,7 +73,7 @@ static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, 
     return n;
 }
 
-/* False: there is nothing left. */
+/* False: no task is left. */
 static bool next_pass(struct progress *g, struct pass *pass)
 {
     memset(pass, 0, offsetof(struct pass, tables));
@@ -90,7 +91,7 @@ static bool next_pass(struct progress *g, struct pass *pass)
     return pass->n_items > 0;
 }
 
-/* The pass's tables to the device, close behind each other, in one copy. */
+/* Copies the pass's tables to the device, contiguous, in one copy. */
 static bool stage(struct device_stream *s, struct pass *pass, struct product *p)
 {
     uint8_t *to = (uint8_t *)&pass->tables;
@@ -122,7 +123,7 @@ static void set_input(struct product *p, const struct device_activations *a)
     p->sum = a->sum;
 }
 
-/* Hidden rows from gate and up. p has the tables. */
+/* Computes hidden rows from gate and up. p has the tables. */
 static void gate_and_up(struct device_stream *s, const struct device_segments *l, struct product p)
 {
     p.work = PRODUCT_SEGMENTS;
@@ -161,9 +162,10 @@ static size_t hidden_bytes(const struct device_segments *l, uint32_t n_rows)
     return (size_t)round_up((uint64_t)hidden_stride(l) * n_rows * sizeof(float), TILE_ALIGN);
 }
 
-/* What the tables of p say. n_hidden: hidden rows. */
-static void run_tables(struct device_stream *s, const struct device_segments *l, const struct device_activations *in,
-                       struct product p, uint32_t n_hidden, float *rows, void *scratch)
+/* Computes the tables of p. n_hidden: number of hidden rows. */
+static void run_tables(struct device_stream *s, const struct device_segments *l,
+                       const struct device_activations *in, struct product p, uint32_t n_hidden,
+                       float *rows, void *scratch)
 {
     bool quantize = product_quantizes(l->down_type);
     float *hidden = (float *)scratch;
@@ -173,8 +175,8 @@ static void run_tables(struct device_stream *s, const struct device_segments *l,
     p.out = hidden;
     p.out_stride = hidden_stride(l);
     gate_and_up(s, l, p);
-    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, n_hidden), l->width, n_hidden, hidden,
-                          hidden_stride(l), quantize);
+    cuda_activations_bind(&h, (uint8_t *)scratch + hidden_bytes(l, n_hidden), l->width, n_hidden,
+                          hidden, hidden_stride(l), quantize);
     if (quantize)
         cuda_quantize(s, &h);
     set_input(&p, &h);
@@ -183,13 +185,16 @@ static void run_tables(struct device_stream *s, const struct device_segments *l,
     down(s, l, p);
 }
 
-size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows)
+size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
+                                  uint32_t n_task_rows)
 {
-    size_t quantized = product_quantizes(layout->down_type) ? cuda_activations_bytes(layout->width, n_task_rows) : 0;
+    size_t quantized = product_quantizes(layout->down_type)
+                           ? cuda_activations_bytes(layout->width, n_task_rows)
+                           : 0;
     return hidden_bytes(layout, n_task_rows) + quantized;
 }
 
-/* What a block's shared memory has room for in both products, of items of so many segments. */
+/* How many tokens fit into a block's shared memory in both products, for items of n_segments. */
 static uint32_t tokens_an_item(const struct device_segments *l, uint32_t most_segments)
 {
     uint32_t up = product_tokens(2, l->d_model), down = product_tokens(most_segments, l->width);
@@ -211,10 +216,12 @@ static void refuse(struct device_stream *s)
     cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
 }
 
-void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
-                  const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch)
+void cuda_experts(struct device_stream *s, const struct device_segments *layout,
+                  const struct device_activations *in, const struct device_expert_task *tasks,
+                  uint32_t n_tasks, float *rows, void *scratch)
 {
-    struct progress g = {tasks, n_tasks, 0, 0, tokens_an_item(layout, most_segments(tasks, n_tasks))};
+    struct progress g = {tasks, n_tasks, 0, 0,
+                         tokens_an_item(layout, most_segments(tasks, n_tasks))};
     struct pass pass;
 
     if (g.tokens_an_item == 0) {
@@ -228,7 +235,7 @@ void cuda_experts(struct device_stream *s, const struct device_segments *layout,
     }
 }
 
-/* ---- What a gate chose ---- */
+/* ---- Experts that a gate chose ---- */
 
 size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments)
 {
@@ -241,13 +248,13 @@ struct choose_call {
     const uint32_t *selected;
     uint32_t n_choices, tokens_an_item;
     struct product_item *items; /* [n_choices] */
-    const void **places;        /* [n_choices][n_segments]; those of an expert at its first choice */
-    uint32_t *tokens;           /* [n_choices]; each expert's side by side */
+    const void **places; /* [n_choices][n_segments]; those of an expert at its first choice */
+    uint32_t *tokens;    /* [n_choices]; each expert's are adjacent */
     uint32_t *row_of;
 };
 
-/* One block; a thread a choice, a token's of an expert. Of an expert's choices every tokens_an_item-th makes an item, for
- * itself and those that follow; the others make empty ones. */
+/* One block; one thread for each choice, a token's of an expert. Every tokens_an_item-th choice of
+ * an expert makes an item, for itself and the following choices; the others make empty items. */
 static __global__ void __launch_bounds__(DEVICE_CHOSEN) choose(const struct choose_call c)
 {
     __shared__ uint32_t chosen[DEVICE_CHOSEN], first_of[DEVICE_CHOSEN], missing;
@@ -295,9 +302,10 @@ static __global__ void __launch_bounds__(DEVICE_CHOSEN) choose(const struct choo
     c.items[i] = item;
 }
 
-void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout, const struct device_places *at,
-                         const struct device_activations *in, const uint32_t *selected, uint32_t n, uint32_t *row_of,
-                         float *rows, void *tables, void *scratch)
+void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout,
+                         const struct device_places *at, const struct device_activations *in,
+                         const uint32_t *selected, uint32_t n, uint32_t *row_of, float *rows,
+                         void *tables, void *scratch)
 {
     struct choose_call c = {};
     struct product p = {};

@@ -1,5 +1,5 @@
 /* Writing the cache of keys and values. */
-#include "device/cuda/internal.h"
+#include "device/cuda/stream.h"
 #include "device/cuda/kv.cuh"
 #include "device/cuda/ops.h"
 

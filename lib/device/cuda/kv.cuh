@@ -1,4 +1,4 @@
-/* Where the paged cache (struct device_kv) has a position's keys and values, and reading them. */
+/* Addresses of keys and values in the paged cache (struct device_kv), and reading them. */
 #ifndef MOED_DEVICE_CUDA_KV_CUH
 #define MOED_DEVICE_CUDA_KV_CUH
 
@@ -7,7 +7,8 @@
 
 enum kv_part { KV_KEYS, KV_VALUES };
 
-/* A layer's keys, or values, in the page that has `position` of a slot: its first position's. */
+/* The keys, or values, of a layer in the page with `position` of a slot: the address of the page's
+ * first position. */
 static __device__ __forceinline__ uint8_t *kv_page(const device_kv &kv, uint32_t layer,
                                                    uint32_t slot, uint32_t position, kv_part part)
 {
@@ -24,7 +25,8 @@ struct kv_quant {
 
 /* One head's keys, or values, of a page. */
 struct kv_rows {
-    const uint8_t *first;   /* of the first position; those that follow are row_values of their type further */
+    const uint8_t
+        *first; /* of the first position; those that follow are row_values of their type further */
     const uint16_t *scales; /* Q8_0; those that follow are row_values / 32 further */
 };
 
@@ -52,7 +54,7 @@ static __device__ __forceinline__ const T *kv_row(const device_kv &kv, const kv_
     return (const T *)rows.first + i * kv.row_values;
 }
 
-/* Four values next to each other as they lie in the cache, and as floats: exactly those. */
+/* Four adjacent values as stored in the cache, and as exactly equal floats. */
 template <class T> struct kv_four;
 
 template <> struct kv_four<float> {
@@ -117,7 +119,7 @@ static __device__ __forceinline__ float kv_float(uint16_t half)
     return cuda_half_to_float(half);
 }
 
-/* Values i to i + 3 of the n at p, wherever that is; zero beyond. */
+/* Values i to i + 3 of the n at p, of any alignment; zero beyond the last. */
 template <class T>
 static __device__ __forceinline__ float4 kv_quad(const T *p, uint32_t i, uint32_t n)
 {
@@ -125,7 +127,7 @@ static __device__ __forceinline__ float4 kv_quad(const T *p, uint32_t i, uint32_
                        i + 2 < n ? kv_float(p[i + 2]) : 0, i + 3 < n ? kv_float(p[i + 3]) : 0);
 }
 
-/* The same of position i, as floats; quants are always aligned, and as many as make whole blocks. */
+/* As above, of position i, as floats; quants are always aligned, and fill whole blocks. */
 template <class T>
 static __device__ __forceinline__ float4 kv_some(const device_kv &kv, const kv_rows &rows,
                                                  uint32_t i, uint32_t at, uint32_t n)

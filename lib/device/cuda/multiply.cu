@@ -1,4 +1,4 @@
-/* Products with dense weights; the kernel stands in product.cuh. */
+/* Products with dense weights; the kernel is in product.cuh. */
 #include "device/cuda/ops.h"
 #include "device/cuda/product.h"
 #include "device/cuda/quantize.h"
@@ -7,7 +7,8 @@
 
 void product_launch(struct device_stream *s, enum tensor_type type, struct product *p)
 {
-    if (!product_launch_float(s, type, p) && !product_launch_32(s, type, p) && !product_launch_256(s, type, p))
+    if (!product_launch_float(s, type, p) && !product_launch_32(s, type, p) &&
+        !product_launch_256(s, type, p) && !product_launch_iq(s, type, p))
         abort(); /* refused when the model was opened: our bug */
 }
 
@@ -40,8 +41,8 @@ static void start(struct device_stream *s, const struct matrix *m, struct produc
         product_launch(s, m->type, p);
 }
 
-void cuda_multiply(struct device_stream *s, const struct matrix *m, const struct device_activations *a, float *y,
-                   size_t y_stride, bool accumulate)
+void cuda_multiply(struct device_stream *s, const struct matrix *m,
+                   const struct device_activations *a, float *y, size_t y_stride, bool accumulate)
 {
     struct product p = product_of(m, a);
 
@@ -54,9 +55,10 @@ void cuda_multiply(struct device_stream *s, const struct matrix *m, const struct
     start(s, m, &p);
 }
 
-void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                          uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                          size_t out_stride, size_t out_plane, void *scratch)
+void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                          uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                          size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                          void *scratch)
 {
     bool quantize = product_quantizes(m->type);
     struct device_activations a;

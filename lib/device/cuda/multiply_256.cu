@@ -1,7 +1,8 @@
 /* Products with types of 256 columns a block. */
 #include "device/cuda/product.cuh"
 
-extern "C" bool product_launch_256(struct device_stream *s, enum tensor_type type, struct product *p)
+extern "C" bool product_launch_256(struct device_stream *s, enum tensor_type type,
+                                   struct product *p)
 {
     switch (type) {
     case TENSOR_Q2_K:

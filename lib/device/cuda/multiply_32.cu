@@ -18,6 +18,8 @@ extern "C" bool product_launch_32(struct device_stream *s, enum tensor_type type
         return product_start<tiles_iq4_nl>(s, p);
     case TENSOR_MXFP4:
         return product_start<tiles_mxfp4>(s, p);
+    case TENSOR_NVFP4:
+        return product_start<tiles_nvfp4>(s, p);
     default:
         return false;
     }

@@ -1,7 +1,8 @@
 /* Products with float weights. */
 #include "device/cuda/product.cuh"
 
-extern "C" bool product_launch_float(struct device_stream *s, enum tensor_type type, struct product *p)
+extern "C" bool product_launch_float(struct device_stream *s, enum tensor_type type,
+                                     struct product *p)
 {
     switch (type) {
     case TENSOR_F32:

@@ -1,34 +1,41 @@
-/* Products of many columns through cuBLAS: the weights, a piece of rows at a time, and x become what its products take, in the
- * caller's scratch:
+/* Products of many columns through cuBLAS. The weights, one slice at a time, and x are converted to
+ * cuBLAS' operands in the caller's scratch:
  *
- *   factors   of one piece
- *   x         [planes][n][stride], of the operands' type; float32 ones stay where they are
- *   piece     rows of W, [planes][rows, whole tiles][stride]
+ *   factors   of one slice
+ *   x         [planes][n][stride], of the operands' type; float32 x stays where it is
+ *   slice     rows of W, [planes][rows, whole tiles][stride]
  *
- * A piece is some rows of one plane, or all rows of several, which cuBLAS multiplies in one call.
+ * A slice is some rows of one plane, or all rows of several planes, which cuBLAS multiplies in one
+ * call.
  *
- * Why FP16 for quantised weights, and x scaled: in BF16 both operands would keep 8 bits, which is what a quantised x has, with the
- * weights' loss on top. FP16 keeps 11, but ends at 65504, and inputs of an FFN's down projection are known to exceed that: they
- * would be infinite. A power of two loses nothing and is given back by alpha. Weights are what trained models have, far
- * from either end. BF16 weights on a device for which cuBLAS has no BF16 become float32, which loses nothing of either
- * operand, and not FP16, which would lose what is beyond its range without a word. */
+ * Why FP16 for quantised weights, and why x is scaled: BF16 would keep 8 bits of both operands. A
+ * quantised x has 8 bits too, but here the loss of the weights would come on top. FP16 keeps 11
+ * bits, but ends at 65504, and inputs of an FFN's down projection are known to exceed that: they
+ * would become infinite. A power of two loses nothing, and alpha undoes it. The weights of trained
+ * models are far from both ends of the range.
+ *
+ * If cuBLAS has no BF16 on this device, BF16 weights become float32, which loses nothing. FP16
+ * would silently lose values beyond its range. */
 #include "device/cuda/blas.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/unpack.cuh"
 
 enum {
     THREADS = 128,
-    COLUMNS = 256,           /* of a block of threads, of 16 rows: 32 of a row a thread */
-    STRIDE_VALUES = 8,       /* rows of operands are a multiple of them apart: 16 bytes, which tensor cores want */
+    COLUMNS = 256, /* of a block of threads, of 16 rows: 32 of a row a thread */
+    STRIDE_VALUES =
+        8, /* rows of operands are a multiple of them apart: 16 bytes, which tensor cores want */
     FACTORS_BYTES = 256,
-    PIECE_BYTES = 32 << 20,  /* large enough to keep the device busy, small beside its memory */
-    INPUT_BYTES = 8 << 20,   /* of x, of several planes: as many as fit */
-    SCALED_EXPONENT = 14,    /* of x's largest magnitude, scaled: rounded up it is in FP16's range still */
-    MOST_EXPONENT = 126      /* of the scale: its inverse is a normal number */
+    SLICE_BYTES = 32 << 20, /* large enough to keep the device busy, small against its memory */
+    INPUT_BYTES = 8 << 20,  /* of x, of several planes: as many as fit */
+    SCALED_EXPONENT =
+        14, /* of x's largest magnitude, scaled: rounded up it is in FP16's range still */
+    MOST_EXPONENT = 126 /* of the scale: its inverse is a normal number */
 };
 #define MOST_FP16 65504.0f
 
-/* What a product's operands are; largest_bits is of the largest magnitude in x, as an integer, which orders them. */
+/* A product's operands. largest_bits: the largest magnitude in x, as an integer, which has the same
+ * order. */
 struct factors {
     unsigned largest_bits;
     float alpha, beta;
@@ -39,7 +46,7 @@ static __device__ __forceinline__ uint32_t pair(uint16_t low, uint16_t high)
     return low | (uint32_t)high << 16;
 }
 
-/* How weights and x are rounded: BYTES of a value, TYPE, SCALED: x by a power of two. */
+/* Types of operands. BYTES: of a value; TYPE: cuBLAS'; SCALED: x is scaled by a power of two. */
 struct as_float {
     enum { BYTES = 4, TYPE = CUDA_R_32F, SCALED = 0 };
 };
@@ -95,19 +102,21 @@ struct many_call {
     bool accumulate;
     struct factors *factors;
     uint32_t *operands; /* x's */
-    uint4 *piece;
-    /* of the piece; tiles: tile rows of each plane */
-    uint32_t plane_first, piece_planes, tile_first, piece_tiles;
+    uint4 *slice;
+    /* of the slice; tiles: tile rows of each plane */
+    uint32_t plane_first, slice_planes, tile_first, slice_tiles;
 };
 
 /* ---- The weights ---- */
 
 /* 32 columns of a row from `col` on; those past the last are 0. */
 template <class T>
-static __device__ __forceinline__ void unpack_32(const struct many_call &c, uint32_t col, uint32_t row, float v[32])
+static __device__ __forceinline__ void unpack_32(const struct many_call &c, uint32_t col,
+                                                 uint32_t row, float v[32])
 {
     const uint8_t *tile = c.tiles + (c.plane_first + blockIdx.z) * c.plane_bytes +
-                          (c.tile_first + blockIdx.x) * c.row_bytes + (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
+                          (c.tile_first + blockIdx.x) * c.row_bytes +
+                          (size_t)(col / COLUMNS) * tiles_256<T>::BYTES;
     uint32_t sub = col % COLUMNS / 32;
 
 #pragma unroll
@@ -142,10 +151,11 @@ template <class As> static __device__ __forceinline__ void pack_32(const float v
     }
 }
 
-/* Tile rows along x, groups of columns along y, planes along z. A half-warp reads 64 bytes side by side; through shared
- * memory a whole warp writes a part of one row. (A row there is one vector longer, so that 8 threads with a row each write
- * to different banks.) */
-template <class T, class As> static __global__ void __launch_bounds__(THREADS) unpack_kernel(const struct many_call c)
+/* Grid: x tile rows, y groups of columns, z planes. A half-warp reads 64 adjacent bytes; through
+ * shared memory a whole warp writes a part of one row. (A row there is one vector longer, so that 8
+ * threads with a row each write to different banks.) */
+template <class T, class As>
+static __global__ void __launch_bounds__(THREADS) unpack_kernel(const struct many_call c)
 {
     enum { VECTORS = COLUMNS * As::BYTES / 16, VALUES = 16 / As::BYTES };
     __shared__ uint4 rows[TILE_ROWS][VECTORS + 1];
@@ -160,7 +170,7 @@ template <class T, class As> static __global__ void __launch_bounds__(THREADS) u
         size_t col = blockIdx.y * COLUMNS + (size_t)k * VALUES;
         size_t of = ((size_t)blockIdx.z * gridDim.x + blockIdx.x) * TILE_ROWS + r;
         if (col < c.stride)
-            c.piece[(of * c.stride + col) / VALUES] = rows[r][k];
+            c.slice[(of * c.stride + col) / VALUES] = rows[r][k];
     }
 }
 
@@ -190,8 +200,8 @@ static __global__ void __launch_bounds__(THREADS) largest_kernel(const struct ma
         atomicMax(&c.factors->largest_bits, largest);
 }
 
-/* The exponent of the scale: x's largest magnitude times it is within [2^14, 2^15). An infinity or a NaN among them stays
- * one, whatever the scale. */
+/* The exponent of the scale: x's largest magnitude times it is within [2^14, 2^15). An infinity or
+ * a NaN among them stays one, whatever the scale. */
 static __device__ __forceinline__ int scale_exponent(unsigned largest_bits)
 {
     int exponent = SCALED_EXPONENT - ((int)(largest_bits >> 23) - 127);
@@ -204,7 +214,8 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 }
 
 /* Two values a thread; those past the last column are 0. */
-template <class As> static __global__ void __launch_bounds__(THREADS) convert_kernel(const struct many_call c)
+template <class As>
+static __global__ void __launch_bounds__(THREADS) convert_kernel(const struct many_call c)
 {
     int exponent = As::SCALED ? scale_exponent(c.factors->largest_bits) : 0;
     float scale = power_of_two(exponent);
@@ -217,7 +228,8 @@ template <class As> static __global__ void __launch_bounds__(THREADS) convert_ke
         const float *x = row_of_block(c);
         uint32_t *out = c.operands + ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * (c.stride / 2);
         for (uint32_t col = 2 * threadIdx.x; col < c.stride; col += 2 * THREADS) {
-            float low = col < c.cols ? x[col] * scale : 0, high = col + 1 < c.cols ? x[col + 1] * scale : 0;
+            float low = col < c.cols ? x[col] * scale : 0,
+                  high = col + 1 < c.cols ? x[col + 1] * scale : 0;
             out[col / 2] = pair(As::round(low), As::round(high));
         }
     }
@@ -225,39 +237,41 @@ template <class As> static __global__ void __launch_bounds__(THREADS) convert_ke
 
 /* ---- The product ---- */
 
-/* x of the piece's planes. */
+/* Converts x of the slice's planes. */
 template <class As> static void convert(struct device_stream *s, const struct many_call &c)
 {
     cuda_try(s->device, cudaMemsetAsync(c.factors, 0, sizeof *c.factors, cuda_stream(s)));
     if (As::SCALED) {
-        CUDA_LAUNCH(largest_kernel, dim3(c.n, c.piece_planes), THREADS, 0, cuda_stream(s), c);
+        CUDA_LAUNCH(largest_kernel, dim3(c.n, c.slice_planes), THREADS, 0, cuda_stream(s), c);
         cuda_check(s, "largest of x");
     }
-    dim3 grid = As::BYTES == 2 ? dim3(c.n, c.piece_planes) : dim3(1); /* of float32 the factors */
+    dim3 grid = As::BYTES == 2 ? dim3(c.n, c.slice_planes) : dim3(1); /* of float32 the factors */
     CUDA_LAUNCH(convert_kernel<As>, grid, THREADS, 0, cuda_stream(s), c);
     cuda_check(s, "convert x");
 }
 
-/* One piece of weights, with x of its planes. */
-template <class T, class As> static void multiply_piece(struct device_stream *s, const struct many_call &c)
+/* Multiplies one slice of weights by x of its planes. */
+template <class T, class As>
+static void multiply_slice(struct device_stream *s, const struct many_call &c)
 {
-    uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.piece_tiles * TILE_ROWS;
+    uint32_t row = c.tile_first * TILE_ROWS, n_rows = c.slice_tiles * TILE_ROWS;
     struct cuda_blas_product p = {};
 
-    CUDA_LAUNCH((unpack_kernel<T, As>), dim3(c.piece_tiles, (c.cols + COLUMNS - 1) / COLUMNS, c.piece_planes), THREADS,
-                0, cuda_stream(s), c);
+    CUDA_LAUNCH((unpack_kernel<T, As>),
+                dim3(c.slice_tiles, (c.cols + COLUMNS - 1) / COLUMNS, c.slice_planes), THREADS, 0,
+                cuda_stream(s), c);
     cuda_check(s, "unpack");
     p.type = (cudaDataType)As::TYPE;
     p.rows = c.rows - row < n_rows ? c.rows - row : n_rows;
     p.cols = c.cols;
     p.n = c.n;
-    p.w = c.piece;
+    p.w = c.slice;
     p.w_stride = c.stride;
     p.x = As::BYTES == 4 ? (const void *)(c.x + c.plane_first * c.x_plane) : c.operands;
     p.x_stride = As::BYTES == 4 ? c.x_stride : c.stride;
     p.y = c.y + c.plane_first * c.y_plane + row;
     p.y_stride = c.y_stride;
-    p.n_planes = c.piece_planes;
+    p.n_planes = c.slice_planes;
     p.w_plane = n_rows * c.stride;
     p.x_plane = As::BYTES == 4 ? c.x_plane : c.n * c.stride;
     p.y_plane = c.y_plane;
@@ -271,59 +285,65 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* c's piece: the most that one may have. */
-template <class T, class As> static void multiply_pieces(struct device_stream *s, struct many_call c)
+/* c->slice_planes and c->slice_tiles are the largest slice. */
+template <class T, class As>
+static void multiply_slices(struct device_stream *s, struct many_call c)
 {
-    uint32_t tiles = tile_row_count(c.rows), most_tiles = c.piece_tiles, most_planes = c.piece_planes;
+    uint32_t tiles = tile_row_count(c.rows), most_tiles = c.slice_tiles,
+             most_planes = c.slice_planes;
 
     c.row_bytes = tiles_row_bytes<T>(c.cols);
     for (; c.plane_first < c.n_planes; c.plane_first += most_planes) {
-        c.piece_planes = least(most_planes, c.n_planes - c.plane_first);
+        c.slice_planes = least(most_planes, c.n_planes - c.plane_first);
         convert<As>(s, c);
         for (c.tile_first = 0; c.tile_first < tiles; c.tile_first += most_tiles) {
-            c.piece_tiles = least(most_tiles, tiles - c.tile_first);
-            multiply_piece<T, As>(s, c);
+            c.slice_tiles = least(most_tiles, tiles - c.tile_first);
+            multiply_slice<T, As>(s, c);
         }
     }
 }
 
-/* How the scratch of a product is laid out. */
+/* The layout of a product's scratch. */
 struct layout {
     size_t stride;                      /* of operands, in values */
     size_t operands, all;               /* bytes of x's, and of everything */
-    uint32_t piece_planes, piece_tiles; /* planes, and tile rows of each; one at least */
+    uint32_t slice_planes, slice_tiles; /* planes, and tile rows of each; one at least */
 };
 
 /* As many of n as fit, one at least. */
-static uint32_t fitting(size_t room, size_t bytes, uint32_t n)
+static uint32_t fitting(size_t capacity, size_t bytes, uint32_t n)
 {
-    size_t fit = room / (bytes ? bytes : 1);
+    size_t fit = capacity / (bytes ? bytes : 1);
     fit = fit < n ? fit : n;
     return fit ? (uint32_t)fit : 1;
 }
 
 /* value_bytes: of operands. */
-static struct layout layout_of(const struct matrix *m, uint32_t n_planes, uint32_t n, size_t value_bytes)
+static struct layout layout_of(const struct matrix *m, uint32_t n_planes, uint32_t n,
+                               size_t value_bytes)
 {
     uint32_t tiles = tile_row_count(m->rows);
     struct layout l;
 
     l.stride = ((size_t)m->cols + STRIDE_VALUES - 1) / STRIDE_VALUES * STRIDE_VALUES;
-    size_t tile_bytes = TILE_ROWS * l.stride * value_bytes, x_bytes = value_bytes == 4 ? 0 : n * l.stride * value_bytes;
-    l.piece_tiles = fitting(PIECE_BYTES, tile_bytes, tiles);
-    l.piece_planes = fitting(INPUT_BYTES, x_bytes, fitting(PIECE_BYTES, tiles * tile_bytes, n_planes));
-    l.operands = (l.piece_planes * x_bytes + 255) / 256 * 256;
-    l.all = FACTORS_BYTES + l.operands + (size_t)l.piece_planes * l.piece_tiles * tile_bytes;
+    size_t tile_bytes = TILE_ROWS * l.stride * value_bytes,
+           x_bytes = value_bytes == 4 ? 0 : n * l.stride * value_bytes;
+    l.slice_tiles = fitting(SLICE_BYTES, tile_bytes, tiles);
+    l.slice_planes =
+        fitting(INPUT_BYTES, x_bytes, fitting(SLICE_BYTES, tiles * tile_bytes, n_planes));
+    l.operands = (l.slice_planes * x_bytes + 255) / 256 * 256;
+    l.all = FACTORS_BYTES + l.operands + (size_t)l.slice_planes * l.slice_tiles * tile_bytes;
     return l;
 }
 
-/* Of n rows or fewer, which leave room for more planes at a time. */
+/* For n rows or fewer: fewer rows may leave memory for more planes at a time. */
 static size_t most_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n, size_t value_bytes)
 {
-    struct layout all = layout_of(m, n_planes, n, value_bytes), few = layout_of(m, n_planes, 1, value_bytes);
+    struct layout all = layout_of(m, n_planes, n, value_bytes),
+                  few = layout_of(m, n_planes, 1, value_bytes);
     size_t weights = all.all - all.operands, operands = all.operands;
 
-    if (few.piece_planes > all.piece_planes) {
+    if (few.slice_planes > all.slice_planes) {
         weights = few.all - few.operands;
         operands = operands > INPUT_BYTES ? operands : (size_t)INPUT_BYTES;
     }
@@ -340,10 +360,12 @@ size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_plane
     return in_two;
 }
 
-/* c says what is multiplied; W and the scratch are filled in. */
-static void multiply_all(struct device_stream *s, const struct matrix *m, struct many_call *c, void *scratch)
+/* c describes the product; this sets W and the scratch. */
+static void multiply_all(struct device_stream *s, const struct matrix *m, struct many_call *c,
+                         void *scratch)
 {
-    bool in_float = m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && !cuda_blas_operands(s->device).bf16);
+    bool in_float =
+        m->type == TENSOR_F32 || (m->type == TENSOR_BF16 && !cuda_blas_operands(s->device).bf16);
     struct layout l = layout_of(m, c->n_planes, c->n, in_float ? 4 : 2);
     uint8_t *memory = (uint8_t *)scratch;
 
@@ -355,21 +377,22 @@ static void multiply_all(struct device_stream *s, const struct matrix *m, struct
     c->stride = l.stride;
     c->factors = (struct factors *)memory;
     c->operands = (uint32_t *)(memory + FACTORS_BYTES);
-    c->piece = (uint4 *)(memory + FACTORS_BYTES + l.operands);
-    c->piece_planes = l.piece_planes;
-    c->piece_tiles = l.piece_tiles;
+    c->slice = (uint4 *)(memory + FACTORS_BYTES + l.operands);
+    c->slice_planes = l.slice_planes;
+    c->slice_tiles = l.slice_tiles;
     tiles_of_type(m->type, [&](auto tiles) {
         typedef decltype(tiles) T;
         typedef typename operands_of<T>::type as;
         if constexpr ((int)as::TYPE == (int)CUDA_R_16BF)
             if (in_float)
-                return multiply_pieces<T, as_float>(s, *c);
-        multiply_pieces<T, as>(s, *c);
+                return multiply_slices<T, as_float>(s, *c);
+        multiply_slices<T, as>(s, *c);
     });
 }
 
-void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
-                        float *y, size_t y_stride, bool accumulate, void *scratch)
+void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x,
+                        size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
+                        void *scratch)
 {
     struct many_call c = {};
 
@@ -383,9 +406,10 @@ void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const f
     multiply_all(s, m, &c, scratch);
 }
 
-void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                               uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                               size_t out_stride, size_t out_plane, void *scratch)
+void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                               uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                               size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                               void *scratch)
 {
     struct many_call c = {};
 

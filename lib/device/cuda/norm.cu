@@ -1,5 +1,6 @@
-/* Norms of rows, as rms_norm and layer_norm of kernels/ops.inc.c: the 16 partial sums are 16 lanes. */
-#include "device/cuda/internal.h"
+/* Norms of rows, as rms_norm and layer_norm of kernels/ops.inc.c: the 16 partial sums are 16 lanes.
+ */
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/scalar.cuh"
 
@@ -15,8 +16,8 @@ struct norm_call {
     size_t out_stride;
 };
 
-/* What is subtracted from a row's values, and what they are then multiplied by. Lane l of a half-warp has partial
- * sum l; all lanes of the warp call it. */
+/* The value to subtract from a row's values, and the factor to multiply them by. Lane l of a
+ * half-warp has partial sum l; all lanes of the warp call it. */
 struct norm_factors {
     float mean, scale;
 };
@@ -62,7 +63,7 @@ static __global__ void norm_narrow(norm_call c)
 {
     uint32_t t = (uint32_t)blockIdx.x * (NARROW_THREADS / 16) + threadIdx.x / 16;
     uint32_t read =
-        min(t, c.n - 1); /* beyond the last a half-warp only helps the other one to fold */
+        min(t, c.n - 1); /* a half-warp beyond the last row takes part in the other one's fold */
     const float *row = c.x + read * c.x_stride;
     norm_factors f = norm_measure(c, row);
 
@@ -71,7 +72,8 @@ static __global__ void norm_narrow(norm_call c)
             c.out[t * c.out_stride + i] = norm_value(c, f, row[i], i);
 }
 
-/* A block a row: all threads bring it to shared memory (where it fits), a warp sums it, all write. */
+/* One block for each row: all threads copy it to shared memory (if it fits), one warp sums it, all
+ * write. */
 static __global__ void norm_wide(norm_call c)
 {
     CUDA_SHARED(float, staged);

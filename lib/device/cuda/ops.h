@@ -1,4 +1,5 @@
-/* The operations of the CUDA module: what each does stands in struct device_ops of module.h. Plain C and C++. */
+/* The operations of the CUDA module; struct device_ops of module.h describes each. Plain C and C++.
+ */
 #ifndef MOED_DEVICE_CUDA_OPS_H
 #define MOED_DEVICE_CUDA_OPS_H
 
@@ -9,53 +10,65 @@ extern "C" {
 #endif
 
 size_t cuda_activations_bytes(uint32_t cols, uint32_t n_tokens);
-void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t cols, uint32_t n_tokens,
-                           const float *x, size_t x_stride, bool quantize);
+void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t cols,
+                           uint32_t n_tokens, const float *x, size_t x_stride, bool quantize);
 void cuda_quantize(struct device_stream *s, const struct device_activations *a);
-void cuda_multiply(struct device_stream *s, const struct matrix *m, const struct device_activations *a, float *y,
-                   size_t y_stride, bool accumulate);
-void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                          uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                          size_t out_stride, size_t out_plane, void *scratch);
+void cuda_multiply(struct device_stream *s, const struct matrix *m,
+                   const struct device_activations *a, float *y, size_t y_stride, bool accumulate);
+void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                          uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                          size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                          void *scratch);
 size_t cuda_multiply_many_scratch_bytes(const struct matrix *m, uint32_t n_planes, uint32_t n);
-void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x, size_t x_stride, uint32_t n,
-                        float *y, size_t y_stride, bool accumulate, void *scratch);
-void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes, uint32_t n_planes,
-                               uint32_t n, const float *in, size_t in_stride, size_t in_plane, float *out,
-                               size_t out_stride, size_t out_plane, void *scratch);
-size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments, uint32_t n_task_rows);
-void cuda_experts(struct device_stream *s, const struct device_segments *layout, const struct device_activations *in,
-                  const struct device_expert_task *tasks, uint32_t n_tasks, float *rows, void *scratch);
+void cuda_multiply_many(struct device_stream *s, const struct matrix *m, const float *x,
+                        size_t x_stride, uint32_t n, float *y, size_t y_stride, bool accumulate,
+                        void *scratch);
+void cuda_multiply_many_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
+                               uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
+                               size_t in_plane, float *out, size_t out_stride, size_t out_plane,
+                               void *scratch);
+size_t cuda_experts_scratch_bytes(const struct device_segments *layout, uint32_t n_segments,
+                                  uint32_t n_task_rows);
+void cuda_experts(struct device_stream *s, const struct device_segments *layout,
+                  const struct device_activations *in, const struct device_expert_task *tasks,
+                  uint32_t n_tasks, float *rows, void *scratch);
 size_t cuda_chosen_bytes(uint32_t n, uint32_t n_used, uint32_t n_segments);
-void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout, const struct device_places *at,
-                         const struct device_activations *in, const uint32_t *selected, uint32_t n, uint32_t *row_of,
-                         float *rows, void *tables, void *scratch);
-void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n, float *out);
-void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight, const float *bias,
-               float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
-void cuda_add(struct device_stream *s, const float *add, size_t add_stride, float *rows, size_t stride, uint32_t n,
-              uint32_t d);
-void cuda_rotate(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride, uint32_t n,
-                 uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
-void cuda_scatter(struct device_stream *s, const float *from, size_t from_row, size_t from_part, float *to,
-                  size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts, uint32_t width);
-void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
-                   uint32_t n, const float *keys, const float *values);
-size_t cuda_attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim, uint32_t most_positions);
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t layer, const struct device_row *rows,
-                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads, uint32_t n_kv_heads,
-                 uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
-                 void *scratch);
-void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up, float *h,
-                size_t n);
-void cuda_scale_by_sigmoid(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
-void cuda_route(struct device_stream *s, const struct device_router *r, float *logits, const float *selection_bias,
-                uint32_t n, uint32_t *selected, float *weights);
-void cuda_combine(struct device_stream *s, const float *rows, const uint32_t *row_of, const float *weights,
-                  const uint32_t *selected, uint32_t n_used, const float *down_bias, const float *shared, float *x,
-                  uint32_t n, uint32_t d);
-void cuda_largest(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab, uint32_t k, float *values,
-                  uint32_t *places);
+void cuda_experts_chosen(struct device_stream *s, const struct device_segments *layout,
+                         const struct device_places *at, const struct device_activations *in,
+                         const uint32_t *selected, uint32_t n, uint32_t *row_of, float *rows,
+                         void *tables, void *scratch);
+void cuda_embed(struct device_stream *s, const struct matrix *m, const uint32_t *tokens, uint32_t n,
+                float *out);
+void cuda_norm(struct device_stream *s, const float *x, size_t x_stride, const float *weight,
+               const float *bias, float eps, uint32_t n, uint32_t d, float *out, size_t out_stride);
+void cuda_add(struct device_stream *s, const float *add, size_t add_stride, float *rows,
+              size_t stride, uint32_t n, uint32_t d);
+void cuda_rotate(struct device_stream *s, float *heads, size_t row_stride, size_t head_stride,
+                 uint32_t n, uint32_t n_heads, const float *cos_sin, uint32_t dims, bool neox);
+void cuda_scatter(struct device_stream *s, const float *from, size_t from_row, size_t from_part,
+                  float *to, size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts,
+                  uint32_t width);
+void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+                   const struct device_row *rows, uint32_t n, const float *keys,
+                   const float *values);
+size_t cuda_attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
+                                 uint32_t most_positions);
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+                 const struct device_row *rows, uint32_t n, uint32_t most_positions, const float *q,
+                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale,
+                 uint32_t window, const float *sinks, float *out, void *scratch);
+void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
+                float *h, size_t n);
+void cuda_scale(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);
+void cuda_scale_by_sigmoid(struct device_stream *s, const float *by, float *rows, uint32_t n,
+                           uint32_t d);
+void cuda_route(struct device_stream *s, const struct device_router *r, float *logits,
+                const float *selection_bias, uint32_t n, uint32_t *selected, float *weights);
+void cuda_combine(struct device_stream *s, const float *rows, const uint32_t *row_of,
+                  const float *weights, const uint32_t *selected, uint32_t n_used,
+                  const float *down_bias, const float *shared, float *x, uint32_t n, uint32_t d);
+void cuda_largest(struct device_stream *s, const float *logits, uint32_t n, uint32_t vocab,
+                  uint32_t k, float *values, uint32_t *places);
 
 #ifdef __cplusplus
 }

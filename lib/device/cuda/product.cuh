@@ -5,24 +5,27 @@
 #include "device/cuda/product.h"
 #include "device/cuda/tiles.cuh"
 
-/* Halves of warps of a block: 128 threads. */
+/* Half-warps of a block: 128 threads. */
 enum { PRODUCT_HALVES = 8, PRODUCT_THREADS = PRODUCT_HALVES * TILE_ROWS };
 
-/* A half of a warp copies columns to a place of its own in shared memory, of about 2 KiB, all at once: so much is under way
- * that a few warps use the memory's bandwidth, with no registers held for it. Then it reads them there. Places lie so that
- * the two halves of a warp do not meet in a bank. */
+/* A half-warp copies columns to its own place in shared memory, of about 2 KiB, all at once, and
+ * reads them there. So enough bytes are under way for a few warps to use the memory's bandwidth,
+ * without registers. Places are laid out so that the two half-warps of a warp use different banks.
+ */
 template <class T> struct product_stage {
     enum {
-        COLUMNS = T::COLUMNS == 256 ? 256 : T::QUANTIZED ? 128 : 2048 / (T::BYTES / T::COLUMNS),
+        COLUMNS = T::COLUMNS == 256 ? 256
+                  : T::QUANTIZED    ? 128
+                                    : 2048 / (T::BYTES / T::COLUMNS),
         BYTES = COLUMNS / T::COLUMNS * T::BYTES,
         PLACE = (BYTES + 127) / 128 * 128 + 64,
     };
     static_assert(PRODUCT_HALVES * PLACE <= PRODUCT_STAGE_BYTES, "all halves have a place");
 };
 
-/* What one block of threads has to do; the same for all its threads. */
+/* The work of one block of threads; the same for all its threads. */
 struct product_job {
-    const uint8_t *segment;       /* where the first part's segment or matrix begins */
+    const uint8_t *segment;       /* the beginning of the first part's segment or matrix */
     const uint8_t *const *places; /* TASKS: of the parts' segments */
     uint32_t n_parts, n_tokens;
     const uint32_t *tokens;  /* rows of `in`; NULL: */
@@ -32,7 +35,8 @@ struct product_job {
     bool add;
 };
 
-static __device__ __forceinline__ struct product_job product_plane(const struct product &p, uint32_t index)
+static __device__ __forceinline__ struct product_job product_plane(const struct product &p,
+                                                                   uint32_t index)
 {
     uint32_t chunks = (p.n + p.tokens_a_block - 1) / p.tokens_a_block;
     uint32_t plane = index / chunks, first = index % chunks * p.tokens_a_block;
@@ -48,7 +52,8 @@ static __device__ __forceinline__ struct product_job product_plane(const struct 
     return j;
 }
 
-static __device__ __forceinline__ struct product_job product_segment(const struct product &p, uint32_t index)
+static __device__ __forceinline__ struct product_job product_segment(const struct product &p,
+                                                                     uint32_t index)
 {
     const struct product_item item = p.items[index / p.n_segments];
     uint32_t segment = index % p.n_segments;
@@ -64,7 +69,8 @@ static __device__ __forceinline__ struct product_job product_segment(const struc
     return j;
 }
 
-static __device__ __forceinline__ struct product_job product_task(const struct product &p, uint32_t index)
+static __device__ __forceinline__ struct product_job product_task(const struct product &p,
+                                                                  uint32_t index)
 {
     const struct product_item item = p.items[index];
     struct product_job j = {};
@@ -79,7 +85,7 @@ static __device__ __forceinline__ struct product_job product_task(const struct p
     return j;
 }
 
-/* The activations of one token that meet 32 columns. */
+/* The activations of one token for 32 columns. */
 struct product_input {
     int4 q[2];
     float2 d;
@@ -87,22 +93,22 @@ struct product_input {
     int2 sum;
 };
 
-/* Where a token's activations begin that meet 256 columns. */
+/* The address of a token's activations for 256 columns. */
 struct product_row {
     uint32_t q;     /* in p.q, of 16 bytes */
     uint32_t block; /* in the others, of 32 columns */
 };
 
-static __device__ __forceinline__ struct product_row product_row_at(const struct product &p, uint32_t row,
-                                                                    uint32_t group)
+static __device__ __forceinline__ struct product_row product_row_at(const struct product &p,
+                                                                    uint32_t row, uint32_t group)
 {
     return {row * ((p.cols + 63) / 64 * 4) + group * 16, row * ((p.cols + 31) / 32) + group * 8};
 }
 
 /* sub: which of the blocks of 32 columns. Only what T needs is read. */
 template <class T>
-static __device__ __forceinline__ struct product_input product_read_input(const struct product &p,
-                                                                          const struct product_row &row, uint32_t sub)
+static __device__ __forceinline__ struct product_input
+product_read_input(const struct product &p, const struct product_row &row, uint32_t sub)
 {
     const int4 *q = (const int4 *)p.q + row.q;
     struct product_input in = {};
@@ -123,10 +129,10 @@ static __device__ __forceinline__ int product_dot_16(const int *w, int4 q)
     return __dp4a(w[3], q.w, __dp4a(w[2], q.z, __dp4a(w[1], q.y, __dp4a(w[0], q.x, 0))));
 }
 
-/* acc and what 32 columns add to it. */
+/* acc plus the product of 32 columns. */
 template <class T>
-static __device__ __forceinline__ float product_add(const struct tile_block &b, const struct product_input &in,
-                                                    float acc)
+static __device__ __forceinline__ float product_add(const struct tile_block &b,
+                                                    const struct product_input &in, float acc)
 {
     int i0 = product_dot_16(b.q, in.q[0]), i1 = product_dot_16(b.q + 4, in.q[1]);
 
@@ -138,7 +144,12 @@ static __device__ __forceinline__ float product_add(const struct tile_block &b, 
         i0 *= b.scale[0];
         i1 *= b.scale[1];
     }
-    acc = __fmaf_rn(__fmaf_rn((float)i1, in.d.y, (float)i0 * in.d.x), b.w, acc);
+    float f0 = (float)i0, f1 = (float)i1;
+    if (T::FACTORS) {
+        f0 *= b.factor[0];
+        f1 *= b.factor[1];
+    }
+    acc = __fmaf_rn(__fmaf_rn(f1, in.d.y, f0 * in.d.x), b.w, acc);
     if (T::MINIMUM == 32)
         acc = __fmaf_rn(b.c, in.bias, acc);
     if (T::MINIMUM == 16) {
@@ -148,19 +159,22 @@ static __device__ __forceinline__ float product_add(const struct tile_block &b, 
     return acc;
 }
 
-/* 16 bytes of device memory to shared memory, both aligned; they are there after product_wait. */
+/* Starts a copy of 16 bytes of device memory to shared memory, both aligned. Done after
+ * product_wait. */
 static __device__ __forceinline__ void product_copy_16(uint8_t *to, const uint8_t *from)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned shared = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared), "l"(__cvta_generic_to_global(from))
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"(shared), "l"(__cvta_generic_to_global(from))
                  : "memory");
 #else
     *(uint4 *)to = __ldg((const uint4 *)from);
 #endif
 }
 
-/* For this thread's copies. */
+/* Waits for this thread's copies. */
 static __device__ __forceinline__ void product_wait()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -168,8 +182,10 @@ static __device__ __forceinline__ void product_wait()
 #endif
 }
 
-/* `bytes` (a multiple of 16) to this half-warp's place, whose contents its threads have done with. All 16 call it. */
-static __device__ __forceinline__ void product_fill(uint8_t *place, const uint8_t *from, uint32_t bytes)
+/* Copies `bytes` (a multiple of 16) to this half-warp's place; its threads no longer need the old
+ * contents. All 16 threads call it. */
+static __device__ __forceinline__ void product_fill(uint8_t *place, const uint8_t *from,
+                                                    uint32_t bytes)
 {
     unsigned half = 0xffffu << (threadIdx.x & 16);
 
@@ -181,11 +197,13 @@ static __device__ __forceinline__ void product_fill(uint8_t *place, const uint8_
     __syncwarp(half);
 }
 
-/* Block `sub` of 32 columns of those in the place, which is block `of_256` of the 256, for n tokens. */
+/* Block `sub` of 32 columns of those in the place, which is block `of_256` of the 256, for n
+ * tokens. */
 template <class T, uint32_t N>
-static __device__ __forceinline__ void product_block(const struct product &p, const uint8_t *place,
-                                                     const typename T::scales &scales, uint32_t sub, uint32_t of_256,
-                                                     const struct product_row rows[N], uint32_t n, float acc[N])
+static __device__ __forceinline__ void
+product_block(const struct product &p, const uint8_t *place, const typename T::scales &scales,
+              uint32_t sub, uint32_t of_256, const struct product_row rows[N], uint32_t n,
+              float acc[N])
 {
     uint32_t words[T::WORDS];
     struct tile_block b;
@@ -200,9 +218,9 @@ static __device__ __forceinline__ void product_block(const struct product &p, co
 
 /* 256 columns, or what is left of them, of one row for n tokens. rows: of `in`. */
 template <class T, uint32_t N>
-static __device__ __forceinline__ void product_quantized(const struct product &p, uint8_t *place, const uint8_t *tile,
-                                                         uint32_t group, const uint32_t rows[N], uint32_t n,
-                                                         float acc[N])
+static __device__ __forceinline__ void
+product_quantized(const struct product &p, uint8_t *place, const uint8_t *tile, uint32_t group,
+                  const uint32_t rows[N], uint32_t n, float acc[N])
 {
     uint32_t row = threadIdx.x % TILE_ROWS;
     struct product_row at[N];
@@ -225,13 +243,15 @@ static __device__ __forceinline__ void product_quantized(const struct product &p
         product_fill(place, tile + first * T::BYTES, count * T::BYTES);
 #pragma unroll(N == 1 ? 4 : 1)
         for (uint32_t sub = 0; sub < count; sub++)
-            product_block<T, N>(p, place, T::read_scales(place + sub * T::BYTES, row), sub, first + sub, at, n, acc);
+            product_block<T, N>(p, place, T::read_scales(place + sub * T::BYTES, row), sub,
+                                first + sub, at, n, acc);
     }
 }
 
-/* acc and what COUNT columns add to it, one by one. aligned: x is, to 16 bytes. */
+/* acc plus the products of COUNT columns, one by one. aligned: x is aligned to 16 bytes. */
 template <int COUNT>
-static __device__ __forceinline__ float product_add_floats(const float w[COUNT], const float *x, bool aligned, float acc)
+static __device__ __forceinline__ float product_add_floats(const float w[COUNT], const float *x,
+                                                           bool aligned, float acc)
 {
     if (aligned) {
 #pragma unroll
@@ -252,16 +272,17 @@ static __device__ __forceinline__ float product_add_floats(const float w[COUNT],
 
 /* As product_quantized. x: of row 0, the first of these columns. */
 template <class T, uint32_t N>
-static __device__ __forceinline__ void product_floats(const struct product &p, uint8_t *place, const uint8_t *tile,
-                                                      uint32_t group, const uint32_t rows[N], const float *x,
-                                                      uint32_t n, float acc[N])
+static __device__ __forceinline__ void
+product_floats(const struct product &p, uint8_t *place, const uint8_t *tile, uint32_t group,
+               const uint32_t rows[N], const float *x, uint32_t n, float acc[N])
 {
     enum { COUNT = 16, STEP = product_stage<T>::COLUMNS };
     uint32_t columns = min(256u, p.cols - 256 * group), row = threadIdx.x % TILE_ROWS;
 
     for (uint32_t first = 0; first < columns; first += STEP, x += STEP) {
         uint32_t count = min((uint32_t)STEP, columns - first), c = 0;
-        product_fill(place, tile + first / T::COLUMNS * T::BYTES, (count + T::COLUMNS - 1) / T::COLUMNS * T::BYTES);
+        product_fill(place, tile + first / T::COLUMNS * T::BYTES,
+                     (count + T::COLUMNS - 1) / T::COLUMNS * T::BYTES);
 #pragma unroll(N == 1 ? 2 : 1)
         for (; c + COUNT <= count; c += COUNT) {
             float w[COUNT];
@@ -271,7 +292,8 @@ static __device__ __forceinline__ void product_floats(const struct product &p, u
 #pragma unroll
             for (uint32_t t = 0; t < N; t++)
                 if (N == 1 || t < n)
-                    acc[t] = product_add_floats<COUNT>(w, x + rows[t] * p.x_stride + c, p.x_aligned, acc[t]);
+                    acc[t] = product_add_floats<COUNT>(w, x + rows[t] * p.x_stride + c, p.x_aligned,
+                                                       acc[t]);
         }
         for (; c < count; c++) {
             float w = T::read(place, c, row);
@@ -283,14 +305,16 @@ static __device__ __forceinline__ void product_floats(const struct product &p, u
     }
 }
 
-/* Piece number `piece` of the tile row; its sums for each token to sums[token][row]. */
+/* Computes slice number `slice` of the tile row; its sums for each token go to sums[token][row]. */
 template <class T, uint32_t N>
-static __device__ __forceinline__ void product_piece(const struct product &p, const struct product_job &j,
-                                                     uint32_t tile_row, uint32_t piece, uint8_t *place, float *sums)
+static __device__ __forceinline__ void product_slice(const struct product &p,
+                                                     const struct product_job &j, uint32_t tile_row,
+                                                     uint32_t slice, uint8_t *place, float *sums)
 {
-    uint32_t part = piece / p.groups, group = piece % p.groups;
+    uint32_t part = slice / p.groups, group = slice % p.groups;
     const uint8_t *segment = j.places ? j.places[part] : j.segment + part * p.part_bytes;
-    const uint8_t *tile = segment + p.offset + tile_row * p.row_bytes + (size_t)group * tiles_256<T>::BYTES;
+    const uint8_t *tile =
+        segment + p.offset + tile_row * p.row_bytes + (size_t)group * tiles_256<T>::BYTES;
     uint32_t rows[N];
     float acc[N];
 
@@ -304,7 +328,8 @@ static __device__ __forceinline__ void product_piece(const struct product &p, co
     if constexpr (T::QUANTIZED)
         product_quantized<T, N>(p, place, tile, group, rows, j.n_tokens, acc);
     else
-        product_floats<T, N>(p, place, tile, group, rows, p.x + j.x_shift + 256 * group, j.n_tokens, acc);
+        product_floats<T, N>(p, place, tile, group, rows, p.x + j.x_shift + 256 * group, j.n_tokens,
+                             acc);
 #pragma unroll
     for (uint32_t t = 0; t < N; t++)
         if (N == 1 || t < j.n_tokens)
@@ -312,7 +337,8 @@ static __device__ __forceinline__ void product_piece(const struct product &p, co
 }
 
 /* The groups of one part in order. sums: of its first group. */
-static __device__ __forceinline__ float product_sum(const float *sums, uint32_t groups, uint32_t step)
+static __device__ __forceinline__ float product_sum(const float *sums, uint32_t groups,
+                                                    uint32_t step)
 {
     float sum = sums[0];
     for (uint32_t g = 1; g < groups; g++)
@@ -320,9 +346,12 @@ static __device__ __forceinline__ float product_sum(const float *sums, uint32_t 
     return sum;
 }
 
-/* One row for one token. sums: of the tile row's first piece, from one to the next `step`. */
-static __device__ __forceinline__ void product_finish_row(const struct product &p, const struct product_job &j,
-                                                          uint32_t row, const float *sums, uint32_t step, float *out)
+/* Finishes one row for one token. sums: of the tile row's first slice; `step` from one to the next.
+ */
+static __device__ __forceinline__ void product_finish_row(const struct product &p,
+                                                          const struct product_job &j, uint32_t row,
+                                                          const float *sums, uint32_t step,
+                                                          float *out)
 {
     float first = product_sum(sums, p.groups, step);
 
@@ -343,24 +372,27 @@ static __device__ __forceinline__ void product_finish_row(const struct product &
     *out = total;
 }
 
-/* Blocks a multiprocessor: what the places in shared memory let there be on most devices, so registers are not saved for more. */
+/* Blocks of a multiprocessor: the number that shared memory allows on most devices, so the compiler
+ * need not save registers for more. */
 template <class T, uint32_t N>
-static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6) product_kernel(const struct product p)
+static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
+    product_kernel(const struct product p)
 {
-    /* a place for each half of a warp; then [n_tiles][pieces][tokens_a_block][TILE_ROWS] sums */
+    /* a place for each half-warp; then [n_tiles][slices][tokens_a_block][TILE_ROWS] sums */
     CUDA_SHARED(uint8_t, shared);
     float *sums = (float *)(shared + blockDim.x / TILE_ROWS * product_stage<T>::PLACE);
     uint32_t index = blockIdx.x / p.n_blocks, first_tile = blockIdx.x % p.n_blocks * p.n_tiles;
     const struct product_job j = p.work == PRODUCT_PLANES     ? product_plane(p, index)
                                  : p.work == PRODUCT_SEGMENTS ? product_segment(p, index)
                                                               : product_task(p, index);
-    uint32_t pieces = j.n_parts * p.groups, step = p.tokens_a_block * TILE_ROWS;
+    uint32_t slices = j.n_parts * p.groups, step = p.tokens_a_block * TILE_ROWS;
     uint32_t half = threadIdx.x / TILE_ROWS, tile = half / p.halves;
 
     if (tile < p.n_tiles && (first_tile + tile) * TILE_ROWS < p.rows)
-        for (uint32_t piece = half % p.halves; piece < pieces; piece += p.halves)
-            product_piece<T, N>(p, j, first_tile + tile, piece, shared + half * product_stage<T>::PLACE,
-                                sums + (tile * pieces + piece) * step);
+        for (uint32_t slice = half % p.halves; slice < slices; slice += p.halves)
+            product_slice<T, N>(p, j, first_tile + tile, slice,
+                                shared + half * product_stage<T>::PLACE,
+                                sums + (tile * slices + slice) * step);
     __syncthreads();
     if (p.guard != NULL && *p.guard != 0)
         return;
@@ -368,19 +400,20 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6) produc
         uint32_t t = i / TILE_ROWS % j.n_tokens, at = i / TILE_ROWS / j.n_tokens;
         uint32_t row = (first_tile + at) * TILE_ROWS + i % TILE_ROWS;
         if (row < p.rows)
-            product_finish_row(p, j, row, sums + at * pieces * step + t * TILE_ROWS + i % TILE_ROWS, step,
-                               j.out + t * p.out_stride + row);
+            product_finish_row(p, j, row, sums + at * slices * step + t * TILE_ROWS + i % TILE_ROWS,
+                               step, j.out + t * p.out_stride + row);
     }
 }
 
-/* Sets what product_launch sets, all but row_bytes; how many jobs there are for each of the n_blocks. */
-static inline uint64_t product_shape(struct product *p, uint32_t pieces)
+/* Sets the fields that product_launch sets, except row_bytes. Returns the number of jobs for each
+ * of the n_blocks. */
+static inline uint64_t product_shape(struct product *p, uint32_t slices)
 {
     uint32_t tile_rows = tile_row_count(p->rows), chunks;
 
     p->groups = (p->cols + 255) / 256;
     p->x_aligned = ((uintptr_t)p->x % 16 | p->x_stride % 4 | p->in_plane % 4) == 0;
-    p->halves = min(pieces, (uint32_t)PRODUCT_HALVES);
+    p->halves = min(slices, (uint32_t)PRODUCT_HALVES);
     p->n_tiles = min(PRODUCT_HALVES / p->halves, tile_rows);
     p->n_blocks = (tile_rows + p->n_tiles - 1) / p->n_tiles;
     if (p->work != PRODUCT_PLANES) {
@@ -396,12 +429,13 @@ static inline uint64_t product_shape(struct product *p, uint32_t pieces)
 template <class T> static bool product_start(struct device_stream *s, struct product *p)
 {
     uint32_t parts = p->work == PRODUCT_TASKS ? p->n_segments : p->part_bytes ? 2 : 1;
-    uint32_t pieces = parts * ((p->cols + 255) / 256);
-    uint64_t jobs = product_shape(p, pieces);
+    uint32_t slices = parts * ((p->cols + 255) / 256);
+    uint64_t jobs = product_shape(p, slices);
     unsigned threads = (p->halves * p->n_tiles + 1) / 2 * 32;
     size_t places = threads / TILE_ROWS * product_stage<T>::PLACE;
-    size_t sums = (size_t)p->n_tiles * pieces * p->tokens_a_block * PRODUCT_ROW_BYTES;
-    void (*kernel)(struct product) = p->tokens_a_block == 1 ? product_kernel<T, 1> : product_kernel<T, PRODUCT_TOKENS>;
+    size_t sums = (size_t)p->n_tiles * slices * p->tokens_a_block * PRODUCT_ROW_BYTES;
+    void (*kernel)(struct product) =
+        p->tokens_a_block == 1 ? product_kernel<T, 1> : product_kernel<T, PRODUCT_TOKENS>;
 
     if (jobs * p->n_blocks > INT32_MAX) {
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);

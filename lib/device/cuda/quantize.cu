@@ -1,4 +1,5 @@
-/* Activations: their layout, and quantising them (quantize_16 and quantize_block of kernels/ops.inc.c). */
+/* Activations: their layout, and quantising them (quantize_16 and quantize_block of
+ * kernels/ops.inc.c). */
 #include "device/cuda/ops.h"
 #include "device/cuda/quantize.h"
 #include "device/cuda/scalar.cuh"
@@ -31,8 +32,8 @@ size_t cuda_activations_bytes(uint32_t cols, uint32_t n_tokens)
     return s.q + s.d + s.bias + s.sum;
 }
 
-void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t cols, uint32_t n_tokens,
-                           const float *x, size_t x_stride, bool quantize)
+void cuda_activations_bind(struct device_activations *a, void *memory, uint32_t cols,
+                           uint32_t n_tokens, const float *x, size_t x_stride, bool quantize)
 {
     struct sizes s = sizes_of(cols, n_tokens);
     uint8_t *next = (uint8_t *)memory;
@@ -85,14 +86,15 @@ static __global__ void __launch_bounds__(THREADS)
         a.bias[at] = __fmaf_rn(sum_1, d_1, (float)sum * d);
 }
 
-void quantize_planes(struct device_stream *s, const struct device_activations *a, uint32_t n, size_t plane)
+void quantize_planes(struct device_stream *s, const struct device_activations *a, uint32_t n,
+                     size_t plane)
 {
     uint64_t warps = (uint64_t)((a->cols + 31) / 32) * a->n_tokens;
 
     if (warps == 0)
         return;
-    CUDA_LAUNCH(quantize_kernel, (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32)), THREADS, 0, cuda_stream(s),
-                *a, n, plane);
+    CUDA_LAUNCH(quantize_kernel, (unsigned)((warps + THREADS / 32 - 1) / (THREADS / 32)), THREADS,
+                0, cuda_stream(s), *a, n, plane);
     cuda_check(s, "quantize");
 }
 

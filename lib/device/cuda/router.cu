@@ -1,6 +1,6 @@
-/* From gate logits to experts and weights, step by step as model/router.c. A warp a row: what is computed for each
- * expert is spread over the lanes, what is defined as a chain is computed by one. */
-#include "device/cuda/internal.h"
+/* Converts gate logits to experts and weights, step by step as model/router.c. One warp takes a
+ * row: its lanes share the work for each expert; one lane computes what is defined as a chain. */
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/scalar.cuh"
 #include "model/architecture.h"
@@ -9,7 +9,7 @@
 
 enum { LANES = 32 };
 #define ALL_LANES 0xffffffffu
-#define NOBODY    0xffffffffu
+#define NO_CHOICE 0xffffffffu
 
 /* As in router.c. */
 #define MIN_WEIGHT_SUM     6.103515625e-5f
@@ -37,19 +37,19 @@ static __device__ __forceinline__ void take_none(const choice &c)
     __syncwarp();
 }
 
-/* The largest value that is not taken, of equal ones the first. Where the first that is not taken is no number,
- * that: nothing is larger than it. */
+/* The largest value that is not taken; of equal values the first. If the first value that is not
+ * taken is NaN, the NaN: no value is larger. */
 static __device__ uint32_t take_largest(const choice &c)
 {
-    uint32_t first = NOBODY, best = NOBODY;
+    uint32_t first = NO_CHOICE, best = NO_CHOICE;
     float value = 0;
 
     for (uint32_t i = threadIdx.x; i < c.n; i += LANES) {
         if (c.taken[i])
             continue;
-        if (first == NOBODY)
+        if (first == NO_CHOICE)
             first = i;
-        if (!isnan(c.value[i]) && (best == NOBODY || c.value[i] > value)) {
+        if (!isnan(c.value[i]) && (best == NO_CHOICE || c.value[i] > value)) {
             best = i;
             value = c.value[i];
         }
@@ -59,13 +59,13 @@ static __device__ uint32_t take_largest(const choice &c)
         uint32_t other = __shfl_xor_sync(ALL_LANES, best, width);
         float other_value = __shfl_xor_sync(ALL_LANES, value, width);
         first = min(first, other_first);
-        if (other != NOBODY &&
-            (best == NOBODY || other_value > value || (other_value == value && other < best))) {
+        if (other != NO_CHOICE &&
+            (best == NO_CHOICE || other_value > value || (other_value == value && other < best))) {
             best = other;
             value = other_value;
         }
     }
-    if (best == NOBODY || isnan(c.value[first]))
+    if (best == NO_CHOICE || isnan(c.value[first]))
         best = first;
     __syncwarp();
     if (threadIdx.x == 0)
@@ -111,7 +111,8 @@ static __device__ float group_score(const float *value, uint32_t n, bool two)
     return two && n > 1 ? first + second : first;
 }
 
-/* Selection values of groups that are not among the best become minus infinity. groups: [n_groups]. */
+/* Selection values of groups that are not among the best become minus infinity. groups: [n_groups].
+ */
 static __device__ void keep_best_groups(const device_router &r, float *selection,
                                         const choice &groups)
 {
@@ -128,7 +129,8 @@ static __device__ void keep_best_groups(const device_router &r, float *selection
     __syncwarp();
 }
 
-/* For each rank the largest logit that is left, weighed against those near it. near: [n_experts], scratch. */
+/* For each rank the largest logit that is left, weighed against those near it. near: [n_experts],
+ * scratch. */
 static __device__ void sparse_mixer(const device_router &r, const choice &experts, float *near,
                                     uint32_t *selected, float *weights)
 {

@@ -1,10 +1,11 @@
 /* The largest logits of a row, in order.
  *
- * Every logit becomes a number that no other has (the value's order above, the place's below), so ties need no thought.
- * One block a row, two passes over it: each thread finds the largest of its share, and the k-th largest of those is a
- * bound that k logits at least reach; the second pass collects what reaches it, little more than k, and a sort gives the
- * order. Where a row has too many of them (only one made for it), they are found one by one. */
-#include "device/cuda/internal.h"
+ * Every logit becomes a unique number (the value's order in the upper bits, the place's in the
+ * lower), so there are no ties. One block takes a row, in two passes. In the first, each thread
+ * finds the largest of its share; at least k logits reach the k-th largest of those. The second
+ * pass collects the logits that reach this bound, little more than k, and a sort puts them in
+ * order. If a row has too many of them (only a crafted row does), they are found one by one. */
+#include "device/cuda/stream.h"
 #include "device/cuda/ops.h"
 #include "device/cuda/scalar.cuh"
 
@@ -59,7 +60,8 @@ static __device__ order largest_of_share(const float *row, uint32_t vocab, order
     return most;
 }
 
-/* Puts what reaches the bound into candidates and returns how many there are, which may be more than have room. */
+/* Puts the logits that reach the bound into `candidates`. Returns their number, which may exceed
+ * the size of `candidates`. */
 static __device__ uint32_t collect(const float *row, uint32_t vocab, order bound, order *candidates,
                                    unsigned *count)
 {

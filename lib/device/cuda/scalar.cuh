@@ -1,4 +1,5 @@
-/* One value at a time: the definition's functions (kernels/ops.inc.c, lanes_portable.h) in the same steps, for kernels. */
+/* One value at a time: the definition's functions (kernels/ops.inc.c, lanes_portable.h) in the same
+ * steps, for kernels. */
 #ifndef MOED_DEVICE_CUDA_SCALAR_CUH
 #define MOED_DEVICE_CUDA_SCALAR_CUH
 
@@ -125,8 +126,8 @@ static __device__ __forceinline__ void cuda_prefetch(const void *p)
 #endif
 }
 
-/* The 16 partial sums of a half-warp's lanes, folded 8, 4, 2, 1, as vf_fold_add; every lane has the sum. All 32 lanes of
- * the warp are here. */
+/* The 16 partial sums of a half-warp's lanes, folded 8, 4, 2, 1, as vf_fold_add; every lane has the
+ * sum. All 32 lanes of the warp are here. */
 static __device__ __forceinline__ float cuda_fold_add(float sum)
 {
 #pragma unroll

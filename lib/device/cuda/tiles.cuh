@@ -1,17 +1,27 @@
-/* Reading tiles (kernels/tile.h) in kernels: one struct a tensor type. A thread reads one row; the 16 threads of half a warp
- * the 16 rows of a tile, so each of their loads is 64 bytes side by side.
+/* Reading tiles (kernels/tile.h) in kernels: one struct for each tensor type. A thread reads one
+ * row, and the 16 threads of a half-warp the 16 rows of a tile, so each of their loads is 64
+ * adjacent bytes.
  *
- * A quantised type has
- *   COLUMNS   of a tile, 32 or 256; BYTES of a tile; WORDS of quants that 32 columns of a row have
- *   OFFSET    that the quants are to be lessened by (0: none, or done); kernels.h
- *   SCALES_16 the integers of each 16 columns have a scale; MINIMUM of each 32 or 16 columns, or 0
- *   scales    what a row of a tile has beside quants, as it was read
- *   read_scales(tile, row), read_quants(tile, sub, row, words): loads alone, so that many can be under way. sub: which 32
- *             columns; tiles of 32 columns follow each other, so sub counts on into the next ones
- *   decode(scales, words, sub, block): to what the definition speaks of
- * and a float type COLUMNS, BYTES, and read(columns, c, row): column c from there.
+ * The struct of a quantised type has
  *
- * sub is known when the loop over it is unrolled; where it is not, choosing among words is by selection, never by indexing. */
+ *   COLUMNS    of a tile, 32 or 256
+ *   BYTES      of a tile
+ *   WORDS      of quants for 32 columns of a row
+ *   OFFSET     to subtract from the quants (0: none, or done); kernels.h
+ *   SCALES_16  true: every 16 columns have a scale of integers
+ *   FACTORS    true: every 16 columns have a float32 that multiplies their sum exactly
+ *   MINIMUM    32 or 16: every 32 or 16 columns have a minimum; 0: none
+ *   scales     everything of a tile's row but its quants, as it was read
+ *   read_scales(tile, row), read_quants(tile, sub, row, words)
+ *              Only loads, so that many can be under way. sub: which 32 columns.
+ *              Tiles of 32 columns are contiguous: sub may count on into the next.
+ *   decode(scales, words, sub, block)
+ *              Converts to the definition's terms.
+ *
+ * The struct of a float type has COLUMNS, BYTES, and read(columns, c, row): column c from there.
+ *
+ * sub is a constant once the loop over it is unrolled. Where it is not, code chooses among words by
+ * selection, never by indexing. */
 #ifndef MOED_DEVICE_CUDA_TILES_CUH
 #define MOED_DEVICE_CUDA_TILES_CUH
 
@@ -25,9 +35,10 @@
 
 /* 32 columns of a row. */
 struct tile_block {
-    int q[8];     /* groups of 4 columns, signed bytes */
-    int scale[2]; /* of 16 columns, where SCALES_16 */
-    int min[2];   /* of 16 columns, where MINIMUM is 16 */
+    int q[8];        /* groups of 4 columns, signed bytes */
+    int scale[2];    /* of 16 columns, where SCALES_16 */
+    int min[2];      /* of 16 columns, where MINIMUM is 16 */
+    float factor[2]; /* of 16 columns, where FACTORS */
     float w;
     float c; /* MINIMUM 32: times bias; 16: dmin */
 };
@@ -43,7 +54,9 @@ static __device__ __forceinline__ uint32_t tile_load_16(const uint8_t *p)
 }
 
 /* The row's word of each of COUNT vectors. */
-template <int COUNT> static __device__ __forceinline__ void tile_load_rows(const uint8_t *vectors, uint32_t row, uint32_t *words)
+template <int COUNT>
+static __device__ __forceinline__ void tile_load_rows(const uint8_t *vectors, uint32_t row,
+                                                      uint32_t *words)
 {
 #pragma unroll
     for (int k = 0; k < COUNT; k++)
@@ -96,10 +109,11 @@ static __device__ __forceinline__ uint32_t tile_2_bits(uint32_t word, int g)
     return word >> 2 * g & 0x03030303;
 }
 
-/* Nibbles through a table of 16 bytes, in four words. A permutation takes half-bytes as they lie in the word, of which three
- * bits choose among 8 bytes; the fourth chooses between the halves of the table. */
-static __device__ __forceinline__ void tile_look_up(const uint32_t words[4], uint32_t t0, uint32_t t1, uint32_t t2,
-                                                    uint32_t t3, int q[8])
+/* Nibbles through a table of 16 bytes, in four words. A permutation takes half-bytes as they lie in
+ * the word, of which three bits choose among 8 bytes; the fourth chooses between the halves of the
+ * table. */
+static __device__ __forceinline__ void tile_look_up(const uint32_t words[4], uint32_t t0,
+                                                    uint32_t t1, uint32_t t2, uint32_t t3, int q[8])
 {
 #pragma unroll
     for (int v = 0; v < 4; v++) {
@@ -131,7 +145,16 @@ static __device__ __forceinline__ void tile_look_up_mxfp4(const uint32_t words[4
 /* Types of 32 columns a tile. */
 
 template <int TILE_BYTES, int QUANTS_AT, int N_WORDS> struct tiles_of_32 {
-    enum { QUANTIZED = 1, COLUMNS = 32, BYTES = TILE_BYTES, WORDS = N_WORDS, OFFSET = 0, SCALES_16 = 0, MINIMUM = 0 };
+    enum {
+        QUANTIZED = 1,
+        COLUMNS = 32,
+        BYTES = TILE_BYTES,
+        WORDS = N_WORDS,
+        OFFSET = 0,
+        SCALES_16 = 0,
+        FACTORS = 0,
+        MINIMUM = 0
+    };
 
     struct scales {
         uint32_t d;
@@ -142,7 +165,8 @@ template <int TILE_BYTES, int QUANTS_AT, int N_WORDS> struct tiles_of_32 {
         return {tile_load_16(tile + 2 * row)};
     }
 
-    static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub, uint32_t row, uint32_t *words)
+    static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub,
+                                                       uint32_t row, uint32_t *words)
     {
         tile_load_rows<WORDS>(tile + sub * BYTES + QUANTS_AT, row, words);
     }
@@ -190,6 +214,26 @@ struct tiles_mxfp4 : tiles_of_32<MXFP4_TILE, MXFP4_QUANTS, 4> {
                                                   struct tile_block *b)
     {
         b->w = __int_as_float((int)(s.d < 2 ? 0x00200000u << s.d : (s.d - 1) << 23));
+        tile_look_up_mxfp4(words, b->q);
+    }
+};
+
+/* Two tiles a block of 64 columns. */
+struct tiles_nvfp4 : tiles_of_32<NVFP4_TILE, NVFP4_QUANTS, 4> {
+    enum { FACTORS = 1 };
+
+    /* quant_nvfp4_scale. */
+    static __device__ __forceinline__ float scale(int bits)
+    {
+        return bits == 0x7f ? 0 : __int_as_float((bits & 0x7f) << 20) * 0x1p119f;
+    }
+
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t,
+                                                  struct tile_block *b)
+    {
+        b->w = 1;
+        b->factor[0] = scale(tile_byte(s.d, 0));
+        b->factor[1] = scale(tile_byte(s.d, 1));
         tile_look_up_mxfp4(words, b->q);
     }
 };
@@ -252,17 +296,20 @@ template <int TILE_BYTES, int QUANTS_AT, int SUB_BYTES> struct tiles_of_256 {
         WORDS = SUB_BYTES / TILE_VECTOR,
         OFFSET = 0,
         SCALES_16 = 0,
+        FACTORS = 0,
         MINIMUM = 0
     };
 
-    static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub, uint32_t row, uint32_t *words)
+    static __device__ __forceinline__ void read_quants(const uint8_t *tile, uint32_t sub,
+                                                       uint32_t row, uint32_t *words)
     {
         tile_load_rows<WORDS>(tile + QUANTS_AT + sub * SUB_BYTES, row, words);
     }
 };
 
 /* Q4_K and Q5_K: quant_k_scale_min, four scales or minima in a word. */
-template <int TILE_BYTES, int SUB_BYTES> struct tiles_k : tiles_of_256<TILE_BYTES, K_QUANTS, SUB_BYTES> {
+template <int TILE_BYTES, int SUB_BYTES>
+struct tiles_k : tiles_of_256<TILE_BYTES, K_QUANTS, SUB_BYTES> {
     enum { MINIMUM = 32 };
 
     struct scales {
@@ -276,7 +323,8 @@ template <int TILE_BYTES, int SUB_BYTES> struct tiles_k : tiles_of_256<TILE_BYTE
         return s;
     }
 
-    static __device__ __forceinline__ void decode_scales(const scales &s, uint32_t sub, struct tile_block *b)
+    static __device__ __forceinline__ void decode_scales(const scales &s, uint32_t sub,
+                                                         struct tile_block *b)
     {
         uint32_t scales = sub < 4 ? s.packed[0] & 0x3f3f3f3f
                                   : (s.packed[2] & 0x0f0f0f0f) | (s.packed[0] >> 2 & 0x30303030);
@@ -288,8 +336,8 @@ template <int TILE_BYTES, int SUB_BYTES> struct tiles_k : tiles_of_256<TILE_BYTE
 };
 
 struct tiles_q4_k : tiles_k<Q4_K_TILE, Q4_K_SUB> {
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         decode_scales(s, sub, b);
         tile_nibbles_of(words, b->q);
@@ -297,8 +345,8 @@ struct tiles_q4_k : tiles_k<Q4_K_TILE, Q4_K_SUB> {
 };
 
 struct tiles_q5_k : tiles_k<Q5_K_TILE, Q5_K_SUB> {
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         decode_scales(s, sub, b);
         tile_nibbles_of(words, b->q);
@@ -320,8 +368,8 @@ struct tiles_q6_k : tiles_of_256<Q6_K_TILE, Q6_K_QUANTS, Q6_K_SUB> {
         return s;
     }
 
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         uint32_t scales = tile_choose(s.packed, sub / 2);
 
@@ -351,8 +399,8 @@ struct tiles_q2_k : tiles_of_256<Q2_K_TILE, Q2_K_QUANTS, Q2_K_SUB> {
         return s;
     }
 
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         uint32_t scales = tile_choose(s.packed, sub / 2);
 
@@ -384,15 +432,16 @@ struct tiles_q3_k : tiles_of_256<Q3_K_TILE, Q3_K_QUANTS, Q3_K_SUB> {
         return s;
     }
 
-    /* quant_q3_k_scale: of scales j to j + 3, which share a word, the low nibbles and the two upper bits. */
+    /* quant_q3_k_scale: of scales j to j + 3, which share a word, the low nibbles and the two upper
+     * bits. */
     static __device__ __forceinline__ uint32_t four_scales(const scales &s, uint32_t four)
     {
         uint32_t low = (four & 1 ? s.packed[1] : s.packed[0]) >> (four & 2) * 2 & 0x0f0f0f0f;
         return low | (s.packed[2] >> 2 * four & 0x03030303) << 4;
     }
 
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         uint32_t scales = four_scales(s, sub / 2);
 
@@ -422,8 +471,8 @@ struct tiles_iq4_xs : tiles_of_256<IQ4_XS_TILE, IQ4_XS_QUANTS, Q4_K_SUB> {
                 tile_load_32(tile + IQ4_XS_LOW + 4 * row)};
     }
 
-    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words, uint32_t sub,
-                                                  struct tile_block *b)
+    static __device__ __forceinline__ void decode(const scales &s, const uint32_t *words,
+                                                  uint32_t sub, struct tile_block *b)
     {
         int scale = (int)((s.low >> 4 * sub & 15) | (s.high >> 2 * sub & 3) << 4) - 32;
 

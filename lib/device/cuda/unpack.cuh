@@ -3,13 +3,15 @@
 #define MOED_DEVICE_CUDA_UNPACK_CUH
 
 #include "device/cuda/tiles.cuh"
+#include "device/cuda/tiles_iq.cuh"
 
 #include <stdlib.h>
 
-/* 32 columns of a row: the sub-th of the 256 that the tile, or the tiles of 32 columns from there, have. The terms are those of
- * dequantize.c, (d * scale) * q - dmin * min. */
+/* 32 columns of a row: the sub-th of the 256 that the tile, or the tiles of 32 columns from there,
+ * have. The terms are those of dequantize.c, (d * scale) * q - dmin * min. */
 template <class T>
-static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_t sub, uint32_t row, float *out)
+static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_t sub, uint32_t row,
+                                                    float *out)
 {
     uint32_t words[T::WORDS];
     struct tile_block b;
@@ -19,7 +21,7 @@ static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_
     T::decode(T::read_scales(T::COLUMNS == 32 ? tile + sub * T::BYTES : tile, row), words, sub, &b);
 #pragma unroll
     for (int g = 0; g < 8; g++) {
-        float w = T::SCALES_16 ? b.w * (float)b.scale[g / 4] : b.w;
+        float w = T::SCALES_16 ? b.w * (float)b.scale[g / 4] : T::FACTORS ? b.factor[g / 4] : b.w;
         float c = T::MINIMUM == 16 ? -(b.c * (float)b.min[g / 4]) : b.c;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -29,7 +31,7 @@ static __device__ __forceinline__ void unpack_block(const uint8_t *tile, uint32_
     }
 }
 
-/* work(tiles), tiles being of the type's struct of tiles.cuh. */
+/* Calls work(tiles) with the type's struct of tiles.cuh. */
 template <class Work> static inline void tiles_of_type(enum tensor_type type, Work work)
 {
     switch (type) {
@@ -53,6 +55,8 @@ template <class Work> static inline void tiles_of_type(enum tensor_type type, Wo
         return work(tiles_iq4_nl{});
     case TENSOR_MXFP4:
         return work(tiles_mxfp4{});
+    case TENSOR_NVFP4:
+        return work(tiles_nvfp4{});
     case TENSOR_Q2_K:
         return work(tiles_q2_k{});
     case TENSOR_Q3_K:
@@ -65,6 +69,20 @@ template <class Work> static inline void tiles_of_type(enum tensor_type type, Wo
         return work(tiles_q6_k{});
     case TENSOR_IQ4_XS:
         return work(tiles_iq4_xs{});
+    case TENSOR_IQ3_S:
+        return work(tiles_iq3_s{});
+    case TENSOR_IQ3_XXS:
+        return work(tiles_iq3_xxs{});
+    case TENSOR_IQ2_S:
+        return work(tiles_iq2_s{});
+    case TENSOR_IQ2_XS:
+        return work(tiles_iq2_xs{});
+    case TENSOR_IQ2_XXS:
+        return work(tiles_iq2_xxs{});
+    case TENSOR_IQ1_S:
+        return work(tiles_iq1_s{});
+    case TENSOR_IQ1_M:
+        return work(tiles_iq1_m{});
     default:
         abort(); /* refused when the model was opened: our bug */
     }

@@ -1,4 +1,4 @@
-/* cusim: the part of cuBLAS that moed uses, done by OpenBLAS. C and C++. */
+/* cusim: the part of cuBLAS that moed uses; OpenBLAS computes. C and C++. */
 #ifndef CUSIM_CUBLAS_V2_H
 #define CUSIM_CUBLAS_V2_H
 
@@ -32,7 +32,7 @@ typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cu
 
 typedef struct cublasContext *cublasHandle_t;
 
-/* As the library exports them. */
+/* The library's exported names. */
 #define cublasCreate         cublasCreate_v2
 #define cublasDestroy        cublasDestroy_v2
 #define cublasSetStream      cublasSetStream_v2
@@ -50,18 +50,21 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t m
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes);
 const char *cublasGetStatusString(cublasStatus_t status);
-/* C = alpha * op(A) op(B) + beta * C, column-major; alpha and beta: floats, by the pointer mode in host memory (at
- * first) or in device memory. */
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType a_type, int lda, const void *b,
-                            cudaDataType b_type, int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,
+/* C = alpha * op(A) op(B) + beta * C, column-major; alpha and beta: floats, by the pointer mode in
+ * host memory (at first) or in device memory. */
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                            int m, int n, int k, const void *alpha, const void *a,
+                            cudaDataType a_type, int lda, const void *b, cudaDataType b_type,
+                            int ldb, const void *beta, void *c, cudaDataType c_type, int ldc,
                             cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                                          int n, int k, const void *alpha, const void *a, cudaDataType a_type, int lda,
-                                          long long int stride_a, const void *b, cudaDataType b_type, int ldb,
-                                          long long int stride_b, const void *beta, void *c, cudaDataType c_type,
-                                          int ldc, long long int stride_c, int n_batches, cublasComputeType_t compute,
-                                          cublasGemmAlgo_t algorithm);
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
+                                          cublasOperation_t op_b, int m, int n, int k,
+                                          const void *alpha, const void *a, cudaDataType a_type,
+                                          int lda, long long int stride_a, const void *b,
+                                          cudaDataType b_type, int ldb, long long int stride_b,
+                                          const void *beta, void *c, cudaDataType c_type, int ldc,
+                                          long long int stride_c, int n_batches,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t algorithm);
 
 #ifdef __cplusplus
 }

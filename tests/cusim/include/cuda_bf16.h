@@ -1,4 +1,4 @@
-/* cusim: bfloat16, as far as it is stored: conversions alone, no arithmetic. */
+/* cusim: bfloat16 for storage: only conversions, no arithmetic. */
 #ifndef CUSIM_CUDA_BF16_H
 #define CUSIM_CUDA_BF16_H
 

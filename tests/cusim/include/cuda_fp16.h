@@ -1,4 +1,4 @@
-/* cusim: half precision, as far as it is stored: conversions alone, no arithmetic. */
+/* cusim: half precision for storage: only conversions, no arithmetic. */
 #ifndef CUSIM_CUDA_FP16_H
 #define CUSIM_CUDA_FP16_H
 
@@ -29,13 +29,15 @@ static inline unsigned short __half_as_ushort(__half h)
     return h.bits;
 }
 
-/* Exponent and mantissa are moved to their place; the exponent's bias is put right by a multiplication by 2^112, which
- * is exact, for subnormals too. */
+/* Shifts exponent and mantissa to their place. A multiplication by 2^112 corrects the exponent's
+ * bias; it is exact, for subnormals too. */
 static inline float __half2float(__half h)
 {
-    unsigned magnitude = (unsigned)(h.bits & 0x7fff) << 13, sign = (unsigned)(h.bits & 0x8000) << 16;
+    unsigned magnitude = (unsigned)(h.bits & 0x7fff) << 13, sign = (unsigned)(h.bits & 0x8000)
+                                                                   << 16;
     if (magnitude >= 0x0f800000u) /* infinity and NaN, quiet as a device makes it */
-        return __uint_as_float(sign | 0x7f800000u | magnitude | (magnitude > 0x0f800000u ? 0x00400000u : 0));
+        return __uint_as_float(sign | 0x7f800000u | magnitude |
+                               (magnitude > 0x0f800000u ? 0x00400000u : 0));
     return __uint_as_float(sign | __float_as_uint(__uint_as_float(magnitude) * 0x1p112f));
 }
 
@@ -47,7 +49,8 @@ static inline __half __float2half_rn(float f)
         return __ushort_as_half(0x7fff);
     if (magnitude >= 0x477ff000u) /* 65520, half way from the largest to the next */
         return __ushort_as_half((unsigned short)(sign | 0x7c00));
-    if (magnitude < 0x38800000u) { /* below 2^-14: adding 0.5 leaves units of 2^-24 in the lowest bits */
+    if (magnitude <
+        0x38800000u) { /* below 2^-14: adding 0.5 leaves units of 2^-24 in the lowest bits */
         float sum = __uint_as_float(magnitude) + 0.5f;
         return __ushort_as_half((unsigned short)(sign | (__float_as_uint(sum) - 0x3f000000u)));
     }

@@ -1,5 +1,6 @@
-/* cusim: the part of the CUDA runtime's interface that moed uses, done on the host (see ../README.md). Names,
- * signatures and values are those of CUDA 12; what is not here is not simulated. C and C++. */
+/* cusim: the part of the CUDA runtime's interface that moed uses, implemented on the host (see
+ * ../README.md). Names, signatures and values are those of CUDA 12. cusim does not simulate calls
+ * that are not declared here. C and C++. */
 #ifndef CUSIM_CUDA_RUNTIME_API_H
 #define CUSIM_CUDA_RUNTIME_API_H
 
@@ -7,44 +8,51 @@
 
 #define CUDART_VERSION 12080
 
-#define CUSIM_ERRORS(X)                                                                                                \
-    X(Success, 0, "no error")                                                                                          \
-    X(ErrorInvalidValue, 1, "invalid argument")                                                                        \
-    X(ErrorMemoryAllocation, 2, "out of memory")                                                                       \
-    X(ErrorInitializationError, 3, "initialization error")                                                             \
-    X(ErrorCudartUnloading, 4, "driver shutting down")                                                                 \
-    X(ErrorInvalidConfiguration, 9, "invalid configuration argument")                                                  \
-    X(ErrorInvalidDevicePointer, 17, "invalid device pointer")                                                         \
-    X(ErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                            \
-    X(ErrorInsufficientDriver, 35, "driver version is insufficient for runtime version")                               \
-    X(ErrorInvalidDeviceFunction, 98, "invalid device function")                                                       \
-    X(ErrorNoDevice, 100, "no device is detected")                                                                     \
-    X(ErrorInvalidDevice, 101, "invalid device ordinal")                                                               \
-    X(ErrorDeviceUninitialized, 201, "invalid device context")                                                         \
-    X(ErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                                              \
-    X(ErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                                               \
-    X(ErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")                               \
-    X(ErrorInvalidResourceHandle, 400, "invalid resource handle")                                                      \
-    X(ErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                    \
-    X(ErrorIllegalState, 401, "the operation cannot be performed in the present state")                                \
-    X(ErrorNotReady, 600, "device not ready")                                                                          \
-    X(ErrorIllegalAddress, 700, "an illegal memory access was encountered")                                            \
-    X(ErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                       \
-    X(ErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                              \
-    X(ErrorAssert, 710, "device-side assert triggered")                                                                \
-    X(ErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")            \
-    X(ErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")                  \
-    X(ErrorLaunchFailure, 719, "unspecified launch failure")                                                           \
-    X(ErrorNotPermitted, 800, "operation not permitted")                                                               \
-    X(ErrorNotSupported, 801, "operation not supported")                                                               \
-    X(ErrorSystemNotReady, 802, "system not yet initialized")                                                          \
-    X(ErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination")               \
-    X(ErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                          \
-    X(ErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")                   \
-    X(ErrorStreamCaptureUnmatched, 903, "operation attempted to wait on an event of another capture sequence")         \
-    X(ErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                           \
-    X(ErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                     \
-    X(ErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream")              \
+#define CUSIM_ERRORS(X)                                                                            \
+    X(Success, 0, "no error")                                                                      \
+    X(ErrorInvalidValue, 1, "invalid argument")                                                    \
+    X(ErrorMemoryAllocation, 2, "out of memory")                                                   \
+    X(ErrorInitializationError, 3, "initialization error")                                         \
+    X(ErrorCudartUnloading, 4, "driver shutting down")                                             \
+    X(ErrorInvalidConfiguration, 9, "invalid configuration argument")                              \
+    X(ErrorInvalidDevicePointer, 17, "invalid device pointer")                                     \
+    X(ErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                        \
+    X(ErrorInsufficientDriver, 35, "driver version is insufficient for runtime version")           \
+    X(ErrorInvalidDeviceFunction, 98, "invalid device function")                                   \
+    X(ErrorNoDevice, 100, "no device is detected")                                                 \
+    X(ErrorInvalidDevice, 101, "invalid device ordinal")                                           \
+    X(ErrorDeviceUninitialized, 201, "invalid device context")                                     \
+    X(ErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                          \
+    X(ErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                           \
+    X(ErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")           \
+    X(ErrorInvalidResourceHandle, 400, "invalid resource handle")                                  \
+    X(ErrorNoKernelImageForDevice, 209,                                                            \
+      "no kernel image is available for execution on the device")                                  \
+    X(ErrorIllegalState, 401, "the operation cannot be performed in the present state")            \
+    X(ErrorNotReady, 600, "device not ready")                                                      \
+    X(ErrorIllegalAddress, 700, "an illegal memory access was encountered")                        \
+    X(ErrorLaunchOutOfResources, 701, "too many resources requested for launch")                   \
+    X(ErrorLaunchTimeout, 702, "the launch timed out and was terminated")                          \
+    X(ErrorAssert, 710, "device-side assert triggered")                                            \
+    X(ErrorHostMemoryAlreadyRegistered, 712,                                                       \
+      "part or all of the requested memory range is already mapped")                               \
+    X(ErrorHostMemoryNotRegistered, 713,                                                           \
+      "pointer does not correspond to a registered memory region")                                 \
+    X(ErrorLaunchFailure, 719, "unspecified launch failure")                                       \
+    X(ErrorNotPermitted, 800, "operation not permitted")                                           \
+    X(ErrorNotSupported, 801, "operation not supported")                                           \
+    X(ErrorSystemNotReady, 802, "system not yet initialized")                                      \
+    X(ErrorSystemDriverMismatch, 803,                                                              \
+      "system has unsupported display driver / cuda driver combination")                           \
+    X(ErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")      \
+    X(ErrorStreamCaptureInvalidated, 901,                                                          \
+      "operation failed due to a previous error during capture")                                   \
+    X(ErrorStreamCaptureUnmatched, 903,                                                            \
+      "operation attempted to wait on an event of another capture sequence")                       \
+    X(ErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                       \
+    X(ErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream") \
+    X(ErrorCapturedEvent, 907,                                                                     \
+      "operation not permitted on an event last recorded in a capturing stream")                   \
     X(ErrorUnknown, 999, "unknown error")
 
 enum cudaError {
@@ -82,7 +90,12 @@ enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusActive = 1,
     cudaStreamCaptureStatusInvalidated = 2
 };
-typedef enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType_t, cudaDataType;
+typedef enum cudaDataType_t {
+    CUDA_R_32F = 0,
+    CUDA_R_16F = 2,
+    CUDA_R_16BF = 14
+} cudaDataType_t,
+    cudaDataType;
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
@@ -132,22 +145,22 @@ enum cudaDeviceAttr {
     cudaDevAttrIpcEventSupport = 125
 };
 
-#define cudaHostAllocDefault        0x00
-#define cudaHostAllocPortable       0x01
-#define cudaHostAllocMapped         0x02
-#define cudaHostAllocWriteCombined  0x04
-#define cudaHostRegisterDefault     0x00
-#define cudaHostRegisterPortable    0x01
-#define cudaHostRegisterMapped      0x02
-#define cudaHostRegisterIoMemory    0x04
-#define cudaHostRegisterReadOnly    0x08
-#define cudaStreamDefault           0x00
-#define cudaStreamNonBlocking       0x01
-#define cudaStreamLegacy            ((cudaStream_t)0x1)
-#define cudaEventDefault            0x00
-#define cudaEventBlockingSync       0x01
-#define cudaEventDisableTiming      0x02
-#define cudaEventInterprocess       0x04
+#define cudaHostAllocDefault           0x00
+#define cudaHostAllocPortable          0x01
+#define cudaHostAllocMapped            0x02
+#define cudaHostAllocWriteCombined     0x04
+#define cudaHostRegisterDefault        0x00
+#define cudaHostRegisterPortable       0x01
+#define cudaHostRegisterMapped         0x02
+#define cudaHostRegisterIoMemory       0x04
+#define cudaHostRegisterReadOnly       0x08
+#define cudaStreamDefault              0x00
+#define cudaStreamNonBlocking          0x01
+#define cudaStreamLegacy               ((cudaStream_t)0x1)
+#define cudaEventDefault               0x00
+#define cudaEventBlockingSync          0x01
+#define cudaEventDisableTiming         0x02
+#define cudaEventInterprocess          0x04
 #define cudaIpcMemLazyEnablePeerAccess 0x01
 #define cudaDeviceScheduleAuto         0x00
 #define cudaDeviceScheduleSpin         0x01
@@ -174,10 +187,12 @@ struct cudaDeviceProp {
     int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
     size_t totalConstMem;
     int major, minor, multiProcessorCount, integrated, canMapHostMemory, concurrentKernels;
-    int pciBusID, pciDeviceID, pciDomainID, asyncEngineCount, unifiedAddressing, memoryBusWidth, l2CacheSize;
+    int pciBusID, pciDeviceID, pciDomainID, asyncEngineCount, unifiedAddressing, memoryBusWidth,
+        l2CacheSize;
     int maxThreadsPerMultiProcessor, streamPrioritiesSupported, regsPerMultiprocessor;
     size_t sharedMemPerMultiprocessor, sharedMemPerBlockOptin;
-    int hostRegisterSupported, hostRegisterReadOnlySupported, pageableMemoryAccess, cooperativeLaunch;
+    int hostRegisterSupported, hostRegisterReadOnlySupported, pageableMemoryAccess,
+        cooperativeLaunch;
     int maxBlocksPerMultiProcessor, ipcEventSupported, canUseHostPointerForRegisteredMem;
 };
 
@@ -189,7 +204,8 @@ struct cudaPointerAttributes {
 
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA,
+        maxDynamicSharedSizeBytes;
 };
 
 typedef void (*cudaHostFn_t)(void *user_data);
@@ -231,9 +247,11 @@ cudaError_t cudaHostUnregister(void *memory);
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, enum cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaMemset(void *to, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 
@@ -265,8 +283,10 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t hand
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                          unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
@@ -276,8 +296,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaFuncSetCacheConfig(const void *function, enum cudaFuncCache config);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function);
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int block_size,
-                                                          size_t shared_bytes);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
+                                                          int block_size, size_t shared_bytes);
 
 #ifdef __cplusplus
 }

@@ -1,2 +1,2 @@
-/* cusim: the types stand in cuda_runtime_api.h. */
+/* cusim: cuda_runtime_api.h declares the types. */
 #include "cuda_runtime_api.h"

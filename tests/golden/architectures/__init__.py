@@ -2,8 +2,9 @@
 
 from .deepseek import Deepseek, Deepseek2
 from .gpt_oss import GptOss
-from .grouped import Mixtral, Olmoe, Qwen2Moe, Qwen3Moe
+from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .phimoe import Phimoe
+from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, MiniMaxM2
 
 ARCHITECTURES = {
     "llama": Mixtral(),
@@ -14,4 +15,12 @@ ARCHITECTURES = {
     "deepseek2": Deepseek2(),
     "gpt-oss": GptOss(),
     "phimoe": Phimoe(),
+    "glm4moe": Glm4Moe(),
+    "minimax-m2": MiniMaxM2(),
+    "dots1": Dots1(),
+    "qwen3vlmoe": Qwen3VlMoe(),
+    "bailingmoe2": BailingMoe2(),
+    "ernie4_5-moe": Ernie45Moe(),
+    "hunyuan-moe": HunyuanMoe(),
+    "exaone-moe": ExaoneMoe(),
 }

@@ -104,7 +104,7 @@ class Architecture:
 
     def keys(self, spec, writer):
         """All keys but the general ones and the vocabulary's."""
-        writer.add_block_count(spec.layers)
+        writer.add_block_count(spec.layers + spec.further_layers)
         writer.add_context_length(spec.context)
         writer.add_embedding_length(spec.d_model)
         writer.add_feed_forward_length(spec.dense_width or spec.width)

@@ -17,6 +17,16 @@ LATENT_EPS = 1e-6  # of the norms of latent vectors, whatever the model's other 
 FFN_NAMES = ("gate", "up", "down")
 
 
+def further_layer_tensors(spec):
+    """A layer after the trunk that predicts a further token: a part of what files have."""
+    for layer in range(spec.layers, spec.layers + spec.further_layers):
+        block, d = f"blk.{layer}.", spec.d_model
+        yield norm(block + "attn_norm.weight", d)
+        yield matrix(block + "nextn.eh_proj.weight", (d, 2 * d))
+        yield norm(block + "nextn.enorm.weight", d)
+        yield norm(block + "nextn.hnorm.weight", d)
+
+
 class DeepseekFfn(Architecture):
     """Leading dense layers and a shared expert without a gate."""
 
@@ -31,6 +41,21 @@ class DeepseekFfn(Architecture):
         writer.add_expert_feed_forward_length(spec.width)
         writer.add_expert_shared_count(spec.shared_count)
         writer.add_expert_weights_scale(spec.router.scale)
+
+    def router_keys(self, spec, writer):
+        router = spec.router
+        kind = ExpertGatingFuncType.SIGMOID if router.sigmoid else ExpertGatingFuncType.SOFTMAX
+        writer.add_expert_gating_func(kind)
+        writer.add_expert_weights_norm(router.normalise)
+        if router.groups:
+            writer.add_expert_group_count(router.groups)
+            writer.add_expert_group_used_count(router.groups_used)
+        if spec.further_layers:
+            writer.add_nextn_predict_layers(spec.further_layers)
+
+    def tensors(self, spec):
+        yield from super().tensors(spec)
+        yield from further_layer_tensors(spec)
 
     def ffn_config(self, spec):
         return dict(
@@ -111,8 +136,12 @@ class Deepseek2(DeepseekFfn):
     def adjust(self, spec, values, rng):
         """Small latent vectors where the file's eps is not theirs, so that it shows which is used."""
         for name, rows in values.items():
-            if name.endswith("attn_kv_a_mqa.weight") and spec.eps != LATENT_EPS:
+            if spec.eps == LATENT_EPS:
+                continue
+            if name.endswith("attn_kv_a_mqa.weight"):
                 rows[: spec.latent.kv_rank] *= 0.05
+            if name.endswith("attn_q_a.weight"):
+                rows *= 0.05
 
     def keys(self, spec, writer):
         super().keys(spec, writer)
@@ -121,6 +150,9 @@ class Deepseek2(DeepseekFfn):
             writer.add_rope_scaling_factor(spec.rope.factor)
             writer.add_rope_scaling_orig_ctx_len(spec.rope.original_context)
             writer.add_rope_scaling_yarn_log_mul(0.1 * spec.rope.mscale_all_dim)
+        if spec.rope.temperature:
+            writer.add_attn_temperature_scale(spec.rope.temperature)
+            writer.add_attn_temperature_length(spec.rope.original_context)
 
     def head_size_keys(self, spec, writer):
         latent = spec.latent
@@ -138,13 +170,7 @@ class Deepseek2(DeepseekFfn):
 
     def own_keys(self, spec, writer):
         super().own_keys(spec, writer)
-        router = spec.router
-        kind = ExpertGatingFuncType.SIGMOID if router.sigmoid else ExpertGatingFuncType.SOFTMAX
-        writer.add_expert_gating_func(kind)
-        writer.add_expert_weights_norm(router.normalise)
-        if router.groups:
-            writer.add_expert_group_count(router.groups)
-            writer.add_expert_group_used_count(router.groups_used)
+        self.router_keys(spec, writer)
 
     def state(self, spec, exact):
         state = super().state(spec, exact)
@@ -160,7 +186,7 @@ class Deepseek2(DeepseekFfn):
         rope = spec.rope
         if rope.kind == "default":
             return super().rope_parameters(spec)
-        return {
+        parameters = {
             "rope_type": "yarn",
             "rope_theta": rope.base,
             "factor": rope.factor,
@@ -170,6 +196,11 @@ class Deepseek2(DeepseekFfn):
             "beta_slow": 1,
             "original_max_position_embeddings": rope.original_context,
         }
+        if spec.rope.temperature:
+            head = spec.latent.plain + spec.latent.rotated
+            parameters["llama_4_scaling_beta"] = spec.rope.temperature
+            parameters["partial_rotary_factor"] = spec.latent.rotated / head
+        return parameters
 
     def empty_model(self, spec):
         """V3's code where the gate is a sigmoid, V2's else: they rank groups differently."""
@@ -182,6 +213,10 @@ class Deepseek2(DeepseekFfn):
             qk_rope_head_dim=latent.rotated,
             v_head_dim=latent.value,
         ) | self.ffn_config(spec)
+        if spec.original == "glm":
+            return self.empty_glm_lite(spec, common | sizes)
+        if spec.original == "mistral":
+            return transformers.Mistral4ForCausalLM(transformers.Mistral4Config(**common, **sizes))
         if router.sigmoid:
             groups = {"n_group": router.groups or 1, "topk_group": router.groups_used or 1}
             config = transformers.DeepseekV3Config(**common, **sizes, **groups)
@@ -195,3 +230,10 @@ class Deepseek2(DeepseekFfn):
             }
         config = transformers.DeepseekV2Config(**common, **sizes, **groups)
         return transformers.DeepseekV2ForCausalLM(config)
+
+    def empty_glm_lite(self, spec, values):
+        """GLM-4.7-Flash, a class of its own that computes as V3."""
+        dense = values.pop("first_k_dense_replace")
+        kinds = ["dense"] * dense + ["sparse"] * (spec.layers - dense)
+        config = transformers.Glm4MoeLiteConfig(mlp_layer_types=kinds, **values)
+        return transformers.Glm4MoeLiteForCausalLM(config)

@@ -34,6 +34,7 @@ def latent(**changes):
 
 # A ramp from pair 1 to pair 4 of the six rotated ones.
 DEEPSEEK_YARN = Rope("yarn", base=1e4, factor=4.0, original_context=1024, mscale_all_dim=0.707)
+DENSE_FIRST = {"dense_layers": 1, "dense_width": 44, "shared_width": 20, "router_margin": 2e-3}
 K_SHAPE = {"d_model": 256, "width": 256, "head_dim": 16, "experts": 3}
 
 # fmt: off
@@ -74,6 +75,18 @@ SPECS = [
         "deepseek2-moonlight", 2, latent(), experts=8, experts_used=3, eps=1e-5, rope=Rope(base=5e4),
         router=Router(True, True, True, scale=2.446), router_margin=2e-3,
     ),
+    # GLM-4.7-Flash: the same router, q compressed, values as wide as keys, a layer after the trunk;
+    # another eps than that of both latent norms.
+    deepseek2(
+        "deepseek2-glm", 1, latent(q_rank=28, value=24), experts=8, experts_used=4, eps=1e-5, further_layers=1,
+        router=Router(True, True, True, scale=1.8), router_margin=2e-3, original="glm",
+    ),
+    # Mistral-Large-3: softmax with normalised weights; q grows with the position, from 16 on.
+    deepseek2(
+        "deepseek2-mistral", 1, latent(q_rank=28), experts=8, experts_used=3, router=Router(normalise=True),
+        rope=Rope("yarn", base=1e4, factor=4.0, original_context=16, mscale_all_dim=1.0, temperature=0.5),
+        router_margin=1e-3, original="mistral",
+    ),
     # Older files of DeepSeek-V2.
     deepseek2(
         "deepseek2-unsplit", 2, latent(q_rank=28, unsplit=True), experts=6, experts_used=3,
@@ -83,6 +96,50 @@ SPECS = [
     Spec(
         "gpt-oss", "gpt-oss", 3, 32, 4, 2, 16, width=20, experts=6, experts_used=3, layers=3, window=8,
         eps=1e-5, rope=Rope("yarn", base=1.5e5, factor=4.0, original_context=1024),
+    ),
+    # GLM-4.5-Air: biases of q, k and v, no norms of q and k, half of a head rotates, a layer after
+    # the trunk that is not computed.
+    Spec(
+        "glm4moe-air", "glm4moe", 1, 32, 4, 2, 16, width=20, experts=8, experts_used=3, eps=1e-5,
+        router=Router(True, True, True), qkv_bias=True, qk_norm=False, rotated_dims=8, further_layers=1, **DENSE_FIRST,
+    ),
+    # GLM-4.5 to 4.7: norms of q and k, weights scaled.
+    Spec(
+        "glm4moe", "glm4moe", 1, 32, 4, 2, 16, width=20, experts=8, experts_used=3, eps=1e-5,
+        router=Router(True, True, True, scale=2.5), qkv_bias=True, rotated_dims=8, **DENSE_FIRST,
+    ),
+    # Norms over whole vectors, which are no two of one size; half of a head rotates.
+    Spec(
+        "minimax-m2", "minimax-m2", 1, 32, 6, 3, 8, width=24, experts=8, experts_used=3, rotated_dims=4,
+        rope=Rope(base=5e6), router_margin=2e-3,
+    ),
+    # dots.llm1: keys and values for each head, two shared experts, the second layer dense too.
+    Spec(
+        "dots1", "dots1", 1, 32, 4, 4, 12, width=20, experts=8, experts_used=3,
+        router=Router(True, True, True, scale=2.5), layers=3, dense_layers=2, dense_width=44, shared_width=40,
+        shared_count=2, router_margin=2e-3,
+    ),
+    # Qwen3-VL's text part: sections of the rotation that a text does not show.
+    Spec("qwen3vlmoe", "qwen3vlmoe", 1, 32, 4, 2, 16, width=24, experts=8, experts_used=3, rope=Rope(base=5e6)),
+    # Ling 2.0: q, k and v in one tensor, groups of experts, a layer after the trunk.
+    Spec(
+        "bailingmoe2", "bailingmoe2", 1, 32, 4, 2, 16, width=20, experts=12, experts_used=3, rotated_dims=8,
+        router=Router(True, True, True, groups=4, groups_used=2, scale=2.5), further_layers=1, **DENSE_FIRST,
+    ),
+    # ERNIE 4.5: a softmax with a selection bias, two shared experts, adjacent pairs, tied.
+    Spec(
+        "ernie4_5-moe", "ernie4_5-moe", 1, 32, 4, 2, 8, width=20, experts=8, experts_used=3, eps=1e-5, tied=True,
+        rope=Rope(base=5e5), **(DENSE_FIRST | {"shared_width": 40, "shared_count": 2}),
+    ),
+    # Hunyuan-A13B: q and k are normed after their rotation; tied.
+    Spec(
+        "hunyuan-moe", "hunyuan-moe", 1, 32, 4, 2, 16, width=24, experts=8, experts_used=3, shared_width=24,
+        eps=1e-5, tied=True,
+    ),
+    # K-EXAONE: windows of 8 in three layers of four, which alone rotate.
+    Spec(
+        "exaone-moe", "exaone-moe", 1, 32, 4, 2, 16, width=12, experts=5, experts_used=2, eps=1e-5, window=8,
+        router=Router(True, True, True, scale=2.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 12}),
     ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),

@@ -100,7 +100,7 @@ class Phimoe(Architecture):
             rotary.config.rope_parameters[f"{kind}_factor"] = exact[f"rope_factors_{kind}.weight"].tolist()
         # transformers 5.23 computes the frequencies without the sequence's length and so never takes
         # the long factors, unlike the model's own code and earlier versions. Each file here
-        # has one kind for all positions, which a runtime chooses by the context it makes room for.
+        # has one kind for all positions, which a runtime chooses by the context that it reserves.
         length = CONTEXT if CONTEXT > spec.rope.original_context else None
         rotary.rope_init_fn = lambda config: ROPE_INIT_FUNCTIONS["longrope"](config, seq_len=length)
         return model

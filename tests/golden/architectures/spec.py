@@ -1,4 +1,4 @@
-"""What a golden model is: its sizes and whatever else its architecture lets a file say."""
+"""The definition of a golden model: its sizes and the other parameters of its architecture."""
 
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ class Rope:
     factor: float = 1.0
     original_context: int = CONTEXT
     mscale_all_dim: float = 0.0  # DeepSeek-V2's mscale, of all dimensions
+    temperature: float = 0.0  # growth of q with the logarithm of the position / original_context
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Spec:
     tied: bool = False
     eps: float = 1e-6
     window: int = 0
+    qkv_bias: bool = False  # where the architecture's files may have them
+    qk_norm: bool = True  # the same
+    further_layers: int = 0  # after the trunk, for further tokens: a runtime leaves them alone
+    original: str = ""  # deepseek2: "glm" (4.7-Flash), "mistral" (Large 3); else DeepSeek's classes
+    rotated_dims: int = 0  # of a head; 0: all
     rope: Rope = Rope()
     latent: Latent | None = None
     router: Router = Router()
@@ -78,7 +84,7 @@ class Spec:
 
     @property
     def rotated(self):
-        return self.latent.rotated if self.latent else self.head_dim
+        return self.latent.rotated if self.latent else self.rotated_dims or self.head_dim
 
     @property
     def explicit_head_dim(self):

@@ -18,7 +18,7 @@
 
 const char *fixture_supervise, *fixture_fake_daemon;
 
-static const char *const names[] = {"memd", "cpuexec", "worker"};
+static const char *const names[] = {"memd", "cpuexec", "worker", "http"};
 
 static void die(const char *what)
 {
@@ -37,7 +37,7 @@ void fixture_make(struct fixture *f)
     snprintf(path, sizeof path, "%s/bin", f->base);
     if (mkdir(f->run, 0700) || mkdir(path, 0700))
         die("mkdir");
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(name, sizeof name, "%s/moed-%s", path, names[i]);
         if (symlink(fixture_fake_daemon, name))
             die("symlink");
@@ -51,13 +51,13 @@ void fixture_make(struct fixture *f)
 
 static void kill_left(const struct fixture *f)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char file[32];
         snprintf(file, sizeof file, "%s.pid", names[i]);
         int pid = atoi(fixture_file(f, file));
         char path[64], exe[256] = "";
         snprintf(path, sizeof path, "/proc/%d/exe", pid);
-        /* Only what runs our fake program. */
+        /* Only processes that run our fake program. */
         if (pid > 0 && readlink(path, exe, sizeof exe - 1) > 0 && strstr(exe, "fake_daemon"))
             kill(pid, SIGKILL);
     }
@@ -91,7 +91,7 @@ void fixture_start(struct fixture *f, const char *const *more, bool close_stdio)
     snprintf(model, sizeof model, "%s/model", f->base);
     snprintf(bindir, sizeof bindir, "%s/bin", f->base);
     const char *arguments[32] = {fixture_supervise, "--run", f->run,     "--name", "test",
-                                 "--model",         model,   "--bindir", bindir, "--cpuexec"};
+                                 "--model",         model,   "--bindir", bindir,   "--cpuexec"};
     size_t n = 10;
     while (more && *more && n < 31)
         arguments[n++] = *more++;

@@ -9,39 +9,41 @@
 struct fixture {
     char base[64]; /* holds run/, bin/ and model */
     char run[80];
-    pid_t supervisor; /* 0: not running, or waited for */
+    pid_t supervisor; /* 0: not running, or already waited for */
 };
 
 /* Paths of the two programs, from main's arguments. */
 extern const char *fixture_supervise, *fixture_fake_daemon;
 
 void fixture_make(struct fixture *f);
-void fixture_remove(struct fixture *f); /* kills what is left */
-/* RUN/script.PROCESS, for its next start. */
+void fixture_remove(struct fixture *f); /* kills the remaining processes */
+/* Writes RUN/script.PROCESS for the next start of the process. */
 void fixture_script(const struct fixture *f, const char *process, const char *text);
-/* Start the supervisor, with --cpuexec and more arguments (NULL-terminated). close_stdio: without descriptors 0
- * to 2. */
+/* Starts the supervisor with --cpuexec and further arguments (NULL-terminated). close_stdio:
+ * without descriptors 0 to 2. */
 void fixture_start(struct fixture *f, const char *const *more, bool close_stdio);
-/* Its exit status, or -signal; -1000 where it does not end within timeout_ms. */
+/* Returns the exit status, or -signal; -1000 if the supervisor does not end within timeout_ms. */
 int fixture_wait_supervisor(struct fixture *f, int timeout_ms);
 
-/* A connection to the supervisor's socket, waiting until there is one; -1: there is none. */
+/* Connects to the supervisor's socket, waiting until it exists; -1: it does not appear. */
 int fixture_connect(const struct fixture *f);
-/* One command; the answer (NUL-terminated) in a static buffer, NULL where none came within 5 s. */
+/* Sends one command. Returns the answer (NUL-terminated) in a static buffer, NULL if none arrives
+ * within 5 s. */
 const char *fixture_command(const struct fixture *f, const char *command);
-/* The value of key in the status line of `process` ("deployment" for that line); static buffer. */
+/* Returns the value of key in the status line of `process` ("deployment" for that line); static
+ * buffer. */
 const char *fixture_value(const struct fixture *f, const char *process, const char *key);
-/* Wait until the value is that. */
+/* Waits until the value is `value`. */
 bool fixture_until(const struct fixture *f, const char *process, const char *key, const char *value,
                    int timeout_ms);
 pid_t fixture_pid(const struct fixture *f, const char *process);
 
-/* A file of RUN as text, static buffer; "" where it is absent. */
+/* Returns a file of RUN as text in a static buffer; "" if it is absent. */
 const char *fixture_file(const struct fixture *f, const char *name);
 bool fixture_exists(const struct fixture *f, const char *name);
-/* How often RUN/events has the line. */
+/* Returns how often RUN/events has the line. */
 unsigned fixture_count_events(const struct fixture *f, const char *line);
-/* Wait until no process of that pid is left (a zombie counts as gone). */
+/* Waits until no process of that pid is left (a zombie counts as gone). */
 bool fixture_gone(pid_t pid, int timeout_ms);
 
 #endif

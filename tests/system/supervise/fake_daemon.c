@@ -1,9 +1,9 @@
-/* A stand-in for memd, cpuexec and worker, to test the supervisor alone. It is run under their
- * names (links) and does what the file RUN/script.NAME says, one word and perhaps a number:
+/* A stand-in for memd, cpuexec, worker and http, to test the supervisor without them. It runs under
+ * their names (links). The file RUN/script.NAME controls it, with one word and perhaps a number:
  *
- *   serve (or no file)  ready at once; ends with 0 on SIGTERM, with 1 when memd has gone
+ *   serve (or no file)  ready at once; ends with 0 on SIGTERM, with 1 when memd has gone (not http)
  *   slow MS             the same, ready after MS milliseconds
- *   exit N              says something on standard error and ends with N before it is ready
+ *   exit N              prints lines on standard error and ends with N before it is ready
  *   once N              exit N the first time, serve afterwards
  *   hang                never ready
  *   forge               never ready, but a child of it claims so
@@ -74,16 +74,20 @@ static void keep_arguments(int argc, char **argv)
 
 static _Noreturn void last_words(int status)
 {
-    fprintf(stderr, "something before\nerror %s 2026-01-31T12:00:00.000Z last words of %s\n", name,
+    fprintf(stderr, "something before\n2026-01-31T12:00:00.000Z error %s last words of %s\n", name,
             name);
     exit(status);
 }
 
-/* Ready, until SIGTERM, or until memd has gone. */
+/* Serves until SIGTERM, or until memd is gone. */
 static _Noreturn void serve(bool stubborn)
 {
-    bool needs_memd = strcmp(name, "memd") != 0 && !stubborn;
+    bool needs_memd = strcmp(name, "memd") != 0 && strcmp(name, "http") != 0 && !stubborn;
     signal(SIGTERM, stubborn ? SIG_IGN : on_stop);
+    char file[64], path[RUN_PATH_BYTES]; /* stands for the control socket */
+    snprintf(file, sizeof file, "%s.ctl", name);
+    run_dir_file(run, file, path);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     event("ready");
     notify_send("READY=1", true);
     while (!stopped) {

@@ -79,14 +79,60 @@ static void hands_each_process_its_options(void **state)
              "--parallel\n5\n--reproducible\n",
              f->run, f->base);
     assert_string_equal(fixture_file(f, "arguments.memd"), expected);
-    snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n", f->run);
+    snprintf(expected, sizeof expected, "--run\n%s\n--threads\n3\n--device\nhost\n--reproducible\n",
+             f->run);
     assert_string_equal(fixture_file(f, "arguments.cpuexec"), expected);
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--threads\n3\n--device\nhost\n--cpuexec\n--ctx\n4096\n--parallel\n5\n"
-             "--reproducible\n",
+             "--run\n%s\n--threads\n3\n--device\nhost\n--ctx\n4096\n--parallel\n5\n"
+             "--reproducible\n--cpuexec\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.worker"), expected);
+}
+
+/* The frontend needs no other process: it starts first, stays while memd restarts, stops first. */
+static void http_stands_alone(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--http", "[::1]:80", "--api-key-file", "K", "--http-config",
+                                       "C",      NULL};
+    fixture_script(f, "memd", "slow 150");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "http", "state", "ready", 5000));
+    assert_string_equal(fixture_value(f, "worker", "state"), "waiting");
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    char expected[512];
+    snprintf(expected, sizeof expected,
+             "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n",
+             f->run);
+    assert_string_equal(fixture_file(f, "arguments.http"), expected);
+    pid_t http = fixture_pid(f, "http");
+    kill(fixture_pid(f, "memd"), SIGKILL);
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_int_equal(fixture_pid(f, "http"), http);
+    pid_t worker = fixture_pid(f, "worker");
+    fixture_script(f, "http", "exit 3");
+    kill(http, SIGKILL);
+    assert_true(fixture_until(f, "http", "state", "failed", 5000));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "degraded");
+    assert_contains(fixture_value(f, "deployment", "reason"), "http does not run");
+    assert_int_equal(fixture_pid(f, "worker"), worker);
+    fixture_script(f, "http", "serve");
+    assert_string_equal(fixture_command(f, "restart http"), "ok\n");
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+    const char *events = fixture_file(f, "events");
+    assert_true(strstr(events, "stop http\nstop worker\n"));
+}
+
+static void without_it_there_is_no_http(void **state)
+{
+    struct fixture *f = *state;
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_value(f, "http", "state"), "(none)");
+    assert_contains(fixture_command(f, "restart http"), "moed up --http");
 }
 
 static void restarts_the_worker_alone(void **state)
@@ -102,8 +148,9 @@ static void restarts_the_worker_alone(void **state)
     assert_true(clock_ns() - before < 1000000000u);
     assert_int_not_equal(fixture_pid(f, "worker"), worker);
     assert_int_equal(fixture_pid(f, "memd"), memd);
-    assert_contains(fixture_value(f, "worker", "reason"), "killed by signal 9");
-    /* It had been ready for less than ten seconds. */
+    /* and not with its last line of the log, which is not the cause */
+    assert_string_equal(fixture_value(f, "worker", "reason"), "killed by signal 9 (Killed)");
+    /* The worker had been ready for less than ten seconds. */
     assert_contains(fixture_file(f, "supervise.log"), "starting it again in 100 ms");
 }
 
@@ -134,7 +181,7 @@ static void gives_up_after_five_failures(void **state)
                         "exit status 1 before it was ready: last words of worker");
     assert_int_equal(fixture_count_events(f, "start worker"), 5);
     assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
-    assert_contains(fixture_value(f, "deployment", "reason"), "worker is given up: exit status 1");
+    assert_contains(fixture_value(f, "deployment", "reason"), "worker has failed: exit status 1");
     assert_string_equal(fixture_value(f, "memd", "state"), "ready");
     const char *log = fixture_file(f, "supervise.log");
     assert_contains(log, "in 100 ms");
@@ -217,7 +264,7 @@ static void memd_failing_stops_the_others(void **state)
     assert_true(fixture_until(f, "cpuexec", "state", "stopped", 5000));
     assert_true(fixture_gone(worker, 0));
     assert_string_equal(fixture_value(f, "deployment", "state"), "failed");
-    assert_contains(fixture_value(f, "deployment", "reason"), "memd is given up: exit status 3");
+    assert_contains(fixture_value(f, "deployment", "reason"), "memd has failed: exit status 3");
     assert_contains(fixture_command(f, "restart worker"), "error worker needs memd");
     fixture_script(f, "memd", "serve");
     assert_string_equal(fixture_command(f, "restart memd"), "ok\n");
@@ -238,7 +285,7 @@ static void memd_killed_restarts_all_in_order(void **state)
     const char *events = fixture_file(f, "events");
     assert_contains(events, "lost-memd cpuexec\n");
     assert_contains(events, "lost-memd worker\n");
-    /* Both were gone before memd came back. */
+    /* Both had stopped before memd was restarted. */
     assert_contains(events, "\nstart memd\nready memd\nstart cpuexec\nready cpuexec\n"
                             "start worker\nready worker\n");
     assert_int_equal(fixture_count_events(f, "start worker"), 1);
@@ -385,7 +432,8 @@ static void outlives_bad_clients(void **state)
     assert_int_equal(s.st_mode & 0777, 0600);
 
     int idle[40];
-    for (int i = 0; i < 40; i++) { /* more than there are places for, half of them in mid-line */
+    for (int i = 0; i < 40;
+         i++) { /* more clients than places, half of them in the middle of a line */
         idle[i] = fixture_connect(f);
         assert_true(idle[i] >= 0);
         if (i % 2)
@@ -393,7 +441,7 @@ static void outlives_bad_clients(void **state)
     }
     assert_string_equal(fixture_value(f, "worker", "state"), "ready");
 
-    int greedy = fixture_connect(f); /* asks and asks and never reads */
+    int greedy = fixture_connect(f); /* sends commands and never reads */
     fcntl(greedy, F_SETFL, O_NONBLOCK);
     for (int i = 0; i < 100000; i++)
         if (send(greedy, "status\n", 7, MSG_NOSIGNAL) < 0)
@@ -418,16 +466,18 @@ static void outlives_bad_clients(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* A stand-in for NVIDIA's program, in a folder that is first in PATH: it writes how it was called, with which pipes and with what
- * on standard input, into BASE/mps-calls, and exits with what BASE/mps-exit says. As a daemon it leaves a file among the pipes,
- * and as the real one reads nothing. */
+/* A stand-in for NVIDIA's program, in a folder that is first in PATH: it writes how it was called,
+ * with which pipes and with what on standard input, into BASE/mps-calls, and exits with what
+ * BASE/mps-exit says. As a daemon it leaves a file among the pipes, and as the real one reads
+ * nothing. */
 static void make_control(const struct fixture *f, const char *exit_status)
 {
     static const char script[] =
         "#!/bin/sh\n"
         "base=%s\n"
-        "if [ \"$1\" = -d ]; then said=; touch \"$CUDA_MPS_PIPE_DIRECTORY/control\"; else said=$(cat); fi\n"
-        "echo \"$* $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY $said\" >>$base/mps-calls\n"
+        "if [ \"$1\" = -d ]; then input=; touch \"$CUDA_MPS_PIPE_DIRECTORY/control\"; else "
+        "input=$(cat); fi\n"
+        "echo \"$* $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY $input\" >>$base/mps-calls\n"
         "exit %s\n";
     char path[128];
     snprintf(path, sizeof path, "%s/path", f->base);
@@ -456,14 +506,15 @@ static const char *control_calls(const struct fixture *f)
     return fixture_file(f, "../mps-calls");
 }
 
-/* What it has to have been called with, once for each word: "-d" and "quit". */
+/* The expected calls of the program, one for each word: "-d" and "quit". */
 static void expect_calls(const struct fixture *f, const char *const *calls)
 {
     char expected[2048] = "";
     for (; *calls; calls++) {
         bool daemon = strcmp(*calls, "-d") == 0;
-        snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s %s/mps %s/mps-log %s\n",
-                 daemon ? "-d" : "", f->run, f->run, daemon ? "" : *calls);
+        snprintf(expected + strlen(expected), sizeof expected - strlen(expected),
+                 "%s %s/mps %s/mps-log %s\n", daemon ? "-d" : "", f->run, f->run,
+                 daemon ? "" : *calls);
     }
     assert_string_equal(control_calls(f), expected);
 }
@@ -490,14 +541,14 @@ static void starts_and_ends_mps(void **state)
     assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
     assert_false(fixture_exists(f, "mps"));
-    /* and not where nobody asks for it */
+    /* not without the option */
     fixture_start(f, NULL, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     assert_string_equal(fixture_file(f, "environment.worker"), "");
     assert_string_equal(fixture_command(f, "down"), "ok\n");
     assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
     expect_calls(f, (const char *const[]){"-d", "quit", NULL});
-    /* nor on another device */
+    /* not on another device */
     static const char *const no_use[] = {"--mps", "--device", "emu:vram=1G,link=1G", NULL};
     fixture_start(f, no_use, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
@@ -506,7 +557,8 @@ static void starts_and_ends_mps(void **state)
     use_path(f, "");
 }
 
-/* Without MPS a worker that does not start is its own affair; with it memd may hold the device. */
+/* If a worker fails to start, the supervisor restarts only the worker. With MPS it restarts memd
+ * too, because memd may hold the device. */
 static void restarts_memd_that_holds_mps(void **state)
 {
     struct fixture *f = *state;
@@ -516,7 +568,7 @@ static void restarts_memd_that_holds_mps(void **state)
         fixture_script(f, "worker", "exit 1");
         fixture_start(f, with ? with_mps : NULL, false);
         assert_true(fixture_until(f, "worker", "state", "failed", 20000));
-        bool again = strstr(fixture_file(f, "supervise.log"), "memd is started again too") != NULL;
+        bool again = strstr(fixture_file(f, "supervise.log"), "restarting memd too") != NULL;
         assert_int_equal(again, with);
         assert_string_equal(fixture_command(f, "down"), "ok\n");
         assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
@@ -539,11 +591,12 @@ static void ends_mps_that_an_earlier_one_left(void **state)
     assert_true(fixture_exists(f, "mps/control"));
     fixture_start(f, with_mps, false);
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
-    assert_contains(fixture_file(f, "supervise.log"), "MPS of an earlier supervisor: ending it");
+    assert_contains(fixture_file(f, "supervise.log"),
+                    "stopping the MPS daemon of an earlier supervisor");
     expect_calls(f, (const char *const[]){"-d", "quit", "-d", NULL});
     kill(f->supervisor, SIGKILL);
     assert_int_equal(fixture_wait_supervisor(f, 5000), -SIGKILL);
-    fixture_start(f, NULL, false); /* without MPS, too */
+    fixture_start(f, NULL, false); /* without MPS too */
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     expect_calls(f, (const char *const[]){"-d", "quit", "-d", "quit", NULL});
     assert_false(fixture_exists(f, "mps"));
@@ -553,21 +606,89 @@ static void ends_mps_that_an_earlier_one_left(void **state)
 static void goes_on_without_mps(void **state)
 {
     struct fixture *f = *state;
-    static const char *const says[] = {"no MPS: nvidia-cuda-mps-control -d does not start (exit status 7)",
-                                       "no MPS: nvidia-cuda-mps-control is not installed"};
+    static const char *const messages[] = {
+        "no MPS: nvidia-cuda-mps-control -d does not start (exit status 7)",
+        "no MPS: nvidia-cuda-mps-control is not installed"};
     for (int installed = 1; installed >= 0; installed--) {
         make_control(f, installed ? "7" : "127");
         use_path(f, "path");
         fixture_start(f, with_mps, false);
         assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
-        assert_contains(fixture_file(f, "supervise.log"), says[!installed]);
+        assert_contains(fixture_file(f, "supervise.log"), messages[!installed]);
         assert_false(fixture_exists(f, "mps"));
         assert_string_equal(fixture_file(f, "environment.worker"), "");
         assert_string_equal(fixture_command(f, "down"), "ok\n");
         assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
         use_path(f, "");
     }
-    expect_calls(f, (const char *const[]){"-d", "-d", NULL}); /* nothing to be ended */
+    expect_calls(f, (const char *const[]){"-d", "-d", NULL}); /* no daemon to stop */
+}
+
+static void remove_file(const struct fixture *f, const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->run, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+static bool file_comes_back(const struct fixture *f, const char *name)
+{
+    for (int i = 0; i < 500 && !fixture_exists(f, name); i++)
+        poll(NULL, 0, 10);
+    return fixture_exists(f, name);
+}
+
+/* Its own files, and then a daemon's socket: before, `moed down` found no process. */
+static void makes_removed_files_again(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const own[] = {"supervise.pid", "supervise.sock", "notify.sock"};
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        remove_file(f, own[i]);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        assert_true(file_comes_back(f, own[i]));
+    assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
+    assert_string_equal(fixture_value(f, "worker", "restarts"), "0");
+
+    remove_file(f, "worker.ctl");
+    assert_true(fixture_until(f, "worker", "restarts", "1", 5000));
+    assert_true(
+        fixture_until(f, "deployment", "state", "ready", 5000)); /* by the new notify.sock */
+    assert_true(fixture_exists(f, "worker.ctl"));
+    remove_file(f, "memd.ctl");
+    assert_true(fixture_until(f, "memd", "restarts", "1", 5000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_command(f, "down"), "ok\n");
+    assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+}
+
+/* Without its directory no command reaches it: it ends, with all processes, and leaves a directory
+ * that is there instead alone. */
+static void ends_without_its_directory(void **state)
+{
+    struct fixture *f = *state;
+    for (int replaced = 0; replaced < 2; replaced++) {
+        char moved[128];
+        fixture_start(f, NULL, false);
+        assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+        pid_t memd = fixture_pid(f, "memd"), worker = fixture_pid(f, "worker");
+        snprintf(moved, sizeof moved, "%s-moved-%d", f->run, replaced);
+        assert_int_equal(rename(f->run, moved), 0);
+        if (replaced) {
+            char path[128];
+            assert_int_equal(mkdir(f->run, 0700), 0);
+            snprintf(path, sizeof path, "%s/memd.ctl", f->run);
+            close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        }
+        assert_int_equal(fixture_wait_supervisor(f, 5000), 0);
+        assert_true(fixture_gone(memd, 1000));
+        assert_true(fixture_gone(worker, 1000));
+        assert_int_equal(fixture_exists(f, "memd.ctl"), replaced);
+        if (!replaced)
+            assert_int_equal(rename(moved, f->run), 0);
+    }
 }
 
 int main(int argc, char **argv)
@@ -581,6 +702,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(starts_in_order_and_stops_in_reverse),
         TEST(hands_each_process_its_options),
+        TEST(http_stands_alone),
+        TEST(without_it_there_is_no_http),
         TEST(restarts_the_worker_alone),
         TEST(restarts_a_stable_one_at_once),
         TEST(gives_up_after_five_failures),
@@ -605,6 +728,8 @@ int main(int argc, char **argv)
         TEST(restarts_memd_that_holds_mps),
         TEST(ends_mps_that_an_earlier_one_left),
         TEST(goes_on_without_mps),
+        TEST(makes_removed_files_again),
+        TEST(ends_without_its_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

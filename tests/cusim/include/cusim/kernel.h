@@ -1,4 +1,5 @@
-/* cusim: the language of kernels for the host's C++ compiler. The CUDA programming guide says what each means. */
+/* cusim: the language of kernels for the host's C++ compiler. The CUDA programming guide describes
+ * each name. */
 #ifndef CUSIM_KERNEL_H
 #define CUSIM_KERNEL_H
 
@@ -20,23 +21,39 @@
 #define __launch_bounds__(...)
 
 /* Vector types. */
-#define CUSIM_VECTORS(T, name, align2, align4)                                                                         \
-    struct name##1 {                                                                                                   \
-        T x;                                                                                                           \
-    };                                                                                                                 \
-    struct __align__(align2) name##2 {                                                                                 \
-        T x, y;                                                                                                        \
-    };                                                                                                                 \
-    struct name##3 {                                                                                                   \
-        T x, y, z;                                                                                                     \
-    };                                                                                                                 \
-    struct __align__(align4) name##4 {                                                                                 \
-        T x, y, z, w;                                                                                                  \
-    };                                                                                                                 \
-    static inline name##1 make_##name##1(T x) { return {x}; }                                                          \
-    static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                                  \
-    static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                                          \
-    static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define CUSIM_VECTORS(T, name, align2, align4)                                                     \
+    struct name##1                                                                                 \
+    {                                                                                              \
+        T x;                                                                                       \
+    };                                                                                             \
+    struct __align__(align2) name##2                                                               \
+    {                                                                                              \
+        T x, y;                                                                                    \
+    };                                                                                             \
+    struct name##3                                                                                 \
+    {                                                                                              \
+        T x, y, z;                                                                                 \
+    };                                                                                             \
+    struct __align__(align4) name##4                                                               \
+    {                                                                                              \
+        T x, y, z, w;                                                                              \
+    };                                                                                             \
+    static inline name##1 make_##name##1(T x)                                                      \
+    {                                                                                              \
+        return {x};                                                                                \
+    }                                                                                              \
+    static inline name##2 make_##name##2(T x, T y)                                                 \
+    {                                                                                              \
+        return {x, y};                                                                             \
+    }                                                                                              \
+    static inline name##3 make_##name##3(T x, T y, T z)                                            \
+    {                                                                                              \
+        return {x, y, z};                                                                          \
+    }                                                                                              \
+    static inline name##4 make_##name##4(T x, T y, T z, T w)                                       \
+    {                                                                                              \
+        return {x, y, z, w};                                                                       \
+    }
 CUSIM_VECTORS(signed char, char, 2, 4)
 CUSIM_VECTORS(unsigned char, uchar, 2, 4)
 CUSIM_VECTORS(short, short, 4, 8)
@@ -55,7 +72,7 @@ struct dim3 {
     constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
 };
 
-/* Where the thread that runs now stands; kernels run on one thread of the host. */
+/* The position of the running thread; kernels run on one thread of the host. */
 struct cusim_here {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
@@ -63,7 +80,12 @@ struct cusim_here {
     unsigned lane; /* of the warp */
 };
 
-enum cusim_barrier { CUSIM_SYNCTHREADS, CUSIM_SYNCTHREADS_COUNT, CUSIM_SYNCTHREADS_AND, CUSIM_SYNCTHREADS_OR };
+enum cusim_barrier {
+    CUSIM_SYNCTHREADS,
+    CUSIM_SYNCTHREADS_COUNT,
+    CUSIM_SYNCTHREADS_AND,
+    CUSIM_SYNCTHREADS_OR
+};
 enum cusim_warp_op {
     CUSIM_SYNCWARP,
     CUSIM_SHFL,
@@ -81,11 +103,12 @@ enum cusim_warp_op {
 
 extern "C" {
 extern struct cusim_here cusim_here;
-/* Wait until every thread of the block is here; how many had a predicate that was not 0. */
+/* Waits for every thread of the block; returns the number of threads whose predicate was not 0. */
 unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate);
-/* Wait until every lane of mask is here; what the operation gives this lane. source: for CUSIM_SHFL, a lane. */
+/* Waits for every lane of mask; returns the operation's result for this lane. source: for
+ * CUSIM_SHFL, a lane. */
 uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsigned source);
-/* The kernel fails; the thread does not go on. */
+/* The kernel fails; the thread does not continue. */
 void cusim_trap(int error) __attribute__((noreturn));
 }
 
@@ -149,23 +172,20 @@ static inline int __all_sync(unsigned mask, int predicate)
 }
 
 /* Shuffles. */
-template <class T>
-static inline uint64_t cusim_bits(T value)
+template <class T> static inline uint64_t cusim_bits(T value)
 {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 4 or 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof value);
     return bits;
 }
-template <class T>
-static inline T cusim_value(uint64_t bits)
+template <class T> static inline T cusim_value(uint64_t bits)
 {
     T value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-template <class T>
-static inline T cusim_shuffle(unsigned mask, T value, unsigned source)
+template <class T> static inline T cusim_shuffle(unsigned mask, T value, unsigned source)
 {
     return cusim_value<T>(cusim_warp(CUSIM_SHFL, mask, cusim_bits(value), source));
 }
@@ -193,8 +213,7 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width
     unsigned lane = cusim_here.lane, w = (unsigned)width - 1, source = lane ^ (unsigned)lane_mask;
     return cusim_shuffle(mask, value, source > (lane | w) ? lane : source);
 }
-template <class T>
-static inline unsigned __match_any_sync(unsigned mask, T value)
+template <class T> static inline unsigned __match_any_sync(unsigned mask, T value)
 {
     return (unsigned)cusim_warp(CUSIM_MATCH_ANY, mask, cusim_bits(value), 0);
 }
@@ -237,31 +256,48 @@ static inline unsigned __reduce_xor_sync(unsigned mask, unsigned value)
     return (unsigned)cusim_warp(CUSIM_REDUCE_XOR, mask, value, 0);
 }
 
-/* Atomics: they return what was there. */
-#define CUSIM_ATOMICS(T)                                                                                               \
-    static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }                        \
-    static inline T atomicExch(T *p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }                      \
-    static inline T atomicAnd(T *p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }                        \
-    static inline T atomicOr(T *p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }                          \
-    static inline T atomicXor(T *p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }                        \
-    static inline T atomicCAS(T *p, T expected, T v)                                                                   \
-    {                                                                                                                  \
-        __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);                       \
-        return expected;                                                                                               \
-    }                                                                                                                  \
-    static inline T atomicMax(T *p, T v)                                                                               \
-    {                                                                                                                  \
-        T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                                  \
-        while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {       \
-        }                                                                                                              \
-        return old;                                                                                                    \
-    }                                                                                                                  \
-    static inline T atomicMin(T *p, T v)                                                                               \
-    {                                                                                                                  \
-        T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                                                  \
-        while (v < old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {       \
-        }                                                                                                              \
-        return old;                                                                                                    \
+/* Atomics: they return the old value. */
+#define CUSIM_ATOMICS(T)                                                                           \
+    static inline T atomicAdd(T *p, T v)                                                           \
+    {                                                                                              \
+        return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);                                         \
+    }                                                                                              \
+    static inline T atomicExch(T *p, T v)                                                          \
+    {                                                                                              \
+        return __atomic_exchange_n(p, v, __ATOMIC_RELAXED);                                        \
+    }                                                                                              \
+    static inline T atomicAnd(T *p, T v)                                                           \
+    {                                                                                              \
+        return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);                                         \
+    }                                                                                              \
+    static inline T atomicOr(T *p, T v)                                                            \
+    {                                                                                              \
+        return __atomic_fetch_or(p, v, __ATOMIC_RELAXED);                                          \
+    }                                                                                              \
+    static inline T atomicXor(T *p, T v)                                                           \
+    {                                                                                              \
+        return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);                                         \
+    }                                                                                              \
+    static inline T atomicCAS(T *p, T expected, T v)                                               \
+    {                                                                                              \
+        __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);   \
+        return expected;                                                                           \
+    }                                                                                              \
+    static inline T atomicMax(T *p, T v)                                                           \
+    {                                                                                              \
+        T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                              \
+        while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED,        \
+                                                       __ATOMIC_RELAXED)) {                        \
+        }                                                                                          \
+        return old;                                                                                \
+    }                                                                                              \
+    static inline T atomicMin(T *p, T v)                                                           \
+    {                                                                                              \
+        T old = __atomic_load_n(p, __ATOMIC_RELAXED);                                              \
+        while (v < old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED,        \
+                                                       __ATOMIC_RELAXED)) {                        \
+        }                                                                                          \
+        return old;                                                                                \
     }
 CUSIM_ATOMICS(int)
 CUSIM_ATOMICS(unsigned int)
@@ -284,7 +320,8 @@ static inline float atomicAdd(float *p, float v)
         memcpy(&was, &old, sizeof was);
         sum = was + v;
         memcpy(&next, &sum, sizeof next);
-    } while (!__atomic_compare_exchange((uint32_t *)p, &old, &next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange((uint32_t *)p, &old, &next, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
     return was;
 }
 static inline float atomicExch(float *p, float v)
@@ -295,23 +332,19 @@ static inline float atomicExch(float *p, float v)
 }
 
 /* Loads with hints of caching. */
-template <class T>
-static inline T __ldg(const T *p)
+template <class T> static inline T __ldg(const T *p)
 {
     return *p;
 }
-template <class T>
-static inline T __ldcs(const T *p)
+template <class T> static inline T __ldcs(const T *p)
 {
     return *p;
 }
-template <class T>
-static inline T __ldcg(const T *p)
+template <class T> static inline T __ldcg(const T *p)
 {
     return *p;
 }
-template <class T>
-static inline void __stcs(T *p, T v)
+template <class T> static inline void __stcs(T *p, T v)
 {
     *p = v;
 }
@@ -364,7 +397,8 @@ static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned shift)
 {
     return (unsigned)(((unsigned long long)hi << 32 | lo) >> (shift & 31));
 }
-/* Four bytes chosen by the nibbles of s out of the eight of x (0 to 3) and y; a nibble's bit 3 spreads its sign. */
+/* Four bytes chosen by the nibbles of s out of the eight of x (0 to 3) and y; a nibble's bit 3
+ * spreads its sign. */
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
 {
     unsigned long long bytes = (unsigned long long)y << 32 | x;
@@ -380,7 +414,7 @@ static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
 /* c plus the products of the four bytes of a and b; the sum wraps. */
 static inline int __dp4a(int a, int b, int c)
 {
-#if defined(__SSE2__) /* most of what kernels do is this */
+#if defined(__SSE2__) /* most of the kernels' arithmetic */
     __m128i zero = _mm_setzero_si128();
     __m128i x = _mm_srai_epi16(_mm_unpacklo_epi8(zero, _mm_cvtsi32_si128(a)), 8);
     __m128i y = _mm_srai_epi16(_mm_unpacklo_epi8(zero, _mm_cvtsi32_si128(b)), 8);
@@ -389,7 +423,8 @@ static inline int __dp4a(int a, int b, int c)
 #else
     int sum = 0;
     for (int i = 0; i < 4; i++)
-        sum += (signed char)(unsigned char)((unsigned)a >> 8 * i) * (signed char)(unsigned char)((unsigned)b >> 8 * i);
+        sum += (signed char)(unsigned char)((unsigned)a >> 8 * i) *
+               (signed char)(unsigned char)((unsigned)b >> 8 * i);
     return (int)((unsigned)c + (unsigned)sum);
 #endif
 }
@@ -540,9 +575,15 @@ static inline float __double2float_rn(double x)
 }
 
 /* CUDA has these without std::. */
-#define CUSIM_MIN_MAX(T)                                                                                               \
-    static inline T min(T a, T b) { return b < a ? b : a; }                                                            \
-    static inline T max(T a, T b) { return a < b ? b : a; }
+#define CUSIM_MIN_MAX(T)                                                                           \
+    static inline T min(T a, T b)                                                                  \
+    {                                                                                              \
+        return b < a ? b : a;                                                                      \
+    }                                                                                              \
+    static inline T max(T a, T b)                                                                  \
+    {                                                                                              \
+        return a < b ? b : a;                                                                      \
+    }
 CUSIM_MIN_MAX(int)
 CUSIM_MIN_MAX(unsigned)
 CUSIM_MIN_MAX(long)

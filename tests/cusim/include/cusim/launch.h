@@ -8,7 +8,8 @@
 #include <tuple>
 
 extern "C" {
-/* A kernel with its arguments. invoke runs one thread of it; call is destroyed when nothing needs it any more. */
+/* A kernel with its arguments. invoke runs one thread of it; call is destroyed after its last
+ * use. */
 struct cusim_kernel {
     const char *name;
     const void *function;
@@ -17,14 +18,13 @@ struct cusim_kernel {
     void (*destroy)(void *call);
 };
 /* Takes kernel.call. */
-void cusim_launch(const struct cusim_kernel *kernel, const dim3 *grid, const dim3 *block, size_t shared_bytes,
-                  cudaStream_t stream);
+void cusim_launch(const struct cusim_kernel *kernel, const dim3 *grid, const dim3 *block,
+                  size_t shared_bytes, cudaStream_t stream);
 }
 
 namespace cusim
 {
-template <class... P>
-struct kernel_call {
+template <class... P> struct kernel_call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
 
@@ -39,25 +39,26 @@ struct kernel_call {
     }
 };
 
-template <class T>
-struct same {
+template <class T> struct same {
     typedef T type;
 };
 
-/* The arguments are converted to the kernel's parameters here, as <<< >>> does it. */
+/* Converts the arguments to the kernel's parameters here, as <<< >>> does. */
 template <class... P>
-void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-            typename same<P>::type... arguments)
+void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+            cudaStream_t stream, typename same<P>::type... arguments)
 {
     typedef kernel_call<P...> call;
     cusim_kernel k = {name, reinterpret_cast<const void *>(kernel),
-                      new call{kernel, std::tuple<P...>(arguments...)}, call::invoke, call::destroy};
+                      new call{kernel, std::tuple<P...>(arguments...)}, call::invoke,
+                      call::destroy};
     cusim_launch(&k, &grid, &block, shared_bytes, stream);
 }
 } // namespace cusim
 
-#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                    \
-    cusim::launch(#kernel, kernel, (grid), (block), (shared_bytes), (stream)__VA_OPT__(, ) __VA_ARGS__)
+#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
+    cusim::launch(#kernel, kernel, (grid), (block), (shared_bytes),                                \
+                  (stream)__VA_OPT__(, ) __VA_ARGS__)
 #define CUDA_SHARED(type, name) type *name = static_cast<type *>(cusim_here.shared)
 
 #endif

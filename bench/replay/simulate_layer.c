@@ -1,0 +1,355 @@
+/* Simulates one layer of a step; see simulate.h. The order is that of worker/experts: report the
+ * predictions, plan the layer from the residency, start the CPU, compute the resident
+ * segments on the device, then each load as it arrives. */
+#include "bench/replay/simulate_internal.h"
+
+#include "base/clock.h"
+#include "bench/replay/deciding.h"
+#include "bench/replay/optimal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The worker splits no expert in a layer with more rows. */
+#define CHANNEL_TOKENS 256
+
+/* ---- Predictions ---- */
+
+static bool is_whole(const struct simulation *s, uint32_t layer, uint32_t expert)
+{
+    return transfer_scheduler_resident(s->engine.transfers, layer, expert) >=
+           trace_layer(s->run->trace, layer)->n_segments;
+}
+
+/* Sends hints to the transfer scheduler. */
+struct hints {
+    uint16_t experts[CACHE_PREDICTIONS], values[CACHE_PREDICTIONS];
+    uint32_t n;
+};
+
+static struct hints take_hints(const struct layer_hint *hints, uint32_t n)
+{
+    struct hints h = {.n = n < CACHE_PREDICTIONS ? n : CACHE_PREDICTIONS};
+    for (uint32_t i = 0; i < h.n; i++) {
+        h.experts[i] = hints[i].expert;
+        h.values[i] = hints[i].value;
+    }
+    return h;
+}
+
+static void report_hints(struct simulation *s, uint64_t step, uint32_t layer,
+                         const struct layer_hint *hints, uint32_t n)
+{
+    struct hints h = take_hints(hints, n);
+    if (h.n)
+        transfer_scheduler_predicted(s->engine.transfers, 0, step, layer, h.experts, h.values, h.n);
+    engine_wake(&s->engine);
+}
+
+/* Notes the predicted experts for the hit rate, at most as many as can be activated. */
+static void note_claim(struct simulation *s, const struct layer_prediction *p)
+{
+    uint8_t *flags = s->predicted + (size_t)p->target.layer * s->shape->n_experts;
+    memset(flags, 0, s->shape->n_experts);
+    for (uint32_t i = 0; i < p->n && i < s->n_tokens * s->shape->n_used; i++)
+        flags[p->experts[i].expert] = 1;
+}
+
+void simulate_layer_predicted(void *simulation, const struct layer_prediction *p)
+{
+    struct simulation *s = simulation;
+    const struct sched_policy *policy = s->run->policy;
+    const struct machine *m = s->run->machine;
+    struct sched_costs costs = s->costs[p->target.layer];
+    costs.cpu_share = s->engine.now_s > 0 ? s->engine.cpu_busy_s / s->engine.now_s : 0;
+    const struct layer_judge judge = {
+        .assigner = policy->assigner,
+        .most = sched_prefetch_most(policy->prefetcher, s->shape->n_experts),
+        .costs = &costs,
+        .call_s = fmax(0, m->cpu_call_s - m->device_call_s),
+        .step = s->step,
+        .expected = sched_cache_reads(policy->cache) & CACHE_READS_PREDICTIONS,
+    };
+    struct layer_judgement judgement;
+    note_claim(s, p);
+    if (sched_assigner_plans_prefetch(policy->assigner))
+        return;
+    layer_judge(s->layer, &judge, p, &judgement);
+    struct hints expected = take_hints(judgement.expected, judgement.n_expected);
+    if (judge.expected)
+        transfer_scheduler_expected(s->engine.transfers, p->target.step, p->target.layer,
+                                    expected.experts, expected.values, expected.n);
+    report_hints(s, p->target.step, p->target.layer, judgement.fetch, judgement.n_fetch);
+}
+
+/* Counts the layer's predicted experts: all, resident, and activated. */
+static void count_predicted(struct simulation *s, uint32_t layer)
+{
+    uint8_t *flags = s->predicted + (size_t)layer * s->shape->n_experts;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        s->predicted_right += flags[s->experts[i]];
+    for (uint32_t i = 0; i < s->shape->n_experts; i++) {
+        s->fetched_of += flags[i];
+        s->fetched += flags[i] && is_whole(s, layer, i);
+        flags[i] = 0;
+    }
+}
+
+/* ---- A layer ---- */
+
+static void gather(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        uint32_t *row = s->selected + (size_t)t * s->shape->n_used;
+        trace_selected(s->run->trace, s->steps.tokens[t].sequence, s->steps.tokens[t].token, layer,
+                       row);
+        for (uint32_t k = 0; k < s->shape->n_used; k++)
+            s->counts[row[k]]++;
+    }
+    s->n_activated = 0;
+    for (uint32_t i = 0; i < s->shape->n_experts; i++)
+        if (s->counts[i]) {
+            s->experts[s->n_activated] = (uint16_t)i;
+            s->workloads[s->n_activated++] =
+                (uint16_t)(s->counts[i] < UINT16_MAX ? s->counts[i] : UINT16_MAX);
+            s->counts[i] = 0;
+        }
+}
+
+/* The largest gate probabilities of the batch, for caches that read them: twice as many as a token
+ * activates. */
+static void report_scores(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    if (!(sched_cache_reads(s->run->policy->cache) & CACHE_READS_SCORES) ||
+        !(s->shape->has & TRACE_GATE) || !s->predicts)
+        return;
+    uint32_t n_experts = s->shape->n_experts, most = 2 * s->shape->n_used;
+    memset(s->gate_sum, 0, n_experts * sizeof *s->gate_sum);
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        trace_gate(s->run->trace, s->steps.tokens[t].sequence, s->steps.tokens[t].token, layer,
+                   s->gate);
+        for (uint32_t i = 0; i < n_experts; i++)
+            s->gate_sum[i] += s->gate[i] / (float)n_tokens;
+    }
+    for (uint32_t i = 0; i < n_experts; i++)
+        s->probability[i] = (double)s->gate_sum[i];
+    uint32_t n =
+        predict_best(s->probability, n_experts, most < n_experts ? most : n_experts, s->best);
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t expert = (uint16_t)s->best[i].expert;
+        sched_cache_scored(s->engine.cache, layer, &expert, &s->best[i].probability, 1);
+    }
+}
+
+static void report_routed(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    future_advance(&s->future, s->step, layer);
+    transfer_scheduler_place(s->engine.transfers, 0, s->step << 16 | layer);
+    transfer_scheduler_routed(s->engine.transfers, 0, s->step, s->step << 16 | layer, s->experts,
+                              s->workloads, s->n_activated);
+    report_scores(s, layer, n_tokens);
+    engine_wake(&s->engine);
+}
+
+/* The exact assignment needs a solver. The search stops at a plan within half a per cent of the
+ * optimum, or after 200 nodes with the best plan so far. A longer search changes results by less
+ * than that. */
+static double assign(void *arg, enum sched_assigner assigner, const struct sched_costs *costs,
+                     const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
+{
+#ifdef MOED_HAS_GLPK
+    const struct optimal_options options = {.gap = 0.005, .max_nodes = 200};
+    bool proven;
+    if (assigner == ASSIGN_OPTIMAL)
+        return optimal_assign(costs, layer, experts, n, &options, &proven);
+#endif
+    return sched_assign(assigner, costs, layer, experts, n);
+}
+
+static struct layer_residency residency(void *arg, uint32_t layer, uint32_t expert)
+{
+    const struct simulation *s = arg;
+    return (struct layer_residency){
+        .resident = transfer_scheduler_resident(s->engine.transfers, layer, expert),
+        .in_flight = transfer_scheduler_filling(s->engine.transfers, layer, expert)};
+}
+
+bool simulate_layer_init(struct simulation *s)
+{
+    uint32_t *n_segments = calloc(s->shape->n_layers, sizeof *n_segments);
+    for (uint32_t l = s->shape->first_layer; n_segments && l < s->shape->n_layers; l++)
+        n_segments[l] = trace_layer(s->run->trace, l)->n_segments;
+    const struct layer_options options = {.n_layers = s->shape->n_layers,
+                                          .n_experts = s->shape->n_experts,
+                                          .n_segments = n_segments,
+                                          .residency = residency,
+                                          .residency_arg = s,
+                                          .assign = assign};
+    s->layer = n_segments ? layer_new(&options) : NULL;
+    free(n_segments);
+    return s->layer;
+}
+
+static void count_plan(struct simulation *s, uint32_t n_segments)
+{
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *e = &s->plan.experts[i];
+        s->segments += n_segments;
+        s->hits += e->resident;
+        s->on_device += e->device;
+        s->loaded += e->load;
+    }
+}
+
+static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    struct engine *e = &s->engine;
+    uint32_t n_segments = trace_layer(s->run->trace, layer)->n_segments, next = 0;
+    double rest_s = e->copying ? e->job_left_s : 0;
+    uint64_t started = clock_ns();
+    struct layer_state state = {
+        .step = s->step,
+        .layer = layer,
+        .assigner = s->run->policy->assigner,
+        .costs = &s->costs[layer],
+        .n_slots = e->n_slots,
+        .n_spare = e->reserve,
+        .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
+        .device_call_s = simulate_call_s(s, true),
+        .cpu_busy_s = simulate_call_s(s, false),
+        .link_busy_s = rest_s + s->run->machine->link_call_s,
+        .attention_s = s->run->machine->attention_s,
+    };
+    if (sched_assigner_plans_prefetch(state.assigner) && s->predicts)
+        state.upcoming = predicting_upcoming(s->predicting, layer, &state.n_upcoming);
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        s->activated[i] = (struct layer_expert){.expert = s->experts[i],
+                                                .workload = s->workloads[i],
+                                                .there = residency(s, layer, s->experts[i])};
+    layer_plan(s->layer, &state, s->activated, s->n_activated, &s->plan);
+    s->decision_ns += clock_ns() - started;
+    s->decisions++;
+    count_plan(s, n_segments);
+    struct layer_hints hints;
+    while (layer_plan_hints(s->layer, &state, &s->plan, &next, &hints))
+        report_hints(s, s->step, hints.layer, hints.hints, hints.n);
+}
+
+static double compute_on_device(struct simulation *s, uint32_t layer, uint32_t segments,
+                                uint32_t workload)
+{
+    double t = segments * sched_device_s(&s->costs[layer], workload);
+    s->device_s += t;
+    return t;
+}
+
+static void give_cpu(struct simulation *s, uint32_t layer)
+{
+    const struct sched_costs *c = &s->costs[layer];
+    uint32_t n_segments = trace_layer(s->run->trace, layer)->n_segments;
+    double uncontended_s = 0, contended_s = 0;
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        uint32_t n = n_segments - s->plan.experts[i].device - s->plan.experts[i].load;
+        uncontended_s += n * sched_cpu_s(c, s->plan.experts[i].workload);
+        contended_s += n * sched_cpu_contended_s(c, s->plan.experts[i].workload);
+    }
+    if (uncontended_s > 0)
+        engine_give_cpu(&s->engine, simulate_call_s(s, false) + uncontended_s,
+                        contended_s / uncontended_s);
+}
+
+static void compute_loads(struct simulation *s, uint32_t layer)
+{
+    struct engine *e = &s->engine;
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        uint32_t done = p->device, target = p->device + p->load;
+        while (done < target && engine_await(e, layer, p->expert, done + 1)) {
+            uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
+            there = there < target ? there : target;
+            engine_begin_reading(e);
+            engine_advance_to(e, e->now_s + simulate_call_s(s, true) +
+                                     compute_on_device(s, layer, there - done, p->workload));
+            engine_end_reading(e);
+            done = there;
+        }
+        if (p->load)
+            engine_consumed(e);
+    }
+}
+
+/* Computes the resident segments and the one load together, after its arrival. */
+static void compute_at_once(struct simulation *s, uint32_t layer)
+{
+    struct engine *e = &s->engine;
+    double took_s = simulate_call_s(s, true);
+    engine_end_reading(e);
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        if (p->load)
+            engine_await(e, layer, p->expert, p->device + p->load);
+        took_s += compute_on_device(s, layer, p->device + p->load, p->workload);
+    }
+    engine_begin_reading(e);
+    engine_advance_to(e, e->now_s + took_s);
+    engine_end_reading(e);
+    engine_consumed(e);
+}
+
+/* The prediction occupies the engine's thread while the device computes for device_s; then the
+ * device evaluates the later layer's gate. Copies and the CPU continue. */
+static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, double device_s)
+{
+    const struct machine *m = s->run->machine;
+    enum sched_predictor predictor = s->run->policy->predictor;
+    double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
+    double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
+    bool gates = prefetch_gate_pays(s->run->policy->assigner, predicting_early(s->predicting),
+                                    gate_s, s->layer_s);
+    gate_s = gates ? gate_s : 0;
+    engine_advance_to(&s->engine,
+                      s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);
+    if (s->predicts)
+        predicting_show(s->predicting, layer, s->selected, gates);
+}
+
+static void compute_resident(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    double resident_s = 0;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        resident_s +=
+            compute_on_device(s, layer, s->plan.experts[i].device, s->plan.experts[i].workload);
+    predict(s, layer, n_tokens, resident_s > 0 ? simulate_call_s(s, true) + resident_s : 0);
+    engine_end_reading(&s->engine);
+}
+
+void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
+{
+    struct engine *e = &s->engine;
+    if (s->predicts)
+        predicting_look(s->predicting, layer);
+    gather(s, layer, n_tokens);
+    if (s->predicts)
+        predicting_routed(s->predicting, layer, s->selected);
+    count_predicted(s, layer);
+    report_routed(s, layer, n_tokens);
+    engine_begin_reading(e);
+    engine_advance_to(
+        e, e->now_s + deciding_plan_s(s->run->machine, s->run->policy->assigner, s->n_activated));
+    plan(s, layer, n_tokens);
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        if (s->plan.experts[i].load)
+            engine_load(e, layer, s->plan.experts[i].expert,
+                        s->plan.experts[i].device + s->plan.experts[i].load);
+    give_cpu(s, layer);
+    if (s->plan.device_waits) {
+        predict(s, layer, n_tokens, 0);
+        compute_at_once(s, layer);
+    } else {
+        compute_resident(s, layer, n_tokens);
+        compute_loads(s, layer);
+    }
+    while (e->cpu_left_s > 0)
+        engine_advance(e, e->now_s + e->cpu_left_s * e->cpu_slowdown);
+}

@@ -1,0 +1,570 @@
+/* Answers; see answer.h. */
+#include "client/http/api/answer.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENTS_A_TURN 32 /* of one choice, before others get a turn */
+
+static void free_answer(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        struct choice *c = &a->choices[i];
+        output_fini(&c->output);
+        budget_fini(&c->budget);
+        scores_fini(&c->scores);
+        scores_fini(&c->held.scores);
+        strbuf_fini(&c->held.text);
+    }
+    free(a->choices);
+    vocabulary_release(a->vocabulary);
+    structure_fini(&a->structure);
+    ask_fini(&a->ask);
+    *a->link = a->next;
+    if (a->next)
+        a->next->link = a->link;
+    a->app->answers--;
+    gauge_set(a->app->metrics.running, a->app->answers);
+    free(a);
+}
+
+static void drop_requests(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        struct choice *c = &a->choices[i];
+        loop_remove(a->app->server->loop, &c->watch);
+        loop_remove(a->app->server->loop, &c->scoring);
+        moed_request_free(c->request); /* and cancels it */
+        moed_request_free(c->score_request);
+        c->request = c->score_request = NULL;
+    }
+}
+
+struct answer_usage answer_usage(const struct answer *a)
+{
+    struct answer_usage u = {0};
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        const struct choice *c = &a->choices[i];
+        u.out += c->done ? c->result.generated_tokens : c->tokens;
+        u.reasoning += output_reasoning_tokens(&c->output);
+        if (i == 0 || c->prompt != a->choices[i - 1].prompt)
+            u.in += c->done ? c->result.prompt_tokens : a->ask.prompts[c->prompt].token_count;
+        u.cached += c->done ? c->result.cached_tokens : 0;
+    }
+    u.cached = u.cached < u.in ? u.cached : u.in; /* choices share a prompt */
+    u.reasoning = u.reasoning < u.out ? u.reasoning : u.out;
+    return u;
+}
+
+bool choice_is_cut(const struct choice *c)
+{
+    return c->result.reason == MOED_REASON_LENGTH || c->result.reason == MOED_REASON_CONTEXT;
+}
+
+bool choice_has_calls(const struct choice *c)
+{
+    return output_has_calls(&c->output) && !choice_is_cut(c);
+}
+
+/* Puts what is known about the tokens into the access log. */
+static void note_usage(struct answer *a)
+{
+    struct answer_usage u = answer_usage(a);
+    struct access_entry *log = &a->x->log;
+    log->tokens = true;
+    log->tokens_in = u.in;
+    log->tokens_cached = u.cached;
+    log->tokens_out = u.out;
+}
+
+/* ---- The end ---- */
+
+/* The exchange is over, or gone. The last job that still has the answer frees it. */
+static void release(struct answer *a)
+{
+    a->x = NULL;
+    drop_requests(a);
+    if (!a->jobs)
+        free_answer(a);
+}
+
+/* The exchange is gone: the client left. */
+static void on_exchange_left(struct exchange *x)
+{
+    struct answer *a = x->work;
+    if (a->n_choices && !a->starting) /* else the prompts are the job's */
+        note_usage(a);
+    deployments_cancel(&a->app->deployments, &a->waiter);
+    if (a->starting)
+        a->x = NULL; /* the job's end releases it */
+    else
+        release(a);
+}
+
+static void fail(struct answer *a, const struct problem *p)
+{
+    struct exchange *x = a->x;
+    counter_add(a->app->metrics.failed, 1);
+    if (a->begun) {
+        a->dialect->fail(a, p);
+        x->log.outcome = "failed";
+        x->left = NULL;
+        exchange_stream_push(x);
+        exchange_stream_end(x);
+    } else {
+        exchange_fail(x, p);
+    }
+    release(a);
+}
+
+/* The code MOED_ERROR_LIMIT also stands for other limits; only the worker's text tells them apart.
+ */
+static bool is_of_context(const struct moed_error *error)
+{
+    return strstr(error->message, "the context is ") ||
+           strstr(error->message, "the KV cache holds ");
+}
+
+void problem_from_moed(struct problem *p, const struct moed_error *error)
+{
+    switch (error->code) {
+    case MOED_ERROR_USAGE:
+    case MOED_ERROR_UNSUPPORTED:
+        problem_fill(p, 400, "%s", error->message);
+        break;
+    case MOED_ERROR_LIMIT:
+        problem_fill(p, 400, "%s", error->message);
+        if (is_of_context(error)) /* clients shorten the conversation then */
+            p->code = "context_length_exceeded";
+        break;
+    case MOED_ERROR_BUSY:
+    case MOED_ERROR_UNAVAILABLE:
+    case MOED_ERROR_NOT_FOUND:
+    case MOED_ERROR_CANCELLED:
+        problem_fill(p, 503, "%s", error->message);
+        p->retry_s = 2;
+        break;
+    case MOED_ERROR_TIMEOUT:
+        problem_fill(p, 504, "%s", error->message);
+        break;
+    default:
+        problem_fill(p, 500, "%s", error->message);
+        break;
+    }
+}
+
+static void observe(struct choice *c)
+{
+    struct answer_metrics *m = &c->answer->app->metrics;
+    uint64_t now = clock_ns(), begin = c->answer->x->log.begin_ns;
+    unsigned reason = (unsigned)c->result.reason;
+    counter_add(m->ended[reason < 6 ? reason : 0], 1);
+    counter_add(m->tokens_out, c->result.generated_tokens);
+    counter_add(m->tokens_in, c->result.prompt_tokens);
+    histogram_observe(m->whole, (double)(now - begin) * 1e-9);
+    if (c->result.generated_tokens > 1)
+        histogram_observe(m->between_tokens,
+                          (double)c->result.decode_ns * 1e-9 / (c->result.generated_tokens - 1));
+}
+
+static void finish(struct answer *a)
+{
+    struct exchange *x = a->x;
+    note_usage(a);
+    if (a->ask.stream) {
+        a->dialect->end(a);
+        x->left = NULL; /* what comes now is the exchange's own */
+        exchange_stream_push(x);
+        exchange_stream_end(x);
+    } else {
+        a->dialect->whole(a);
+        exchange_reply(x, 200, "application/json");
+    }
+    release(a);
+}
+
+/* ---- Events ---- */
+
+static void begin_stream(struct answer *a)
+{
+    if (a->begun || !a->ask.stream)
+        return;
+    a->begun = true;
+    exchange_stream_begin(a->x, a->dialect->stream_type);
+    a->dialect->begin(a);
+}
+
+static void note_first_token(struct choice *c)
+{
+    struct answer *a = c->answer;
+    if (c->first_ns)
+        return;
+    c->first_ns = clock_ns();
+    histogram_observe(a->app->metrics.first_token,
+                      (double)(c->first_ns - a->x->log.begin_ns) * 1e-9);
+    if (!a->x->log.first_token_ns)
+        a->x->log.first_token_ns = c->first_ns;
+}
+
+static void add_scores(struct scores *s, const struct moed_event *e, size_t from, size_t n)
+{
+    bool scored = e->logprob_count == e->token_count, top = scored && s->top;
+    scores_add(s, e->tokens + from, n, scored ? e->logprobs + from : NULL,
+               top ? e->top_tokens + from * s->top : NULL,
+               top ? e->top_logprobs + from * s->top : NULL);
+}
+
+/* Token by token, so that the reasoning ends at its budget. Returns how many were read. */
+static uint32_t take_each(struct choice *c, const struct moed_event *e)
+{
+    struct answer *a = c->answer;
+    size_t at = 0;
+    for (uint32_t i = 0; i < e->token_count; i++) {
+        struct moed_bytes token = vocabulary_text(a->vocabulary, e->tokens[i]);
+        if (a->ask.logprobs)
+            add_scores(&c->scores, e, i, 1);
+        at += output_take_token(&c->output, token, e->text + at, e->text_bytes - at,
+                                i + 1 == e->token_count);
+        if (output_is_over_budget(&c->output))
+            return i + 1;
+    }
+    return (uint32_t)e->token_count;
+}
+
+static uint32_t take_all(struct choice *c, const struct moed_event *e)
+{
+    if (c->answer->ask.logprobs)
+        add_scores(&c->scores, e, 0, e->token_count);
+    output_take(&c->output, e->text, e->text_bytes, (uint32_t)e->token_count);
+    return (uint32_t)e->token_count;
+}
+
+static void hold_back(struct choice *c, const struct moed_event *e)
+{
+    if (c->answer->ask.logprobs)
+        add_scores(&c->held.scores, e, 0, e->token_count);
+    strbuf_append(&c->held.text, e->text, e->text_bytes);
+    c->held.tokens += (uint32_t)e->token_count;
+}
+
+static void take_tokens(struct choice *c, const struct moed_event *event)
+{
+    uint32_t n = (uint32_t)event->token_count;
+    note_first_token(c);
+    if (budget_is_reached(c))
+        return; /* they came while the request was being cancelled */
+    if (c->score_request) {
+        hold_back(c, event);
+    } else {
+        n = n && budget_counts(c) ? take_each(c, event) : take_all(c, event);
+        if (output_is_over(&c->output))
+            moed_request_cancel(c->request);
+        else
+            budget_note(c, event->tokens, n);
+    }
+    c->tokens += n;
+}
+
+/* The choice is complete. */
+static void end_choice(struct choice *c)
+{
+    struct answer *a = c->answer;
+    output_finish(&c->output);
+    c->done = true;
+    a->n_running--;
+    observe(c);
+    if (a->ask.stream)
+        a->dialect->end_choice(c);
+}
+
+static void take_done(struct choice *c, const struct moed_event *event)
+{
+    loop_remove(c->answer->app->server->loop, &c->watch);
+    if (budget_resume(c, &event->result))
+        return;
+    if (c->score_request)
+        c->held.done = true;
+    else
+        end_choice(c);
+}
+
+static bool is_out_of_memory(const struct choice *c)
+{
+    return c->budget.failed || c->output.failed || c->scores.failed || c->held.scores.failed ||
+           c->held.text.failed;
+}
+
+static void fail_memory(struct answer *a)
+{
+    struct problem p;
+    problem_fill(&p, 503, "no memory for the answer");
+    fail(a, &p);
+}
+
+/* Ends an answer whose choices are done. False: the answer is over. */
+static bool go_on(struct choice *c)
+{
+    struct answer *a = c->answer;
+    if (is_out_of_memory(c))
+        fail_memory(a);
+    else if (a->n_running == 0)
+        finish(a);
+    else
+        return true;
+    return false;
+}
+
+/* False: the answer is over. */
+static bool take_event(struct choice *c, const struct moed_event *event)
+{
+    if (event->kind != MOED_EVENT_TOKENS && event->kind != MOED_EVENT_DONE)
+        return true;
+    begin_stream(c->answer);
+    if (event->kind == MOED_EVENT_TOKENS)
+        take_tokens(c, event);
+    else
+        take_done(c, event);
+    return go_on(c);
+}
+
+/* The next event of a request. False: there is none now, or the answer has failed with it. */
+static bool next_event(struct answer *a, struct moed_request *r, struct moed_event *event,
+                       bool *failed)
+{
+    struct moed_error error;
+    enum moed_code code = moed_request_next(r, 0, event, &error);
+    *failed = code && code != MOED_ERROR_TIMEOUT;
+    if (*failed) {
+        struct problem p;
+        problem_from_moed(&p, &error);
+        fail(a, &p);
+    }
+    return !code;
+}
+
+void answer_on_choice(struct watch *w, uint32_t events)
+{
+    struct choice *c = (struct choice *)w;
+    struct answer *a = c->answer;
+    struct moed_event event;
+    bool failed = false;
+    for (int i = 0; i < EVENTS_A_TURN && c->request && !c->done && !c->held.done; i++) {
+        if (!next_event(a, c->request, &event, &failed))
+            break;
+        if (!take_event(c, &event))
+            return;
+    }
+    if (!failed && a->begun)
+        exchange_stream_push(a->x); /* the answer may be gone now */
+}
+
+/* ---- The scores of a prompt ---- */
+
+/* What was held back follows the prompt now. */
+static void release_held(struct choice *c)
+{
+    struct answer *a = c->answer;
+    struct held *h = &c->held;
+    begin_stream(a);
+    loop_remove(a->app->server->loop, &c->scoring);
+    moed_request_free(c->score_request);
+    c->score_request = NULL;
+    if (a->ask.stream && a->dialect->scored)
+        a->dialect->scored(c);
+    scores_add(&c->scores, h->scores.tokens, h->scores.count, h->scores.values,
+               h->scores.top_tokens, h->scores.top_values);
+    output_take(&c->output, h->text.len ? h->text.data : "", h->text.len, h->tokens);
+    if (h->done || a->only_echo)
+        end_choice(c);
+}
+
+void answer_on_score(struct watch *w, uint32_t events)
+{
+    struct choice *c = (struct choice *)((char *)w - offsetof(struct choice, scoring));
+    struct answer *a = c->answer;
+    const struct ask_prompt *prompt = &a->ask.prompts[c->prompt];
+    struct moed_event event;
+    bool failed = false;
+    for (int i = 0; i < EVENTS_A_TURN && c->score_request; i++) {
+        if (!next_event(a, c->score_request, &event, &failed))
+            break;
+        if (event.kind == MOED_EVENT_LOGPROBS)
+            scores_add(&c->scores, prompt->tokens + event.first, event.logprob_count,
+                       event.logprobs, event.top_tokens, event.top_logprobs);
+        else if (event.kind == MOED_EVENT_DONE)
+            release_held(c);
+        if (!go_on(c))
+            return;
+    }
+    if (!failed && a->begun)
+        exchange_stream_push(a->x);
+}
+
+/* Nothing was sent for some time: a client that waits for a slow prompt must not give up. */
+static void on_tick(struct exchange *x)
+{
+    struct answer *a = x->work;
+    if (a->starting || !a->n_choices) /* there are no choices yet, or they are the job's */
+        return;
+    begin_stream(a);
+    if (a->begun && a->dialect->keep_alive)
+        a->dialect->keep_alive(a);
+    if (a->begun)
+        exchange_stream_push(x);
+}
+
+/* ---- The start ---- */
+
+void answer_resumed(struct choice *c, const struct problem *p)
+{
+    struct answer *a = c->answer;
+    struct problem failure = *p;
+    a->jobs--;
+    if (!a->x) {
+        release(a);
+    } else if (failure.status) {
+        fail(a, &failure);
+    } else if (is_out_of_memory(c)) {
+        fail_memory(a);
+    } else if (!c->request) { /* nothing can follow */
+        end_choice(c);
+        if (go_on(c) && a->begun)
+            exchange_stream_push(a->x);
+    } else if (!answer_watch_choice(c)) {
+        failure = a->problem;
+        fail(a, &failure);
+    }
+}
+
+/* Ends an answer that only repeats its prompt; one with log-probabilities waits for them. */
+static void end_echo(struct answer *a)
+{
+    begin_stream(a);
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        struct choice *c = &a->choices[i];
+        c->result.reason = MOED_REASON_LENGTH;
+        c->result.prompt_tokens = (uint32_t)a->ask.prompts[c->prompt].token_count;
+        if (!c->score_request)
+            end_choice(c);
+    }
+    if (a->n_running == 0)
+        finish(a);
+}
+
+static void start_done(struct job *job)
+{
+    struct answer *a = (struct answer *)job;
+    a->jobs--;
+    a->starting = false;
+    if (!a->x) {
+        release(a);
+    } else if (a->problem.status || !answer_watch(a)) {
+        struct problem p = a->problem;
+        fail(a, &p);
+    } else if (a->only_echo) {
+        end_echo(a);
+    }
+}
+
+static bool make_choices(struct answer *a)
+{
+    const struct ask *ask = &a->ask;
+    size_t n = ask->prompt_count * ask->n;
+    if (n > ASK_CHOICES_MAX)
+        return problem_set(&a->problem, 400, "prompts times n are %zu; at most %d are allowed", n,
+                           ASK_CHOICES_MAX);
+    a->choices = calloc(n, sizeof *a->choices);
+    if (!a->choices)
+        return problem_set(&a->problem, 503, "no memory for the choices");
+    for (size_t i = 0; i < n; i++) {
+        struct choice *c = &a->choices[i];
+        *c = (struct choice){.watch = {.fd = -1, .ready = answer_on_choice},
+                             .scoring = {.fd = -1, .ready = answer_on_score},
+                             .answer = a,
+                             .index = (unsigned)i,
+                             .prompt = (unsigned)(i / ask->n)};
+        c->scores.top = c->held.scores.top = ask->top_logprobs;
+        strbuf_init(&c->held.text);
+    }
+    a->n_choices = a->n_running = (unsigned)n;
+    return true;
+}
+
+void problem_no_model(struct problem *p, const char *model)
+{
+    if (model && *model) {
+        problem_fill(p, 404, "there is no model '%.100s': GET /v1/models lists them", model);
+        p->code = "model_not_found";
+    } else {
+        problem_fill(p, 503, "the model is not loaded yet");
+        p->retry_s = 2;
+    }
+}
+
+/* The deployments are known. */
+static void on_deployments(struct deployments_waiter *w)
+{
+    struct answer *a = (struct answer *)((char *)w - offsetof(struct answer, waiter));
+    a->deployment = deployments_find(&a->app->deployments, a->ask.model);
+    if (!a->deployment) {
+        problem_no_model(&a->problem, a->ask.model);
+        struct problem p = a->problem;
+        fail(a, &p);
+        return;
+    }
+    snprintf(a->model, sizeof a->model, "%s", a->deployment->model);
+    snprintf(a->x->log.model, sizeof a->x->log.model, "%s", a->deployment->model);
+    if (!make_choices(a)) {
+        struct problem p = a->problem;
+        fail(a, &p);
+        return;
+    }
+    a->jobs++;
+    a->starting = true;
+    jobs_post(&a->deployment->queue, &a->job);
+}
+
+static void too_many(struct exchange *x, struct ask *ask)
+{
+    struct problem p;
+    counter_add(app_of(x)->metrics.refused, 1);
+    problem_fill(&p, 429, "%u requests are being answered; try again later", app_of(x)->answers);
+    p.retry_s = 1;
+    ask_fini(ask);
+    exchange_fail(x, &p);
+}
+
+void answer_start(struct exchange *x, struct ask *ask, const struct dialect *dialect,
+                  const char *id_prefix)
+{
+    struct app *app = app_of(x);
+    struct answer *a = app->answers < app->answers_max ? calloc(1, sizeof *a) : NULL;
+    if (!a) {
+        too_many(x, ask);
+        return;
+    }
+    *a = (struct answer){.job = {.work = answer_start_work, .done = start_done},
+                         .waiter = {.ready = on_deployments},
+                         .x = x,
+                         .app = app,
+                         .dialect = dialect,
+                         .ask = *ask,
+                         .only_echo = ask->echo && ask->max_tokens_given && !ask->max_tokens,
+                         .created = time(NULL)};
+    snprintf(a->id, sizeof a->id, "%s%s", id_prefix, x->log.id + strlen("req-"));
+    memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
+    ask_seed(&a->ask);
+    a->next = app->first;
+    a->link = &app->first;
+    if (a->next)
+        a->next->link = &a->next;
+    app->first = a;
+    gauge_set(app->metrics.running, ++app->answers);
+    x->work = a;
+    x->left = on_exchange_left;
+    x->tick = a->ask.stream ? on_tick : NULL;
+    deployments_refresh(&app->deployments, &a->waiter);
+}

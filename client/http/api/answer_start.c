@@ -1,0 +1,146 @@
+/* The start of an answer, on the deployment's thread: the prompt, what reads the answer, and the
+ * requests. See answer.h. */
+#include "client/http/api/answer.h"
+
+#include "client/http/api/conversation.h"
+
+#include <stdlib.h>
+
+struct moed_generate_options answer_options(const struct answer *a, const struct choice *c)
+{
+    const struct ask *ask = &a->ask;
+    const struct ask_prompt *prompt = &ask->prompts[c->prompt];
+    bool parsed = c->output.parser != NULL;
+    struct moed_generate_options o = {
+        .prompt = prompt->token_count ? NULL : prompt->text,
+        .prompt_bytes = prompt->token_count ? 0 : prompt->text_bytes,
+        .tokens = prompt->tokens,
+        .token_count = prompt->token_count,
+        .parse_special = ask->parse_special,
+        .ignore_end = ask->ignore_end,
+        .max_tokens = ask->max_tokens,
+        .sampling = ask_sampling(ask),
+        .stop = ask->stops,
+        .stop_count = ask->stop_count,
+        .min_tokens = ask->min_tokens,
+        .stop_tokens = ask->stop_tokens,
+        .stop_token_count = ask->stop_token_count,
+        .special_text = ask->special_text || ask->reasoning_as_content || parsed,
+        .logprobs = ask->logprobs,
+        .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
+        .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,
+    };
+    o.sampling.seed += c->index; /* choices of one request differ */
+    return o;
+}
+
+static enum moed_code render(struct answer *a, struct moed_error *error)
+{
+    struct ask_prompt *prompt = &a->ask.prompts[0];
+    if (!a->ask.messages)
+        return MOED_OK;
+    struct chat_request request = conversation_of(&a->ask);
+    enum moed_code code = chat_render(a->deployment, &request, &a->chat, error);
+    if (code)
+        return code;
+    prompt->tokens = a->chat.tokens;
+    prompt->token_count = a->chat.token_count;
+    a->chat.tokens = NULL;
+    return MOED_OK;
+}
+
+static enum moed_code bind_answer(struct answer *a, struct moed_error *error)
+{
+    const struct chat_rendered *chat = a->ask.messages ? &a->chat : NULL;
+    return structure_init(&a->structure, &a->ask, chat, error);
+}
+
+/* Finds the text of prompts that came as ids, and the ids of those that came as text and are not
+ * computed, or whose log-probabilities are asked for. */
+static enum moed_code prepare_echo(struct answer *a, struct moed_error *error)
+{
+    enum moed_code code = MOED_OK;
+    struct moed_session *session = a->deployment->session;
+    for (size_t i = 0; i < a->ask.prompt_count && a->ask.echo && !code; i++) {
+        struct ask_prompt *p = &a->ask.prompts[i];
+        if (!p->text)
+            code = moed_detokenize(session, p->tokens, p->token_count, true, &p->shown,
+                                   &p->shown_bytes, error);
+        else if (a->only_echo || a->ask.logprobs)
+            code = moed_tokenize(session, p->text, p->text_bytes, MOED_ADD_SPECIAL, &p->tokens,
+                                 &p->token_count, error);
+    }
+    return code;
+}
+
+/* The first token of a text has no probability. */
+static enum moed_code start_scoring(struct answer *a, struct choice *c, struct moed_error *error)
+{
+    const struct ask_prompt *p = &a->ask.prompts[c->prompt];
+    if (!a->ask.echo || !a->ask.logprobs)
+        return MOED_OK;
+    scores_add(&c->scores, p->tokens, p->token_count ? 1 : 0, NULL, NULL, NULL);
+    if (p->token_count < 2)
+        return MOED_OK;
+    return moed_logprobs_start(a->deployment->session, p->tokens, p->token_count, 1,
+                               a->ask.top_logprobs, &c->score_request, error);
+}
+
+static enum moed_code start_choice(struct answer *a, struct choice *c, struct moed_error *error)
+{
+    const struct chat_rendered *chat = a->ask.messages ? &a->chat : NULL;
+    enum moed_code code =
+        output_start(&c->output, c, &a->ask, chat, a->dialect->whole_calls, error);
+    if (!code)
+        code = start_scoring(a, c, error);
+    if (code || a->only_echo)
+        return code;
+    struct moed_generate_options o = answer_options(a, c);
+    return moed_generate_start(a->deployment->session, &o, &c->request, error);
+}
+
+void answer_start_work(struct job *job)
+{
+    struct answer *a = (struct answer *)job;
+    struct moed_error error;
+    enum moed_code code = deployment_attach(a->deployment, &error);
+    if (!code)
+        code = render(a, &error);
+    if (!code)
+        code = bind_answer(a, &error);
+    if (!code)
+        code = prepare_echo(a, &error);
+    if (!code && (a->ask.logprobs || a->ask.reasoning_budget))
+        code = vocabulary_get(a->deployment, &a->vocabulary, &error);
+    for (unsigned i = 0; i < a->n_choices && !code; i++)
+        code = start_choice(a, &a->choices[i], &error);
+    if (code)
+        problem_from_moed(&a->problem, &error);
+}
+
+static bool watch_request(struct answer *a, struct watch *w, struct moed_request *r)
+{
+    struct error e = {0};
+    if (!r)
+        return true;
+    w->fd = moed_request_fd(r);
+    if (w->fd >= 0 && !loop_add(a->app->server->loop, w, EPOLLIN, &e))
+        return true;
+    problem_fill(&a->problem, 503, "the server has no descriptor left");
+    a->problem.retry_s = 5;
+    return false;
+}
+
+bool answer_watch_choice(struct choice *c)
+{
+    return watch_request(c->answer, &c->watch, c->request) &&
+           watch_request(c->answer, &c->scoring, c->score_request);
+}
+
+bool answer_watch(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (!answer_watch_choice(&a->choices[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,27 @@
+/* What the handlers share. */
+#ifndef MOED_HTTP_APP_H
+#define MOED_HTTP_APP_H
+
+#include "client/http/api/answer_metrics.h"
+#include "client/http/model/deployments.h"
+#include "client/http/server/server.h"
+
+struct daemon;
+struct answer;
+
+struct app {
+    struct server *server;
+    struct daemon *daemon;
+    struct deployments deployments;
+    struct answer_metrics metrics;
+    uint64_t answers_max; /* at once */
+    unsigned answers;     /* that run */
+    struct answer *first; /* of them */
+};
+
+static inline struct app *app_of(const struct exchange *x)
+{
+    return x->server->app;
+}
+
+#endif

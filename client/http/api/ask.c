@@ -1,0 +1,413 @@
+/* Requests; see ask.h. */
+#include "client/http/api/ask.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define DEPTH_MAX 64 /* of a body; also what a schema of a tool needs */
+
+void ask_init(struct ask *ask)
+{
+    *ask = (struct ask){.n = 1, .sampling = {.temperature = 1}};
+}
+
+void ask_fini(struct ask *ask)
+{
+    for (size_t i = 0; i < ask->prompt_count; i++) {
+        free(ask->prompts[i].tokens);
+        free(ask->prompts[i].shown);
+    }
+    free(ask->prompts);
+    free(ask->bias);
+    free(ask->stop_tokens);
+    free(ask->form_text);
+    tool_list_free(ask->tool_list);
+    json_decref(ask->messages);
+    json_decref(ask->tools);
+    json_decref(ask->root);
+    *ask = (struct ask){0};
+}
+
+/* How deep arrays and objects nest, before jansson recurses into them. Strings hide brackets. */
+static unsigned nesting(const char *body, size_t len)
+{
+    unsigned depth = 0, most = 0;
+    bool string = false;
+    for (size_t i = 0; i < len; i++) {
+        char c = body[i];
+        if (string && c == '\\')
+            i++;
+        else if (c == '"')
+            string = !string;
+        else if (!string && (c == '[' || c == '{') && ++depth > most)
+            most = depth;
+        else if (!string && (c == ']' || c == '}') && depth)
+            depth--;
+    }
+    return most;
+}
+
+bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    json_error_t error;
+    if (len == 0)
+        return problem_set(p, 400, "the body is empty: a JSON object is expected");
+    if (nesting(body, len) > DEPTH_MAX)
+        return problem_set(p, 400, "the body nests arrays and objects deeper than %d", DEPTH_MAX);
+    ask->root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!ask->root)
+        return problem_set(p, 400, "the body is not JSON: %s (line %d, column %d)", error.text,
+                           error.line, error.column);
+    if (!json_is_object(ask->root))
+        return problem_set(p, 400, "the body is not a JSON object");
+    return true;
+}
+
+/* ---- The tables ---- */
+
+static bool changes_nothing(const json_t *value, const char *neutral)
+{
+    switch (json_typeof(value)) {
+    case JSON_NULL:
+    case JSON_FALSE:
+        return true;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return json_number_value(value) == 0 ||
+               (neutral && json_number_value(value) == atof(neutral));
+    case JSON_STRING:
+        return json_string_length(value) == 0 ||
+               (neutral && strcmp(json_string_value(value), neutral) == 0);
+    case JSON_ARRAY:
+        return json_array_size(value) == 0;
+    case JSON_OBJECT:
+        return json_object_size(value) == 0;
+    default:
+        return false;
+    }
+}
+
+static const struct parameter *find(const struct parameter *table, const char *name)
+{
+    for (; table->name; table++) {
+        const struct parameter *row = table->more ? find(table->more, name) : NULL;
+        if (row || (!table->more && strcmp(table->name, name) == 0))
+            return row ? row : table;
+    }
+    return NULL;
+}
+
+static void ignore(struct ask *ask, const char *name)
+{
+    size_t n = strlen(ask->ignored);
+    snprintf(ask->ignored + n, sizeof ask->ignored - n, "%s%.32s", n ? "," : "", name);
+}
+
+bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        const struct parameter *row = find(table, name);
+        bool good = true;
+        if (!row)
+            ignore(ask, name);
+        else if (row->take)
+            good = json_is_null(value) || row->take(ask, value, p);
+        else if (row->refused && !changes_nothing(value, row->neutral))
+            good = problem_set(p, 400, "%s: %s", name, row->refused);
+        if (good)
+            continue;
+        if (!p->parameter[0])
+            snprintf(p->parameter, sizeof p->parameter, "%s", row->name);
+        return false;
+    }
+    return true;
+}
+
+struct moed_sampling ask_sampling(const struct ask *ask)
+{
+    struct moed_sampling s = ask->sampling;
+    s.order = ask->order[0] ? ask->order : NULL;
+    s.dry_breakers = ask->breakers;
+    s.dry_breaker_count = ask->breaker_count;
+    s.bias = ask->bias;
+    s.bias_count = ask->bias_count;
+    if (ask->dry_off)
+        s.dry_multiplier = 0;
+    if (ask->likeliest)
+        s.top_k = 1;
+    if (ask->repeat_off) {
+        s.repetition_penalty = 1;
+        s.presence_penalty = s.frequency_penalty = 0;
+    }
+    return s;
+}
+
+void ask_seed(struct ask *ask)
+{
+    uint64_t bits[2] = {0};
+    ssize_t n = getrandom(bits, sizeof bits, 0);
+    (void)n; /* 16 bytes are never cut short */
+    ask->id_seed = bits[0];
+    if (!ask->seeded)
+        ask->sampling.seed = bits[1];
+}
+
+bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p)
+{
+    if (ask->prompt_count == ASK_CHOICES_MAX)
+        return problem_set(p, 400, "more than %d prompts", ASK_CHOICES_MAX);
+    struct ask_prompt *grown =
+        realloc(ask->prompts, (ask->prompt_count + 1) * sizeof *ask->prompts);
+    if (!grown)
+        return problem_set(p, 503, "no memory for the prompts");
+    ask->prompts = grown;
+    ask->prompts[ask->prompt_count++] = *prompt;
+    return true;
+}
+
+/* ---- Shared parameters ---- */
+
+bool read_number(const json_t *value, double least, double most, double *out, struct problem *p)
+{
+    if (!json_is_number(value))
+        return problem_set(p, 400, "a number is expected");
+    double v = json_number_value(value);
+    if (!(v >= least && v <= most))
+        return problem_set(p, 400, "%g is out of range: %g to %g", v, least, most);
+    *out = v;
+    return true;
+}
+
+bool read_integer(const json_t *value, long long least, long long most, long long *out,
+                  struct problem *p)
+{
+    if (!json_is_integer(value))
+        return problem_set(p, 400, "an integer is expected");
+    long long v = json_integer_value(value);
+    if (v < least || v > most)
+        return problem_set(p, 400, "%lld is out of range: %lld to %lld", v, least, most);
+    *out = v;
+    return true;
+}
+
+bool read_bool(const json_t *value, bool *out, struct problem *p)
+{
+    if (!json_is_boolean(value))
+        return problem_set(p, 400, "true or false is expected");
+    *out = json_is_true(value);
+    return true;
+}
+
+bool take_model(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_string(value))
+        return problem_set(p, 400, "a string is expected");
+    ask->model = json_string_value(value);
+    return true;
+}
+
+bool take_stream(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->stream, p);
+}
+
+bool take_stream_options(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_object(value))
+        return problem_set(p, 400, "an object is expected");
+    json_t *usage = json_object_get(value, "include_usage");
+    return !usage || json_is_null(usage) || read_bool(usage, &ask->include_usage, p);
+}
+
+bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 0, UINT32_MAX, &v, p))
+        return false;
+    ask->max_tokens = (uint32_t)v;
+    ask->max_tokens_given = true;
+    return true;
+}
+
+bool take_n(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 1, ASK_CHOICES_MAX, &v, p))
+        return false;
+    ask->n = (uint32_t)v;
+    return true;
+}
+
+bool take_temperature(struct ask *ask, json_t *value, struct problem *p)
+{
+    double v;
+    if (!read_number(value, 0, 100, &v, p))
+        return false;
+    ask->sampling.temperature = (float)v;
+    return true;
+}
+
+/* A top_p of 0 leaves the likeliest token; libmoed's 0 would switch it off. */
+bool take_top_p(struct ask *ask, json_t *value, struct problem *p)
+{
+    double v;
+    if (!read_number(value, 0, 1, &v, p))
+        return false;
+    ask->likeliest = v == 0;
+    ask->sampling.top_p = (float)v;
+    return true;
+}
+
+/* -1 and 0 switch it off, as other servers have it. */
+bool take_top_k(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, -1, INT32_MAX, &v, p))
+        return false;
+    ask->sampling.top_k = v > 0 ? (uint32_t)v : 0;
+    return true;
+}
+
+bool take_min_p(struct ask *ask, json_t *value, struct problem *p)
+{
+    double v;
+    if (!read_number(value, 0, 1, &v, p))
+        return false;
+    ask->sampling.min_p = (float)v;
+    return true;
+}
+
+bool take_repetition_penalty(struct ask *ask, json_t *value, struct problem *p)
+{
+    double v;
+    if (!read_number(value, 0.01, 100, &v, p))
+        return false;
+    ask->sampling.repetition_penalty = (float)v;
+    return true;
+}
+
+bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, -1, UINT32_MAX, &v, p))
+        return false;
+    ask->repeat_off = v == 0;
+    ask->sampling.repetition_window = v < 0 ? UINT32_MAX : (uint32_t)v;
+    return true;
+}
+
+/* Any 64 bits; a negative number is one too. */
+bool take_seed(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_integer(value))
+        return problem_set(p, 400, "an integer is expected");
+    ask->sampling.seed = (uint64_t)json_integer_value(value);
+    ask->seeded = true;
+    return true;
+}
+
+static bool add_stop(struct ask *ask, const json_t *value, struct problem *p)
+{
+    if (!json_is_string(value))
+        return problem_set(p, 400, "a string or an array of strings is expected");
+    if (json_string_length(value) == 0)
+        return problem_set(p, 400, "a stop string is empty");
+    if (ask->stop_count == ASK_STOPS_MAX)
+        return problem_set(p, 400, "more than %d stop strings", ASK_STOPS_MAX);
+    ask->stops[ask->stop_count++] =
+        (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    return true;
+}
+
+bool take_stop(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_array(value))
+        return add_stop(ask, value, p);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!add_stop(ask, json_array_get(value, i), p))
+            return false;
+    return true;
+}
+
+bool take_echo(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->echo, p);
+}
+
+bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->ignore_end, p);
+}
+
+bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 0, UINT32_MAX, &v, p))
+        return false;
+    ask->min_tokens = (uint32_t)v;
+    return true;
+}
+
+bool take_top_logprobs(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 0, ASK_TOP_MAX, &v, p))
+        return false;
+    ask->top_logprobs = (uint32_t)v;
+    return true;
+}
+
+bool take_logprobs(struct ask *ask, json_t *value, struct problem *p)
+{
+    return read_bool(value, &ask->logprobs, p);
+}
+
+bool take_kwargs(struct ask *ask, json_t *value, struct problem *p)
+{
+    ask->kwargs = value;
+    return json_is_object(value) || problem_set(p, 400, "an object is expected");
+}
+
+bool take_effort(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_string(value) || json_string_length(value) == 0)
+        return problem_set(p, 400, "none, low, medium, high or another of the model's is expected");
+    if (strcmp(json_string_value(value), "none") == 0)
+        ask->thinking = CHAT_OFF;
+    else
+        ask->reasoning_effort = json_string_value(value);
+    return true;
+}
+
+bool take_enable_thinking(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool on;
+    if (!read_bool(value, &on, p))
+        return false;
+    ask->thinking = on ? CHAT_ON : CHAT_OFF;
+    return true;
+}
+
+bool read_token_ids(const json_t *array, uint32_t **tokens, size_t *count, struct problem *p)
+{
+    size_t n = json_array_size(array);
+    uint32_t *ids = malloc((n + 1) * sizeof *ids);
+    if (!ids)
+        return problem_set(p, 503, "no memory for the token ids");
+    for (size_t i = 0; i < n; i++) {
+        long long id;
+        if (!read_integer(json_array_get(array, i), 0, UINT32_MAX, &id, p)) {
+            free(ids);
+            return problem_set(p, 400, "item %zu is not a token id", i);
+        }
+        ids[i] = (uint32_t)id;
+    }
+    *tokens = ids;
+    *count = n;
+    return true;
+}

@@ -1,0 +1,146 @@
+/* What a request asks for, whichever API it came by, and the tables that say how each API's
+ * parameters become it.
+ *
+ * A parameter has a row: `take` checks its value and stores it, or `refused` says why moed does not
+ * have it. A refused parameter passes where its value changes nothing (null, false, 0, "", [], {},
+ * or the row's `neutral`). A parameter without a row is ignored, as clients of other servers
+ * expect; the access log names it. */
+#ifndef MOED_HTTP_ASK_H
+#define MOED_HTTP_ASK_H
+
+#include "chat/chat_template.h"
+#include "client/http/server/problem.h"
+#include "client/include/moed.h"
+#include "toolcall/tools.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define ASK_STOPS_MAX    16  /* as many as the worker takes */
+#define ASK_CHOICES_MAX  128 /* prompts times n */
+#define ASK_BREAKERS_MAX 16
+#define ASK_BIASES_MAX   4096
+#define ASK_TOP_MAX      64 /* most probable tokens at a place, as many as the worker gives */
+
+/* Whether and how tools may be called. */
+enum ask_calls { CALLS_AUTO, CALLS_NONE, CALLS_REQUIRED, CALLS_NAMED };
+
+struct ask_prompt {
+    const char *text; /* borrowed from `root`; NULL: ids, or the rendered conversation */
+    size_t text_bytes;
+    uint32_t *tokens; /* owned */
+    size_t token_count;
+    char *shown; /* of ids, where the answer repeats them; owned */
+    size_t shown_bytes;
+};
+
+struct ask {
+    json_t *root; /* the body; the fields below borrow from it */
+    const char *model;
+    bool stream, include_usage;
+    bool echo; /* the answer begins with the prompt */
+    uint32_t n;
+    uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
+    bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
+    struct moed_sampling sampling; /* ask_sampling adds what follows */
+    bool seeded;
+    bool dry_off;    /* a window of none */
+    bool repeat_off; /* the same, of the penalties */
+    bool likeliest;  /* a top_p of 0, whatever top_k says */
+    char order[16];
+    struct moed_bytes breakers[ASK_BREAKERS_MAX];
+    size_t breaker_count;
+    struct moed_bias *bias; /* owned */
+    size_t bias_count;
+    uint32_t min_tokens;
+    struct moed_bytes stops[ASK_STOPS_MAX];
+    size_t stop_count;
+    uint32_t *stop_tokens; /* owned */
+    size_t stop_token_count;
+    bool logprobs;
+    uint32_t top_logprobs;
+    struct ask_prompt *prompts;
+    size_t prompt_count;
+    json_t *messages;             /* owned, as chat_render takes them; NULL: no conversation */
+    json_t *tools;                /* owned, in OpenAI's form; NULL: none */
+    struct tool_list *tool_list;  /* owned; of `tools` */
+    enum ask_calls calls;         /* only where there are tools */
+    const char *call_name;        /* CALLS_NAMED */
+    bool one_call;                /* no parallel calls */
+    json_t *kwargs;               /* borrowed; NULL: none */
+    enum moed_grammar_kind form;  /* what the answer's text must satisfy */
+    char *form_text;              /* owned; of `form` */
+    const char *reasoning_effort; /* NULL: the template's */
+    enum chat_switch thinking;
+    uint32_t reasoning_budget; /* tokens; 0: no limit */
+    bool reasoning_as_content; /* it is not separated */
+    bool reasoning_hidden;     /* it is separated and dropped */
+    enum chat_end end;
+    uint64_t id_seed; /* random: the ids of calls follow from it */
+    char ignored[96]; /* names of parameters without a row */
+};
+
+struct parameter {
+    const char *name;
+    /* NULL: see `refused`; both NULL: it has no effect here, and is taken */
+    bool (*take)(struct ask *ask, json_t *value, struct problem *p);
+    const char *refused;
+    const char *neutral;          /* a string or number that passes; NULL: none */
+    const struct parameter *more; /* a table that this one includes; `name` is its purpose */
+};
+
+/* Zero and defaults. */
+void ask_init(struct ask *ask);
+void ask_fini(struct ask *ask);
+
+/* Parses a body as a JSON object; ask owns it. False: *p is set. */
+bool ask_parse(struct ask *ask, const char *body, size_t len, struct problem *p);
+/* Takes the members of `object` by the table, which ends with a NULL name. */
+bool ask_take(struct ask *ask, const struct parameter *table, json_t *object, struct problem *p);
+/* The sampling parameters, with pointers into *ask. */
+struct moed_sampling ask_sampling(const struct ask *ask);
+/* Sets a random seed where the request has none. */
+void ask_seed(struct ask *ask);
+/* Appends prompts; at most ASK_CHOICES_MAX. */
+bool ask_add_prompt(struct ask *ask, const struct ask_prompt *prompt, struct problem *p);
+
+/* Parameters that several APIs share. */
+bool take_model(struct ask *ask, json_t *value, struct problem *p);
+bool take_stream(struct ask *ask, json_t *value, struct problem *p);
+bool take_stream_options(struct ask *ask, json_t *value, struct problem *p);
+bool take_max_tokens(struct ask *ask, json_t *value, struct problem *p);
+bool take_n(struct ask *ask, json_t *value, struct problem *p);
+bool take_temperature(struct ask *ask, json_t *value, struct problem *p);
+bool take_top_p(struct ask *ask, json_t *value, struct problem *p);
+bool take_top_k(struct ask *ask, json_t *value, struct problem *p);
+bool take_min_p(struct ask *ask, json_t *value, struct problem *p);
+bool take_repetition_penalty(struct ask *ask, json_t *value, struct problem *p);
+bool take_repetition_window(struct ask *ask, json_t *value, struct problem *p);
+bool take_seed(struct ask *ask, json_t *value, struct problem *p);
+bool take_stop(struct ask *ask, json_t *value, struct problem *p);
+bool take_echo(struct ask *ask, json_t *value, struct problem *p);
+bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
+
+bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p);
+bool take_top_logprobs(struct ask *ask, json_t *value, struct problem *p);
+bool take_logprobs(struct ask *ask, json_t *value, struct problem *p);
+bool take_kwargs(struct ask *ask, json_t *value, struct problem *p);
+/* "none" switches thinking off. */
+bool take_effort(struct ask *ask, json_t *value, struct problem *p);
+bool take_enable_thinking(struct ask *ask, json_t *value, struct problem *p);
+
+/* What OpenAI's APIs and Ollama's options share (sampling_parameters.c): samplers and penalties by
+ * llama-server's, vLLM's and Ollama's names. */
+extern const struct parameter sampling_parameters[];
+/* What chats share: reasoning and the end of the prompt. */
+extern const struct parameter chat_extensions[];
+
+/* Values of parameters: false where the type is wrong or the value out of range. */
+bool read_number(const json_t *value, double least, double most, double *out, struct problem *p);
+bool read_integer(const json_t *value, long long least, long long most, long long *out,
+                  struct problem *p);
+bool read_bool(const json_t *value, bool *out, struct problem *p);
+/* Reads an array of token ids. *tokens: owned by the caller. */
+bool read_token_ids(const json_t *array, uint32_t **tokens, size_t *count, struct problem *p);
+
+#endif

@@ -1,0 +1,207 @@
+/* Budgets of reasoning; see budget.h. */
+#include "client/http/api/budget.h"
+
+#include "client/http/api/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HARMONY_TURN  "<|end|><|start|>assistant"
+#define HARMONY_FINAL HARMONY_TURN "<|channel|>final<|message|>"
+
+void budget_fini(struct budget *b)
+{
+    free(b->tokens);
+    moed_request_free(b->request);
+    *b = (struct budget){0};
+}
+
+static void remember(struct budget *b, const uint32_t *tokens, size_t n)
+{
+    if (b->count + n > b->capacity) {
+        size_t capacity = 2 * b->capacity + n + 256;
+        uint32_t *grown = realloc(b->tokens, capacity * sizeof *grown);
+        b->failed = b->failed || !grown;
+        b->tokens = grown ? grown : b->tokens;
+        b->capacity = grown ? capacity : b->capacity;
+    }
+    if (!b->failed && n)
+        memcpy(b->tokens + b->count, tokens, n * sizeof *tokens);
+    b->count += b->failed ? 0 : n;
+}
+
+bool budget_counts(const struct choice *c)
+{
+    return c->answer->ask.reasoning_budget && c->output.parser && !c->budget.resumed;
+}
+
+void budget_note(struct choice *c, const uint32_t *tokens, uint32_t n)
+{
+    struct budget *b = &c->budget;
+    if (!budget_counts(c))
+        return;
+    remember(b, tokens, n);
+    if (b->failed || !output_is_over_budget(&c->output))
+        return;
+    b->reached = true;
+    moed_request_cancel(c->request);
+}
+
+bool budget_is_reached(const struct choice *c)
+{
+    return c->budget.reached && !c->budget.resumed;
+}
+
+/* ---- On the deployment's thread ---- */
+
+/* The prompt, the answer so far, and the end of the reasoning. *all: owned. */
+static enum moed_code join_tokens(struct choice *c, uint32_t **all, size_t *count,
+                                  struct moed_error *error)
+{
+    struct budget *b = &c->budget;
+    const struct ask_prompt *prompt = &c->answer->ask.prompts[c->prompt];
+    uint32_t *end = NULL;
+    size_t n = 0;
+    enum moed_code code = moed_tokenize(c->answer->deployment->session, b->end, strlen(b->end),
+                                        MOED_PARSE_SPECIAL, &end, &n, error);
+    if (code)
+        return code;
+    *count = prompt->token_count + b->count + n;
+    *all = malloc((*count + 1) * sizeof **all);
+    b->end_tokens = (uint32_t)n;
+    if (*all) {
+        memcpy(*all, prompt->tokens, prompt->token_count * sizeof **all);
+        memcpy(*all + prompt->token_count, b->tokens, b->count * sizeof **all);
+        memcpy(*all + prompt->token_count + b->count, end, n * sizeof **all);
+    } else {
+        *error = (struct moed_error){.code = MOED_ERROR_MEMORY, .message = "no memory"};
+        code = MOED_ERROR_MEMORY;
+    }
+    moed_free(end);
+    return code;
+}
+
+/* Is there space for a token behind n of the prompt, the answer so far and the end? */
+static enum moed_code find_space(struct choice *c, size_t n, struct moed_error *error)
+{
+    struct budget *b = &c->budget;
+    uint32_t most = c->answer->ask.max_tokens;
+    struct moed_model *model;
+    enum moed_code code = moed_model_get(c->answer->deployment->session, &model, error);
+    if (code)
+        return code;
+    if (most && b->count + b->end_tokens >= most)
+        b->stop = MOED_REASON_LENGTH;
+    else if (n >= model->context)
+        b->stop = MOED_REASON_CONTEXT;
+    moed_model_free(model);
+    return MOED_OK;
+}
+
+/* The request that goes on behind `tokens`. */
+static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, size_t n,
+                                   struct moed_error *error)
+{
+    struct budget *b = &c->budget;
+    struct answer *a = c->answer;
+    struct moed_generate_options o = answer_options(a, c);
+    uint32_t used = (uint32_t)b->count + b->end_tokens;
+    struct structure s;
+    enum moed_code code = structure_init_behind(&s, &a->ask, &a->chat, error);
+    if (!code) {
+        o.tokens = tokens;
+        o.token_count = n;
+        o.max_tokens -= o.max_tokens ? used : 0;
+        o.min_tokens = o.min_tokens > used ? o.min_tokens - used : 0;
+        o.grammar = s.grammar.kind ? &s.grammar : NULL;
+        code = moed_generate_start(a->deployment->session, &o, &b->request, error);
+    }
+    structure_fini(&s);
+    return code;
+}
+
+static void work(struct job *job)
+{
+    struct budget *b = (struct budget *)job;
+    struct choice *c = b->choice;
+    struct moed_error error;
+    uint32_t *tokens = NULL;
+    size_t n = 0;
+    enum moed_code code = deployment_attach(c->answer->deployment, &error);
+    if (!code)
+        code = join_tokens(c, &tokens, &n, &error);
+    if (!code)
+        code = find_space(c, n, &error);
+    if (!code && !b->stop)
+        code = start_behind(c, tokens, n, &error);
+    free(tokens);
+    if (code)
+        problem_from_moed(&b->problem, &error);
+}
+
+/* ---- Back on the loop ---- */
+
+static void done(struct job *job)
+{
+    struct budget *b = (struct budget *)job;
+    struct choice *c = b->choice;
+    c->request = b->request;
+    b->request = NULL;
+    if (b->stop) {
+        c->result.reason = b->stop;
+    } else if (c->answer->x) { /* else the client has left, and nobody reads the answer */
+        output_end_reasoning(&c->output, b->end, b->end_tokens);
+        c->tokens += b->end_tokens;
+    }
+    answer_resumed(c, &b->problem);
+}
+
+/* What ends the reasoning. A grammar of harmony's channels begins with a turn, one of a text alone
+ * stands in the last channel. */
+static const char *end_of(const struct choice *c)
+{
+    const struct answer *a = c->answer;
+    if (a->chat.style.reasoning)
+        return a->chat.style.reasoning->end;
+    bool channels = a->structure.grammar.kind && !a->structure.grammar.trigger_required;
+    return channels ? HARMONY_TURN : HARMONY_FINAL;
+}
+
+static void sum_up(struct choice *c)
+{
+    const struct budget *b = &c->budget;
+    struct moed_result *r = &c->result;
+    r->prompt_tokens = b->before.prompt_tokens;
+    r->cached_tokens = b->before.cached_tokens;
+    r->generated_tokens += (uint32_t)b->count + b->end_tokens;
+    r->queue_ns = b->before.queue_ns;
+    r->prefill_ns = b->before.prefill_ns;
+    r->decode_ns += b->before.decode_ns;
+}
+
+bool budget_resume(struct choice *c, const struct moed_result *result)
+{
+    struct budget *b = &c->budget;
+    struct answer *a = c->answer;
+    uint32_t most = a->ask.max_tokens;
+    c->result = *result;
+    if (b->resumed)
+        sum_up(c);
+    if (!budget_is_reached(c) || b->failed)
+        return false;
+    c->result.generated_tokens = (uint32_t)b->count;
+    if (most && b->count >= most) {
+        c->result.reason = MOED_REASON_LENGTH;
+        return false;
+    }
+    b->resumed = true;
+    b->before = *result;
+    b->choice = c;
+    b->end = end_of(c);
+    b->job = (struct job){.work = work, .done = done};
+    moed_request_free(c->request);
+    c->request = NULL;
+    a->jobs++;
+    jobs_post(&a->deployment->queue, &b->job);
+    return true;
+}

@@ -1,0 +1,47 @@
+/* A budget of reasoning. Once the reasoning of a choice has as many tokens, its request is
+ * cancelled, and another one goes on behind these tokens and the end of the reasoning. What the
+ * first one has generated beyond them is dropped.
+ *
+ *     request --(budget reached)--> cancelled --> job: the next request --> events as before
+ *
+ * The client sees one answer; its usage counts the tokens that end the reasoning. Where max_tokens
+ * or the context has no space for them and one more, the answer ends inside its reasoning. */
+#ifndef MOED_HTTP_BUDGET_H
+#define MOED_HTTP_BUDGET_H
+
+#include "client/http/server/jobs.h"
+#include "client/http/server/problem.h"
+#include "client/include/moed.h"
+
+#include <stdbool.h>
+
+struct choice;
+
+struct budget {
+    struct job job; /* first */
+    struct choice *choice;
+    uint32_t *tokens; /* of the answer so far; owned */
+    size_t count, capacity;
+    bool failed; /* no memory for them */
+    bool reached;
+    bool resumed;
+    struct moed_result before; /* of the cancelled request; its tokens are `count` */
+    /* the job's */
+    const char *end;              /* what ends the reasoning */
+    uint32_t end_tokens;          /* how many tokens that is */
+    enum moed_reason stop;        /* why nothing follows; NONE: the request goes on */
+    struct moed_request *request; /* which goes on */
+    struct problem problem;
+};
+
+/* The choice has a budget that is not reached: its tokens are read one by one. */
+bool budget_counts(const struct choice *c);
+/* After these tokens were read: cancels the request where the budget is reached. */
+void budget_note(struct choice *c, const uint32_t *tokens, uint32_t n);
+/* The budget is reached, and the request that goes on is not there yet. */
+bool budget_is_reached(const struct choice *c);
+/* The request is done. True: the choice goes on with another one; else c->result is set. */
+bool budget_resume(struct choice *c, const struct moed_result *result);
+void budget_fini(struct budget *b);
+
+#endif

@@ -1,0 +1,216 @@
+/* Conversations; see messages.h. */
+#include "client/http/api/messages.h"
+
+#include "base/strbuf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MESSAGES_MAX 16384
+
+static bool add_part(struct strbuf *text, const json_t *part, const char *where, struct problem *p)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    bool refusal = type && strcmp(type, "refusal") == 0; /* of an earlier answer */
+    const json_t *value = json_object_get(part, refusal ? "refusal" : "text");
+    if (type && (strstr(type, "image") || strstr(type, "audio") || strstr(type, "file") ||
+                 strstr(type, "document")))
+        return problem_set(p, 400, "%s: this model takes text only, not '%.40s'", where, type);
+    if (!type || (!refusal && !strstr(type, "text")) || !json_is_string(value))
+        return problem_set(p, 400, "%s: a part {\"type\": \"text\", \"text\": ...} is expected",
+                           where);
+    strbuf_append(text, json_string_value(value), json_string_length(value));
+    return true;
+}
+
+json_t *content_text(const json_t *content, const char *where, struct problem *p)
+{
+    if (!content || json_is_null(content))
+        return json_string("");
+    if (json_is_string(content))
+        return json_stringn(json_string_value(content), json_string_length(content));
+    if (!json_is_array(content)) {
+        problem_fill(p, 400, "%s: a string or an array of parts is expected", where);
+        return NULL;
+    }
+    struct strbuf text;
+    strbuf_init(&text);
+    bool good = true;
+    for (size_t i = 0; i < json_array_size(content) && good; i++)
+        good = add_part(&text, json_array_get(content, i), where, p);
+    json_t *joined =
+        good && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
+    if (good && !joined)
+        problem_fill(p, 400, "%s: no memory for it, or it is not UTF-8", where);
+    strbuf_fini(&text);
+    return joined;
+}
+
+bool add_message(struct ask *ask, const char *role, json_t *content, struct problem *p)
+{
+    if (!content)
+        return false;
+    if (!ask->messages)
+        ask->messages = json_array();
+    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
+    if (!message || json_array_append_new(ask->messages, message) != 0)
+        return problem_set(p, 503, "no memory for the messages");
+    return true;
+}
+
+json_t *assistant_turn(struct ask *ask, struct problem *p)
+{
+    json_t *last = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (last && role && strcmp(role, "assistant") == 0)
+        return last;
+    if (!add_message(ask, "assistant", json_string(""), p))
+        return NULL;
+    return json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+}
+
+bool add_call(json_t *turn, const char *id, const char *name, json_t *arguments, struct problem *p)
+{
+    json_t *calls = json_object_get(turn, "tool_calls");
+    if (!calls) {
+        calls = json_array();
+        json_object_set_new(turn, "tool_calls", calls);
+    }
+    json_t *call = arguments ? json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function",
+                                         "function", "name", name, "arguments", arguments)
+                             : NULL;
+    if (!calls || !call || json_array_append_new(calls, call) != 0)
+        return problem_set(p, 503, "no memory for the messages");
+    return true;
+}
+
+/* The name in the last call with this id; NULL: none. */
+static json_t *name_of_call(const struct ask *ask, const char *id)
+{
+    for (size_t i = json_array_size(ask->messages); i > 0; i--) {
+        const json_t *calls = json_object_get(json_array_get(ask->messages, i - 1), "tool_calls");
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            const json_t *call = json_array_get(calls, k);
+            const char *own = json_string_value(json_object_get(call, "id"));
+            if (own && strcmp(own, id) == 0)
+                return json_object_get(json_object_get(call, "function"), "name");
+        }
+    }
+    return NULL;
+}
+
+/* Templates show the tool's name by the result, or its id. */
+static bool name_result(struct ask *ask, json_t *result, const char *id)
+{
+    json_t *name = id && !json_object_get(result, "name") ? name_of_call(ask, id) : NULL;
+    return !name || json_object_set(result, "name", name) == 0;
+}
+
+bool add_result(struct ask *ask, const char *id, json_t *content, struct problem *p)
+{
+    if (!add_message(ask, "tool", content, p))
+        return false;
+    json_t *result = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    if (json_object_set_new(result, "tool_call_id", json_string(id)) != 0 ||
+        !name_result(ask, result, id))
+        return problem_set(p, 503, "no memory for the messages");
+    return true;
+}
+
+bool add_system(struct ask *ask, json_t *content, struct problem *p)
+{
+    if (!content)
+        return false;
+    json_t *turn = json_pack("{s:s, s:o}", "role", "system", "content", content);
+    if (!ask->messages)
+        ask->messages = json_array();
+    if (!turn || json_array_insert_new(ask->messages, 0, turn) != 0)
+        return problem_set(p, 503, "no memory for the messages");
+    return true;
+}
+
+/* "developer" is what OpenAI calls the system's turn now. */
+static const char *known_role(const char *role)
+{
+    static const char *const known[][2] = {
+        {"system", "system"},       {"developer", "system"}, {"user", "user"},
+        {"assistant", "assistant"}, {"tool", "tool"},
+    };
+    for (size_t i = 0; role && i < sizeof known / sizeof *known; i++)
+        if (strcmp(role, known[i][0]) == 0)
+            return known[i][1];
+    return NULL;
+}
+
+/* OpenAI's calls have arguments as text, Ollama's as objects; lib/chat takes both. */
+static bool check_calls(const json_t *calls, const char *where, struct problem *p)
+{
+    if (calls && !json_is_null(calls) && !json_is_array(calls))
+        return problem_set(p, 400, "%s.tool_calls: an array is expected", where);
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *function = json_object_get(json_array_get(calls, i), "function");
+        const json_t *arguments = json_object_get(function, "arguments");
+        if (!json_is_string(json_object_get(function, "name")) ||
+            (arguments && !json_is_string(arguments) && !json_is_object(arguments)))
+            return problem_set(p, 400,
+                               "%s.tool_calls[%zu]: {\"function\": {\"name\": ..., "
+                               "\"arguments\": ...}} is expected",
+                               where, i);
+    }
+    return true;
+}
+
+/* Members that templates show. */
+static bool keep_members(struct ask *ask, json_t *added, const json_t *message)
+{
+    static const char *const kept[][2] = {
+        {"name", "name"},
+        {"tool_name", "name"}, /* Ollama's */
+        {"tool_calls", "tool_calls"},
+        {"tool_call_id", "tool_call_id"},
+        {"reasoning", "reasoning_content"},
+        {"thinking", "reasoning_content"}, /* Ollama's */
+        {"reasoning_content", "reasoning_content"},
+    };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        json_t *value = json_object_get(message, kept[i][0]);
+        bool empty = !value || json_is_null(value) || json_is_false(value);
+        if (!empty && json_object_set(added, kept[i][1], value) != 0)
+            return false;
+    }
+    return name_result(ask, added, json_string_value(json_object_get(added, "tool_call_id")));
+}
+
+static bool take_message(struct ask *ask, const json_t *message, const char *where,
+                         struct problem *p)
+{
+    const char *role = known_role(json_string_value(json_object_get(message, "role")));
+    if (!json_is_object(message) || !role)
+        return problem_set(p, 400,
+                           "%s: an object with the role system, developer, user, assistant or tool "
+                           "is expected",
+                           where);
+    if (!check_calls(json_object_get(message, "tool_calls"), where, p))
+        return false;
+    json_t *content = content_text(json_object_get(message, "content"), where, p);
+    if (!add_message(ask, role, content, p))
+        return false;
+    json_t *added = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    if (!keep_members(ask, added, message))
+        return problem_set(p, 503, "no memory for the messages");
+    return true;
+}
+
+bool take_messages(struct ask *ask, json_t *value, struct problem *p)
+{
+    size_t n = json_array_size(value);
+    if (!json_is_array(value) || n == 0 || n > MESSAGES_MAX)
+        return problem_set(p, 400, "an array of 1 to %d messages is expected", MESSAGES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        char where[32];
+        snprintf(where, sizeof where, "messages[%zu]", i);
+        if (!take_message(ask, json_array_get(value, i), where, p))
+            return false;
+    }
+    return true;
+}

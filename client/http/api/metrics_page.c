@@ -1,0 +1,145 @@
+/* GET /metrics: the frontend's own; with ?process=all those of every process behind it, each with
+ * the labels deployment and process. */
+#include "client/http/api/app.h"
+#include "client/http/api/state.h"
+#include "daemon/daemon.h"
+#include "metrics/merge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+static const char *const processes[] = {"memd", "cpuexec", "worker"};
+#define N_PROCESSES (sizeof processes / sizeof *processes)
+
+struct page;
+
+/* The processes of one deployment, asked on its thread. */
+struct part {
+    struct job job; /* first */
+    struct page *page;
+    struct deployment *deployment;
+    char *texts[N_PROCESSES]; /* NULL: it did not answer, or there is none */
+    struct part *next;
+};
+
+struct page {
+    struct exchange *x; /* NULL: the client has left */
+    struct part *parts;
+    unsigned waiting;
+};
+
+static void part_work(struct job *job)
+{
+    struct part *p = (struct part *)job;
+    struct moed_error error;
+    for (size_t i = 0; i < N_PROCESSES; i++)
+        if (moed_metrics(p->deployment->name, processes[i], &p->texts[i], &error))
+            p->texts[i] = NULL;
+}
+
+static void free_page(struct page *page)
+{
+    for (struct part *p = page->parts, *next; p; p = next) {
+        next = p->next;
+        for (size_t i = 0; i < N_PROCESSES; i++)
+            moed_free(p->texts[i]);
+        free(p);
+    }
+    free(page);
+}
+
+static void own(const struct exchange *x, struct strbuf *out)
+{
+    metrics_render(app_of(x)->daemon->metrics, out);
+}
+
+static void write_page(struct page *page)
+{
+    struct metrics_merge m;
+    struct strbuf mine;
+    char labels[128];
+    metrics_merge_init(&m);
+    strbuf_init(&mine);
+    own(page->x, &mine);
+    if (mine.data && !mine.failed)
+        metrics_merge_add(&m, mine.data, "process=\"http\"");
+    for (const struct part *p = page->parts; p; p = p->next)
+        for (size_t i = 0; i < N_PROCESSES; i++) {
+            snprintf(labels, sizeof labels, "deployment=\"%s\",process=\"%s\"", p->deployment->name,
+                     processes[i]);
+            if (p->texts[i])
+                metrics_merge_add(&m, p->texts[i], labels);
+        }
+    metrics_merge_write(&m, &page->x->out);
+    strbuf_fini(&mine);
+    metrics_merge_fini(&m);
+    exchange_reply(page->x, 200, METRICS_TYPE);
+}
+
+static void end_if_complete(struct page *page)
+{
+    if (page->waiting)
+        return;
+    if (page->x)
+        write_page(page);
+    free_page(page);
+}
+
+static void part_done(struct job *job)
+{
+    struct page *page = ((struct part *)job)->page;
+    page->waiting--;
+    end_if_complete(page);
+}
+
+static void on_left(struct exchange *x)
+{
+    ((struct page *)x->work)->x = NULL;
+}
+
+static void start_part(struct page *page, struct deployment *d)
+{
+    struct part *p = calloc(1, sizeof *p);
+    if (!p)
+        return; /* the page lacks it */
+    *p = (struct part){.job = {.work = part_work, .done = part_done},
+                       .page = page,
+                       .deployment = d,
+                       .next = page->parts};
+    page->parts = p;
+    page->waiting++;
+    jobs_post(&d->queue, &p->job);
+}
+
+static void start_page(struct exchange *x)
+{
+    const struct deployments *all = &app_of(x)->deployments;
+    struct page *page = calloc(1, sizeof *page);
+    if (!page) {
+        struct problem p;
+        problem_fill(&p, 503, "no memory for the metrics");
+        exchange_fail(x, &p);
+        return;
+    }
+    page->x = x;
+    x->work = page;
+    x->left = on_left;
+    for (unsigned i = 0; i < all->count; i++)
+        if (all->items[i]->running)
+            start_part(page, all->items[i]);
+    end_if_complete(page);
+}
+
+void handle_metrics(struct exchange *x)
+{
+    const char *which = exchange_query(x, "process");
+    if (which && strcmp(which, "all") == 0) {
+        start_page(x);
+        return;
+    }
+    own(x, &x->out);
+    exchange_reply(x, 200, METRICS_TYPE);
+}

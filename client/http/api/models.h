@@ -1,0 +1,13 @@
+/* GET /v1/models, /v1/models/ID. */
+#ifndef MOED_HTTP_MODELS_H
+#define MOED_HTTP_MODELS_H
+
+#include "client/http/server/exchange.h"
+
+/* Calls `write`, which replies, once it is known which models there are. */
+void models_listing(struct exchange *x, void (*write)(struct exchange *x));
+
+void handle_models(struct exchange *x);
+void handle_model(struct exchange *x);
+
+#endif

@@ -1,0 +1,141 @@
+/* Ollama's questions about models; see ollama.h. */
+#include "client/http/api/app.h"
+#include "client/http/api/models.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/question.h"
+#include "client/http/api/stream.h"
+#include "client/http/model/chat_render.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The release of Ollama whose API this is: its clients refuse older ones. */
+#define OLLAMA_API_VERSION "0.6.4"
+
+void ollama_time(time_t at, char out[24])
+{
+    struct tm utc;
+    gmtime_r(&at, &utc);
+    strftime(out, 24, "%Y-%m-%dT%H:%M:%SZ", &utc);
+}
+
+void handle_ollama_root(struct exchange *x)
+{
+    strbuf_printf(&x->out, "moed is running");
+    exchange_reply(x, 200, "text/plain; charset=utf-8");
+}
+
+void handle_ollama_version(struct exchange *x)
+{
+    strbuf_printf(&x->out, "{\"version\":\"" OLLAMA_API_VERSION "\"}");
+    exchange_reply(x, 200, "application/json");
+}
+
+static void details_json(const struct moed_model *m, struct strbuf *out)
+{
+    strbuf_printf(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
+    json_member(out, "family", m->architecture, strlen(m->architecture));
+    strbuf_printf(out, ",\"families\":[");
+    strbuf_json_string(out, m->architecture, strlen(m->architecture));
+    bool small = m->parameters < 1000000000;
+    strbuf_printf(out, "],\"parameter_size\":\"%.1f%s\",\"quantization_level\":\"\"}",
+                  (double)m->parameters * (small ? 1e-6 : 1e-9), small ? "M" : "B");
+}
+
+static void entry_json(const struct deployment *d, bool running, struct strbuf *out)
+{
+    char time[24];
+    ollama_time(d->since, time);
+    strbuf_printf(out, "{");
+    json_member(out, "name", d->model, strlen(d->model));
+    json_member(out, "model", d->model, strlen(d->model));
+    strbuf_printf(out, ",\"size\":%llu,\"digest\":\"\",", (unsigned long long)d->facts->file_bytes);
+    details_json(d->facts, out);
+    if (running)
+        strbuf_printf(out,
+                      ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
+                      "\"context_length\":%u}",
+                      d->facts->context);
+    else
+        strbuf_printf(out, ",\"modified_at\":\"%s\"}", time);
+}
+
+static void write_list(struct exchange *x, bool running)
+{
+    const struct deployments *all = &app_of(x)->deployments;
+    const char *separator = "";
+    strbuf_printf(&x->out, "{\"models\":[");
+    for (unsigned i = 0; i < all->count; i++) {
+        if (!all->items[i]->running || !all->items[i]->facts)
+            continue;
+        strbuf_printf(&x->out, "%s", separator);
+        entry_json(all->items[i], running, &x->out);
+        separator = ",";
+    }
+    strbuf_printf(&x->out, "]}");
+    exchange_reply(x, 200, "application/json");
+}
+
+static void write_tags(struct exchange *x)
+{
+    write_list(x, false);
+}
+
+static void write_ps(struct exchange *x)
+{
+    write_list(x, true);
+}
+
+void handle_ollama_tags(struct exchange *x)
+{
+    models_listing(x, write_tags);
+}
+
+void handle_ollama_ps(struct exchange *x)
+{
+    models_listing(x, write_ps);
+}
+
+static void write_show(struct question *q)
+{
+    struct strbuf *out = &q->x->out;
+    const struct moed_model *m = q->deployment->facts;
+    struct chat_style style = chat_style_of(m, false);
+    bool thinks = style.reasoning || style.format->body == BODY_HARMONY;
+    char time[24];
+    ollama_time(q->deployment->since, time);
+    strbuf_printf(out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\"");
+    json_member(out, "template", m->chat_template, strlen(m->chat_template));
+    strbuf_printf(out, ",\"modified_at\":\"%s\",", time);
+    details_json(m, out);
+    strbuf_printf(out, ",\"model_info\":{");
+    json_member(out, "general.architecture", m->architecture, strlen(m->architecture));
+    json_member(out, "general.basename", m->name, strlen(m->name));
+    strbuf_printf(out,
+                  ",\"general.parameter_count\":%llu,\"%s.context_length\":%u,"
+                  "\"%s.block_count\":%u,\"%s.embedding_length\":%u,\"%s.expert_count\":%u,"
+                  "\"%s.expert_used_count\":%u},\"capabilities\":[\"completion\",\"tools\"%s]}",
+                  (unsigned long long)m->parameters, m->architecture, m->context, m->architecture,
+                  m->layers, m->architecture, m->d_model, m->architecture, m->experts,
+                  m->architecture, m->experts_used, thinks ? ",\"thinking\"" : "");
+}
+
+void handle_ollama_show(struct exchange *x)
+{
+    static const struct parameter table[] = {
+        {.name = "model", .take = take_model},
+        {.name = "name", .take = take_model},
+        {.name = "verbose"},
+        {0},
+    };
+    static const struct question_kind kind = {NULL, write_show};
+    struct ask ask;
+    struct problem p = {0};
+    ask_init(&ask);
+    if (ask_parse(&ask, x->body.data, x->body.len, &p) && ask_take(&ask, table, ask.root, &p)) {
+        question_start(x, &ask, &kind);
+    } else {
+        ask_fini(&ask);
+        exchange_fail(x, &p);
+    }
+}

@@ -1,0 +1,145 @@
+/* Requests of Ollama's chat and generate; see ollama.h. */
+#include "client/http/api/conversation.h"
+#include "client/http/api/messages.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/structure.h"
+
+#include <string.h>
+
+/* -1: until the end; -2: until the context is full. */
+static bool take_num_predict(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_integer(value) && json_integer_value(value) < 0) {
+        ask->ignore_end = json_integer_value(value) == -2;
+        return true;
+    }
+    return take_max_tokens(ask, value, p);
+}
+
+static const struct parameter options[] = {
+    {.name = "num_predict", .take = take_num_predict},
+    {.name = "samplers and penalties", .more = sampling_parameters},
+    {.name = "penalize_newline"},
+    {.name = "num_keep"},
+    /* of the deployment: `moed up` sets them */
+    {.name = "num_ctx"},
+    {.name = "num_batch"},
+    {.name = "num_gpu"},
+    {.name = "main_gpu"},
+    {.name = "num_thread"},
+    {.name = "use_mmap"},
+    {.name = "use_mlock"},
+    {.name = "low_vram"},
+    {.name = "numa"},
+    {.name = "f16_kv"},
+    {.name = "logits_all", .refused = "an answer has log-probabilities: logprobs"},
+    {.name = "vocab_only", .refused = "it is of the deployment"},
+    {.name = "embedding_only", .refused = "the models generate text"},
+    {0},
+};
+
+static bool take_options(struct ask *ask, json_t *value, struct problem *p)
+{
+    return json_is_object(value) ? ask_take(ask, options, value, p)
+                                 : problem_set(p, 400, "an object is expected");
+}
+
+static bool take_turns(struct ask *ask, json_t *value, struct problem *p)
+{
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (json_array_size(json_object_get(json_array_get(value, i), "images")))
+            return problem_set(p, 400, "this model takes text only, not images");
+    return json_array_size(value) == 0 || take_messages(ask, value, p);
+}
+
+/* true, false, or how much. */
+static bool take_think(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_boolean(value))
+        return take_enable_thinking(ask, value, p);
+    ask->thinking = CHAT_ON;
+    return take_effort(ask, value, p);
+}
+
+static const struct parameter common[] = {
+    {.name = "model", .take = take_model},
+    {.name = "stream", .take = take_stream},
+    {.name = "options", .take = take_options},
+    {.name = "format", .take = take_json_format},
+    {.name = "think", .take = take_think},
+    {.name = "logprobs", .take = take_logprobs},
+    {.name = "top_logprobs", .take = take_top_logprobs},
+    {.name = "keep_alive"},
+    {0},
+};
+
+static const struct parameter chat_table[] = {
+    {.name = "what /api/generate has too", .more = common},
+    {.name = "messages", .take = take_turns},
+    {.name = "tools", .take = take_tools},
+    {0},
+};
+
+/* What Ollama's clients get where they set nothing. */
+static void set_defaults(struct ask *ask)
+{
+    ask->stream = true;
+    ask->sampling.temperature = 0.8f;
+    ask->sampling.top_k = 40;
+    ask->sampling.top_p = 0.9f;
+}
+
+bool parse_ollama_chat(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    set_defaults(ask);
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, chat_table, ask->root, p) ||
+        !finish_tools(ask, p))
+        return false;
+    /* without messages it is a client that only loads the model; chat_render fills the prompt */
+    return !ask->messages || ask_add_prompt(ask, &(struct ask_prompt){0}, p);
+}
+
+static const struct parameter generate_table[] = {
+    {.name = "what /api/chat has too", .more = common},
+    {.name = "prompt"},
+    {.name = "system"},
+    {.name = "raw"},
+    {.name = "template", .refused = "the model's own template is used"},
+    {.name = "suffix", .refused = "the models do not fill in"},
+    {.name = "width", .refused = "the models are for text"},
+    {.name = "height", .refused = "the models are for text"},
+    {.name = "steps", .refused = "the models are for text"},
+    {.name = "images", .refused = "this model takes text only"},
+    {.name = "context", .refused = "use /api/chat with the whole conversation"},
+    {0},
+};
+
+/* With `raw` the prompt as it is, else as a user's turn. */
+static bool add_generate_prompt(struct ask *ask, const char *system, const json_t *prompt,
+                                struct problem *p)
+{
+    if (json_is_true(json_object_get(ask->root, "raw"))) {
+        struct ask_prompt raw = {.text = json_string_value(prompt),
+                                 .text_bytes = json_string_length(prompt)};
+        ask->parse_special = true;
+        return ask_add_prompt(ask, &raw, p);
+    }
+    if (system && *system && !add_message(ask, "system", json_string(system), p))
+        return false;
+    return add_message(ask, "user", content_text(prompt, "prompt", p), p) &&
+           ask_add_prompt(ask, &(struct ask_prompt){0}, p);
+}
+
+bool parse_ollama_generate(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    set_defaults(ask);
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, generate_table, ask->root, p))
+        return false;
+    const json_t *prompt = json_object_get(ask->root, "prompt");
+    const json_t *system = json_object_get(ask->root, "system");
+    if (prompt && !json_is_null(prompt) && !json_is_string(prompt))
+        return problem_set(p, 400, "prompt: a string is expected");
+    if (json_string_length(prompt) == 0)
+        return true; /* a client that only loads the model */
+    return add_generate_prompt(ask, json_string_value(system), prompt, p);
+}

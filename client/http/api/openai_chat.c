@@ -1,0 +1,256 @@
+/* POST /v1/chat/completions */
+#include "client/http/api/conversation.h"
+#include "client/http/api/ask_body.h"
+#include "client/http/api/messages.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/stream.h"
+#include "client/http/api/structure.h"
+
+#include <string.h>
+
+/* ---- The request ---- */
+
+static bool take_max_completion_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!take_max_tokens(ask, value, p))
+        return false;
+    return ask->max_tokens > 0 || problem_set(p, 400, "at least 1 is expected");
+}
+
+static bool take_modalities(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *first = json_string_value(json_array_get(value, 0));
+    if (json_array_size(value) == 1 && first && strcmp(first, "text") == 0)
+        return true;
+    return problem_set(p, 400, "only [\"text\"] is supported");
+}
+
+static const struct parameter chat_parameters[] = {
+    {.name = "messages", .take = take_messages},
+    {.name = "model", .take = take_model},
+    {.name = "stream", .take = take_stream},
+    {.name = "stream_options", .take = take_stream_options},
+    {.name = "max_completion_tokens", .take = take_max_completion_tokens},
+    {.name = "max_tokens", .take = take_max_completion_tokens},
+    {.name = "n", .take = take_n},
+    {.name = "modalities", .take = take_modalities},
+    {.name = "logprobs", .take = take_logprobs},
+    {.name = "top_logprobs", .take = take_top_logprobs},
+    {.name = "tools", .take = take_tools},
+    {.name = "tool_choice", .take = take_tool_choice},
+    {.name = "parallel_tool_calls", .take = take_parallel_calls},
+    {.name = "response_format", .take = take_response_format},
+    {.name = "structured output", .more = structure_parameters},
+    {.name = "samplers and penalties", .more = sampling_parameters},
+    {.name = "reasoning and the prompt's end", .more = chat_extensions},
+    {.name = "functions", .refused = "use tools"},
+    {.name = "function_call", .refused = "use tool_choice", .neutral = "none"},
+    {.name = "audio", .refused = "the models are for text"},
+    {.name = "web_search_options", .refused = "there is no web search"},
+    {.name = "moderation", .refused = "there is no moderation"},
+    {.name = "verbosity"},
+    {.name = "prediction"},
+    {.name = "user"},
+    {.name = "safety_identifier"},
+    {.name = "prompt_cache_key"},
+    {.name = "prompt_cache_retention"},
+    {.name = "prompt_cache_options"},
+    {.name = "service_tier"},
+    {.name = "store"},
+    {.name = "metadata"},
+    {0},
+};
+
+bool parse_chat(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, chat_parameters, ask->root, p))
+        return false;
+    if (!ask->messages) {
+        problem_fill(p, 400, "messages is missing");
+        memcpy(p->parameter, "messages", sizeof "messages");
+        return false;
+    }
+    if (ask->top_logprobs && !ask->logprobs) {
+        problem_fill(p, 400, "top_logprobs needs logprobs: true");
+        memcpy(p->parameter, "top_logprobs", sizeof "top_logprobs");
+        return false;
+    }
+    return finish_tools(ask, p) &&
+           ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
+}
+
+/* ---- The answer ---- */
+
+static void calls_json(const struct output *o, struct strbuf *out)
+{
+    const char *separator = ",\"tool_calls\":[";
+    for (unsigned i = 0; i < o->count; i++) {
+        const struct part *part = &o->parts[i];
+        if (part->kind != PART_CALL)
+            continue;
+        strbuf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{", separator,
+                      part->id);
+        json_member(out, "name", part->name, strlen(part->name));
+        json_member(out, "arguments", part->text.len ? part->text.data : "{}",
+                    part->text.len ? part->text.len : 2);
+        strbuf_printf(out, "}}");
+        separator = ",";
+    }
+    strbuf_printf(out, o->calls ? "]" : "");
+}
+
+/* Clients read one of the two names. */
+static void reasoning_json(const char *text, size_t len, struct strbuf *out)
+{
+    json_member(out, "reasoning_content", text, len);
+    json_member(out, "reasoning", text, len);
+}
+
+static void message_json(const struct choice *c, struct strbuf *out)
+{
+    struct strbuf text, reasoning;
+    strbuf_init(&text);
+    strbuf_init(&reasoning);
+    output_text(&c->output, PART_TEXT, &text);
+    output_text(&c->output, PART_REASONING, &reasoning);
+    strbuf_printf(out, "{\"role\":\"assistant\"");
+    if (text.len || !c->output.calls)
+        json_member(out, "content", text.len ? text.data : "", text.len);
+    else
+        strbuf_printf(out, ",\"content\":null");
+    if (reasoning.len)
+        reasoning_json(reasoning.data, reasoning.len, out);
+    calls_json(&c->output, out);
+    strbuf_printf(out, "}");
+    out->failed = out->failed || text.failed || reasoning.failed;
+    strbuf_fini(&text);
+    strbuf_fini(&reasoning);
+}
+
+/* Those that the client does not have yet; a whole answer has all. */
+static void logprobs_json(struct choice *c, struct strbuf *out)
+{
+    struct scores *s = &c->scores;
+    strbuf_printf(out, ",\"logprobs\":");
+    if (!c->answer->ask.logprobs || s->written == s->count) {
+        strbuf_printf(out, "null");
+        return;
+    }
+    strbuf_printf(out, "{\"content\":");
+    scores_json(s, s->written, s->count, c->answer->vocabulary, out);
+    strbuf_printf(out, ",\"refusal\":null}");
+    s->written = s->count;
+}
+
+static void choice_json(struct choice *c, struct strbuf *out)
+{
+    strbuf_printf(out, "{\"index\":%u,\"message\":", c->index);
+    message_json(c, out);
+    logprobs_json(c, out);
+    strbuf_printf(out, ",\"finish_reason\":\"%s\"}", openai_finish_reason(c));
+}
+
+static void write_whole(struct answer *a)
+{
+    struct strbuf *out = &a->x->out;
+    openai_head(a, "chat.completion", out);
+    strbuf_printf(out, ",\"choices\":[");
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        strbuf_printf(out, "%s", i ? "," : "");
+        choice_json(&a->choices[i], out);
+    }
+    strbuf_printf(out, "]");
+    openai_usage(a, out);
+    strbuf_printf(out, "}");
+}
+
+#define CHUNK "chat.completion.chunk"
+
+static struct strbuf *begin_chunk(struct choice *c)
+{
+    struct strbuf *out = &c->answer->x->out;
+    event_begin(out, NULL);
+    openai_head(c->answer, CHUNK, out);
+    strbuf_printf(out, ",\"choices\":[{\"index\":%u,\"delta\":{", c->index);
+    return out;
+}
+
+static void end_chunk(struct choice *c, const char *finish_reason)
+{
+    struct strbuf *out = &c->answer->x->out;
+    strbuf_printf(out, "}");
+    logprobs_json(c, out);
+    if (finish_reason)
+        strbuf_printf(out, ",\"finish_reason\":\"%s\"}]}", finish_reason);
+    else
+        strbuf_printf(out, ",\"finish_reason\":null}]}");
+    event_end(out);
+}
+
+static void write_begin(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        struct strbuf *out = begin_chunk(&a->choices[i]);
+        strbuf_printf(out, "\"role\":\"assistant\",\"content\":\"\"");
+        end_chunk(&a->choices[i], NULL);
+    }
+}
+
+static void write_part_begin(struct choice *c, const struct part *part)
+{
+    if (part->kind != PART_CALL)
+        return;
+    struct strbuf *out = begin_chunk(c);
+    strbuf_printf(out,
+                  "\"tool_calls\":[{\"index\":%u,\"id\":\"%s\",\"type\":\"function\","
+                  "\"function\":{",
+                  part->call, part->id);
+    json_member(out, "name", part->name, strlen(part->name));
+    strbuf_printf(out, ",\"arguments\":\"\"}}]");
+    end_chunk(c, NULL);
+}
+
+static void write_part_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    struct strbuf *out = begin_chunk(c);
+    if (part->kind == PART_TEXT) {
+        json_member(out, "content", text, len);
+    } else if (part->kind == PART_REASONING) {
+        reasoning_json(text, len, out);
+    } else {
+        strbuf_printf(out, "\"tool_calls\":[{\"index\":%u,\"function\":{", part->call);
+        json_member(out, "arguments", text, len);
+        strbuf_printf(out, "}}]");
+    }
+    end_chunk(c, NULL);
+}
+
+static void write_end_choice(struct choice *c)
+{
+    begin_chunk(c);
+    end_chunk(c, openai_finish_reason(c));
+}
+
+static void write_end(struct answer *a)
+{
+    openai_stream_end(a, CHUNK);
+}
+
+const struct dialect chat_dialect = {
+    .stream_type = EVENT_STREAM,
+    .begin = write_begin,
+    .part_begin = write_part_begin,
+    .part_text = write_part_text,
+    .end_choice = write_end_choice,
+    .end = write_end,
+    .whole = write_whole,
+    .fail = openai_stream_fail,
+    .keep_alive = openai_keep_alive,
+};
+
+void handle_chat_completions(struct exchange *x)
+{
+    struct ask ask;
+    if (ask_body(x, &ask, parse_chat))
+        answer_start(x, &ask, &chat_dialect, "chatcmpl-");
+}

@@ -1,0 +1,219 @@
+/* POST /v1/completions */
+#include "client/http/api/openai.h"
+#include "client/http/api/ask_body.h"
+#include "client/http/api/stream.h"
+#include "client/http/api/structure.h"
+
+#include <string.h>
+
+#define DEFAULT_MAX_TOKENS 16 /* as OpenAI has it */
+
+/* ---- The request ---- */
+
+static bool add_text(struct ask *ask, const json_t *value, struct problem *p)
+{
+    struct ask_prompt prompt = {.text = json_string_value(value),
+                                .text_bytes = json_string_length(value)};
+    if (!prompt.text_bytes)
+        return problem_set(p, 400, "a prompt is empty");
+    return ask_add_prompt(ask, &prompt, p);
+}
+
+static bool add_ids(struct ask *ask, const json_t *array, struct problem *p)
+{
+    struct ask_prompt prompt = {0};
+    if (!read_token_ids(array, &prompt.tokens, &prompt.token_count, p))
+        return false;
+    if (prompt.token_count && ask_add_prompt(ask, &prompt, p))
+        return true;
+    free(prompt.tokens);
+    return p->status ? false : problem_set(p, 400, "a prompt is empty");
+}
+
+/* A string, an array of strings, an array of ids, or an array of arrays of ids. */
+static bool take_prompt(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_string(value))
+        return add_text(ask, value, p);
+    if (!json_is_array(value) || json_array_size(value) == 0)
+        return problem_set(p, 400, "a string, or an array of strings or token ids is expected");
+    if (json_is_integer(json_array_get(value, 0)))
+        return add_ids(ask, value, p);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        bool good = json_is_string(item)  ? add_text(ask, item, p)
+                    : json_is_array(item) ? add_ids(ask, item, p)
+                                          : problem_set(p, 400, "item %zu is not a prompt", i);
+        if (!good)
+            return false;
+    }
+    return true;
+}
+
+/* Several answers of which the likeliest is kept: 1 changes nothing. */
+static bool take_best_of(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_integer(value) && json_integer_value(value) == 1)
+        return true;
+    return problem_set(p, 400, "only 1 is supported: ask for n answers");
+}
+
+/* How many most probable tokens; false: none, and no log-probabilities either. */
+static bool take_logprobs_count(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_false(value))
+        return true;
+    ask->logprobs = true;
+    return take_top_logprobs(ask, value, p);
+}
+
+static const struct parameter completion_parameters[] = {
+    {.name = "prompt", .take = take_prompt},
+    {.name = "model", .take = take_model},
+    {.name = "stream", .take = take_stream},
+    {.name = "stream_options", .take = take_stream_options},
+    {.name = "max_tokens", .take = take_max_tokens},
+    {.name = "n", .take = take_n},
+    {.name = "echo", .take = take_echo},
+    {.name = "best_of", .take = take_best_of},
+    {.name = "logprobs", .take = take_logprobs_count},
+    {.name = "response_format", .take = take_response_format},
+    {.name = "structured output", .more = structure_parameters},
+    {.name = "samplers and penalties", .more = sampling_parameters},
+    {.name = "suffix", .refused = "the models do not fill in"},
+    {.name = "user"},
+    {0},
+};
+
+bool parse_completion(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    ask->max_tokens = DEFAULT_MAX_TOKENS;
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, completion_parameters, ask->root, p))
+        return false;
+    if (ask->max_tokens == 0 && !ask->echo) {
+        problem_fill(p, 400, "at least 1 is expected, or echo");
+        memcpy(p->parameter, "max_tokens", sizeof "max_tokens");
+    } else if (ask->prompt_count == 0) {
+        problem_fill(p, 400, "prompt is missing");
+        memcpy(p->parameter, "prompt", sizeof "prompt");
+    }
+    return p->status == 0;
+}
+
+/* ---- The answer ---- */
+
+/* What an answer repeats of its prompt. */
+static struct moed_bytes echo_text(const struct choice *c)
+{
+    const struct ask_prompt *prompt = &c->answer->ask.prompts[c->prompt];
+    if (!c->answer->ask.echo)
+        return (struct moed_bytes){"", 0};
+    if (prompt->text)
+        return (struct moed_bytes){prompt->text, prompt->text_bytes};
+    return (struct moed_bytes){prompt->shown, prompt->shown_bytes};
+}
+
+static void choice_json(struct choice *c, const char *text, size_t len, bool end,
+                        struct strbuf *out)
+{
+    struct scores *s = &c->scores;
+    strbuf_printf(out, "{\"index\":%u", c->index);
+    json_member(out, "text", text, len);
+    strbuf_printf(out, ",\"logprobs\":");
+    if (c->answer->ask.logprobs && s->written < s->count) {
+        scores_columns_json(s, s->written, s->count, c->answer->vocabulary, &c->score_offset, out);
+        s->written = s->count;
+    } else {
+        strbuf_printf(out, "null");
+    }
+    if (end)
+        strbuf_printf(out, ",\"finish_reason\":\"%s\"}", openai_finish_reason(c));
+    else
+        strbuf_printf(out, ",\"finish_reason\":null}");
+}
+
+static void whole_choice_json(struct choice *c, struct strbuf *out)
+{
+    struct moed_bytes prompt = echo_text(c);
+    struct strbuf text;
+    strbuf_init(&text);
+    strbuf_append(&text, prompt.data, prompt.len);
+    output_text(&c->output, PART_TEXT, &text);
+    out->failed = out->failed || text.failed;
+    choice_json(c, text.len ? text.data : "", text.len, true, out);
+    strbuf_fini(&text);
+}
+
+static void write_whole(struct answer *a)
+{
+    struct strbuf *out = &a->x->out;
+    openai_head(a, "text_completion", out);
+    strbuf_printf(out, ",\"choices\":[");
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        strbuf_printf(out, "%s", i ? "," : "");
+        whole_choice_json(&a->choices[i], out);
+    }
+    strbuf_printf(out, "]");
+    openai_usage(a, out);
+    strbuf_printf(out, "}");
+}
+
+static void write_chunk(struct choice *c, const char *text, size_t len, bool end)
+{
+    struct answer *a = c->answer;
+    struct strbuf *out = &a->x->out;
+    event_begin(out, NULL);
+    openai_head(a, "text_completion", out);
+    strbuf_printf(out, ",\"choices\":[");
+    choice_json(c, text, len, end, out);
+    strbuf_printf(out, "]}");
+    event_end(out);
+}
+
+static void write_echo(struct choice *c)
+{
+    struct moed_bytes prompt = echo_text(c);
+    write_chunk(c, prompt.data, prompt.len, false);
+}
+
+/* A prompt whose log-probabilities are asked for comes with them. */
+static void write_begin(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices && a->ask.echo; i++)
+        if (!a->choices[i].score_request)
+            write_echo(&a->choices[i]);
+}
+
+static void write_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    write_chunk(c, text, len, false);
+}
+
+static void write_end_choice(struct choice *c)
+{
+    write_chunk(c, "", 0, true);
+}
+
+static void write_end(struct answer *a)
+{
+    openai_stream_end(a, "text_completion");
+}
+
+const struct dialect completion_dialect = {
+    .stream_type = EVENT_STREAM,
+    .begin = write_begin,
+    .scored = write_echo,
+    .part_text = write_text,
+    .end_choice = write_end_choice,
+    .end = write_end,
+    .whole = write_whole,
+    .fail = openai_stream_fail,
+    .keep_alive = openai_keep_alive,
+};
+
+void handle_completions(struct exchange *x)
+{
+    struct ask ask;
+    if (ask_body(x, &ask, parse_completion))
+        answer_start(x, &ask, &completion_dialect, "cmpl-");
+}

@@ -1,0 +1,314 @@
+/* Answers of OpenAI's Responses API; see openai_responses.h. */
+#include "client/http/api/openai_responses.h"
+
+#include "client/http/api/ask_body.h"
+#include "client/http/api/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Each part of the answer is an item. Text and reasoning have one part of content. */
+
+static const char *const id_prefixes[] = {
+    [PART_TEXT] = "msg", [PART_REASONING] = "rs", [PART_CALL] = "fc"};
+
+static void id_json(const struct choice *c, const struct part *part, struct strbuf *out)
+{
+    strbuf_printf(out, "\"%s_%s_%u\"", id_prefixes[part->kind], c->answer->id + strlen("resp_"),
+                  part->index);
+}
+
+static const char *full_text(const struct part *part, bool full, size_t *len)
+{
+    *len = full ? part->text.len : 0;
+    return *len ? part->text.data : "";
+}
+
+/* The last text has the log-probabilities of the whole answer. */
+static void content_json(const struct choice *c, const struct part *part, bool full,
+                         struct strbuf *out)
+{
+    size_t len;
+    const char *text = full_text(part, full, &len);
+    strbuf_printf(out, "{\"type\":\"%s\"",
+                  part->kind == PART_TEXT ? "output_text" : "reasoning_text");
+    json_member(out, "text", text, len);
+    if (part->kind == PART_TEXT) {
+        bool last = full && part == output_last_text(&c->output);
+        strbuf_printf(out, ",\"annotations\":[],\"logprobs\":");
+        scores_json(&c->scores, 0, last ? c->scores.count : 0, c->answer->vocabulary, out);
+    }
+    strbuf_printf(out, "}");
+}
+
+static const char *status_of(const struct part *part, bool full)
+{
+    return !full ? "in_progress" : part->complete ? "completed" : "incomplete";
+}
+
+static void call_json(const struct part *part, bool full, struct strbuf *out)
+{
+    size_t len;
+    const char *text = full_text(part, full, &len);
+    strbuf_printf(out, ",\"call_id\":\"%s\"", part->id);
+    json_member(out, "name", part->name, strlen(part->name));
+    json_member(out, "arguments", full && !len ? "{}" : text, full && !len ? 2 : len);
+    strbuf_printf(out, ",\"status\":\"%s\"}", status_of(part, full));
+}
+
+static void item_json(const struct choice *c, const struct part *part, bool full,
+                      struct strbuf *out)
+{
+    static const char *const types[] = {
+        [PART_TEXT] = "message", [PART_REASONING] = "reasoning", [PART_CALL] = "function_call"};
+    strbuf_printf(out, "{\"type\":\"%s\",\"id\":", types[part->kind]);
+    id_json(c, part, out);
+    if (part->kind == PART_CALL) {
+        call_json(part, full, out);
+        return;
+    }
+    strbuf_printf(out, part->kind == PART_TEXT ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
+    strbuf_printf(out, ",\"status\":\"%s\",\"content\":[", status_of(part, full));
+    if (full)
+        content_json(c, part, true, out);
+    strbuf_printf(out, "]}");
+}
+
+static bool is_cut(const struct answer *a)
+{
+    return choice_is_cut(&a->choices[0]);
+}
+
+static void usage_json(const struct answer *a, struct strbuf *out)
+{
+    struct answer_usage u = answer_usage(a);
+    strbuf_printf(out,
+                  "{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu,\"cache_"
+                  "write_tokens\":0},"
+                  "\"output_tokens\":%llu,\"output_tokens_details\":{\"reasoning_tokens\":%llu},"
+                  "\"total_tokens\":%llu}",
+                  (unsigned long long)u.in, (unsigned long long)u.cached, (unsigned long long)u.out,
+                  (unsigned long long)u.reasoning, (unsigned long long)(u.in + u.out));
+}
+
+/* A member of the request as it came. */
+static void repeat_json(const struct answer *a, const char *name, const char *without,
+                        struct strbuf *out)
+{
+    const json_t *value = json_object_get(a->ask.root, name);
+    char *text =
+        value && !json_is_null(value) ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    strbuf_printf(out, ",\"%s\":%s", name, text ? text : without);
+    free(text);
+}
+
+/* What a response repeats of its request. */
+static void echo_json(const struct answer *a, struct strbuf *out)
+{
+    const struct moed_sampling *s = &a->ask.sampling;
+    const char *instructions = json_string_value(json_object_get(a->ask.root, "instructions"));
+    strbuf_printf(out, ",\"temperature\":%.9g,\"top_p\":%.9g", (double)s->temperature,
+                  (double)(s->top_p > 0 ? s->top_p : 1));
+    if (instructions)
+        json_member(out, "instructions", instructions, strlen(instructions));
+    else
+        strbuf_printf(out, ",\"instructions\":null");
+    if (a->ask.max_tokens)
+        strbuf_printf(out, ",\"max_output_tokens\":%u", a->ask.max_tokens);
+    else
+        strbuf_printf(out, ",\"max_output_tokens\":null");
+    strbuf_printf(out, ",\"parallel_tool_calls\":%s", a->ask.one_call ? "false" : "true");
+    repeat_json(a, "tool_choice", "\"auto\"", out);
+    repeat_json(a, "tools", "[]", out);
+    repeat_json(a, "text", "{\"format\":{\"type\":\"text\"}}", out);
+    repeat_json(a, "metadata", "{}", out);
+    strbuf_printf(out,
+                  ",\"store\":false,\"previous_response_id\":null,\"truncation\":\"disabled\"");
+}
+
+static void response_json(const struct answer *a, bool full, const struct problem *failure,
+                          struct strbuf *out)
+{
+    const char *status = failure     ? "failed"
+                         : !full     ? "in_progress"
+                         : is_cut(a) ? "incomplete"
+                                     : "completed";
+    strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld", a->id,
+                  (long long)a->created);
+    json_member(out, "model", a->model, strlen(a->model));
+    strbuf_printf(out, ",\"status\":\"%s\"", status);
+    if (failure) {
+        strbuf_printf(out, ",\"error\":{\"code\":\"server_error\"");
+        json_member(out, "message", failure->message, strlen(failure->message));
+        strbuf_printf(out, "}");
+    } else {
+        strbuf_printf(out, ",\"error\":null");
+    }
+    strbuf_printf(out, full && is_cut(a)
+                           ? ",\"incomplete_details\":{\"reason\":\"max_output_tokens\"}"
+                           : ",\"incomplete_details\":null");
+    echo_json(a, out);
+    strbuf_printf(out, ",\"output\":[");
+    for (unsigned i = 0; full && i < a->choices[0].output.count; i++) {
+        strbuf_printf(out, "%s", i ? "," : "");
+        item_json(&a->choices[0], &a->choices[0].output.parts[i], true, out);
+    }
+    strbuf_printf(out, "],\"usage\":");
+    if (full)
+        usage_json(a, out);
+    else
+        strbuf_printf(out, "null");
+    strbuf_printf(out, "}");
+}
+
+static void write_whole(struct answer *a)
+{
+    response_json(a, true, NULL, &a->x->out);
+}
+
+/* ---- The stream ---- */
+
+static struct strbuf *begin_event(struct answer *a, const char *type)
+{
+    struct strbuf *out = &a->x->out;
+    event_begin(out, type);
+    strbuf_printf(out, "{\"type\":\"%s\",\"sequence_number\":%u", type, a->n_events++);
+    return out;
+}
+
+static void end_event(struct strbuf *out)
+{
+    strbuf_printf(out, "}");
+    event_end(out);
+}
+
+static void response_event(struct answer *a, const char *type, bool full,
+                           const struct problem *failure)
+{
+    struct strbuf *out = begin_event(a, type);
+    strbuf_printf(out, ",\"response\":");
+    response_json(a, full, failure, out);
+    end_event(out);
+}
+
+/* Begins an event about a part: its item, and its place in it. */
+static struct strbuf *begin_part_event(struct choice *c, const struct part *part, const char *type)
+{
+    struct strbuf *out = begin_event(c->answer, type);
+    strbuf_printf(out, ",\"item_id\":");
+    id_json(c, part, out);
+    strbuf_printf(out, ",\"output_index\":%u", part->index);
+    if (part->kind != PART_CALL)
+        strbuf_printf(out, ",\"content_index\":0");
+    return out;
+}
+
+static void item_event(struct choice *c, const struct part *part, const char *type, bool full)
+{
+    struct strbuf *out = begin_event(c->answer, type);
+    strbuf_printf(out, ",\"output_index\":%u,\"item\":", part->index);
+    item_json(c, part, full, out);
+    end_event(out);
+}
+
+static void content_event(struct choice *c, const struct part *part, const char *type, bool full)
+{
+    struct strbuf *out = begin_part_event(c, part, type);
+    strbuf_printf(out, ",\"part\":");
+    content_json(c, part, full, out);
+    end_event(out);
+}
+
+static void write_begin(struct answer *a)
+{
+    response_event(a, "response.created", false, NULL);
+    response_event(a, "response.in_progress", false, NULL);
+}
+
+static void write_part_begin(struct choice *c, const struct part *part)
+{
+    item_event(c, part, "response.output_item.added", false);
+    if (part->kind != PART_CALL)
+        content_event(c, part, "response.content_part.added", false);
+}
+
+/* Log-probabilities that the client does not have yet. */
+static void new_scores_json(struct choice *c, struct strbuf *out)
+{
+    struct scores *s = &c->scores;
+    strbuf_printf(out, ",\"logprobs\":");
+    scores_json(s, s->written, s->count, c->answer->vocabulary, out);
+    s->written = s->count;
+}
+
+static void write_part_text(struct choice *c, const struct part *part, const char *text, size_t len)
+{
+    static const char *const types[] = {[PART_TEXT] = "response.output_text.delta",
+                                        [PART_REASONING] = "response.reasoning_text.delta",
+                                        [PART_CALL] = "response.function_call_arguments.delta"};
+    struct strbuf *out = begin_part_event(c, part, types[part->kind]);
+    json_member(out, "delta", text, len);
+    if (part->kind == PART_TEXT)
+        new_scores_json(c, out);
+    end_event(out);
+}
+
+static void write_part_end(struct choice *c, const struct part *part)
+{
+    static const char *const types[] = {[PART_TEXT] = "response.output_text.done",
+                                        [PART_REASONING] = "response.reasoning_text.done",
+                                        [PART_CALL] = "response.function_call_arguments.done"};
+    struct strbuf *out = begin_part_event(c, part, types[part->kind]);
+    const char *text = part->text.len ? part->text.data : "";
+    if (part->kind == PART_CALL) {
+        json_member(out, "name", part->name, strlen(part->name));
+        json_member(out, "arguments", part->text.len ? text : "{}",
+                    part->text.len ? part->text.len : 2);
+    } else {
+        json_member(out, "text", text, part->text.len);
+    }
+    if (part->kind == PART_TEXT)
+        new_scores_json(c, out);
+    end_event(out);
+    if (part->kind != PART_CALL)
+        content_event(c, part, "response.content_part.done", true);
+    item_event(c, part, "response.output_item.done", true);
+}
+
+static void write_end_choice(struct choice *c) {}
+
+static void write_end(struct answer *a)
+{
+    response_event(a, is_cut(a) ? "response.incomplete" : "response.completed", true, NULL);
+}
+
+static void write_fail(struct answer *a, const struct problem *p)
+{
+    response_event(a, "response.failed", false, p);
+}
+
+static void write_keep_alive(struct answer *a)
+{
+    event_comment(&a->x->out);
+}
+
+const struct dialect response_dialect = {
+    .stream_type = EVENT_STREAM,
+    .keeps_text = true,
+    .begin = write_begin,
+    .part_begin = write_part_begin,
+    .part_text = write_part_text,
+    .part_end = write_part_end,
+    .end_choice = write_end_choice,
+    .end = write_end,
+    .whole = write_whole,
+    .fail = write_fail,
+    .keep_alive = write_keep_alive,
+};
+
+void handle_responses(struct exchange *x)
+{
+    struct ask ask;
+    if (ask_body(x, &ask, parse_response))
+        answer_start(x, &ask, &response_dialect, "resp_");
+}

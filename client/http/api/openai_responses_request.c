@@ -1,0 +1,254 @@
+/* Requests of OpenAI's Responses API; see openai_responses.h. */
+#include "client/http/api/conversation.h"
+#include "client/http/api/messages.h"
+#include "client/http/api/openai_responses.h"
+#include "client/http/api/structure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool take_instructions(struct ask *ask, json_t *value, struct problem *p)
+{
+    return add_system(ask, content_text(value, "instructions", p), p);
+}
+
+static bool is_type(const json_t *item, const char *type)
+{
+    const char *own = json_string_value(json_object_get(item, "type"));
+    return own && strcmp(own, type) == 0;
+}
+
+/* The assistant's turn for an item that begins a new one where `member` is there already. */
+static json_t *turn_without(struct ask *ask, const char *member, struct problem *p)
+{
+    json_t *turn = assistant_turn(ask, p);
+    if (!turn || !json_object_get(turn, member))
+        return turn;
+    if (!add_message(ask, "assistant", json_string(""), p))
+        return NULL;
+    return assistant_turn(ask, p);
+}
+
+/* Reasoning, as this server writes it, goes back to the template. That of OpenAI's models has no
+ * text. */
+static bool take_reasoning_item(struct ask *ask, const json_t *item, const char *where,
+                                struct problem *p)
+{
+    const json_t *content = json_object_get(item, "content");
+    if (json_array_size(content) == 0)
+        return true;
+    json_t *text = content_text(content, where, p);
+    json_t *turn = text ? turn_without(ask, "reasoning_content", p) : NULL;
+    if (turn && json_object_set_new(turn, "reasoning_content", text) == 0)
+        return true;
+    if (!turn)
+        json_decref(text);
+    return p->status ? false : problem_set(p, 503, "no memory for the messages");
+}
+
+static bool take_call_item(struct ask *ask, const json_t *item, const char *where,
+                           struct problem *p)
+{
+    const char *id = json_string_value(json_object_get(item, "call_id"));
+    const char *name = json_string_value(json_object_get(item, "name"));
+    json_t *arguments = json_object_get(item, "arguments");
+    if (!id || !name || !json_is_string(arguments))
+        return problem_set(p, 400, "%s: a function_call needs call_id, name and arguments", where);
+    json_t *turn = assistant_turn(ask, p);
+    return turn && add_call(turn, id, name, json_incref(arguments), p);
+}
+
+static bool take_output_item(struct ask *ask, const json_t *item, const char *where,
+                             struct problem *p)
+{
+    const char *id = json_string_value(json_object_get(item, "call_id"));
+    if (!id)
+        return problem_set(p, 400, "%s: a function_call_output needs call_id", where);
+    return add_result(ask, id, content_text(json_object_get(item, "output"), where, p), p);
+}
+
+/* The assistant's text belongs to the turn of its reasoning. */
+static bool take_message_item(struct ask *ask, const json_t *item, const char *where,
+                              struct problem *p)
+{
+    const char *role = json_string_value(json_object_get(item, "role"));
+    if (role && strcmp(role, "developer") == 0)
+        role = "system";
+    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
+                  strcmp(role, "system") != 0))
+        return problem_set(p, 400, "%s: the role user, assistant, system or developer is expected",
+                           where);
+    json_t *text = content_text(json_object_get(item, "content"), where, p);
+    const json_t *last = json_array_get(ask->messages, json_array_size(ask->messages) - 1);
+    bool reasoned = last && strcmp(role, "assistant") == 0 &&
+                    !json_object_get(last, "tool_calls") &&
+                    json_object_get(last, "reasoning_content") &&
+                    json_string_length(json_object_get(last, "content")) == 0;
+    if (text && reasoned)
+        return json_object_set_new((json_t *)last, "content", text) == 0 ||
+               problem_set(p, 503, "no memory for the messages");
+    return add_message(ask, role, text, p);
+}
+
+static bool take_item(struct ask *ask, const json_t *item, const char *where, struct problem *p)
+{
+    if (is_type(item, "reasoning"))
+        return take_reasoning_item(ask, item, where, p);
+    if (is_type(item, "function_call"))
+        return take_call_item(ask, item, where, p);
+    if (is_type(item, "function_call_output"))
+        return take_output_item(ask, item, where, p);
+    if (is_type(item, "message") || !json_object_get(item, "type"))
+        return take_message_item(ask, item, where, p);
+    const char *type = json_string_value(json_object_get(item, "type"));
+    return problem_set(p, 400,
+                       "%s: message, reasoning, function_call or function_call_output is expected, "
+                       "not '%.40s'",
+                       where, type ? type : "none");
+}
+
+static bool take_input(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (json_is_string(value))
+        return add_message(ask, "user", content_text(value, "input", p), p);
+    if (!json_is_array(value) || json_array_size(value) == 0)
+        return problem_set(p, 400, "a string or an array of items is expected");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        char where[32];
+        snprintf(where, sizeof where, "input[%zu]", i);
+        if (!take_item(ask, json_array_get(value, i), where, p))
+            return false;
+    }
+    return true;
+}
+
+static bool take_text(struct ask *ask, json_t *value, struct problem *p)
+{
+    static const struct parameter table[] = {
+        {.name = "format", .take = take_response_format},
+        {.name = "verbosity"},
+        {0},
+    };
+    if (!json_is_object(value))
+        return problem_set(p, 400, "an object is expected");
+    return ask_take(ask, table, value, p);
+}
+
+static bool take_reasoning(struct ask *ask, json_t *value, struct problem *p)
+{
+    static const struct parameter table[] = {
+        {.name = "effort", .take = take_effort},
+        {.name = "summary"}, /* the reasoning comes whole */
+        {.name = "generate_summary"},
+        {.name = "context"},
+        {0},
+    };
+    if (!json_is_object(value))
+        return problem_set(p, 400, "an object is expected");
+    return ask_take(ask, table, value, p);
+}
+
+/* Functions have their members at the top here. */
+static bool take_flat_tools(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_array(value))
+        return problem_set(p, 400, "an array of tools is expected");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        json_t *tool = json_array_get(value, i);
+        if (!is_type(tool, "function"))
+            return problem_set(p, 400,
+                               "tools[%zu]: the type function is expected: moed runs no tools of "
+                               "its own",
+                               i);
+        json_t *function = json_copy(tool);
+        json_object_del(function, "type");
+        if (!add_tool(ask, function, p))
+            return false;
+    }
+    return true;
+}
+
+/* The log-probabilities are the one thing of this list that moed has. */
+static bool take_include(struct ask *ask, json_t *value, struct problem *p)
+{
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        if (name && strcmp(name, "message.output_text.logprobs") == 0)
+            ask->logprobs = true;
+    }
+    return json_is_array(value) || problem_set(p, 400, "an array of strings is expected");
+}
+
+static bool take_background(struct ask *ask, json_t *value, struct problem *p)
+{
+    return !json_is_true(value) || problem_set(p, 400, "nothing is stored: ask with stream");
+}
+
+/* Repeated by the response. */
+static bool take_metadata(struct ask *ask, json_t *value, struct problem *p)
+{
+    return json_is_object(value) || problem_set(p, 400, "an object is expected");
+}
+
+/* `auto` lets a server cut what is too long; moed does not need to, and says "disabled". */
+static bool take_truncation(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *how = json_string_value(value);
+    return (how && (strcmp(how, "auto") == 0 || strcmp(how, "disabled") == 0)) ||
+           problem_set(p, 400, "auto or disabled is expected; a conversation is never cut");
+}
+
+#define NO_STATE "nothing is stored: send the whole conversation as input"
+
+static const struct parameter parameters[] = {
+    {.name = "input", .take = take_input},
+    {.name = "instructions", .take = take_instructions},
+    {.name = "model", .take = take_model},
+    {.name = "max_output_tokens", .take = take_max_tokens},
+    {.name = "stream", .take = take_stream},
+    {.name = "text", .take = take_text},
+    {.name = "background", .take = take_background},
+    {.name = "tools", .take = take_flat_tools},
+    {.name = "tool_choice", .take = take_tool_choice},
+    {.name = "parallel_tool_calls", .take = take_parallel_calls},
+    {.name = "reasoning", .take = take_reasoning},
+    {.name = "top_logprobs", .take = take_top_logprobs},
+    {.name = "include", .take = take_include},
+    {.name = "samplers and penalties", .more = sampling_parameters},
+    {.name = "reasoning and the prompt's end", .more = chat_extensions},
+    {.name = "structured output", .more = structure_parameters},
+    {.name = "previous_response_id", .refused = NO_STATE},
+    {.name = "conversation", .refused = NO_STATE},
+    {.name = "prompt", .refused = "there are no stored prompts"},
+    {.name = "truncation", .take = take_truncation},
+    {.name = "metadata", .take = take_metadata},
+    {.name = "max_tool_calls", .refused = "moed runs no tools"},
+    {.name = "store"},
+    {.name = "stream_options"},
+    {.name = "user"},
+    {.name = "safety_identifier"},
+    {.name = "prompt_cache_key"},
+    {.name = "prompt_cache_retention"},
+    {.name = "prompt_cache_options"},
+    {.name = "moderation", .refused = "there is no moderation"},
+    {.name = "image", .refused = "the models are for text"},
+    {.name = "access_programs", .refused = "moed runs no tools"},
+    {.name = "background_options"},
+    {.name = "context_management"},
+    {.name = "service_tier"},
+    {0},
+};
+
+bool parse_response(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    if (!ask_parse(ask, body, len, p) || !ask_take(ask, parameters, ask->root, p))
+        return false;
+    json_t *input = json_object_get(ask->root, "input");
+    if (!input || json_is_null(input) || !ask->messages)
+        return problem_set(p, 400, "input is missing, or has no message");
+    if (ask->max_tokens_given && ask->max_tokens == 0)
+        return problem_set(p, 400, "max_output_tokens: at least 1 is expected");
+    ask->logprobs = ask->logprobs || ask->top_logprobs;
+    return finish_tools(ask, p) &&
+           ask_add_prompt(ask, &(struct ask_prompt){0}, p); /* chat_render fills it */
+}

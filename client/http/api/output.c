@@ -1,0 +1,273 @@
+/* Output; see output.h. */
+#include "client/http/api/output.h"
+
+#include "client/http/api/answer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Parts ---- */
+
+static struct part *last_part(const struct output *o)
+{
+    return o->count ? &o->parts[o->count - 1] : NULL;
+}
+
+static const struct dialect *dialect_of(const struct output *o)
+{
+    return o->choice->answer->dialect;
+}
+
+static void end_part(struct output *o, bool complete)
+{
+    if (!o->open)
+        return;
+    o->open = false;
+    last_part(o)->complete = complete;
+    if (o->streams && dialect_of(o)->part_end)
+        dialect_of(o)->part_end(o->choice, last_part(o));
+}
+
+/* NULL: no memory. */
+static struct part *add_part(struct output *o, enum part_kind kind, const char *id,
+                             const char *name)
+{
+    end_part(o, true);
+    struct part *grown = realloc(o->parts, (o->count + 1) * sizeof *grown);
+    if (!grown) {
+        o->failed = true;
+        return NULL;
+    }
+    o->parts = grown;
+    struct part *p = &o->parts[o->count];
+    *p = (struct part){.kind = kind, .index = o->count, .call = o->calls};
+    strbuf_init(&p->text);
+    if (kind == PART_CALL) {
+        p->id = strdup(id);
+        p->name = strdup(name);
+        o->failed = !p->id || !p->name;
+        o->calls++;
+    }
+    o->count++;
+    if (o->failed)
+        return NULL;
+    o->open = true;
+    if (o->streams && dialect_of(o)->part_begin)
+        dialect_of(o)->part_begin(o->choice, p);
+    return p;
+}
+
+static void add_text(struct output *o, enum part_kind kind, const char *text, size_t len)
+{
+    struct part *p = last_part(o);
+    if (o->failed || !len)
+        return;
+    if (!o->open || p->kind != kind)
+        p = add_part(o, kind, NULL, NULL);
+    if (!p)
+        return;
+    if (o->streams)
+        dialect_of(o)->part_text(o->choice, p, text, len);
+    if (!o->streams || o->keeps_text || kind == PART_CALL)
+        strbuf_append(&p->text, text, len);
+    o->failed = p->text.failed;
+}
+
+static void on_event(void *context, const struct tool_event *e)
+{
+    struct output *o = context;
+    if (o->failed)
+        return;
+    switch (e->kind) {
+    case TOOL_CONTENT:
+        add_text(o, PART_TEXT, e->text, e->len);
+        break;
+    case TOOL_REASONING:
+        if (!o->hides_reasoning)
+            add_text(o, o->reasoning_as_text ? PART_TEXT : PART_REASONING, e->text, e->len);
+        break;
+    case TOOL_CALL_BEGIN:
+        add_part(o, PART_CALL, e->id, e->name);
+        break;
+    case TOOL_ARGUMENTS:
+        add_text(o, PART_CALL, e->text, e->len);
+        break;
+    case TOOL_CALL_END:
+        end_part(o, e->complete);
+        break;
+    }
+}
+
+/* ---- The parser ---- */
+
+static bool is_harmony(const struct chat_style *style)
+{
+    return style->format->body == BODY_HARMONY;
+}
+
+bool output_needs_parser(const struct ask *ask, const struct chat_style *style)
+{
+    return ask->tool_list || is_harmony(style) || (style->reasoning && !ask->reasoning_as_content);
+}
+
+enum moed_code output_start(struct output *o, struct choice *c, const struct ask *ask,
+                            const struct chat_rendered *style, bool whole_calls,
+                            struct moed_error *error)
+{
+    const struct dialect *d = c->answer->dialect;
+    *o = (struct output){.choice = c,
+                         .streams = ask->stream,
+                         .keeps_text = d->keeps_text,
+                         .hides_reasoning = ask->reasoning_hidden,
+                         .reasoning_as_text = ask->reasoning_as_content};
+    if (!style || !output_needs_parser(ask, &style->style))
+        return MOED_OK;
+    struct tool_parser_options options = {
+        .format = style->style.format,
+        .reasoning = ask->reasoning_as_content ? NULL : style->style.reasoning,
+        .tools = ask->tool_list,
+        .reasoning_open = style->reasoning_open,
+        .parallel = !ask->one_call,
+        .whole_calls = whole_calls || !ask->stream,
+        .reasoning_budget = ask->reasoning_budget,
+        .id_seed = ask->id_seed + c->index,
+        .on_event = on_event,
+        .context = o,
+    };
+    struct error why;
+    if (!tool_parser_new(&options, &o->parser, &why))
+        return MOED_OK;
+    *error = (struct moed_error){.code = MOED_ERROR_MEMORY};
+    snprintf(error->message, sizeof error->message, "%s", why.text);
+    return MOED_ERROR_MEMORY;
+}
+
+void output_fini(struct output *o)
+{
+    for (unsigned i = 0; i < o->count; i++) {
+        strbuf_fini(&o->parts[i].text);
+        free(o->parts[i].id);
+        free(o->parts[i].name);
+    }
+    free(o->parts);
+    tool_parser_free(o->parser);
+    *o = (struct output){0};
+}
+
+/* The end of the next of n pieces of about equal length, which cuts no character. */
+static size_t piece_end(const char *text, size_t at, size_t len, uint32_t n)
+{
+    size_t end = n > 1 ? at + (len - at) / n : len;
+    while (end < len && ((unsigned char)text[end] & 0xc0) == 0x80)
+        end++;
+    return end;
+}
+
+/* Several tokens may come at once. The parser gets a piece of the text for each, so that its count
+ * of reasoning is about right. */
+void output_take(struct output *o, const char *text, size_t len, uint32_t n_tokens)
+{
+    if (!o->parser) {
+        add_text(o, PART_TEXT, text, len);
+        return;
+    }
+    uint32_t pieces = n_tokens ? n_tokens : 1; /* text alone: what a stop string held back */
+    size_t at = 0;
+    for (uint32_t i = 0; i < pieces && !o->failed; i++) {
+        size_t end = piece_end(text, at, len, pieces - i);
+        if (tool_parser_feed(o->parser, text + at, end - at, n_tokens ? 1 : 0))
+            o->failed = true;
+        at = end;
+    }
+}
+
+/* Most bytes of tokens that were read, but whose text the worker holds back: the beginning of a
+ * stop string, and of a character. */
+static int64_t held_most(const struct ask *ask)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < ask->stop_count; i++)
+        most = ask->stops[i].len > most ? ask->stops[i].len : most;
+    return (int64_t)most + 3;
+}
+
+size_t output_take_token(struct output *o, struct moed_bytes token, const char *text, size_t len,
+                         bool last)
+{
+    int64_t most = held_most(&o->choice->answer->ask);
+    o->owed += (int64_t)token.len;
+    size_t n = o->owed <= 0 ? 0 : (size_t)o->owed < len ? (size_t)o->owed : len;
+    while (n < len && (last || ((unsigned char)text[n] & 0xc0) == 0x80))
+        n++;
+    o->owed -= (int64_t)n;
+    if (last) /* a token's text may differ from its bytes, as at the beginning of a text */
+        o->owed = o->owed < 0 ? 0 : o->owed > most ? most : o->owed;
+    output_take(o, text, n, 1);
+    return n;
+}
+
+bool output_is_over_budget(const struct output *o)
+{
+    return o->parser && !o->reasoning_ended && tool_parser_over_budget(o->parser);
+}
+
+void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens)
+{
+    o->reasoning_ended = true;
+    if (!o->failed && tool_parser_feed(o->parser, text, strlen(text), n_tokens))
+        o->failed = true;
+}
+
+void output_finish(struct output *o)
+{
+    if (o->parser && !o->failed && tool_parser_finish(o->parser))
+        o->failed = true;
+    end_part(o, !choice_is_cut(o->choice));
+}
+
+bool output_is_over(const struct output *o)
+{
+    return o->parser && tool_parser_stopped(o->parser);
+}
+
+/* ---- Reading ---- */
+
+uint64_t output_reasoning_tokens(const struct output *o)
+{
+    return o->parser ? tool_parser_reasoning_tokens(o->parser) : 0;
+}
+
+void output_text(const struct output *o, enum part_kind kind, struct strbuf *out)
+{
+    for (unsigned i = 0; i < o->count; i++)
+        if (o->parts[i].kind == kind)
+            strbuf_append(out, o->parts[i].text.data, o->parts[i].text.len);
+}
+
+const struct part *output_last_text(const struct output *o)
+{
+    for (unsigned i = o->count; i > 0; i--)
+        if (o->parts[i - 1].kind == PART_TEXT)
+            return &o->parts[i - 1];
+    return NULL;
+}
+
+bool output_has_calls(const struct output *o)
+{
+    for (unsigned i = 0; i < o->count; i++)
+        if (o->parts[i].kind == PART_CALL && !o->parts[i].complete)
+            return false;
+    return o->calls > 0;
+}
+
+/* The model's JSON may have newlines, which lines of JSON and events must not. */
+void output_arguments_json(const struct part *call, struct strbuf *out)
+{
+    json_t *object =
+        call->text.len ? json_loadb(call->text.data, call->text.len, JSON_ALLOW_NUL, NULL) : NULL;
+    char *line = json_is_object(object) ? json_dumps(object, JSON_COMPACT) : NULL;
+    strbuf_printf(out, "%s", line ? line : "{}");
+    free(line);
+    json_decref(object);
+}

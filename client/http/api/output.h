@@ -1,0 +1,78 @@
+/* What a model has answered, in parts: text, reasoning and calls of tools, in the order in which
+ * they came. Where the model writes reasoning or calls, lib/toolcall separates them; else all is
+ * text. The dialect hears of each part as it comes, and a whole answer is made of them.
+ *
+ *     output_start  -->  output_take ...  -->  output_finish
+ *                          part_begin, part_text ..., part_end of the dialect */
+#ifndef MOED_HTTP_OUTPUT_H
+#define MOED_HTTP_OUTPUT_H
+
+#include "client/http/model/chat_render.h"
+
+#include "base/strbuf.h"
+#include "toolcall/toolcall.h"
+
+struct ask;
+struct choice;
+
+enum part_kind { PART_TEXT, PART_REASONING, PART_CALL };
+
+struct part {
+    enum part_kind kind;
+    unsigned index;     /* in the output, from 0 */
+    struct strbuf text; /* of a call: its arguments, JSON. Of a stream: only where it is kept */
+    char *id, *name;    /* of a call; owned */
+    unsigned call;      /* which of the calls it is, from 0 */
+    bool complete;      /* it ended by itself; of a call: its arguments are a whole object */
+};
+
+struct output {
+    struct part *parts;
+    unsigned count, calls;
+    bool open;       /* the last part goes on */
+    bool streams;    /* the dialect hears of it */
+    bool keeps_text; /* of text and reasoning; that of calls is always kept */
+    bool hides_reasoning, reasoning_as_text;
+    bool failed;  /* no memory */
+    int64_t owed; /* bytes of tokens whose text has not come; negative: which came before them */
+    bool reasoning_ended;       /* by output_end_reasoning */
+    struct tool_parser *parser; /* NULL: all is text */
+    struct choice *choice;
+};
+
+/* style: NULL: all is text. whole_calls: the dialect gets a call only once it is complete.
+ * MOED_ERROR_MEMORY. */
+enum moed_code output_start(struct output *o, struct choice *c, const struct ask *ask,
+                            const struct chat_rendered *style, bool whole_calls,
+                            struct moed_error *error);
+void output_fini(struct output *o);
+
+/* The ask's answers need separating, so special tokens' texts must come too. */
+bool output_needs_parser(const struct ask *ask, const struct chat_style *style);
+
+/* The next text, of n_tokens tokens. */
+void output_take(struct output *o, const char *text, size_t len, uint32_t n_tokens);
+/* The part of the next text that is one token's, of these bytes; last: of the text's tokens.
+ * Returns its length. What a stop string or half a character holds back counts to the next text. */
+size_t output_take_token(struct output *o, struct moed_bytes token, const char *text, size_t len,
+                         bool last);
+/* The reasoning has reached its budget: output_end_reasoning must come. */
+bool output_is_over_budget(const struct output *o);
+/* The text that ends the reasoning, for good. */
+void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens);
+/* The choice has its result: a part that is open is complete unless the choice was cut. */
+void output_finish(struct output *o);
+/* Nothing more is needed: the one call that was allowed is complete. */
+bool output_is_over(const struct output *o);
+
+uint64_t output_reasoning_tokens(const struct output *o);
+/* Appends the texts of all parts of a kind. */
+void output_text(const struct output *o, enum part_kind kind, struct strbuf *out);
+/* The last part that is text; NULL: none. */
+const struct part *output_last_text(const struct output *o);
+/* There are calls, and each is complete. */
+bool output_has_calls(const struct output *o);
+/* Appends a call's arguments as one line of JSON: an object in every case. */
+void output_arguments_json(const struct part *call, struct strbuf *out);
+
+#endif

@@ -1,0 +1,116 @@
+/* Questions; see question.h. */
+#include "client/http/api/question.h"
+
+#include "client/http/api/answer.h"
+#include "client/http/api/conversation.h"
+#include "client/http/model/chat_render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void free_question(struct question *q)
+{
+    moed_free(q->tokens);
+    moed_free(q->text);
+    ask_fini(&q->ask);
+    free(q);
+}
+
+static void fail(struct question *q, const struct problem *p)
+{
+    exchange_fail(q->x, p);
+    free_question(q);
+}
+
+static void on_left(struct exchange *x)
+{
+    struct question *q = x->work;
+    q->x = NULL;
+    deployments_cancel(&app_of(x)->deployments, &q->waiter);
+    if (!q->in_job)
+        free_question(q);
+}
+
+static void work(struct job *job)
+{
+    struct question *q = (struct question *)job;
+    struct moed_error error;
+    enum moed_code code = deployment_attach(q->deployment, &error);
+    if (!code)
+        code = q->kind->work(q, &error);
+    if (code)
+        problem_from_moed(&q->problem, &error);
+}
+
+static void answer(struct question *q)
+{
+    struct exchange *x = q->x;
+    q->kind->write(q);
+    exchange_reply(x, 200, "application/json");
+    free_question(q);
+}
+
+static void done(struct job *job)
+{
+    struct question *q = (struct question *)job;
+    q->in_job = false;
+    if (!q->x)
+        free_question(q);
+    else if (q->problem.status)
+        fail(q, &q->problem);
+    else
+        answer(q);
+}
+
+static void on_deployments(struct deployments_waiter *w)
+{
+    struct question *q = (struct question *)((char *)w - offsetof(struct question, waiter));
+    struct problem p;
+    q->deployment = deployments_find(&app_of(q->x)->deployments, q->ask.model);
+    if (!q->deployment) {
+        problem_no_model(&p, q->ask.model);
+        fail(q, &p);
+        return;
+    }
+    snprintf(q->x->log.model, sizeof q->x->log.model, "%s", q->deployment->model);
+    if (!q->kind->work) {
+        answer(q);
+        return;
+    }
+    q->in_job = true;
+    jobs_post(&q->deployment->queue, &q->job);
+}
+
+void question_start(struct exchange *x, struct ask *ask, const struct question_kind *kind)
+{
+    struct question *q = calloc(1, sizeof *q);
+    if (!q) {
+        struct problem p;
+        problem_fill(&p, 503, "no memory for the request");
+        ask_fini(ask);
+        exchange_fail(x, &p);
+        return;
+    }
+    *q = (struct question){.job = {.work = work, .done = done},
+                           .waiter = {.ready = on_deployments},
+                           .x = x,
+                           .ask = *ask,
+                           .kind = kind};
+    memcpy(x->log.ignored, ask->ignored, sizeof x->log.ignored);
+    x->work = q;
+    x->left = on_left;
+    deployments_refresh(&app_of(x)->deployments, &q->waiter);
+}
+
+enum moed_code question_render(struct question *q, struct moed_error *error)
+{
+    struct chat_request request = conversation_of(&q->ask);
+    struct chat_rendered rendered;
+    enum moed_code code = chat_render(q->deployment, &request, &rendered, error);
+    if (code)
+        return code;
+    q->tokens = rendered.tokens;
+    q->token_count = rendered.token_count;
+    return MOED_OK;
+}

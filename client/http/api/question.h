@@ -1,0 +1,43 @@
+/* A request that a deployment's thread answers at once: no events, no stream. */
+#ifndef MOED_HTTP_QUESTION_H
+#define MOED_HTTP_QUESTION_H
+
+#include "client/http/api/app.h"
+#include "client/http/api/ask.h"
+
+struct question {
+    struct job job; /* first */
+    struct deployments_waiter waiter;
+    struct exchange *x; /* NULL: the client has left */
+    struct deployment *deployment;
+    struct ask ask;
+    const struct question_kind *kind;
+    bool in_job;
+    struct problem problem;
+    /* what `work` has found; freed with moed_free */
+    uint32_t *tokens;
+    size_t token_count;
+    char *text;
+    size_t text_bytes;
+};
+
+struct question_kind {
+    /* On the deployment's thread, with a session. NULL: nothing to ask it. */
+    enum moed_code (*work)(struct question *q, struct moed_error *error);
+    /* On the loop's thread: appends the body to q->x->out. */
+    void (*write)(struct question *q);
+};
+
+/* Takes *ask. ask->model names the deployment. */
+void question_start(struct exchange *x, struct ask *ask, const struct question_kind *kind);
+
+/* POST /tokenize, /detokenize, /apply-template; GET /props. */
+void handle_tokenize(struct exchange *x);
+void handle_detokenize(struct exchange *x);
+void handle_apply_template(struct exchange *x);
+void handle_props(struct exchange *x);
+
+/* Work that others share: renders the conversation into q->tokens. */
+enum moed_code question_render(struct question *q, struct moed_error *error);
+
+#endif

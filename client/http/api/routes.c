@@ -1,0 +1,60 @@
+/* The route table; docs/http.md describes each. */
+#include "client/http/api/routes.h"
+
+#include "client/http/api/anthropic.h"
+#include "client/http/api/models.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/openai_responses.h"
+#include "client/http/api/question.h"
+#include "client/http/api/state.h"
+
+const struct route routes[] = {
+    {.method = "POST", .path = "/v1/chat/completions", .handle = handle_chat_completions},
+    {.method = "POST", .path = "/v1/completions", .handle = handle_completions},
+    {.method = "GET", .path = "/v1/models", .handle = handle_models},
+    {.method = "GET", .path = "/v1/models/", .handle = handle_model},
+    {.method = "POST", .path = "/v1/responses", .handle = handle_responses},
+    {.method = "POST",
+     .path = "/v1/messages",
+     .handle = handle_messages,
+     .api = HTTP_API_ANTHROPIC},
+    {.method = "POST",
+     .path = "/v1/messages/count_tokens",
+     .handle = handle_count_tokens,
+     .api = HTTP_API_ANTHROPIC},
+    {.method = "GET", .path = "/", .handle = handle_ollama_root, .open = true},
+    {.method = "GET",
+     .path = "/api/version",
+     .handle = handle_ollama_version,
+     .api = HTTP_API_OLLAMA},
+    {.method = "GET", .path = "/api/tags", .handle = handle_ollama_tags, .api = HTTP_API_OLLAMA},
+    {.method = "GET", .path = "/api/ps", .handle = handle_ollama_ps, .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/show", .handle = handle_ollama_show, .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/chat", .handle = handle_ollama_chat, .api = HTTP_API_OLLAMA},
+    {.method = "POST",
+     .path = "/api/generate",
+     .handle = handle_ollama_generate,
+     .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/tokenize", .handle = handle_tokenize},
+    {.method = "POST", .path = "/detokenize", .handle = handle_detokenize},
+    {.method = "POST", .path = "/apply-template", .handle = handle_apply_template},
+    {.method = "GET", .path = "/props", .handle = handle_props},
+    {.method = "GET", .path = "/slots", .handle = handle_slots},
+    {.method = "GET", .path = "/metrics", .handle = handle_metrics},
+    {.method = "GET", .path = "/health", .handle = handle_health, .open = true},
+    {.method = "GET", .path = "/v1/health", .handle = handle_health, .open = true},
+    {.method = "GET", .path = "/livez", .handle = handle_livez, .open = true},
+    {.method = "POST", .path = "/v1/embeddings", .handle = handle_unsupported},
+    {.method = "POST", .path = "/v1/rerank", .handle = handle_unsupported},
+    {.method = "POST", .path = "/v1/images/", .handle = handle_unsupported},
+    {.method = "POST", .path = "/v1/audio/", .handle = handle_unsupported},
+    {.method = "POST", .path = "/v1/moderations", .handle = handle_unsupported},
+    {.method = "POST", .path = "/api/embed", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {.method = "POST",
+     .path = "/api/embeddings",
+     .handle = handle_unsupported,
+     .api = HTTP_API_OLLAMA},
+    {.method = "POST", .path = "/api/pull", .handle = handle_unsupported, .api = HTTP_API_OLLAMA},
+    {0},
+};

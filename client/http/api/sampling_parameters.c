@@ -1,0 +1,377 @@
+/* The sampling parameters that several APIs share, by each name that clients know them; see ask.h.
+ * docs/sampling.md says what they do. libmoed's 0 is off; where an API says "off" otherwise, the
+ * function here translates. */
+#include "client/http/api/ask.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Numbers ---- */
+
+#define TAKE_FLOAT(field, least, most)                                                             \
+    static bool take_##field(struct ask *ask, json_t *value, struct problem *p)                    \
+    {                                                                                              \
+        double v;                                                                                  \
+        if (!read_number(value, least, most, &v, p))                                               \
+            return false;                                                                          \
+        ask->sampling.field = (float)v;                                                            \
+        return true;                                                                               \
+    }
+
+TAKE_FLOAT(presence_penalty, -100, 100)
+TAKE_FLOAT(frequency_penalty, -100, 100)
+TAKE_FLOAT(typical_p, 0, 1)
+TAKE_FLOAT(dynamic_temperature, 0, 100)
+TAKE_FLOAT(dynamic_exponent, 0, 100)
+TAKE_FLOAT(xtc_probability, 0, 1)
+TAKE_FLOAT(xtc_threshold, 0, 1)
+TAKE_FLOAT(dry_multiplier, 0, 100)
+TAKE_FLOAT(dry_base, 1, 100)
+TAKE_FLOAT(mirostat_tau, 0, 100)
+TAKE_FLOAT(mirostat_eta, 0, 1)
+
+/* -1 is off too. */
+static bool take_top_n_sigma(struct ask *ask, json_t *value, struct problem *p)
+{
+    double v;
+    if (!read_number(value, -1, 100, &v, p))
+        return false;
+    ask->sampling.top_n_sigma = v > 0 ? (float)v : 0;
+    return true;
+}
+
+static bool take_dry_allowed_length(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 1, UINT32_MAX - 1, &v, p))
+        return false;
+    ask->sampling.dry_allowed_length = (uint32_t)v;
+    return true;
+}
+
+/* As llama-server has it: -1 is the whole conversation, 0 none. */
+static bool take_dry_window(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, -1, UINT32_MAX - 1, &v, p))
+        return false;
+    ask->dry_off = v == 0;
+    ask->sampling.dry_window = v > 0 ? (uint32_t)v : 0;
+    return true;
+}
+
+static bool take_mirostat(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, 0, 2, &v, p))
+        return false;
+    if (v == 1)
+        return problem_set(p, 400, "0 or 2 is expected: there is no mirostat 1");
+    ask->sampling.mirostat = (uint32_t)v;
+    return true;
+}
+
+/* ---- DRY's breakers ---- */
+
+static bool take_breakers(struct ask *ask, json_t *value, struct problem *p)
+{
+    static const struct moed_bytes none = {"", 0};
+    size_t n = json_array_size(value);
+    if (!json_is_array(value) || n > ASK_BREAKERS_MAX)
+        return problem_set(p, 400, "an array of at most %d strings is expected", ASK_BREAKERS_MAX);
+    ask->breakers[0] = none; /* an empty list: nothing breaks */
+    ask->breaker_count = n ? n : 1;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *each = json_array_get(value, i);
+        if (!json_is_string(each) || json_string_length(each) == 0)
+            return problem_set(p, 400, "item %zu is not a text", i);
+        ask->breakers[i] = (struct moed_bytes){json_string_value(each), json_string_length(each)};
+    }
+    return true;
+}
+
+/* ---- The order of the samplers ---- */
+
+#define LETTERS "edskypmxt" /* docs/sampling.md; llama-server's are the same */
+
+static char sampler_letter(const char *name)
+{
+    static const struct {
+        const char *name;
+        char letter;
+    } names[] = {
+        {"penalties", 'e'}, {"dry", 'd'},         {"top_n_sigma", 's'}, {"top_k", 'k'},
+        {"typ_p", 'y'},     {"typical_p", 'y'},   {"top_p", 'p'},       {"min_p", 'm'},
+        {"xtc", 'x'},       {"temperature", 't'},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i].name, name) == 0)
+            return names[i].letter;
+    return '\0';
+}
+
+static bool set_order(struct ask *ask, const char *letters, struct problem *p)
+{
+    size_t n = strlen(letters);
+    if (n == 0 || n >= sizeof ask->order || strspn(letters, LETTERS) != n)
+        return problem_set(p, 400, "letters of " LETTERS " are expected, at most %zu",
+                           sizeof ask->order - 1);
+    memcpy(ask->order, letters, n + 1);
+    return true;
+}
+
+/* A string of letters, or an array of names. */
+static bool take_samplers(struct ask *ask, json_t *value, struct problem *p)
+{
+    char letters[16];
+    size_t n = json_array_size(value);
+    if (json_is_string(value))
+        return set_order(ask, json_string_value(value), p);
+    if (!json_is_array(value) || n >= sizeof letters)
+        return problem_set(p, 400, "an array of names or a string of letters is expected");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        letters[i] = name ? sampler_letter(name) : '\0';
+        if (!letters[i])
+            return problem_set(p, 400, "item %zu, '%.40s', is no sampler of moed", i,
+                               name ? name : "");
+    }
+    letters[n] = '\0';
+    return set_order(ask, letters, p);
+}
+
+/* ---- Biases ---- */
+
+/* A bias of false forbids the token; as OpenAI has it, -100 does almost. */
+static bool read_bias(const json_t *value, float *out, struct problem *p)
+{
+    double v;
+    if (json_is_false(value)) {
+        *out = -INFINITY;
+        return true;
+    }
+    if (!read_number(value, -1e6, 1e6, &v, p))
+        return false;
+    *out = (float)v;
+    return true;
+}
+
+static bool add_bias(struct ask *ask, const struct moed_bias *b, struct problem *p)
+{
+    if (ask->bias_count == ASK_BIASES_MAX)
+        return problem_set(p, 400, "more than %d biases", ASK_BIASES_MAX);
+    struct moed_bias *grown = realloc(ask->bias, (ask->bias_count + 1) * sizeof *grown);
+    if (!grown)
+        return problem_set(p, 503, "no memory for the biases");
+    ask->bias = grown;
+    ask->bias[ask->bias_count++] = *b;
+    return true;
+}
+
+/* A key is a token's id; one that is no number is a text, as llama-server has it. */
+static bool add_keyed_bias(struct ask *ask, const char *key, const json_t *value, struct problem *p)
+{
+    struct moed_bias b = {0};
+    char *end;
+    unsigned long id = strtoul(key, &end, 10);
+    if (isdigit((unsigned char)key[0]) && !*end && id <= UINT32_MAX)
+        b.token = (uint32_t)id;
+    else if (*key)
+        b.text = (struct moed_bytes){key, strlen(key)};
+    else
+        return problem_set(p, 400, "a key is empty");
+    return read_bias(value, &b.bias, p) && add_bias(ask, &b, p);
+}
+
+/* [id or text, bias] */
+static bool add_listed_bias(struct ask *ask, const json_t *pair, struct problem *p)
+{
+    const json_t *what = json_array_get(pair, 0);
+    struct moed_bias b = {0};
+    if (json_is_string(what) && json_string_length(what))
+        b.text = (struct moed_bytes){json_string_value(what), json_string_length(what)};
+    else if (json_is_integer(what) && json_integer_value(what) >= 0 &&
+             json_integer_value(what) <= UINT32_MAX)
+        b.token = (uint32_t)json_integer_value(what);
+    else
+        return problem_set(p, 400, "pairs of a token's id or a text and its bias are expected");
+    return read_bias(json_array_get(pair, 1), &b.bias, p) && add_bias(ask, &b, p);
+}
+
+static bool take_logit_bias(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *key;
+    json_t *each;
+    if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value); i++)
+            if (!add_listed_bias(ask, json_array_get(value, i), p))
+                return false;
+        return true;
+    }
+    if (!json_is_object(value))
+        return problem_set(p, 400, "an object of token ids and biases is expected");
+    json_object_foreach(value, key, each)
+    {
+        if (!add_keyed_bias(ask, key, each, p))
+            return false;
+    }
+    return true;
+}
+
+/* ---- The end ---- */
+
+static bool take_stop_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    if (!json_is_array(value))
+        return problem_set(p, 400, "an array of token ids is expected");
+    free(ask->stop_tokens);
+    ask->stop_tokens = NULL;
+    ask->stop_token_count = 0;
+    return read_token_ids(value, &ask->stop_tokens, &ask->stop_token_count, p);
+}
+
+static bool take_skip_special(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool skip;
+    if (!read_bool(value, &skip, p))
+        return false;
+    ask->special_text = !skip;
+    return true;
+}
+
+#define NO_BEAMS "moed samples one answer a choice"
+
+const struct parameter sampling_parameters[] = {
+    {.name = "temperature", .take = take_temperature},
+    {.name = "top_p", .take = take_top_p},
+    {.name = "top_k", .take = take_top_k},
+    {.name = "min_p", .take = take_min_p},
+    {.name = "typical_p", .take = take_typical_p},
+    {.name = "typical", .take = take_typical_p},
+    {.name = "top_n_sigma", .take = take_top_n_sigma},
+    {.name = "dynatemp_range", .take = take_dynamic_temperature},
+    {.name = "dynatemp_exponent", .take = take_dynamic_exponent},
+    {.name = "xtc_probability", .take = take_xtc_probability},
+    {.name = "xtc_threshold", .take = take_xtc_threshold},
+    {.name = "repetition_penalty", .take = take_repetition_penalty},
+    {.name = "repeat_penalty", .take = take_repetition_penalty},
+    {.name = "repeat_last_n", .take = take_repetition_window},
+    {.name = "presence_penalty", .take = take_presence_penalty},
+    {.name = "frequency_penalty", .take = take_frequency_penalty},
+    {.name = "dry_multiplier", .take = take_dry_multiplier},
+    {.name = "dry_base", .take = take_dry_base},
+    {.name = "dry_allowed_length", .take = take_dry_allowed_length},
+    {.name = "dry_penalty_last_n", .take = take_dry_window},
+    {.name = "dry_sequence_breakers", .take = take_breakers},
+    {.name = "mirostat", .take = take_mirostat},
+    {.name = "mirostat_tau", .take = take_mirostat_tau},
+    {.name = "mirostat_eta", .take = take_mirostat_eta},
+    {.name = "samplers", .take = take_samplers},
+    {.name = "logit_bias", .take = take_logit_bias},
+    {.name = "seed", .take = take_seed},
+    {.name = "stop", .take = take_stop},
+    {.name = "stop_token_ids", .take = take_stop_tokens},
+    {.name = "min_tokens", .take = take_min_tokens},
+    {.name = "ignore_eos", .take = take_ignore_end},
+    {.name = "skip_special_tokens", .take = take_skip_special},
+    {.name = "include_stop_str_in_output", .refused = "a stop string is never part of the answer"},
+    {.name = "bad_words", .refused = "use logit_bias with false"},
+    {.name = "allowed_token_ids", .refused = "use logit_bias"},
+    {.name = "sampler_seed", .refused = "use seed"},
+    {.name = "sampler_order", .refused = "use samplers"},
+    {.name = "tfs_z", .refused = "there is no tail-free sampling", .neutral = "1"},
+    {.name = "adaptive_target", .refused = "there is no adaptive-p", .neutral = "-1"},
+    {.name = "use_beam_search", .refused = NO_BEAMS},
+    {.name = "length_penalty", .refused = NO_BEAMS, .neutral = "1"},
+    {.name = "prompt_logprobs", .refused = "use /v1/completions with echo and logprobs"},
+    {.name = "n_probs", .refused = "use logprobs"},
+    {.name = "post_sampling_probs", .refused = "log-probabilities are the model's own"},
+    {.name = "truncate_prompt_tokens", .refused = "a prompt is never cut"},
+    {.name = "n_keep", .refused = "a context is never shifted"},
+    {.name = "n_discard", .refused = "a context is never shifted"},
+    {.name = "n_indent", .refused = "there is no such limit"},
+    {.name = "t_max_predict_ms", .refused = "there is no such limit: close the connection"},
+    {.name = "priority", .refused = "requests over HTTP have one priority"},
+    {.name = "return_progress", .refused = "a prompt's progress is not reported"},
+    {.name = "lora", .refused = "there are no adapters"},
+    /* the prefix cache is on for all, and a deployment has no slots to choose */
+    {.name = "cache_prompt"},
+    {.name = "id_slot"},
+    {.name = "spaces_between_special_tokens"},
+    {0},
+};
+
+/* ---- Chats ---- */
+
+static bool take_continue(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool on;
+    if (!read_bool(value, &on, p))
+        return false;
+    ask->end = on ? CHAT_END_CONTINUE : CHAT_END_ANSWER;
+    return true;
+}
+
+/* Without it the prompt ends behind the last message. */
+static bool take_generation_prompt(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool on;
+    if (!read_bool(value, &on, p))
+        return false;
+    if (!on && ask->end != CHAT_END_CONTINUE)
+        ask->end = CHAT_END_CLOSED;
+    return true;
+}
+
+/* llama-server's: "none" leaves the reasoning in the content. */
+static bool take_reasoning_format(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *name = json_string_value(value);
+    if (!name ||
+        (strcmp(name, "none") != 0 && strcmp(name, "auto") != 0 && strcmp(name, "deepseek") != 0))
+        return problem_set(p, 400, "none, auto or deepseek is expected");
+    ask->reasoning_as_content = strcmp(name, "none") == 0;
+    return true;
+}
+
+static bool take_include_reasoning(struct ask *ask, json_t *value, struct problem *p)
+{
+    bool on;
+    if (!read_bool(value, &on, p))
+        return false;
+    ask->reasoning_hidden = !on;
+    return true;
+}
+
+/* -1: no limit. */
+static bool take_reasoning_budget(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long v;
+    if (!read_integer(value, -1, UINT32_MAX, &v, p))
+        return false;
+    if (v == 0)
+        return problem_set(p, 400, "at least 1 is expected; reasoning_effort none asks for none");
+    ask->reasoning_budget = v > 0 ? (uint32_t)v : 0;
+    return true;
+}
+
+#define OWN_TEMPLATE "the model's own template is used: see chat_template_kwargs"
+
+const struct parameter chat_extensions[] = {
+    {.name = "chat_template_kwargs", .take = take_kwargs},
+    {.name = "reasoning_effort", .take = take_effort},
+    {.name = "enable_thinking", .take = take_enable_thinking},
+    {.name = "reasoning_format", .take = take_reasoning_format},
+    {.name = "thinking_budget_tokens", .take = take_reasoning_budget},
+    {.name = "thinking_token_budget", .take = take_reasoning_budget},
+    {.name = "reasoning_budget", .take = take_reasoning_budget},
+    {.name = "include_reasoning", .take = take_include_reasoning},
+    {.name = "continue_final_message", .take = take_continue},
+    {.name = "add_generation_prompt", .take = take_generation_prompt},
+    {.name = "chat_template", .refused = OWN_TEMPLATE},
+    {.name = "documents", .refused = "pass them in chat_template_kwargs"},
+    {.name = "add_special_tokens"}, /* the template has them */
+    {0},
+};

@@ -1,0 +1,36 @@
+/* Log-probabilities of an answer's tokens, and of its prompt's where the answer repeats that, in
+ * the forms of the APIs. */
+#ifndef MOED_HTTP_SCORES_H
+#define MOED_HTTP_SCORES_H
+
+#include "client/http/model/vocabulary.h"
+#include "client/include/moed.h"
+
+#include "base/strbuf.h"
+
+struct scores {
+    uint32_t *tokens;
+    float *values;        /* natural logarithms; NAN: of a text's first token, which has none */
+    uint32_t *top_tokens; /* [count][top], the most probable first */
+    float *top_values;
+    size_t count, capacity;
+    uint32_t top;
+    size_t written; /* of a stream: how many the client has */
+    bool failed;    /* no memory */
+};
+
+void scores_fini(struct scores *s);
+/* values NULL: the tokens have none. top_*: [n][s->top]; NULL where s->top is 0 or values NULL. */
+void scores_add(struct scores *s, const uint32_t *tokens, size_t n, const float *values,
+                const uint32_t *top_tokens, const float *top_values);
+
+/* [{"token","logprob","bytes","top_logprobs":[...]}, ...], as OpenAI's chat, Responses and Ollama
+ * have it. */
+void scores_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                 struct strbuf *out);
+/* {"tokens","token_logprobs","top_logprobs","text_offset"}, as OpenAI's text completions have it.
+ * offset: characters before `from`; counted on. */
+void scores_columns_json(const struct scores *s, size_t from, size_t to, const struct vocabulary *v,
+                         size_t *offset, struct strbuf *out);
+
+#endif

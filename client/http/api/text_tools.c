@@ -1,0 +1,239 @@
+/* POST /tokenize, /detokenize, /apply-template; GET /props. The fields are those of llama-server,
+ * and of vLLM where it has other names. */
+#include "client/http/api/conversation.h"
+#include "client/http/api/messages.h"
+#include "client/http/api/question.h"
+#include "client/http/api/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void start(struct exchange *x, const struct parameter *table,
+                  bool (*check)(struct ask *ask, struct problem *p),
+                  const struct question_kind *kind)
+{
+    struct ask ask;
+    struct problem p = {0};
+    ask_init(&ask);
+    if (ask_parse(&ask, x->body.data, x->body.len, &p) && ask_take(&ask, table, ask.root, &p) &&
+        check(&ask, &p)) {
+        question_start(x, &ask, kind);
+    } else {
+        ask_fini(&ask);
+        exchange_fail(x, &p);
+    }
+}
+
+/* ---- /tokenize ---- */
+
+static bool take_text(struct ask *ask, json_t *value, struct problem *p)
+{
+    struct ask_prompt prompt = {.text = json_string_value(value),
+                                .text_bytes = json_string_length(value)};
+    return json_is_string(value) ? ask_add_prompt(ask, &prompt, p)
+                                 : problem_set(p, 400, "a string is expected");
+}
+
+static bool take_parse_special(struct ask *ask, json_t *value, struct problem *p)
+{
+    ask->parse_special = json_is_true(value);
+    return json_is_boolean(value) || problem_set(p, 400, "true or false is expected");
+}
+
+static bool take_add_special(struct ask *ask, json_t *value, struct problem *p)
+{
+    ask->add_special = json_is_true(value);
+    return json_is_boolean(value) || problem_set(p, 400, "true or false is expected");
+}
+
+static bool check_text(struct ask *ask, struct problem *p)
+{
+    return ask->prompt_count == 1 || problem_set(p, 400, "one content is expected");
+}
+
+static enum moed_code tokenize(struct question *q, struct moed_error *error)
+{
+    const struct ask_prompt *prompt = &q->ask.prompts[0];
+    unsigned flags = (q->ask.add_special ? MOED_ADD_SPECIAL : 0u) |
+                     (q->ask.parse_special ? MOED_PARSE_SPECIAL : 0u);
+    return moed_tokenize(q->deployment->session, prompt->text, prompt->text_bytes, flags,
+                         &q->tokens, &q->token_count, error);
+}
+
+static void write_tokens(struct question *q)
+{
+    struct strbuf *out = &q->x->out;
+    strbuf_printf(out, "{\"tokens\":[");
+    for (size_t i = 0; i < q->token_count; i++)
+        strbuf_printf(out, "%s%u", i ? "," : "", q->tokens[i]);
+    strbuf_printf(out, "],\"count\":%zu,\"max_model_len\":%u}", q->token_count,
+                  q->deployment->facts ? q->deployment->facts->context : 0);
+}
+
+void handle_tokenize(struct exchange *x)
+{
+    static const struct parameter table[] = {
+        {.name = "content", .take = take_text},
+        {.name = "prompt", .take = take_text},
+        {.name = "model", .take = take_model},
+        {.name = "add_special", .take = take_add_special},
+        {.name = "add_special_tokens", .take = take_add_special},
+        {.name = "parse_special", .take = take_parse_special},
+        {.name = "with_pieces", .refused = "ask /detokenize for the text of an id"},
+        {0},
+    };
+    static const struct question_kind kind = {tokenize, write_tokens};
+    start(x, table, check_text, &kind);
+}
+
+/* ---- /detokenize ---- */
+
+static bool take_tokens(struct ask *ask, json_t *value, struct problem *p)
+{
+    struct ask_prompt prompt = {0};
+    if (!json_is_array(value))
+        return problem_set(p, 400, "an array of token ids is expected");
+    if (!read_token_ids(value, &prompt.tokens, &prompt.token_count, p))
+        return false;
+    if (ask_add_prompt(ask, &prompt, p))
+        return true;
+    free(prompt.tokens);
+    return false;
+}
+
+static bool check_tokens(struct ask *ask, struct problem *p)
+{
+    return ask->prompt_count == 1 || problem_set(p, 400, "tokens is missing");
+}
+
+static enum moed_code detokenize(struct question *q, struct moed_error *error)
+{
+    const struct ask_prompt *prompt = &q->ask.prompts[0];
+    return moed_detokenize(q->deployment->session, prompt->tokens, prompt->token_count, true,
+                           &q->text, &q->text_bytes, error);
+}
+
+static void write_content(struct question *q)
+{
+    strbuf_printf(&q->x->out, "{");
+    json_member(&q->x->out, "content", q->text, q->text_bytes);
+    json_member(&q->x->out, "prompt", q->text, q->text_bytes);
+    strbuf_printf(&q->x->out, "}");
+}
+
+void handle_detokenize(struct exchange *x)
+{
+    static const struct parameter table[] = {
+        {.name = "tokens", .take = take_tokens},
+        {.name = "model", .take = take_model},
+        {0},
+    };
+    static const struct question_kind kind = {detokenize, write_content};
+    start(x, table, check_tokens, &kind);
+}
+
+/* ---- /apply-template ---- */
+
+static bool check_messages(struct ask *ask, struct problem *p)
+{
+    if (!ask->messages)
+        return problem_set(p, 400, "messages is missing");
+    return finish_tools(ask, p);
+}
+
+static enum moed_code apply_template(struct question *q, struct moed_error *error)
+{
+    enum moed_code code = question_render(q, error);
+    return code ? code
+                : moed_detokenize(q->deployment->session, q->tokens, q->token_count, true, &q->text,
+                                  &q->text_bytes, error);
+}
+
+static void write_prompt(struct question *q)
+{
+    strbuf_printf(&q->x->out, "{");
+    json_member(&q->x->out, "prompt", q->text, q->text_bytes);
+    strbuf_printf(&q->x->out, ",\"count\":%zu}", q->token_count);
+}
+
+void handle_apply_template(struct exchange *x)
+{
+    static const struct parameter table[] = {
+        {.name = "messages", .take = take_messages},
+        {.name = "model", .take = take_model},
+        {.name = "tools", .take = take_tools},
+        {.name = "tool_choice", .take = take_tool_choice},
+        {.name = "reasoning and the prompt's end", .more = chat_extensions},
+        {0},
+    };
+    static const struct question_kind kind = {apply_template, write_prompt};
+    start(x, table, check_messages, &kind);
+}
+
+/* ---- /props ---- */
+
+/* Finds the texts of the begin and end tokens: "bos" NUL "eos" NUL in q->text. */
+static enum moed_code token_texts(struct question *q, struct moed_error *error)
+{
+    int64_t ids[2] = {-1, -1};
+    struct moed_model *model;
+    enum moed_code code = moed_model_get(q->deployment->session, &model, error);
+    if (code)
+        return code;
+    ids[0] = model->bos;
+    ids[1] = model->eos;
+    moed_model_free(model);
+    struct strbuf both;
+    strbuf_init(&both);
+    for (int i = 0; i < 2 && !code; i++) {
+        uint32_t id = (uint32_t)ids[i];
+        char *text = NULL;
+        size_t n = 0;
+        if (ids[i] >= 0)
+            code = moed_detokenize(q->deployment->session, &id, 1, true, &text, &n, error);
+        if (!code && text)
+            strbuf_append(&both, text, strlen(text));
+        strbuf_append(&both, "", 1);
+        moed_free(text);
+    }
+    q->text = both.data;
+    q->text_bytes = both.len;
+    if (!code && both.failed) {
+        *error = (struct moed_error){.code = MOED_ERROR_MEMORY, .message = "no memory"};
+        code = MOED_ERROR_MEMORY;
+    }
+    return code;
+}
+
+static void write_props(struct question *q)
+{
+    struct strbuf *out = &q->x->out;
+    const struct moed_model *m = q->deployment->facts;
+    const char *bos = q->text, *eos = bos + strlen(bos) + 1;
+    if (!m) { /* the worker was restarted since; the client asks again */
+        strbuf_printf(out, "{}");
+        return;
+    }
+    strbuf_printf(out,
+                  "{\"default_generation_settings\":{\"n_ctx\":%u,\"params\":{\"temperature\":1.0,"
+                  "\"top_k\":0,\"top_p\":1.0,\"min_p\":0.0,\"repeat_penalty\":1.0,"
+                  "\"n_predict\":-1}},\"total_slots\":%llu",
+                  m->context, (unsigned long long)app_of(q->x)->answers_max);
+    json_member(out, "model_alias", q->deployment->model, strlen(q->deployment->model));
+    json_member(out, "model_path", m->path, strlen(m->path));
+    json_member(out, "chat_template", m->chat_template, strlen(m->chat_template));
+    json_member(out, "bos_token", bos, strlen(bos));
+    json_member(out, "eos_token", eos, strlen(eos));
+    json_member(out, "device", m->device, strlen(m->device));
+    strbuf_printf(out, ",\"modalities\":{\"vision\":false,\"audio\":false},"
+                       "\"build_info\":\"moed-" MOED_VERSION "\"}");
+}
+
+void handle_props(struct exchange *x)
+{
+    static const struct question_kind kind = {token_texts, write_props};
+    struct ask ask;
+    ask_init(&ask);
+    ask.model = exchange_query(x, "model"); /* libmicrohttpd keeps it until the reply */
+    question_start(x, &ask, &kind);
+}

@@ -1,0 +1,22 @@
+/* The socket that the server listens at. */
+#ifndef MOED_HTTP_LISTEN_H
+#define MOED_HTTP_LISTEN_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+
+struct listen_address {
+    char host[256]; /* "127.0.0.1" */
+    char port[8];
+};
+
+/* Parses [HOST:]PORT, where HOST may be an IPv6 address in brackets; without HOST: 127.0.0.1. */
+enum error_code listen_parse(const char *text, struct listen_address *out, struct error *e);
+/* *loopback: only this machine can reach it. *port: the one that was bound, where 0 was asked. */
+enum error_code listen_tcp(const struct listen_address *a, int *fd, bool *loopback, unsigned *port,
+                           struct error *e);
+/* A unix socket with mode 0600; replaces one that nothing listens at. */
+enum error_code listen_unix(const char *path, int *fd, struct error *e);
+
+#endif

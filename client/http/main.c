@@ -1,0 +1,240 @@
+/* moed-http: the HTTP frontend. It holds no model: a crash ends its clients' connections and
+ * nothing else. */
+#include "base/clock.h"
+#include "base/file_map.h"
+#include "base/log.h"
+#include "client/http/api/app.h"
+#include "client/http/api/routes.h"
+#include "client/http/confine.h"
+#include "client/http/listen.h"
+#include "daemon/daemon.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifdef MOED_SANITIZED
+#define CONFINE false
+#else
+#define CONFINE true
+#endif
+#define DRAIN_S 5 /* how long answers may go on once the process is to stop */
+
+struct frontend {
+    /* options */
+    const char *listen, *unix_path, *name, *api_key_file, *tls_cert, *tls_key, *log_format;
+    bool insecure, confine;
+    struct server_settings settings;
+
+    struct daemon daemon;
+    struct loop loop;
+    struct watch stop;
+    struct server server;
+    struct app app;
+    char url[300]; /* where it listens */
+};
+
+static void parse(struct frontend *f, int argc, char **argv)
+{
+    struct server_settings *s = &f->settings;
+    const struct option_spec table[] = {
+        {"listen", OPTION_STRING, &f->listen, 0, 0, "[HOST:]PORT",
+         "listen at this address (without HOST: 127.0.0.1)"},
+        {"unix", OPTION_STRING, &f->unix_path, 0, 0, "PATH", "listen at a unix socket too"},
+        {"name", OPTION_STRING, &f->name, 0, 0, "NAME",
+         "serve this deployment where a request names no model"},
+        {"api-key-file", OPTION_STRING, &f->api_key_file, 0, 0, "FILE",
+         "require one of the API keys in FILE"},
+        {"insecure", OPTION_BOOL, &f->insecure, 0, 0, NULL,
+         "listen to other machines without an API key"},
+        {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
+        {"tls-key", OPTION_STRING, &f->tls_key, 0, 0, "FILE", "the certificate's private key"},
+        {"cors-origins", OPTION_STRING, &s->cors_origins, 0, 0, "LIST",
+         "let pages of these origins use the server (separated by commas, or *)"},
+        {"host-names", OPTION_STRING, &s->host_names, 0, 0, "LIST",
+         "the server's names, beside localhost and addresses"},
+        {"connections", OPTION_UINT, &s->connections, 1, 100000, "N",
+         "accept N connections at once"},
+        {"connections-per-ip", OPTION_UINT, &s->connections_per_ip, 0, 100000, "N",
+         "accept N connections from one address; 0: no limit"},
+        {"answers", OPTION_UINT, &f->app.answers_max, 1, 100000, "N",
+         "answer N requests at once; refuse more with 429"},
+        {"body-bytes", OPTION_UINT, &s->body_bytes, 1024, 1u << 30, "N",
+         "accept bodies of at most N bytes"},
+        {"log-format", OPTION_STRING, &f->log_format, 0, 0, "text|json", "form of the access log"},
+        {"log-bodies", OPTION_BOOL, &s->log_bodies, 0, 0, NULL,
+         "log requests' bodies, with their prompts"},
+        {"header-timeout", OPTION_UINT, &s->header_timeout_s, 1, 3600, "S",
+         "close a new connection without a request after S seconds"},
+        {"idle-timeout", OPTION_UINT, &s->idle_timeout_s, 1, 3600, "S",
+         "close a connection without a further request after S seconds"},
+        {"stream-bytes", OPTION_UINT, &s->stream_bytes, 1024, 1u << 30, "N",
+         "give up a stream whose client leaves N bytes unread"},
+        {"confine", OPTION_BOOL, &f->confine, 0, 0, NULL,
+         "give up capabilities, other files, other system calls"},
+        {0},
+    };
+    daemon_start(&f->daemon, "http", "Serves the running deployments over HTTP.", table, argc,
+                 argv);
+}
+
+static char *read_text(const char *path, struct error *e)
+{
+    FILE *f = fopen(path, "re");
+    struct strbuf b;
+    char block[4096];
+    strbuf_init(&b);
+    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;)
+        strbuf_append(&b, block, n);
+    if (!f || ferror(f) || !b.len) {
+        error_set(e, ERROR_IO, "cannot read %s: %m", path);
+        strbuf_fini(&b);
+    }
+    if (f)
+        fclose(f);
+    return b.data;
+}
+
+static enum error_code check_options(struct frontend *f, struct error *e)
+{
+    struct server_settings *s = &f->settings;
+    s->log_json = strcmp(f->log_format, "json") == 0;
+    if (!s->log_json && strcmp(f->log_format, "text") != 0)
+        return error_set(e, ERROR_USAGE, "--log-format %.40s: text or json", f->log_format);
+    if (s->log_json)
+        log_use_json();
+    if (!f->tls_cert != !f->tls_key)
+        return error_set(e, ERROR_USAGE, "--tls-cert and --tls-key belong together");
+    if (f->tls_cert &&
+        (!(s->tls_cert = read_text(f->tls_cert, e)) || !(s->tls_key = read_text(f->tls_key, e))))
+        return e->code;
+    if (f->api_key_file)
+        return auth_read(f->api_key_file, &f->server.auth, e);
+    return ERROR_OK;
+}
+
+static enum error_code listen_all(struct frontend *f, struct error *e)
+{
+    struct listen_address a;
+    bool loopback;
+    unsigned port;
+    int fd;
+    enum error_code code = listen_parse(f->listen, &a, e);
+    if (!code)
+        code = listen_tcp(&a, &fd, &loopback, &port, e);
+    if (code)
+        return code;
+    if (!loopback && f->server.auth.count == 0 && !f->insecure) {
+        close(fd);
+        return error_set(e, ERROR_USAGE,
+                         "%s is reachable from other machines: give --api-key-file, or --insecure "
+                         "to serve anybody",
+                         f->listen);
+    }
+    f->settings.check_host = f->server.auth.count == 0;
+    code = server_listen(&f->server, fd, f->tls_cert != NULL, e);
+    if (!code && f->unix_path && !(code = listen_unix(f->unix_path, &fd, e)))
+        code = server_listen(&f->server, fd, false, e);
+    if (code)
+        return code;
+    bool v6 = strchr(a.host, ':') != NULL;
+    snprintf(f->url, sizeof f->url, "%s://%s%.250s%s:%u", f->tls_cert ? "https" : "http",
+             v6 ? "[" : "", a.host, v6 ? "]" : "", port);
+    log_info("listening at %s", f->url);
+    return ERROR_OK;
+}
+
+static void on_stop(struct watch *w, uint32_t events)
+{
+    struct frontend *f = (struct frontend *)((char *)w - offsetof(struct frontend, stop));
+    loop_remove(&f->loop, w);
+    server_drain(&f->server);
+}
+
+static enum error_code set_up(struct frontend *f, struct error *e)
+{
+    enum error_code code = loop_init(&f->loop, e);
+    if (code)
+        return code;
+    f->server.loop = &f->loop;
+    f->server.settings = &f->settings;
+    f->server.routes = routes;
+    f->server.app = &f->app;
+    f->app.server = &f->server;
+    f->app.daemon = &f->daemon;
+    server_metrics_register(&f->server.metrics, f->daemon.metrics);
+    answer_metrics_register(&f->app.metrics, f->daemon.metrics);
+    deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
+    f->stop = (struct watch){.fd = daemon_stop_fd(&f->daemon), .ready = on_stop};
+    code = loop_add(&f->loop, &f->stop, EPOLLIN, e);
+    return code ? code : listen_all(f, e);
+}
+
+/* A waiting stream has two descriptors: its connection's and its request's. */
+static void raise_descriptor_limit(const struct frontend *f)
+{
+    struct rlimit limit;
+    rlim_t wanted = 2 * f->settings.connections + 256;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
+        log_warn("%llu descriptors are allowed, %llu connections need %llu",
+                 (unsigned long long)limit.rlim_cur, (unsigned long long)f->settings.connections,
+                 (unsigned long long)wanted);
+}
+
+static void serve(struct frontend *f)
+{
+    while (!f->server.draining)
+        server_run(&f->server, -1);
+    uint64_t end_ns = clock_ns() + DRAIN_S * 1000000000ull;
+    while (f->server.exchanges && clock_ns() < end_ns)
+        server_run(&f->server, clock_ms_until(end_ns));
+}
+
+static void health(void *arg, Moed__V1__HealthReply *reply)
+{
+    struct frontend *f = arg;
+    reply->clients = (uint32_t)f->server.metrics.connections->value;
+    reply->requests_running = (uint32_t)f->app.metrics.running->value;
+}
+
+int main(int argc, char **argv)
+{
+    static struct frontend f = {
+        .listen = "127.0.0.1:8080",
+        .name = "default",
+        .log_format = "text",
+        .confine = CONFINE,
+        .settings = {.connections = 2048,
+                     .body_bytes = 32 << 20,
+                     .header_timeout_s = 10,
+                     .idle_timeout_s = 60,
+                     .stream_bytes = 4 << 20},
+        .app = {.answers_max = 1024},
+    };
+    static const struct daemon_handlers handlers = {.health = health};
+    struct error e = {0};
+    parse(&f, argc, argv);
+    raise_descriptor_limit(&f);
+    enum error_code code = check_options(&f, &e);
+    if (!code)
+        code = set_up(&f, &e);
+    if (!code && f.confine)
+        confine(f.daemon.run);
+    if (!code)
+        code = daemon_serve(&f.daemon, &handlers, &f, &e);
+    if (code)
+        daemon_fail(&f.daemon, code == ERROR_USAGE ? EXIT_PERMANENT : EXIT_RETRY, &e);
+    daemon_status(&f.daemon, "listening at %s", f.url);
+    daemon_ready(&f.daemon);
+    serve(&f);
+    daemon_stop(&f.daemon);
+    server_close(&f.server);
+    deployments_fini(&f.app.deployments);
+    loop_fini(&f.loop);
+    return EXIT_CLEAN;
+}

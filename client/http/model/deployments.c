@@ -1,0 +1,238 @@
+/* Deployments; see deployments.h. */
+#include "client/http/model/deployments.h"
+
+#include "base/log.h"
+#include "client/http/model/chat_render.h"
+#include "client/http/model/vocabulary.h"
+#include "daemon/run_dir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ASK_TIMEOUT_MS 10000
+
+struct probe {
+    struct job job; /* first */
+    struct deployment *deployment;
+    struct moed_model *facts;
+};
+
+void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run)
+{
+    *d = (struct deployments){.loop = loop, .own = own};
+    if (!realpath(run, d->own_run))
+        d->own_run[0] = '\0';
+}
+
+static void detach(struct deployment *d)
+{
+    moed_detach(d->session);
+    chat_model_free(d->chat);
+    vocabulary_release(d->vocabulary);
+    d->session = NULL;
+    d->chat = NULL;
+    d->vocabulary = NULL;
+}
+
+void deployments_fini(struct deployments *d)
+{
+    for (unsigned i = 0; i < d->count; i++) {
+        struct deployment *each = d->items[i];
+        jobs_stop(&each->queue);
+        detach(each);
+        moed_model_free(each->facts);
+        free(each);
+    }
+    d->count = 0;
+}
+
+static struct deployment *by_name(struct deployments *d, const char *name)
+{
+    for (unsigned i = 0; i < d->count; i++)
+        if (strcmp(d->items[i]->name, name) == 0)
+            return d->items[i];
+    return NULL;
+}
+
+static struct deployment *add(struct deployments *d, const char *name)
+{
+    struct error e = {0};
+    struct deployment *new = d->count < DEPLOYMENTS_MAX ? calloc(1, sizeof *new) : NULL;
+    if (!new)
+        return NULL;
+    snprintf(new->name, sizeof new->name, "%s", name);
+    new->all = d;
+    char thread[16];
+    snprintf(thread, sizeof thread, "ask/%.10s", name);
+    if (jobs_start(&new->queue, d->loop, thread, &e)) {
+        log_warn("cannot serve deployment %s: %s", name, e.text);
+        free(new);
+        return NULL;
+    }
+    d->items[d->count++] = new;
+    return new;
+}
+
+static void visit(void *arg, const char *name, const char *run)
+{
+    struct deployments *d = arg;
+    char path[PATH_MAX];
+    pid_t worker = run_dir_hint(run, "worker");
+    if (!worker)
+        return;
+    if (realpath(run, path) && strcmp(path, d->own_run) == 0)
+        name = d->own; /* $MOED_RUN may end in anything */
+    struct deployment *each = by_name(d, name);
+    if (!each)
+        each = add(d, name);
+    if (!each)
+        return;
+    each->running = true;
+    if (each->worker != worker) { /* perhaps of another model */
+        moed_model_free(each->facts);
+        each->facts = NULL;
+        each->worker = worker;
+    }
+}
+
+static void look(struct deployments *d)
+{
+    struct error e = {0};
+    for (unsigned i = 0; i < d->count; i++)
+        d->items[i]->running = false;
+    if (run_dir_list(visit, d, &e))
+        log_warn("cannot list the deployments: %s", e.text);
+}
+
+/* ---- On a deployment's thread ---- */
+
+enum moed_code deployment_attach(struct deployment *d, struct moed_error *error)
+{
+    if (d->session && moed_session_alive(d->session))
+        return MOED_OK;
+    detach(d);
+    struct moed_attach_options options = {
+        .deployment = d->name, .client = "moed-http", .timeout_ms = ASK_TIMEOUT_MS};
+    return moed_attach(&options, &d->session, error);
+}
+
+static void probe_work(struct job *job)
+{
+    struct probe *p = (struct probe *)job;
+    struct moed_error error;
+    if (deployment_attach(p->deployment, &error) ||
+        moed_model_get(p->deployment->session, &p->facts, &error))
+        log_debug("deployment %s: %s", p->deployment->name, error.message);
+}
+
+/* ---- Back on the loop ---- */
+
+/* "demo" for "/models/demo.gguf". */
+static void file_stem(const char *path, char out[MODEL_NAME_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(out, MODEL_NAME_BYTES, "%s", slash ? slash + 1 : path);
+    char *end = strrchr(out, '.');
+    if (end && end != out && strcmp(end, ".gguf") == 0)
+        *end = '\0';
+}
+
+/* The model's name: the deployment's where somebody chose one. */
+static void learn_model(struct deployment *d, struct moed_model *facts)
+{
+    moed_model_free(d->facts);
+    d->facts = facts;
+    d->since = time(NULL);
+    if (strcmp(d->name, "default") != 0)
+        snprintf(d->model, sizeof d->model, "%s", d->name);
+    else
+        file_stem(facts->path, d->model);
+}
+
+static void wake_waiters(struct deployments *d)
+{
+    while (d->probes == 0 && d->waiters) {
+        struct deployments_waiter *w = d->waiters;
+        d->waiters = w->next;
+        w->ready(w);
+    }
+}
+
+static void probe_done(struct job *job)
+{
+    struct probe *p = (struct probe *)job;
+    struct deployments *d = p->deployment->all;
+    p->deployment->probing = false;
+    if (p->facts)
+        learn_model(p->deployment, p->facts);
+    free(p);
+    d->probes--;
+    wake_waiters(d);
+}
+
+static void start_probe(struct deployment *d)
+{
+    struct probe *p = d->probing ? NULL : calloc(1, sizeof *p);
+    if (!p)
+        return;
+    *p = (struct probe){.job = {.work = probe_work, .done = probe_done}, .deployment = d};
+    d->probing = true;
+    d->all->probes++;
+    jobs_post(&d->queue, &p->job);
+}
+
+void deployments_refresh(struct deployments *d, struct deployments_waiter *w)
+{
+    look(d);
+    for (unsigned i = 0; i < d->count; i++)
+        if (d->items[i]->running && !d->items[i]->facts)
+            start_probe(d->items[i]);
+    w->next = d->waiters;
+    d->waiters = w;
+    wake_waiters(d);
+}
+
+void deployments_cancel(struct deployments *d, struct deployments_waiter *w)
+{
+    struct deployments_waiter **link = &d->waiters;
+    while (*link && *link != w)
+        link = &(*link)->next;
+    if (*link)
+        *link = w->next;
+}
+
+/* Ollama's clients write "demo:latest". */
+static bool same_name(const char *name, const char *asked)
+{
+    size_t n = strlen(name);
+    return n && strncmp(name, asked, n) == 0 && (!asked[n] || strcmp(asked + n, ":latest") == 0);
+}
+
+static bool has_name(const struct deployment *d, const char *model)
+{
+    char stem[MODEL_NAME_BYTES];
+    if (same_name(d->name, model) || same_name(d->model, model))
+        return true;
+    if (!d->facts)
+        return false;
+    file_stem(d->facts->path, stem);
+    return same_name(stem, model);
+}
+
+struct deployment *deployments_find(struct deployments *d, const char *model)
+{
+    bool any = !model || !*model;
+    struct deployment *last = NULL;
+    unsigned running = 0;
+    for (unsigned i = 0; i < d->count; i++) {
+        struct deployment *each = d->items[i];
+        if (!each->running || !each->facts)
+            continue;
+        if (has_name(each, any ? d->own : model))
+            return each;
+        running++;
+        last = each;
+    }
+    return any && running == 1 ? last : NULL;
+}

@@ -1,0 +1,75 @@
+/* The deployments of this user, which are the server's models.
+ *
+ * Each deployment that was seen has a thread, on which everything that may wait for its worker
+ * happens: attaching, tokenizing, starting a request. So a worker that hangs stops only the
+ * requests for its own model. A deployment stays in the table once it was seen.
+ *
+ * A model has these names: the deployment's, and the model file's without ".gguf". No name stands
+ * for the frontend's own deployment, or for the only one that runs. */
+#ifndef MOED_HTTP_DEPLOYMENTS_H
+#define MOED_HTTP_DEPLOYMENTS_H
+
+#include "client/http/server/jobs.h"
+#include "client/include/moed.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define DEPLOYMENTS_MAX       32
+#define DEPLOYMENT_NAME_BYTES 40
+#define MODEL_NAME_BYTES      96
+
+struct deployments;
+struct chat_model;
+struct vocabulary;
+
+struct deployment {
+    char name[DEPLOYMENT_NAME_BYTES];
+    char model[MODEL_NAME_BYTES]; /* as /v1/models lists it; empty: not known yet */
+    bool running;                 /* its worker runs */
+    pid_t worker;                 /* the one that `facts` are of */
+    time_t since;                 /* when the frontend first knew the model */
+    struct moed_model *facts;     /* NULL: not known yet. The loop's thread reads it */
+    struct deployments *all;
+    bool probing;
+    struct job_queue queue;
+    struct moed_session *session; /* its thread's; NULL: not attached */
+    /* Of the session's model, its thread's; NULL: not known yet. */
+    struct chat_model *chat;       /* chat_render.h */
+    struct vocabulary *vocabulary; /* vocabulary.h */
+};
+
+/* Who waits for deployments_find or deployments_refresh. Zeroed but for `ready`, it may be
+ * cancelled at any time. */
+struct deployments_waiter {
+    void (*ready)(struct deployments_waiter *w);
+    struct deployments_waiter *next;
+};
+
+struct deployments {
+    struct loop *loop;
+    const char *own;        /* the name of the frontend's deployment */
+    char own_run[PATH_MAX]; /* its runtime directory */
+    struct deployment *items[DEPLOYMENTS_MAX];
+    unsigned count, probes; /* probes: jobs that run */
+    struct deployments_waiter *waiters;
+};
+
+void deployments_init(struct deployments *d, struct loop *loop, const char *own, const char *run);
+/* Ends the threads. */
+void deployments_fini(struct deployments *d);
+
+/* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
+ * have answered or failed: perhaps before it returns. */
+void deployments_refresh(struct deployments *d, struct deployments_waiter *w);
+void deployments_cancel(struct deployments *d, struct deployments_waiter *w);
+
+/* The running deployment of that model, among those known; NULL or "": no name. */
+struct deployment *deployments_find(struct deployments *d, const char *model);
+
+/* On the deployment's thread: attaches where that is needed. */
+enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);
+
+#endif

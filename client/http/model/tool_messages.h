@@ -1,0 +1,16 @@
+/* Tools, calls and results as plain text, for templates that do not show them. The model is asked
+ * to answer in the format "generic" of lib/toolcall. */
+#ifndef MOED_HTTP_TOOL_MESSAGES_H
+#define MOED_HTTP_TOOL_MESSAGES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* The conversation has calls or results of tools. */
+bool tool_messages_have_calls(const json_t *messages);
+
+/* A copy of the messages in which calls are an assistant's text and results are the user's.
+ * tools: described in the system's turn; NULL: not. Returns owned; NULL: no memory. */
+json_t *tool_messages_plain(const json_t *messages, const json_t *tools);
+
+#endif

@@ -1,0 +1,106 @@
+/* The access log; see access_log.h. */
+#include "client/http/server/access_log.h"
+
+#include "base/log.h"
+#include "base/strbuf.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+void access_new_id(char id[24])
+{
+    uint64_t random = 0;
+    ssize_t n = getrandom(&random, sizeof random, 0);
+    (void)n; /* 8 bytes are never cut short */
+    snprintf(id, 24, "req-%016llx", (unsigned long long)random);
+}
+
+void access_take_trace(const char *header, char trace[33])
+{
+    static const char hex[] = "0123456789abcdef";
+    trace[0] = '\0';
+    if (strlen(header) < 55 || strspn(header, hex) != 2 || header[2] != '-' ||
+        strspn(header + 3, hex) != 32 || header[35] != '-' || strspn(header + 36, hex) != 16 ||
+        header[52] != '-' || strspn(header + 3, "0") == 32)
+        return;
+    memcpy(trace, header + 3, 32);
+    trace[32] = '\0';
+}
+
+static double seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? (double)(to_ns - from_ns) * 1e-9 : 0;
+}
+
+static void member(struct strbuf *b, const char *name, const char *value)
+{
+    if (!*value)
+        return;
+    strbuf_printf(b, ",\"%s\":", name);
+    strbuf_json_string(b, value, strlen(value));
+}
+
+static void write_json(const struct access_entry *a)
+{
+    char time[LOG_TIME_BYTES];
+    struct strbuf b;
+    log_time(time);
+    strbuf_init(&b);
+    strbuf_printf(&b,
+                  "{\"time\":\"%s\",\"level\":\"info\",\"component\":\"http\","
+                  "\"message\":\"request\"",
+                  time);
+    member(&b, "id", a->id);
+    member(&b, "method", a->method);
+    member(&b, "path", a->path);
+    strbuf_printf(&b, ",\"status\":%d", a->status);
+    member(&b, "outcome", a->outcome);
+    member(&b, "key", a->key);
+    member(&b, "model", a->model);
+    if (a->tokens)
+        strbuf_printf(&b, ",\"tokens_in\":%llu,\"tokens_cached\":%llu,\"tokens_out\":%llu",
+                      (unsigned long long)a->tokens_in, (unsigned long long)a->tokens_cached,
+                      (unsigned long long)a->tokens_out);
+    if (a->first_token_ns)
+        strbuf_printf(&b, ",\"first_token_s\":%.6f", seconds(a->begin_ns, a->first_token_ns));
+    strbuf_printf(&b, ",\"duration_s\":%.6f,\"bytes_out\":%llu", seconds(a->begin_ns, a->end_ns),
+                  (unsigned long long)a->bytes_out);
+    member(&b, "trace", a->trace);
+    member(&b, "ignored", a->ignored);
+    if (a->body) {
+        strbuf_printf(&b, ",\"body\":");
+        strbuf_json_string(&b, a->body, a->body_bytes);
+    }
+    strbuf_printf(&b, "}\n");
+    ssize_t n = b.failed ? 0 : write(STDERR_FILENO, b.data, b.len);
+    (void)n; /* there is no place left to report a failure to log */
+    strbuf_fini(&b);
+}
+
+static const char *or_dash(const char *text)
+{
+    return *text ? text : "-";
+}
+
+void access_write(const struct access_entry *a, bool json)
+{
+    if (json) {
+        write_json(a);
+        return;
+    }
+    char tokens[64] = "", first[32] = "";
+    if (a->tokens)
+        snprintf(tokens, sizeof tokens, " in=%llu cached=%llu out=%llu",
+                 (unsigned long long)a->tokens_in, (unsigned long long)a->tokens_cached,
+                 (unsigned long long)a->tokens_out);
+    if (a->first_token_ns)
+        snprintf(first, sizeof first, " first=%.3fs", seconds(a->begin_ns, a->first_token_ns));
+    log_info("%s %s %s %d %s key=%s model=%s%s%s time=%.3fs bytes=%llu%s%s%s%s", a->id, a->method,
+             a->path, a->status, a->outcome, or_dash(a->key), or_dash(a->model), tokens, first,
+             seconds(a->begin_ns, a->end_ns), (unsigned long long)a->bytes_out,
+             a->trace[0] ? " trace=" : "", a->trace, a->ignored[0] ? " ignored=" : "", a->ignored);
+    if (a->body)
+        log_info("%s body %.*s", a->id, (int)a->body_bytes, a->body);
+}

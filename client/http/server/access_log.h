@@ -1,0 +1,36 @@
+/* The access log: one line a request, on standard error. Never an
+ * answer, and a prompt only where `body` is set. */
+#ifndef MOED_HTTP_ACCESS_LOG_H
+#define MOED_HTTP_ACCESS_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct access_entry {
+    char id[24];    /* of the request: "req-..." */
+    char key[33];   /* the API key's name; empty: none */
+    char trace[33]; /* the trace id of `traceparent`; empty: none */
+    char model[96]; /* empty: the request names none */
+    const char *method;
+    char path[96];
+    char ignored[96]; /* parameters that no table has */
+    int status;
+    const char *outcome; /* "ok", "left", "broken", "slow": a literal */
+    bool tokens;         /* the next three are known */
+    uint64_t tokens_in, tokens_cached, tokens_out;
+    uint64_t begin_ns, first_token_ns, end_ns; /* first_token_ns 0: none came */
+    uint64_t bytes_out;
+    const char *body; /* of the request, where it is to be logged; NULL: it is not */
+    size_t body_bytes;
+};
+
+/* A new id for a request. */
+void access_new_id(char id[24]);
+/* Takes the trace id out of a `traceparent` header (W3C Trace Context, section 3.2); leaves `trace`
+ * empty where the header is malformed. */
+void access_take_trace(const char *header, char trace[33]);
+/* Writes the line. */
+void access_write(const struct access_entry *a, bool json);
+
+#endif

@@ -1,0 +1,366 @@
+/* Exchanges; see exchange.h and connection.h. */
+#include "client/http/server/exchange.h"
+
+#include "base/clock.h"
+#include "client/http/server/connection.h"
+#include "client/http/server/framing.h"
+#include "client/http/server/origin.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define COMPACT_BYTES 65536
+
+struct exchange *exchange_new(struct connection *c)
+{
+    struct exchange *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->server = c->server;
+    x->connection = c;
+    x->mhd = c->mhd;
+    strbuf_init(&x->body);
+    strbuf_init(&x->out);
+    x->log.begin_ns = x->active_ns = clock_ns();
+    x->log.outcome = "ok";
+    access_new_id(x->log.id);
+    c->exchange = x;
+    c->server->exchanges++;
+    return x;
+}
+
+static void count(struct exchange *x)
+{
+    struct server_metrics *m = &x->server->metrics;
+    unsigned class = (unsigned)x->log.status / 100;
+    counter_add(m->requests[class < 6 ? class : 0], 1);
+    histogram_observe(m->duration, (double)(x->log.end_ns - x->log.begin_ns) * 1e-9);
+    x->server->exchanges--;
+    if (x->queued && x->state == EXCHANGE_STREAMING)
+        gauge_set(m->streams, (int64_t)--x->server->streams);
+}
+
+void exchange_free(struct exchange *x)
+{
+    x->log.end_ns = clock_ns();
+    count(x);
+    if (x->server->settings->log_bodies && x->body.len) {
+        x->log.body = x->body.data;
+        x->log.body_bytes = x->body.len;
+    }
+    if (x->log.method)
+        access_write(&x->log, x->server->settings->log_json);
+    for (size_t i = 0; i < x->n_headers; i++)
+        free(x->headers[i].value);
+    strbuf_fini(&x->body);
+    strbuf_fini(&x->out);
+    free(x);
+}
+
+/* ---- Admission ---- */
+
+const char *exchange_header(const struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *exchange_query(const struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static enum MHD_Result take_field(void *arg, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
+{
+    framing_field(arg, name, value ? value : "");
+    return MHD_YES;
+}
+
+/* Methods are literals in the log: a request's own text is gone by then. */
+static const char *known_method(const char *method)
+{
+    static const char *const known[] = {"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(method, known[i]) == 0)
+            return known[i];
+    return "OTHER";
+}
+
+static bool path_fits(const struct route *r, const char *url)
+{
+    size_t n = strlen(r->path);
+    if (n > 1 && r->path[n - 1] == '/')
+        return strncmp(url, r->path, n) == 0 && url[n];
+    return strcmp(url, r->path) == 0;
+}
+
+/* HEAD is a GET whose body libmicrohttpd leaves out. */
+static bool method_fits(const struct route *r, const char *method)
+{
+    return strcmp(method, r->method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(r->method, "GET") == 0);
+}
+
+static void find_route(struct exchange *x, const char *url, struct problem *p)
+{
+    const struct route *other = NULL;
+    for (const struct route *r = x->server->routes; r->path; r++) {
+        if (!path_fits(r, url))
+            continue;
+        other = r;
+        if (!method_fits(r, x->log.method))
+            continue;
+        size_t n = strlen(r->path);
+        x->route = r;
+        if (n > 1 && r->path[n - 1] == '/')
+            snprintf(x->rest, sizeof x->rest, "%s", url + n);
+        return;
+    }
+    x->route = other; /* for the shape of the error */
+    if (other) {
+        problem_fill(p, 405, "%.100s takes %s, not %s", url, other->method, x->log.method);
+        exchange_add_header(x, "Allow", other->method);
+    } else {
+        problem_fill(p, 404, "there is no %.100s here", url);
+        p->code = "unknown_url";
+    }
+}
+
+static bool check_framing(struct exchange *x, const char *version, struct problem *p)
+{
+    struct framing f = {0};
+    MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, take_field, &f);
+    const char *fault = framing_end(&f, version);
+    if (fault)
+        return problem_set(p, 400, "the request is ambiguous: %s", fault);
+    uint64_t limit = x->server->settings->body_bytes;
+    if (f.has_length && f.length > limit)
+        return problem_set(p, 413, "the body has %llu bytes; %llu are allowed",
+                           (unsigned long long)f.length, (unsigned long long)limit);
+    return true;
+}
+
+static bool check_origin(struct exchange *x, struct problem *p)
+{
+    const struct server_settings *o = x->server->settings;
+    const char *host = exchange_header(x, "Host"), *origin = exchange_header(x, "Origin");
+    bool listed;
+    if (o->check_host && host && !origin_host_allowed(host, o->host_names))
+        return problem_set(p, 403, "'%.80s' is not a name of this server: see --host-names", host);
+    if (!origin)
+        return true;
+    if (!origin_allowed(origin, host, o->cors_origins, &listed))
+        return problem_set(p, 403, "pages of '%.80s' may not use this server: see --cors-origins",
+                           origin);
+    if (listed) {
+        exchange_add_header(x, "Access-Control-Allow-Origin", origin);
+        exchange_add_header(x, "Vary", "Origin");
+    }
+    return true;
+}
+
+static bool check_key(struct exchange *x, struct problem *p)
+{
+    const struct auth *a = &x->server->auth;
+    if (a->count == 0 || (x->route && x->route->open))
+        return true;
+    const char *name =
+        auth_check(a, exchange_header(x, "Authorization"), exchange_header(x, "x-api-key"));
+    if (name) {
+        snprintf(x->log.key, sizeof x->log.key, "%s", name);
+        return true;
+    }
+    counter_add(x->server->metrics.refused_keys, 1);
+    exchange_add_header(x, "WWW-Authenticate", "Bearer");
+    problem_fill(p, 401, "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+    p->code = "invalid_api_key";
+    return false;
+}
+
+/* A browser asks first whether a page of another origin may send a request. */
+static bool is_preflight(const struct exchange *x)
+{
+    return strcmp(x->log.method, "OPTIONS") == 0 && exchange_header(x, "Origin") &&
+           exchange_header(x, "Access-Control-Request-Method");
+}
+
+static void answer_preflight(struct exchange *x)
+{
+    exchange_add_header(x, "Access-Control-Allow-Methods", "GET, POST");
+    const char *wanted = exchange_header(x, "Access-Control-Request-Headers");
+    exchange_add_header(x, "Access-Control-Allow-Headers", wanted ? wanted : "authorization");
+    exchange_reply(x, 204, NULL);
+}
+
+void exchange_admit(struct exchange *x, const char *url, const char *method, const char *version)
+{
+    struct problem p = {0};
+    const char *trace = exchange_header(x, "traceparent");
+    x->log.method = known_method(method);
+    snprintf(x->log.path, sizeof x->log.path, "%s", url);
+    if (trace)
+        access_take_trace(trace, x->log.trace);
+    struct problem unknown = {0};
+    find_route(x, url, &unknown);
+    if (check_framing(x, version, &p) && check_origin(x, &p) && !is_preflight(x) &&
+        check_key(x, &p))
+        p = unknown;
+    if (p.status) {
+        x->close = true; /* the body is not read */
+        exchange_fail(x, &p);
+    } else if (is_preflight(x)) {
+        answer_preflight(x);
+    }
+}
+
+void exchange_take_body(struct exchange *x, const char *data, size_t len)
+{
+    uint64_t limit = x->server->settings->body_bytes;
+    x->received += len;
+    if (x->received <= limit)
+        strbuf_append(&x->body, data, len);
+    else if (x->received > 2 * limit)
+        exchange_abandon(x, "large"); /* it does not wait for the refusal */
+}
+
+void exchange_handle(struct exchange *x)
+{
+    struct problem p = {0};
+    uint64_t limit = x->server->settings->body_bytes;
+    x->state = EXCHANGE_WORKING;
+    x->active_ns = clock_ns();
+    if (x->received > limit)
+        problem_fill(&p, 413, "the body has more than %llu bytes", (unsigned long long)limit);
+    else if (x->body.failed)
+        problem_fill(&p, 503, "no memory for the body");
+    else if (x->connection->gone && strcmp(x->log.method, "POST") == 0)
+        exchange_abandon(x, "left");
+    else
+        x->route->handle(x);
+    if (!x->server->settings->log_bodies) /* a stream may last long */
+        strbuf_fini(&x->body);
+    if (p.status) {
+        x->close = true;
+        exchange_fail(x, &p);
+    }
+}
+
+/* ---- Replies ---- */
+
+void exchange_resume(struct exchange *x)
+{
+    if (!x->suspended)
+        return;
+    x->suspended = false;
+    MHD_resume_connection(x->mhd);
+}
+
+void exchange_abandon(struct exchange *x, const char *outcome)
+{
+    if (x->broken || (x->queued && x->state == EXCHANGE_REPLYING))
+        return;
+    bool complete = x->ended && x->sent == x->out.len;
+    if (!complete) {
+        x->broken = true;
+        x->log.outcome = outcome;
+        counter_add(x->server->metrics.left, 1);
+        strbuf_clear(&x->out);
+        x->sent = 0;
+    }
+    void (*left)(struct exchange *) = x->left;
+    x->left = NULL;
+    x->tick = NULL;
+    if (left)
+        left(x);
+    exchange_resume(x);
+}
+
+void exchange_add_header(struct exchange *x, const char *name, const char *value)
+{
+    char *copy = x->n_headers < EXCHANGE_HEADERS ? strdup(value) : NULL;
+    if (!copy)
+        return;
+    x->headers[x->n_headers].name = name;
+    x->headers[x->n_headers].value = copy;
+    x->n_headers++;
+}
+
+static void detach_work(struct exchange *x)
+{
+    x->left = NULL;
+    x->tick = NULL;
+    x->work = NULL;
+}
+
+void exchange_reply(struct exchange *x, int status, const char *content_type)
+{
+    if (x->out.failed) {
+        strbuf_clear(&x->out);
+        x->out.failed = false;
+        status = 503;
+        content_type = NULL;
+    }
+    x->status = status;
+    x->content_type = content_type;
+    x->state = EXCHANGE_REPLYING;
+    detach_work(x);
+    exchange_resume(x);
+}
+
+void exchange_fail(struct exchange *x, const struct problem *p)
+{
+    if (p->retry_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%u", p->retry_s);
+        exchange_add_header(x, "Retry-After", seconds);
+    } else if (p->status >= 500) {
+        exchange_add_header(x, "x-should-retry", "false");
+    }
+    strbuf_clear(&x->out);
+    problem_body(p, x->route ? x->route->api : HTTP_API_OPENAI, &x->out);
+    exchange_reply(x, p->status, "application/json");
+}
+
+void exchange_stream_begin(struct exchange *x, const char *content_type)
+{
+    x->status = 200;
+    x->content_type = content_type;
+    x->state = EXCHANGE_STREAMING;
+    x->active_ns = clock_ns();
+    exchange_resume(x);
+}
+
+/* Forgets what was sent, once that is most of the buffer. */
+static void compact(struct exchange *x)
+{
+    if (x->sent < COMPACT_BYTES || x->sent < x->out.len / 2)
+        return;
+    x->out.len -= x->sent;
+    memmove(x->out.data, x->out.data + x->sent, x->out.len + 1);
+    x->sent = 0;
+}
+
+bool exchange_stream_push(struct exchange *x)
+{
+    compact(x);
+    size_t unsent = x->out.len - x->sent;
+    x->active_ns = clock_ns();
+    if (x->out.failed || unsent > x->server->settings->stream_bytes) {
+        counter_add(x->server->metrics.slow_readers, 1);
+        shutdown(x->connection->fd, SHUT_RDWR);
+        exchange_abandon(x, "slow");
+        return false;
+    }
+    exchange_resume(x);
+    return true;
+}
+
+void exchange_stream_end(struct exchange *x)
+{
+    x->ended = true;
+    detach_work(x);
+    exchange_resume(x);
+}

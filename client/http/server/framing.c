@@ -1,0 +1,64 @@
+/* Framing; see framing.h. */
+#include "client/http/server/framing.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+/* Digits only: no sign, space, list or number above 2^53. */
+static bool parse_length(const char *text, uint64_t *out)
+{
+    size_t n = strspn(text, "0123456789");
+    if (n == 0 || n > 15 || text[n])
+        return false;
+    *out = 0;
+    for (size_t i = 0; i < n; i++)
+        *out = *out * 10 + (uint64_t)(text[i] - '0');
+    return true;
+}
+
+static const char *take_length(struct framing *f, const char *value)
+{
+    if (f->has_length)
+        return "more than one Content-Length";
+    f->has_length = true;
+    return parse_length(value, &f->length) ? NULL : "Content-Length is not a number";
+}
+
+static const char *take_encoding(struct framing *f, const char *value)
+{
+    if (f->chunked)
+        return "more than one Transfer-Encoding";
+    f->chunked = true;
+    return strcasecmp(value, "chunked") == 0 ? NULL : "a Transfer-Encoding other than chunked";
+}
+
+void framing_field(struct framing *f, const char *name, const char *value)
+{
+    if (f->fault)
+        return;
+    if (!*name || name[strcspn(name, " \t\r\n:")])
+        f->fault = "a header field's name with a space in it";
+    else if (strcasecmp(name, "content-length") == 0)
+        f->fault = take_length(f, value);
+    else if (strcasecmp(name, "transfer-encoding") == 0)
+        f->fault = take_encoding(f, value);
+    else if (strcasecmp(name, "host") == 0)
+        f->hosts++;
+}
+
+const char *framing_end(struct framing *f, const char *version)
+{
+    bool old = strcmp(version, "HTTP/1.0") == 0;
+    if (f->fault)
+        return f->fault;
+    if (!old && strcmp(version, "HTTP/1.1") != 0)
+        f->fault = "an HTTP version other than 1.0 and 1.1";
+    else if (f->has_length && f->chunked)
+        f->fault = "both Content-Length and Transfer-Encoding";
+    else if (old && f->chunked)
+        f->fault = "Transfer-Encoding in an HTTP/1.0 request";
+    else if (f->hosts > 1 || (!old && f->hosts == 0))
+        f->fault = "not exactly one Host";
+    return f->fault;
+}

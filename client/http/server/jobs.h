@@ -1,0 +1,44 @@
+/* Work that may wait: a thread with a queue of jobs, and the loop that takes them back.
+ *
+ *     loop's thread: jobs_post(q, job) ---> the queue's thread: job->work(job)
+ *     loop's thread: job->done(job)    <--- (an eventfd)
+ *
+ * The thread runs one job at a time, in order. A job belongs to the thread from jobs_post until
+ * done. `done` may free it. */
+#ifndef MOED_HTTP_JOBS_H
+#define MOED_HTTP_JOBS_H
+
+#include "client/http/server/loop.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct job {
+    void (*work)(struct job *job);
+    void (*done)(struct job *job);
+    struct job *next; /* the queue's */
+};
+
+struct job_list {
+    struct job *first, **end;
+};
+
+struct job_queue {
+    struct watch finished_event; /* first: its function gets the queue from it */
+    struct loop *loop;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t posted;
+    struct job_list waiting, finished;
+    bool stopping;
+};
+
+/* name: of the thread, at most 15 characters. */
+enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *name,
+                           struct error *e);
+void jobs_post(struct job_queue *q, struct job *job);
+/* Ends the thread after the job that it runs. Calls `done` of every job that was posted, also of
+ * those that did not run. */
+void jobs_stop(struct job_queue *q);
+
+#endif

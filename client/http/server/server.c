@@ -1,0 +1,333 @@
+/* The HTTP server; see server.h and exchange.h. */
+#include "client/http/server/server.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/http/server/connection.h"
+
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TICK_NS    1000000000u
+#define POOL_BYTES 16384 /* a connection's headers and buffers */
+#define SEND_BUFFER_BYTES                                                                          \
+    65536u /* the kernel's, at most: a slow reader is noticed, and costs little */
+#define STREAM_BLOCK   4096
+#define SECOND_NS      1000000000ull
+#define BODY_GRACE_S   10 /* and one second a MiB of the body */
+#define GONE_GRACE_NS  SECOND_NS
+#define STREAM_IDLE_NS (15 * SECOND_NS)
+
+/* ---- Connections ---- */
+
+static void on_left(struct watch *w, uint32_t events)
+{
+    struct connection *c = (struct connection *)w;
+    c->gone = true;
+    if (c->exchange && c->exchange->state != EXCHANGE_READING)
+        exchange_abandon(c->exchange, "left");
+    else /* libmicrohttpd misses some ends that came while it was suspended */
+        c->deadline_ns = clock_ns() + GONE_GRACE_NS;
+}
+
+static void open_connection(struct server *s, struct MHD_Connection *mhd, void **context)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct connection *c = calloc(1, sizeof *c);
+    if (!c || !info) {
+        free(c);
+        return; /* without a context its requests are refused */
+    }
+    *c = (struct connection){.left = {.fd = info->connect_fd, .ready = on_left},
+                             .server = s,
+                             .mhd = mhd,
+                             .fd = info->connect_fd,
+                             .deadline_ns = clock_ns() + s->settings->header_timeout_s * SECOND_NS};
+    uint64_t most = s->settings->stream_bytes;
+    int bytes = (int)(most < SEND_BUFFER_BYTES ? most : SEND_BUFFER_BYTES);
+    setsockopt(c->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    if (loop_add(s->loop, &c->left, EPOLLRDHUP | EPOLLET, NULL)) {
+        free(c);
+        return;
+    }
+    c->next = s->connections;
+    c->link = &s->connections;
+    if (c->next)
+        c->next->link = &c->next;
+    s->connections = c;
+    *context = c;
+}
+
+static void close_connection(struct connection *c)
+{
+    loop_remove(c->server->loop, &c->left);
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    free(c);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct listener *l = arg;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        open_connection(l->server, mhd, context);
+    else if (*context)
+        close_connection(*context);
+}
+
+/* ---- Requests ---- */
+
+static struct connection *connection_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* The content of a stream, for libmicrohttpd. With nothing to send it suspends the connection. */
+static ssize_t read_stream(void *arg, uint64_t position, char *buffer, size_t bytes)
+{
+    struct exchange *x = arg;
+    size_t left = x->out.len - x->sent;
+    if (left) {
+        size_t n = left < bytes ? left : bytes;
+        memcpy(buffer, x->out.data + x->sent, n);
+        x->sent += n;
+        x->log.bytes_out += n;
+        if (x->sent == x->out.len) {
+            strbuf_clear(&x->out);
+            x->sent = 0;
+        }
+        return (ssize_t)n;
+    }
+    if (x->broken)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (x->ended)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    MHD_suspend_connection(x->mhd);
+    x->suspended = true;
+    return 0;
+}
+
+static struct MHD_Response *make_response(struct exchange *x)
+{
+    struct MHD_Response *r;
+    if (x->state == EXCHANGE_STREAMING)
+        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, x, NULL);
+    else
+        r = MHD_create_response_from_buffer(x->out.len, x->out.data, MHD_RESPMEM_MUST_COPY);
+    if (!r)
+        return NULL;
+    if (x->content_type)
+        MHD_add_response_header(r, "Content-Type", x->content_type);
+    MHD_add_response_header(r, "x-request-id", x->log.id);
+    if (x->state == EXCHANGE_STREAMING)
+        MHD_add_response_header(r, "Cache-Control", "no-cache");
+    for (size_t i = 0; i < x->n_headers; i++)
+        MHD_add_response_header(r, x->headers[i].name, x->headers[i].value);
+    if (x->close || x->server->draining)
+        MHD_add_response_header(r, "Connection", "close");
+    return r;
+}
+
+static enum MHD_Result send_reply(struct exchange *x)
+{
+    struct MHD_Response *r = make_response(x);
+    if (!r)
+        return MHD_NO;
+    x->log.status = x->status;
+    x->log.bytes_out = x->state == EXCHANGE_STREAMING ? 0 : x->out.len;
+    enum MHD_Result result = MHD_queue_response(x->mhd, (unsigned)x->status, r);
+    MHD_destroy_response(r);
+    if (x->state == EXCHANGE_STREAMING)
+        gauge_set(x->server->metrics.streams, (int64_t)++x->server->streams);
+    x->queued = result == MHD_YES;
+    return result;
+}
+
+/* Sends what the handler has decided, or waits for it. */
+static enum MHD_Result proceed(struct exchange *x)
+{
+    if (x->broken)
+        return MHD_NO;
+    if (x->state == EXCHANGE_STREAMING || x->state == EXCHANGE_REPLYING)
+        return send_reply(x);
+    MHD_suspend_connection(x->mhd);
+    x->suspended = true;
+    return MHD_YES;
+}
+
+static enum MHD_Result begin_request(struct MHD_Connection *mhd, const char *url,
+                                     const char *method, const char *version, void **context)
+{
+    struct connection *c = connection_of(mhd);
+    struct exchange *x = c ? exchange_new(c) : NULL;
+    if (!x)
+        return MHD_NO;
+    *context = x;
+    exchange_admit(x, url, method, version);
+    if (x->state == EXCHANGE_REPLYING)
+        return send_reply(x);
+    uint64_t grace_s = BODY_GRACE_S + (c->server->settings->body_bytes >> 20);
+    c->deadline_ns = clock_ns() + (c->gone ? GONE_GRACE_NS : grace_s * SECOND_NS);
+    return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *mhd, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_bytes, void **context)
+{
+    struct exchange *x = *context;
+    if (!x)
+        return begin_request(mhd, url, method, version, context);
+    if (*upload_bytes) {
+        exchange_take_body(x, upload, *upload_bytes);
+        *upload_bytes = 0;
+        return x->broken ? MHD_NO : MHD_YES;
+    }
+    if (x->state == EXCHANGE_READING) {
+        x->connection->deadline_ns = 0;
+        exchange_handle(x);
+    }
+    return proceed(x);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *mhd, void **context,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct exchange *x = *context;
+    if (!x)
+        return;
+    *context = NULL;
+    struct connection *c = x->connection;
+    if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        exchange_abandon(x, "left");
+    c->exchange = NULL;
+    uint64_t idle_ns = c->server->settings->idle_timeout_s * SECOND_NS;
+    c->deadline_ns = clock_ns() + (c->gone ? GONE_GRACE_NS : idle_ns);
+    exchange_free(x);
+}
+
+/* ---- Deadlines and keep-alive comments ---- */
+
+static void tick_connection(struct server *s, struct connection *c, uint64_t now)
+{
+    struct exchange *x = c->exchange;
+    if (c->deadline_ns && now >= c->deadline_ns && !c->late) {
+        c->late = true;
+        counter_add(s->metrics.late, !c->gone);
+        shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd notices the end and closes */
+    } else if (x && x->tick && now - x->active_ns >= STREAM_IDLE_NS) {
+        x->active_ns = now;
+        x->tick(x);
+    }
+}
+
+static void tick(struct server *s)
+{
+    uint64_t now = clock_ns();
+    if (now < s->next_tick_ns)
+        return;
+    s->next_tick_ns = now + TICK_NS;
+    unsigned n = 0;
+    for (struct connection *c = s->connections, *next; c; c = next, n++) {
+        next = c->next;
+        tick_connection(s, c, now);
+    }
+    gauge_set(s->metrics.connections, n);
+}
+
+/* ---- The server ---- */
+
+static void on_daemon(struct watch *w, uint32_t events)
+{
+    struct listener *l = (struct listener *)w;
+    MHD_run(l->daemon);
+}
+
+static struct MHD_Daemon *start_daemon(struct listener *l, int socket, bool tls)
+{
+    const struct server_settings *o = l->server->settings;
+    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem certificate[] = {
+        {tls ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)o->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, l, MHD_OPTION_LISTEN_SOCKET, socket,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, l, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
+        l, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->connections_per_ip,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_ARRAY, certificate, MHD_OPTION_END);
+}
+
+enum error_code server_listen(struct server *s, int socket, bool tls, struct error *e)
+{
+    struct listener *l = &s->listeners[s->n_listeners];
+    *l = (struct listener){.server = s, .watch = {.fd = -1, .ready = on_daemon}};
+    l->daemon = start_daemon(l, socket, tls);
+    if (!l->daemon) {
+        close(socket);
+        return error_set(e, ERROR_IO, "cannot start the HTTP server%s",
+                         tls ? ": check the certificate and its key" : "");
+    }
+    s->n_listeners++;
+    l->watch.fd = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    return loop_add(s->loop, &l->watch, EPOLLIN, e);
+}
+
+static int least_timeout_ms(struct server *s, int timeout_ms)
+{
+    MHD_UNSIGNED_LONG_LONG wanted;
+    if (s->connections && (timeout_ms < 0 || timeout_ms > 1000))
+        timeout_ms = 1000; /* tick */
+    for (unsigned i = 0; i < s->n_listeners; i++)
+        if (MHD_get_timeout(s->listeners[i].daemon, &wanted) == MHD_YES &&
+            (timeout_ms < 0 || wanted < (unsigned)timeout_ms))
+            timeout_ms = (int)wanted;
+    return timeout_ms;
+}
+
+void server_run(struct server *s, int timeout_ms)
+{
+    loop_wait(s->loop, least_timeout_ms(s, timeout_ms));
+    tick(s);
+    for (unsigned i = 0; i < s->n_listeners; i++)
+        MHD_run(s->listeners[i].daemon);
+}
+
+void server_drain(struct server *s)
+{
+    if (s->draining)
+        return;
+    s->draining = true;
+    for (unsigned i = 0; i < s->n_listeners; i++) {
+        int socket = MHD_quiesce_daemon(s->listeners[i].daemon);
+        if (socket >= 0)
+            close(socket);
+    }
+}
+
+void server_close(struct server *s)
+{
+    server_drain(s);
+    for (struct connection *c = s->connections; c; c = c->next)
+        if (c->exchange)
+            exchange_abandon(c->exchange, "stopped");
+    for (unsigned i = 0; i < s->n_listeners; i++) {
+        MHD_run(s->listeners[i].daemon); /* resumes what was suspended */
+        loop_remove(s->loop, &s->listeners[i].watch);
+        MHD_stop_daemon(s->listeners[i].daemon);
+    }
+    s->n_listeners = 0;
+    auth_free(&s->auth);
+}

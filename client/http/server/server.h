@@ -1,0 +1,63 @@
+/* The HTTP server: libmicrohttpd in the program's own event loop, on one thread.
+ *
+ * Invariants:
+ *  1. Every open connection is in `connections`. It has at most one exchange.
+ *  2. A connection is suspended exactly while its exchange waits for the handler. libmicrohttpd
+ *     does not notice that the client of a suspended connection leaves: the watch `left` does.
+ *  3. A connection that is not suspended has a deadline: for its next request's headers, for the
+ *     body, or libmicrohttpd's own for sending. */
+#ifndef MOED_HTTP_SERVER_H
+#define MOED_HTTP_SERVER_H
+
+#include "client/http/server/auth.h"
+#include "client/http/server/exchange.h"
+#include "client/http/server/loop.h"
+#include "client/http/server/server_metrics.h"
+
+struct server_settings {
+    const char *tls_cert, *tls_key; /* PEM texts; NULL: no TLS */
+    const char *host_names;         /* see origin.h */
+    const char *cors_origins;       /* see origin.h */
+    uint64_t connections;           /* at most, at once */
+    uint64_t connections_per_ip;    /* 0: no limit of its own */
+    uint64_t body_bytes;            /* of a request */
+    uint64_t header_timeout_s, idle_timeout_s;
+    uint64_t stream_bytes; /* a stream's unsent bytes, at most */
+    bool log_json;
+    bool log_bodies; /* of requests */
+    bool check_host; /* refuse a Host that is not one of this server's names */
+};
+
+#define SERVER_LISTENERS 2
+
+struct listener {
+    struct watch watch; /* of libmicrohttpd's own epoll instance */
+    struct MHD_Daemon *daemon;
+    struct server *server;
+};
+
+struct server {
+    struct loop *loop;
+    const struct server_settings *settings;
+    struct auth auth;
+    const struct route *routes; /* ends with a NULL path */
+    void *app;                  /* the handlers' */
+    struct server_metrics metrics;
+    struct listener listeners[SERVER_LISTENERS];
+    unsigned n_listeners;
+    struct connection *connections;
+    unsigned exchanges; /* that have no whole reply yet */
+    unsigned streams;   /* of those, that are being streamed */
+    uint64_t next_tick_ns;
+    bool draining;
+};
+
+/* Listens at a socket, which the server then owns. tls: with the certificate of the settings. */
+enum error_code server_listen(struct server *s, int socket, bool tls, struct error *e);
+/* Handles what is ready; waits for it at most until timeout_ms. */
+void server_run(struct server *s, int timeout_ms);
+/* Accepts no connection any more; running exchanges go on. */
+void server_drain(struct server *s);
+void server_close(struct server *s);
+
+#endif

@@ -1,0 +1,31 @@
+/* libmoed: requests. A request sends one question, and checks and hands out what comes for it. */
+#ifndef MOED_CLIENT_REQUEST_H
+#define MOED_CLIENT_REQUEST_H
+
+#include "client/src/session.h"
+
+/* Registers a request under a new id and sends body, whose abi and id it sets. */
+enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
+                             struct moed_request **out, struct moed_error *error);
+
+/* The message that another worker continues the request with; data is the caller's to free, NULL
+ * where it cannot be continued. The caller holds session->lock. */
+struct resend {
+    uint8_t *data; /* packed */
+    size_t len;
+};
+struct resend request_resend(struct moed_request *r);
+/* Ends a request that cannot be continued. The caller holds session->lock. */
+void request_give_up(struct moed_request *r);
+
+/* The request with this id that has not ended; NULL: none. The caller holds session->lock. */
+struct moed_request *request_find(struct moed_session *s, uint64_t id);
+/* Queues a message and takes it. False: this request may not get this message now, and body stays
+ * the caller's. The channel's thread calls it and holds session->lock. */
+bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body);
+
+/* Waits for the single answer of a question. *out belongs to the request. */
+enum moed_code request_wait(struct moed_request *r, int timeout_ms,
+                            const Moed__V1__FromWorker **out, struct moed_error *error);
+
+#endif

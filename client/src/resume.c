@@ -1,0 +1,162 @@
+/* libmoed: a session whose worker has gone attaches to the next one and continues its requests.
+ *
+ *   channel closes --session_resume--> resuming --(a worker answers)--> requests are sent again
+ *                                              '--(none in time, detach)--> session_fail
+ *
+ * A thread of its own does it, because the channel's thread may not close its channel. While it
+ * runs the session has no channel: a request that starts then is sent with the others. Events that
+ * the program has not consumed yet stay in the mailboxes; the new worker does not count them
+ * (`stale`). */
+#include "client/src/request.h"
+
+#include "client/src/error.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define RETRY_MS 50
+/* A supervisor starts a process that died again within seconds. Later than that it has given up. */
+#define DEAD_MS    8000
+#define ATTEMPT_MS 1000
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void close_old(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->send_lock);
+    struct channel *channel = s->channel;
+    s->channel = NULL;
+    pthread_mutex_unlock(&s->send_lock);
+    channel_close(channel, 0);
+}
+
+/* Waits a moment, unless the session dies. True: it is alive. */
+static bool pause_alive(struct moed_session *s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += RETRY_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&s->lock);
+    if (s->alive)
+        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    bool alive = s->alive;
+    pthread_mutex_unlock(&s->lock);
+    return alive;
+}
+
+/* Gets a channel to the next worker. False: none came in time, or the session died; *why is set. */
+static bool attach_again(struct moed_session *s, struct moed_error *why)
+{
+    uint64_t end = now_ms() + (uint64_t)s->resume_ms, alive = now_ms();
+    while (pause_alive(s)) {
+        enum moed_code code = session_open(s, ATTEMPT_MS, why);
+        if (!code)
+            return true;
+        if (code != MOED_ERROR_UNAVAILABLE && code != MOED_ERROR_TIMEOUT)
+            return false;
+        alive = session_has_processes(s) ? now_ms() : alive;
+        if (now_ms() >= end || now_ms() >= alive + DEAD_MS) {
+            error_report(why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+            return false;
+        }
+    }
+    return false;
+}
+
+/* The packed messages of all open requests, which the new worker has not got; ends those that
+ * cannot be continued. Under the lock. Returns how many there are; the caller frees *out. */
+static size_t collect(struct moed_session *s, struct resend **out)
+{
+    size_t n = 0, all = 0;
+    for (struct mailbox *m = s->mailboxes; m; m = m->next)
+        all++;
+    struct resend *list = calloc(all + 1, sizeof *list);
+    for (struct mailbox *m = s->mailboxes, *next; m; m = next) {
+        next = m->next;
+        struct resend r = list ? request_resend((struct moed_request *)m) : (struct resend){0};
+        if (r.data) {
+            list[n++] = r;
+            continue;
+        }
+        session_remove(s, m);
+        request_give_up((struct moed_request *)m);
+    }
+    *out = list;
+    return n;
+}
+
+static void continue_requests(struct moed_session *s)
+{
+    struct resend *list = NULL;
+    struct moed_error why;
+    pthread_mutex_lock(&s->lock);
+    s->stale += s->outstanding - s->consumed; /* received, and not consumed yet */
+    s->outstanding = s->consumed = 0;
+    s->resuming = s->lost; /* lost: this worker has gone, too */
+    size_t n = s->resuming ? 0 : collect(s, &list);
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < n; i++) {
+        session_send_packed(s, list[i].data, list[i].len, &why); /* fails where it has gone, too */
+        free(list[i].data);
+    }
+    free(list);
+}
+
+/* Waits until the channel has closed. False: the session is dead. */
+static bool wait_for_loss(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->alive && !s->lost)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->lost = false;
+    bool alive = s->alive;
+    pthread_mutex_unlock(&s->lock);
+    return alive;
+}
+
+static void *resumer_main(void *arg)
+{
+    struct moed_session *s = arg;
+    while (wait_for_loss(s)) {
+        struct moed_error why;
+        error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+        close_old(s);
+        if (attach_again(s, &why))
+            continue_requests(s);
+        else
+            session_fail(s, &why);
+    }
+    return NULL;
+}
+
+bool session_resume(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->alive && s->resume_ms > 0 && !s->has_resumer)
+        s->has_resumer = pthread_create(&s->resumer, NULL, resumer_main, s) == 0;
+    bool resumes = s->alive && s->has_resumer;
+    if (resumes) {
+        s->lost = s->resuming = true;
+        atomic_fetch_add(&s->epoch, 1);
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return resumes;
+}
+
+void session_resume_end(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool has = s->has_resumer;
+    s->has_resumer = false;
+    pthread_mutex_unlock(&s->lock);
+    if (has)
+        pthread_join(s->resumer, NULL);
+}

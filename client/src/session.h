@@ -1,0 +1,99 @@
+/* libmoed: a session, as its requests see it: sending, the window, the end.
+ *
+ *     alive --(session_fail: a protocol fault, moed_detach, no worker comes)--> dead
+ *       |  ^
+ *       '--' session_resume: the channel closed; another worker continues the requests
+ *
+ * attach.c creates and detaches sessions, receive.c takes the worker's messages, request.c puts
+ * mailboxes into the session.
+ *
+ * Invariants:
+ *  1. `lock` guards every field of the session and of its mailboxes but `channel`, which
+ *     `send_lock` guards. No thread holds both, and no call that can wait is made under either.
+ *  2. A mailbox stands in `mailboxes` exactly while it is open. An id below next_id that is not in
+ *     the list belongs to a request that has ended or was freed: receive.c drops its messages and
+ *     counts them as consumed.
+ *  3. outstanding <= window + one step of the worker, else the worker is at fault. So a session's
+ *     queues are bounded.
+ *  4. A session lives until its handle is detached and its last request is freed (`references`). */
+#ifndef MOED_CLIENT_SESSION_H
+#define MOED_CLIENT_SESSION_H
+
+#include "client/include/moed.h"
+#include "client/src/mailbox.h"
+
+#include "ipc/channel.h"
+
+#include <stdatomic.h>
+
+#define SESSION_GONE "the worker has gone; it is being restarted, try again"
+
+struct moed_session {
+    pthread_mutex_t lock;
+    unsigned references;
+    struct mailbox *mailboxes;
+    uint64_t next_id;
+    uint32_t window;
+    uint32_t outstanding; /* events received and not acknowledged */
+    uint32_t consumed;    /* of those, events that the program is done with */
+    uint32_t stale;       /* events of an earlier channel that the program has not consumed */
+    bool alive;
+    struct moed_error death; /* why not alive */
+    int timeout_ms;
+
+    /* Attaching again (resume.c). */
+    char *deployment, *client; /* as moed_attach was given them; NULL: its defaults */
+    int resume_ms;             /* how long to wait for another worker; 0: not at all */
+    pthread_t resumer;
+    bool has_resumer;
+    bool lost;              /* the channel has closed; `resumer` is to look */
+    bool resuming;          /* there is no channel that takes requests */
+    _Atomic uint64_t epoch; /* counts the channels that have closed; changes under `lock` */
+    pthread_cond_t changed; /* lost, or dead */
+
+    pthread_mutex_t send_lock;
+    struct channel *channel; /* NULL before it is connected and once detached */
+};
+
+/* Returns a session without a channel, with one reference; NULL: no memory. */
+struct moed_session *session_new(int timeout_ms);
+/* Drops a reference; the last one frees the session. */
+void session_unref(struct moed_session *s);
+
+/* A number that no request of the session had. */
+uint64_t session_new_id(struct moed_session *s);
+/* Puts m, which has an id, into the session and takes a reference, which the caller drops once m
+ * has left the session. Fails with `death` where the session is dead. *epoch: for session_send_new;
+ * UINT64_MAX where there is no channel now. */
+enum moed_code session_add(struct moed_session *s, struct mailbox *m, uint64_t *epoch,
+                           struct moed_error *error);
+/* Takes m off the list, if it is there. The caller holds `lock`. */
+void session_remove(struct moed_session *s, struct mailbox *m);
+/* Ends the session: every open mailbox fails. Does nothing where the session is dead. */
+void session_fail(struct moed_session *s, const struct moed_error *why);
+
+/* The functions below are called without locks. */
+
+/* The channel has closed: starts the thread that attaches to the next worker. False: the session
+ * does not resume. On the channel's thread. */
+bool session_resume(struct moed_session *s);
+/* Waits for that thread, which ends soon once the session is dead. */
+void session_resume_end(struct moed_session *s);
+/* One attempt to get a channel (attach.c). */
+enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
+/* Whether memd or a worker of the deployment lives, perhaps to answer later. */
+bool session_has_processes(const struct moed_session *s);
+/* Sends a packed ToWorker. */
+enum moed_code session_send_packed(struct moed_session *s, const uint8_t *data, size_t len,
+                                   struct moed_error *error);
+/* The same for a request that session_add has put into the session at `epoch`. Does nothing where
+ * that channel has closed since: the request is then sent with those that continue. */
+enum moed_code session_send_new(struct moed_session *s, uint64_t epoch, const uint8_t *data,
+                                size_t len, struct moed_error *error);
+enum moed_code session_send(struct moed_session *s, const Moed__V1__ToWorker *body,
+                            struct moed_error *error);
+/* Adds events that the program has consumed. Acknowledges them to the worker once they are a
+ * quarter of the window. */
+void session_consumed(struct moed_session *s, uint32_t events);
+
+#endif

@@ -1,0 +1,13 @@
+/* What this process's control groups still allow it to allocate. */
+#ifndef MOED_BASE_CGROUP_MEMORY_H
+#define MOED_BASE_CGROUP_MEMORY_H
+
+#include <stdint.h>
+
+/* The least that the process's group and the groups above it allow, of version 2, or version 1's
+ * controller `memory`; UINT64_MAX: no limit. Page cache counts as free: the kernel reclaims it.
+ * root: "" for this machine; a test has a tree of files there, with proc/self/cgroup and
+ * sys/fs/cgroup. */
+uint64_t cgroup_memory_available(const char *root);
+
+#endif

@@ -1,0 +1,245 @@
+/* Templates and their variants; the rendering of a request. See chat_template.h. */
+#include "chat/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* For a model without a template: base models continue such a dialogue. */
+static const char plain_template[] =
+    "{% for message in messages %}"
+    "{{ message.role | capitalize }}: {{ message.content | trim }}\n\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}";
+
+/* Roles are no text of a user: templates make tokens of them, such as <|user|>. */
+static const char *const roles[] = {"system",   "developer", "user",    "assistant",
+                                    "tool",     "function",  "ipython", "observation",
+                                    "document", "model",     NULL};
+
+/* ---- Variants ---- */
+
+static enum error_code variant_init(struct chat_variant *v, const char *source,
+                                    const json_t *trusted, struct error *e)
+{
+    enum error_code code = jinja_compile(source, strlen(source), &v->jinja, e);
+    if (code) {
+        error_prefix(e, "the chat template is not usable");
+        return code;
+    }
+    v->source = strdup(source);
+    if (!v->source || !chat_probe(v, trusted))
+        return error_set(e, ERROR_MEMORY, "no memory for a chat template");
+    return ERROR_OK;
+}
+
+static void variant_fini(struct chat_variant *v)
+{
+    jinja_free(v->jinja);
+    free(v->source);
+}
+
+enum error_code chat_template_new(const struct chat_source *source, struct chat_template **out,
+                                  struct error *e)
+{
+    struct chat_template *t = calloc(1, sizeof *t);
+    if (!t)
+        return error_set(e, ERROR_MEMORY, "no memory for a chat template");
+    t->plain = !source->text || !*source->text;
+    t->trusted = json_pack("{s:s, s:s}", "bos_token", source->bos ? source->bos : "", "eos_token",
+                           source->eos ? source->eos : "");
+    enum error_code code = ERROR_OK;
+    if (!t->trusted)
+        code = error_set(e, ERROR_FORMAT, "the texts of the model's end tokens are not UTF-8");
+    if (!code)
+        code = variant_init(&t->basic, t->plain ? plain_template : source->text, t->trusted, e);
+    if (!code && !t->plain && source->tools && *source->tools)
+        code = variant_init(&t->tools, source->tools, t->trusted, e);
+    if (code) {
+        chat_template_free(t);
+        return code;
+    }
+    *out = t;
+    return ERROR_OK;
+}
+
+void chat_template_free(struct chat_template *t)
+{
+    if (!t)
+        return;
+    variant_fini(&t->basic);
+    variant_fini(&t->tools);
+    json_decref(t->trusted);
+    free(t);
+}
+
+bool chat_template_is_plain(const struct chat_template *t)
+{
+    return t->plain;
+}
+
+static const struct chat_variant *choose_variant(const struct chat_template *t, bool tools)
+{
+    return tools && t->tools.source ? &t->tools : &t->basic;
+}
+
+const struct chat_abilities *chat_template_abilities(const struct chat_template *t, bool tools)
+{
+    return &choose_variant(t, tools)->abilities;
+}
+
+/* ---- The variables of a render ---- */
+
+static bool is_last_assistant(const json_t *messages)
+{
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return role && strcmp(role, "assistant") == 0 && !json_object_get(last, "tool_calls");
+}
+
+/* An assistant's message without text is nothing to continue: the answer begins in its place. */
+static void drop_empty_last(json_t *messages)
+{
+    size_t last = json_array_size(messages) - 1;
+    const json_t *content = json_object_get(json_array_get(messages, last), "content");
+    bool empty = json_is_string(content) && json_string_length(content) == 0;
+    if (last > 0 && empty && is_last_assistant(messages))
+        json_array_remove(messages, last);
+}
+
+static bool set_switches(json_t *values, const struct chat_request *q)
+{
+    bool ok = true;
+    if (q->thinking != CHAT_UNSET) { /* DeepSeek's templates call it `thinking` */
+        ok = !json_object_set_new(values, "enable_thinking", json_boolean(q->thinking == CHAT_ON));
+        ok &= !json_object_set_new(values, "thinking", json_boolean(q->thinking == CHAT_ON));
+    }
+    if (q->reasoning_effort)
+        ok &= !json_object_set_new(values, "reasoning_effort", json_string(q->reasoning_effort));
+    return ok;
+}
+
+/* NULL: no memory, or text that is not UTF-8. */
+static json_t *variables(const struct chat_variant *v, const struct chat_request *q,
+                         json_t *messages, bool answer)
+{
+    json_t *values = json_object();
+    bool ok = values && set_switches(values, q);
+    if (ok && q->kwargs)
+        ok = !json_object_update(values, (json_t *)q->kwargs);
+    ok = ok && !json_object_set(values, "messages", messages);
+    ok = ok && !json_object_set_new(values, "add_generation_prompt", json_boolean(answer));
+    if (ok && json_array_size(q->tools))
+        ok = !json_object_set(values, "tools", (json_t *)q->tools);
+    else if (ok && v->abilities.tools_needed)
+        ok = !json_object_set_new(values, "tools", json_array());
+    if (ok)
+        return values;
+    json_decref(values);
+    return NULL;
+}
+
+/* ---- Continuing the last message ---- */
+
+static bool is_request(const struct jinja_output *out, size_t at)
+{
+    for (size_t i = 0; i < out->range_count; i++)
+        if (at >= out->ranges[i].start && at < out->ranges[i].end)
+            return true;
+    return false;
+}
+
+static void cut(struct jinja_output *out, size_t len)
+{
+    out->len = len;
+    out->text[len] = '\0';
+    while (out->range_count && out->ranges[out->range_count - 1].start >= len)
+        out->range_count--;
+    if (out->range_count && out->ranges[out->range_count - 1].end > len)
+        out->ranges[out->range_count - 1].end = len;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Ends the output behind the last message's text: templates may trim it. */
+static enum error_code end_inside(struct jinja_output *out, const json_t *last, struct error *e)
+{
+    const json_t *content = json_object_get(last, "content");
+    const char *text = json_string_value(content);
+    size_t from = 0, len = json_string_length(content), to = len;
+    if (json_is_array(content)) { /* of a template that takes parts only: its last part */
+        content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+        text = json_string_value(content);
+        len = to = json_string_length(content);
+    }
+    while (from < to && is_space(text[from]))
+        from++;
+    while (to > from && is_space(text[to - 1]))
+        to--;
+    for (size_t at = out->len - (to - from); to > from && to - from <= out->len; at--) {
+        if (memcmp(out->text + at, text + from, to - from) == 0 && is_request(out, at)) {
+            size_t end = at + to - from;
+            while (to < len && end < out->len && out->text[end] == text[to] && is_request(out, end))
+                to++, end++;
+            cut(out, end);
+            return ERROR_OK;
+        }
+        if (at == 0)
+            break;
+    }
+    return error_set(e, ERROR_USAGE,
+                     "the last message is the assistant's, but the model's chat template does not "
+                     "show its text: it cannot be continued");
+}
+
+/* ---- Rendering ---- */
+
+static enum error_code render(const struct chat_template *t, const struct chat_variant *v,
+                              const struct chat_request *q, json_t *messages,
+                              struct jinja_output *out, struct error *e)
+{
+    if (q->end == CHAT_END_AUTO)
+        drop_empty_last(messages);
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    bool assistant = is_last_assistant(messages);
+    bool inside = q->end == CHAT_END_CONTINUE || (q->end == CHAT_END_AUTO && assistant);
+    if (inside && !assistant)
+        return error_set(e, ERROR_USAGE, "only a last message of the assistant can be continued");
+    json_t *values = variables(v, q, messages, !inside && q->end != CHAT_END_CLOSED);
+    if (!values)
+        return error_set(e, ERROR_MEMORY, "no memory for a conversation");
+    struct jinja_input input = {.request = values,
+                                .trusted = t->trusted,
+                                .words = roles,
+                                .now_s = q->now_s,
+                                .limits = q->limits};
+    enum error_code code = jinja_render(v->jinja, &input, out, e);
+    if (code) {
+        error_prefix(e, "the chat template refuses the conversation");
+    } else if (inside) {
+        code = end_inside(out, last, e);
+        if (code)
+            jinja_output_fini(out);
+    }
+    json_decref(values);
+    return code;
+}
+
+enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
+                                     struct jinja_output *out, struct error *e)
+{
+    bool tools = json_array_size(q->tools) > 0;
+    const struct chat_variant *v = choose_variant(t, tools);
+    json_t *messages;
+    if (tools && !v->abilities.tools)
+        return error_set(e, ERROR_UNSUPPORTED, "the model's chat template does not show tools");
+    if (q->kwargs && !json_is_object(q->kwargs))
+        return error_set(e, ERROR_USAGE, "chat_template_kwargs is no object");
+    enum error_code code = chat_messages_fit(&v->abilities, q->messages, &messages, e);
+    if (code)
+        return code;
+    code = render(t, v, q, messages, out, e);
+    json_decref(messages);
+    return code;
+}

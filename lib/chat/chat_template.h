@@ -1,0 +1,79 @@
+/* A model's chat template with what it takes, and prompts from conversations.
+ *
+ * Clients send conversations in one form (OpenAI's messages); templates differ in what they take.
+ * chat_template_new finds out by rendering small conversations (probe.c), and chat_template_render
+ * changes a copy of the messages to fit (messages.c): parts of content become one string, tool
+ * arguments a string or an object, system messages a part of the first user turn.
+ *
+ * A template never changes after creation: any number of threads may render it. */
+#ifndef MOED_CHAT_CHAT_TEMPLATE_H
+#define MOED_CHAT_CHAT_TEMPLATE_H
+
+#include "base/error.h"
+#include "jinja/jinja.h"
+
+#include <stdbool.h>
+
+struct chat_template;
+
+struct chat_source {
+    const char *text;      /* the template; NULL or empty: a plain one (chat_template_is_plain) */
+    const char *tools;     /* the variant for conversations with tools; NULL or empty: none */
+    const char *bos, *eos; /* the texts of these tokens, ""; NULL: "" */
+};
+
+/* Borrows nothing. Errors are those of jinja_compile. */
+enum error_code chat_template_new(const struct chat_source *source, struct chat_template **out,
+                                  struct error *e);
+void chat_template_free(struct chat_template *t); /* takes NULL */
+
+/* The model brought no template: turns are written as "User: ...". Tell the user. */
+bool chat_template_is_plain(const struct chat_template *t);
+
+/* What the template shows of a conversation, by trial. */
+struct chat_abilities {
+    bool text;             /* content that is a string */
+    bool parts;            /* content that is a list of {"type": "text", "text": ...} */
+    bool system;           /* system messages */
+    bool developer;        /* the role "developer" */
+    bool tools;            /* the list of tools */
+    bool tools_needed;     /* it fails without one: it gets an empty list */
+    bool tool_calls;       /* an assistant's calls, in one form of arguments at least */
+    bool object_arguments; /* a call's arguments as an object */
+    bool string_arguments; /* a call's arguments as a string of JSON */
+    bool reasoning;        /* reasoning_content of an assistant's message */
+    bool thinking;         /* the same by the name `thinking` (gpt-oss) */
+};
+
+/* tools: of the variant for conversations with tools. */
+const struct chat_abilities *chat_template_abilities(const struct chat_template *t, bool tools);
+
+enum chat_end {
+    CHAT_END_AUTO,     /* continue a last message of the assistant, else begin an answer */
+    CHAT_END_ANSWER,   /* the prompt ends with the beginning of the assistant's turn */
+    CHAT_END_CONTINUE, /* ... inside the last message, which is the assistant's */
+    CHAT_END_CLOSED,   /* ... behind the last message */
+};
+
+enum chat_switch { CHAT_UNSET, CHAT_ON, CHAT_OFF };
+
+struct chat_request {
+    const json_t *messages;       /* an array of objects with "role" and "content" */
+    const json_t *tools;          /* an array or NULL */
+    const json_t *kwargs;         /* an object or NULL: further variables of the template, as
+                                     chat_template_kwargs; they win over the fields below, not
+                                     over the messages and tools */
+    const char *reasoning_effort; /* NULL: the template's default */
+    enum chat_switch thinking;    /* enable_thinking */
+    enum chat_end end;
+    int64_t now_s;                     /* see struct jinja_input; -1: now */
+    const struct jinja_limits *limits; /* NULL: jinja_default_limits */
+};
+
+/* The prompt; the caller frees it with jinja_output_fini. Its ranges are the request's text.
+ * ERROR_USAGE: malformed messages, or the template refuses them; ERROR_UNSUPPORTED: a part that is
+ * no text, or tools for a template that does not show them; ERROR_LIMIT. */
+enum error_code chat_template_render(const struct chat_template *t, const struct chat_request *q,
+                                     struct jinja_output *out, struct error *e);
+
+#endif

@@ -1,0 +1,211 @@
+/* Changes a copy of a conversation to fit a template; see chat_template.h. */
+#include "chat/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum error_code no_memory(struct error *e)
+{
+    return error_set(e, ERROR_MEMORY, "no memory for a conversation");
+}
+
+/* ---- Content ---- */
+
+static enum error_code check_part(const json_t *part, size_t number, struct error *e)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (!type)
+        return error_set(e, ERROR_USAGE, "message %zu: a part of its content has no type", number);
+    if (strcmp(type, "text") != 0)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "message %zu: a part of type '%.40s': only text is supported", number,
+                         type);
+    if (!json_is_string(json_object_get(part, "text")))
+        return error_set(e, ERROR_USAGE, "message %zu: a text part has no text", number);
+    return ERROR_OK;
+}
+
+/* The texts of all parts with newlines between them, owned by the caller; NULL: no memory. */
+static json_t *join_parts(const json_t *parts)
+{
+    size_t len = 0, at = 0;
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        len += json_string_length(json_object_get(json_array_get(parts, i), "text")) + 1;
+    char *text = malloc(len + 1);
+    for (size_t i = 0; text && i < json_array_size(parts); i++) {
+        const json_t *part = json_object_get(json_array_get(parts, i), "text");
+        if (i)
+            text[at++] = '\n';
+        memcpy(text + at, json_string_value(part), json_string_length(part));
+        at += json_string_length(part);
+    }
+    json_t *joined = text ? json_stringn(text, at) : NULL;
+    free(text);
+    return joined;
+}
+
+static enum error_code fit_content(const struct chat_abilities *a, json_t *message, size_t number,
+                                   struct error *e)
+{
+    const json_t *content = json_object_get(message, "content");
+    json_t *fitted = NULL;
+    if (json_is_array(content)) {
+        for (size_t i = 0; i < json_array_size(content); i++) {
+            enum error_code code = check_part(json_array_get(content, i), number, e);
+            if (code)
+                return code;
+        }
+        if (!a->text)
+            return ERROR_OK;
+        fitted = join_parts(content);
+    } else if (content && !json_is_null(content) && !json_is_string(content)) {
+        return error_set(e, ERROR_USAGE, "message %zu: its content is no string and no list",
+                         number);
+    } else if (json_is_string(content) && a->text) {
+        return ERROR_OK;
+    } else {
+        const char *text = json_is_string(content) ? json_string_value(content) : "";
+        size_t len = json_string_length(content);
+        fitted = a->text ? json_stringn(text, len)
+                         : json_pack("[{s:s, s:s%}]", "type", "text", "text", text, len);
+    }
+    return json_object_set_new(message, "content", fitted) ? no_memory(e) : ERROR_OK;
+}
+
+/* ---- Tool calls ---- */
+
+/* Some clients send a call without "function" around it. */
+static json_t *call_function(json_t *call)
+{
+    json_t *function = json_object_get(call, "function");
+    return function ? function : call;
+}
+
+static enum error_code fit_arguments(const struct chat_abilities *a, json_t *function,
+                                     struct error *e)
+{
+    const json_t *arguments = json_object_get(function, "arguments");
+    json_t *fitted = NULL;
+    if (json_is_string(arguments) && !a->string_arguments && a->object_arguments) {
+        bool empty = json_string_length(arguments) == 0;
+        fitted = empty ? json_object()
+                       : json_loadb(json_string_value(arguments), json_string_length(arguments),
+                                    JSON_ALLOW_NUL, NULL);
+        if (!json_is_object(fitted)) { /* a call that the model wrote wrongly is history too */
+            json_decref(fitted);
+            fitted = json_pack("{sO}", "arguments", arguments);
+        }
+    } else if (json_is_object(arguments) && !a->object_arguments && a->string_arguments) {
+        char *text = json_dumps(arguments, JSON_ENCODE_ANY);
+        fitted = text ? json_string(text) : NULL;
+        free(text);
+    } else {
+        return ERROR_OK;
+    }
+    return json_object_set_new(function, "arguments", fitted) ? no_memory(e) : ERROR_OK;
+}
+
+static enum error_code fit_calls(const struct chat_abilities *a, json_t *message, size_t number,
+                                 struct error *e)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls || json_is_null(calls) || json_array_size(calls) == 0) {
+        json_object_del(message, "tool_calls"); /* "is defined" must not hold of none */
+        return ERROR_OK;
+    }
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *function = call_function(json_array_get(calls, i));
+        if (!json_is_string(json_object_get(function, "name")))
+            return error_set(e, ERROR_USAGE, "message %zu: a tool call has no name", number);
+        enum error_code code = fit_arguments(a, function, e);
+        if (code)
+            return code;
+    }
+    return ERROR_OK;
+}
+
+/* ---- Reasoning ---- */
+
+/* `reasoning` is what some servers call reasoning_content, and `thinking` some templates. */
+static void fit_reasoning(const struct chat_abilities *a, json_t *message)
+{
+    json_t *reasoning = json_object_get(message, "reasoning_content");
+    if (!reasoning)
+        reasoning = json_object_get(message, "reasoning");
+    if (!json_is_string(reasoning))
+        return;
+    if (!json_object_get(message, "reasoning_content"))
+        json_object_set(message, "reasoning_content", reasoning);
+    if (!a->reasoning && a->thinking)
+        json_object_set(message, "thinking", reasoning);
+}
+
+/* ---- Roles ---- */
+
+static bool has_role(const json_t *message, const char *role)
+{
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && strcmp(own, role) == 0;
+}
+
+/* `system`, a blank line and the content of `message`, which it replaces. */
+static bool put_before(json_t *message, const json_t *system)
+{
+    json_t *content = json_object_get(message, "content");
+    json_t *parts = json_pack("[{s:O}, {s:s}, {s:O}]", "text", system, "text", "", "text", content);
+    json_t *joined = parts ? join_parts(parts) : NULL;
+    json_decref(parts);
+    return json_object_set_new(message, "content", joined) == 0;
+}
+
+/* Puts each system message into the user's turn after it; one without becomes a user's turn. */
+static bool merge_system(json_t *messages)
+{
+    for (size_t i = 0; i < json_array_size(messages);) {
+        json_t *message = json_array_get(messages, i), *next = json_array_get(messages, i + 1);
+        bool system = has_role(message, "system");
+        if (system && next && (has_role(next, "user") || has_role(next, "system"))) {
+            if (!put_before(next, json_object_get(message, "content")))
+                return false;
+            json_array_remove(messages, i);
+            continue;
+        }
+        if (system && json_object_set_new(message, "role", json_string("user")))
+            return false;
+        i++;
+    }
+    return true;
+}
+
+/* ---- All ---- */
+
+static enum error_code fit_message(const struct chat_abilities *a, json_t *message, size_t number,
+                                   struct error *e)
+{
+    if (!json_is_string(json_object_get(message, "role")))
+        return error_set(e, ERROR_USAGE, "message %zu has no role", number);
+    if (has_role(message, "developer") && !a->developer &&
+        json_object_set_new(message, "role", json_string("system")))
+        return no_memory(e);
+    fit_reasoning(a, message);
+    enum error_code code = fit_calls(a, message, number, e);
+    return code ? code : fit_content(a, message, number, e);
+}
+
+enum error_code chat_messages_fit(const struct chat_abilities *a, const json_t *messages,
+                                  json_t **out, struct error *e)
+{
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return error_set(e, ERROR_USAGE, "the conversation has no messages");
+    json_t *copy = json_deep_copy(messages);
+    enum error_code code = copy ? ERROR_OK : no_memory(e);
+    for (size_t i = 0; !code && i < json_array_size(copy); i++)
+        code = fit_message(a, json_array_get(copy, i), i + 1, e);
+    if (!code && !a->system && a->text && !merge_system(copy))
+        code = no_memory(e);
+    if (code)
+        json_decref(copy);
+    else
+        *out = copy;
+    return code;
+}

@@ -1,0 +1,149 @@
+/* Finds out what a template takes by rendering small conversations: what it does not show, or
+ * refuses, it does not take. */
+#include "chat/internal.h"
+
+#include <string.h>
+
+/* Marks that no template contains. */
+#define USER      "probe-user-text"
+#define SYSTEM    "probe-system-text"
+#define REASONING "probe-reasoning-text"
+#define TOOL      "probe_tool_name"
+#define ARGUMENT  "probe_argument"
+#define VALUE     "probe-value"
+
+static const struct jinja_limits limits = {
+    .steps = 1000000, .output_bytes = 1 << 20, .memory_bytes = 32 << 20, .depth = 300};
+
+struct probe {
+    const struct chat_variant *variant;
+    const json_t *trusted;
+    bool text, tools_needed; /* forms that every further conversation has */
+    bool no_memory;
+};
+
+/* Renders and frees the messages and the tools (may be NULL). False: it failed. */
+static bool render(struct probe *p, json_t *messages, json_t *tools, struct jinja_output *out)
+{
+    json_t *request = json_pack("{s:o, s:b}", "messages", messages, "add_generation_prompt", 1);
+    if (tools)
+        json_object_set_new(request, "tools", tools);
+    else if (p->tools_needed)
+        json_object_set_new(request, "tools", json_array());
+    p->no_memory |= !request;
+    struct jinja_input input = {
+        .request = request, .trusted = p->trusted, .now_s = 0, .limits = &limits};
+    bool ok = request && !jinja_render(p->variant->jinja, &input, out, NULL);
+    json_decref(request);
+    return ok;
+}
+
+/* Whether the output has `shown` and not `hidden` (may be NULL). */
+static bool shows(struct probe *p, json_t *messages, json_t *tools, const char *shown,
+                  const char *hidden)
+{
+    struct jinja_output out;
+    if (!render(p, messages, tools, &out))
+        return false;
+    bool ok = strstr(out.text, shown) && !(hidden && strstr(out.text, hidden));
+    jinja_output_fini(&out);
+    return ok;
+}
+
+static json_t *content(const struct probe *p, const char *text)
+{
+    return p->text ? json_string(text) : json_pack("[{s:s, s:s}]", "type", "text", "text", text);
+}
+
+static json_t *message(const struct probe *p, const char *role, const char *text)
+{
+    return json_pack("{s:s, s:o}", "role", role, "content", content(p, text));
+}
+
+static json_t *user(const struct probe *p)
+{
+    return message(p, "user", USER);
+}
+
+static json_t *tool(void)
+{
+    return json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:{s:{s:s, s:s}}, s:[s]}}}", "type", "function",
+                     "function", "name", TOOL, "description", "d", "parameters", "type", "object",
+                     "properties", ARGUMENT, "type", "string", "description", "d", "required",
+                     ARGUMENT);
+}
+
+/* A question, a call with these arguments, and its result. */
+static json_t *call(const struct probe *p, json_t *arguments)
+{
+    json_t *assistant = message(p, "assistant", "");
+    json_object_set_new(assistant, "tool_calls",
+                        json_pack("[{s:s, s:s, s:{s:s, s:o}}]", "id", "call00001", "type",
+                                  "function", "function", "name", TOOL, "arguments", arguments));
+    json_t *result = message(p, "tool", "r");
+    json_object_set_new(result, "tool_call_id", json_string("call00001"));
+    json_object_set_new(result, "name", json_string(TOOL));
+    return json_pack("[o, o, o]", user(p), assistant, result);
+}
+
+/* Content as a string, else as parts; a list of tools where it fails without. */
+static void probe_content(struct probe *p, struct chat_abilities *a)
+{
+    for (int tools = 0; tools < 2; tools++) {
+        p->tools_needed = tools;
+        p->text = true;
+        a->text = shows(p, json_pack("[o]", user(p)), NULL, USER, NULL);
+        p->text = false;
+        a->parts = shows(p, json_pack("[o]", user(p)), NULL, USER, "'text'");
+        a->tools_needed = tools;
+        if (a->text || a->parts)
+            break;
+    }
+    /* A template that shows neither gets strings, and says itself what is wrong. */
+    p->text = a->text || !a->parts;
+    a->text = p->text;
+}
+
+static void probe_calls(struct probe *p, struct chat_abilities *a)
+{
+    json_t *tools = json_pack("[o]", tool());
+    /* A template for strings shows an object as Python does. */
+    a->object_arguments = shows(p, call(p, json_pack("{s:s}", ARGUMENT, VALUE)),
+                                json_deep_copy(tools), VALUE, "{'" ARGUMENT "': '");
+    /* One for objects shows a string in quotes: "{\"probe... */
+    a->string_arguments = shows(p, call(p, json_string("{\"" ARGUMENT "\": \"" VALUE "\"}")),
+                                json_deep_copy(tools), "\"" ARGUMENT "\": \"" VALUE "\"", NULL);
+    a->tool_calls = a->object_arguments || a->string_arguments;
+    json_decref(tools);
+}
+
+static void probe_reasoning(struct probe *p, struct chat_abilities *a, const char *field, bool *out)
+{
+    json_t *assistant = message(p, "assistant", "");
+    json_object_set_new(assistant, field, json_string(REASONING));
+    json_object_set_new(assistant, "tool_calls",
+                        json_pack("[{s:s, s:s, s:{s:s, s:{s:s}}}]", "id", "call00001", "type",
+                                  "function", "function", "name", TOOL, "arguments", ARGUMENT,
+                                  VALUE));
+    if (!a->object_arguments) /* the calls keep the turn open: only some templates show old thoughts
+                               */
+        json_object_del(assistant, "tool_calls");
+    *out = shows(p, json_pack("[o, o]", user(p), assistant), NULL, REASONING, NULL);
+}
+
+bool chat_probe(struct chat_variant *v, const json_t *trusted)
+{
+    struct probe p = {.variant = v, .trusted = trusted};
+    struct chat_abilities *a = &v->abilities;
+    probe_content(&p, a);
+    a->system =
+        shows(&p, json_pack("[o, o]", message(&p, "system", SYSTEM), user(&p)), NULL, SYSTEM, NULL);
+    a->developer = strstr(v->source, "developer") &&
+                   shows(&p, json_pack("[o, o]", message(&p, "developer", SYSTEM), user(&p)), NULL,
+                         SYSTEM, NULL);
+    a->tools = shows(&p, json_pack("[o]", user(&p)), json_pack("[o]", tool()), TOOL, NULL);
+    probe_calls(&p, a);
+    probe_reasoning(&p, a, "reasoning_content", &a->reasoning);
+    probe_reasoning(&p, a, "thinking", &a->thinking);
+    return !p.no_memory;
+}

@@ -1,0 +1,134 @@
+/* Names of options that are not in a table; see option_names.h. */
+#include "daemon/option_names.h"
+
+#include "base/edit_distance.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Names that llama.cpp, ollama and vLLM have for what moed names otherwise. */
+static const struct {
+    const char *familiar, *name;
+} same[] = {
+    {"-c", "ctx"},
+    {"-c", "context"},
+    {"--ctx-size", "ctx"},
+    {"--ctx-size", "context"},
+    {"--max-model-len", "ctx"},
+    {"-m", "model"},
+    {"-t", "threads"},
+    {"-np", "parallel"},
+    {"--temperature", "temp"},
+    {"--n-predict", "n"},
+    {"--predict", "n"},
+    {"--max-tokens", "n"},
+    {"-s", "seed"},
+    {"-sys", "system"},
+    {"--system-prompt", "system"},
+    {"--repeat-last-n", "repeat-window"},
+    {"--served-model-name", "name"},
+};
+
+/* Names of what moed does in another way, in tables that have the option `where`. */
+static const struct {
+    const char *foreign, *where, *instead;
+} other[] = {
+    {"-ngl", "device",
+     "moed places experts, not layers: --device cuda,vram=SIZE gives them memory"},
+    {"--n-gpu-layers", "device",
+     "moed places experts, not layers: --device cuda,vram=SIZE gives them memory"},
+    {"--gpu-layers", "device",
+     "moed places experts, not layers: --device cuda,vram=SIZE gives them memory"},
+    {"-ncmoe", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"--n-cpu-moe", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"-cmoe", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"--cpu-moe", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"-ot", "device", "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"--override-tensor", "device",
+     "experts lie on the device as far as --device cuda,vram=SIZE allows"},
+    {"-ctk", "kv-type", "--kv-type sets the type of keys and values"},
+    {"-ctv", "kv-type", "--kv-type sets the type of keys and values"},
+    {"--cache-type-k", "kv-type", "--kv-type sets the type of keys and values"},
+    {"--cache-type-v", "kv-type", "--kv-type sets the type of keys and values"},
+    {"--port", "http", "--http [HOST:]PORT serves HTTP"},
+    {"--host", "http", "--http [HOST:]PORT serves HTTP"},
+    {"-m", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
+    {"--model", "temp", "a deployment has its model: moed up MODEL.gguf, then moed run PROMPT"},
+    {"-p", "temp", "the prompt stands without an option: moed run PROMPT"},
+    {"--prompt", "temp", "the prompt stands without an option: moed run PROMPT"},
+    {"-f", "temp", "moed run - reads the prompt from standard input"},
+    {"-c", "temp", "the context is the deployment's: moed up --ctx N"},
+    {"--ctx-size", "temp", "the context is the deployment's: moed up --ctx N"},
+    {"-ngl", "temp", "the device is the deployment's: moed up --device cuda,vram=SIZE"},
+};
+
+const struct option_spec *option_names_find(const struct option_spec *table, const char *name,
+                                            size_t len)
+{
+    for (; table->name; table++)
+        if (table->type != OPTION_HEADING && strlen(table->name) == len &&
+            memcmp(table->name, name, len) == 0)
+            return table;
+    return NULL;
+}
+
+static bool is_named(const char *arg, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(arg, name, len) == 0 && (arg[len] == '\0' || arg[len] == '=');
+}
+
+const struct option_spec *option_names_familiar(const struct option_spec *table, const char *arg)
+{
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const struct option_spec *o = option_names_find(table, same[i].name, strlen(same[i].name));
+        if (o && is_named(arg, same[i].familiar))
+            return o;
+    }
+    return NULL;
+}
+
+static const char *instead_of(const struct option_spec *table, const char *arg)
+{
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (is_named(arg, other[i].foreign) &&
+            option_names_find(table, other[i].where, strlen(other[i].where)))
+            return other[i].instead;
+    return NULL;
+}
+
+bool option_names_foreign(const struct option_spec *table, const char *arg)
+{
+    return instead_of(table, arg) != NULL;
+}
+
+static const struct option_spec *nearest(const struct option_spec *table, const char *name)
+{
+    const struct option_spec *best = NULL;
+    unsigned best_distance = edit_distance_limit(name);
+    for (; table->name; table++) {
+        unsigned d = table->type == OPTION_HEADING || !table->name[1]
+                         ? best_distance
+                         : edit_distance(name, table->name);
+        if (d < best_distance) {
+            best_distance = d;
+            best = table;
+        }
+    }
+    return best;
+}
+
+void option_names_hint(const struct option_spec *table, const char *arg,
+                       char out[OPTION_NAMES_HINT])
+{
+    const char *instead = instead_of(table, arg);
+    char name[EDIT_DISTANCE_WORD + 2];
+    const char *bare = arg + strspn(arg, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(bare, "="), bare);
+    const struct option_spec *near = instead || !name[0] || !name[1] ? NULL : nearest(table, name);
+    out[0] = '\0';
+    if (instead)
+        snprintf(out, OPTION_NAMES_HINT, ": %s", instead);
+    else if (near)
+        snprintf(out, OPTION_NAMES_HINT, "; did you mean --%s?", near->name);
+}

@@ -1,0 +1,48 @@
+/* The protocol of RUN/supervise.sock, between moed-supervise and its clients (moed up, down, ps,
+ * restart).
+ *
+ * The socket is a unix stream socket with mode 0600. A client sends any number of commands, one a
+ * line. An answer is any number of lines and then "ok" or "error TEXT". TABs separate the fields of
+ * a line: the first is the line's kind, the others are key=value. No value contains a TAB or a
+ * newline.
+ *
+ *   status            deployment  name= state= pid= uptime_ms= model= reason=
+ *                     process     name= state= pid= restarts= uptime_ms= status= reason=
+ *                     (a line for each process of the deployment)
+ *   restart PROCESS   stops it, with the processes that need it, and starts it again; also a process
+ *                     in state failed
+ *   down              stops everything; answers "ok" at once, closes the connection at the end
+ *
+ * A process's state:
+ *   waiting   for a process that must be ready first
+ *   starting  runs, not ready yet; `status` is its progress
+ *   ready
+ *   backoff   died; the supervisor starts it again after a delay
+ *   failed    not started again; `reason` has the exit status and the last log line
+ *   stopping  asked to stop
+ *   stopped
+ * uptime_ms counts from its start. pid is 0 where it does not run. reason: why it ended last.
+ *
+ * A deployment's state:
+ *   starting  some process is not ready yet
+ *   ready     all processes are ready
+ *   degraded  answers, but its cpuexec or http does not run
+ *   failed    memd or the worker has failed (reason: which and why); without memd the others stop
+ *   stopping
+ *
+ * Exit status of moed-supervise: 0 stopped on request; 1 unusable environment (message on standard
+ * error and in supervise.log); 2 usage; 4 the deployment runs already. */
+#ifndef MOED_DAEMON_SUPERVISOR_PROTOCOL_H
+#define MOED_DAEMON_SUPERVISOR_PROTOCOL_H
+
+#define SUPERVISE_SOCKET       "supervise.sock"
+#define SUPERVISE_LINE_BYTES   256  /* longest command with its newline */
+#define SUPERVISE_ANSWER_BYTES 8192 /* longest answer */
+#define SUPERVISE_EXIT_RUNNING 4
+
+/* In the order of their start; the supervisor stops them in reverse. */
+#define SUPERVISE_PROCESSES 4
+static const char *const supervise_process_names[SUPERVISE_PROCESSES] = {"memd", "cpuexec",
+                                                                         "worker", "http"};
+
+#endif

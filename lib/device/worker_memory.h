@@ -1,0 +1,63 @@
+/* How much of a CUDA device's memory a worker needs, in addition to memd's. memd computes it before
+ * it allocates anything, and leaves that much free. */
+#ifndef MOED_DEVICE_WORKER_MEMORY_H
+#define MOED_DEVICE_WORKER_MEMORY_H
+
+#include "device/module.h"
+#include "gguf/tensor_type.h"
+#include "model/pool_map.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct worker_memory_needs {
+    const struct device_module *module;
+    const struct pool_map *map; /* params and slabs; the weights are not read */
+    uint32_t max_tokens;        /* rows of a batch */
+    uint32_t parallel, context; /* of the KV cache */
+    enum tensor_type kv_type;   /* F32, F16 or Q8_0, as kv_type_check allows */
+    bool dense; /* the device computes the dense part; else no KV cache and no scratch for it */
+    bool blas;  /* the worker may multiply through BLAS, where it is found */
+};
+
+/* Bytes; UINT64_MAX: more than can be counted. */
+struct worker_memory {
+    uint64_t kv_bytes;      /* struct device_kv's memory, exactly */
+    uint64_t scratch_bytes; /* everything else: an upper bound */
+};
+
+void worker_memory(const struct worker_memory_needs *n, struct worker_memory *out);
+
+/* Bytes of struct device_kv's memory: of a row; of a page, with all layers; of all pages for
+ * `parallel` requests of `context` tokens. */
+uint64_t worker_memory_row(const struct model_params *p, enum tensor_type type);
+uint64_t worker_memory_page(const struct model_params *p, enum tensor_type type);
+uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
+                          uint32_t context);
+
+/* Scratch of the experts operation, in the layer that needs most, for max_rows token rows of all
+ * tasks. */
+uint64_t worker_memory_experts(const struct device_module *module, const struct pool_map *map,
+                               uint32_t max_rows);
+
+/* Scratch of multiply_many and multiply_many_planes, for the dense matrix that needs most, and a
+ * batch of max_tokens rows. */
+uint64_t worker_memory_many(const struct device_module *module, const struct pool_map *map,
+                            uint32_t max_tokens);
+
+/* The largest batch with device-only layers (worker/experts/device_only.h): larger batches are
+ * likely to activate an expert that is missing. */
+enum { WORKER_DEVICE_ONLY_TOKENS = 8 };
+
+/* Rows of logits on the device at once: a row has the size of the vocabulary. With BLAS there are
+ * more, so that unpacking the output head pays. */
+enum { WORKER_LOGITS_ROWS = 16, WORKER_LOGITS_ROWS_BLAS = 64 };
+static inline uint32_t worker_logits_rows(bool blas)
+{
+    return blas ? WORKER_LOGITS_ROWS_BLAS : WORKER_LOGITS_ROWS;
+}
+
+/* The layout of a layer's segments, for the module's operations. */
+struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer);
+
+#endif

@@ -1,0 +1,48 @@
+/* The files of an opened model: their entries and mappings; see internal.h. */
+#include "gguf/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void close_file(struct gguf_file *f)
+{
+    file_map_close(&f->map);
+    free(f->path);
+}
+
+struct gguf_file *gguf_append_file(struct gguf *g, const char *name)
+{
+    struct gguf_file *files = realloc(g->files, (g->file_count + 1) * sizeof *files);
+    if (!files)
+        return NULL;
+    g->files = files;
+    char *copy = strdup(name);
+    if (!copy)
+        return NULL;
+    files[g->file_count] = (struct gguf_file){.path = copy, .fd = -1};
+    return &files[g->file_count++];
+}
+
+enum error_code gguf_add_file(struct gguf *g, const char *path, struct error *e)
+{
+    struct gguf_file *f = gguf_append_file(g, path);
+    if (!f)
+        return error_set(e, ERROR_MEMORY, "%s: no memory to open it", path);
+    enum error_code code = file_map_open(path, "a GGUF model file", &f->map, e);
+    if (code)
+        return code;
+    f->fd = f->map.fd;
+    f->data = f->map.data;
+    f->bytes = f->map.bytes;
+    return ERROR_OK;
+}
+
+void gguf_fini(struct gguf *g)
+{
+    for (uint32_t i = 0; i < g->file_count; i++)
+        close_file(&g->files[i]);
+    free(g->files);
+    kv_list_free(&g->keys);
+    free(g->tensors);
+    free(g->tensors_sorted);
+}

@@ -1,0 +1,52 @@
+/* Deterministic automata over bytes, for languages that must be intersected or subtracted: the
+ * contents of JSON strings under patterns, formats and lengths, and numbers under bounds. */
+#ifndef MOED_GRAMMAR_DFA_H
+#define MOED_GRAMMAR_DFA_H
+
+#include "base/error.h"
+#include "grammar/network.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DFA_NONE UINT32_MAX
+
+struct dfa {
+    uint32_t (*next)[256]; /* [n_states]; DFA_NONE: refused. State 0 is the start */
+    bool *accepts;
+    uint32_t n_states, capacity, states_max;
+    uint64_t work; /* steps that its making took */
+};
+
+void dfa_init(struct dfa *d, uint32_t states_max);
+void dfa_fini(struct dfa *d);
+/* A state without edges. DFA_NONE: states_max, or no memory. */
+uint32_t dfa_state(struct dfa *d);
+
+/* The texts of `part`, with its assertions; calls of rules are not followed. Fills an initialised,
+ * empty *out. ERROR_LIMIT, ERROR_MEMORY. */
+enum error_code dfa_from_network(const struct network *n, struct fragment part, struct dfa *out,
+                                 struct error *e);
+
+enum dfa_product {
+    DFA_BOTH,    /* texts of a and of b */
+    DFA_WITHOUT, /* texts of a that are not texts of b */
+};
+
+/* Replaces *a by the product; what cannot reach an accepting state is left out. */
+enum error_code dfa_combine(struct dfa *a, const struct dfa *b, enum dfa_product kind,
+                            struct error *e);
+/* Restricts *a, over UTF-8, to texts of min to max code points. */
+enum error_code dfa_limit_length(struct dfa *a, uint32_t min, uint32_t max, struct error *e);
+
+/* Leaves out states that cannot reach an accepting state. */
+enum error_code dfa_trim(struct dfa *d, struct error *e);
+bool dfa_is_empty(const struct dfa *d); /* of a trimmed one */
+bool dfa_matches(const struct dfa *d, const void *text, size_t len);
+
+/* Adds the automaton to a network, from a state to a state. json: as the content of a JSON string,
+ * where quotes, backslashes and control characters are escaped in the shortest way. */
+void dfa_emit(const struct dfa *d, struct network *n, uint32_t from, uint32_t to, bool json);
+
+#endif

@@ -1,0 +1,41 @@
+/* JSON texts as rules of a network. The form, everywhere: no white space but at most one blank
+ * after
+ * `:` and `,`; so an answer cannot get lost in white space. */
+#ifndef MOED_GRAMMAR_JSON_TEXT_H
+#define MOED_GRAMMAR_JSON_TEXT_H
+
+#include "grammar/network.h"
+
+#include <jansson.h>
+
+/* Rules that are made at their first use. */
+enum json_rule {
+    JSON_RULE_VALUE,
+    JSON_RULE_OBJECT,
+    JSON_RULE_ARRAY,
+    JSON_RULE_STRING,
+    JSON_RULE_CHARACTER, /* of a string, plain or escaped in any way */
+    JSON_RULE_NUMBER,    /* 18 digits, a fraction of 15, an exponent of 2, at most */
+    JSON_RULE_INTEGER,   /* 18 digits at most */
+    JSON_RULE_COUNT,
+};
+
+struct json_rules {
+    uint32_t rule[JSON_RULE_COUNT]; /* NETWORK_NONE: not made yet */
+};
+
+void json_rules_init(struct json_rules *r);
+uint32_t json_rule(struct json_rules *r, struct network *n, enum json_rule which);
+
+/* Returns the state after `mark`, a comma or colon, and its blank. */
+uint32_t json_mark(struct network *n, uint32_t from, char mark);
+/* Returns the state after the text of a value. Texts of scalars share edges with others that leave
+ * `from`. */
+uint32_t json_constant(struct network *n, uint32_t from, const json_t *value);
+/* Returns the state after the string as JSON with its quotes. */
+uint32_t json_string_constant(struct network *n, uint32_t from, const char *text, size_t len);
+
+/* The shortest decimal text that reads back as the number. */
+void json_number_text(const json_t *number, char out[32]);
+
+#endif

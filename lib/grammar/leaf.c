@@ -1,0 +1,395 @@
+/* Combines the keywords of a leaf; see leaf.h. */
+#include "grammar/leaf.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    unsigned types;
+} type_names[] = {{"null", TYPE_NULL},     {"boolean", TYPE_BOOLEAN}, {"integer", TYPE_INTEGER},
+                  {"number", TYPE_NUMBER}, {"string", TYPE_STRING},   {"array", TYPE_ARRAY},
+                  {"object", TYPE_OBJECT}};
+
+static unsigned named_type(const json_t *name)
+{
+    const char *text = json_string_value(name);
+    for (size_t i = 0; text && i < sizeof type_names / sizeof type_names[0]; i++)
+        if (strcmp(type_names[i].name, text) == 0)
+            return type_names[i].types;
+    return 0;
+}
+
+static unsigned type_of(const json_t *value)
+{
+    struct decimal d;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return TYPE_OBJECT;
+    case JSON_ARRAY:
+        return TYPE_ARRAY;
+    case JSON_STRING:
+        return TYPE_STRING;
+    case JSON_INTEGER:
+        return TYPE_INTEGER;
+    case JSON_REAL:
+        return decimal_from_json(value, &d) && !decimal_is_integer(&d) ? TYPE_FRACTION
+                                                                       : TYPE_INTEGER;
+    case JSON_NULL:
+        return TYPE_NULL;
+    default:
+        return TYPE_BOOLEAN;
+    }
+}
+
+static enum error_code add_type(struct leaf *l, uint32_t node, json_t *value)
+{
+    unsigned types = named_type(value);
+    size_t i;
+    json_t *name;
+    json_array_foreach(value, i, name)
+    {
+        if (!named_type(name))
+            return schema_refuse(l->s, ERROR_USAGE, node, "type", "an unknown type in the list");
+        types |= named_type(name);
+    }
+    if (!types)
+        return schema_refuse(l->s, ERROR_USAGE, node, "type", "must be a type or a list of types");
+    l->types &= types;
+    return ERROR_OK;
+}
+
+static bool values_equal(const json_t *a, const json_t *b)
+{
+    struct decimal x, y;
+    if (!json_is_number(a) || !json_is_number(b))
+        return json_equal(a, b);
+    return decimal_from_json(a, &x) && decimal_from_json(b, &y) && decimal_compare(&x, &y) == 0;
+}
+
+static bool list_has(json_t *const *list, size_t n, const json_t *value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (values_equal(list[i], value))
+            return true;
+    return false;
+}
+
+static enum error_code add_values(struct leaf *l, json_t *const *values, size_t n)
+{
+    if (!l->has_values) {
+        l->values = malloc((n + 1) * sizeof *l->values);
+        if (!l->values)
+            return schema_out_of_memory(l->s);
+        if (n)
+            memcpy(l->values, values, n * sizeof *values);
+        l->n_values = n;
+        l->has_values = true;
+        return ERROR_OK;
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < l->n_values; i++)
+        if (list_has(values, n, l->values[i]))
+            l->values[kept++] = l->values[i];
+    l->n_values = kept;
+    return ERROR_OK;
+}
+
+static enum error_code add_enum(struct leaf *l, uint32_t node, json_t *value)
+{
+    size_t n = json_array_size(value);
+    if (!json_is_array(value))
+        return schema_refuse(l->s, ERROR_USAGE, node, "enum", "must be an array");
+    json_t **list = malloc((n + 1) * sizeof *list);
+    if (!list)
+        return schema_out_of_memory(l->s);
+    for (size_t i = 0; i < n; i++)
+        list[i] = json_array_get(value, i);
+    enum error_code error = add_values(l, list, n);
+    free(list);
+    return error;
+}
+
+static enum error_code read_count(struct leaf *l, uint32_t node, const char *keyword,
+                                  const json_t *value, uint32_t *out)
+{
+    double count = json_is_number(value) ? json_number_value(value) : -1;
+    if (count < 0 || count != floor(count))
+        return schema_refuse(l->s, ERROR_USAGE, node, keyword, "must be a non-negative integer");
+    *out = count < 4e9 ? (uint32_t)count : 4000000000u;
+    return ERROR_OK;
+}
+
+static enum error_code add_count(struct leaf *l, uint32_t node, const char *keyword,
+                                 const json_t *value)
+{
+    uint32_t count = 0;
+    const struct {
+        const char *name;
+        uint32_t *least, *most;
+    } counts[] = {
+        {"minLength", &l->min_length, NULL},      {"maxLength", NULL, &l->max_length},
+        {"minItems", &l->min_items, NULL},        {"maxItems", NULL, &l->max_items},
+        {"minProperties", &l->min_members, NULL}, {"maxProperties", NULL, &l->max_members}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (strcmp(counts[i].name, keyword) != 0)
+            continue;
+        enum error_code error = read_count(l, node, keyword, value, &count);
+        if (error)
+            return error;
+        if (counts[i].least && count > *counts[i].least)
+            *counts[i].least = count;
+        if (counts[i].most && count < *counts[i].most)
+            *counts[i].most = count;
+    }
+    return ERROR_OK;
+}
+
+static void add_low(struct number_range *r, const struct decimal *d, bool open)
+{
+    int order = r->has_low ? decimal_compare(d, &r->low) : 1;
+    if (order > 0 || (order == 0 && open)) {
+        r->low = *d;
+        r->low_open = open;
+    }
+    r->has_low = true;
+}
+
+static void add_high(struct number_range *r, const struct decimal *d, bool open)
+{
+    int order = r->has_high ? decimal_compare(d, &r->high) : -1;
+    if (order < 0 || (order == 0 && open)) {
+        r->high = *d;
+        r->high_open = open;
+    }
+    r->has_high = true;
+}
+
+static enum error_code add_bound(struct leaf *l, uint32_t node, const char *keyword,
+                                 const json_t *value)
+{
+    struct decimal d;
+    bool open = strncmp(keyword, "exclusive", 9) == 0;
+    if (!json_is_number(value))
+        return schema_refuse(l->s, ERROR_USAGE, node, keyword, "must be a number");
+    if (!decimal_from_json(value, &d))
+        return schema_refuse(l->s, ERROR_UNSUPPORTED, node, keyword,
+                             "numbers of more than %d digits are not supported", DECIMAL_DIGITS);
+    if (strcmp(keyword, "multipleOf") == 0)
+        return number_range_multiple(&l->range, &d)
+                   ? ERROR_OK
+                   : schema_refuse(l->s, ERROR_UNSUPPORTED, node, keyword,
+                                   "must be positive, with at most 9 digits");
+    if (strstr(keyword, "inimum"))
+        add_low(&l->range, &d, open);
+    else
+        add_high(&l->range, &d, open);
+    return ERROR_OK;
+}
+
+static enum error_code add_keyword(struct leaf *l, uint32_t node, const char *keyword,
+                                   json_t *value)
+{
+    static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum",
+                                         "exclusiveMaximum", "multipleOf"};
+    if (strcmp(keyword, "type") == 0)
+        return add_type(l, node, value);
+    if (strcmp(keyword, "enum") == 0)
+        return add_enum(l, node, value);
+    if (strcmp(keyword, "const") == 0)
+        return add_values(l, &value, 1);
+    if (strcmp(keyword, "pattern") == 0 || strcmp(keyword, "format") == 0)
+        l->has_text = true;
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++)
+        if (strcmp(bounds[i], keyword) == 0)
+            return add_bound(l, node, keyword, value);
+    return add_count(l, node, keyword, value);
+}
+
+static bool has_keyword(const struct leaf *l, const char *const *names)
+{
+    for (uint32_t i = 0; i < l->nodes->n; i++)
+        for (const char *const *name = names; *name; name++)
+            if (json_object_get(l->s->nodes[l->nodes->ids[i]], *name))
+                return true;
+    return false;
+}
+
+static bool has_bounds(const struct leaf *l)
+{
+    return l->range.has_low || l->range.has_high || l->range.step;
+}
+
+/* Of the listed values those that satisfy the other keywords. */
+static enum error_code filter_values(struct leaf *l)
+{
+    static const char *const of_objects[] = {
+        "properties",    "patternProperties", "required",      "additionalProperties",
+        "propertyNames", "minProperties",     "maxProperties", NULL};
+    static const char *const of_arrays[] = {"items", "prefixItems", "minItems", "maxItems", NULL};
+    bool objects = has_keyword(l, of_objects), arrays = has_keyword(l, of_arrays);
+    bool texts = l->has_text || l->min_length > 0 || l->max_length != NETWORK_NONE;
+    struct dfa text;
+    size_t kept = 0;
+    enum error_code error = ERROR_OK;
+    dfa_init(&text, l->s->limits->dfa_states);
+    if (texts && l->types & TYPE_STRING) {
+        l->has_values = false;
+        error = leaf_text(l, &text);
+        l->has_values = true;
+    }
+    for (size_t i = 0; i < l->n_values && !error; i++) {
+        json_t *value = l->values[i];
+        struct decimal d;
+        if (!(type_of(value) & l->types))
+            continue;
+        if ((json_is_object(value) && objects) || (json_is_array(value) && arrays))
+            error = schema_refuse(l->s, ERROR_UNSUPPORTED, l->nodes->ids[0], NULL,
+                                  "enum or const with objects or arrays, together with keywords "
+                                  "for their content, is not supported");
+        if (json_is_string(value) && texts &&
+            !dfa_matches(&text, json_string_value(value), json_string_length(value)))
+            continue;
+        if (json_is_number(value) && has_bounds(l) &&
+            !(decimal_from_json(value, &d) && number_range_has(&l->range, &d)))
+            continue;
+        l->values[kept++] = value;
+    }
+    l->n_values = kept;
+    dfa_fini(&text);
+    return error;
+}
+
+enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out)
+{
+    enum error_code error = ERROR_OK;
+    *out = (struct leaf){.s = s,
+                         .nodes = nodes,
+                         .types = TYPE_ALL,
+                         .max_length = NETWORK_NONE,
+                         .max_items = NETWORK_NONE,
+                         .max_members = NETWORK_NONE};
+    for (uint32_t i = 0; i < nodes->n && !error; i++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(s->nodes[nodes->ids[i]], key, value)
+        {
+            if (!error)
+                error = add_keyword(out, nodes->ids[i], key, value);
+        }
+    }
+    out->range.integer = !(out->types & TYPE_FRACTION);
+    if (!error && out->has_values)
+        error = filter_values(out);
+    if (error)
+        leaf_fini(out);
+    return error;
+}
+
+void leaf_fini(struct leaf *l)
+{
+    free(l->values);
+    l->values = NULL;
+}
+
+/* -- Building -- */
+
+static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct schema *s = l->s;
+    struct dfa d;
+    if (!has_bounds(l)) {
+        network_call(
+            s->n, from,
+            json_rule(&s->rules, s->n, l->range.integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER),
+            to);
+        return ERROR_OK;
+    }
+    dfa_init(&d, s->limits->dfa_states);
+    enum error_code error = number_range_dfa(&l->range, &d, s->error);
+    if (!error)
+        error = schema_work(s, d.n_states * (uint64_t)16);
+    if (error)
+        error = schema_locate(s, l->nodes->ids[0], NULL);
+    else
+        dfa_emit(&d, s->n, from, to, false);
+    dfa_fini(&d);
+    return error;
+}
+
+static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct schema *s = l->s;
+    struct network *n = s->n;
+    bool counted = l->min_length > 0 || l->max_length != NETWORK_NONE;
+    if (l->max_length < l->min_length)
+        return ERROR_OK;
+    if (!l->has_text && !counted) {
+        network_call(n, from, json_rule(&s->rules, n, JSON_RULE_STRING), to);
+        return ERROR_OK;
+    }
+    uint32_t inside = network_literal(n, from, "\"", 1), end = network_state(n);
+    if (n->error)
+        return network_error(n, s->error);
+    network_byte(n, end, '"', '"', to);
+    if (!l->has_text) {
+        uint32_t character = json_rule(&s->rules, n, JSON_RULE_CHARACTER);
+        uint32_t after = network_repeat_rule(n, inside, character, l->min_length, l->max_length);
+        if (!n->error)
+            network_empty(n, after, end);
+        return network_error(n, s->error);
+    }
+    struct dfa d;
+    dfa_init(&d, s->limits->dfa_states);
+    enum error_code error = leaf_text(l, &d);
+    if (!error)
+        dfa_emit(&d, n, inside, end, true);
+    dfa_fini(&d);
+    return error;
+}
+
+static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct network *n = l->s->n;
+    uint32_t start = network_state(n);
+    if (!n->error)
+        network_empty(n, from, start);
+    for (size_t i = 0; i < l->n_values && !n->error; i++) {
+        uint32_t end = json_constant(n, start, l->values[i]);
+        if (!n->error)
+            network_empty(n, end, to);
+    }
+    return network_error(n, l->s->error);
+}
+
+static enum error_code build_types(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct network *n = l->s->n;
+    static const char *const words[] = {"null", "true", "false"};
+    enum error_code error = ERROR_OK;
+    for (unsigned i = 0; i < 3 && !n->error; i++)
+        if (l->types & (i == 0 ? TYPE_NULL : TYPE_BOOLEAN))
+            network_empty(n, network_literal(n, from, words[i], strlen(words[i])), to);
+    if (l->types & TYPE_NUMBER)
+        error = build_number(l, from, to);
+    if (!error && l->types & TYPE_STRING)
+        error = build_string(l, from, to);
+    if (!error && l->types & TYPE_ARRAY)
+        error = leaf_build_array(l, from, to);
+    if (!error && l->types & TYPE_OBJECT)
+        error = leaf_build_object(l, from, to);
+    return error ? error : network_error(n, l->s->error);
+}
+
+enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,
+                           uint32_t to)
+{
+    struct leaf l;
+    enum error_code error = leaf_init(s, nodes, &l);
+    if (error)
+        return error;
+    error = l.has_values ? build_values(&l, from, to) : build_types(&l, from, to);
+    leaf_fini(&l);
+    return error;
+}

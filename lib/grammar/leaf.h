@@ -1,0 +1,89 @@
+/* What the subschemas of one leaf (schema.h) ask of a value together. */
+#ifndef MOED_GRAMMAR_LEAF_H
+#define MOED_GRAMMAR_LEAF_H
+
+#include "grammar/decimal.h"
+#include "grammar/dfa.h"
+#include "grammar/schema.h"
+
+enum {
+    TYPE_NULL = 1,
+    TYPE_BOOLEAN = 2,
+    TYPE_INTEGER = 4,
+    TYPE_FRACTION = 8, /* numbers that are no integers */
+    TYPE_STRING = 16,
+    TYPE_ARRAY = 32,
+    TYPE_OBJECT = 64,
+    TYPE_ALL = 127,
+    TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
+};
+
+struct leaf {
+    struct schema *s;
+    const struct id_list *nodes;
+    unsigned types;
+    bool has_values; /* enum or const: only these, which satisfy all else */
+    json_t **values;
+    size_t n_values;
+    struct number_range range;
+    uint32_t min_length, max_length; /* NETWORK_NONE: no maximum */
+    bool has_text;                   /* a pattern or a format */
+    uint32_t min_items, max_items;
+    uint32_t min_members, max_members;
+};
+
+enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out);
+void leaf_fini(struct leaf *l);
+
+/* Adds all values of a leaf between two states. */
+enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,
+                           uint32_t to);
+
+/* -- Strings -- */
+
+/* All contents of strings that the leaf allows. Fills an initialised *out. */
+enum error_code leaf_text(const struct leaf *l, struct dfa *out);
+/* The texts that an expression occurs in, or all texts (NULL). The error does not name the place.
+ */
+enum error_code text_matching(struct schema *s, const char *expression, struct dfa *out);
+/* A dfa of the given texts. */
+enum error_code text_list(struct schema *s, const char *const *texts, size_t n, struct dfa *out);
+/* The expression of a format; NULL: the format is not supported. */
+const char *format_expression(const char *name);
+
+/* -- Objects and arrays -- */
+
+enum error_code leaf_build_object(const struct leaf *l, uint32_t from, uint32_t to);
+enum error_code leaf_build_array(const struct leaf *l, uint32_t from, uint32_t to);
+
+/* A pattern of a patternProperties. */
+struct member_pattern {
+    uint32_t owner, schema; /* nodes */
+    struct dfa text;
+};
+
+/* What the leaf says of the members of an object. */
+struct members {
+    const struct leaf *leaf;
+    const char **keys; /* that properties or required name, in their order; borrowed */
+    size_t n_keys, keys_capacity;
+    struct member_pattern *patterns;
+    size_t n_patterns;
+    bool has_names; /* propertyNames */
+    struct dfa names;
+};
+
+enum error_code members_init(const struct leaf *l, struct members *out);
+void members_fini(struct members *m);
+bool members_required(const struct members *m, const char *key);
+/* Adds to an empty list what the value of a key must satisfy. *forbidden: there can be no value. */
+enum error_code members_goal(const struct members *m, const char *key, struct id_list *out,
+                             bool *forbidden);
+
+/* What element `index` of an array must satisfy; an index behind all prefixItems: of any further
+ * one. */
+enum error_code leaf_element_goal(const struct leaf *l, size_t index, struct id_list *out,
+                                  bool *forbidden);
+size_t leaf_prefix(const struct leaf *l); /* the longest prefixItems */
+
+#endif

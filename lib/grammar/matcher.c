@@ -1,0 +1,545 @@
+/* The place of an answer in a grammar; see matcher.h.
+ *
+ *   waiting --the trigger's last byte--> active
+ *
+ * path[] holds the configurations of one walk over bytes, and history[] those after the last
+ * tokens; both are the roots when the configurations are full and most of them are forgotten. */
+#include "grammar/matcher.h"
+
+#include "base/arrays.h"
+#include "grammar/compiled.h"
+#include "grammar/configurations.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    HISTORY = GRAMMAR_ROLLBACK + 1,
+    MASKS_WAYS = 4, /* cached masks that a configuration may have the place of */
+    MASKS_MOST = 1024,
+    MASKS_WORDS = 1 << 18,
+    /* Places of closures in one call: some 20 ms on a slow core. */
+    WORK_MAX = 1 << 18,
+    /* Of all calls for an answer: at first, and more for each of its tokens. So an answer of any
+     * length keeps its thread for a second or so at worst. */
+    ANSWER_WORK = 16 * WORK_MAX,
+    TOKEN_WORK = 512,
+    RUNS = 64,
+    RUN_MAX = 64,  /* a bounded run is not followed further */
+    RUN_NODES = 8, /* subtrees below this size are walked */
+    MARKED_MAX = 2 * GRAMMAR_MARKS_MAX,
+};
+
+/* All texts of up to `length` bytes of these kinds are accepted next. */
+struct free_run {
+    uint32_t configuration; /* CONFIGURATION_UNKNOWN: none */
+    uint16_t length;
+    uint8_t kinds;
+};
+
+struct position {
+    uint32_t configuration;
+    uint16_t matched; /* bytes of the trigger */
+    bool active;
+};
+
+/* A control token that the grammar's literals may be spelt with, and its byte there. */
+struct marked_token {
+    uint32_t token;
+    uint8_t byte;
+};
+
+struct cached_mask {
+    uint32_t configuration; /* CONFIGURATION_UNKNOWN: none */
+    bool any;
+    uint64_t used; /* when, by n_masks */
+    uint32_t *words;
+};
+
+struct grammar_matcher {
+    const struct grammar_vocabulary *v;
+    struct configurations c;
+    struct position history[HISTORY]; /* a ring; the newest is `taken` modulo HISTORY */
+    uint64_t taken, oldest;           /* tokens; rollback reaches back to oldest */
+    uint64_t spent;                   /* places of closures, in this answer's earlier calls */
+    char trigger[GRAMMAR_TRIGGER_BYTES];
+    uint16_t trigger_length, retreat[GRAMMAR_TRIGGER_BYTES + 1]; /* Knuth, Morris and Pratt's */
+    bool required;
+    struct marked_token marked[MARKED_MAX];
+    uint32_t n_marked;
+    enum error_code error;
+    bool stuck;       /* the last mask was empty */
+    uint32_t start;   /* the configuration before any byte */
+    uint32_t *path;   /* [longest + 1] */
+    uint32_t **roots; /* [longest + 1 + HISTORY + 1] */
+    uint32_t n_path;
+    struct cached_mask *cached; /* [n_cached], in sets of MASKS_WAYS */
+    uint32_t n_cached;
+    uint64_t n_masks;           /* that were asked for */
+    struct free_run runs[RUNS]; /* by configuration modulo RUNS */
+    void *memory;
+};
+
+static uint16_t trigger_step(const struct grammar_matcher *m, uint16_t matched, char byte)
+{
+    while (matched > 0 && m->trigger[matched] != byte)
+        matched = m->retreat[matched];
+    return (uint16_t)(matched + (m->trigger[matched] == byte));
+}
+
+static void set_trigger(struct grammar_matcher *m, const char *text, size_t len)
+{
+    memcpy(m->trigger, text, len);
+    m->trigger_length = (uint16_t)len;
+    for (uint16_t i = 1; i < len; i++)
+        m->retreat[i + 1] = trigger_step(m, m->retreat[i], m->trigger[i]);
+}
+
+/* A vocabulary seldom has two control tokens of one text; of many the first ones count. */
+static void find_marked(struct grammar_matcher *m, const struct grammar *g)
+{
+    for (uint32_t t = 0; t < m->v->n_tokens && g->n_marks; t++) {
+        const struct grammar_token *token = &m->v->tokens[t];
+        const uint8_t *text = m->v->bytes + token->offset;
+        if (token->kind != GRAMMAR_TOKEN_CONTROL || token->length == 0)
+            continue;
+        for (uint32_t i = 0; i < g->n_marks && m->n_marked < MARKED_MAX; i++)
+            if (strlen(g->marks[i]) == token->length &&
+                memcmp(text, g->marks[i], token->length) == 0)
+                m->marked[m->n_marked++] =
+                    (struct marked_token){t, (uint8_t)(GRAMMAR_MARK_FIRST + i)};
+    }
+}
+
+/* The byte of a control token; 0: it has none. */
+static uint8_t mark_byte(const struct grammar_matcher *m, uint32_t token)
+{
+    for (uint32_t i = 0; i < m->n_marked; i++)
+        if (m->marked[i].token == token)
+            return m->marked[i].byte;
+    return 0;
+}
+
+/* The longest token of any kind: control tokens are walked too, for the trigger. */
+static uint32_t longest_token(const struct grammar_vocabulary *v)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < v->n_tokens; i++)
+        if (v->tokens[i].length > longest)
+            longest = v->tokens[i].length;
+    return longest;
+}
+
+/* As many masks as are small together, within bounds. */
+static uint32_t masks_to_cache(uint32_t words)
+{
+    uint32_t n = MASKS_WORDS / (words ? words : 1) / MASKS_WAYS * MASKS_WAYS;
+    return n < MASKS_WAYS ? MASKS_WAYS : n > MASKS_MOST ? MASKS_MOST : n;
+}
+
+enum error_code grammar_matcher_restart(struct grammar_matcher *m,
+                                        const struct grammar_start *start, struct error *e)
+{
+    const char *trigger = start && start->trigger ? start->trigger : "";
+    size_t length = strlen(trigger);
+    if (length >= GRAMMAR_TRIGGER_BYTES)
+        return error_set(e, ERROR_USAGE, "the grammar's trigger has %zu bytes, at most %d", length,
+                         GRAMMAR_TRIGGER_BYTES - 1);
+    set_trigger(m, trigger, length);
+    m->required = start && start->required;
+    m->taken = m->oldest = m->spent = 0;
+    m->c.work_done = 0;
+    m->stuck = false;
+    m->history[0] = (struct position){.configuration = m->start, .active = length == 0};
+    return ERROR_OK;
+}
+
+enum error_code grammar_matcher_new(const struct grammar *g, const struct grammar_vocabulary *v,
+                                    const struct grammar_start *start, struct grammar_matcher **out,
+                                    struct error *e)
+{
+    uint32_t words = grammar_mask_words(v->n_tokens), n_cached = masks_to_cache(words);
+    uint32_t longest = longest_token(v), *masks;
+    struct grammar_matcher *m, made = {.v = v, .n_cached = n_cached};
+    made.memory = ARRAYS_NEW(ARRAY(m, 1), ARRAY(made.path, longest + 2u),
+                             ARRAY(made.roots, longest + 3u + HISTORY),
+                             ARRAY(made.cached, n_cached), ARRAY(masks, (size_t)words * n_cached));
+    if (!made.memory)
+        return error_set(e, ERROR_MEMORY, "out of memory for a grammar's matcher");
+    *m = made;
+    if (!configurations_init(&m->c, g)) {
+        free(m->memory);
+        return error_set(e, ERROR_MEMORY, "out of memory for a grammar's matcher");
+    }
+    for (uint32_t i = 0; i < n_cached; i++)
+        m->cached[i].words = masks + (size_t)i * words;
+    find_marked(m, g);
+    m->start = configurations_start(&m->c);
+    if (m->c.fault)
+        m->error = ERROR_LIMIT;
+    enum error_code code = grammar_matcher_restart(m, start, e);
+    if (code)
+        grammar_matcher_free(m);
+    else
+        *out = m;
+    return code;
+}
+
+void grammar_matcher_free(struct grammar_matcher *m)
+{
+    if (!m)
+        return;
+    configurations_fini(&m->c);
+    free(m->memory);
+}
+
+static struct position *newest(const struct grammar_matcher *m)
+{
+    return (struct position *)&m->history[m->taken % HISTORY];
+}
+
+/* Begins the work of a call. */
+static void begin_work(struct grammar_matcher *m)
+{
+    m->spent += m->c.work_done;
+    m->c.work_done = 0;
+    m->c.fault = CONFIGURATIONS_OK;
+}
+
+static bool worked_enough(const struct grammar_matcher *m)
+{
+    return m->c.work_done > WORK_MAX ||
+           m->spent + m->c.work_done > ANSWER_WORK + m->taken * TOKEN_WORK;
+}
+
+static void forget(struct grammar_matcher *m)
+{
+    uint32_t n = 0;
+    m->roots[n++] = &m->start;
+    for (uint32_t i = 0; i < m->n_path; i++)
+        m->roots[n++] = &m->path[i];
+    for (uint64_t i = m->oldest; i <= m->taken; i++)
+        m->roots[n++] = &m->history[i % HISTORY].configuration;
+    configurations_forget(&m->c, m->roots, n);
+    for (uint32_t i = 0; i < m->n_cached; i++)
+        m->cached[i].configuration = CONFIGURATION_UNKNOWN;
+    memset(m->runs, 0, sizeof m->runs);
+}
+
+/* path[depth + 1] becomes the configuration after path[depth] and the byte. False: dead, or an
+ * error. */
+static bool step(struct grammar_matcher *m, uint32_t depth, uint8_t byte)
+{
+    m->n_path = depth + 1;
+    uint32_t next = configurations_step(&m->c, m->path[depth], byte);
+    if (next == CONFIGURATION_DEAD && m->c.fault == CONFIGURATIONS_FULL) {
+        forget(m);
+        next = configurations_compute(&m->c, m->path[depth], byte);
+    }
+    if (m->c.fault || worked_enough(m)) {
+        m->error = ERROR_LIMIT;
+        return false;
+    }
+    m->path[depth + 1] = next;
+    return next != CONFIGURATION_DEAD;
+}
+
+/* A byte that stands for a control token, and that no text has. */
+static bool is_mark(uint8_t byte)
+{
+    return byte >= GRAMMAR_MARK_FIRST;
+}
+
+/* From the newest position over a control token. False: the grammar refuses it. */
+static bool walk_mark(struct grammar_matcher *m, uint32_t token, struct position *out)
+{
+    uint8_t byte = mark_byte(m, token);
+    m->path[0] = newest(m)->configuration;
+    if (!byte || !step(m, 0, byte))
+        return false;
+    *out = *newest(m);
+    out->configuration = m->path[1];
+    return true;
+}
+
+/* From the newest position over the bytes of a token. False: the grammar refuses them. */
+static bool walk(struct grammar_matcher *m, const uint8_t *bytes, uint32_t len,
+                 struct position *out)
+{
+    struct position p = *newest(m);
+    uint32_t depth = 0;
+    m->path[0] = p.active ? p.configuration : m->start;
+    for (uint32_t i = 0; i < len; i++) {
+        if (p.active) {
+            if (is_mark(bytes[i]) || !step(m, depth, bytes[i]))
+                return false;
+            depth++;
+            continue;
+        }
+        p.matched = trigger_step(m, p.matched, (char)bytes[i]);
+        p.active = p.matched == m->trigger_length;
+    }
+    p.configuration = m->path[depth];
+    *out = p;
+    return true;
+}
+
+/* From the newest position over a token. False: the grammar refuses it. */
+static bool take(struct grammar_matcher *m, uint32_t token, struct position *out)
+{
+    if (m->error || token >= m->v->n_tokens)
+        return false;
+    const struct grammar_token *t = &m->v->tokens[token];
+    bool active = newest(m)->active;
+    if (t->kind == GRAMMAR_TOKEN_END && (active || m->required)) {
+        *out = *newest(m);
+        return grammar_matcher_is_complete(m);
+    }
+    if (active && t->kind == GRAMMAR_TOKEN_CONTROL)
+        return walk_mark(m, token, out);
+    if (active && t->length == 0)
+        return false;
+    return walk(m, m->v->bytes + t->offset, t->length, out);
+}
+
+bool grammar_matcher_accepts(struct grammar_matcher *m, uint32_t token)
+{
+    struct position p;
+    begin_work(m);
+    return take(m, token, &p);
+}
+
+bool grammar_matcher_advance(struct grammar_matcher *m, uint32_t token)
+{
+    struct position p;
+    begin_work(m);
+    if (!take(m, token, &p))
+        return false;
+    m->taken++;
+    if (m->taken - m->oldest > GRAMMAR_ROLLBACK)
+        m->oldest = m->taken - GRAMMAR_ROLLBACK;
+    *newest(m) = p;
+    return true;
+}
+
+bool grammar_matcher_rollback(struct grammar_matcher *m, uint32_t n)
+{
+    if (n > m->taken - m->oldest)
+        return false;
+    m->taken -= n;
+    return true;
+}
+
+static void set_bit(uint32_t *mask, uint32_t token)
+{
+    mask[token / 32] |= 1u << token % 32;
+}
+
+/* -- Free runs --
+ *
+ * Inside a string most tokens are allowed. A configuration has a free run if all bytes of some
+ * kinds lead from it to one and the same configuration, that one has such a run too, and so on.
+ * Tokens of only such bytes, no longer than the run, are allowed without a look at each. */
+
+/* The kinds whose bytes all lead to one configuration, which is set; 0: none. The bytes of the
+ * first kind that is possible say which one. */
+static uint8_t uniform_kinds(struct grammar_matcher *m, uint32_t from, uint32_t *next)
+{
+    uint8_t mixed = 0, seen = 0;
+    uint32_t to = CONFIGURATION_UNKNOWN;
+    for (unsigned byte = 0; byte < 256 && !m->error; byte++) {
+        enum grammar_byte_kind kind = grammar_byte_kind((uint8_t)byte);
+        if (kind == GRAMMAR_BYTE_OTHER || mixed & kind)
+            continue;
+        uint32_t reached = configurations_step(&m->c, from, (uint8_t)byte);
+        if (m->c.fault) { /* full, or too much work: the walk meets it again and handles it */
+            m->c.fault = CONFIGURATIONS_OK;
+            return 0;
+        }
+        if (to == CONFIGURATION_UNKNOWN && reached != CONFIGURATION_DEAD)
+            to = reached;
+        if (reached != to || reached == CONFIGURATION_DEAD)
+            mixed |= (uint8_t)kind;
+        seen |= (uint8_t)kind;
+    }
+    *next = to;
+    return seen & (uint8_t)~mixed;
+}
+
+static struct free_run find_run(struct grammar_matcher *m, uint32_t from)
+{
+    struct free_run run = {.configuration = from};
+    uint32_t next = from;
+    uint8_t kinds = uniform_kinds(m, from, &next);
+    run.kinds = kinds;
+    for (; kinds && run.length < RUN_MAX; run.length++) {
+        if (next == from) { /* a loop: without end */
+            run.length = UINT16_MAX;
+            break;
+        }
+        from = next;
+        if ((uniform_kinds(m, from, &next) & run.kinds) != run.kinds) {
+            run.length++;
+            break;
+        }
+    }
+    return run;
+}
+
+static const struct free_run *run_of(struct grammar_matcher *m, uint32_t configuration)
+{
+    struct free_run *run = &m->runs[configuration % RUNS];
+    if (run->configuration != configuration)
+        *run = find_run(m, configuration);
+    return run;
+}
+
+/* Are all tokens at a node and below allowed, from the configuration before it? Only asked where
+ * much is below. */
+static bool all_allowed(struct grammar_matcher *m, const struct grammar_trie_node *node)
+{
+    if (node->skip - (uint32_t)(node - m->v->nodes) < RUN_NODES ||
+        node->bytes_below & GRAMMAR_BYTE_OTHER)
+        return false;
+    const struct free_run *run = run_of(m, m->path[node->depth - 1]);
+    return !(node->bytes_below & ~run->kinds) && node->reach <= run->length;
+}
+
+/* One walk over the trie, with a configuration for each byte of the path. */
+static bool walk_trie(struct grammar_matcher *m, uint32_t *mask)
+{
+    const struct grammar_vocabulary *v = m->v;
+    bool any = false;
+    for (uint32_t i = 0; i < v->n_nodes;) {
+        const struct grammar_trie_node *node = &v->nodes[i];
+        if (all_allowed(m, node)) {
+            for (uint32_t k = node->first; k < v->nodes[node->skip].first; k++)
+                set_bit(mask, v->order[k]);
+            any = true;
+            i = node->skip;
+            continue;
+        }
+        if (is_mark(node->byte) || !step(m, node->depth - 1u, node->byte)) {
+            if (m->error)
+                return false;
+            i = node->skip;
+            continue;
+        }
+        for (uint32_t t = node->token; t != GRAMMAR_NO_TOKEN; t = v->tokens[t].same) {
+            set_bit(mask, t);
+            any = true;
+        }
+        i++;
+    }
+    return any;
+}
+
+/* Before the trigger: what cannot complete it is allowed without a look. */
+static bool mask_by_token(struct grammar_matcher *m, uint32_t *mask)
+{
+    bool any = false;
+    uint32_t missing = m->trigger_length - newest(m)->matched;
+    struct position p;
+    begin_work(m);
+    for (uint32_t i = 0; i < m->v->n_tokens && !m->error; i++)
+        if ((m->v->tokens[i].length < missing && m->v->tokens[i].kind != GRAMMAR_TOKEN_END) ||
+            take(m, i, &p)) {
+            set_bit(mask, i);
+            any = true;
+        }
+    return any && !m->error;
+}
+
+static bool mask_active(struct grammar_matcher *m, uint32_t *mask)
+{
+    begin_work(m);
+    m->path[0] = newest(m)->configuration;
+    bool any = walk_trie(m, mask);
+    m->path[0] = newest(m)->configuration;
+    for (uint32_t i = 0; i < m->n_marked && !m->error; i++)
+        if (step(m, 0, m->marked[i].byte)) {
+            set_bit(mask, m->marked[i].token);
+            any = true;
+        }
+    for (uint32_t i = 0; i < m->v->n_tokens && grammar_matcher_is_complete(m); i++)
+        if (m->v->tokens[i].kind == GRAMMAR_TOKEN_END) {
+            set_bit(mask, i);
+            any = true;
+        }
+    return any && !m->error;
+}
+
+/* The mask of the configuration, or the one whose place it takes. */
+static struct cached_mask *cached_place(struct grammar_matcher *m, uint32_t configuration)
+{
+    struct cached_mask *set = &m->cached[configuration % (m->n_cached / MASKS_WAYS) * MASKS_WAYS],
+                       *oldest = set;
+    for (uint32_t i = 0; i < MASKS_WAYS; i++) {
+        if (set[i].configuration == configuration)
+            return &set[i];
+        if (set[i].used < oldest->used)
+            oldest = &set[i];
+    }
+    return oldest;
+}
+
+bool grammar_matcher_mask(struct grammar_matcher *m, uint32_t *mask)
+{
+    size_t bytes = grammar_mask_words(m->v->n_tokens) * sizeof *mask;
+    if (m->error)
+        return false;
+    if (!newest(m)->active) {
+        memset(mask, 0, bytes);
+        return mask_by_token(m, mask);
+    }
+    struct cached_mask *cached = cached_place(m, newest(m)->configuration);
+    cached->used = ++m->n_masks;
+    if (cached->configuration != newest(m)->configuration) {
+        cached->configuration = CONFIGURATION_UNKNOWN;
+        memset(cached->words, 0, bytes);
+        cached->any = mask_active(m, cached->words);
+        if (m->error)
+            return false;
+        cached->configuration = newest(m)->configuration;
+    }
+    memcpy(mask, cached->words, bytes);
+    m->stuck = !cached->any;
+    return cached->any;
+}
+
+bool grammar_matcher_is_active(const struct grammar_matcher *m)
+{
+    return newest(m)->active;
+}
+
+bool grammar_matcher_is_complete(const struct grammar_matcher *m)
+{
+    return newest(m)->active ? configurations_complete(&m->c, newest(m)->configuration)
+                             : !m->required;
+}
+
+bool grammar_matcher_is_final(const struct grammar_matcher *m)
+{
+    return newest(m)->active && grammar_matcher_is_complete(m) &&
+           configurations_final(&m->c, newest(m)->configuration);
+}
+
+enum error_code grammar_matcher_error(const struct grammar_matcher *m, struct error *e)
+{
+    if (m->error)
+        return error_set(e, ERROR_LIMIT,
+                         "the grammar is too ambiguous: a token needs more than %d steps, or an "
+                         "answer more than %d and %d for each token",
+                         WORK_MAX, ANSWER_WORK, TOKEN_WORK);
+    if (m->stuck)
+        return error_set(e, ERROR_UNAVAILABLE, "no token continues the answer as the grammar asks");
+    return ERROR_OK;
+}
+
+void grammar_mask_apply(const uint32_t *mask, uint32_t n_masked, float *logits, uint32_t n_logits)
+{
+    for (uint32_t i = 0; i < n_logits; i++)
+        if (i >= n_masked || !(mask[i / 32] >> i % 32 & 1))
+            logits[i] = -INFINITY;
+}

@@ -1,0 +1,306 @@
+/* Builds the automaton; see network.h. */
+#include "grammar/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void network_init(struct network *n, uint32_t states_max)
+{
+    *n = (struct network){.states_max = states_max};
+}
+
+void network_fini(struct network *n)
+{
+    free(n->first);
+    free(n->edges);
+    free(n->rules);
+    *n = (struct network){0};
+}
+
+enum error_code network_error(const struct network *n, struct error *e)
+{
+    if (n->error == ERROR_LIMIT)
+        return error_set(e, ERROR_LIMIT, "the grammar needs more than %u states", n->states_max);
+    if (n->error)
+        return error_set(e, ERROR_MEMORY, "out of memory for a grammar");
+    return ERROR_OK;
+}
+
+/* Makes room for one more element. */
+static bool grow(struct network *n, void **array, uint32_t count, uint32_t *capacity, size_t size)
+{
+    if (n->error)
+        return false;
+    if (count < *capacity)
+        return true;
+    uint32_t wanted = *capacity ? *capacity * 2 : 64;
+    void *larger = realloc(*array, wanted * size);
+    if (!larger) {
+        n->error = ERROR_MEMORY;
+        return false;
+    }
+    *array = larger;
+    *capacity = wanted;
+    return true;
+}
+
+uint32_t network_state(struct network *n)
+{
+    if (!n->error && n->n_states >= n->states_max)
+        n->error = ERROR_LIMIT;
+    if (!grow(n, (void **)&n->first, n->n_states, &n->states_capacity, sizeof *n->first))
+        return 0;
+    n->first[n->n_states] = NETWORK_NONE;
+    return n->n_states++;
+}
+
+uint32_t network_rule_of(struct network *n, uint32_t start, uint32_t end)
+{
+    if (!grow(n, (void **)&n->rules, n->n_rules, &n->rules_capacity, sizeof *n->rules))
+        return 0;
+    n->rules[n->n_rules] = (struct network_rule){start, end};
+    return n->n_rules++;
+}
+
+uint32_t network_rule(struct network *n)
+{
+    uint32_t start = network_state(n);
+    return network_rule_of(n, start, network_state(n));
+}
+
+static void add_edge(struct network *n, uint32_t from, struct network_edge edge)
+{
+    if (n->n_edges >= 32 * (uint64_t)n->states_max && !n->error)
+        n->error = ERROR_LIMIT;
+    if (!grow(n, (void **)&n->edges, n->n_edges, &n->edges_capacity, sizeof *n->edges))
+        return;
+    edge.next = n->first[from];
+    n->first[from] = n->n_edges;
+    n->edges[n->n_edges++] = edge;
+}
+
+void network_empty(struct network *n, uint32_t from, uint32_t to)
+{
+    add_edge(n, from, (struct network_edge){.kind = EDGE_EMPTY, .target = to});
+}
+
+void network_byte(struct network *n, uint32_t from, unsigned low, unsigned high, uint32_t to)
+{
+    add_edge(n, from,
+             (struct network_edge){
+                 .kind = EDGE_BYTES, .low = (uint8_t)low, .high = (uint8_t)high, .target = to});
+}
+
+void network_call(struct network *n, uint32_t from, uint32_t rule, uint32_t to)
+{
+    add_edge(n, from, (struct network_edge){.kind = EDGE_CALL, .rule = rule, .target = to});
+}
+
+void network_assert(struct network *n, uint32_t from, enum network_edge_kind kind, uint32_t to)
+{
+    add_edge(n, from, (struct network_edge){.kind = (uint8_t)kind, .target = to});
+}
+
+uint32_t network_literal(struct network *n, uint32_t from, const void *bytes, size_t len)
+{
+    const uint8_t *b = bytes;
+    for (size_t i = 0; i < len && !n->error; i++) {
+        uint32_t to = network_state(n);
+        network_byte(n, from, b[i], b[i], to);
+        from = to;
+    }
+    return from;
+}
+
+uint32_t network_trie(struct network *n, uint32_t from, const void *bytes, size_t len)
+{
+    const uint8_t *b = bytes;
+    for (size_t i = 0; i < len && !n->error; i++) {
+        uint32_t edge = n->first[from];
+        while (edge != NETWORK_NONE && !(n->edges[edge].kind == EDGE_BYTES &&
+                                         n->edges[edge].low == b[i] && n->edges[edge].high == b[i]))
+            edge = n->edges[edge].next;
+        if (edge == NETWORK_NONE)
+            return network_literal(n, from, b + i, len - i);
+        from = n->edges[edge].target;
+    }
+    return from;
+}
+
+unsigned network_encode(uint32_t c, uint8_t out[4])
+{
+    if (c < 0x80) {
+        out[0] = (uint8_t)c;
+        return 1;
+    }
+    unsigned len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (unsigned i = len - 1; i > 0; i--, c >>= 6)
+        out[i] = (uint8_t)(0x80 | (c & 0x3f));
+    out[0] = (uint8_t)(c | (0xf0u << (4 - len)));
+    return len;
+}
+
+/* Code points whose encodings have the same length and whose last bytes can vary freely. */
+static void add_sequence(struct network *n, uint32_t from, uint32_t low, uint32_t high, uint32_t to)
+{
+    uint8_t a[4], b[4];
+    unsigned len = network_encode(low, a);
+    (void)network_encode(high, b);
+    for (unsigned i = 0; i < len; i++) {
+        uint32_t next = i + 1 == len ? to : network_state(n);
+        network_byte(n, from, a[i], b[i], next);
+        from = next;
+    }
+}
+
+/* Cuts the range where an encoding gets longer, at the surrogates, and into parts whose bytes are
+ * independent ranges. */
+void network_range(struct network *n, uint32_t from, uint32_t low, uint32_t high, uint32_t to)
+{
+    static const uint32_t cuts[] = {0x80, 0x800, 0xd800, 0xe000, 0x10000, 0x110000};
+    if (low > high || low >= 0x110000 || n->error)
+        return;
+    for (unsigned i = 0; i < sizeof cuts / sizeof cuts[0]; i++)
+        if (low < cuts[i] && high >= cuts[i]) {
+            network_range(n, from, low, cuts[i] - 1, to);
+            network_range(n, from, cuts[i], high, to);
+            return;
+        }
+    if (low >= 0xd800 && low <= 0xdfff)
+        return;
+    for (unsigned bits = 6; low >= 0x80 && bits <= 18; bits += 6) {
+        uint32_t mask = (1u << bits) - 1;
+        if ((low & ~mask) == (high & ~mask) || (!(low & mask) && (high & mask) == mask))
+            continue;
+        uint32_t cut = low & mask ? (low | mask) : (high & ~mask) - 1;
+        network_range(n, from, low, cut, to);
+        network_range(n, from, cut + 1, high, to);
+        return;
+    }
+    add_sequence(n, from, low, high, to);
+}
+
+static void copy_states(struct network *n, uint32_t from, uint32_t to)
+{
+    uint32_t offset = n->n_states - from;
+    for (uint32_t s = from; s < to && !n->error; s++)
+        network_state(n);
+    for (uint32_t s = from; s < to; s++)
+        for (uint32_t e = n->error ? NETWORK_NONE : n->first[s]; e != NETWORK_NONE && !n->error;
+             e = n->edges[e].next) {
+            struct network_edge edge = n->edges[e];
+            if (edge.target < from || edge.target >= to)
+                continue; /* from the end of the first copy */
+            edge.target += offset;
+            add_edge(n, s + offset, edge);
+        }
+}
+
+struct fragment network_repeat(struct network *n, struct fragment f, uint32_t min, uint32_t max)
+{
+    uint32_t from = f.from, original_to = n->n_states;
+    uint32_t copies = max == NETWORK_NONE ? (min ? min : 1) : max;
+    uint32_t start = network_state(n), end = network_state(n), at = start;
+    for (uint32_t i = 0; i < copies && !n->error; i++) {
+        uint32_t offset = 0;
+        if (i > 0) {
+            offset = n->n_states - from;
+            copy_states(n, from, original_to);
+        }
+        if (i >= min)
+            network_empty(n, at, end);
+        network_empty(n, at, f.start + offset);
+        at = network_state(n);
+        network_empty(n, f.end + offset, at);
+        if (max == NETWORK_NONE && i + 1 == copies)
+            network_empty(n, at, f.start + offset);
+    }
+    network_empty(n, at, end);
+    return (struct fragment){start, end, from, n->n_states};
+}
+
+enum { CHAIN = 16 }; /* a repetition of so many is written out */
+
+/* What repetitions call: exact[i] accepts 2^i times the repeated rule, less[i] from 0 to 2^i - 1
+ * times. */
+struct powers {
+    uint32_t exact[32], less[32];
+};
+
+static uint32_t call_after(struct network *n, uint32_t from, uint32_t rule)
+{
+    uint32_t to = network_state(n);
+    if (!n->error)
+        network_call(n, from, rule, to);
+    return to;
+}
+
+static void powers_init(struct network *n, struct powers *p, uint32_t rule, unsigned count)
+{
+    p->exact[0] = rule;
+    p->less[0] = network_rule(n);
+    if (!n->error)
+        network_empty(n, n->rules[p->less[0]].start, n->rules[p->less[0]].end);
+    for (unsigned i = 1; i < count && !n->error; i++) {
+        uint32_t exact = p->exact[i] = network_rule(n), less = p->less[i] = network_rule(n);
+        uint32_t middle = network_state(n), after = network_state(n);
+        if (n->error)
+            return;
+        network_call(n, n->rules[exact].start, p->exact[i - 1], middle);
+        network_call(n, middle, p->exact[i - 1], n->rules[exact].end);
+        network_call(n, n->rules[less].start, p->exact[i - 1], after);
+        network_empty(n, n->rules[less].start, after);
+        network_call(n, after, p->less[i - 1], n->rules[less].end);
+    }
+}
+
+static uint32_t exactly(struct network *n, uint32_t from, const struct powers *p, uint32_t count)
+{
+    if (count <= CHAIN) {
+        for (uint32_t i = 0; i < count; i++)
+            from = call_after(n, from, p->exact[0]);
+        return from;
+    }
+    for (unsigned bit = 32; bit-- > 0;)
+        if (count >> bit & 1)
+            from = call_after(n, from, p->exact[bit]);
+    return from;
+}
+
+/* Up to `count` times. With the highest power 2^k of count: fewer than 2^k times, or 2^k times and
+ * then up to count - 2^k. So few ways lead to each number. */
+static uint32_t at_most(struct network *n, uint32_t from, const struct powers *p, uint32_t count)
+{
+    uint32_t end = network_state(n);
+    while (count > CHAIN && !n->error) {
+        unsigned bit = 31 - (unsigned)__builtin_clz(count);
+        network_call(n, from, p->less[bit], end);
+        from = call_after(n, from, p->exact[bit]);
+        count -= 1u << bit;
+    }
+    for (; count > 0 && !n->error; count--) {
+        network_empty(n, from, end);
+        from = call_after(n, from, p->exact[0]);
+    }
+    network_empty(n, from, end);
+    return end;
+}
+
+uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, uint32_t min,
+                             uint32_t max)
+{
+    struct powers p = {.exact = {rule}};
+    uint32_t most = max == NETWORK_NONE ? min : max;
+    if (most > CHAIN)
+        powers_init(n, &p, rule, 32 - (unsigned)__builtin_clz(most));
+    from = exactly(n, from, &p, min);
+    if (max != NETWORK_NONE)
+        return at_most(n, from, &p, max - min);
+    uint32_t loop = network_state(n), end = network_state(n);
+    if (n->error)
+        return 0;
+    network_empty(n, from, loop);
+    network_call(n, loop, rule, loop);
+    network_empty(n, loop, end);
+    return end;
+}

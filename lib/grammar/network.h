@@ -1,0 +1,82 @@
+/* The automaton while it is built: rules, each a nondeterministic automaton over bytes that may
+ * call rules. network_finish (finish.h) turns it into a struct grammar.
+ *
+ * A rule has one start and one end state. Functions that add states or edges return a state; after
+ * a failure (`error`) they do nothing and return 0, so a builder checks once, at the end. */
+#ifndef MOED_GRAMMAR_NETWORK_H
+#define MOED_GRAMMAR_NETWORK_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NETWORK_NONE UINT32_MAX
+
+enum network_edge_kind {
+    EDGE_BYTES, /* a byte from low to high */
+    EDGE_EMPTY,
+    EDGE_CALL,  /* whatever `rule` accepts */
+    EDGE_BEGIN, /* empty, at the beginning of the text only: ^ */
+    EDGE_END,   /* empty, at the end of the text only: $ */
+};
+
+struct network_edge {
+    uint8_t kind, low, high;
+    uint32_t rule;
+    uint32_t target;
+    uint32_t next; /* of the same state; NETWORK_NONE */
+};
+
+struct network_rule {
+    uint32_t start, end;
+};
+
+struct network {
+    uint32_t *first; /* [n_states]: the first edge; NETWORK_NONE */
+    uint32_t n_states, states_capacity, states_max;
+    struct network_edge *edges;
+    uint32_t n_edges, edges_capacity;
+    struct network_rule *rules;
+    uint32_t n_rules, rules_capacity;
+    enum error_code error; /* ERROR_LIMIT: states_max; ERROR_MEMORY */
+};
+
+/* A part with one way in and one way out. Its states are numbered from `from` up to `to`,
+ * exclusive, and no edge inside leads out. */
+struct fragment {
+    uint32_t start, end, from, to;
+};
+
+void network_init(struct network *n, uint32_t states_max);
+void network_fini(struct network *n);
+
+uint32_t network_state(struct network *n);
+uint32_t network_rule(struct network *n); /* its number; with a start and an end */
+uint32_t network_rule_of(struct network *n, uint32_t start, uint32_t end);
+
+void network_empty(struct network *n, uint32_t from, uint32_t to);
+void network_byte(struct network *n, uint32_t from, unsigned low, unsigned high, uint32_t to);
+void network_call(struct network *n, uint32_t from, uint32_t rule, uint32_t to);
+void network_assert(struct network *n, uint32_t from, enum network_edge_kind kind, uint32_t to);
+/* Writes a code point as UTF-8; returns its bytes. */
+unsigned network_encode(uint32_t c, uint8_t out[4]);
+/* A code point from low to high as UTF-8; surrogates are left out. */
+void network_range(struct network *n, uint32_t from, uint32_t low, uint32_t high, uint32_t to);
+/* Returns the state after the bytes. */
+uint32_t network_literal(struct network *n, uint32_t from, const void *bytes, size_t len);
+/* As network_literal, but shares edges of one byte that leave `from` already: a trie. */
+uint32_t network_trie(struct network *n, uint32_t from, const void *bytes, size_t len);
+
+/* From min to max times what a fragment or rule accepts; max NETWORK_NONE: without end.
+ * network_repeat takes the fragment, which ends at the current state count, and copies it. The rule
+ * needs only some log(max) states. */
+struct fragment network_repeat(struct network *n, struct fragment f, uint32_t min, uint32_t max);
+uint32_t network_repeat_rule(struct network *n, uint32_t from, uint32_t rule, uint32_t min,
+                             uint32_t max);
+
+/* Sets *e to the sticky error, with the limit; returns it. */
+enum error_code network_error(const struct network *n, struct error *e);
+
+#endif

@@ -1,0 +1,201 @@
+/* Whether two goals exclude each other, as the branches of a oneOf must: by types, lists of values,
+ * ranges of numbers, contents of strings, required members and first elements. A "no" may be wrong,
+ * a "yes" is not. */
+#include "grammar/leaf.h"
+
+#include <string.h>
+
+struct comparison {
+    const struct id_list *other; /* the second goal; then a leaf of the first one */
+    const struct leaf *first;
+    unsigned depth;
+    bool *disjoint;
+};
+
+static bool ranges_disjoint(const struct number_range *a, const struct number_range *b)
+{
+    int order = a->has_high && b->has_low ? decimal_compare(&a->high, &b->low) : 1;
+    return order < 0 || (order == 0 && (a->high_open || b->low_open));
+}
+
+/* Does any listed value of `a` satisfy what `b` asks of its kind? Not more than that is found. */
+static bool values_may_satisfy(const struct leaf *a, const struct leaf *b)
+{
+    for (size_t i = 0; i < a->n_values; i++) {
+        json_t *value = a->values[i];
+        unsigned type = json_is_object(value)    ? TYPE_OBJECT
+                        : json_is_array(value)   ? TYPE_ARRAY
+                        : json_is_string(value)  ? TYPE_STRING
+                        : json_is_null(value)    ? TYPE_NULL
+                        : json_is_boolean(value) ? TYPE_BOOLEAN
+                                                 : TYPE_NUMBER;
+        bool found = !b->has_values;
+        struct decimal x, y;
+        for (size_t k = 0; k < b->n_values && !found; k++)
+            found = json_is_number(value) && json_is_number(b->values[k])
+                        ? decimal_from_json(value, &x) && decimal_from_json(b->values[k], &y) &&
+                              decimal_compare(&x, &y) == 0
+                        : json_equal(value, b->values[k]);
+        if (found && type & b->types &&
+            !(json_is_number(value) && decimal_from_json(value, &x) &&
+              !number_range_has(&b->range, &x)))
+            return true;
+    }
+    return false;
+}
+
+static enum error_code strings_disjoint(const struct leaf *a, const struct leaf *b, bool *disjoint)
+{
+    struct dfa x, y;
+    bool plain = !a->has_text && !a->has_values && !b->has_text && !b->has_values;
+    *disjoint = a->max_length < b->min_length || b->max_length < a->min_length;
+    if (*disjoint || plain)
+        return ERROR_OK;
+    dfa_init(&x, a->s->limits->dfa_states);
+    dfa_init(&y, a->s->limits->dfa_states);
+    enum error_code error = leaf_text(a, &x);
+    if (!error)
+        error = leaf_text(b, &y);
+    if (!error)
+        error = dfa_combine(&x, &y, DFA_BOTH, a->s->error);
+    *disjoint = !error && dfa_is_empty(&x);
+    dfa_fini(&x);
+    dfa_fini(&y);
+    return error;
+}
+
+static enum error_code goals_disjoint(struct schema *s, struct id_list *a, struct id_list *b,
+                                      bool forbidden, unsigned depth, bool *disjoint)
+{
+    enum error_code error = ERROR_OK;
+    *disjoint = forbidden;
+    if (!forbidden && a->n > 0 && b->n > 0)
+        error = schema_disjoint(s, a, b, depth, disjoint);
+    id_list_fini(a);
+    id_list_fini(b);
+    return error;
+}
+
+/* A key that one side requires, and whose values exclude each other, or that the other forbids. */
+static enum error_code key_excludes(const struct members *a, const struct members *b,
+                                    const char *key, unsigned depth, bool *disjoint)
+{
+    struct id_list x = {0}, y = {0};
+    bool x_forbidden = false, y_forbidden = false;
+    enum error_code error = members_goal(a, key, &x, &x_forbidden);
+    if (!error)
+        error = members_goal(b, key, &y, &y_forbidden);
+    if (error) {
+        id_list_fini(&x);
+        id_list_fini(&y);
+        return error;
+    }
+    return goals_disjoint(a->leaf->s, &x, &y, x_forbidden || y_forbidden, depth, disjoint);
+}
+
+static enum error_code objects_disjoint(const struct leaf *a, const struct leaf *b, unsigned depth,
+                                        bool *disjoint)
+{
+    struct members x, y;
+    *disjoint = a->max_members < b->min_members || b->max_members < a->min_members;
+    enum error_code error = members_init(a, &x);
+    if (error)
+        return error;
+    error = members_init(b, &y);
+    for (size_t i = 0; i < x.n_keys + (error ? 0 : y.n_keys) && !error && !*disjoint; i++) {
+        const char *key = i < x.n_keys ? x.keys[i] : y.keys[i - x.n_keys];
+        if (members_required(&x, key) || members_required(&y, key))
+            error = key_excludes(&x, &y, key, depth, disjoint);
+    }
+    members_fini(&x);
+    members_fini(&y);
+    return error;
+}
+
+static enum error_code arrays_disjoint(const struct leaf *a, const struct leaf *b, unsigned depth,
+                                       bool *disjoint)
+{
+    uint32_t both = a->min_items > b->min_items ? a->min_items : b->min_items;
+    size_t most = leaf_prefix(a) > leaf_prefix(b) ? leaf_prefix(a) : leaf_prefix(b);
+    enum error_code error = ERROR_OK;
+    *disjoint = a->max_items < b->min_items || b->max_items < a->min_items;
+    for (size_t i = 0; i < both && i <= most && !*disjoint && !error; i++) {
+        struct id_list x = {0}, y = {0};
+        bool x_forbidden = false, y_forbidden = false;
+        error = leaf_element_goal(a, i, &x, &x_forbidden);
+        if (!error)
+            error = leaf_element_goal(b, i, &y, &y_forbidden);
+        if (error) {
+            id_list_fini(&x);
+            id_list_fini(&y);
+        } else {
+            error = goals_disjoint(a->s, &x, &y, x_forbidden || y_forbidden, depth, disjoint);
+        }
+    }
+    return error;
+}
+
+static enum error_code leaves_disjoint(const struct leaf *a, const struct leaf *b, unsigned depth,
+                                       bool *disjoint)
+{
+    unsigned types = a->types & b->types;
+    enum error_code error = ERROR_OK;
+    *disjoint = !types || (a->has_values && !values_may_satisfy(a, b)) ||
+                (b->has_values && !values_may_satisfy(b, a));
+    if (*disjoint || types & (TYPE_NULL | TYPE_BOOLEAN))
+        return ERROR_OK;
+    *disjoint = !(types & TYPE_NUMBER) || ranges_disjoint(&a->range, &b->range) ||
+                ranges_disjoint(&b->range, &a->range);
+    if (*disjoint && types & TYPE_STRING)
+        error = strings_disjoint(a, b, disjoint);
+    if (*disjoint && !error && types & TYPE_ARRAY)
+        error = arrays_disjoint(a, b, depth, disjoint);
+    if (*disjoint && !error && types & TYPE_OBJECT)
+        error = objects_disjoint(a, b, depth, disjoint);
+    return error;
+}
+
+static enum error_code take_second(struct schema *s, const struct id_list *nodes, void *context)
+{
+    struct comparison *c = context;
+    struct leaf second;
+    bool disjoint = false;
+    if (!*c->disjoint)
+        return ERROR_OK;
+    enum error_code error = leaf_init(s, nodes, &second);
+    if (error)
+        return error;
+    error = leaves_disjoint(c->first, &second, c->depth - 1, &disjoint);
+    *c->disjoint = disjoint;
+    leaf_fini(&second);
+    return error;
+}
+
+static enum error_code take_first(struct schema *s, const struct id_list *nodes, void *context)
+{
+    struct comparison *c = context;
+    struct leaf first;
+    if (!*c->disjoint)
+        return ERROR_OK;
+    enum error_code error = leaf_init(s, nodes, &first);
+    if (error)
+        return error;
+    c->first = &first;
+    error = schema_expand(s, c->other, false, take_second, c);
+    leaf_fini(&first);
+    return error;
+}
+
+enum error_code schema_disjoint(struct schema *s, const struct id_list *a, const struct id_list *b,
+                                unsigned depth, bool *out)
+{
+    bool disjoint = true;
+    struct comparison c = {.other = b, .depth = depth, .disjoint = &disjoint};
+    if (depth == 0) {
+        *out = false;
+        return ERROR_OK;
+    }
+    enum error_code error = schema_expand(s, a, false, take_first, &c);
+    *out = !error && disjoint;
+    return error;
+}

@@ -1,0 +1,315 @@
+/* References, keywords, and the leaves of a goal; see schema.h. */
+#include "grammar/schema.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAF_NODES_MAX = 512, EXPANSIONS_MAX = 4096, DISJOINT_DEPTH = 3 };
+
+/* -- Keywords -- */
+
+static const char *const keywords[] = {
+    /* handled */
+    "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
+    "format", "prefixItems", "items", "minItems", "maxItems", "properties", "patternProperties",
+    "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties",
+    /* without a meaning for validation */
+    "$defs", "definitions", "title", "description", "default", "examples", "$comment", "deprecated",
+    "readOnly", "writeOnly", "$schema", "$anchor", "$vocabulary", "contentEncoding",
+    "contentMediaType", "contentSchema",
+    /* of OpenAPI, also without one */
+    "discriminator", "example", "externalDocs", "xml"};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
+        if (strcmp(keywords[i], key) == 0)
+            return true;
+    return strncmp(key, "x-", 2) == 0;
+}
+
+/* A dialect of json-schema.org is read as 2020-12; others can give keywords other meanings. */
+static bool is_dialect(const json_t *value)
+{
+    const char *uri = json_string_value(value);
+    return uri && (strncmp(uri, "http://json-schema.org/", 23) == 0 ||
+                   strncmp(uri, "https://json-schema.org/", 24) == 0);
+}
+
+enum error_code schema_check_keywords(struct schema *s, uint32_t node)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->nodes[node], key, value)
+    {
+        if (strcmp(key, "$schema") == 0 && !is_dialect(value))
+            return schema_refuse(s, ERROR_UNSUPPORTED, node, key,
+                                 "only dialects of json-schema.org are supported");
+        if (is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
+            (strcmp(key, "$id") == 0 && s->nodes[node] == s->document))
+            continue;
+        return schema_refuse(s, ERROR_UNSUPPORTED, node, key, "the keyword is not supported");
+    }
+    return ERROR_OK;
+}
+
+/* -- References -- */
+
+/* One token of a JSON pointer, with ~0, ~1 and %XX decoded, in malloc'ed memory. */
+static char *decode_token(const char *from, size_t len)
+{
+    char *out = malloc(len + 1);
+    size_t n = 0;
+    if (!out)
+        return NULL;
+    for (size_t i = 0; i < len; i++) {
+        char c = from[i];
+        if (c == '%' && i + 2 < len) {
+            char hex[3] = {from[i + 1], from[i + 2]};
+            c = (char)strtoul(hex, NULL, 16);
+            i += 2;
+        }
+        out[n++] = c;
+    }
+    out[n] = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = out[i];
+        if (c == '~' && (out[i + 1] == '0' || out[i + 1] == '1'))
+            c = out[++i] == '0' ? '~' : '/';
+        out[kept++] = c;
+    }
+    out[kept] = 0;
+    return out;
+}
+
+static json_t *child(json_t *at, const char *token)
+{
+    char *end;
+    if (json_is_object(at))
+        return json_object_get(at, token);
+    size_t index = strtoul(token, &end, 10);
+    return json_is_array(at) && end != token && !*end ? json_array_get(at, index) : NULL;
+}
+
+static enum error_code follow_pointer(struct schema *s, uint32_t node, const char *ref,
+                                      uint32_t *out)
+{
+    json_t *at = s->document;
+    for (const char *p = ref + 1; *p == '/';) {
+        size_t len = strcspn(p + 1, "/");
+        char *token = decode_token(p + 1, len);
+        if (!token)
+            return schema_out_of_memory(s);
+        at = child(at, token);
+        free(token);
+        if (!at)
+            return schema_refuse(s, ERROR_USAGE, node, "$ref", "\"%.100s\" names nothing", ref);
+        p += 1 + len;
+    }
+    return schema_node(s, at, out);
+}
+
+/* The subschema with this $anchor, by a search through the whole document. */
+static json_t *find_anchor(json_t *at, const char *name)
+{
+    json_t *value, *found = NULL;
+    const char *key;
+    size_t i;
+    if (json_is_object(at)) {
+        const char *anchor = json_string_value(json_object_get(at, "$anchor"));
+        const char *dynamic = json_string_value(json_object_get(at, "$dynamicAnchor"));
+        if ((anchor && strcmp(anchor, name) == 0) || (dynamic && strcmp(dynamic, name) == 0))
+            return at;
+        json_object_foreach(at, key, value)
+        {
+            if (strcmp(key, "const") != 0 && strcmp(key, "enum") != 0 && !found)
+                found = find_anchor(value, name);
+        }
+    }
+    json_array_foreach(at, i, value)
+    {
+        if (!found)
+            found = find_anchor(value, name);
+    }
+    return found;
+}
+
+enum error_code schema_resolve(struct schema *s, uint32_t node, const char *ref, uint32_t *out)
+{
+    if (ref[0] != '#')
+        return schema_refuse(s, ERROR_UNSUPPORTED, node, "$ref",
+                             "\"%.100s\": only references within the schema (#...) are supported",
+                             ref);
+    if (ref[1] == '/' || !ref[1])
+        return follow_pointer(s, node, ref, out);
+    json_t *found = find_anchor(s->document, ref + 1);
+    if (!found)
+        return schema_refuse(s, ERROR_USAGE, node, "$ref", "\"%.100s\" names nothing", ref);
+    return schema_node(s, found, out);
+}
+
+/* -- Leaves -- */
+
+enum stage { STAGE_ALL, STAGE_ANY, STAGE_ONE, STAGE_COUNT };
+
+struct expansion {
+    struct schema *s;
+    bool strict;
+    schema_take_leaf *take;
+    void *context;
+};
+
+static enum error_code expand_from(struct expansion *x, struct id_list *list, uint32_t at,
+                                   enum stage stage);
+
+static enum error_code add_node(struct expansion *x, struct id_list *list, uint32_t node)
+{
+    if (list->n >= LEAF_NODES_MAX)
+        return schema_refuse(x->s, ERROR_LIMIT, node, NULL,
+                             "more than %d schemas apply to one value", LEAF_NODES_MAX);
+    return id_list_add(list, node) ? ERROR_OK : schema_out_of_memory(x->s);
+}
+
+static enum error_code add_all(struct expansion *x, struct id_list *list, uint32_t node)
+{
+    json_t *json = x->s->nodes[node], *ref = json_object_get(json, "$ref");
+    json_t *all = json_object_get(json, "allOf"), *branch;
+    enum error_code error = ERROR_OK;
+    uint32_t target = 0;
+    size_t i;
+    if (ref && !json_is_string(ref))
+        return schema_refuse(x->s, ERROR_USAGE, node, "$ref", "must be a string");
+    if (ref) {
+        error = schema_resolve(x->s, node, json_string_value(ref), &target);
+        error = error ? error : add_node(x, list, target);
+    }
+    if (all && !error && json_array_size(all) == 0)
+        return schema_refuse(x->s, ERROR_USAGE, node, "allOf", "must be a non-empty array");
+    json_array_foreach(all, i, branch)
+    {
+        if (!error)
+            error = schema_node(x->s, branch, &target);
+        if (!error)
+            error = add_node(x, list, target);
+    }
+    return error;
+}
+
+static enum error_code copy_with(struct expansion *x, const struct id_list *list, uint32_t node,
+                                 struct id_list *out)
+{
+    enum error_code error = ERROR_OK;
+    *out = (struct id_list){0};
+    for (uint32_t i = 0; i < list->n && !error; i++)
+        if (!id_list_add(out, list->ids[i]))
+            error = schema_out_of_memory(x->s);
+    if (!error)
+        error = add_node(x, out, node);
+    if (error)
+        id_list_fini(out);
+    return error;
+}
+
+/* A value may satisfy only one branch of a oneOf: each two must exclude each other, together with
+ * what else is asked of the value. */
+static enum error_code check_exclusive(struct expansion *x, const struct id_list *list,
+                                       uint32_t node, const uint32_t *branches, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = i + 1; k < n; k++) {
+            struct id_list a, b;
+            bool disjoint = false;
+            enum error_code error = copy_with(x, list, branches[i], &a);
+            if (error)
+                return error;
+            error = copy_with(x, list, branches[k], &b);
+            if (!error) {
+                error = schema_disjoint(x->s, &a, &b, DISJOINT_DEPTH, &disjoint);
+                id_list_fini(&b);
+            }
+            id_list_fini(&a);
+            if (error)
+                return error;
+            if (!disjoint)
+                return schema_refuse(x->s, ERROR_UNSUPPORTED, node, "oneOf",
+                                     "a value may satisfy both branch %zu and branch %zu; use "
+                                     "anyOf, or make them exclude each other",
+                                     i, k);
+        }
+    return ERROR_OK;
+}
+
+static enum error_code choose(struct expansion *x, struct id_list *list, uint32_t at,
+                              enum stage stage, json_t *branches)
+{
+    const char *keyword = stage == STAGE_ANY ? "anyOf" : "oneOf";
+    uint32_t node = list->ids[at];
+    size_t n = json_array_size(branches);
+    enum error_code error = ERROR_OK;
+    if (n == 0)
+        return schema_refuse(x->s, ERROR_USAGE, node, keyword, "must be a non-empty array");
+    if (n > x->s->limits->alternatives)
+        return schema_refuse(x->s, ERROR_LIMIT, node, keyword, "more than %u branches",
+                             x->s->limits->alternatives);
+    uint32_t *ids = malloc(n * sizeof *ids);
+    if (!ids)
+        return schema_out_of_memory(x->s);
+    for (size_t i = 0; i < n && !error; i++)
+        error = schema_node(x->s, json_array_get(branches, i), &ids[i]);
+    if (!error && stage == STAGE_ONE && x->strict)
+        error = check_exclusive(x, list, node, ids, n);
+    for (size_t i = 0; i < n && !error; i++) {
+        struct id_list copy;
+        error = copy_with(x, list, ids[i], &copy);
+        if (error)
+            break;
+        error = expand_from(x, &copy, at, stage + 1);
+        id_list_fini(&copy);
+    }
+    free(ids);
+    return error;
+}
+
+/* Handles what combines schemas in list[at..), from a stage of the first on. */
+static enum error_code expand_from(struct expansion *x, struct id_list *list, uint32_t at,
+                                   enum stage stage)
+{
+    if (++x->s->expansions > EXPANSIONS_MAX)
+        return schema_refuse(x->s, ERROR_LIMIT, list->ids[0], NULL,
+                             "the combinations of anyOf and oneOf are too many");
+    for (; at < list->n; at++, stage = STAGE_ALL) {
+        json_t *json = x->s->nodes[list->ids[at]];
+        enum error_code error = ERROR_OK;
+        if (json_is_false(json))
+            return ERROR_OK; /* no leaf */
+        if (stage == STAGE_ALL)
+            error = add_all(x, list, list->ids[at]);
+        if (error)
+            return error;
+        if (stage <= STAGE_ANY && json_object_get(json, "anyOf"))
+            return choose(x, list, at, STAGE_ANY, json_object_get(json, "anyOf"));
+        if (stage <= STAGE_ONE && json_object_get(json, "oneOf"))
+            return choose(x, list, at, STAGE_ONE, json_object_get(json, "oneOf"));
+    }
+    if (++x->s->leaves > x->s->limits->alternatives && x->strict)
+        return schema_refuse(x->s, ERROR_LIMIT, list->ids[0], NULL,
+                             "more than %u alternatives after anyOf and oneOf are multiplied out",
+                             x->s->limits->alternatives);
+    return x->take(x->s, list, x->context);
+}
+
+enum error_code schema_expand(struct schema *s, const struct id_list *goal, bool strict,
+                              schema_take_leaf *take, void *context)
+{
+    struct expansion x = {s, strict, take, context};
+    struct id_list list = {0};
+    enum error_code error = ERROR_OK;
+    for (uint32_t i = 0; i < goal->n && !error; i++)
+        error = add_node(&x, &list, goal->ids[i]);
+    if (!error && list.n > 0)
+        error = expand_from(&x, &list, 0, STAGE_ALL);
+    id_list_fini(&list);
+    return error;
+}

@@ -1,0 +1,105 @@
+/* See functions.h. */
+#include "jinja/functions.h"
+
+#include "jinja/arguments.h"
+
+#include <string.h>
+#include <time.h>
+
+#define LARGEST_RANGE 100000 /* of Jinja's sandbox */
+
+static struct value range(struct run *r, struct value self, const struct arguments *a)
+{
+    struct value v[3];
+    arguments_bind(r, "range", a, (const char *const[]){"start", "stop", "step"}, 3, 1, v);
+    bool one = v[1].kind == VALUE_MISSING;
+    for (size_t i = 0; i < 3; i++)
+        value_require(r, v[i]);
+    int64_t start = one ? 0 : argument_integer(r, v[0], 0);
+    int64_t stop = argument_integer(r, v[one ? 0 : 1], 0);
+    int64_t step = argument_integer(r, v[2], 1);
+    if (step == 0)
+        run_refuse(r, "range() arg 3 must not be zero");
+    struct value list = value_sequence(r, SEQUENCE_RANGE, 0);
+    *list.sequence = (struct sequence){.kind = SEQUENCE_RANGE, .range = {start, stop, step}};
+    int64_t i = start;
+    while (step > 0 ? i < stop : i > stop) {
+        run_work(r, 1);
+        if (list.sequence->count == LARGEST_RANGE)
+            run_refuse(r,
+                       "Range too big. The sandbox blocks ranges larger than "
+                       "MAX_RANGE (%d).",
+                       LARGEST_RANGE);
+        sequence_add(r, list.sequence, value_int(i));
+        if (__builtin_add_overflow(i, step, &i))
+            break;
+    }
+    return list;
+}
+
+/* Of another dict, and names. */
+static struct value make(struct run *r, const struct arguments *a, enum value_kind kind)
+{
+    struct value d = value_dict(r, kind);
+    for (size_t i = 0; i < a->count; i++) {
+        if (a->items[i].kind != VALUE_DICT || i > 0)
+            run_refuse(r, "dict() and namespace() take one dict and names");
+        const struct dict *from = a->items[i].dict;
+        for (size_t j = 0; j < from->count; j++)
+            dict_set(r, d.dict, from->entries[j].key, from->entries[j].value);
+    }
+    for (size_t i = 0; i < a->named_count; i++)
+        dict_set(r, d.dict, value_text(a->named[i].name), a->named[i].value);
+    return d;
+}
+
+static struct value dict(struct run *r, struct value self, const struct arguments *a)
+{
+    return make(r, a, VALUE_DICT);
+}
+
+static struct value namespace(struct run *r, struct value self, const struct arguments *a)
+{
+    return make(r, a, VALUE_NAMESPACE);
+}
+
+static struct value raise_exception(struct run *r, struct value self, const struct arguments *a)
+{
+    struct value message;
+    arguments_bind(r, "raise_exception", a, (const char *const[]){"message"}, 1, 1, &message);
+    const struct text *text = value_to_text(r, message);
+    run_refuse(r, "%.*s", text->len > 400 ? 400 : (int)text->len, text->data);
+}
+
+static struct value strftime_now(struct run *r, struct value self, const struct arguments *a)
+{
+    struct value v;
+    struct tm local;
+    arguments_bind(r, "strftime_now", a, (const char *const[]){"format"}, 1, 1, &v);
+    const struct text *format = argument_text(r, v, "the format");
+    time_t now = r->now_s >= 0 ? (time_t)r->now_s : time(NULL);
+    if (format->len == 0 || !localtime_r(&now, &local))
+        return value_string(r, "");
+    char *zero_ended = run_alloc(r, format->len + 1);
+    memcpy(zero_ended, format->data, format->len);
+    zero_ended[format->len] = '\0';
+    char text[1024];
+    size_t len = strftime(text, sizeof text, zero_ended, &local);
+    char *copy = run_alloc(r, len + 1);
+    memcpy(copy, text, len);
+    return value_text(text_new(r, copy, len, false));
+}
+
+void functions_define(struct run *r, struct scope *globals)
+{
+    static const struct function functions[] = {
+        {.name = "range", .call = range},
+        {.name = "dict", .call = dict},
+        {.name = "namespace", .call = namespace},
+        {.name = "raise_exception", .call = raise_exception},
+        {.name = "strftime_now", .call = strftime_now},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        scope_set(r, globals, text_from(r, functions[i].name),
+                  (struct value){.kind = VALUE_FUNCTION, .function = &functions[i]});
+}

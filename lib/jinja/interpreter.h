@@ -1,0 +1,87 @@
+/* Runs a template's tree: scopes, statements, expressions.
+ *
+ * Scopes follow Jinja: `if` has none; the body of a loop (each time), a macro, a `set` block, a
+ * filter block and `with` have one. A name is looked up from the innermost scope outwards and then
+ * among the globals; `set` writes to the innermost. A macro's scope is inside the one that defined
+ * it. */
+#ifndef MOED_JINJA_INTERPRETER_H
+#define MOED_JINJA_INTERPRETER_H
+
+#include "jinja/syntax.h"
+
+struct binding {
+    const struct text *name;
+    struct value value;
+};
+
+struct scope {
+    struct scope *outer;
+    struct binding *bindings;
+    size_t count, capacity;
+};
+
+struct macro {
+    const struct macro_syntax *syntax;
+    struct scope *scope; /* where it was defined */
+};
+
+/* The `loop` variable. Elements that the loop's test refuses are skipped as they come, because the
+ * body may change what the test reads. */
+struct loop {
+    const struct statement *statement;
+    struct scope *scope; /* around the loop */
+    struct sequence *source;
+    size_t next; /* of the source's elements */
+    struct value before, current, after;
+    bool has_before, has_after;
+    size_t index0;
+    struct value changed; /* the arguments of the last loop.changed() */
+};
+
+enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
+
+/* ---- Scopes (scope.c) ---- */
+
+struct scope *scope_new(struct run *r, struct scope *outer);
+void scope_set(struct run *r, struct scope *s, const struct text *name, struct value v);
+/* An undefined value where no scope has the name. */
+struct value scope_get(struct run *r, const struct scope *s, const struct text *name);
+/* Assigns to a name, to ns.name, or element by element to a tuple. */
+void scope_assign(struct run *r, struct scope *s, const struct expression *target, struct value v);
+
+/* ---- Statements (execute.c) ---- */
+
+enum flow execute(struct run *r, struct scope *s, const struct statement *first,
+                  struct text_builder *out);
+/* The text that a body makes. */
+struct value execute_capture(struct run *r, struct scope *s, const struct statement *body);
+
+/* ---- Loops (loop.c) ---- */
+
+bool loop_advance(struct run *r, struct loop *l); /* false: no further element */
+struct value loop_attribute(struct run *r, struct loop *l, const struct text *name);
+
+/* ---- Expressions (evaluate.c, operators.c, access.c, call.c) ---- */
+
+struct value evaluate(struct run *r, struct scope *s, const struct expression *e);
+struct value binary(struct run *r, int operator, struct value a, struct value b);
+struct value negate(struct run *r, struct value v, bool negative);
+bool compare_values(struct run *r, int operator, struct value a, struct value b);
+
+/* v.name; undefined if there is none. */
+struct value attribute_get(struct run *r, struct value v, const struct text *name);
+/* v[key] */
+struct value item_get(struct run *r, struct value v, struct value key);
+struct value slice_get(struct run *r, struct value v, const struct value part[3]);
+
+struct value call_value(struct run *r, struct value callee, const struct arguments *a);
+struct value call_expression(struct run *r, struct scope *s, const struct expression *e,
+                             const struct named_value *extra);
+/* Applies e, a filter or a chain of filters; `inner` stands for a NULL at its start. */
+struct value apply_filters(struct run *r, struct scope *s, const struct expression *e,
+                           struct value inner);
+struct value call_filter(struct run *r, const struct text *name, struct value v,
+                         const struct arguments *a);
+bool call_test(struct run *r, const struct text *name, struct value v, const struct arguments *a);
+
+#endif

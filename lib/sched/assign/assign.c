@@ -1,0 +1,209 @@
+/* Assigning a layer's experts: the entry point, what the assigners share, and the two assigners
+ * that have nothing to decide (load-all, layerwise). */
+#include "sched/assign/assign_internal.h"
+
+#include <math.h>
+#include <stddef.h>
+
+void assign_to_device(const struct sched_layer *l, struct sched_expert *e)
+{
+    e->device = assign_resident(l, e);
+    e->load = l->n_segments - e->device;
+}
+
+void assign_to_cpu(const struct sched_layer *l, struct sched_expert *e)
+{
+    if (l->whole) {
+        assign_all_to_cpu(e);
+        return;
+    }
+    e->device = assign_resident(l, e);
+    e->load = l->n_segments - e->device - assign_missing(l, e);
+}
+
+void assign_all_to_cpu(struct sched_expert *e)
+{
+    e->device = 0;
+    e->load = 0;
+}
+
+static bool before(const struct assign_rank *x, const struct assign_rank *y)
+{
+    if (x->value != y->value)
+        return x->value > y->value;
+    return x->expert != y->expert ? x->expert < y->expert : x->index < y->index;
+}
+
+/* Shell's sort with Ciura's gaps: no memory, and quick for the few hundred experts of a layer. (The
+ * C library's qsort may allocate.) */
+void assign_sort(struct assign_rank *ranks, uint32_t n)
+{
+    static const uint32_t gaps[] = {1750, 701, 301, 132, 57, 23, 10, 4, 1};
+    for (unsigned g = 0; g < sizeof gaps / sizeof *gaps; g++)
+        for (uint32_t i = gaps[g]; i < n; i++) {
+            struct assign_rank r = ranks[i];
+            uint32_t j = i;
+            for (; j >= gaps[g] && before(&r, &ranks[j - gaps[g]]); j -= gaps[g])
+                ranks[j] = ranks[j - gaps[g]];
+            ranks[j] = r;
+        }
+}
+
+void assign_load_in_order(const struct assignment *a, const struct assign_rank *ranks, uint32_t n)
+{
+    uint32_t left = a->layer->spare_slots;
+    for (uint32_t i = 0; i < n; i++) {
+        struct sched_expert *e = &a->experts[ranks[i].index];
+        uint32_t missing = assign_missing(a->layer, e);
+        if (missing > left) {
+            assign_to_cpu(a->layer, e);
+            continue;
+        }
+        left -= missing;
+        assign_to_device(a->layer, e);
+    }
+}
+
+void assign_add(const struct assignment *a, const struct sched_expert *e, struct assign_work *w)
+{
+    double device_s = sched_device_s(a->costs, e->workload);
+    uint32_t on_device = e->device + e->load, cpu = a->layer->n_segments - on_device;
+    uint32_t missing = assign_missing(a->layer, e), awaited = a->layer->n_segments - missing;
+    uint32_t loads = on_device > awaited ? on_device - awaited : 0;
+    w->resident_s += e->device * device_s;
+    double arrived_s = device_s + a->layer->device_call_s;
+    w->in_flight_s += (e->load - loads) * arrived_s;
+    w->loaded_s += loads * arrived_s;
+    if (loads && (w->loads == 0 || arrived_s < w->last_loaded_s))
+        w->last_loaded_s = arrived_s;
+    w->calls_s += e->load * a->layer->device_call_s;
+    w->loads += loads;
+    w->awaited += e->load > 0;
+    w->cpu_segments += cpu;
+    if (cpu) { /* its costs may be infinite where there is none */
+        w->cpu_s += cpu * sched_cpu_s(a->costs, e->workload);
+        w->cpu_contended_s += cpu * sched_cpu_contended_s(a->costs, e->workload);
+    }
+}
+
+/* Two sides slow each other down until the first of them is done. Returns when `mine` is done,
+ * given its seconds without contention and with it. */
+static double contended_end(double mine_s, double mine_contended_s, double other_contended_s)
+{
+    if (mine_contended_s <= other_contended_s)
+        return mine_contended_s;
+    return other_contended_s + (1 - other_contended_s / mine_contended_s) * mine_s;
+}
+
+static double later(double x, double y)
+{
+    return x > y ? x : y;
+}
+
+/* The times at which CPU and link are done. */
+struct sides_end {
+    double cpu_s, link_s;
+};
+
+static struct sides_end sides_end(const struct assignment *a, const struct assign_work *w)
+{
+    const struct sched_layer *layer = a->layer;
+    bool cpu = w->cpu_segments > 0;
+    double cpu_s = cpu ? layer->cpu_busy_s + w->cpu_s : 0;
+    double cpu_contended_s = cpu ? layer->cpu_busy_s + w->cpu_contended_s : 0;
+    double link_s = layer->link_busy_s + w->loads * a->costs->load_s;
+    double link_contended_s = layer->link_busy_s + w->loads * a->costs->load_contended_s;
+    struct sides_end end = {0, layer->link_busy_s};
+    if (cpu)
+        end.cpu_s = contended_end(cpu_s, cpu_contended_s, link_contended_s);
+    if (w->loads)
+        end.link_s = contended_end(link_s, link_contended_s, cpu_contended_s);
+    return end;
+}
+
+/* When the device is done if it computes the resident part and then each segment as it arrives. The
+ * link is done at link_s. */
+static double device_end(const struct assignment *a, const struct assign_work *w, double link_s)
+{
+    double busy_s = a->layer->link_busy_s, call_s = w->resident_s > 0 ? a->layer->device_call_s : 0;
+    double end = call_s + w->resident_s + w->in_flight_s + w->loaded_s;
+    if (w->in_flight_s > 0)
+        end = later(end, busy_s + w->in_flight_s + w->loaded_s);
+    if (w->loads) {
+        /* Arrivals are evenly spaced and the longest are computed first, so the device waits at the
+         * first or at the last. */
+        double first = busy_s + (link_s - busy_s) / w->loads;
+        end = later(end, later(first + w->loaded_s, link_s + w->last_loaded_s));
+    }
+    return end;
+}
+
+/* When the device is done if it computes all in one call. It never waits for more than one expert:
+ * the first would keep its slots while the next one needs some. */
+static double device_end_at_once(const struct assignment *a, const struct assign_work *w,
+                                 double link_s)
+{
+    if (w->awaited != 1 || a->layer->never_waits)
+        return INFINITY;
+    return link_s + a->layer->device_call_s + w->resident_s + w->in_flight_s + w->loaded_s -
+           w->calls_s;
+}
+
+double assign_finish(const struct assignment *a, const struct assign_work *w)
+{
+    struct sides_end end = sides_end(a, w);
+    double device_s = fmin(device_end(a, w, end.link_s), device_end_at_once(a, w, end.link_s));
+    return later(end.cpu_s, device_s);
+}
+
+static void assign_load_all(const struct assignment *a)
+{
+    for (uint32_t i = 0; i < a->n; i++)
+        assign_to_device(a->layer, &a->experts[i]);
+}
+
+static void assign_layerwise(const struct assignment *a)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        struct sched_expert *e = &a->experts[i];
+        if (e->resident >= a->layer->n_segments)
+            assign_to_device(a->layer, e);
+        else
+            assign_all_to_cpu(e);
+    }
+}
+
+double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
+                    const struct sched_layer *layer, struct sched_expert *experts, uint32_t n)
+{
+    static void (*const assigners[])(const struct assignment *) = {
+        [ASSIGN_LOAD_ALL] = assign_load_all,
+        [ASSIGN_THRESHOLD] = assign_threshold,
+        [ASSIGN_QSTAR] = assign_qstar,
+        [ASSIGN_GREEDY] = assign_greedy,
+        [ASSIGN_LAYERWISE] = assign_layerwise,
+        [ASSIGN_PRESCHED] = assign_presched,
+        [ASSIGN_SCORE_QUEUE] = assign_score_queue,
+        [ASSIGN_BALANCE] = assign_balance,
+        [ASSIGN_OPTIMAL] = assign_greedy,
+    };
+    struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,
+                           NULL};
+    bool has_cpu = isfinite(costs->cpu_s) && isfinite(costs->cpu_contended_s);
+    (has_cpu ? assigners[kind] : assign_load_all)(&a);
+    struct assign_work work = {0};
+    for (uint32_t i = 0; i < a.n; i++)
+        assign_add(&a, &experts[i], &work);
+    return assign_finish(&a, &work);
+}
+
+bool sched_device_waits(const struct sched_costs *costs, const struct sched_layer *layer,
+                        const struct sched_expert *experts, uint32_t n)
+{
+    struct assignment a = {.costs = costs, .layer = layer, .n = n};
+    struct assign_work work = {0};
+    for (uint32_t i = 0; i < n; i++)
+        assign_add(&a, &experts[i], &work);
+    double link_s = sides_end(&a, &work).link_s;
+    return device_end_at_once(&a, &work, link_s) < device_end(&a, &work, link_s);
+}

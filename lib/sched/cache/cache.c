@@ -1,0 +1,289 @@
+/* Cache policies: the entry point, and the state that all have in common. Each policy has a file
+ * of its own, cache_*.c. */
+#include "base/arrays.h"
+#include "sched/cache/cache_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define POLICY_OF(kind, name) [kind] = &cache_policy_##name,
+static const struct cache_policy *const policies[] = {CACHE_POLICIES(POLICY_OF)};
+#undef POLICY_OF
+_Static_assert(sizeof policies / sizeof *policies == CACHE_KINDS, "each kind has its policy");
+
+bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
+{
+    switch (kind) {
+    case CACHE_NONE: /* keeps nothing, so there is nothing to share */
+    case CACHE_STATIC:
+    case CACHE_LRU:
+    case CACHE_BELADY:
+        return budget == BUDGET_GLOBAL || budget == BUDGET_UNIFORM;
+    case CACHE_LCP:
+        return budget == BUDGET_UNIFORM || budget == BUDGET_CONFIGURED;
+    case CACHE_LAYERWISE:
+    case CACHE_MAP_FREQUENCY:
+    case CACHE_VALUE:
+        return budget == BUDGET_GLOBAL;
+    default:
+        return budget == BUDGET_UNIFORM;
+    }
+}
+
+enum sched_budget sched_cache_budget(enum sched_cache_kind kind)
+{
+    return sched_cache_takes(kind, BUDGET_GLOBAL) ? BUDGET_GLOBAL : BUDGET_UNIFORM;
+}
+
+/* Everything but the policy and its state. */
+static struct sched_cache *allocate(const struct sched_cache_shape *shape)
+{
+    struct sched_cache *c, new = {.shape = *shape};
+    size_t n_slabs = (size_t)shape->n_layers * shape->n_experts;
+    if (!ARRAYS_NEW(ARRAY(c, 1), ARRAY(new.resident, n_slabs), ARRAY(new.limit, shape->n_layers),
+                    ARRAY(new.last_use, n_slabs), ARRAY(new.layer_resident, shape->n_layers)))
+        return NULL;
+    *c = new;
+    c->shape.layer_segments = NULL; /* borrowed */
+    c->n_slabs = (uint32_t)n_slabs;
+    c->expert_layers =
+        shape->n_layers > shape->first_layer ? shape->n_layers - shape->first_layer : 0;
+    c->layer_share = c->expert_layers ? shape->capacity / c->expert_layers : 0;
+    for (uint32_t layer = shape->first_layer; layer < shape->n_layers; layer++)
+        c->limit[layer] =
+            shape->layer_segments ? shape->layer_segments[layer] : (uint8_t)shape->n_segments;
+    return c;
+}
+
+struct sched_cache *sched_cache_new(enum sched_cache_kind kind,
+                                    const struct sched_cache_shape *shape,
+                                    const struct sched_cache_options *options)
+{
+    enum sched_budget budget = options ? options->budget : sched_cache_budget(kind);
+    assert(sched_cache_takes(kind, budget));
+    struct sched_cache *c = allocate(shape);
+    if (!c)
+        return NULL;
+    c->kind = kind;
+    c->budget = budget;
+    c->policy =
+        kind == CACHE_LRU && budget == BUDGET_UNIFORM ? &cache_policy_lru_layer : policies[kind];
+    if (!c->policy->init || c->policy->init(c, options))
+        return c;
+    sched_cache_free(c);
+    return NULL;
+}
+
+void sched_cache_free(struct sched_cache *c)
+{
+    if (!c)
+        return;
+    if (c->policy->fini && c->state)
+        c->policy->fini(c);
+    free(c->state);
+    free(c);
+}
+
+static bool has_experts(const struct sched_cache *c, uint32_t layer)
+{
+    return layer >= c->shape.first_layer && layer < c->shape.n_layers;
+}
+
+void sched_cache_routed(struct sched_cache *c, uint64_t step, uint32_t layer,
+                        const uint16_t *experts, const uint16_t *workloads, uint32_t n)
+{
+    if (!has_experts(c, layer))
+        return;
+    if (c->reported && (step != c->step || layer != c->layer) && c->policy->step_over)
+        c->policy->step_over(c, c->layer);
+    c->reported = true;
+    c->step = step;
+    c->layer = layer;
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] >= c->shape.n_experts)
+            continue;
+        uint32_t slab = cache_slab(c, layer, experts[i]);
+        c->last_use[slab] = ++c->clock;
+        if (c->policy->activated)
+            c->policy->activated(c, slab, workloads[i]);
+    }
+}
+
+uint32_t sched_cache_reads(enum sched_cache_kind kind)
+{
+    const struct cache_policy *p = policies[kind];
+    return (p->scored ? CACHE_READS_SCORES : 0) | (p->predicted ? CACHE_READS_PREDICTIONS : 0);
+}
+
+void sched_cache_scored(struct sched_cache *c, uint32_t layer, const uint16_t *experts,
+                        const float *scores, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && has_experts(c, layer) && c->policy->scored; i++)
+        if (experts[i] < c->shape.n_experts)
+            c->policy->scored(c, cache_slab(c, layer, experts[i]), scores[i]);
+}
+
+void sched_cache_predicted(struct sched_cache *c, uint64_t step, uint32_t layer,
+                           const uint16_t *experts, const float *probabilities, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && has_experts(c, layer) && c->policy->predicted; i++)
+        if (experts[i] < c->shape.n_experts)
+            c->policy->predicted(c, step, cache_slab(c, layer, experts[i]), i, probabilities[i]);
+}
+
+void sched_cache_costs(struct sched_cache *c, const struct sched_cache_costs *costs)
+{
+    if (c->policy->costs)
+        c->policy->costs(c, costs);
+}
+
+void sched_cache_configure(struct sched_cache *c, uint32_t layer, uint64_t segments,
+                           uint32_t n_experts)
+{
+    if (has_experts(c, layer) && c->policy->configure)
+        c->policy->configure(c, layer, segments, n_experts);
+}
+
+bool sched_cache_configuration(const struct sched_cache *c, uint32_t layer, uint64_t *segments,
+                               uint32_t *n_experts)
+{
+    if (!has_experts(c, layer) || !c->policy->configuration)
+        return false;
+    c->policy->configuration(c, layer, segments, n_experts);
+    return true;
+}
+
+void sched_cache_resident(struct sched_cache *c, uint32_t layer, uint32_t expert, uint32_t segments)
+{
+    if (!has_experts(c, layer) || expert >= c->shape.n_experts)
+        return;
+    uint32_t slab = cache_slab(c, layer, expert), before = c->resident[slab];
+    if (segments > c->limit[layer])
+        segments = c->limit[layer];
+    if (segments == before)
+        return;
+    if (before == 0) /* an arrival counts as a use, else a prefetch would be the first to go */
+        c->last_use[slab] = ++c->clock;
+    c->resident[slab] = (uint8_t)segments;
+    c->layer_resident[layer] += segments - before;
+    if (c->policy->changed)
+        c->policy->changed(c, slab, before);
+}
+
+uint32_t sched_cache_segments(const struct sched_cache *c, uint32_t layer, uint32_t expert)
+{
+    return has_experts(c, layer) && expert < c->shape.n_experts
+               ? c->resident[cache_slab(c, layer, expert)]
+               : 0;
+}
+
+bool sched_cache_keeps_loads(const struct sched_cache *c)
+{
+    return c->policy->keeps_loads;
+}
+
+bool sched_cache_victim(const struct sched_cache *c, uint32_t layer, uint32_t expert, bool demanded,
+                        double probability, sched_blocked *blocked, void *arg,
+                        uint32_t *victim_layer, uint32_t *victim_expert)
+{
+    struct cache_search s = {layer, expert, demanded, probability, blocked, arg};
+    uint32_t slab;
+    if (!has_experts(c, layer) || expert >= c->shape.n_experts || !c->policy->victim(c, &s, &slab))
+        return false;
+    *victim_layer = cache_layer_of(c, slab);
+    *victim_expert = slab % c->shape.n_experts;
+    return true;
+}
+
+bool sched_cache_wanted(struct sched_cache *c, uint64_t free_segments, sched_blocked *blocked,
+                        void *arg, uint32_t *layer, uint32_t *expert)
+{
+    struct cache_search s = {.blocked = blocked, .arg = arg};
+    uint32_t slab;
+    if (!c->policy->wanted || !c->policy->wanted(c, free_segments, &s, &slab))
+        return false;
+    *layer = cache_layer_of(c, slab);
+    *expert = slab % c->shape.n_experts;
+    return true;
+}
+
+bool cache_oldest_of_layer(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t layer, uint32_t *slab)
+{
+    if (c->layer_resident[layer] == 0)
+        return false;
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++)
+        if (c->resident[i] && (!found || c->last_use[i] < c->last_use[*slab]) &&
+            cache_evictable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    return found;
+}
+
+bool cache_oldest_anywhere(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t *slab)
+{
+    for (uint32_t i = 0; i < c->shape.n_layers; i++) {
+        uint32_t layer = (s->layer + c->shape.n_layers - i) % c->shape.n_layers;
+        if (cache_oldest_of_layer(c, s, layer, slab))
+            return true;
+    }
+    return false;
+}
+
+uint32_t cache_layer_to_shrink(const struct sched_cache *c, const struct cache_search *s)
+{
+    if (c->layer_resident[s->layer] >= c->layer_share && c->layer_resident[s->layer])
+        return s->layer;
+    uint32_t most = s->layer;
+    for (uint32_t i = 0; i < c->shape.n_layers; i++)
+        if (c->layer_resident[i] > c->layer_share && c->layer_resident[i] > c->layer_resident[most])
+            most = i;
+    return most;
+}
+
+bool cache_least_of_layer(const struct sched_cache *c, const struct cache_search *s, uint32_t layer,
+                          const double *values, uint32_t *slab)
+{
+    uint32_t first = cache_slab(c, layer, 0);
+    bool found = false;
+    for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
+        if (!c->resident[i])
+            continue;
+        bool less = !found || values[i] < values[*slab] ||
+                    (values[i] == values[*slab] && c->last_use[i] < c->last_use[*slab]);
+        if (less && cache_evictable(c, s, i)) {
+            *slab = i;
+            found = true;
+        }
+    }
+    return found;
+}
+
+bool cache_least_of_share(const struct sched_cache *c, const struct cache_search *s,
+                          const double *values, uint32_t *slab)
+{
+    return cache_least_of_layer(c, s, cache_layer_to_shrink(c, s), values, slab) ||
+           (s->demanded && cache_oldest_anywhere(c, s, slab));
+}
+
+struct search_in {
+    const struct sched_cache *cache;
+    const struct cache_search *search;
+};
+
+static bool may_go(const void *arg, uint32_t slab)
+{
+    const struct search_in *s = arg;
+    return cache_evictable(s->cache, s->search, slab);
+}
+
+bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,
+                         const struct heap *h, uint32_t *slab)
+{
+    struct search_in in = {c, s};
+    return heap_first(h, may_go, &in, slab);
+}

@@ -1,0 +1,171 @@
+/* Which segment is copied next; see transfer_internal.h. */
+#include "transfer_internal.h"
+
+static bool is_obtainable(const struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
+{
+    return !c->owner.obtainable || c->owner.obtainable(c->owner.arg, layer, expert);
+}
+
+/* The requester with the oldest load that is not served; TRANSFER_NOBODY. */
+static uint32_t oldest_demand(const struct transfer_scheduler *c)
+{
+    uint32_t oldest = TRANSFER_NOBODY;
+    uint64_t asked_ns = 0;
+    for (uint32_t i = 0; i < TRANSFER_MAX_REQUESTERS; i++) {
+        const struct cache_load *l = c->queues[i] ? cache_queue_next(c->queues[i]) : NULL;
+        if (l && (oldest == TRANSFER_NOBODY || l->asked_ns < asked_ns)) {
+            oldest = i;
+            asked_ns = l->asked_ns;
+        }
+    }
+    return oldest;
+}
+
+/* The load to be served; marks those that need no copy as served. NULL: none is left. */
+static struct cache_load *next_demand(struct transfer_scheduler *c)
+{
+    for (;;) {
+        if (c->serving == TRANSFER_NOBODY) {
+            c->serving = oldest_demand(c);
+            if (c->serving == TRANSFER_NOBODY)
+                return NULL;
+            const struct cache_load *l = cache_queue_next(c->queues[c->serving]);
+            transfer_expert_at(c, l->layer, l->expert)->pins++;
+            c->sparing_since_ns = 0;
+        }
+        struct cache_queue *q = c->queues[c->serving];
+        struct cache_load *l = cache_queue_next(q);
+        struct transfer_expert *x = transfer_expert_at(c, l->layer, l->expert);
+        if (x->resident < l->prefix)
+            return l;
+        q->served++; /* its pin stays until it is consumed */
+        x->queued--;
+        c->serving = TRANSFER_NOBODY;
+    }
+}
+
+static enum transfer_next demand_job(struct transfer_scheduler *c, struct cache_load *l,
+                                     uint64_t now_ns, struct copy_job *job)
+{
+    uint32_t resident = transfer_expert_at(c, l->layer, l->expert)->resident;
+    *job = (struct copy_job){l->layer, l->expert, resident, COPY_DEMANDED, 0};
+    if (!is_obtainable(c, l->layer, l->expert)) {
+        c->owner.hint(c->owner.arg, l->layer, l->expert, 1, true);
+        return TRANSFER_BLOCKED;
+    }
+    if (!transfer_evict_for_demand(c, l->layer, l->expert, now_ns))
+        return TRANSFER_BLOCKED;
+    if (!l->waited_for)
+        job->asked_ns = l->asked_ns;
+    l->waited_for = true;
+    return TRANSFER_JOB;
+}
+
+static bool prefetch_job(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
+                         double probability, enum copy_reason reason, struct copy_job *job)
+{
+    *job =
+        (struct copy_job){layer, expert, transfer_expert_at(c, layer, expert)->resident, reason, 0};
+    return transfer_evict_for_prefetch(c, layer, expert, probability);
+}
+
+static bool not_obtainable(void *arg, uint32_t layer, uint32_t expert)
+{
+    return !is_obtainable(arg, layer, expert);
+}
+
+/* What the cache policy wants; false: nothing that can be copied. */
+static bool ask_policy(struct transfer_scheduler *c, uint64_t spare, sched_blocked *blocked,
+                       uint32_t *layer, uint32_t *expert)
+{
+    return sched_cache_wanted(c->policy, spare, blocked, c, layer, expert) &&
+           *layer < c->shape.n_layers && *expert < c->shape.n_experts &&
+           !transfer_is_whole(c, *layer, *expert);
+}
+
+/* The copy that the cache policy wants. It is kept while a slot is being freed for it and while
+ * loads go before it. If the most wanted expert is not obtainable, a fetch hint is sent for it and
+ * the next obtainable one is copied. */
+static bool wanted_job(struct transfer_scheduler *c, struct copy_job *job)
+{
+    if (c->hinting && (transfer_is_whole(c, c->hint_layer, c->hint_expert) ||
+                       !is_obtainable(c, c->hint_layer, c->hint_expert)))
+        c->hinting = false; /* it was copied for another reason, or left host memory */
+    if (!c->hinting) {
+        uint32_t n_free = c->owner.free_slots(c->owner.arg), reserve = c->shape.reserve;
+        uint64_t spare = n_free > reserve ? n_free - reserve : 0;
+        uint32_t layer, expert;
+        if (!ask_policy(c, spare, NULL, &layer, &expert))
+            return false;
+        if (!is_obtainable(c, layer, expert)) {
+            c->owner.hint(c->owner.arg, layer, expert, 0, false);
+            if (!ask_policy(c, spare, not_obtainable, &layer, &expert) ||
+                !is_obtainable(c, layer, expert))
+                return false;
+        }
+        c->hinting = true;
+        c->hint_layer = layer;
+        c->hint_expert = expert;
+    }
+    bool found = prefetch_job(c, c->hint_layer, c->hint_expert, 0, COPY_WANTED, job);
+    /* No slot, and none on its way: the policy may choose again. */
+    c->hinting = !found && c->owner.retired_slots(c->owner.arg) > 0;
+    return found;
+}
+
+static bool predicted_job(struct transfer_scheduler *c, struct copy_job *job)
+{
+    struct cache_prediction p;
+    uint32_t requester;
+    return prefetch_next(c, &p, &requester) &&
+           prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
+}
+
+enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_t now_ns,
+                                           struct copy_job *job)
+{
+    struct cache_prediction p;
+    uint32_t requester;
+    struct cache_load *l = next_demand(c);
+    if (l) {
+        bool outranked =
+            c->prefetcher == PREFETCH_VALUE && c->has_costs && !l->outranked &&
+            prefetch_next(c, &p, &requester) && requester == c->serving &&
+            sched_prefetch_gain(&c->costs, p.probability / 65535.0) > c->costs.load_s &&
+            prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
+        l->outranked |= outranked;
+        return outranked ? TRANSFER_JOB : demand_job(c, l, now_ns, job);
+    }
+    bool predicted_first = c->prefetcher == PREFETCH_LOADED;
+    if ((predicted_first && predicted_job(c, job)) || wanted_job(c, job) ||
+        (!predicted_first && predicted_job(c, job)))
+        return TRANSFER_JOB;
+    if (c->tidying)
+        transfer_tidy(c);
+    return TRANSFER_NOTHING;
+}
+
+void transfer_scheduler_begin(struct transfer_scheduler *c, const struct copy_job *job)
+{
+    transfer_expert_at(c, job->layer, job->expert)->filling = true;
+}
+
+void transfer_scheduler_end(struct transfer_scheduler *c, const struct copy_job *job)
+{
+    struct transfer_expert *x = transfer_expert_at(c, job->layer, job->expert);
+    uint64_t bytes = c->segment_bytes[job->layer];
+    *(job->reason == COPY_DEMANDED ? &c->counts.demanded_bytes : &c->counts.prefetched_bytes) +=
+        bytes;
+    if (job->reason == COPY_PREDICTED) {
+        c->counts.predicted_bytes += bytes;
+        x->predicted |= (uint16_t)(1u << job->segment);
+        c->upcoming[job->layer % 2]++;
+    }
+    x->filling = false;
+    x->resident++;
+    if (job->reason == COPY_WANTED)
+        x->transient = 0; /* it belongs to the policy now */
+    else if (!c->keeps_loads)
+        x->transient++;
+    sched_cache_resident(c->policy, job->layer, job->expert, x->resident);
+}

@@ -1,0 +1,18 @@
+/* Parts of GBNF texts. */
+#ifndef MOED_TOOLCALL_GBNF_WRITE_H
+#define MOED_TOOLCALL_GBNF_WRITE_H
+
+#include "base/strbuf.h"
+
+#include <stddef.h>
+
+/* A literal with its quotes. Nothing for an empty text. Ends with a space. */
+void gbnf_literal(struct strbuf *out, const char *text, size_t len);
+/* Rules of any text up to and including the first `mark` (UTF-8, not empty, at most 64
+ * characters). The first rule is NAME-0. The mark may be a control token (tool_grammar.h, marks),
+ * unless one of its ends is its beginning. */
+void gbnf_until(struct strbuf *out, const char *name, const char *mark);
+/* The rules json-object, json-value, json-string and what they need. Whitespace is bounded. */
+void gbnf_json(struct strbuf *out);
+
+#endif

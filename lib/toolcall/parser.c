@@ -1,0 +1,392 @@
+/* The parser's states: content, reasoning, sections and calls. */
+#include "toolcall/parser.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PENDING_SPACE_MAX = 64, START_SPACE_MAX = 64, NEWLINES_OF_A_MARK = 2, BUFFER_BYTES = 512 };
+
+/* -- Content and reasoning -- */
+
+static bool in_reasoning(const struct tool_parser *p)
+{
+    return p->state == PARSER_REASONING || (p->state == PARSER_HARMONY && p->channel_reasons);
+}
+
+static bool takes_calls(const struct tool_parser *p)
+{
+    return tool_list_count(p->o.tools) > 0;
+}
+
+static enum step reasoning_step(struct tool_parser *p)
+{
+    if (p->space == SPACE_DROP) {
+        read_space(p);
+        p->mark = p->at;
+        if (p->at == p->len)
+            return STEP_WAIT;
+        p->space = SPACE_KEEP;
+    }
+    const char *marks[] = {p->o.reasoning->end, p->o.format->section_begin};
+    size_t n = p->o.format->ends_reasoning && takes_calls(p) ? 2 : 1, which;
+    enum step s = scan_text(p, TOOL_REASONING, marks, n, NEWLINES_OF_A_MARK, &which);
+    if (s == STEP_AGAIN) {
+        if (which == 1) /* content_step reads the section's mark again */
+            p->at = p->mark;
+        p->mark = p->at;
+        p->state = PARSER_CONTENT;
+        p->space = SPACE_DROP;
+    }
+    return s;
+}
+
+/* The marks of calls in content. The first one is a section's if the format has sections. */
+static size_t content_marks(const struct tool_parser *p, const char *marks[2])
+{
+    const struct tool_format *f = p->o.format;
+    size_t n = 0;
+    if (takes_calls(p) && f->section_begin)
+        marks[n++] = f->section_begin;
+    if (takes_calls(p) && f->call_begin)
+        marks[n++] = f->call_begin;
+    return n;
+}
+
+static size_t space_end(const struct tool_parser *p)
+{
+    size_t i = p->at;
+    while (i < p->len && json_space(p->buf[i]))
+        i++;
+    return i;
+}
+
+/* Whitespace after a call or after reasoning. AGAIN: it is settled. */
+static enum step content_space(struct tool_parser *p, const char *const *marks, size_t n)
+{
+    size_t from = p->at, end = space_end(p);
+    bool dropped = p->space == SPACE_DROP || (end == p->len && p->final);
+    if (!dropped) {
+        if (end - from > PENDING_SPACE_MAX) {
+            p->space = SPACE_KEEP;
+            return STEP_AGAIN;
+        }
+        if (end == p->len)
+            return STEP_WAIT;
+        p->at = end;
+        for (size_t i = 0; i < n && !dropped; i++) {
+            enum match m = read_mark(p, marks[i]);
+            p->at = m == MATCH_PART ? from : end;
+            if (m == MATCH_PART)
+                return STEP_WAIT;
+            dropped = m == MATCH_YES;
+        }
+        p->at = from;
+    }
+    if (dropped)
+        p->mark = p->at = end;
+    if (end == p->len)
+        return STEP_WAIT;
+    p->space = SPACE_KEEP;
+    return STEP_AGAIN;
+}
+
+static void call_begin(struct tool_parser *p, bool bare)
+{
+    p->state = PARSER_CALL;
+    p->body_state = 0;
+    p->args_written = 0;
+    p->tool = NULL;
+    p->searched = 0;
+    strbuf_clear(&p->args);
+    p->as_objects = p->o.format->body == BODY_OBJECTS;
+    if (p->as_objects)
+        objects_begin(p, bare);
+}
+
+/* At the start of the answer, where reasoning or a bare call may begin. AGAIN: it is settled. */
+static enum step start_step(struct tool_parser *p)
+{
+    size_t end = space_end(p);
+    if (end - p->at > START_SPACE_MAX) {
+        p->started = true;
+        return STEP_AGAIN;
+    }
+    if (end == p->len && !p->final)
+        return STEP_WAIT;
+    if (end < p->len && p->o.format->bare && takes_calls(p) && p->buf[end] == '{') {
+        p->at = end;
+        p->in_section = p->region_done = false;
+        call_begin(p, true);
+        return STEP_AGAIN;
+    }
+    if (end < p->len && p->o.reasoning) {
+        size_t from = p->at;
+        p->at = end;
+        enum match m = read_mark(p, p->o.reasoning->begin);
+        if (m == MATCH_YES) {
+            p->mark = p->at;
+            p->state = PARSER_REASONING;
+            p->space = SPACE_DROP;
+            return STEP_AGAIN;
+        }
+        p->at = from;
+        if (m == MATCH_PART)
+            return STEP_WAIT;
+    }
+    p->started = true;
+    return STEP_AGAIN;
+}
+
+static enum step content_step(struct tool_parser *p)
+{
+    const char *marks[2];
+    size_t n = content_marks(p, marks), which;
+    enum step s = STEP_AGAIN;
+    if (p->space != SPACE_KEEP)
+        s = content_space(p, marks, n);
+    if (s == STEP_AGAIN && !p->started)
+        return start_step(p);
+    if (s == STEP_AGAIN)
+        s = scan_text(p, TOOL_CONTENT, marks, n, n > 0 ? NEWLINES_OF_A_MARK : 0, &which);
+    if (s != STEP_AGAIN)
+        return s;
+    p->region_done = false;
+    p->in_section = p->o.format->section_begin && which == 0;
+    if (p->in_section)
+        p->state = PARSER_SECTION;
+    else
+        call_begin(p, false);
+    return STEP_AGAIN;
+}
+
+/* -- Calls -- */
+
+/* Behind the last call of a section, or of a mark. */
+static void leave_calls(struct tool_parser *p)
+{
+    if (!p->region_done)
+        emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
+    p->mark = p->at;
+    p->state = PARSER_CONTENT;
+    p->space = p->region_done ? SPACE_PENDING : SPACE_KEEP;
+}
+
+static enum step section_step(struct tool_parser *p)
+{
+    const struct tool_format *f = p->o.format;
+    read_space(p);
+    if (p->at == p->len && !p->final)
+        return STEP_WAIT;
+    enum match begin = read_mark(p, f->call_begin), end = MATCH_NO;
+    if (begin == MATCH_YES) {
+        call_begin(p, false);
+        return STEP_AGAIN;
+    }
+    end = read_mark(p, f->section_end);
+    if (end == MATCH_YES) {
+        leave_calls(p);
+        return STEP_AGAIN;
+    }
+    if (begin == MATCH_PART || end == MATCH_PART)
+        return STEP_WAIT;
+    if (p->region_done) { /* the end mark is missing */
+        p->at = p->mark;
+        leave_calls(p);
+        return STEP_AGAIN;
+    }
+    return STEP_FAIL;
+}
+
+static enum step call_step(struct tool_parser *p)
+{
+    enum step s;
+    if (p->as_objects)
+        s = objects_step(p);
+    else
+        switch (p->o.format->body) {
+        case BODY_NAMED:
+            s = named_step(p);
+            break;
+        case BODY_TAGS:
+            s = tags_step(p);
+            break;
+        case BODY_GENERIC:
+            s = generic_step(p);
+            break;
+        default:
+            s = literal_step(p);
+            break;
+        }
+    if (s != STEP_CLOSED)
+        return s;
+    if (p->in_section)
+        p->state = PARSER_SECTION;
+    else
+        leave_calls(p);
+    return STEP_AGAIN;
+}
+
+/* The call is malformed: what was not given becomes content. */
+static void give_up(struct tool_parser *p)
+{
+    if (p->call_open && !p->o.whole_calls)
+        p->o.on_event(p->o.context,
+                      &(struct tool_event){.kind = TOOL_CALL_END, .index = p->calls++});
+    p->call_open = false;
+    strbuf_clear(&p->args);
+    emit_text(p, TOOL_CONTENT, p->buf + p->mark, p->at - p->mark);
+    p->mark = p->at;
+    p->searched = 0;
+    p->space = SPACE_KEEP;
+    p->started = true;
+    if (p->state == PARSER_HARMONY)
+        harmony_text(p);
+    else
+        p->state = PARSER_CONTENT;
+}
+
+/* -- The parser -- */
+
+static enum step parser_step(struct tool_parser *p)
+{
+    switch (p->state) {
+    case PARSER_CONTENT:
+        return content_step(p);
+    case PARSER_REASONING:
+        return reasoning_step(p);
+    case PARSER_SECTION:
+        return section_step(p);
+    case PARSER_CALL:
+        return call_step(p);
+    case PARSER_HARMONY:
+        return harmony_step(p);
+    }
+    return STEP_WAIT;
+}
+
+static bool in_call(const struct tool_parser *p)
+{
+    return p->state == PARSER_CALL || p->state == PARSER_SECTION || p->state == PARSER_HARMONY;
+}
+
+static void run(struct tool_parser *p)
+{
+    while (!p->stopped && !p->failed) {
+        enum step s = parser_step(p);
+        bool full = p->len - p->mark >= TOOL_HELD_BYTES_MAX;
+        if (s == STEP_FAIL || (s == STEP_WAIT && in_call(p) && (full || p->final))) {
+            if (p->mark == p->len && !p->call_open)
+                return;
+            give_up(p);
+        } else if (s == STEP_WAIT) {
+            return;
+        }
+    }
+}
+
+enum error_code tool_parser_new(const struct tool_parser_options *options, struct tool_parser **out,
+                                struct error *e)
+{
+    struct tool_parser *p = calloc(1, sizeof *p);
+    char *buf = malloc(BUFFER_BYTES);
+    if (!p || !buf) {
+        free(p);
+        free(buf);
+        return error_set(e, ERROR_MEMORY, "no memory for a parser of tool calls");
+    }
+    p->buf = buf;
+    p->capacity = BUFFER_BYTES;
+    p->o = *options;
+    p->id_state = options->id_seed;
+    strbuf_init(&p->args);
+    if (p->o.format->body == BODY_HARMONY) {
+        p->state = PARSER_HARMONY;
+        harmony_begin(p);
+    } else if (p->o.reasoning && p->o.reasoning_open) {
+        p->state = PARSER_REASONING;
+        p->space = SPACE_DROP;
+    }
+    *out = p;
+    return ERROR_OK;
+}
+
+void tool_parser_free(struct tool_parser *p)
+{
+    if (!p)
+        return;
+    strbuf_fini(&p->args);
+    free(p->buf);
+    free(p);
+}
+
+static bool append(struct tool_parser *p, const char *text, size_t len)
+{
+    if (p->mark > 0 && (p->mark == p->len || p->mark > p->capacity / 2)) {
+        memmove(p->buf, p->buf + p->mark, p->len - p->mark);
+        p->len -= p->mark;
+        p->at -= p->mark;
+        p->absent_to -= p->absent_to < p->mark ? p->absent_to : p->mark;
+        p->mark = 0;
+    }
+    if (p->len + len > p->capacity) {
+        size_t capacity = p->capacity;
+        while (capacity < p->len + len)
+            capacity *= 2;
+        char *grown = realloc(p->buf, capacity);
+        if (!grown)
+            return false;
+        p->buf = grown;
+        p->capacity = capacity;
+    }
+    memcpy(p->buf + p->len, text, len);
+    p->len += len;
+    return true;
+}
+
+enum error_code tool_parser_feed(struct tool_parser *p, const char *text, size_t len,
+                                 uint32_t n_tokens)
+{
+    bool reasoning = in_reasoning(p);
+    while (len > 0 && !p->stopped && !p->failed) {
+        /* no further than the limit, at which a call is given up wherever the answer is cut */
+        size_t capacity = TOOL_HELD_BYTES_MAX - (p->len - p->mark);
+        size_t n = len < capacity ? len : capacity;
+        if (!append(p, text, n))
+            p->failed = true;
+        else
+            run(p);
+        text += n;
+        len -= n;
+    }
+    if (reasoning || in_reasoning(p))
+        p->reasoning_tokens += n_tokens;
+    return p->failed || p->args.failed ? ERROR_MEMORY : ERROR_OK;
+}
+
+enum error_code tool_parser_finish(struct tool_parser *p)
+{
+    p->final = true;
+    run(p);
+    return p->failed || p->args.failed ? ERROR_MEMORY : ERROR_OK;
+}
+
+uint32_t tool_parser_calls(const struct tool_parser *p)
+{
+    return p->calls + (p->call_open && !p->o.whole_calls);
+}
+
+uint64_t tool_parser_reasoning_tokens(const struct tool_parser *p)
+{
+    return p->reasoning_tokens;
+}
+
+bool tool_parser_over_budget(const struct tool_parser *p)
+{
+    return p->o.reasoning_budget > 0 && in_reasoning(p) &&
+           p->reasoning_tokens >= p->o.reasoning_budget;
+}
+
+bool tool_parser_stopped(const struct tool_parser *p)
+{
+    return p->stopped;
+}

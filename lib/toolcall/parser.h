@@ -1,0 +1,139 @@
+/* The parts of a tool_parser, for the sources of this folder.
+ *
+ *   buf:  [ ... | mark ......... at ......... len )
+ *                 raw text of    not yet
+ *                 this call      read
+ *
+ * 1. Bytes before `mark` have been given as events or belong to a complete call.
+ * 2. Between `mark` and `at` is what becomes content if the call turns out malformed. Without
+ *    whole_calls it is empty after each delta of arguments: they cannot be withdrawn.
+ * 3. A step reads from `at`. It decides by the bytes only, never by where the input was cut: if the
+ *    bytes to `len` do not decide, and the answer has not ended, it returns STEP_WAIT and leaves
+ *    `at` where the next try begins.
+ * 4. At STEP_FAIL `at` is the first byte that is scanned as content again; it is at most one mark
+ *    or name before the byte that failed, so an answer is read in linear time.
+ *
+ * States: parser.c makes the transitions.
+ *
+ *   CONTENT --reasoning begin--> REASONING --end--> CONTENT
+ *   CONTENT --section begin--> SECTION --call begin--> CALL --call over--> SECTION or CONTENT
+ *   SECTION --section end--> CONTENT;  SECTION, CALL --STEP_FAIL--> CONTENT
+ *   HARMONY: an answer in channels (harmony.c) has no other state. */
+#ifndef MOED_TOOLCALL_PARSER_H
+#define MOED_TOOLCALL_PARSER_H
+
+#include "base/strbuf.h"
+#include "toolcall/json_scan.h"
+#include "toolcall/toolcall.h"
+
+enum step {
+    STEP_AGAIN,  /* progress */
+    STEP_WAIT,   /* more bytes are needed */
+    STEP_FAIL,   /* the call is malformed */
+    STEP_CLOSED, /* of a body: its calls are over */
+};
+
+enum parser_state { PARSER_CONTENT, PARSER_REASONING, PARSER_SECTION, PARSER_CALL, PARSER_HARMONY };
+
+enum whitespace_rule {
+    SPACE_KEEP,
+    SPACE_DROP,    /* after a mark of reasoning */
+    SPACE_PENDING, /* after a call: dropped before another call and at the end */
+};
+
+/* Where the JSON text that json_run reads goes. */
+enum json_sink { SINK_NONE, SINK_ARGUMENTS };
+
+struct objects_body {
+    uint8_t state, field;
+    bool array;   /* inside [ ] */
+    bool wrapped; /* inside {"function": ...} */
+    bool brace;   /* generic: } follows ] */
+    bool first;   /* before the first key of a bare object */
+    bool have_arguments;
+};
+
+struct tool_parser {
+    struct tool_parser_options o;
+    char *buf;
+    size_t mark, at, len, capacity;
+    size_t searched;    /* bytes from `at` in which the end of a JSON string was not found */
+    const char *absent; /* the far mark that was searched last: none begins before absent_to, so a
+                           malformed call in a malformed call does not search the same bytes */
+    size_t absent_to;
+    bool final, stopped, failed;
+    enum parser_state state;
+    enum whitespace_rule space;
+    bool started;     /* content was given: no reasoning can begin */
+    bool in_section;  /* the call stands in a section */
+    bool region_done; /* since the opening mark something was given: the mark is no content */
+
+    /* the call */
+    uint8_t body_state;
+    const struct tool *tool;
+    bool call_open; /* its name is known */
+    uint32_t calls;
+    uint32_t args_written; /* BODY_TAGS: arguments so far */
+    bool value_is_string;  /* BODY_TAGS with typed_values */
+    char id[TOOL_ID_BYTES];
+    char key[TOOL_NAME_BYTES_MAX + 1];
+    struct strbuf args; /* not given yet */
+    struct json_scan json;
+    struct objects_body objects;
+    bool as_objects; /* the body is BODY_OBJECTS, though the format's is another */
+
+    bool channel_reasons; /* harmony */
+
+    uint64_t reasoning_tokens;
+    uint64_t id_state;
+};
+
+/* -- Reading -- */
+
+enum match { MATCH_NO, MATCH_YES, MATCH_PART };
+
+/* Moves `at` behind whitespace. */
+void read_space(struct tool_parser *p);
+/* MATCH_YES moves `at` behind the text; MATCH_PART: the bytes end inside of it. */
+enum match read_mark(struct tool_parser *p, const char *text);
+/* The step for a mark that must come: AGAIN, WAIT or FAIL. */
+enum step require_mark(struct tool_parser *p, const char *text);
+/* Moves `at` to `text`, which follows within `max` bytes; *found is the length up to it. */
+enum step find_mark(struct tool_parser *p, const char *text, size_t max, size_t *found);
+/* The run of tool_name_byte bytes at `at`, without moving: AGAIN if it is known to be whole. */
+enum step peek_name(struct tool_parser *p, size_t *len);
+/* A JSON string from its quote on, of up to max bytes. AGAIN: *out is a new reference. */
+enum step read_string(struct tool_parser *p, size_t max, json_t **out);
+/* One JSON value, from p->json's state on: CLOSED at its end. */
+enum step json_run(struct tool_parser *p, enum json_sink sink);
+
+/* -- Giving -- */
+
+void emit_text(struct tool_parser *p, enum tool_event_kind kind, const char *text, size_t len);
+/* A call of p->tool begins. id: the model's own, or NULL. False: one call too many. */
+bool call_open(struct tool_parser *p, const char *id);
+/* Gives p->args as far as the call's begin was given. */
+void call_flush(struct tool_parser *p);
+void call_close(struct tool_parser *p);
+
+/* -- Content -- */
+
+/* Gives what cannot begin one of the marks as `kind`. AGAIN: *which mark begins at `at`, and
+ * `mark` is at the whitespace before it. */
+enum step scan_text(struct tool_parser *p, enum tool_event_kind kind, const char *const *marks,
+                    size_t n, size_t newlines, size_t *which);
+
+/* -- Bodies: what stands after call_begin -- */
+
+enum step objects_step(struct tool_parser *p);
+enum step named_step(struct tool_parser *p);
+enum step tags_step(struct tool_parser *p);
+enum step literal_step(struct tool_parser *p); /* BODY_PYTHON, BODY_GEMMA */
+enum step generic_step(struct tool_parser *p);
+void harmony_begin(struct tool_parser *p);
+enum step harmony_step(struct tool_parser *p);
+void harmony_text(struct tool_parser *p); /* what follows is content */
+
+void objects_begin(struct tool_parser *p, bool bare);
+
+#endif

@@ -1,0 +1,381 @@
+/* The expert cache's engine thread and its interface; see cache.h and cache_internal.h.
+ *
+ * The rest of memd calls in under the lock and changes little: it adds and marks workers, and
+ * replaces the policy. Only the engine thread unmaps a worker's region, because it may be sleeping
+ * on a doorbell there. */
+#include "cache_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* How often a resize looks again. A worker does not ring when it has followed the arena, nor when
+ * it has given up a part of its KV cache, which may take as long as its requests. */
+#define RESIZE_NS    1000000u
+#define RESIZE_KV_NS 20000000u
+
+static uint64_t resize_timeout(const struct cache *c, uint64_t timeout_ns)
+{
+    uint64_t most = !c->aim.busy                      ? UINT64_MAX
+                    : c->aim.waits == CACHE_RESIZE_KV ? RESIZE_KV_NS
+                                                      : RESIZE_NS;
+    return timeout_ns < most ? timeout_ns : most;
+}
+
+/* The device has failed; device_lost ends this process. Takes the lock and keeps it. */
+static void lose_device(struct cache *c, const struct error *e)
+{
+    if (c->options.device_lost)
+        c->options.device_lost(c->options.device_lost_arg, e);
+    pthread_mutex_lock(&c->server.lock);
+    c->lost = true;
+}
+
+static enum error_code copy_segment(struct cache *c, const struct cache_job *job, size_t bytes,
+                                    struct error *e)
+{
+    uint8_t *to = device_arena_slot(c->arena, job->slot);
+    return c->fills
+               ? device_link_copy_signalled(c->link, to, job->from, bytes, job->slot, job->flag, e)
+               : device_link_copy(c->link, to, job->from, bytes, e);
+}
+
+static void run_job(struct cache *c, struct cache_job *job)
+{
+    struct error e;
+    const struct pool_slabs *s = cache_slabs(c, job->what.layer);
+    struct residency_header *shown = c->residency.base;
+    cache_begin_copy(c, job);
+    bool measured = c->measuring && job->what.reason == COPY_DEMANDED;
+    pthread_mutex_unlock(&c->server.lock);
+    uint64_t start = clock_ns(), busy_ns = device_link_busy_ns(c->link);
+    atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
+    enum error_code code = copy_segment(c, job, s->segment_bytes, &e);
+    if (code) { /* the segment stays in flight for ever: workers reclaim its loads, or end */
+        lose_device(c, &e);
+        return;
+    }
+    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
+    if (c->counters.copy_seconds && !measured)
+        histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
+    pthread_mutex_lock(&c->server.lock);
+    if (!measured) {
+        c->link_bytes += s->segment_bytes;
+        c->link_busy_ns += device_link_busy_ns(c->link) - busy_ns;
+    }
+    cache_end_copy(c, job);
+}
+
+static void *copy_thread(void *arg)
+{
+    struct cache *c = arg;
+    struct slot_server *server = &c->server;
+    pthread_setname_np(pthread_self(), "memd/copy");
+    pthread_mutex_lock(&server->lock);
+    while (!server->stop && !c->lost) {
+        slot_server_forget_leaving(server);
+        slot_server_watch(server);
+        slot_server_take_records(server);
+        cache_release_consumed(c);
+        cache_slots_reclaim(&server->slots);
+        cache_resize_step(c);
+        slot_server_report_broken(server);
+        struct cache_job job;
+        uint64_t timeout_ns;
+        bool found = cache_next_job(c, &job, &timeout_ns);
+        cache_publish_counts(c);
+        if (found) {
+            run_job(c, &job);
+            continue;
+        }
+        device_link_rest(c->link);
+        slot_server_sleep(server, resize_timeout(c, timeout_ns));
+    }
+    pthread_mutex_unlock(&server->lock);
+    return NULL;
+}
+
+static struct sched_cache *new_policy(struct cache *c, enum sched_cache_kind kind,
+                                      enum sched_budget budget, uint32_t capacity)
+{
+    uint8_t *layer_segments = calloc(c->table.n_layers, 1);
+    if (!layer_segments)
+        return NULL;
+    uint32_t first = c->table.n_layers;
+    for (uint32_t i = c->table.n_layers; i-- > 0;) {
+        layer_segments[i] = (uint8_t)cache_slabs(c, i)->n_segments;
+        if (cache_slabs(c, i)->n_experts)
+            first = i;
+    }
+    struct sched_cache_shape shape = {
+        .n_layers = c->table.n_layers,
+        .n_experts = c->table.n_experts,
+        .n_segments = c->table.n_segments,
+        .layer_segments = layer_segments,
+        .first_layer = first,
+        .n_used = c->map.params.router.n_used,
+        .capacity = capacity,
+    };
+    uint64_t buffers = sched_prefetch_buffers(c->options.prefetcher, c->reserve);
+    struct sched_cache_options options = {
+        .budget = budget, .profile = c->options.profile, .buffers = buffers};
+    struct sched_cache *policy = sched_cache_new(kind, &shape, &options);
+    free(layer_segments);
+    return policy;
+}
+
+static void use_policy(struct cache *c, struct sched_cache *policy)
+{
+    struct sched_cache *old = c->policy;
+    struct residency_header *shown = c->residency.base;
+    c->policy = policy;
+    atomic_store_explicit(&shown->cache_reads, sched_cache_reads(c->kind), memory_order_relaxed);
+    if (c->costs.load_s > 0)
+        sched_cache_costs(policy, &c->costs);
+    transfer_scheduler_use(c->transfers, policy);
+    sched_cache_free(old);
+}
+
+enum error_code cache_set_policy(struct cache *c, enum sched_cache_kind kind,
+                                 enum sched_budget budget, struct error *e)
+{
+    pthread_mutex_lock(&c->server.lock);
+    struct sched_cache *policy = new_policy(c, kind, budget, c->server.slots.limit - c->reserve);
+    if (policy) {
+        c->kind = kind;
+        c->budget = budget;
+        use_policy(c, policy);
+        transfer_scheduler_tidy(c->transfers);
+    }
+    pthread_mutex_unlock(&c->server.lock);
+    doorbell_ring(&c->server.bell);
+    return policy ? ERROR_OK
+                  : error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
+                              sched_cache_name(kind));
+}
+
+static uint32_t reserve_of(const struct cache *c, uint32_t n_slots)
+{
+    return transfer_scheduler_reserve(n_slots, c->plan.total_segments,
+                                      c->map.params.router.n_used * c->plan.n_segments);
+}
+
+enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e)
+{
+    uint32_t reserve = reserve_of(c, n);
+    struct sched_cache *policy = new_policy(c, c->kind, c->budget, n - reserve);
+    if (!policy)
+        return error_set(e, ERROR_MEMORY, "no memory for the cache policy %s",
+                         sched_cache_name(c->kind));
+    struct residency_header *shown = c->residency.base;
+    c->reserve = reserve;
+    cache_slots_limit(&c->server.slots, n);
+    transfer_scheduler_resize(c->transfers, n, reserve);
+    use_policy(c, policy);
+    atomic_store_explicit(&shown->n_slots, n, memory_order_relaxed);
+    atomic_store_explicit(&shown->n_spare, reserve, memory_order_relaxed);
+    return ERROR_OK;
+}
+
+void cache_set_prefetcher(struct cache *c, enum sched_prefetcher prefetcher)
+{
+    pthread_mutex_lock(&c->server.lock);
+    c->options.prefetcher = prefetcher;
+    transfer_scheduler_order(c->transfers, prefetcher);
+    pthread_mutex_unlock(&c->server.lock);
+    doorbell_ring(&c->server.bell);
+}
+
+static enum error_code make_table(struct cache *c, const struct device_plan *p, struct error *e)
+{
+    uint32_t n_layers = c->map.header->n_layers, n_experts = c->map.params.router.n_experts;
+    size_t bytes = residency_bytes(n_layers, n_experts, p->n_segments);
+    enum error_code code = shm_create("moed-residency", bytes, &c->residency, e);
+    if (code)
+        return code;
+    residency_init(c->residency.base, n_layers, n_experts, p->n_segments, p->slot_bytes, p->n_slots,
+                   c->map.header->generation);
+    struct residency_header *shown = c->residency.base;
+    atomic_store(&shown->n_spare, c->reserve);
+    atomic_store(&shown->kv_bytes, device_plan_kv(p, p->n_slots));
+    shown->slots = c->arena->layout;
+    cache_show_extents(c);
+    code = residency_attach(&c->table, c->residency.base, bytes, e);
+    if (code)
+        return code;
+    return shm_seal_writes(&c->residency, e); /* this mapping stays writable, no other can be */
+}
+
+/* A real device copies faster from pinned memory. Pinning takes about a second for each 10 GB, so
+ * it has a thread of its own. */
+static void *pin_thread(void *arg)
+{
+    struct cache *c = arg;
+    const struct shm *tier = c->options.tier ? tier_region(c->options.tier) : NULL;
+    const void *memory = tier ? tier->base : c->map.base;
+    uint64_t bytes = tier ? tier->bytes : c->map.header->bytes, started = clock_ns();
+    struct error e;
+    struct residency_header *header = c->residency.base;
+    pthread_setname_np(pthread_self(), "memd/pin");
+    if (device_link_pin(c->link, memory, bytes, &c->stop_pinning, &e))
+        log_warn("host memory is not pinned, copies to the device are slower: %s", e.text);
+    else if (!atomic_load(&c->stop_pinning))
+        log_info("%.2f GB of host memory pinned in %.2f s", (double)bytes * 1e-9,
+                 (double)(clock_ns() - started) * 1e-9);
+    atomic_store(&header->pinning, 0);
+    return NULL;
+}
+
+static void start_pinning(struct cache *c)
+{
+    struct residency_header *header = c->residency.base;
+    atomic_store(&header->pinning, 1);
+    int failed = pthread_create(&c->pin_thread, NULL, pin_thread, c);
+    c->has_pin_thread = failed == 0;
+    if (failed)
+        atomic_store(&header->pinning, 0);
+    if (failed)
+        log_warn("cannot start the thread memd/pin: error %d", failed);
+}
+
+static void ring_engine(void *arg)
+{
+    struct cache *c = arg;
+    doorbell_ring(&c->server.bell);
+}
+
+static enum error_code make(struct cache *c, struct error *e)
+{
+    const struct device_plan *p = c->options.plan;
+    c->plan = *p;
+    c->reserve = reserve_of(c, p->n_slots);
+    c->aim.slots = p->n_slots;
+    enum error_code code = cache_slots_init(&c->server.slots, c->link, c->arena, p->slot_bytes,
+                                            device_plan_most_slots(p), p->n_slots, e);
+    if (!code && c->arena->n_flags && !(c->fills = calloc(c->arena->n_flags, sizeof *c->fills)))
+        code = error_set(e, ERROR_MEMORY, "no memory for the flags of %" PRIu64 " slots",
+                         c->arena->n_flags);
+    if (!code)
+        code = make_table(c, p, e);
+    if (!code)
+        code = cache_make_transfers(c, e);
+    if (code)
+        return code;
+    struct sched_cache *policy =
+        new_policy(c, c->options.cache, c->options.budget, p->n_slots - c->reserve);
+    if (!policy)
+        return error_set(e, ERROR_MEMORY, "no memory for the cache policy");
+    c->kind = c->options.cache;
+    c->budget = c->options.budget;
+    use_policy(c, policy);
+    transfer_scheduler_order(c->transfers, c->options.prefetcher);
+    c->started_ns = clock_ns();
+    struct tier_device device = {&c->table, ring_engine, c};
+    if (c->options.tier)
+        tier_set_device(c->options.tier, &device);
+    code = slot_server_start(&c->server, "memd/copy", copy_thread, e);
+    if (code)
+        return code;
+    if (!c->arena->extents[0].shared.base)
+        start_pinning(c);
+    return ERROR_OK;
+}
+
+enum error_code cache_new(const struct pool_map *map, const struct cache_options *options,
+                          const struct cache_counters *counters, struct cache **out,
+                          struct error *e)
+{
+    struct cache *c = aligned_alloc(_Alignof(struct cache), sizeof *c);
+    if (!c) {
+        device_link_free(options->link);
+        return error_set(e, ERROR_MEMORY, "no memory for the expert cache");
+    }
+    *c = (struct cache){.map = *map, .options = *options, .counters = *counters};
+    c->link = options->link;
+    c->arena = options->arena;
+    c->residency.fd = -1;
+    struct slot_owner owner = {.name = "cache",
+                               .arg = c,
+                               .asks = CACHE_LOAD,
+                               .pool_generation = map->header->generation,
+                               .slabs = map->slabs,
+                               .n_layers = map->header->n_layers,
+                               .joined = cache_worker_joined,
+                               .take = cache_take_record,
+                               .forget = cache_worker_forget,
+                               .leaving = cache_worker_leaving,
+                               .left = cache_worker_left,
+                               .broken = options->worker_broken,
+                               .broken_arg = options->worker_broken_arg};
+    slot_server_init(&c->server, &owner);
+    enum error_code code = make(c, e);
+    if (code) {
+        cache_free(c);
+        return code;
+    }
+    log_info("cache: %" PRIu32 " slots of %" PRIu64 " bytes, %" PRIu32
+             " of them kept free for loads",
+             c->server.slots.limit, c->server.slots.slot_bytes, c->reserve);
+    *out = c;
+    return ERROR_OK;
+}
+
+void cache_free(struct cache *c)
+{
+    if (!c)
+        return;
+    if (c->options.tier)
+        tier_set_device(c->options.tier, NULL);
+    slot_server_stop(&c->server);
+    if (c->has_pin_thread) {
+        atomic_store(&c->stop_pinning, true);
+        pthread_join(c->pin_thread, NULL);
+    }
+    transfer_scheduler_free(c->transfers);
+    free(c->measured);
+    sched_cache_free(c->policy);
+    free(c->fills);
+    shm_close(&c->residency);
+    device_link_free(c->link);
+    slot_server_fini(&c->server);
+    free(c);
+}
+
+enum error_code cache_add_worker(struct cache *c, uint64_t key, const struct shm *region,
+                                 struct error *e)
+{
+    return slot_server_add_worker(&c->server, key, region, e);
+}
+
+void cache_remove_worker(struct cache *c, uint64_t key)
+{
+    slot_server_remove_worker(&c->server, key);
+}
+
+const struct device_arena *cache_arena(const struct cache *c)
+{
+    return c->arena;
+}
+
+const struct shm *cache_residency(const struct cache *c)
+{
+    return &c->residency;
+}
+
+void cache_state(struct cache *c, struct cache_state *out)
+{
+    const struct residency_header *shown = c->residency.base;
+    pthread_mutex_lock(&c->server.lock);
+    *out = (struct cache_state){
+        .usable = c->server.slots.limit,
+        .kv_bytes = atomic_load_explicit(&shown->kv_bytes, memory_order_relaxed),
+        .link_bytes = c->link_bytes,
+        .link_busy_ns = c->link_busy_ns,
+        .since_ns = clock_ns() - c->started_ns,
+    };
+    cache_slots_state(&c->server.slots, &out->slots);
+    pthread_mutex_unlock(&c->server.lock);
+}

@@ -1,0 +1,117 @@
+/* What the parts of the expert cache share; see cache.h. The server's lock guards everything here.
+ * The engine thread gives it up only while it copies, sleeps, or allocates device memory. While it
+ * copies, the lock's other users find the segment as SLOT_FILLING and its expert as filling.
+ *
+ *     cache.c           the engine thread, the interface
+ *     cache_workers.c   workers: their records, `consumed`, leaving
+ *     cache_resize.c    more slots or fewer while serving
+ *     cache_copies.c    makes the copies that lib/sched/prefetch/transfer_scheduler.h decides on;
+ *                       every write of the residency table
+ */
+#ifndef MOED_MEMD_DEVICE_CACHE_INTERNAL_H
+#define MOED_MEMD_DEVICE_CACHE_INTERNAL_H
+
+#include "cache.h"
+#include "memd/slots/slot_server.h"
+#include "sched/prefetch/transfer_scheduler.h"
+
+/* A copy that is to be made. */
+struct cache_job {
+    struct copy_job what;
+    uint32_t slot;
+    uint32_t flag; /* the value that the slot's flag gets */
+    const uint8_t *from;
+};
+
+/* What the arena is to become; see cache_resize.c. */
+struct cache_aim {
+    bool busy;       /* it is not that yet */
+    uint64_t number; /* of resizes, from 1; 0: none */
+    uint32_t slots;
+    uint32_t before; /* slots in use when the aim was set */
+    enum cache_resize_wait waits;
+    uint64_t short_ns;   /* since when the device has no memory for the next extent; 0: it has */
+    uint64_t retry_ns;   /* not to be tried before */
+    struct error failed; /* why the last resize fell short; code 0: it did not */
+};
+
+struct cache {
+    struct slot_server server;
+    struct pool_map map;
+    struct cache_options options;
+    struct cache_counters counters;
+    struct transfer_counts counted; /* of transfer_scheduler_counts: what the counters have */
+    /* Some worker measures, and none computes: copies for a calibration are no traffic, and the
+     * counters of traffic leave them out. */
+    bool measuring;
+    bool *measured; /* [n_layers][n_experts]: copied for a calibration, and dropped at its end */
+    uint64_t link_bytes, link_busy_ns; /* without calibrations */
+    struct device_link *link;
+    const struct device_arena *arena;
+    struct device_plan plan;
+    struct shm residency;
+    struct residency_table table;
+    uint32_t reserve; /* slots kept free for loads on demand */
+    struct cache_aim aim;
+    uint32_t n_shown;     /* extents that workers see; the arena's others are coming or going */
+    uint32_t last_serial; /* of an extent */
+    uint32_t *fills;      /* [arena->n_flags]: how often each slot was filled, which is its flag's
+                             value; NULL: slots have no flags */
+    struct transfer_scheduler *transfers;
+    struct sched_cache *policy;
+    enum sched_cache_kind kind;     /* of the policy */
+    enum sched_budget budget;       /* of the policy */
+    struct sched_cache_costs costs; /* a worker's last; load_s 0: none yet */
+    uint64_t started_ns;
+    uint64_t step; /* forward passes of all workers */
+
+    bool lost; /* the device has failed: the thread has ended */
+    pthread_t pin_thread;
+    bool has_pin_thread;
+    _Atomic bool stop_pinning;
+};
+
+static inline const struct pool_slabs *cache_slabs(const struct cache *c, uint32_t layer)
+{
+    return &c->map.slabs[layer];
+}
+
+_Static_assert(POOL_MAX_SEGMENTS <= TRANSFER_MAX_SEGMENTS, "an expert's segments");
+_Static_assert((int)CACHE_MAX_WORKERS <= (int)TRANSFER_MAX_REQUESTERS, "a worker is a requester");
+
+/* cache.c: uses n slots from now on. ERROR_MEMORY: nothing has changed. */
+enum error_code cache_use_slots(struct cache *c, uint32_t n, struct error *e);
+
+/* cache_resize.c; the engine thread's */
+
+/* Shows the workers the arena's new extents: before there are any workers, and in
+ * cache_resize_step. */
+void cache_show_extents(struct cache *c);
+/* A step towards the aim. Gives up the lock while the device allocates memory. */
+void cache_resize_step(struct cache *c);
+
+/* cache_copies.c; the engine thread's, but for the first */
+
+/* Makes c->transfers, for the present arena and table. */
+enum error_code cache_make_transfers(struct cache *c, struct error *e);
+/* True: job is to be copied; its slot is taken, and its slab pinned where it lies in the host tier.
+ * False: nothing now; look again after *timeout_ns at the latest. */
+bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns);
+/* Before and after the copy of a job. Before: announces it to workers and sets job->flag. */
+void cache_begin_copy(struct cache *c, struct cache_job *job);
+void cache_end_copy(struct cache *c, const struct cache_job *job);
+/* Adds what was counted since the last call to the metrics. Call before c->measuring changes. */
+void cache_publish_counts(struct cache *c);
+/* Drops the segments that were copied for a calibration, but for those in use. */
+void cache_drop_measured(struct cache *c);
+
+/* cache_workers.c; the engine thread's. The first five: see struct slot_owner. */
+
+void cache_worker_joined(void *cache, uint32_t worker);
+void cache_take_record(void *cache, uint32_t worker, const struct cache_record *r);
+void cache_worker_forget(void *cache, uint32_t worker);
+void cache_worker_leaving(void *cache, uint32_t worker);
+void cache_worker_left(void *cache);
+void cache_release_consumed(struct cache *c);
+
+#endif

@@ -1,0 +1,335 @@
+/* Sharing out a device's memory; see device_plan.h. */
+#include "device_plan.h"
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "base/quantity.h"
+#include "base/strbuf.h"
+#include "device/worker_memory.h"
+#include "model/kv_type.h"
+#include "model/serving_limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* A process's context of the driver, with its kernels, grows with the multiprocessors. memd's
+ * context is there already when memd reads the free memory; the plan counts it again, for cuBLAS,
+ * the driver's rounding and page tables, and the segments that the worker calibrates with. On a
+ * small device both together count as at most a quarter of the free memory. */
+#define CONTEXT_BYTES        (256ull << 20)
+#define MULTIPROCESSOR_BYTES (2ull << 20)
+#define CONTEXTS             2 /* memd's and the worker's */
+#define DRIVER_PART          4
+
+/* ---- Arithmetic ---- */
+
+/* The number of slots in `bytes`, at most the model's segments. */
+static uint32_t slots_of(const struct device_plan *p, uint64_t bytes)
+{
+    uint64_t n = bytes / p->slot_bytes, most = device_plan_most_slots(p);
+    return (uint32_t)(n < most ? n : most);
+}
+
+/* The bytes of n slots, n at least 1; UINT64_MAX: overflow. */
+static uint64_t bytes_of(const struct device_plan *p, uint32_t n)
+{
+    uint64_t bytes;
+    if (!checked_mul((uint64_t)n + p->layout.first + p->layout.each, p->slot_bytes, &bytes) ||
+        bytes > UINT64_MAX / 2)
+        return UINT64_MAX;
+    return arena_bytes(p->layout, p->slot_bytes, p->unit_bytes, n);
+}
+
+enum device_part device_plan_share(struct device_plan *p)
+{
+    const struct {
+        enum device_part part;
+        uint64_t bytes;
+    } parts[] = {{DEVICE_PART_DRIVER, p->driver_bytes},
+                 {DEVICE_PART_DENSE, device_slots_offset(p->dense_bytes, p->n_flags)},
+                 {DEVICE_PART_SCRATCH, p->scratch_bytes},
+                 {DEVICE_PART_KV, p->kv_bytes}};
+    uint64_t left = p->free_bytes;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes > left)
+            return parts[i].part;
+        left -= parts[i].bytes;
+    }
+    p->layout = arena_layout_for(p->slot_bytes, device_plan_most_slots(p), p->unit_bytes);
+    uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes)
+                                : arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes, left,
+                                                 device_plan_most_slots(p));
+    if (n == 0 || bytes_of(p, n) > left)
+        return DEVICE_PART_SLOTS;
+    p->capacity_bytes = left + p->kv_bytes;
+    p->n_slots = n;
+    return DEVICE_PART_NONE;
+}
+
+uint64_t device_plan_kv(const struct device_plan *p, uint32_t n_slots)
+{
+    uint64_t left = p->capacity_bytes - bytes_of(p, n_slots);
+    if (!p->kv_bytes)
+        return UINT64_MAX;
+    return left < p->kv_bytes ? left : p->kv_bytes;
+}
+
+enum error_code device_plan_resize(const struct device_plan *p, uint64_t bytes, uint32_t *n_slots,
+                                   struct error *e)
+{
+    char asked[24], least[24], most[24];
+    uint32_t n = slots_of(p, bytes);
+    quantity_format_bytes(bytes, asked);
+    quantity_format_bytes(p->slot_bytes, least);
+    if (n == 0)
+        return error_set(e, ERROR_USAGE, "%s hold no segment of an expert, which has %s", asked,
+                         least);
+    if (bytes_of(p, n) <= p->capacity_bytes - p->kv_least_bytes) {
+        *n_slots = n;
+        return ERROR_OK;
+    }
+    n = arena_slots_in(p->layout, p->slot_bytes, p->unit_bytes,
+                       p->capacity_bytes - p->kv_least_bytes, device_plan_most_slots(p));
+    quantity_format_bytes(n * p->slot_bytes, most);
+    return error_set(e, ERROR_USAGE, "%s are more than the device has for experts%s: at most %s",
+                     asked, p->kv_bytes ? " next to the KV cache of one request" : "", most);
+}
+
+/* The bytes that must be free for the plan. */
+static uint64_t least_bytes(const struct device_plan *p)
+{
+    uint32_t n = p->asked_bytes ? slots_of(p, p->asked_bytes) : 1;
+    const uint64_t parts[] = {device_slots_offset(p->dense_bytes, p->n_flags), p->scratch_bytes,
+                              p->kv_bytes, bytes_of(p, n)};
+    uint64_t sum = p->driver_bytes;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!checked_add(sum, parts[i], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
+/* ---- What the users of the device want ---- */
+
+static enum error_code want_slots(const struct pool_map *map, const struct device_spec *s,
+                                  struct device_plan *p, struct error *e)
+{
+    p->total_segments = pool_map_segments(map);
+    if (p->total_segments == 0)
+        return error_set(e, ERROR_USAGE, "the model has no experts to cache: use --device host");
+    p->slot_bytes = round_up(pool_map_largest_segment(map), 64);
+    p->n_segments = pool_map_most_segments(map);
+    p->asked_bytes = device_arena_bytes(s, map->header->expert_bytes);
+    if (p->asked_bytes && p->asked_bytes < p->slot_bytes)
+        return error_set(e, ERROR_USAGE,
+                         "the device's %" PRIu64
+                         " bytes hold no segment of an expert, which has %" PRIu64
+                         ": give it more (vram=)",
+                         p->asked_bytes, p->slot_bytes);
+    return ERROR_OK;
+}
+
+/* The parts of fixed size, of a device that is not emulated. */
+static enum error_code want_fixed(const struct device_module *module, const struct pool_map *map,
+                                  const struct device_plan_options *o, struct device_plan *p,
+                                  struct error *e)
+{
+    bool dense = !o->device->dense_on_host;
+    enum error_code code = dense ? kv_type_check(&map->params, o->kv_type, e) : ERROR_OK;
+    if (code)
+        return code;
+    if (dense && !map->params.kv_rank && map->params.k_dim != map->params.v_dim)
+        return error_set(e, ERROR_USAGE,
+                         "keys of %" PRIu32 " values and values of %" PRIu32
+                         " do not go into a CUDA device's cache: take --device with dense=host",
+                         map->params.k_dim, map->params.v_dim);
+    struct worker_memory_needs needs = {
+        .module = module,
+        .map = map,
+        .max_tokens = serving_batch_tokens(o->parallel),
+        .parallel = o->parallel,
+        .context = serving_context(&map->params, o->context, UINT32_MAX, true),
+        .kv_type = o->kv_type,
+        .dense = dense,
+        .blas = !o->reproducible};
+    struct worker_memory capacity;
+    worker_memory(&needs, &capacity);
+    p->scratch_bytes = capacity.scratch_bytes;
+    p->kv_bytes = capacity.kv_bytes;
+    if (dense)
+        p->kv_least_bytes = worker_memory_kv(&map->params, o->kv_type, 1, needs.context);
+    p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
+    p->unit_bytes = DEVICE_ALLOCATION_BYTES;
+    return ERROR_OK;
+}
+
+static void look_at(struct device_plan *p, const struct device_facts *facts, uint64_t free_bytes)
+{
+    uint64_t contexts = CONTEXTS * (CONTEXT_BYTES + facts->multiprocessors * MULTIPROCESSOR_BYTES);
+    uint64_t most = free_bytes / DRIVER_PART;
+    p->free_bytes = free_bytes;
+    p->driver_bytes = contexts < most ? contexts : most;
+}
+
+/* ---- The plan as text ---- */
+
+struct words {
+    char driver[24], dense[24], scratch[24], kv[24], slots[24], free[24], memory[24];
+    char requests[64]; /* of the KV cache */
+    char device[160];
+};
+
+static void put_in_words(const struct device_plan *p, const struct device_facts *facts,
+                         const struct pool_map *map, const struct device_plan_options *o,
+                         struct words *w)
+{
+    quantity_format_bytes(p->driver_bytes, w->driver);
+    quantity_format_bytes(p->dense_bytes, w->dense);
+    quantity_format_bytes(p->scratch_bytes, w->scratch);
+    quantity_format_bytes(p->kv_bytes, w->kv);
+    quantity_format_bytes(p->free_bytes, w->free);
+    quantity_format_bytes(facts->memory_bytes, w->memory);
+    quantity_format_bytes(p->n_slots       ? device_plan_slots_bytes(p)
+                          : p->asked_bytes ? p->asked_bytes
+                                           : p->slot_bytes,
+                          w->slots);
+    snprintf(w->requests, sizeof w->requests, "%" PRIu32 " request%s of %" PRIu32 " tokens",
+             o->parallel, o->parallel == 1 ? "" : "s",
+             serving_context(&map->params, o->context, UINT32_MAX, true));
+    snprintf(w->device, sizeof w->device, "cuda:%u %s", o->device->ordinal, facts->name);
+}
+
+/* The parts before `part`, which fit, and `part`, which does not. */
+static void report_lack(struct strbuf *b, const struct device_plan *p, enum device_part part,
+                        const struct words *w)
+{
+    strbuf_printf(b, "after %s for the driver", w->driver);
+    if (p->dense_bytes && part > DEVICE_PART_DENSE)
+        strbuf_printf(b, ", %s dense weights", w->dense);
+    if (part > DEVICE_PART_SCRATCH)
+        strbuf_printf(b, ", %s scratch", w->scratch);
+    if (p->kv_bytes && part > DEVICE_PART_KV)
+        strbuf_printf(b, ", %s KV cache (%s)", w->kv, w->requests);
+    strbuf_printf(b, ", there is no space for ");
+    if (part == DEVICE_PART_DENSE)
+        strbuf_printf(b, "%s dense weights: ", w->dense);
+    else if (part == DEVICE_PART_SCRATCH)
+        strbuf_printf(b, "%s scratch: ", w->scratch);
+    else if (part == DEVICE_PART_KV)
+        strbuf_printf(b, "%s KV cache (%s): ", w->kv, w->requests);
+    else
+        strbuf_printf(b, "%s of experts%s: ", w->slots, p->asked_bytes ? "" : ", a single segment");
+}
+
+static void report_remedy(struct strbuf *b, const struct device_plan *p, enum device_part part,
+                          enum tensor_type kv_type)
+{
+    const char *before = "";
+    bool dense = p->dense_bytes > 0;
+    if (part == DEVICE_PART_SLOTS && p->asked_bytes) {
+        strbuf_printf(b, "give a smaller vram=");
+        before = ", ";
+    }
+    if (dense && part >= DEVICE_PART_SCRATCH)
+        strbuf_printf(b, "%slower --ctx or --parallel%s", before,
+                      kv_type == TENSOR_F32 && part >= DEVICE_PART_KV ? ", take --kv-type f16"
+                                                                      : "");
+    else if (!dense && !before[0]) /* the scratch is a batch's experts */
+        strbuf_printf(b, "this model needs a larger device");
+    if (dense)
+        strbuf_printf(b, "%sgive dense=host", part >= DEVICE_PART_SCRATCH ? ", or " : "");
+}
+
+/* never: the device is too small even if no other process uses it. */
+static enum error_code refuse(const struct device_plan *p, enum device_part part, bool never,
+                              const struct words *w, enum tensor_type kv_type, struct error *e)
+{
+    struct strbuf b;
+    enum error_code code = never ? ERROR_USAGE : ERROR_MEMORY;
+    strbuf_init(&b);
+    report_lack(&b, p, part, w);
+    report_remedy(&b, p, part, kv_type);
+    if (b.failed)
+        error_set(e, code, "%s has too little memory", w->device);
+    else if (never)
+        error_set(e, code, "%s has %s of memory: %s", w->device, w->memory, b.data);
+    else
+        error_set(e, code, "%s has %s of %s free: %s, or stop other processes that use it",
+                  w->device, w->free, w->memory, b.data);
+    strbuf_fini(&b);
+    return code;
+}
+
+static void report_plan(const struct device_plan *p, const struct words *w)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    if (p->dense_bytes)
+        strbuf_printf(&b, "%s dense weights, %s KV cache (%s), ", w->dense, w->kv, w->requests);
+    strbuf_printf(&b, "%s scratch, %s for the driver; %s for experts, %.0f %% of them", w->scratch,
+                  w->driver, w->slots, 100 * (double)p->n_slots / (double)p->total_segments);
+    if (!p->dense_bytes)
+        strbuf_printf(&b, "; the dense weights stay in host memory");
+    if (!b.failed)
+        log_info("%s, %s free: %s", w->device, w->free, b.data);
+    strbuf_fini(&b);
+}
+
+/* ---- All of it ---- */
+
+/* Shares the memory that is free now. Where the parts do not fit, or the slots get the rest and
+ * that is not enough for all experts, waits for memory that other processes may leave, and shares
+ * again. */
+static enum device_part share_free(struct device_link *link, struct device_plan *p,
+                                   struct device_facts *facts)
+{
+    uint64_t least = least_bytes(p); /* with the driver's part of an empty device */
+    look_at(p, facts, facts->free_bytes);
+    enum device_part lacks = device_plan_share(p);
+    if (!lacks && (p->asked_bytes || p->n_slots == device_plan_most_slots(p)))
+        return lacks;
+    if (!p->asked_bytes)
+        device_link_await(link, 0, facts);
+    if (lacks)
+        device_link_await(link, least, facts);
+    look_at(p, facts, facts->free_bytes);
+    return device_plan_share(p);
+}
+
+enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
+                                const struct device_plan_options *o, struct device_plan *out,
+                                struct error *e)
+{
+    struct device_plan p = {.unit_bytes = 1};
+    struct device_facts facts;
+    struct words words;
+    const struct device_module *module = device_link_module(link);
+    enum error_code code = want_slots(map, o->device, &p, e);
+    if (!code && module)
+        code = want_fixed(module, map, o, &p, e);
+    if (code)
+        return code;
+    p.n_flags = device_link_signals(link) ? p.total_segments : 0;
+    device_link_facts(link, &facts);
+    if (!module) {
+        p.free_bytes = facts.free_bytes;
+        device_plan_share(&p); /* always fits: memory is as large as asked */
+        *out = p;
+        return ERROR_OK;
+    }
+    if (!facts.memory_bytes)
+        return error_set(e, ERROR_IO, "device cuda:%u does not report its memory",
+                         o->device->ordinal);
+    look_at(&p, &facts, facts.memory_bytes);
+    enum device_part lacks = device_plan_share(&p);
+    bool never = lacks != DEVICE_PART_NONE;
+    if (!never) {
+        p.n_slots = 0;
+        lacks = share_free(link, &p, &facts);
+    }
+    put_in_words(&p, &facts, map, o, &words);
+    if (lacks)
+        return refuse(&p, lacks, never, &words, o->kv_type, e);
+    report_plan(&p, &words);
+    *out = p;
+    return ERROR_OK;
+}

@@ -1,0 +1,44 @@
+/* Reads experts from the model file and packs them as they lie in memory. Each lane is a thread
+ * (`memd/read`) that reads one expert at a time: it submits the reads of all the expert's chunks at
+ * once through io_uring, past the page cache where the file system allows that, and packs each
+ * chunk as it comes. Where io_uring is not permitted, a lane reads the chunks one after the other.
+ *
+ * The lanes know nothing of slots and tables. One thread, the owner, submits experts and takes
+ * results. */
+#ifndef MOED_MEMD_HOST_DISK_READER_H
+#define MOED_MEMD_HOST_DISK_READER_H
+
+#include "base/error.h"
+#include "ipc/doorbell.h"
+#include "model/tier_plan.h"
+
+struct disk_reader;
+
+enum { DISK_LANES = TIER_READERS };
+
+struct disk_result {
+    uint32_t layer, expert;
+    enum error_code code; /* not OK: the error has been logged; the target holds anything */
+    uint64_t bytes;       /* read from the file */
+    uint64_t read_ns;     /* until all bytes were read and packed */
+};
+
+/* Called once, on a lane's thread: the model file is not what it was. Either the kernel says that
+ * it was written or cut since it was opened, or an expert's bytes differ from those that were read
+ * first (a checksum). The expert that was being read is a failed read. */
+typedef void disk_file_changed(void *arg, const struct error *e);
+
+/* Borrows its arguments until it is freed. Rings bell after each result. changed: NULL, or as
+ * above. */
+enum error_code disk_reader_new(const struct gguf *g, const struct pool_plan *plan,
+                                struct doorbell *bell, disk_file_changed *changed,
+                                void *changed_arg, struct disk_reader **out, struct error *e);
+void disk_reader_free(struct disk_reader *r); /* takes NULL; waits for the reads under way */
+
+uint32_t disk_reader_idle(struct disk_reader *r); /* lanes without a read and without a result */
+/* There must be an idle lane. to: space for the layer's slab; the lane's until the result is taken.
+ */
+void disk_reader_submit(struct disk_reader *r, uint32_t layer, uint32_t expert, uint8_t *to);
+bool disk_reader_take(struct disk_reader *r, struct disk_result *out); /* false: none */
+
+#endif

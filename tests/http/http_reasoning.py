@@ -1,0 +1,169 @@
+"""Reasoning and calls of a model whose template knows them. The demo model knows neither: a grammar makes it write both.
+usage: http_reasoning.py PORT"""
+import json
+import sys
+import urllib.request
+
+PORT = sys.argv[1]
+USER = {"role": "user", "content": "What is 2 + 3?"}
+TOOLS = [{"type": "function", "function": {"name": "now", "strict": True, "parameters": {
+    "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"], "additionalProperties": False}}}]
+THOUGHT = 'root ::= "<think>let me see</think>\\n\\nIt is 5."'
+
+
+def post(path, **body):
+    r = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+    return urllib.request.urlopen(r, timeout=60).read().decode()
+
+
+def ask(path, **body):
+    return json.loads(post(path, **body))
+
+
+def data(path, **body):
+    return [json.loads(line[6:]) for line in post(path, **body, stream=True).splitlines()
+            if line.startswith("data: ") and line != "data: [DONE]"]
+
+
+def check_reasoning_is_separate():
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 80, "grammar": THOUGHT}
+    whole = ask("/v1/chat/completions", **chat)
+    message = whole["choices"][0]["message"]
+    assert (message["reasoning_content"], message["content"]) == ("let me see", "It is 5."), whole
+    assert 0 < whole["usage"]["completion_tokens_details"]["reasoning_tokens"] < whole["usage"]["completion_tokens"], whole
+    deltas = [c["choices"][0]["delta"] for c in data("/v1/chat/completions", **chat)]
+    assert "".join(d.get("reasoning_content", "") for d in deltas) == "let me see", deltas
+    assert "".join(d.get("content", "") for d in deltas) == "It is 5.", deltas
+    blocks = ask("/v1/messages", **chat)["content"]
+    assert [(b["type"], b.get("thinking", b.get("text"))) for b in blocks] == [("thinking", "let me see"), ("text", "It is 5.")], blocks
+    kinds = [e["delta"]["type"] for e in data("/v1/messages", **chat) if e["type"] == "content_block_delta"]
+    assert kinds[0] == "thinking_delta" and "signature_delta" in kinds and kinds[-1] == "text_delta", kinds
+    items = ask("/v1/responses", input=[USER], temperature=0, grammar=THOUGHT)["output"]
+    assert [i["type"] for i in items] == ["reasoning", "message"] and items[0]["content"][0]["text"] == "let me see", items
+    hidden = ask("/v1/chat/completions", **chat, include_reasoning=False)["choices"][0]["message"]
+    assert "reasoning_content" not in hidden and hidden["content"] == "It is 5.", hidden
+    raw = ask("/v1/chat/completions", **chat, reasoning_format="none")["choices"][0]["message"]["content"]
+    assert raw.startswith("<think>let me see</think>"), raw
+
+
+def check_switches():
+    prompt = lambda **more: ask("/apply-template", messages=[USER], **more)["prompt"]
+    assert prompt().endswith("assistant\n")
+    assert prompt(enable_thinking=True).endswith("<think>\n")
+    assert prompt(chat_template_kwargs={"enable_thinking": False}).endswith("</think>\n\n")
+    assert prompt(reasoning_effort="none").endswith("</think>\n\n")
+    opened = ask("/api/chat", messages=[USER], think=True, stream=False, options={"num_predict": 6, "temperature": 0})
+    assert opened["message"]["thinking"] and not opened["message"]["content"], opened
+    begun = [USER, {"role": "assistant", "content": "<think>Hm"}]
+    assert ask("/v1/chat/completions", messages=begun, max_tokens=4)["choices"][0]["message"]["reasoning_content"]
+    shown = ask("/apply-template", messages=[USER, {"role": "assistant", "content": "5", "reasoning_content": "Hm"}, USER])["prompt"]
+    assert "<think>Hm</think>\n5" in shown, shown
+
+
+def check_budget():
+    """Reasoning ends at its budget, and the answer goes on behind it; the client sees one answer."""
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 60, "enable_thinking": True}
+    free = ask("/v1/chat/completions", **chat, min_tokens=60)
+    assert free["usage"]["completion_tokens_details"]["reasoning_tokens"] == 60, free
+    for n in (1, 2):
+        bound = ask("/v1/chat/completions", **chat, thinking_budget_tokens=8, n=n, min_tokens=60)
+        for choice in bound["choices"]:
+            message = choice["message"]
+            assert message["reasoning_content"] and message["content"] and choice["finish_reason"] == "length", bound
+            assert "</think>" not in message["content"] + message["reasoning_content"], bound
+        used = bound["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        assert 8 * n <= used < 40 * n and bound["usage"]["completion_tokens"] == 60 * n, bound
+        assert bound["usage"]["prompt_tokens"] == free["usage"]["prompt_tokens"], (bound, free)
+    thinking = {"type": "enabled", "budget_tokens": 8}
+    parts = data("/v1/messages", messages=[USER], max_tokens=60, temperature=0, thinking=thinking, min_tokens=60)
+    kinds = [p["content_block"]["type"] for p in parts if p["type"] == "content_block_start"]
+    assert kinds == ["thinking", "text"] and parts[-1]["type"] == "message_stop", parts
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": TOOLS[0]["function"]["parameters"]}}
+    sure = ask("/v1/chat/completions", **chat, thinking_budget_tokens=8, response_format=form)["choices"][0]
+    assert json.loads(sure["message"]["content"])["zone"] and sure["message"]["reasoning_content"], sure
+    call = ask("/v1/chat/completions", **{**chat, "max_tokens": 200}, thinking_budget_tokens=8, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    assert call["choices"][0]["finish_reason"] == "tool_calls" and call["choices"][0]["message"]["reasoning_content"], call
+
+
+def check_budget_is_exact():
+    """The tokens behind the budget are gone, in a stream too; the reasoning is the text of those before it."""
+    chat = {"messages": [USER], "temperature": 0.9, "seed": 3, "enable_thinking": True, "max_tokens": 60, "ignore_eos": True,
+            "thinking_budget_tokens": 7, "logprobs": True}
+    end = len(ask("/tokenize", content="</think>", parse_special=True)["tokens"])
+    chunks = [c["choices"][0] for c in data("/v1/chat/completions", **chat)]
+    streamed = [t for c in chunks if c["logprobs"] for t in c["logprobs"]["content"]]
+    whole = ask("/v1/chat/completions", **chat)["choices"][0]
+    assert len(streamed) == len(whole["logprobs"]["content"]) == 60 - end, (len(streamed), len(whole["logprobs"]["content"]), end)
+    for tokens, shown in ((streamed, "".join(c["delta"].get("reasoning_content", "") for c in chunks)),
+                          (whole["logprobs"]["content"], whole["message"]["reasoning_content"])):
+        text = bytes(b for t in tokens[:7] for b in t["bytes"]).decode(errors="ignore")
+        assert text.strip() == shown.strip(), (text, shown)
+
+
+def check_budget_near_the_limits():
+    """Where max_tokens or the context (1024) has no space behind the budget, the answer ends in its reasoning."""
+    chat = {"messages": [USER], "temperature": 0, "enable_thinking": True}
+    bound = ask("/v1/chat/completions", **chat, min_tokens=9, max_tokens=9, thinking_budget_tokens=8, n=2)
+    assert [c["finish_reason"] for c in bound["choices"]] == ["length"] * 2, bound
+    assert all(c["message"]["reasoning_content"] for c in bound["choices"]), bound
+    assert bound["usage"]["completion_tokens"] <= 18, bound
+    prompt = bound["usage"]["prompt_tokens"]
+    for left in (0, 2):
+        long = {**chat, "min_tokens": 1024, "thinking_budget_tokens": 1024 - prompt - left}
+        whole = ask("/v1/chat/completions", **long)
+        assert whole["choices"][0]["finish_reason"] == "length" and whole["choices"][0]["message"]["reasoning_content"], whole
+        assert whole["usage"]["total_tokens"] <= 1024, whole
+    last = data("/v1/chat/completions", **long)[-1]
+    assert last["choices"][0]["finish_reason"] == "length", last
+
+
+def check_form_follows_reasoning():
+    """A JSON schema binds what follows the reasoning: behind its end where the prompt opened it."""
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": TOOLS[0]["function"]["parameters"]}}
+    closed = ask("/v1/chat/completions", messages=[USER], max_tokens=60, response_format=schema, enable_thinking=False)
+    assert json.loads(closed["choices"][0]["message"]["content"])["zone"], closed
+    end = ask("/tokenize", content="</think>")["tokens"]
+    bias = {str(t): 12 for t in end}  # so that the end comes by chance
+    opened = ask("/v1/chat/completions", messages=[USER], max_tokens=900, response_format=schema, enable_thinking=True,
+                 logit_bias=bias, seed=1)["choices"][0]
+    assert opened["finish_reason"] == "length" or json.loads(opened["message"]["content"])["zone"], opened
+
+
+def check_calls_or_form():
+    """With tools and a JSON schema the answer is calls or the JSON, for any seed."""
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": TOOLS[0]["function"]["parameters"]}}
+    for seed in range(4):
+        for more in ({"thinking_budget_tokens": 5}, {"enable_thinking": False}, {"enable_thinking": True, "thinking_budget_tokens": 5}):
+            choice = ask("/v1/chat/completions", messages=[USER], max_tokens=300, tools=TOOLS, parallel_tool_calls=False, seed=seed,
+                         response_format=form, temperature=1.3, **more)["choices"][0]
+            if choice["finish_reason"] == "tool_calls":
+                assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"])["zone"], choice
+            elif choice["finish_reason"] == "stop":
+                assert json.loads(choice["message"]["content"])["zone"], choice
+
+
+def check_calls():
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 200, "tools": TOOLS}
+    prompt = ask("/apply-template", messages=[USER], tools=TOOLS)["prompt"]
+    assert prompt.startswith("<|im_start|>system\nTools:\n{"), prompt
+    choice = ask("/v1/chat/completions", **chat, tool_choice="required", parallel_tool_calls=False)["choices"][0]
+    calls = choice["message"]["tool_calls"]
+    assert choice["finish_reason"] == "tool_calls" and len(calls) == 1 and choice["message"]["content"] is None, choice
+    assert json.loads(calls[0]["function"]["arguments"])["zone"] in ("UTC", "CET"), calls
+    turns = [USER, choice["message"], {"role": "tool", "tool_call_id": calls[0]["id"], "content": "12:00"}]
+    prompt = ask("/apply-template", messages=turns, tools=TOOLS)["prompt"]
+    assert '<tool_call>\n{"name": "now", "arguments": {"zone": ' in prompt and "<|im_start|>tool\n12:00" in prompt, prompt
+    stopped = {**chat, "tool_choice": "required", "stop": ["ET", "TC"]}  # inside the arguments, whichever zone it is
+    last = data("/v1/chat/completions", **stopped)[-1]["choices"][0]
+    assert last["finish_reason"] == "stop", last
+    cut = [e for e in data("/v1/responses", input=[USER], temperature=0, tools=[{"type": "function", **TOOLS[0]["function"]}],
+                           tool_choice="required", max_output_tokens=40) if e["type"] in ("response.output_item.done", "response.incomplete")]
+    assert cut[0]["item"]["status"] == "incomplete" and cut[-1]["response"]["output"][-1]["status"] == "incomplete", cut
+    free = ask("/v1/chat/completions", **chat)["choices"][0]  # the model may, and does not
+    assert free["message"]["content"] and "tool_calls" not in free["message"], free
+
+
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        check()
+        print(name, flush=True)

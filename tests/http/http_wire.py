@@ -1,0 +1,611 @@
+"""Raw sockets against a running moed-http: what no client library would send, and what none would show.
+
+usage: http_wire.py PORT MOED PID   (PID: of moed-http)
+Each check prints its name; the first that fails ends the program with its difference."""
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+PORT, MOED, PID = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+
+def connect(timeout=10):
+    s = socket.create_connection(("127.0.0.1", PORT), timeout=timeout)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
+
+
+def read_all(s):
+    data = b""
+    try:
+        while block := s.recv(65536):
+            data += block
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    return data
+
+
+def raw(request, timeout=10):
+    """The whole reply to bytes, to the end of the connection."""
+    with connect(timeout) as s:
+        s.sendall(request)
+        return read_all(s)
+
+
+def unchunk(body):
+    out = b""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        n = int(size, 16)
+        if n == 0:
+            return out
+        out, body = out + body[:n], body[n + 2:]
+    raise AssertionError("a chunked body without its end")
+
+
+def parse(reply):
+    head, _, body = reply.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = {k.lower(): v.strip() for k, v in (line.split(":", 1) for line in lines[1:])}
+    if headers.get("transfer-encoding") == "chunked":
+        body = unchunk(body)
+    return int(lines[0].split()[1]), headers, body
+
+
+def request(method, path, body=None, headers=()):
+    data = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Length: {len(data)}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + data
+
+
+def call(method, path, body=None, headers=()):
+    status, head, data = parse(raw(request(method, path, body, headers), 60))
+    kind = head.get("content-type", "")
+    return status, head, json.loads(data) if kind == "application/json" else data.decode()
+
+
+def post(path, **body):
+    status, _, answer = call("POST", path, body)
+    assert status == 200, (path, body, status, answer)
+    return answer
+
+
+def events(path, **body):
+    """A stream's events: (name, data) each."""
+    status, head, text = call("POST", path, {**body, "stream": True})
+    assert status == 200 and head["content-type"] == "text/event-stream", (status, head, text)
+    assert text.endswith("\n\n"), text[-100:]
+    found = []
+    for block in text[:-2].split("\n\n"):
+        name, data = None, None
+        for line in block.split("\n"):
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                data = line[6:]
+            else:
+                assert line.startswith(":"), line
+        if data is not None:
+            found.append((name, data))
+    return found
+
+
+def metric(name):
+    for line in call("GET", "/metrics")[2].splitlines():
+        if line.startswith(name + " "):
+            return float(line.split()[1])
+    raise AssertionError(f"no metric {name}")
+
+
+def wait_for(what, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def moed(*arguments):
+    return subprocess.run([MOED, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+GREEDY = {"temperature": 0, "ignore_eos": True}
+
+
+# ---- The APIs ----
+
+def check_completions_are_moed_runs():
+    """The same prompt through `moed run` and through HTTP, as text and as ids."""
+    for prompt in ("Once upon a time", "2 + 3 = "):
+        ran = json.loads(moed("run", "-n", "12", "--ignore-end", "--temp", "0", "--json", prompt))
+        ids = json.loads(moed("tokenize", "--json", prompt))
+        for form in (prompt, ids, [prompt], [ids]):
+            got = post("/v1/completions", prompt=form, max_tokens=12, **GREEDY)
+            assert got["choices"][0]["text"] == ran["text"], (form, got, ran)
+            assert got["usage"]["prompt_tokens"] == len(ids) == ran["prompt_tokens"], (got, ran)
+            assert got["usage"]["completion_tokens"] == 12, got
+            assert got["choices"][0]["finish_reason"] == "length", got
+
+
+def check_streams_are_wholes():
+    body = {"prompt": ["Once upon", "The cat"], "n": 2, "max_tokens": 9, "seed": 5, "temperature": 0.7}
+    whole = post("/v1/completions", **body)
+    texts, reasons = [""] * 4, [None] * 4
+    got = events("/v1/completions", **body, stream_options={"include_usage": True})
+    assert got[-1][1] == "[DONE]", got[-1]
+    chunks = [json.loads(data) for _, data in got[:-1]]
+    del chunks[-1]["usage"]["prompt_tokens_details"], whole["usage"]["prompt_tokens_details"]  # a later one finds more
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"] == whole["usage"], (chunks[-1], whole["usage"])
+    for chunk in chunks[:-1]:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["text"]
+            reasons[choice["index"]] = choice["finish_reason"] or reasons[choice["index"]]
+    assert texts == [c["text"] for c in whole["choices"]], (texts, whole)
+    assert reasons == [c["finish_reason"] for c in whole["choices"]], (reasons, whole)
+    assert len(set(texts[:2])) == 2, ("two choices of one prompt are the same", texts)
+
+
+def check_echo():
+    text = "Once upon a time"
+    ids = post("/tokenize", content=text)["tokens"]
+    plain = post("/v1/completions", prompt=text, max_tokens=5, **GREEDY)["choices"][0]["text"]
+    for prompt in (text, ids):
+        got = post("/v1/completions", prompt=prompt, max_tokens=5, echo=True, **GREEDY)
+        assert got["choices"][0]["text"] == text + plain, got
+        only = post("/v1/completions", prompt=prompt, max_tokens=0, echo=True)
+        assert only["choices"][0]["text"] == text and only["usage"]["prompt_tokens"] == len(ids), only
+        assert only["usage"]["completion_tokens"] == 0, only
+        chunks = [json.loads(d) for _, d in events("/v1/completions", prompt=prompt, max_tokens=5, echo=True, **GREEDY)[:-1]]
+        assert "".join(c["choices"][0]["text"] for c in chunks) == text + plain, chunks
+
+
+def check_chats():
+    messages = [{"role": "system", "content": "Be brief."},
+                {"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "text", "text": "2 + 3?"}]}]
+    whole = post("/v1/chat/completions", messages=messages, max_tokens=8, temperature=0)
+    prompt = post("/apply-template", messages=messages)["prompt"]
+    assert prompt == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+                      "<|im_start|>assistant\n"), prompt
+    ids = post("/tokenize", content=prompt, parse_special=True)["tokens"]
+    plain = post("/v1/completions", prompt=ids, max_tokens=8, temperature=0)
+    assert whole["choices"][0]["message"]["content"] == plain["choices"][0]["text"], (whole, plain)
+    got = events("/v1/chat/completions", messages=messages, max_tokens=8, temperature=0)
+    chunks = [json.loads(data) for _, data in got[:-1]]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant", chunks[0]
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks)
+    assert text == plain["choices"][0]["text"], (text, plain)
+    assert chunks[-1]["choices"][0]["delta"] == {} and chunks[-1]["choices"][0]["finish_reason"], chunks[-1]
+    # the same conversation through the other APIs
+    user = {"role": "user", "content": "What is 2 + 3?"}
+    message = post("/v1/messages", system="Be brief.", messages=[user], max_tokens=8, temperature=0)
+    assert message["content"][0]["text"] == text, message
+    counted = post("/v1/messages/count_tokens", system="Be brief.", messages=[user])
+    used = message["usage"]["input_tokens"] + message["usage"]["cache_read_input_tokens"]
+    assert counted["input_tokens"] == used == len(ids), (counted, message)
+    named = events("/v1/messages", system="Be brief.", messages=[user], max_tokens=8, temperature=0)
+    assert [name for name, _ in named if name != "content_block_delta"] == [
+        "message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"], named
+    parts = [json.loads(d)["delta"]["text"] for name, d in named if name == "content_block_delta"]
+    assert "".join(parts) == text, parts
+    response = post("/v1/responses", instructions="Be brief.", input=[user], max_output_tokens=8, temperature=0,
+                    metadata={"a": "b"}, truncation="auto")
+    assert response["metadata"] == {"a": "b"} and response["truncation"] == "disabled", response
+    assert response["output"][0]["content"][0]["text"] == text, response
+    numbered = [json.loads(d) for _, d in events("/v1/responses", instructions="Be brief.", input=[user],
+                                                 max_output_tokens=8, temperature=0)]
+    assert [e["sequence_number"] for e in numbered] == list(range(len(numbered))), numbered
+    assert numbered[-1]["response"]["output"] == numbered[-2:][0].get("response", {}).get("output", [numbered[-2]["item"]]), numbered[-1]
+    assert "".join(e["delta"] for e in numbered if e["type"] == "response.output_text.delta") == text, numbered
+    ollama = post("/api/chat", messages=messages[:1] + [user], stream=False, options={"num_predict": 8, "temperature": 0})
+    assert ollama["message"]["content"] == text and ollama["done"], ollama
+
+
+def check_stops():
+    full = post("/v1/completions", prompt="Once upon", max_tokens=20, **GREEDY)["choices"][0]["text"]
+    word = full.split()[3]
+    cut = post("/v1/completions", prompt="Once upon", max_tokens=20, stop=["@@@", word], **GREEDY)["choices"][0]
+    assert cut["text"] == full[:full.index(word)] and cut["finish_reason"] == "stop", (cut, full, word)
+
+
+def check_logprobs():
+    """An answer's log-probabilities are those of the same tokens in a prompt, in every form."""
+    text = "Once upon"
+    whole = post("/v1/completions", prompt=text, max_tokens=6, logprobs=2, **GREEDY)["choices"][0]
+    lp = whole["logprobs"]
+    assert "".join(lp["tokens"]) == whole["text"] and lp["text_offset"][0] == 0, lp
+    again = post("/v1/completions", prompt=text + whole["text"], max_tokens=0, echo=True, logprobs=2)["choices"][0]["logprobs"]
+    assert again["token_logprobs"][0] is None and again["top_logprobs"][0] is None, again
+    n = len(again["tokens"]) - 6
+    assert again["tokens"][n:] == lp["tokens"] and again["text_offset"][n] == len(text), (again, lp)
+    for a, b, top in zip(again["token_logprobs"][n:], lp["token_logprobs"], lp["top_logprobs"]):
+        assert abs(a - b) < 1e-3 and abs(max(top.values()) - b) < 1e-6, (a, b, top)
+    echoed = post("/v1/completions", prompt=text, max_tokens=6, echo=True, logprobs=2, **GREEDY)["choices"][0]
+    assert echoed["logprobs"]["tokens"] == again["tokens"] and echoed["text"] == text + whole["text"], echoed
+    for prompt in (text, post("/tokenize", content=text)["tokens"], "Once"):
+        asked = {"prompt": prompt, "max_tokens": 6, "logprobs": 2, "echo": True, **GREEDY}
+        columns, parts = post("/v1/completions", **asked)["choices"][0], []
+        chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/completions", **asked)[:-1]]
+        for chunk in chunks:
+            parts += list(zip(*[chunk["logprobs"][k] for k in ("tokens", "text_offset")])) if chunk["logprobs"] else []
+        assert "".join(c["text"] for c in chunks) == columns["text"], (chunks, columns)
+        assert parts == list(zip(*[columns["logprobs"][k] for k in ("tokens", "text_offset")])), (parts, columns)
+    chat = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "max_tokens": 5, "temperature": 0}
+    for path, body, entries in (
+            ("/v1/chat/completions", {**chat, "logprobs": True, "top_logprobs": 3},
+             lambda a: a["choices"][0]["logprobs"]["content"]),
+            ("/v1/responses", {"input": chat["messages"], "max_output_tokens": 5, "temperature": 0, "top_logprobs": 3},
+             lambda a: a["output"][0]["content"][0]["logprobs"]),
+            ("/api/chat", {**chat, "stream": False, "options": {"temperature": 0, "num_predict": 5}, "logprobs": True,
+                           "top_logprobs": 3}, lambda a: a["logprobs"])):
+        got = entries(post(path, **body))
+        assert len(got) == 5 and all(len(e["top_logprobs"]) == 3 and e["token"] == e["top_logprobs"][0]["token"] for e in got), got
+        assert all(bytes(e["bytes"]).decode() == e["token"] for e in got), got
+    streamed = [json.loads(d)["choices"][0] for _, d in events("/v1/chat/completions", **chat, logprobs=True)[:-1]]
+    tokens = [e["token"] for c in streamed if c["logprobs"] for e in c["logprobs"]["content"]]
+    assert "".join(tokens) == "".join(c["delta"].get("content", "") for c in streamed) and len(tokens) == 5, streamed
+
+
+def check_samplers():
+    """Parameters with an effect that can be seen: biases, penalties, ends."""
+    def text(**more):
+        return post("/v1/completions", prompt="Once upon", max_tokens=8, **{**GREEDY, **more})["choices"][0]["text"]
+
+    plain = text()
+    first = post("/tokenize", content=" a")["tokens"]
+    assert len(first) == 1 and plain.startswith(" a"), (first, plain)
+    assert text(logit_bias={str(first[0]): 1e5}) == " a" * 8
+    assert text(logit_bias=[[" a", False]]).split()[0] != "a"
+    assert len(set(text(logit_bias={str(first[0]): 50}, frequency_penalty=100).split())) > 1
+    cut = post("/v1/completions", prompt="Once upon", max_tokens=8, temperature=0, stop_token_ids=first)["choices"][0]
+    assert cut["text"] == "" and cut["finish_reason"] == "stop", cut
+    longer = post("/v1/completions", prompt="Once upon", max_tokens=8, temperature=0, stop_token_ids=first, min_tokens=3)
+    assert longer["usage"]["completion_tokens"] >= 3, longer
+    assert text(samplers=["top_k", "temperature"], top_k=1, temperature=2) == plain
+    for more in ({"dry_multiplier": 1}, {"xtc_probability": 0.5}, {"mirostat": 2}, {"typical_p": 0.5}, {"dynatemp_range": 0.5}):
+        text(temperature=0.7, **more)
+    refused("/v1/completions", {"prompt": "a", "mirostat": 1}, 400, "mirostat")
+    refused("/v1/completions", {"prompt": "a", "logit_bias": {"99999999": 1}}, 400)
+
+
+SUM = {"type": "object", "properties": {"sum": {"type": "integer"}, "unit": {"enum": ["a", "b"]}},
+       "required": ["sum", "unit"], "additionalProperties": False}
+
+
+def check_forms():
+    """The demo model does not write JSON by itself: what is demanded is enforced, at any temperature."""
+    messages = [{"role": "user", "content": "What is 2 + 3?"}]
+
+    def good(text):
+        value = json.loads(text)
+        assert list(value) == ["sum", "unit"] and isinstance(value["sum"], int) and value["unit"] in "ab", text
+
+    for seed in range(3):
+        hot = {"temperature": 1.5, "seed": seed}
+        chat = {"messages": messages, **hot, "max_tokens": 100}
+        form = {"type": "json_schema", "json_schema": {"name": "sum", "strict": True, "schema": SUM}}
+        good(post("/v1/chat/completions", **chat, response_format=form)["choices"][0]["message"]["content"])
+        good(post("/v1/messages", **chat, output_config={"format": {"type": "json_schema", "schema": SUM}})["content"][0]["text"])
+        good(post("/v1/responses", input=messages, **hot, text={"format": {"type": "json_schema", "name": "sum", "schema": SUM}})
+             ["output"][0]["content"][0]["text"])
+        good(post("/api/chat", messages=messages, stream=False, format=SUM, options=hot)["message"]["content"])
+        good(post("/v1/completions", prompt="a", max_tokens=100, json_schema=SUM, **hot)["choices"][0]["text"])
+    answer = lambda **form: post("/v1/chat/completions", messages=messages, max_tokens=20, **form)["choices"][0]["message"]["content"]
+    assert answer(guided_choice=["red", "green"]) in ("red", "green")
+    assert set(answer(structured_outputs={"regex": "[ab]{3}"})) <= set("ab")
+    assert answer(grammar='root ::= "x" [0-9] "y"')[::2] == "xy"
+    for form in ({"type": "json_schema", "json_schema": {"schema": {"not": {}}}}, {"type": "xml"}):
+        refused("/v1/chat/completions", {"messages": messages, "response_format": form}, 400)
+
+
+WEATHER = {"name": "get_weather", "description": "The weather", "strict": True, "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"], "additionalProperties": False}}
+
+
+def check_tools():
+    """Forced calls are valid in every API, though the demo's template knows no tools: they are described in a message."""
+    messages = [{"role": "user", "content": "Weather?"}]
+    tools = [{"type": "function", "function": WEATHER}]
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    prompt = post("/apply-template", messages=messages, tools=tools)["prompt"]
+    assert '"name":"get_weather"' in prompt and prompt.startswith("<|im_start|>system\n"), prompt
+    one = {"messages": messages, "max_tokens": 200, "temperature": 0}
+    choice = post("/v1/chat/completions", **one, tools=tools, tool_choice=named)["choices"][0]
+    call = choice["message"]["tool_calls"][0]
+    assert choice["finish_reason"] == "tool_calls" and json.loads(call["function"]["arguments"])["city"] in ("Paris", "Rome"), choice
+    chunks = [json.loads(d)["choices"][0] for _, d in events("/v1/chat/completions", **one, tools=tools, tool_choice=named)[:-1]]
+    deltas = [c["delta"]["tool_calls"][0] for c in chunks if "tool_calls" in c["delta"]]
+    assert [d["index"] for d in deltas] == [0] * len(deltas) and deltas[0]["id"] and chunks[-1]["finish_reason"] == "tool_calls", chunks
+    assert "".join(d["function"].get("arguments", "") for d in deltas) == call["function"]["arguments"], (deltas, call)
+    flat = [{"name": "get_weather", "input_schema": WEATHER["parameters"], "strict": True}]
+    message = post("/v1/messages", **one, tools=flat, tool_choice={"type": "tool", "name": "get_weather"})
+    assert message["stop_reason"] == "tool_use" and message["content"][0]["input"]["city"], message
+    response = post("/v1/responses", input=messages, max_output_tokens=200, temperature=0, tools=[{"type": "function", **WEATHER}],
+                    tool_choice={"type": "function", "name": "get_weather"})
+    item = response["output"][0]
+    assert item["type"] == "function_call" and json.loads(item["arguments"])["city"], response
+    result = messages + [choice["message"], {"role": "tool", "tool_call_id": call["id"], "content": "Sunny."}]
+    prompt = post("/apply-template", messages=result, tools=tools)["prompt"]
+    assert "Result of get_weather:\nSunny." in prompt and '{"tool_calls":[{"name":"get_weather"' in prompt, prompt
+    post("/v1/chat/completions", **{**one, "messages": result, "max_tokens": 3}, tools=tools)
+    whole = post("/v1/chat/completions", **one, tools=tools)["choices"][0]  # the model decides: a call, or content
+    assert bool(whole["message"].get("tool_calls")) == (whole["finish_reason"] == "tool_calls"), whole
+    refused("/v1/chat/completions", {**one, "tool_choice": "required"}, 400, "tool_choice")
+    refused("/v1/chat/completions", {**one, "tools": [{"type": "web_search"}]}, 400, "tools")
+
+
+def check_models():
+    listed = call("GET", "/v1/models")[2]["data"]
+    assert [m["id"] for m in listed] == ["demo"], listed
+    assert call("GET", "/v1/models/demo")[2] == listed[0]
+    assert call("GET", "/v1/models/nope")[0] == 404
+    for model in ("demo", "default", "demo:latest", ""):
+        post("/v1/completions", model=model, prompt="a", max_tokens=1)
+    status, _, answer = call("POST", "/v1/completions", {"model": "gpt-9", "prompt": "a"})
+    assert status == 404 and answer["error"]["code"] == "model_not_found", answer
+    text = "Grüße, 世界 <|im_end|>"
+    ids = post("/tokenize", content=text)["tokens"]
+    assert ids == json.loads(moed("tokenize", "--json", text)), ids
+    assert post("/detokenize", tokens=ids)["content"] == text
+    assert call("GET", "/health")[0] == call("GET", "/livez")[0] == call("GET", "/slots")[0] == 200
+    assert call("GET", "/props")[2]["eos_token"] == "<|im_end|>"
+    everyone = call("GET", "/metrics?process=all")[2]
+    for process in ("http", "memd", "worker"):
+        assert f'process="{process}"' in everyone, process
+    assert everyone.count("# TYPE process_open_fds ") == 1
+
+
+# ---- Errors ----
+
+def refused(path, body, status, parameter=None):
+    got, _, answer = call("POST", path, body)
+    assert got == status, (path, body, got, answer)
+    if parameter:
+        assert answer["error"]["param"] == parameter, answer
+    return answer
+
+
+def check_errors():
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    refused("/v1/chat/completions", {**chat, "temperature": "hot"}, 400, "temperature")
+    refused("/v1/chat/completions", {**chat, "n": 0}, 400, "n")
+    refused("/v1/chat/completions", {**chat, "stop": [""]}, 400, "stop")
+    refused("/v1/chat/completions", {}, 400, "messages")
+    refused("/v1/chat/completions", {"messages": [{"role": "wizard", "content": "hi"}]}, 400, "messages")
+    refused("/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "messages")
+    refused("/v1/completions", {"prompt": [1, "a"]}, 400, "prompt")
+    refused("/v1/completions", {"prompt": [10**9], "max_tokens": 1}, 400)
+    refused("/v1/completions", {"prompt": ["a"] * 100, "n": 2}, 400)
+    assert refused("/v1/completions", {"prompt": "a " * 5000}, 400)["error"]["code"] == "context_length_exceeded"
+    many = refused("/v1/completions", {"prompt": "a", "stop_token_ids": [1] * 4000}, 400)["error"]
+    assert "stop tokens" in many["message"] and many["code"] != "context_length_exceeded", many
+    assert refused("/v1/messages", {"messages": [{"role": "user", "content": "a"}]}, 400)["type"] == "error"
+    assert isinstance(refused("/api/chat", {"model": "nope", "messages": chat["messages"]}, 404)["error"], str)
+    refused("/v1/embeddings", {"input": "a"}, 501)
+    # a stream that fails before its first token has a status of its own
+    assert refused("/v1/completions", {"prompt": "a " * 5000, "stream": True}, 400)["error"]["message"]
+    post("/v1/chat/completions", **chat, max_tokens=1, presence_penalty=0, tools=[], tool_choice="none", logprobs=False, unknown=1)
+    for body in (b"", b"{", b"[]", b'{"a":1,"a":2}', b'{"prompt":"\xff"}', b"[" * 5000, b'{"prompt":"a"} x'):
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        status, _, _ = parse(raw(head.encode() + body))
+        assert status == 400, (body[:40], status)
+    status, head, _ = call("GET", "/v1/completions")
+    assert status == 405 and head["allow"] == "POST", (status, head)
+    assert call("GET", "/nothing")[0] == 404
+
+
+
+
+def check_too_many():
+    """The test's --answers is 40: one more is told to come again, and what runs goes on."""
+    waiting = [connect() for _ in range(40)]
+    for s in waiting:
+        s.sendall(request("POST", "/v1/completions", LONG))
+    wait_for(lambda: metric("moed_http_answers_running") == 40)
+    status, head, answer = call("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})
+    assert status == 429 and int(head["retry-after"]) > 0 and answer["error"]["type"] == "rate_limit_error", (status, head)
+    for s in waiting:
+        s.close()
+    wait_for(lambda: metric("moed_http_answers_running") == 0, 1.0)
+    post("/v1/completions", prompt="a", max_tokens=1)
+
+
+# ---- Leaving ----
+
+LONG = {"prompt": "Once upon a time", "max_tokens": 900, "temperature": 1, "ignore_eos": True}
+
+
+def check_leaving_cancels():
+    for stream in (True, False):
+        with connect() as s:
+            s.sendall(request("POST", "/v1/completions", {**LONG, "n": 4, "stream": stream}))
+            if stream:
+                s.recv(1000)
+            wait_for(lambda: metric("moed_http_answers_running") == 1)
+            running = [slot for slot in call("GET", "/slots")[2] if slot["is_processing"]]
+            assert len(running) == 4, running
+        wait_for(lambda: metric("moed_http_answers_running") == 0, 1.0)
+        wait_for(lambda: worker_requests() == 0)
+
+
+def worker_requests():
+    return sum(row.get("requests_running", 0) for row in json.loads(moed("ps", "--json")) if row["process"] == "worker")
+
+
+def check_slow_reader_harms_itself():
+    """A client that does not read is given up (the test's --stream-bytes is small); others go on."""
+    before = metric("moed_http_slow_readers_total")
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect(("127.0.0.1", PORT))
+    s.sendall(request("POST", "/v1/completions", {**LONG, "n": 3, "stream": True}))
+    begun = time.monotonic()
+    while metric("moed_http_slow_readers_total") == before:
+        started = time.monotonic()
+        assert started - begun < 30, "it was not given up"
+        post("/v1/completions", prompt="a", max_tokens=2)
+        assert time.monotonic() - started < 5
+    s.close()
+    wait_for(lambda: metric("moed_http_answers_running") == 0)
+
+
+def check_idle_streams_are_cheap():
+    """Connections whose request has not come cost memory, but no CPU; neither do they stop others."""
+    def cpu():
+        fields = open(f"/proc/{PID}/stat").read().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+    idle = [connect() for _ in range(200)]
+    before = cpu()
+    time.sleep(1)
+    used = cpu() - before
+    assert used <= 10, f"{used} ticks of 100 for 200 idle connections"
+    assert call("GET", "/livez")[0] == 200
+    for s in idle:
+        s.close()
+
+
+# ---- Hostile framing ----
+
+HOST = "Host: localhost\r\n"
+SMALL = '{"prompt":"a","max_tokens":1}'
+
+
+def check_framing():
+    def status(text, timeout=5):
+        reply = raw(text.encode("latin-1"), timeout)
+        return parse(reply)[0] if reply else None
+    post_line = "POST /v1/completions HTTP/1.1\r\n"
+    chunk = "1d\r\n" + SMALL + "\r\n0\r\n\r\n"
+    assert status(post_line + HOST + "Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk) == 200
+    ambiguous = {
+        "length and chunked": HOST + "Content-Length: 29\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk,
+        "two lengths": HOST + "Content-Length: 29\r\nContent-Length: 5\r\n\r\n" + SMALL,
+        "the same length twice": HOST + "Content-Length: 29\r\nContent-Length: 29\r\n\r\n" + SMALL,
+        "a list of lengths": HOST + "Content-Length: 29, 29\r\n\r\n" + SMALL,
+        "a signed length": HOST + "Content-Length: +29\r\n\r\n" + SMALL,
+        "another encoding": HOST + "Transfer-Encoding: xchunked\r\n\r\n" + chunk,
+        "two encodings": HOST + "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunk,
+        "a space before the colon": HOST + "Content-Length : 29\r\n\r\n" + SMALL,
+        "no host": "Content-Length: 29\r\n\r\n" + SMALL,
+        "two hosts": HOST + HOST + "Content-Length: 29\r\n\r\n" + SMALL,
+    }
+    for name, rest in ambiguous.items():
+        smuggled = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        reply = raw((post_line + rest + smuggled).encode(), 5)
+        assert reply.startswith(b"HTTP/1.1 400"), (name, reply[:200])
+        # libmicrohttpd sends the head of some of its own refusals twice
+        assert reply.count(b"HTTP/1.1 ") == reply.count(b"HTTP/1.1 400"), (name, "the rest was taken for a request", reply)
+    assert status("POST /v1/completions HTTP/1.1\r\n" + HOST + "Content-Length: 999999999\r\n\r\n") == 413
+    assert status("GET / HTTP/1.1\r\n" + HOST + "X: " + "a" * 70000 + "\r\n\r\n") in (431, None)
+    assert status("GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n") == 403
+    assert status("GET /livez HTTP/1.1\r\n" + HOST + "Origin: http://evil.example\r\n\r\n") == 403
+    assert status("GET /livez HTTP/1.1\r\n" + HOST + "Origin: null\r\n\r\n") == 403
+    own = "GET /livez HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\nOrigin: http://localhost:1\r\n\r\n"
+    assert status(own) == 200
+    _, head, _ = call("GET", "/livez", headers=["Origin: https://listed.example"])
+    assert head["access-control-allow-origin"] == "https://listed.example", head
+    names = ",".join(f"x-header-number-{i}" for i in range(30))
+    got, head, _ = call("OPTIONS", "/v1/models", headers=["Origin: https://listed.example", "Access-Control-Request-Method: GET",
+                                                          "Access-Control-Request-Headers: " + names])
+    assert got == 204 and "GET" in head["access-control-allow-methods"], (got, head)
+    assert head["access-control-allow-headers"] == names, head
+
+
+def check_late_requests_are_closed():
+    """The test's --header-timeout is 2 s: headers that drip, and nothing at all."""
+    before = metric("moed_http_late_connections_total")
+    with connect() as silent, connect() as slow:
+        begun = time.monotonic()
+        slow.settimeout(0.25)
+        while time.monotonic() - begun < 8:
+            try:
+                slow.sendall(b"G")
+                if not slow.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        assert 1 < time.monotonic() - begun < 6, "dripped headers were not closed in time"
+        assert silent.recv(10) == b""
+    assert metric("moed_http_late_connections_total") >= before + 2
+
+
+# ---- Deaths and disorder; the last checks ----
+
+def check_disorder():
+    """Clients that send parts of requests, several at once, and leave at any time: nothing is left behind."""
+    end, user = time.monotonic() + 4, {"role": "user", "content": "hi"}
+    requests = [("POST", "/v1/completions", {"prompt": ["Once", [3, 4]], "n": 2, "max_tokens": 20}),
+                ("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 60, "stream": True, "echo": True}),
+                ("POST", "/v1/completions", {"prompt": "a " * 3000, "stream": True}),
+                ("POST", "/v1/chat/completions", {"messages": [user], "max_tokens": 40, "stream": True}),
+                ("POST", "/v1/messages", {"messages": [user], "max_tokens": 40, "stream": True}),
+                ("POST", "/v1/responses", {"input": "hi", "max_output_tokens": 40, "stream": True}),
+                ("POST", "/api/chat", {"messages": [user], "options": {"num_predict": 20}}),
+                ("POST", "/apply-template", {"messages": [user]}), ("GET", "/metrics?process=all", None),
+                ("GET", "/v1/models", None), ("GET", "/props", None), ("GET", "/slots", None)]
+
+    def client(seed):
+        choose = random.Random(seed)
+        while time.monotonic() < end:
+            try:
+                with connect() as s:
+                    for _ in range(choose.choice([1, 1, 3])):
+                        data = request(*choose.choice(requests)).replace(b"Connection: close\r\n", b"")
+                        s.sendall(data[:choose.randrange(len(data))] if choose.random() < 0.2 else data)
+                        s.settimeout(choose.random() * 0.1)
+                        while choose.random() < 0.7 and s.recv(5000):
+                            pass
+                        if choose.random() < 0.1:
+                            s.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    wait_for(lambda: metric("moed_http_connections") <= 1 and metric("moed_http_answers_running") == 0, 8)
+    assert metric("moed_http_streams") == 0, metric("moed_http_streams")
+
+
+def check_broken_streams():
+    """The worker dies in the middle of streams: the next one continues each to its end."""
+    long = {"temperature": 1, "stream": True}
+    user = {"role": "user", "content": "Tell me a story."}
+    asked = {"/v1/completions": {**LONG, "stream": True, "n": 1},
+             "/v1/messages": {"messages": [user], "max_tokens": 900, "stop_sequences": ["@"], **long},
+             "/v1/responses": {"input": [user], "max_output_tokens": 900, **long},
+             "/api/generate": {"prompt": "Once", "raw": True, "options": {"num_predict": -2}}}
+    ends = {"/v1/completions": b"data: [DONE]", "/v1/messages": b"event: message_stop\n",
+            "/v1/responses": b"event: response.completed\n", "/api/generate": b'"done":true'}
+    worker = int(open(os.environ["MOED_RUN"] + "/worker.pid").read())
+    sockets = {}
+    for path, body in asked.items():
+        sockets[path] = connect()
+        sockets[path].sendall(request("POST", path, body))
+    heads = {path: s.recv(4096) for path, s in sockets.items()}
+    os.kill(worker, signal.SIGKILL)
+    for path, s in sockets.items():
+        reply = heads[path] + read_all(s)
+        assert reply.startswith(b"HTTP/1.1 200"), (path, reply[:300])
+        assert ends[path] in unchunk(reply.partition(b"\r\n\r\n")[2]), (path, reply[-500:])
+    wait_for(lambda: call("GET", "/health")[0] == 200, 15)
+
+
+def main():
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            begun = time.monotonic()
+            check()
+            print(f"{name} {time.monotonic() - begun:.2f} s", flush=True)
+
+
+main()

@@ -1,0 +1,84 @@
+#!/bin/bash
+# moed-http by raw sockets: answers, streams, errors, clients that leave or do not read, hostile framing; then API keys,
+# TLS, a unix socket, and a frontend and a worker that die. usage: wire.sh MOED MODEL
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+command -v python3 > /dev/null || skip "python3 is not here"
+here=$(dirname "$0")
+http=$(dirname "$MOED")/moed-http
+
+# port_of LOG: where the last moed-http of this log listens.
+port_of() { sed -n 's/.*listening at https\{0,1\}:[^"]*:\([0-9]*\)"\{0,1\}}\{0,1\}$/\1/p' "$1" | tail -n 1; }
+# get PORT PATH [HEADER]: the status, over plain HTTP.
+get() { python3 "$here/http_get.py" "$@"; }
+
+cat > "$WORK/http.conf" << END
+header-timeout = 2
+stream-bytes = 12000
+cors-origins = https://listed.example
+log-format = json
+answers = 40
+END
+"$MOED" up "$MODEL" --ctx 1024 --http 127.0.0.1:0 --http-config "$WORK/http.conf" > /dev/null 2>&1 || fail "no deployment with --http"
+port=$(port_of "$RUN/http.log")
+python3 "$here/http_wire.py" "$port" "$MOED" "$(pid_of http)" || fail "see above"
+
+# One line a request, as JSON, with the tokens and without any text.
+grep '"path":"/v1/completions","status":200' "$RUN/http.log" | head -n 1 | grep -q '"tokens_in":' || fail "no access log"
+! grep -qi 'once upon' "$RUN/http.log" || fail "the log has a prompt"
+get "$port" /livez "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" | grep -q 200
+wait_until 2 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log" || fail "traceparent is not in the log"
+
+[ "$(tail -n +3 "$RUN/http.log" | grep -cv '^{"time":"20.*}$')" -eq 0 ] || fail "lines of the log are not JSON"
+
+# The frontend dies: the model does not, and it comes back. The worker dies: 503 with Retry-After until it is back.
+worker=$(pid_of worker) memd=$(pid_of memd)
+kill -9 "$(pid_of http)"
+wait_until 10 [ "$("$MOED" ps --json | tr -d ' \n' | grep -c '"process":"http"')" -ge 1 ] || fail "the frontend is not supervised"
+again() { [ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ]; }
+wait_until 10 again || fail "the frontend did not come back"
+[ "$worker $memd" = "$(pid_of worker) $(pid_of memd)" ] || fail "the model was loaded again"
+port=$(port_of "$RUN/http.log")
+kill -9 "$worker"
+wait_until 10 again || fail "the frontend did not find the new worker"
+[ "$memd" = "$(pid_of memd)" ] || fail "memd was restarted"
+
+# API keys, a unix socket and TLS, by frontends of their own beside the deployment's.
+printf '# keys\nalice secret-of-alice\nsecret-without-name\n' > "$WORK/keys"
+chmod 644 "$WORK/keys"
+! "$http" --run "$WORK/run2" --listen 0 --api-key-file "$WORK/keys" > /dev/null 2> "$WORK/err" || fail "keys that others can read are taken"
+grep -q 'chmod 600' "$WORK/err" || fail "$(cat "$WORK/err")"
+chmod 600 "$WORK/keys"
+! "$http" --run "$WORK/run2" --listen 0.0.0.0:0 > /dev/null 2> "$WORK/err" || fail "anybody is served without a key"
+grep -q -- --insecure "$WORK/err" || fail "$(cat "$WORK/err")"
+tls=()
+if command -v openssl > /dev/null; then
+    openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout "$WORK/key.pem" -out "$WORK/cert.pem" > /dev/null 2>&1
+    tls=(--tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem")
+fi
+"$http" --run "$WORK/run2" --listen 0.0.0.0:0 --api-key-file "$WORK/keys" --unix "$WORK/http.sock" "${tls[@]}" > /dev/null 2> "$WORK/http2.log" &
+second=$!
+wait_until 5 grep -q ready "$WORK/http2.log" || fail "$(cat "$WORK/http2.log")"
+port=$(port_of "$WORK/http2.log")
+for where in "$WORK/http.sock" ${tls:+tls:$port}; do
+    [ "$(get "$where" /health)" = 200 ] || fail "$where: /health needs a key"
+    [ "$(get "$where" /v1/models)" = 401 ] || fail "$where: no key is needed"
+    [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alic")" = 401 ] || fail "$where: half a key is taken"
+    [ "$(get "$where" /v1/models "Authorization: Bearer secret-of-alice")" = 200 ] || fail "$where: a key is refused"
+    [ "$(get "$where" /v1/models "x-api-key: secret-without-name")" = 200 ] || fail "$where: a key is refused"
+done
+grep -q 'key=alice' "$WORK/http2.log" || fail "the key's name is not in the log"
+! grep -q secret "$WORK/http2.log" || fail "a key is in the log"
+kill "$second"
+wait "$second" || fail "the second frontend's exit code is $?"
+
+# moed serve: in the foreground, says what clients need, stops when it is interrupted.
+"$MOED" down > /dev/null
+"$MOED" serve "$MODEL" --ctx 256 --http 127.0.0.1:0 > "$WORK/serve" 2>&1 &
+serve=$!
+wait_until 20 grep -q OPENAI_BASE_URL= "$WORK/serve" || fail "moed serve: $(cat "$WORK/serve")"
+[ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ] || fail "moed serve does not serve"
+kill -INT "$serve"
+wait "$serve" || fail "moed serve ended with $?"
+! "$MOED" ps | grep -q http || fail "moed serve left processes"
+say ok

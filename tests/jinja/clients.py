@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""lib/chat with published templates: conversations as clients send them (content in parts, tool arguments as a string, the
+role developer, system messages anywhere a template takes them) render with each template, and give what python3-jinja2
+gives for the messages changed by hand. usage: clients.py JINJA-RENDER TEMPLATES"""
+import json
+import os
+import pathlib
+import sys
+
+import compare
+import oracle
+
+CALL = {"place": "Zurich-mark", "days": 3}
+
+
+def call(arguments, content):
+    return {"role": "assistant", "content": content, "tool_calls": [
+        {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}]}
+
+
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {
+    "type": "object", "properties": {"place": {"type": "string", "description": "p"}}, "required": ["place"]}}}]
+RESULT = {"role": "tool", "content": "sun-mark", "tool_call_id": "call00001", "name": "get_weather"}
+USER = {"role": "user", "content": "question-mark"}
+
+# name: (what the client sends, candidates of what a template takes, marks that the prompt shows)
+CASES = {
+    "parts": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a-mark"}, {"type": "text", "text": "b-mark"}]}]},
+              [{"messages": [{"role": "user", "content": "a-mark\nb-mark"}]}], ["a-mark", "b-mark"]),
+    "developer": ({"messages": [{"role": "developer", "content": "rule-mark"}, USER]},
+                  [{"messages": [{"role": "developer", "content": "rule-mark"}, USER]},
+                   {"messages": [{"role": "system", "content": "rule-mark"}, USER]},
+                   {"messages": [{"role": "user", "content": "rule-mark\n\nquestion-mark"}]}], ["rule-mark", "question-mark"]),
+    "system": ({"messages": [{"role": "system", "content": "rule-mark"}, USER]},
+               [{"messages": [{"role": "system", "content": "rule-mark"}, USER]},
+                {"messages": [{"role": "user", "content": "rule-mark\n\nquestion-mark"}]}], ["rule-mark", "question-mark"]),
+    "call": ({"messages": [USER, call(json.dumps(CALL), None), RESULT], "tools": TOOLS},
+             [{"messages": [USER, call(a, ""), RESULT], "tools": TOOLS} for a in (CALL, json.dumps(CALL))],
+             ["question-mark", "Zurich-mark", "sun-mark"]),
+}
+
+
+def question(template, conversation):
+    return {"template": template, "request": {**conversation, "add_generation_prompt": True},
+            "trusted": {"bos_token": "<s>", "eos_token": "</s>"}, "now": 0}
+
+
+def good(text, marks):
+    """It shows everything, and no arguments as Python's repr or as JSON inside a string of JSON."""
+    return all(m in text for m in marks) and '{\\"place' not in text and "'Zurich-mark'" not in text
+
+
+def judge(template, name, got):
+    sent, candidates, marks = CASES[name]
+    rendered = [oracle.render(question(template, c)).get("text", "") for c in candidates]
+    best = [t for t in rendered if good(t, marks)]
+    if got.get("text") in (best or rendered):
+        return "as by hand" if best else "the template cannot"
+    ignored = [t for t, c in zip(rendered, candidates) if t == oracle.render(question(template, {**c, "tools": None})).get("text")]
+    if ignored and "does not show tools" in got.get("error", ""):
+        return "refused: it ignores tools"
+    if not best and "error" in got:
+        return "the template cannot"
+    return None
+
+
+def main(program, folder):
+    paths = sorted(pathlib.Path(folder).glob("*.jinja"))
+    if not paths:
+        print(f"skipped: no templates in {folder}", file=sys.stderr)
+        sys.exit(77)
+    os.environ["TZ"] = "UTC"
+    jobs = [(path, name) for path in paths for name in CASES]
+    questions = [{**question(path.read_text(), CASES[name][0]), "chat": True} for path, name in jobs]
+    counts = {}
+    wrong = 0
+    for (path, name), got in zip(jobs, compare.ask(program, questions)):
+        verdict = judge(path.read_text(), name, got)
+        counts[verdict] = counts.get(verdict, 0) + 1
+        if not verdict:
+            wrong += 1
+            print(f"{path.name}, {name}: {str(got)[:900]}")
+    print(f"{len(jobs)} conversations: {counts}")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,100 @@
+#!/bin/bash
+# Several deployments as their operator handles them: which one is meant, what ps, logs and rm show of running and stopped ones.
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+export XDG_RUNTIME_DIR=$WORK
+unset MOED_RUN
+end_all() {
+    status=$?
+    trap - EXIT
+    set +e
+    for name in first second; do MOED_RUN='' "$MOED" down $name >/dev/null 2>&1; done
+    RUN=$WORK/moed/first
+    (exit $status)
+    end
+}
+trap end_all EXIT
+code() { set +e; "$@" >"$WORK/out" 2>"$WORK/err" </dev/null; CODE=$?; set -e; }
+
+say "without a deployment"
+code "$MOED" run -n 1 x
+[ $CODE -eq 3 ] && grep -q 'moed up' "$WORK/err" || fail "run without a deployment: $CODE $(cat "$WORK/err")"
+
+say "Ctrl-C while it starts: each process ends when it is asked to, also in the middle of measuring"
+"$MOED" up "$MODEL" --name first --device emu:vram=30%,link=100K >/dev/null 2>"$WORK/err" & up=$!
+wait_until 20 test -e "$WORK/moed/first/worker.pid" || fail "no worker starts: $(cat "$WORK/err")"
+kill -INT $up
+set +e; wait $up; CODE=$?; set -e
+[ $CODE -eq 130 ] && ! grep 'killing it' "$WORK/moed/first/supervise.log" || fail "Ctrl-C while starting: $CODE $(cat "$WORK/err")"
+
+say "one deployment: no command needs its name"
+"$MOED" up "$MODEL" --ctx 1024 --name first >/dev/null 2>"$WORK/err" || fail "up"
+grep -q -- '--ctx 1024 is more than the 512 tokens that the model was trained on' "$WORK/err" || fail "up --ctx 1024: $(cat "$WORK/err")"
+"$MOED" run -n 2 x > "$WORK/out" && "$MOED" tokenize x > /dev/null && "$MOED" map > /dev/null || fail "the only deployment is not taken"
+"$MOED" run -n 2 --temp 0 --ignore-end --stats x > "$WORK/out" 2>&1
+[ "$(wc -l < "$WORK/out")" -ge 2 ] && [ "$(head -n 1 "$WORK/out")" = "$("$MOED" run -n 2 --temp 0 --ignore-end x)" ] || fail "statistics stick to the answer: $(cat "$WORK/out")"
+# --name beats MOED_RUN, also where it names a deployment that does not run.
+mkdir -m 700 "$WORK/other"
+MOED_RUN=$WORK/other "$MOED" run -n 2 --name first x > "$WORK/out" || fail "MOED_RUN beats --name"
+code env MOED_RUN="$WORK/moed/first" "$MOED" run --name nobody x
+[ $CODE -eq 3 ] || fail "--name of none with MOED_RUN: $CODE $(cat "$WORK/err")"
+
+say "logs: time first, since, JSON, what ended a killed process"
+kill -9 "$(tr -dc 0-9 < "$WORK/moed/first/worker.pid")"
+wait_until 10 "$MOED" run -n 1 x || fail "no answer after the worker died"
+"$MOED" logs --name first > "$WORK/logs"
+grep -qE '^20[0-9-]+T[0-9:.]+Z warn supervise worker has ended, killed by signal 9 \(Killed\); starting it again' "$WORK/logs" || fail "logs: $(cat "$WORK/logs")"
+LC_ALL=C sort -c -s -k1,1 "$WORK/logs" || fail "the logs are not in order"
+[ "$("$MOED" logs --since 1d --name first | wc -l)" = "$(wc -l < "$WORK/logs")" ] && [ -z "$("$MOED" logs --since 2999-01-01 --name first)" ] || fail "logs --since"
+code "$MOED" logs --since tomorrow --name first
+[ $CODE -eq 2 ] && grep -q 'expected 90s' "$WORK/err" || fail "logs --since tomorrow: $CODE"
+"$MOED" logs -n 3 --json worker --name first | grep -cE '^\{"time":"20[^"]*Z","level":"info","component":"worker","message":"[^"]*"\}$' | grep -qx 3 || fail "logs --json: $("$MOED" logs -n 3 --json worker --name first)"
+
+say "two deployments"
+MOED_RUN=$WORK/other "$MOED" up "$MODEL" --ctx 256 --name second >/dev/null 2>&1 || fail "up of a second one"
+[ -e "$WORK/moed/second/worker.pid" ] && [ -z "$(ls "$WORK/other")" ] || fail "up --name with MOED_RUN"
+for verb in "run x" "tokenize x" map "restart worker"; do
+    # shellcheck disable=SC2086 # words
+    code "$MOED" $verb
+    [ $CODE -eq 2 ] && grep -q 'first, second; choose' "$WORK/err" || fail "moed $verb of two: $CODE $(cat "$WORK/err")"
+done
+
+"$MOED" down second > /dev/null || fail "down"
+"$MOED" run -n 2 x > "$WORK/out" || fail "the only one again"
+
+say "a configuration file"
+mkdir -p "$XDG_CONFIG_HOME/moed"
+printf 'model = %s # of the second\nctx = 300\nparallel = 2\n' "$MODEL" > "$XDG_CONFIG_HOME/moed/second.conf"
+"$MOED" up --name second --parallel 1 >/dev/null 2>"$WORK/err" || fail "up with a file: $(cat "$WORK/err")"
+grep -q "options from $XDG_CONFIG_HOME/moed/second.conf" "$WORK/err" || fail "up does not name the file: $(cat "$WORK/err")"
+"$MOED" ps --name second --json | grep -q 'requests of 300 tokens' || fail "the file's options: $("$MOED" ps --name second --json)"
+"$MOED" ps --name second --json | grep -q ' 1 requests of' || fail "a flag does not win against the file"
+"$MOED" down second > /dev/null
+echo 'ctxt = 3' >> "$XDG_CONFIG_HOME/moed/second.conf"
+code "$MOED" up --name second
+[ $CODE -eq 2 ] && grep -q 'second.conf:4: there is no option ctxt; did you mean --ctx?' "$WORK/err" || fail "a wrong file: $CODE $(cat "$WORK/err")"
+code "$MOED" up --name first
+[ $CODE -eq 2 ] && grep -q 'MODEL is missing' "$WORK/err" || fail "up without a model: $CODE $(cat "$WORK/err")"
+
+say "stopped deployments"
+"$MOED" ps --name second > "$WORK/out" 2>&1 && fail "ps lists a stopped deployment"
+"$MOED" ps -a --name second | grep -qE '^second +supervise +- +stopped' || fail "ps -a: $("$MOED" ps -a)"
+code "$MOED" rm first
+[ $CODE -eq 1 ] && grep -q 'moed down first' "$WORK/err" || fail "rm of a running deployment: $CODE $(cat "$WORK/err")"
+touch "$WORK/moed/second/note"
+code "$MOED" rm second
+[ $CODE -eq 1 ] && grep -q "not moed.s, note" "$WORK/err" && [ -e "$WORK/moed/second/supervise.log" ] && [ -e "$WORK/moed/second/note" ] && rm "$WORK/moed/second/note" || fail "rm removes a foreign file"
+"$MOED" rm second > /dev/null && [ ! -e "$WORK/moed/second" ] || fail "rm"
+code "$MOED" rm second
+[ $CODE -eq 3 ] || fail "rm of what is not there: $CODE"
+
+say "daemons that a person started"
+BIN=$(dirname "$MOED")/..
+"$BIN/memd/moed-memd" --run "$WORK/by-hand" --model "$MODEL" 2> "$WORK/memd.txt" & memd=$!
+by_hand() { "$MOED" ps --name by-hand 2>"$WORK/err" | grep -qE '^by-hand +memd +[0-9]+ ready'; }
+wait_until 10 by_hand || fail "ps does not find memd: $("$MOED" ps)"
+grep -q "by-hand: started with --run; select it with MOED_RUN=$WORK/by-hand" "$WORK/err" || fail "ps: $(cat "$WORK/err")"
+MOED_RUN=$WORK/by-hand "$MOED" logs memd | grep -q 'ready after' || fail "logs do not find its file"
+kill $memd
+wait $memd || fail "memd by hand: exit code $?"
+say "ok"

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Drafts of tokens (--speculate) change no answer: greedy and sampled ones, with penalties and log-probabilities, several at once,
+# from a cold and a warm cache, on every device and with each type of the KV cache. The figures of `moed run`, `moed ps` and the
+# metrics agree, and what `--speculate` does not take is refused.
+#   speculation.sh MOED MODEL [MODULE]     MODULE: the simulated CUDA device
+MOED=$1 MODEL=$2 MODULE=${3:-}
+. "$(dirname "$0")/../deployment.sh"
+N=60
+[ -z "$MODULE" ] || { export MOED_CUDA_MODULE=$MODULE; N=30; } # a slow device
+TEXT="The owl hunts at night. The fox sleeps in a hole. Bees make honey. The owl hunts at night. The fox sleeps in a hole. Bees"
+options=("--temp 0" "--temp 0 --repeat-penalty 1.05 --logprobs 2" "--temp 0.4 --seed 5" "--temp 0.6 --top-p 0.8 --dry-multiplier 0.2 --seed 7"
+    "--temp 0.5 --mirostat 2 --mirostat-tau 2 --mirostat-eta 0.1 --seed 2" "--temp 0 --min-tokens 30 --stop . --stop hole")
+
+up() { "$MOED" up "$MODEL" --ctx 512 --parallel 4 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+# What an answer says, without its seed, its times, and what it took from the cache or from drafts.
+said() { sed -e 's/, "seed".*//' "$1"; }
+field() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$2"; }
+# ask FILE: all at once, then one more time; each turn's answers to FILE.
+ask() {
+    : > "$WORK/$1"
+    for turn in 1 2; do
+        local pids=() i
+        for i in "${!options[@]}"; do
+            # shellcheck disable=SC2086 # words
+            "$MOED" run -n $N --ignore-end --json ${options[$i]} "$TEXT" > "$WORK/answer-$i" & pids+=($!)
+        done
+        for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "answer $i, turn $turn"; done
+        for i in "${!options[@]}"; do said "$WORK/answer-$i" >> "$WORK/$1"; done
+    done
+}
+check() { # check HOW OPTION...: the same answers with drafts as without, for these options of `moed up`
+    local how=$1 drafted accepted; shift
+    up "$@" --speculate off
+    ask want
+    [ "$(metric worker moed_worker_drafted_tokens_total)" = 0 ] || fail "$how: drafts without --speculate"
+    "$MOED" down >/dev/null
+    up "$@" --speculate 6
+    ask got
+    cmp -s "$WORK/want" "$WORK/got" || { diff "$WORK/want" "$WORK/got" | cut -c1-300 >&2 || true; fail "$how: other answers with drafts"; }
+    drafted=$(metric worker moed_worker_drafted_tokens_total) accepted=$(metric worker moed_worker_accepted_tokens_total)
+    [ "$accepted" -gt 0 ] && [ "$drafted" -gt "$accepted" ] || fail "$how: $accepted of $drafted drafts accepted"
+    "$MOED" ps | grep -q "drafts: $drafted tokens computed" || fail "$how: moed ps does not say $drafted drafts"
+    [ "$(field accepted_tokens "$WORK/answer-0")" -gt 0 ] || fail "$how: no draft of the greedy answer was right"
+    "$MOED" down >/dev/null
+    say "ok: $how, $accepted of $drafted drafts accepted"
+}
+
+if [ -z "$MODULE" ]; then
+    check host
+    check "f32 keys" --kv-type f32
+    check "q8_0 keys" --kv-type q8_0 --cpuexec
+    check "emulated device" --device emu:vram=40%,link=2G --kv-type f16
+else
+    check "CUDA device" --device cuda:0,vram=60%
+    check "CUDA device, q8_0 keys" --device cuda:0,vram=100% --kv-type q8_0
+fi
+up --speculate auto
+ask got
+"$MOED" down >/dev/null
+for wrong in 0 16 on; do
+    code=0
+    "$MOED" up "$MODEL" --speculate $wrong 2>"$WORK/up" || code=$?
+    [ $code -eq 2 ] && grep -qF -- "--speculate $wrong: give auto, off or 1 to 15" "$WORK/up" || fail "--speculate $wrong: $code, $(cat "$WORK/up")"
+done

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Files of the runtime directory are removed while a deployment runs: it makes them again or ends, and is never left
+# running where `moed ps` and `moed down` do not see it.
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../deployment.sh"
+up() { # and keeps the pids
+    "$MOED" up "$MODEL" >/dev/null 2>&1
+    keep_pids
+}
+keep_pids() { pids="$(pid_of supervise) $(pid_of memd) $(pid_of worker)"; }
+processes() { for p in $pids; do ! readlink "/proc/$p/exe" >/dev/null || echo "$p"; done; } # a zombie has no exe
+answers() { timeout 10 "$MOED" run -n 4 hi; }
+
+up
+rm "$RUN"/*.pid
+"$MOED" ps | grep -q worker || fail "ps does not see a deployment without pid files"
+"$MOED" down || fail "down"
+[ -z "$(processes)" ] || fail "down said that all is stopped, but these run: $(processes)"
+say "stopped without pid files"
+
+up
+rm "$RUN"/*
+wait_until 20 answers || fail "no answer after all files were removed"
+"$MOED" ps | grep -q 'worker.*ready' || fail "ps after all files were removed"
+say "answers again after all files were removed"
+
+keep_pids
+rm -rf "$RUN"
+gone() { [ -z "$(processes)" ]; }
+wait_until 20 gone || fail "without its directory these run on: $(processes)"
+say "ok"

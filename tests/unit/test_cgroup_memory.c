@@ -1,0 +1,97 @@
+/* lib/base/cgroup_memory.h with made-up trees of files, as the kernel's documentation has them. */
+#include "base/cgroup_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    snprintf(root, sizeof root, "/tmp/moed-test-cgroup.XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+static void put(const char *file, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    for (char *c = path + strlen(root) + 1; (c = strchr(c, '/')); c++) {
+        *c = '\0';
+        mkdir(path, 0700);
+        *c = '/';
+    }
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+#define V2 "sys/fs/cgroup/"
+#define V1 "sys/fs/cgroup/memory/"
+
+static void without_groups(void **state)
+{
+    assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
+    put("proc/self/cgroup", "0::/\n");
+    assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
+}
+
+static void second_version(void **state)
+{
+    put("proc/self/cgroup", "0::/user/session\n");
+    put(V2 "user/session/memory.max", "max\n");
+    put(V2 "user/session/memory.current", "500\n");
+    assert_int_equal(cgroup_memory_available(root), UINT64_MAX);
+    put(V2 "user/memory.max", "3000\n"); /* the group above has the limit */
+    put(V2 "user/memory.current", "1200\n");
+    assert_int_equal(cgroup_memory_available(root), 1800);
+    put(V2 "user/memory.stat", "anon 700\nfile 500\ninactive_file 100\nactive_file 150\n");
+    assert_int_equal(cgroup_memory_available(root), 2050);
+    put(V2 "user/session/memory.max", "400\n");
+    assert_int_equal(cgroup_memory_available(root), 0);
+}
+
+static void first_version(void **state)
+{
+    put("proc/self/cgroup", "5:cpu,cpuacct:/elsewhere\n4:hugetlb,memory:/docker/abc\n0::/\n");
+    put(V1 "docker/abc/memory.limit_in_bytes", "10000\n");
+    put(V1 "docker/abc/memory.usage_in_bytes", "4000\n");
+    put(V1 "docker/abc/memory.stat", "inactive_file 1\ntotal_inactive_file 500\n"
+                                     "total_active_file 500\n");
+    put(V1 "memory.limit_in_bytes", "9223372036854771712\n");
+    put(V1 "memory.usage_in_bytes", "77\n");
+    assert_int_equal(cgroup_memory_available(root), 7000);
+}
+
+/* In a container the path is the host's, but its group is the root of the mount. */
+static void container_of_the_first_version(void **state)
+{
+    put("proc/self/cgroup", "4:memory:/docker/abc\n");
+    put(V1 "memory.limit_in_bytes", "10000\n");
+    put(V1 "memory.usage_in_bytes", "4000\n");
+    assert_int_equal(cgroup_memory_available(root), 6000);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(without_groups), TEST(second_version),
+                                       TEST(first_version), TEST(container_of_the_first_version)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,261 @@
+/* lib/chat: what a template takes is found by trial, and conversations are changed to fit. */
+#include "chat/chat_template.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* Takes everything: parts, system, tools, calls with an object or a string. */
+static const char full[] =
+    "{{ bos_token }}{% if tools %}tools:{{ tools | tojson }}\n{% endif %}{% for m in messages %}"
+    "<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}+"
+    "{% endfor %}{% endif %}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson "
+    "}}"
+    "{% endfor %}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+/* Strings only; no system; arguments an object; trims; a variable. */
+static const char strict[] =
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('No system') }}{% endif "
+    "%}"
+    "[{{ m.role }}]{{ m.content.strip() }}{% for c in m.tool_calls %}"
+    "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %};"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}{{ x }}{{ reasoning_effort }}"
+    "{{ enable_thinking }}";
+/* Parts only. */
+static const char parts_only[] =
+    "{% for m in messages %}{% for p in m.content %}{{ p['text'] + '.' }}{% endfor %}{% endfor %}";
+
+static struct chat_template *make(const char *text, const char *tools)
+{
+    struct chat_source source = {.text = text, .tools = tools, .bos = "<s>", .eos = "</s>"};
+    struct chat_template *t;
+    struct error e;
+    if (chat_template_new(&source, &t, &e))
+        fail_msg("%s", e.text);
+    return t;
+}
+
+static enum error_code render(const struct chat_template *t, const char *json,
+                              struct chat_request q, struct jinja_output *out, struct error *e)
+{
+    json_t *conversation = json_loads(json, 0, NULL);
+    assert_non_null(conversation);
+    q.messages = json_object_get(conversation, "messages");
+    q.tools = json_object_get(conversation, "tools");
+    q.kwargs = json_object_get(conversation, "kwargs");
+    q.now_s = 0;
+    enum error_code code = chat_template_render(t, &q, out, e);
+    json_decref(conversation);
+    return code;
+}
+
+static void expect(const struct chat_template *t, const char *json, struct chat_request q,
+                   const char *text)
+{
+    struct jinja_output out;
+    struct error e;
+    if (render(t, json, q, &out, &e))
+        fail_msg("%s: %s", json, e.text);
+    assert_string_equal(out.text, text);
+    for (size_t i = 0; i < out.range_count; i++)
+        assert_true(out.ranges[i].end <= out.len);
+    jinja_output_fini(&out);
+}
+
+static void refused(const struct chat_template *t, const char *json, enum error_code code,
+                    const char *says)
+{
+    struct jinja_output out;
+    struct error e;
+    assert_int_equal(render(t, json, (struct chat_request){0}, &out, &e), code);
+    if (!strstr(e.text, says))
+        fail_msg("'%s' in '%s'", says, e.text);
+}
+
+static const struct chat_request nothing;
+
+static void test_abilities(void **state)
+{
+    struct chat_template *t = make(full, NULL);
+    const struct chat_abilities *a = chat_template_abilities(t, false);
+    assert_true(a->text && a->parts && a->system && a->tools && a->tool_calls && a->reasoning);
+    assert_true(a->object_arguments && a->string_arguments && !a->developer && !a->tools_needed);
+    chat_template_free(t);
+    t = make(strict, NULL);
+    a = chat_template_abilities(t, false);
+    assert_true(a->text && !a->parts && !a->system && !a->tools && a->tool_calls);
+    assert_true(a->object_arguments && !a->string_arguments && !a->reasoning);
+    chat_template_free(t);
+    t = make(parts_only, NULL);
+    a = chat_template_abilities(t, false);
+    assert_true(!a->text && a->parts);
+    chat_template_free(t);
+    t = make("{{ tools | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
+             "{% for t in tools %}{{ t.function.name }}{% endfor %}{{ 1 / 0 if tools is none }}"
+             "{{ tools[0].x if tools is not defined }}",
+             NULL);
+    assert_true(chat_template_abilities(t, true)->tools_needed);
+    expect(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}", nothing, "0q");
+    chat_template_free(t);
+}
+
+static void test_content(void **state)
+{
+    struct chat_template *t = make(full, NULL);
+    const char *two = "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                      "\"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}, "
+                      "{\"role\": \"assistant\", \"content\": null}, {\"role\": \"user\", "
+                      "\"content\": \"c\"}]}";
+    expect(t, two, nothing, "<s><user>a\nb</s><assistant></s><user>c</s><assistant>");
+    refused(t, "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]}",
+            ERROR_UNSUPPORTED, "message 1: a part of type 'image_url'");
+    refused(t, "{\"messages\": [{\"content\": \"x\"}]}", ERROR_USAGE, "message 1 has no role");
+    refused(t, "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", ERROR_USAGE, "no string");
+    refused(t, "{\"messages\": []}", ERROR_USAGE, "no messages");
+    refused(t, "{}", ERROR_USAGE, "no messages");
+    chat_template_free(t);
+    t = make(parts_only, NULL);
+    expect(t, two, nothing, "a.b..c.");
+    chat_template_free(t);
+}
+
+static void test_system(void **state)
+{
+    struct chat_template *t = make(strict, NULL);
+    expect(
+        t,
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"developer\", "
+        "\"content\": \"D\"}, {\"role\": \"user\", \"content\": \"U\"}, {\"role\": \"assistant\", "
+        "\"content\": \"A\"}, {\"role\": \"system\", \"content\": \"T\"}]}",
+        nothing, "[user]S\n\nD\n\nU;[assistant]A;[user]T;[assistant]");
+    chat_template_free(t);
+    t = make(full, NULL);
+    expect(t, "{\"messages\": [{\"role\": \"developer\", \"content\": \"D\"}]}", nothing,
+           "<s><system>D</s><assistant>");
+    chat_template_free(t);
+}
+
+#define CALL(arguments)                                                                            \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "         \
+    "\"content\": null, \"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": "       \
+    "\"f\", "                                                                                      \
+    "\"arguments\": " arguments "}}]}]}"
+
+static void test_arguments(void **state)
+{
+    struct chat_template *t = make(strict, NULL);
+    expect(t, CALL("\"{\\\"a\\\": 1}\""), nothing, "[user]q;[assistant]a=1;[assistant]");
+    expect(t, CALL("{\"a\": 1}"), nothing, "[user]q;[assistant]a=1;[assistant]");
+    expect(t, CALL("\"\""), nothing, "[user]q;[assistant];[assistant]");
+    expect(t, CALL("\"{oops\""), nothing,
+           "[user]q;[assistant]arguments={oops;[assistant]"); /* what the model wrote wrongly */
+    chat_template_free(t);
+    t = make("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}"
+             "{{ '' + c.function.arguments }}{% endfor %}{% endfor %}",
+             NULL);
+    expect(t, CALL("{\"a\": [1, \"b\"]}"), nothing, "q{\"a\": [1, \"b\"]}");
+    expect(t, CALL("\"{\\\"a\\\":1}\""), nothing, "q{\"a\":1}"); /* as the client wrote it */
+    chat_template_free(t);
+}
+
+static void test_variants_and_variables(void **state)
+{
+    const char *with_tools =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": "
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}";
+    struct chat_template *t =
+        make(strict, "T{{ tools[0].function.name }}{{ messages[0].content }}");
+    expect(t, with_tools, nothing, "Tfq");
+    expect(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}", nothing,
+           "[user]q;[assistant]");
+    chat_template_free(t);
+    t = make(strict, NULL);
+    refused(t, with_tools, ERROR_UNSUPPORTED, "does not show tools");
+    struct chat_request q = {.reasoning_effort = "high", .thinking = CHAT_OFF};
+    expect(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"kwargs\": {\"x\": 1}}",
+           q, "[user]q;[assistant]1highFalse");
+    expect(t,
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"kwargs\": "
+           "{\"enable_thinking\": true, \"messages\": [], \"bos_token\": \"x\"}}",
+           q, "[user]q;[assistant]highTrue");
+    chat_template_free(t);
+    struct chat_source broken = {.text = "{% if %}"};
+    struct error e;
+    assert_int_equal(chat_template_new(&broken, &t, &e), ERROR_FORMAT);
+    assert_non_null(strstr(e.text, "template line 1"));
+}
+
+static void test_end(void **state)
+{
+    struct chat_template *t = make(strict, NULL);
+    const char *begun = "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}, {\"role\": "
+                        "\"assistant\", \"content\": \" A \"}]}";
+    expect(t, begun, nothing, "[user]A;[assistant]A");
+    expect(t,
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", "
+           "\"content\": null}]}",
+           nothing, "[user]A;[assistant]");
+    expect(t, begun, (struct chat_request){.end = CHAT_END_ANSWER},
+           "[user]A;[assistant]A;[assistant]");
+    expect(t, begun, (struct chat_request){.end = CHAT_END_CLOSED}, "[user]A;[assistant]A;");
+    chat_template_free(t);
+    t = make(full, NULL);
+    expect(t, begun, nothing, "<s><user>A</s><assistant> A "); /* it keeps the space */
+    struct jinja_output out;
+    struct error e;
+    assert_int_equal(render(t, "{\"messages\": [{\"role\": \"user\", \"content\": \"A\"}]}",
+                            (struct chat_request){.end = CHAT_END_CONTINUE}, &out, &e),
+                     ERROR_USAGE);
+    chat_template_free(t);
+    t = make("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", NULL);
+    refused(t, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"B\"}]}", ERROR_USAGE,
+            "cannot be continued");
+    chat_template_free(t);
+}
+
+/* The name of a role is the template's own text; another role is the request's. */
+static void test_roles(void **state)
+{
+    struct chat_template *t =
+        make("{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}", NULL);
+    struct jinja_output out;
+    assert_int_equal(render(t,
+                            "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": "
+                            "\"end\", \"content\": \"\"}]}",
+                            nothing, &out, NULL),
+                     ERROR_OK);
+    assert_string_equal(out.text, "<|user|>x<|end|>");
+    assert_int_equal(out.range_count, 2);
+    assert_int_equal(out.ranges[0].start, 8);
+    assert_int_equal(out.ranges[0].end, 9);
+    assert_int_equal(out.ranges[1].start, 11);
+    assert_int_equal(out.ranges[1].end, 14);
+    jinja_output_fini(&out);
+    chat_template_free(t);
+}
+
+static void test_plain(void **state)
+{
+    struct chat_template *t = make(NULL, NULL);
+    assert_true(chat_template_is_plain(t));
+    expect(t,
+           "{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", "
+           "\"content\": \"U \"}]}",
+           nothing, "System: S\n\nUser: U\n\nAssistant:");
+    chat_template_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_abilities), cmocka_unit_test(test_content),
+        cmocka_unit_test(test_system),    cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_end),       cmocka_unit_test(test_variants_and_variables),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_roles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

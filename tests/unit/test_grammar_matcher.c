@@ -1,0 +1,415 @@
+/* The matcher: tokens of several bytes, masks against the check of each token, triggers, rollback,
+ * and more configurations than fit. */
+#include "grammar_texts.h"
+
+#include "random_numbers.h"
+
+#include <math.h>
+
+/* The 256 bytes, tokens of several bytes, two with equal bytes, a control and an end token. */
+enum { MANY = 256, EXTRA = 16, CONTROL = MANY + EXTRA, END, TOKENS };
+
+static struct grammar_vocabulary *many_vocabulary(void)
+{
+    static const char *const extra[EXTRA] = {
+        "{\"",      "\":",    "\": ", "\",", ", \"", "name", "na", "true}",
+        "\xe2\x82", "\xac\"", "\"}",  "12",  "12",   "",     "}{", "ame\":\"x\"}",
+    };
+    static uint8_t bytes[256];
+    const uint8_t *texts[TOKENS];
+    uint32_t lengths[TOKENS];
+    uint8_t kinds[TOKENS] = {[CONTROL] = GRAMMAR_TOKEN_CONTROL, [END] = GRAMMAR_TOKEN_END};
+    struct grammar_vocabulary *v;
+    for (unsigned i = 0; i < 256; i++) {
+        bytes[i] = (uint8_t)i;
+        texts[i] = &bytes[i];
+        lengths[i] = 1;
+    }
+    for (unsigned i = 0; i < EXTRA; i++) {
+        texts[MANY + i] = (const uint8_t *)extra[i];
+        lengths[MANY + i] = (uint32_t)strlen(extra[i]);
+    }
+    texts[CONTROL] = (const uint8_t *)"<tool>";
+    lengths[CONTROL] = 6;
+    texts[END] = (const uint8_t *)"<end>";
+    lengths[END] = 5;
+    assert_int_equal(grammar_vocabulary_new(TOKENS, texts, lengths, kinds, &v, NULL), 0);
+    return v;
+}
+
+struct fixture {
+    struct grammar *g;
+    struct grammar_vocabulary *v;
+    struct grammar_matcher *m;
+};
+
+static void begin(struct fixture *f, enum grammar_kind kind, const char *definition,
+                  const struct grammar_start *start)
+{
+    f->g = compile_ok(kind, definition);
+    f->v = many_vocabulary();
+    assert_int_equal(grammar_matcher_new(f->g, f->v, start, &f->m, NULL), 0);
+}
+
+static void end(struct fixture *f)
+{
+    grammar_matcher_free(f->m);
+    grammar_vocabulary_free(f->v);
+    grammar_free(f->g);
+}
+
+static bool take_text(struct grammar_matcher *m, const char *text)
+{
+    for (; *text; text++)
+        if (!grammar_matcher_advance(m, (uint8_t)*text))
+            return false;
+    return true;
+}
+
+static bool allowed(const uint32_t *mask, uint32_t token)
+{
+    return mask[token / 32] >> token % 32 & 1;
+}
+
+/* Walks at random, by masks; at each step the mask is what the check of each token says. */
+static void compare_masks(struct fixture *f, uint64_t seed, unsigned steps)
+{
+    random_state = seed;
+    uint32_t mask[(TOKENS + 31) / 32];
+    for (unsigned i = 0; i < steps && !grammar_matcher_is_final(f->m); i++) {
+        uint32_t choices[TOKENS], n = 0;
+        assert_true(grammar_matcher_mask(f->m, mask));
+        for (uint32_t t = 0; t < TOKENS; t++) {
+            assert_int_equal(allowed(mask, t), grammar_matcher_accepts(f->m, t));
+            if (allowed(mask, t) && t != END)
+                choices[n++] = t;
+        }
+        assert_int_equal(allowed(mask, END), grammar_matcher_is_complete(f->m));
+        if (n == 0)
+            return;
+        assert_true(grammar_matcher_advance(f->m, choices[below(n)]));
+    }
+}
+
+static void test_masks_are_what_checks_say(void **state)
+{
+    static const struct {
+        enum grammar_kind kind;
+        const char *text;
+    } grammars[] = {
+        {GRAMMAR_JSON, ""},
+        {GRAMMAR_JSON_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"pattern\":\"^[a-c"
+         "\\u20ac]{2,5}$\"},\"nat\":{\"type\":\"boolean\"}},\"required\":[\"name\"],"
+         "\"additionalProperties\":{\"type\":\"integer\",\"minimum\":7}}"},
+        {GRAMMAR_REGEX, "(12)+(\xe2\x82\xac\"|}[{n])*"},
+        {GRAMMAR_GBNF, "root ::= \"{\" root? \"}\" root? | \"12\"{1,40}"},
+        {GRAMMAR_CHOICE, "[\"name\", \"names\", \"12}{\"]"},
+    };
+    for (size_t i = 0; i < sizeof grammars / sizeof grammars[0]; i++)
+        for (uint64_t seed = 1; seed <= 8; seed++) {
+            struct fixture f;
+            begin(&f, grammars[i].kind, grammars[i].text, NULL);
+            compare_masks(&f, seed, 60);
+            end(&f);
+        }
+}
+
+/* Every text of up to three of five bytes is a token, and the quote is one, so whole subtrees of
+ * the trie can be allowed at once: in unbounded strings, and in bounded ones up to their lengths.
+ */
+static void test_masks_of_large_subtrees(void **state)
+{
+    static const char letters[] = "ab1 ,\"";
+    static const char *const schemas[] = {
+        "{\"type\":\"string\"}",
+        "{\"type\":\"string\",\"maxLength\":4}",
+        "{\"type\":\"string\",\"minLength\":3,\"maxLength\":7}",
+        "{\"type\":\"string\",\"pattern\":\"^[ab ]*1?$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^(ab| ){0,3}[0-9b]*$\",\"maxLength\":5}",
+        "{\"type\":[\"string\",\"integer\"],\"minimum\":1}",
+    };
+    enum { N = 6 + 25 + 125 + 1 };
+    static uint8_t bytes[N][3];
+    const uint8_t *texts[N];
+    uint32_t lengths[N], mask[(N + 31) / 32];
+    uint8_t kinds[N] = {[N - 1] = GRAMMAR_TOKEN_END};
+    struct grammar_vocabulary *v;
+    for (unsigned i = 0; i < N; i++) {
+        unsigned length = i < 6 ? 1 : i < 31 ? 2 : 3, rest = i - (i < 6 ? 0 : i < 31 ? 6 : 31);
+        for (unsigned k = 0; k < length; k++, rest /= 5)
+            bytes[i][k] = (uint8_t)letters[length == 1 ? rest : rest % 5];
+        texts[i] = bytes[i];
+        lengths[i] = i == N - 1 ? 0 : length;
+    }
+    assert_int_equal(grammar_vocabulary_new(N, texts, lengths, kinds, &v, NULL), 0);
+    for (size_t i = 0; i < sizeof schemas / sizeof schemas[0]; i++)
+        for (unsigned seed = 1; seed < 20; seed++) {
+            random_state = seed;
+            struct grammar *g = compile_ok(GRAMMAR_JSON_SCHEMA, schemas[i]);
+            struct grammar_matcher *m;
+            assert_int_equal(grammar_matcher_new(g, v, NULL, &m, NULL), 0);
+            for (unsigned step = 0; step < 12; step++) {
+                if (!grammar_matcher_mask(m, mask))
+                    break; /* the minus sign is no token here */
+                for (uint32_t t = 0; t < N; t++)
+                    assert_int_equal(allowed(mask, t), grammar_matcher_accepts(m, t));
+                for (unsigned tries = 0; tries < 200; tries++)
+                    if (grammar_matcher_advance(m, below(N - 1)))
+                        break;
+            }
+            grammar_matcher_free(m);
+            grammar_free(g);
+        }
+    grammar_vocabulary_free(v);
+}
+
+static void test_tokens_of_several_bytes(void **state)
+{
+    struct fixture f;
+    begin(
+        &f, GRAMMAR_JSON_SCHEMA,
+        "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"x\"}},\"required\":[\"name\"],"
+        "\"additionalProperties\":false}",
+        NULL);
+    assert_true(grammar_matcher_advance(f.m, MANY + 0));  /* {" */
+    assert_false(grammar_matcher_advance(f.m, MANY + 1)); /* ": */
+    assert_true(grammar_matcher_accepts(f.m, MANY + 5));  /* name */
+    assert_true(grammar_matcher_advance(f.m, 'n'));
+    assert_false(grammar_matcher_accepts(f.m, MANY + 13)); /* no bytes */
+    assert_false(grammar_matcher_accepts(f.m, CONTROL));
+    assert_false(grammar_matcher_accepts(f.m, END));
+    assert_false(grammar_matcher_accepts(f.m, TOKENS));
+    assert_true(grammar_matcher_advance(f.m, MANY + 15)); /* ame":"x"} */
+    assert_true(grammar_matcher_is_complete(f.m));
+    assert_true(grammar_matcher_is_final(f.m));
+    assert_true(grammar_matcher_accepts(f.m, END));
+    end(&f);
+}
+
+static void test_half_characters(void **state)
+{
+    struct fixture f;
+    begin(&f, GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"maxLength\":1}", NULL);
+    assert_true(take_text(f.m, "\""));
+    assert_true(grammar_matcher_advance(f.m, MANY + 8)); /* two of three bytes */
+    assert_false(grammar_matcher_accepts(f.m, '"'));     /* a character may not end there */
+    assert_true(grammar_matcher_advance(f.m, MANY + 9)); /* the third, and the quote */
+    assert_true(grammar_matcher_is_final(f.m));
+    end(&f);
+}
+
+static void test_trigger(void **state)
+{
+    const struct grammar_start start = {.trigger = "<tool>"};
+    struct fixture f;
+    begin(&f, GRAMMAR_REGEX, "12+x", &start);
+    assert_true(take_text(f.m, "any <to<tool"));
+    assert_false(grammar_matcher_is_active(f.m));
+    assert_true(grammar_matcher_accepts(f.m, END)); /* without a call */
+    assert_true(grammar_matcher_accepts(f.m, MANY + 13));
+    assert_true(take_text(f.m, ">"));
+    assert_true(grammar_matcher_is_active(f.m));
+    assert_false(grammar_matcher_accepts(f.m, END));
+    assert_false(grammar_matcher_accepts(f.m, 'a'));
+    assert_true(take_text(f.m, "12x"));
+    assert_true(grammar_matcher_accepts(f.m, END));
+    end(&f);
+
+    begin(&f, GRAMMAR_REGEX, "12+x", &start);
+    assert_true(grammar_matcher_advance(f.m, CONTROL)); /* its text is the trigger */
+    assert_true(grammar_matcher_is_active(f.m));
+    end(&f);
+}
+
+/* The text behind the trigger in the same token counts. */
+static void test_trigger_within_a_token(void **state)
+{
+    const struct grammar_start start = {.trigger = "}", .required = true};
+    uint32_t mask[(TOKENS + 31) / 32];
+    struct fixture f;
+    begin(&f, GRAMMAR_REGEX, "\\{12", &start);
+    assert_false(grammar_matcher_accepts(f.m, END)); /* not before the trigger */
+    assert_true(take_text(f.m, "thinking"));
+    assert_true(grammar_matcher_accepts(f.m, MANY + 14)); /* }{ */
+    assert_true(grammar_matcher_mask(f.m, mask));
+    for (uint32_t t = 0; t < TOKENS; t++)
+        assert_int_equal(allowed(mask, t), grammar_matcher_accepts(f.m, t));
+    assert_true(grammar_matcher_advance(f.m, MANY + 14));
+    assert_true(take_text(f.m, "12"));
+    assert_true(grammar_matcher_is_final(f.m));
+    end(&f);
+    begin(&f, GRAMMAR_REGEX, "[a-z]", &start);
+    assert_false(grammar_matcher_accepts(f.m, MANY + 14)); /* { is not a letter */
+    assert_true(grammar_matcher_accepts(f.m, '}'));
+    end(&f);
+}
+
+static void test_rollback(void **state)
+{
+    uint32_t before[(TOKENS + 31) / 32], after[(TOKENS + 31) / 32];
+    struct fixture f;
+    begin(&f, GRAMMAR_JSON, "", NULL);
+    assert_false(grammar_matcher_rollback(f.m, 1));
+    assert_true(take_text(f.m, "{\"a\":[1,"));
+    assert_true(grammar_matcher_mask(f.m, before));
+    assert_true(take_text(f.m, "{\"b\":2}"));
+    assert_true(grammar_matcher_rollback(f.m, 7));
+    assert_true(grammar_matcher_mask(f.m, after));
+    assert_memory_equal(before, after, sizeof before);
+    assert_true(take_text(f.m, "2]}"));
+    assert_true(grammar_matcher_is_final(f.m));
+    for (unsigned i = 0; i < GRAMMAR_ROLLBACK; i++)
+        (void)grammar_matcher_rollback(f.m, 1);
+    assert_true(grammar_matcher_accepts(f.m, '{'));
+    end(&f);
+}
+
+/* Each character of a bounded string has a configuration of its own: more than can be stored. */
+static void test_more_configurations_than_fit(void **state)
+{
+    enum { LENGTH = 30000 };
+    struct fixture f;
+    begin(&f, GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":29990,\"maxLength\":30000}",
+          NULL);
+    assert_true(take_text(f.m, "\""));
+    for (unsigned i = 0; i < LENGTH; i++) {
+        if (i == LENGTH - 10)
+            assert_true(grammar_matcher_accepts(f.m, '"'));
+        else if (i % 977 == 0)
+            assert_false(grammar_matcher_accepts(f.m, '"'));
+        assert_true(grammar_matcher_advance(f.m, 'a'));
+    }
+    assert_false(grammar_matcher_accepts(f.m, 'a'));
+    assert_true(grammar_matcher_rollback(f.m, GRAMMAR_ROLLBACK));
+    for (unsigned i = 0; i < GRAMMAR_ROLLBACK; i++)
+        assert_true(grammar_matcher_advance(f.m, 'b'));
+    assert_false(grammar_matcher_accepts(f.m, 'b'));
+    assert_true(take_text(f.m, "\""));
+    assert_true(grammar_matcher_is_final(f.m));
+    end(&f);
+}
+
+/* A grammar with exponentially many readings: stacks are shared, so a step stays small. */
+static void test_ambiguous_grammar(void **state)
+{
+    struct fixture f;
+    begin(&f, GRAMMAR_GBNF,
+          "root ::= \"a\" | \"a\" root | \"a\" root \"b\" | \"a\" root root \"b\"", NULL);
+    for (unsigned i = 0; i < 60; i++)
+        assert_true(grammar_matcher_advance(f.m, 'a'));
+    assert_true(take_text(f.m, "bbb"));
+    assert_true(grammar_matcher_accepts(f.m, END));
+    assert_int_equal(grammar_matcher_error(f.m, NULL), ERROR_OK);
+    end(&f);
+}
+
+static void test_no_token_continues(void **state)
+{
+    static const uint8_t *const texts[] = {(const uint8_t *)"a"};
+    static const uint32_t lengths[] = {1};
+    static const uint8_t kinds[] = {GRAMMAR_TOKEN_TEXT};
+    struct grammar_vocabulary *v;
+    struct grammar_matcher *m;
+    struct grammar *g = compile_ok(GRAMMAR_REGEX, "ab");
+    struct error e;
+    uint32_t mask[1];
+    assert_int_equal(grammar_vocabulary_new(1, texts, lengths, kinds, &v, NULL), 0);
+    assert_int_equal(grammar_matcher_new(g, v, NULL, &m, NULL), 0);
+    assert_true(grammar_matcher_mask(m, mask));
+    assert_true(grammar_matcher_advance(m, 0));
+    assert_false(grammar_matcher_mask(m, mask));
+    assert_int_equal(grammar_matcher_error(m, &e), ERROR_UNAVAILABLE);
+    grammar_matcher_free(m);
+    grammar_vocabulary_free(v);
+    grammar_free(g);
+}
+
+static void test_mask_apply(void **state)
+{
+    const uint32_t mask[] = {0x5};
+    float logits[] = {1, 2, 3, 4, 5};
+    grammar_mask_apply(mask, 4, logits, 5);
+    assert_true(logits[0] == 1 && logits[2] == 3);
+    assert_true(isinf(logits[1]) && isinf(logits[3]) && isinf(logits[4]));
+}
+
+/* A restarted matcher has the masks of a new one, at each place of random answers. */
+static void test_restart(void **state)
+{
+    enum { ANSWERS = 40, STEPS = 50 };
+    static const struct grammar_start starts[] = {
+        {0}, {.trigger = "<tool>", .required = true}, {.trigger = "a"}};
+    uint32_t fresh[(TOKENS + 31) / 32], again[(TOKENS + 31) / 32];
+    uint64_t random = 7;
+    struct fixture f;
+    begin(&f, GRAMMAR_JSON_SCHEMA,
+          "{\"type\":\"array\",\"items\":{\"enum\":[\"a\",1,[\"b\"]]},\"maxItems\":9}", NULL);
+    for (uint32_t answer = 0; answer < ANSWERS; answer++) {
+        const struct grammar_start *start = &starts[answer % 3];
+        struct grammar_matcher *m;
+        assert_int_equal(grammar_matcher_new(f.g, f.v, start, &m, NULL), ERROR_OK);
+        assert_int_equal(grammar_matcher_restart(f.m, start, NULL), ERROR_OK);
+        assert_true(grammar_matcher_mask(f.m, again));
+        for (uint32_t t = 0; t < TOKENS; t++)
+            assert_int_equal(allowed(again, t), grammar_matcher_accepts(m, t));
+        if (start->trigger)
+            assert_true(grammar_matcher_advance(m, CONTROL) &&
+                        grammar_matcher_advance(f.m, CONTROL));
+        for (uint32_t i = 0; i < STEPS && !grammar_matcher_is_final(m); i++) {
+            assert_int_equal(grammar_matcher_is_active(m), grammar_matcher_is_active(f.m));
+            bool any = grammar_matcher_mask(m, fresh);
+            assert_int_equal(grammar_matcher_mask(f.m, again), any);
+            assert_memory_equal(fresh, again, sizeof fresh);
+            uint32_t token = 0;
+            do
+                random = random * 6364136223846793005u + 1442695040888963407u;
+            while (!allowed(fresh, token = (uint32_t)(random >> 33) % TOKENS));
+            (void)grammar_matcher_advance(m, token);
+            (void)grammar_matcher_advance(f.m, token);
+        }
+        assert_int_equal(grammar_matcher_is_final(m), grammar_matcher_is_final(f.m));
+        grammar_matcher_free(m);
+    }
+    assert_false(grammar_matcher_rollback(f.m, STEPS + 2)); /* not into the answer before */
+    end(&f);
+}
+
+static void test_trigger_too_long(void **state)
+{
+    char trigger[GRAMMAR_TRIGGER_BYTES + 1];
+    struct grammar_start start = {.trigger = trigger};
+    struct grammar *g = compile_ok(GRAMMAR_REGEX, "a");
+    struct grammar_vocabulary *v = many_vocabulary();
+    struct grammar_matcher *m;
+    memset(trigger, 'x', sizeof trigger);
+    trigger[GRAMMAR_TRIGGER_BYTES] = 0;
+    assert_int_equal(grammar_matcher_new(g, v, &start, &m, NULL), ERROR_USAGE);
+    assert_int_equal(grammar_matcher_new(g, v, NULL, &m, NULL), ERROR_OK);
+    assert_true(grammar_matcher_advance(m, 'a'));
+    assert_int_equal(grammar_matcher_restart(m, &start, NULL), ERROR_USAGE);
+    assert_true(grammar_matcher_is_final(m)); /* as before */
+    grammar_matcher_free(m);
+    grammar_vocabulary_free(v);
+    grammar_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks_are_what_checks_say),
+        cmocka_unit_test(test_masks_of_large_subtrees),
+        cmocka_unit_test(test_tokens_of_several_bytes),
+        cmocka_unit_test(test_half_characters),
+        cmocka_unit_test(test_trigger),
+        cmocka_unit_test(test_trigger_within_a_token),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_more_configurations_than_fit),
+        cmocka_unit_test(test_ambiguous_grammar),
+        cmocka_unit_test(test_no_token_continues),
+        cmocka_unit_test(test_mask_apply),
+        cmocka_unit_test(test_trigger_too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* JSON schemas: each supported keyword with texts worked by hand from the specification (2020-12),
+ * and refusals with their JSON pointers. tests/grammar compares with other implementations. */
+#include "grammar_texts.h"
+
+#define SCHEMA(definition, ...)         CHECK_TEXTS(GRAMMAR_JSON_SCHEMA, definition, __VA_ARGS__)
+#define REFUSED(definition, code, part) check_refused(GRAMMAR_JSON_SCHEMA, definition, code, part)
+
+static void test_types(void **state)
+{
+    SCHEMA("{\"type\":\"null\"}", "null", NULL, "true", "\"\"", "nul");
+    SCHEMA("{\"type\":[\"boolean\",\"null\"]}", "true", "false", "null", NULL, "0");
+    SCHEMA("{\"type\":\"integer\"}", "0", "-7", "123456789012345678", NULL, "01", "1.5", "--1", "");
+    SCHEMA("{\"type\":\"number\"}", "0.5", "-1e5", "1.25E-3", "7", NULL, "1.", ".5", "1e", "+1");
+    SCHEMA("{\"type\":\"string\"}", "\"\"", "\"a\\n\\u00e9\\ud83d\\ude00\xc3\xa9\"", NULL, "\"\n\"",
+           "\"\\x\"", "\"\\ud83d\"", "\"a", "\"\xff\"");
+    SCHEMA("true", "{}", "[1, {\"a\":null}]", "\"x\"", NULL, "[1,]", "{\"a\"}", "[  1]");
+    SCHEMA("{}", "[[], {}]", NULL, "");
+    REFUSED("false", ERROR_USAGE, "no answer");
+}
+
+static void test_numbers(void **state)
+{
+    SCHEMA("{\"type\":\"integer\",\"minimum\":-5,\"maximum\":120}", "-5", "0", "9", "99", "120",
+           NULL, "-0", "-6", "121", "1000", "00", "5.0");
+    SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":0.5,\"maximum\":10}", "0.51", "10", "10.0",
+           "9.999", "0.500001", NULL, "0.5", "0.50", "10.01", "11", "-1", "1e0");
+    SCHEMA("{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":0}", "0", "7", "49", "700", NULL,
+           "8", "50");
+    SCHEMA("{\"type\":\"number\",\"multipleOf\":0.05}", "1.05", "0.1", "3", "-0.95", NULL, "1.01",
+           "0.051");
+    SCHEMA("{\"type\":\"integer\",\"maximum\":-10}", "-10", "-11", "-100", NULL, "-9", "0", "10");
+    SCHEMA("{\"type\":\"number\",\"minimum\":-1.5,\"maximum\":-0.25}", "-1.5", "-1", "-0.25",
+           "-0.3", NULL, "-1.51", "-0.2", "0", "1");
+    SCHEMA("{\"type\":\"integer\",\"minimum\":2.5}", "3", "10", NULL, "2");
+    SCHEMA("{\"type\":\"integer\",\"allOf\":[{\"multipleOf\":4},{\"multipleOf\":6}]}", "12", "-24",
+           NULL, "4", "6");
+}
+
+static void test_strings(void **state)
+{
+    SCHEMA("{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}", "\"ab\"",
+           "\"\xc3\xa9\\n\xe2\x82\xac\"", NULL, "\"a\"", "\"abcd\"");
+    SCHEMA("{\"type\":\"string\",\"maxLength\":20}", "\"\"", "\"12345678901234567890\"", NULL,
+           "\"123456789012345678901\"");
+    SCHEMA("{\"type\":\"string\",\"pattern\":\"^[a-z]+$\"}", "\"abc\"", NULL, "\"\"", "\"aB\"");
+    SCHEMA("{\"type\":\"string\",\"pattern\":\"b\"}", "\"abc\"", "\"b\"", NULL, "\"ac\"");
+    SCHEMA("{\"type\":\"string\",\"pattern\":\"^a\\\"\\\\\\\\b\\n$\"}", "\"a\\\"\\\\b\\n\"", NULL,
+           "\"a\"");
+    SCHEMA("{\"type\":\"string\",\"pattern\":\"^a*$\",\"maxLength\":2}", "\"aa\"", NULL, "\"aaa\"");
+    SCHEMA("{\"type\":\"string\",\"format\":\"date\"}", "\"2024-02-29\"", "\"1999-12-31\"", NULL,
+           "\"2023-02-29\"", "\"1900-02-29\"", "\"2024-04-31\"");
+    SCHEMA("{\"type\":\"string\",\"format\":\"date-time\"}", "\"2024-02-29T23:59:59.5Z\"",
+           "\"2024-01-01T00:00:00+02:00\"", NULL, "\"2024-01-01 00:00:00Z\"",
+           "\"2024-01-01T24:00:00Z\"");
+    SCHEMA("{\"type\":\"string\",\"format\":\"ipv6\"}", "\"::1\"", "\"1:2:3:4:5:6:7:8\"",
+           "\"fe80::1:2\"", NULL, "\"1:2:3\"", "\"1::2::3\"", "\"12345::\"");
+}
+
+static void test_enum(void **state)
+{
+    SCHEMA("{\"enum\":[\"a\",\"ab\",1,null,{\"k\":[1,2]}]}", "\"a\"", "\"ab\"", "1", "null",
+           "{\"k\":[1,2]}", "{\"k\": [1, 2]}", NULL, "\"b\"", "2", "{}");
+    SCHEMA("{\"type\":\"string\",\"enum\":[\"a\",1]}", "\"a\"", NULL, "1");
+    SCHEMA("{\"const\":0.1}", "0.1", NULL, "0.10000000000000001");
+    SCHEMA("{\"enum\":[1,5,9],\"minimum\":4}", "5", "9", NULL, "1");
+}
+
+static void test_objects(void **state)
+{
+    static const char two[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},"
+                              "\"b\":{\"type\":\"string\"}},\"required\":[\"b\"],"
+                              "\"additionalProperties\":false}";
+    SCHEMA(two, "{\"b\":\"x\"}", "{\"a\": 1, \"b\": \"\"}", "{\"a\":1,\"b\":\"\"}", NULL, "{}",
+           "{\"a\":1}", "{\"b\":\"x\",\"c\":1}", "{\"b\":\"\",\"a\":1}", "{,\"b\":\"\"}",
+           "{\"b\":1}", "{ \"b\":\"x\"}");
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}", "{}", "{\"a\":1}",
+           "{\"b\":[]}", "{\"a\":1,\"ab\":2,\"\":3}", "{\"c\\\"\":1}", NULL, "{\"a\":true}",
+           "{\"b\":1,\"a\":true}", "{\"\\u0061\":true}");
+    SCHEMA("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"},\"minProperties\":1}",
+           "{\"x\":null}", "{\"x\":null,\"y\":null}", NULL, "{}", "{\"x\":1}");
+    SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},"
+           "\"additionalProperties\":false,\"minProperties\":2,\"maxProperties\":2}",
+           "{\"a\":1,\"c\":2}", "{\"b\":1,\"c\":2}", NULL, "{\"a\":1}",
+           "{\"a\":1,\"b\":1,\"c\":1}");
+    SCHEMA("{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},"
+           "\"y$\":{\"minimum\":5}},\"additionalProperties\":false}",
+           "{\"x1\":1}", "{\"ay\":7}", "{\"xy\":6}", "{\"ay\":\"text\"}", NULL, "{\"xy\":4}",
+           "{\"xy\":\"a\"}", "{\"z\":1}", "{\"x\":\"1\"}");
+    SCHEMA("{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-z]+$\"}}", "{\"abc\":1}",
+           "{}", NULL, "{\"A\":1}");
+}
+
+static void test_arrays(void **state)
+{
+    SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":3}",
+           "[1]", "[1, 2, 3]", "[1,2]", NULL, "[]", "[1,2,3,4]", "[\"a\"]", "[1,]");
+    SCHEMA("{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"null\"}],"
+           "\"items\":false}",
+           "[]", "[1]", "[1,null]", NULL, "[null]", "[1,null,2]");
+    SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":20,\"maxItems\":21}",
+           "[null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,"
+           "null,null,null]",
+           NULL,
+           "[null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,"
+           "null,null,null]");
+    SCHEMA("{\"type\":\"array\",\"maxItems\":0}", "[]", NULL, "[1]");
+}
+
+static void test_combinations(void **state)
+{
+    SCHEMA("{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"minLength\":1}", "1",
+           "\"a\"", NULL, "\"\"", "null");
+    SCHEMA("{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},"
+           "{\"properties\":{\"a\":{\"minimum\":3}},\"type\":\"object\"}]}",
+           "{\"a\":3}", NULL, "{\"a\":2}", "{}");
+    SCHEMA(
+        "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"},\"v\":{\"type\":"
+        "\"integer\"}},\"required\":[\"k\",\"v\"],\"additionalProperties\":false},{\"type\":"
+        "\"object\",\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"],"
+        "\"additionalProperties\":false}]}",
+        "{\"k\":\"a\",\"v\":1}", "{\"k\":\"b\"}", NULL, "{\"k\":\"a\"}", "{\"k\":\"c\"}");
+    REFUSED("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", ERROR_UNSUPPORTED,
+            "\"#/oneOf\"");
+}
+
+static void test_references(void **state)
+{
+    SCHEMA(
+        "{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"v\":"
+        "{\"type\":\"integer\"},\"next\":{\"$ref\":\"#/$defs/tree\"}},\"required\":[\"v\"],"
+        "\"additionalProperties\":false}}}",
+        "{\"v\":1}", "{\"v\":1,\"next\":{\"v\":2}}", NULL, "{\"v\":1,\"next\":{}}");
+    SCHEMA("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", "[]", "[[],[[]]]", NULL, "[1]");
+    SCHEMA("{\"$ref\":\"#x\",\"$defs\":{\"a~/b\":{\"$anchor\":\"x\",\"$ref\":\"#/$defs/c%25\"},"
+           "\"c%\":{\"type\":\"null\"}}}",
+           "null", NULL, "1");
+    REFUSED("{\"$ref\":\"#/$defs/a\"}", ERROR_USAGE, "\"#/$ref\"");
+    REFUSED("{\"$ref\":\"http://example.org/s\"}", ERROR_UNSUPPORTED, "\"#/$ref\"");
+}
+
+static void test_refusals(void **state)
+{
+    REFUSED("{\"type\":\"array\",\"uniqueItems\":true}", ERROR_UNSUPPORTED, "\"#/uniqueItems\"");
+    REFUSED("{\"properties\":{\"a/b\":{\"not\":{}}}}", ERROR_UNSUPPORTED,
+            "\"#/properties/a~1b/not\"");
+    REFUSED("{\"items\":{\"if\":{}}}", ERROR_UNSUPPORTED, "\"#/items/if\"");
+    REFUSED("{\"items\":[{}]}", ERROR_UNSUPPORTED, "\"#/items\"");
+    REFUSED("{\"anyOf\":[{},{\"format\":\"iri\",\"type\":\"string\"}]}", ERROR_UNSUPPORTED,
+            "\"#/anyOf/1/format\"");
+    REFUSED("{\"type\":\"string\",\"pattern\":\"(?=a)\"}", ERROR_UNSUPPORTED, "\"#/pattern\"");
+    REFUSED("{\"type\":\"strin\"}", ERROR_USAGE, "\"#/type\"");
+    REFUSED("{\"minimum\":1,\"exclusiveMinimum\":true}", ERROR_USAGE, "\"#/exclusiveMinimum\"");
+    REFUSED("{\"a\":1}", ERROR_UNSUPPORTED, "\"#/a\"");
+    REFUSED("{\"type\":\"object\",\"minProperties\":2}", ERROR_UNSUPPORTED, "minProperties");
+    REFUSED("{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", ERROR_USAGE, "no answer");
+    REFUSED("[1", ERROR_USAGE, "line 1");
+    REFUSED("[1]", ERROR_USAGE, "\"#\"");
+}
+
+static void test_json_object(void **state)
+{
+    struct grammar *g = compile_ok(GRAMMAR_JSON, "");
+    assert_true(whole_text(g, "{}", 2));
+    assert_true(whole_text(g, "{\"a\": [1, {}]}", 14));
+    assert_false(whole_text(g, "[]", 2));
+    assert_false(whole_text(g, "{\n}", 3));
+    grammar_free(g);
+}
+
+/* An answer cannot nest without end: 256 rules are the limit, and the closing brackets fit in. */
+static void test_depth(void **state)
+{
+    struct grammar *g = compile_ok(GRAMMAR_JSON_SCHEMA, "true");
+    char text[1000];
+    unsigned deepest = 0;
+    for (unsigned n = 1; n < 400; n++) {
+        memset(text, '[', n);
+        memset(text + n, ']', n);
+        if (whole_text(g, text, 2 * n))
+            deepest = n;
+    }
+    assert_in_range(deepest, 100, 256);
+    grammar_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_strings),      cmocka_unit_test(test_enum),
+        cmocka_unit_test(test_objects),      cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_combinations), cmocka_unit_test(test_references),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_json_object),
+        cmocka_unit_test(test_depth),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

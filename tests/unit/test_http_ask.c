@@ -1,0 +1,780 @@
+/* Requests of the HTTP APIs: what their parameters become, and what is refused by name. */
+#include "client/http/api/anthropic.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/openai_responses.h"
+#include "client/http/api/structure.h"
+#include "client/http/model/tool_messages.h"
+#include "grammar_texts.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+typedef bool parser(struct ask *ask, const char *body, size_t len, struct problem *p);
+
+static bool parse_message(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse_messages(ask, body, len, false, p);
+}
+
+static struct ask accept(parser *parse, const char *body)
+{
+    struct ask ask;
+    struct problem p = {0};
+    ask_init(&ask);
+    if (!parse(&ask, body, strlen(body), &p))
+        fail_msg("%s: %s", body, p.message);
+    return ask;
+}
+
+/* parameter: NULL: any */
+static void refuse(parser *parse, const char *body, const char *parameter)
+{
+    struct ask ask;
+    struct problem p = {0};
+    ask_init(&ask);
+    if (parse(&ask, body, strlen(body), &p))
+        fail_msg("%s is accepted", body);
+    assert_int_equal(p.status, 400);
+    assert_true(p.message[0]);
+    if (parameter)
+        assert_string_equal(p.parameter, parameter);
+    ask_fini(&ask);
+}
+
+#define CHAT(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" more "}"
+
+static void test_values_arrive(void **state)
+{
+    struct ask a = accept(
+        parse_chat,
+        CHAT(",\"model\":\"m\",\"temperature\":0.25,\"top_p\":0.5,\"top_k\":7,\"min_p\":0.125,"
+             "\"seed\":-9223372036854775808,\"max_completion_tokens\":9,\"n\":3,\"stream\":true,"
+             "\"stream_options\":{\"include_usage\":true},\"stop\":[\"a\",\"b\\u0000c\"],"
+             "\"ignore_eos\":true,\"repetition_penalty\":1.5,\"repeat_last_n\":-1"));
+    assert_string_equal(a.model, "m");
+    assert_true(a.sampling.temperature == 0.25f && a.sampling.top_p == 0.5f);
+    assert_true(a.sampling.min_p == 0.125f && a.sampling.repetition_penalty == 1.5f);
+    assert_int_equal(a.sampling.top_k, 7);
+    assert_int_equal(a.sampling.repetition_window, UINT32_MAX);
+    assert_true(a.sampling.seed == 1ull << 63 && a.seeded);
+    assert_int_equal(a.max_tokens, 9);
+    assert_int_equal(a.n, 3);
+    assert_true(a.stream && a.include_usage && a.ignore_end);
+    assert_int_equal(a.stop_count, 2);
+    assert_int_equal(a.stops[1].len, 3);
+    assert_memory_equal(a.stops[1].data, "b\0c", 3);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"repetition_penalty\":1.5,\"presence_penalty\":1,"
+                                "\"repeat_last_n\":0"));
+    assert_true(ask_sampling(&a).repetition_penalty == 1 && ask_sampling(&a).presence_penalty == 0);
+    ask_fini(&a);
+}
+
+static void test_defaults(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(""));
+    assert_true(a.sampling.temperature == 1 && a.sampling.top_p == 0 && a.sampling.top_k == 0);
+    assert_int_equal(a.max_tokens, 0);
+    assert_int_equal(a.n, 1);
+    assert_false(a.stream || a.seeded || a.include_usage);
+    ask_seed(&a);
+    uint64_t first = a.sampling.seed;
+    ask_seed(&a);
+    assert_true(a.sampling.seed != first); /* random; equal once in 2^64 */
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\"}");
+    assert_int_equal(a.max_tokens, 16);
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(""));
+    assert_true(a.stream && a.sampling.temperature == 0.8f && a.sampling.top_k == 40);
+    ask_fini(&a);
+}
+
+/* A top_p of 0 leaves the likeliest token, as OpenAI's does; libmoed's 0 is off. */
+static void test_top_p_of_zero(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(",\"top_p\":0"));
+    assert_int_equal(ask_sampling(&a).top_k, 1);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"top_p\":0,\"top_k\":400"));
+    assert_int_equal(ask_sampling(&a).top_k, 1);
+    ask_fini(&a);
+}
+
+static void test_null_is_absent(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(",\"temperature\":null,\"stop\":null,\"tools\":null,"
+                                           "\"max_tokens\":null,\"stream_options\":null"));
+    assert_true(a.sampling.temperature == 1);
+    assert_int_equal(a.stop_count, 0);
+    ask_fini(&a);
+}
+
+static void test_refusals_name_the_parameter(void **state)
+{
+    static const char *const wrong[][2] = {
+        {CHAT(",\"temperature\":-1"), "temperature"},
+        {CHAT(",\"temperature\":\"1\""), "temperature"},
+        {CHAT(",\"top_p\":1.5"), "top_p"},
+        {CHAT(",\"n\":0"), "n"},
+        {CHAT(",\"n\":1.0"), "n"},
+        {CHAT(",\"n\":1000000"), "n"},
+        {CHAT(",\"max_tokens\":0"), "max_tokens"},
+        {CHAT(",\"max_tokens\":4294967296"), "max_tokens"},
+        {CHAT(",\"seed\":1.5"), "seed"},
+        {CHAT(",\"stop\":\"\""), "stop"},
+        {CHAT(",\"stop\":[1]"), "stop"},
+        {CHAT(",\"stream\":1"), "stream"},
+        {CHAT(",\"model\":1"), "model"},
+        {CHAT(",\"response_format\":{\"type\":\"xml\"}"), "response_format"},
+        {CHAT(",\"modalities\":[\"audio\"]"), "modalities"},
+        {"{}", "messages"},
+        {"{\"messages\":[]}", "messages"},
+        {"{\"messages\":{}}", "messages"},
+        {"{\"messages\":[1]}", "messages"},
+        {"{\"messages\":[{\"content\":\"a\"}]}", "messages"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":1}]}", "messages"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_chat, wrong[i][0], wrong[i][1]);
+}
+
+static void test_bodies_that_are_not_objects(void **state)
+{
+    static const char *const wrong[] = {
+        "",
+        " ",
+        "{",
+        "[]",
+        "1",
+        "\"a\"",
+        "{\"prompt\":\"a\"} x",
+        "{\"a\":1,\"a\":2}",
+        "{\"prompt\":\"\xff\"}",
+        "{'a':1}",
+        "{\"a\":NaN}",
+        "{\"a\":1,}",
+        "\xef\xbb\xbf{}",
+        "{\"prompt\":\"\\ud800\"}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_completion, wrong[i], NULL);
+    char deep[400];
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = '\0';
+    refuse(parse_completion, deep, NULL);
+    /* brackets in strings do not nest */
+    char text[400];
+    snprintf(text, sizeof text, "{\"prompt\":\"\\\"%.*s\"}", 300, deep);
+    struct ask a = accept(parse_completion, text);
+    assert_int_equal(a.prompts[0].text_bytes, 301);
+    ask_fini(&a);
+}
+
+static void test_prompts(void **state)
+{
+    struct ask a = accept(parse_completion, "{\"prompt\":[\"ab\",[3,4,5]]}");
+    assert_int_equal(a.prompt_count, 2);
+    assert_int_equal(a.prompts[0].text_bytes, 2);
+    assert_int_equal(a.prompts[1].token_count, 3);
+    assert_int_equal(a.prompts[1].tokens[2], 5);
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":[7,4294967295]}");
+    assert_int_equal(a.prompt_count, 1);
+    assert_int_equal(a.prompts[0].tokens[1], UINT32_MAX);
+    ask_fini(&a);
+    static const char *const wrong[] = {
+        "{\"prompt\":\"\"}",          "{\"prompt\":[]}",           "{\"prompt\":[[]]}",
+        "{\"prompt\":[\"\"]}",        "{\"prompt\":[1,\"a\"]}",    "{\"prompt\":[-1]}",
+        "{\"prompt\":[1.5]}",         "{\"prompt\":[4294967296]}", "{\"prompt\":{}}",
+        "{\"prompt\":[[1],[\"a\"]]}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_completion, wrong[i], "prompt");
+}
+
+static const char *content_of(const struct ask *a, size_t i, const char *role)
+{
+    const json_t *message = json_array_get(a->messages, i);
+    assert_string_equal(json_string_value(json_object_get(message, "role")), role);
+    return json_string_value(json_object_get(message, "content"));
+}
+
+/* A system message among the others, and a turn of nothing, are turns. */
+static void test_anthropic_turns(void **state)
+{
+    struct ask a =
+        accept(parse_message, "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{"
+                              "\"type\":\"text\",\"text\":\"\"}]},{\"role\":\"system\",\"content\":"
+                              "\"S\"}]}");
+    assert_int_equal(json_array_size(a.messages), 2);
+    assert_string_equal(content_of(&a, 0, "user"), "");
+    assert_string_equal(content_of(&a, 1, "system"), "S");
+    ask_fini(&a);
+}
+
+/* An earlier answer's refusal is its text. */
+static void test_refusal_parts(void **state)
+{
+    struct ask a =
+        accept(parse_chat, "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":"
+                           "\"refusal\",\"refusal\":\"No.\"}]}]}");
+    assert_string_equal(content_of(&a, 0, "assistant"), "No.");
+    ask_fini(&a);
+    refuse(parse_chat,
+           "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\"}]}]}",
+           "messages");
+}
+
+/* The same conversation by four APIs. */
+static void test_conversations(void **state)
+{
+    struct ask a =
+        accept(parse_chat, "{\"messages\":[{\"role\":\"developer\",\"content\":\"S\"},"
+                           "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+                           "{\"type\":\"text\",\"text\":\"b\"}]},"
+                           "{\"role\":\"assistant\",\"content\":null}]}");
+    assert_string_equal(content_of(&a, 0, "system"), "S");
+    assert_string_equal(content_of(&a, 1, "user"), "ab");
+    assert_string_equal(content_of(&a, 2, "assistant"), "");
+    ask_fini(&a);
+    a = accept(parse_message,
+               "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"ab\"}],"
+               "\"system\":[{\"type\":\"text\",\"text\":\"S\"}]}");
+    assert_string_equal(content_of(&a, 0, "system"), "S");
+    assert_string_equal(content_of(&a, 1, "user"), "ab");
+    ask_fini(&a);
+    a = accept(parse_response,
+               "{\"input\":[{\"type\":\"message\",\"role\":\"user\",\"content\":["
+               "{\"type\":\"input_text\",\"text\":\"ab\"}]},{\"type\":\"reasoning\"}],"
+               "\"instructions\":\"S\"}");
+    assert_string_equal(content_of(&a, 0, "system"), "S");
+    assert_string_equal(content_of(&a, 1, "user"), "ab");
+    assert_int_equal(json_array_size(a.messages), 2);
+    ask_fini(&a);
+    a = accept(parse_ollama_generate, "{\"prompt\":\"ab\",\"system\":\"S\"}");
+    assert_string_equal(content_of(&a, 0, "system"), "S");
+    assert_string_equal(content_of(&a, 1, "user"), "ab");
+    ask_fini(&a);
+}
+
+/* ---- Sampling ---- */
+
+static void test_samplers_arrive(void **state)
+{
+    struct ask a = accept(
+        parse_chat,
+        CHAT(",\"presence_penalty\":0.5,\"frequency_penalty\":-0.25,\"typical_p\":0.75,"
+             "\"top_n_sigma\":1.5,\"dynatemp_range\":0.5,\"dynatemp_exponent\":2,"
+             "\"xtc_probability\":0.5,\"xtc_threshold\":0.25,\"dry_multiplier\":0.75,"
+             "\"dry_base\":2,\"dry_allowed_length\":3,\"dry_penalty_last_n\":-1,"
+             "\"dry_sequence_breakers\":[\"\\n\",\":\"],\"mirostat\":2,\"mirostat_tau\":4,"
+             "\"mirostat_eta\":0.5,\"samplers\":[\"penalties\",\"top_k\",\"temperature\"],"
+             "\"min_tokens\":3,\"stop_token_ids\":[7,8],\"logprobs\":true,\"top_logprobs\":5,"
+             "\"logit_bias\":{\"12\":-100,\"foo\":1.5,\"13\":false}"));
+    struct moed_sampling s = ask_sampling(&a);
+    assert_true(s.presence_penalty == 0.5f && s.frequency_penalty == -0.25f);
+    assert_true(s.typical_p == 0.75f && s.top_n_sigma == 1.5f);
+    assert_true(s.dynamic_temperature == 0.5f && s.dynamic_exponent == 2);
+    assert_true(s.xtc_probability == 0.5f && s.xtc_threshold == 0.25f);
+    assert_true(s.dry_multiplier == 0.75f && s.dry_base == 2 && s.dry_allowed_length == 3);
+    assert_int_equal(s.dry_window, 0);
+    assert_int_equal(s.dry_breaker_count, 2);
+    assert_memory_equal(s.dry_breakers[1].data, ":", 1);
+    assert_true(s.mirostat == 2 && s.mirostat_tau == 4 && s.mirostat_eta == 0.5f);
+    assert_string_equal(s.order, "ekt");
+    assert_int_equal(s.bias_count, 3);
+    assert_true(s.bias[0].token == 12 && s.bias[0].bias == -100);
+    assert_memory_equal(s.bias[1].text.data, "foo", 3);
+    assert_true(s.bias[2].token == 13 && isinf(s.bias[2].bias));
+    assert_int_equal(a.min_tokens, 3);
+    assert_int_equal(a.stop_token_count, 2);
+    assert_true(a.logprobs && a.top_logprobs == 5);
+    ask_fini(&a);
+    a = accept(parse_completion, "{\"prompt\":\"a\",\"logprobs\":0,\"samplers\":\"kt\","
+                                 "\"logit_bias\":[[5,1],[\" the\",false]],\"dry_multiplier\":1,"
+                                 "\"dry_penalty_last_n\":0,\"dry_sequence_breakers\":[]}");
+    s = ask_sampling(&a);
+    assert_true(a.logprobs && a.top_logprobs == 0 && s.dry_multiplier == 0);
+    assert_true(s.dry_breaker_count == 1 && s.dry_breakers[0].len == 0 && s.bias_count == 2);
+    assert_string_equal(s.order, "kt");
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(",\"options\":{\"presence_penalty\":1,\"mirostat\":2,"
+                                       "\"typical_p\":0.5,\"tfs_z\":1.0},\"logprobs\":true"));
+    s = ask_sampling(&a);
+    assert_true(s.presence_penalty == 1 && s.mirostat == 2 && s.typical_p == 0.5f && a.logprobs);
+    ask_fini(&a);
+}
+
+static void test_samplers_are_refused_by_name(void **state)
+{
+    static const char *const wrong[][2] = {
+        {CHAT(",\"presence_penalty\":101"), "presence_penalty"},
+        {CHAT(",\"mirostat\":1"), "mirostat"},
+        {CHAT(",\"samplers\":[\"tfs\"]"), "samplers"},
+        {CHAT(",\"samplers\":\"q\""), "samplers"},
+        {CHAT(",\"samplers\":\"ekdskypmxtekdskypmxt\""), "samplers"},
+        {CHAT(",\"logit_bias\":{\"1\":\"x\"}"), "logit_bias"},
+        {CHAT(",\"logit_bias\":[[1]]"), "logit_bias"},
+        {CHAT(",\"logit_bias\":[[-1,1]]"), "logit_bias"},
+        {CHAT(",\"dry_sequence_breakers\":[1]"), "dry_sequence_breakers"},
+        {CHAT(",\"top_logprobs\":2"), "top_logprobs"},
+        {CHAT(",\"logprobs\":true,\"top_logprobs\":65"), "top_logprobs"},
+        {CHAT(",\"stop_token_ids\":[-1]"), "stop_token_ids"},
+        {CHAT(",\"use_beam_search\":true"), "use_beam_search"},
+        {CHAT(",\"tfs_z\":0.5"), "tfs_z"},
+        {CHAT(",\"priority\":1"), "priority"},
+        {CHAT(",\"chat_template\":\"x\""), "chat_template"},
+        {CHAT(",\"chat_template_kwargs\":[]"), "chat_template_kwargs"},
+        {CHAT(",\"reasoning_effort\":1"), "reasoning_effort"},
+        {CHAT(",\"reasoning_format\":\"x\""), "reasoning_format"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_chat, wrong[i][0], wrong[i][1]);
+    refuse(parse_ollama_chat, CHAT(",\"options\":{\"logits_all\":true}"), "logits_all");
+}
+
+static void test_reasoning_parameters(void **state)
+{
+    struct ask a =
+        accept(parse_chat, CHAT(",\"reasoning_effort\":\"high\",\"enable_thinking\":true,"
+                                "\"chat_template_kwargs\":{\"x\":1}"));
+    assert_string_equal(a.reasoning_effort, "high");
+    assert_int_equal(a.thinking, CHAT_ON);
+    assert_int_equal(json_object_size(a.kwargs), 1);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"reasoning_effort\":\"none\",\"continue_final_message\":true,"
+                                "\"add_generation_prompt\":false"));
+    assert_int_equal(a.thinking, CHAT_OFF);
+    assert_int_equal(a.end, CHAT_END_CONTINUE);
+    ask_fini(&a);
+    a = accept(parse_message,
+               "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+               "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024},"
+               "\"output_config\":{\"effort\":\"low\"}}");
+    assert_int_equal(a.thinking, CHAT_ON);
+    assert_int_equal(a.reasoning_budget, 1024);
+    assert_string_equal(a.reasoning_effort, "low");
+    ask_fini(&a);
+    a = accept(parse_response,
+               "{\"input\":\"a\",\"reasoning\":{\"effort\":\"medium\","
+               "\"summary\":\"auto\"},\"include\":[\"message.output_text.logprobs\"],"
+               "\"top_logprobs\":2}");
+    assert_string_equal(a.reasoning_effort, "medium");
+    assert_true(a.logprobs && a.top_logprobs == 2);
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(",\"think\":\"low\""));
+    assert_int_equal(a.thinking, CHAT_ON);
+    assert_string_equal(a.reasoning_effort, "low");
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(",\"think\":false"));
+    assert_int_equal(a.thinking, CHAT_OFF);
+    ask_fini(&a);
+}
+
+/* ---- Tools ---- */
+
+#define NOW "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}"
+
+static void test_tools(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(",\"tools\":[" NOW "],\"tool_choice\":{\"type\":"
+                                           "\"function\",\"function\":{\"name\":\"now\"}},"
+                                           "\"parallel_tool_calls\":false"));
+    assert_int_equal(tool_list_count(a.tool_list), 1);
+    assert_int_equal(a.calls, CALLS_NAMED);
+    assert_string_equal(a.call_name, "now");
+    assert_true(a.one_call);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"tools\":[" NOW "],\"tool_choice\":\"none\""));
+    assert_null(a.tools);
+    assert_null(a.tool_list);
+    ask_fini(&a);
+    a = accept(parse_message,
+               "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+               "\"tools\":[{\"name\":\"now\",\"input_schema\":{\"type\":\"object\"},"
+               "\"strict\":true}],\"tool_choice\":{\"type\":\"any\","
+               "\"disable_parallel_tool_use\":true}}");
+    assert_true(tool_list_at(a.tool_list, 0)->strict && tool_list_at(a.tool_list, 0)->parameters);
+    assert_int_equal(a.calls, CALLS_REQUIRED);
+    assert_true(a.one_call);
+    ask_fini(&a);
+    a = accept(parse_response,
+               "{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"now\","
+               "\"parameters\":{},\"strict\":false}],\"tool_choice\":\"required\"}");
+    assert_string_equal(tool_list_at(a.tool_list, 0)->name, "now");
+    ask_fini(&a);
+    static const char *const wrong[][2] = {
+        {CHAT(",\"tools\":{}"), "tools"},
+        {CHAT(",\"tools\":[{\"type\":\"web_search\"}]"), "tools"},
+        {CHAT(",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]"), "tools"},
+        {CHAT(",\"tools\":[" NOW "," NOW "]"), "tools"},
+        {CHAT(",\"tool_choice\":\"required\""), "tool_choice"},
+        {CHAT(",\"tools\":[" NOW "],\"tool_choice\":\"sometimes\""), "tool_choice"},
+        {CHAT(",\"tools\":[" NOW "],\"tool_choice\":{\"type\":\"function\",\"function\":{"
+              "\"name\":\"nope\"}}"),
+         "tool_choice"},
+        {CHAT(",\"tools\":[" NOW "],\"guided_regex\":\"a\""), "tools"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_chat, wrong[i][0], wrong[i][1]);
+}
+
+static void assert_json(const json_t *value, const char *expected)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_non_null(text);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+#define CALLED                                                                                     \
+    "{\"role\":\"assistant\",\"content\":\"Let me see.\",\"reasoning_content\":\"Hm\","            \
+    "\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"now\","         \
+    "\"arguments\":\"{\\\"a\\\":1}\"}}]},"                                                         \
+    "{\"role\":\"tool\",\"content\":\"12:00\",\"tool_call_id\":\"c1\",\"name\":\"now\"}"
+
+/* A conversation with a call, by the APIs, becomes the same for the template. */
+static void test_conversations_with_calls(void **state)
+{
+    struct ask a = accept(parse_message,
+                          "{\"max_tokens\":5,\"messages\":[{\"role\":\"assistant\",\"content\":["
+                          "{\"type\":\"thinking\",\"thinking\":\"Hm\",\"signature\":\"\"},"
+                          "{\"type\":\"text\",\"text\":\"Let me see.\"},{\"type\":\"tool_use\","
+                          "\"id\":\"c1\",\"name\":\"now\",\"input\":{\"a\":1}}]},"
+                          "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+                          "\"tool_use_id\":\"c1\",\"content\":[{\"type\":\"text\",\"text\":"
+                          "\"12:00\"}]},{\"type\":\"text\",\"text\":\"And?\"}]}]}");
+    json_t *wanted = json_loads("[" CALLED ",{\"role\":\"user\",\"content\":\"And?\"}]", 0, NULL);
+    assert_true(json_equal(a.messages, wanted));
+    ask_fini(&a);
+    a = accept(parse_chat, "{\"messages\":[" CALLED ",{\"role\":\"user\",\"content\":\"And?\"}]}");
+    assert_true(json_equal(a.messages, wanted));
+    ask_fini(&a);
+    a = accept(parse_response,
+               "{\"input\":[{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":"
+               "\"reasoning_text\",\"text\":\"Hm\"}]},{\"type\":\"message\",\"role\":\"assistant\","
+               "\"content\":[{\"type\":\"output_text\",\"text\":\"Let me see.\"}]},"
+               "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"now\","
+               "\"arguments\":\"{\\\"a\\\":1}\"},{\"type\":\"function_call_output\",\"call_id\":"
+               "\"c1\",\"output\":\"12:00\"},{\"role\":\"user\",\"content\":\"And?\"}]}");
+    assert_true(json_equal(a.messages, wanted));
+    ask_fini(&a);
+    json_decref(wanted);
+    refuse(parse_chat, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}", "messages");
+    refuse(parse_message,
+           "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":["
+           "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"b\"}]}]}",
+           "messages");
+    refuse(parse_response, "{\"input\":[{\"type\":\"function_call\"}]}", "input");
+    refuse(parse_response, "{\"input\":[{\"type\":\"reasoning\"}]}", NULL);
+    refuse(parse_response, "{\"input\":null}", NULL);
+    refuse(parse_message, "{\"max_tokens\":5,\"system\":\"a\",\"messages\":null}", NULL);
+}
+
+/* For a template that shows neither tools nor calls. */
+static void test_tools_as_plain_text(void **state)
+{
+    json_t *messages = json_loads("[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                                  "{\"role\":\"user\",\"content\":\"Time?\"}," CALLED
+                                  ",{\"role\":\"user\",\"content\":\"And?\"}]",
+                                  0, NULL);
+    json_t *tools = json_loads("[" NOW "]", 0, NULL);
+    assert_true(tool_messages_have_calls(messages));
+    json_t *plain = tool_messages_plain(messages, tools);
+    assert_int_equal(json_array_size(plain), 4);
+    const char *system = json_string_value(json_object_get(json_array_get(plain, 0), "content"));
+    assert_non_null(strstr(system, "Be brief.\n\nYou can call"));
+    assert_non_null(strstr(system, "{\"name\":\"now\"}\n"));
+    assert_json(json_object_get(json_array_get(plain, 2), "content"),
+                "\"Let me see.\\n{\\\"tool_calls\\\":[{\\\"name\\\":\\\"now\\\","
+                "\\\"arguments\\\":{\\\"a\\\":1}}]}\"");
+    assert_json(json_array_get(plain, 3),
+                "{\"role\":\"user\",\"content\":\"Result of now:\\n12:00\\nAnd?\","
+                "\"tool_call_id\":\"c1\",\"name\":\"now\"}");
+    assert_false(tool_messages_have_calls(plain));
+    assert_true(tool_messages_have_calls(messages)); /* they are a copy */
+    json_decref(plain);
+    json_decref(messages);
+    json_decref(tools);
+}
+
+/* ---- The answer's form ---- */
+
+static void expect_form(parser *parse, const char *body, enum moed_grammar_kind kind,
+                        const char *text)
+{
+    struct ask a = accept(parse, body);
+    assert_int_equal(a.form, kind);
+    if (text)
+        assert_string_equal(a.form_text, text);
+    ask_fini(&a);
+}
+
+static void test_forms(void **state)
+{
+    expect_form(parse_chat, CHAT(",\"response_format\":{\"type\":\"text\"}"), MOED_GRAMMAR_NONE,
+                NULL);
+    expect_form(parse_chat, CHAT(",\"response_format\":{\"type\":\"json_object\"}"),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\"}");
+    expect_form(parse_chat,
+                CHAT(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":"
+                     "\"n\",\"schema\":{\"b\":1,\"a\":2}}}"),
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1,\"a\":2}");
+    expect_form(parse_response,
+                "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\","
+                "\"schema\":{\"b\":1}}}}",
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1}");
+    expect_form(parse_message,
+                "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                "\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"b\":1}}}}",
+                MOED_GRAMMAR_JSON_SCHEMA, "{\"b\":1}");
+    expect_form(parse_ollama_chat, CHAT(",\"format\":\"json\""), MOED_GRAMMAR_JSON_SCHEMA, NULL);
+    expect_form(parse_ollama_chat, CHAT(",\"format\":{\"b\":1}"), MOED_GRAMMAR_JSON_SCHEMA,
+                "{\"b\":1}");
+    expect_form(parse_chat, CHAT(",\"structured_outputs\":{\"regex\":\"a+\"}"), MOED_GRAMMAR_REGEX,
+                "a+");
+    expect_form(parse_chat, CHAT(",\"guided_choice\":[\"a\",\"b\"]"), MOED_GRAMMAR_CHOICES,
+                "[\"a\",\"b\"]");
+    expect_form(parse_completion, "{\"prompt\":\"a\",\"grammar\":\"root ::= \\\"a\\\"\"}",
+                MOED_GRAMMAR_GBNF, "root ::= \"a\"");
+    static const char *const wrong[][2] = {
+        {CHAT(",\"response_format\":{\"type\":\"json_schema\"}"), "response_format"},
+        {CHAT(",\"response_format\":\"json\""), "response_format"},
+        {CHAT(",\"grammar\":1"), "grammar"},
+        {CHAT(",\"guided_choice\":\"a\""), "guided_choice"},
+        {CHAT(",\"structured_outputs\":{\"structural_tag\":\"a\"}"), "structural_tag"},
+        {CHAT(",\"grammar\":\"root ::= \\\"a\\\"\",\"guided_regex\":\"a\""), "guided_regex"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse(parse_chat, wrong[i][0], wrong[i][1]);
+}
+
+/* With tools the model chooses between calls and the form; forced calls leave no text to form. */
+static void test_form_beside_tools(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const struct {
+        const char *format;
+        const struct reasoning_marks *marks;
+        bool open;
+    } models[] = {
+        {"hermes", NULL, false},  {"hermes", &think, false}, {"hermes", &think, true},
+        {"harmony", NULL, false}, {"generic", NULL, false},
+    };
+    struct ask a = accept(parse_chat, CHAT(",\"tools\":[" NOW "],\"response_format\":{\"type\":"
+                                           "\"json_object\"}"));
+    struct structure s;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct chat_rendered chat = {.style = {tool_format_find(models[i].format), models[i].marks},
+                                     .reasoning_open = models[i].open};
+        assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+        assert_memory_equal(s.grammar.text, "root ::= calls | answer\ncalls ::= ", 34);
+        assert_non_null(strstr(s.grammar.text, "%json {\"type\":\"object\"}\n"));
+        assert_int_equal(s.grammar.trigger != NULL, models[i].open);
+        structure_fini(&s);
+    }
+    ask_fini(&a);
+    a = accept(parse_chat,
+               CHAT(",\"tools\":[" NOW "],\"tool_choice\":\"required\",\"guided_regex\":\"a\""));
+    struct chat_rendered chat = {.style = {tool_format_find("harmony"), NULL}};
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    assert_int_equal(s.grammar.kind, MOED_GRAMMAR_GBNF);
+    structure_fini(&s);
+    ask_fini(&a);
+}
+
+/* Reasoning stands before the form, however the model begins it. */
+static void test_form_behind_reasoning(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct chat_rendered chat = {.style = {tool_format_find("hermes"), &think}};
+    struct ask a = accept(parse_chat, CHAT(",\"response_format\":{\"type\":\"json_object\"}"));
+    struct structure s;
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    assert_int_equal(s.grammar.kind, MOED_GRAMMAR_GBNF);
+    assert_non_null(strstr(s.grammar.text, "\"<think>\" reasoning-0"));
+    assert_non_null(strstr(s.grammar.text, "%json {\"type\":\"object\"}\n"));
+    assert_int_equal(s.grammar.mark_count, 2);
+    structure_fini(&s);
+    chat.reasoning_open = true;
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    assert_int_equal(s.grammar.kind, MOED_GRAMMAR_JSON_SCHEMA);
+    assert_string_equal(s.grammar.trigger, "</think>");
+    assert_true(s.grammar.trigger_required);
+    structure_fini(&s);
+    chat = (struct chat_rendered){.style = {tool_format_find("harmony"), NULL}};
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    assert_non_null(strstr(s.grammar.text, "<|channel|>final"));
+    structure_fini(&s);
+    assert_int_equal(structure_init(&s, &a, NULL, NULL), MOED_OK);
+    assert_int_equal(s.grammar.kind, MOED_GRAMMAR_JSON_SCHEMA);
+    assert_null(s.grammar.trigger);
+    structure_fini(&s);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"tools\":[" NOW "],\"tool_choice\":\"required\""));
+    chat = (struct chat_rendered){.style = {tool_format_find("hermes"), &think}};
+    assert_int_equal(structure_init(&s, &a, &chat, NULL), MOED_OK);
+    assert_int_equal(s.grammar.kind, MOED_GRAMMAR_GBNF);
+    assert_true(s.grammar.mark_count > 2);
+    structure_fini(&s);
+    ask_fini(&a);
+}
+
+/* Behind reasoning that was ended nothing that binds the rest allows more of it, or waits for its
+ * end. */
+static void test_no_second_reasoning(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    static const char *const bodies[] = {
+        CHAT(",\"response_format\":{\"type\":\"json_object\"}"),
+        CHAT(",\"tools\":[" NOW "],\"response_format\":{\"type\":\"json_object\"}"),
+        CHAT(",\"tools\":[" NOW "],\"tool_choice\":\"required\""),
+        CHAT(",\"guided_regex\":\"a\""),
+        CHAT(",\"tools\":[" NOW "]"), /* the last: not every format is bound at once */
+    };
+    static const struct {
+        const char *format;
+        const struct reasoning_marks *marks;
+        bool open, binds;
+    } models[] = {{"hermes", &think, false, false},
+                  {"hermes", &think, true, false},
+                  {"generic", &think, true, true},
+                  {"harmony", NULL, false, true}};
+    enum { N = sizeof bodies / sizeof *bodies };
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+            struct ask a = accept(parse_chat, bodies[i]);
+            struct chat_rendered chat = {
+                .style = {tool_format_find(models[k].format), models[k].marks},
+                .reasoning_open = models[k].open};
+            struct structure s;
+            assert_int_equal(structure_init_behind(&s, &a, &chat, NULL), MOED_OK);
+            assert_true(s.grammar.kind != MOED_GRAMMAR_NONE);
+            assert_null(strstr(s.grammar.text, "<think>"));
+            assert_null(strstr(s.grammar.text, "analysis"));
+            assert_null(strstr(s.grammar.text, "reasoning-0"));
+            if (i + 1 < N || models[k].binds)
+                assert_null(s.grammar.trigger);
+            else
+                assert_string_equal(s.grammar.trigger, "<tool_call>");
+            structure_fini(&s);
+            ask_fini(&a);
+        }
+}
+
+/* The channel `final` or calls: as the matcher reads it. */
+static void test_harmony_behind_reasoning(void **state)
+{
+    static const char *const texts[] = {
+        "<|channel|>final<|message|>Hello, it is\n5.",
+        "<|channel|>final<|message|>",
+        "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}",
+        NULL,
+        "<|channel|>analysis<|message|>Hm",
+        "Hello",
+        NULL,
+    };
+    struct ask a = accept(parse_chat, CHAT(",\"tools\":[" NOW "]"));
+    struct chat_rendered chat = {.style = {tool_format_find("harmony"), NULL}};
+    struct structure s;
+    assert_int_equal(structure_init_behind(&s, &a, &chat, NULL), MOED_OK);
+    check_texts(GRAMMAR_GBNF, s.grammar.text, texts);
+    structure_fini(&s);
+    ask_fini(&a);
+}
+
+static void test_other_apis_refuse(void **state)
+{
+    refuse(parse_message, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", NULL);
+    refuse(parse_message, "{\"max_tokens\":1,\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}",
+           "messages");
+    refuse(parse_response, "{\"input\":\"a\",\"previous_response_id\":\"resp_1\"}",
+           "previous_response_id");
+    refuse(parse_response, "{\"input\":[{\"type\":\"item_reference\"}]}", "input");
+    refuse(parse_response, "{\"input\":\"a\",\"truncation\":\"half\"}", "truncation");
+    refuse(parse_response, "{\"input\":\"a\",\"metadata\":\"a\"}", "metadata");
+    refuse(parse_ollama_chat, CHAT(",\"options\":{\"temperature\":-1}"), "temperature");
+    refuse(parse_ollama_chat, CHAT(",\"options\":1"), "options");
+    refuse(parse_ollama_generate, "{\"prompt\":1}", NULL);
+    struct ask a = accept(parse_ollama_generate, "{}"); /* only loads the model */
+    assert_int_equal(a.prompt_count, 0);
+    ask_fini(&a);
+    a = accept(parse_ollama_chat, CHAT(",\"options\":{\"num_predict\":-2}"));
+    assert_true(a.ignore_end && a.max_tokens == 0);
+    ask_fini(&a);
+}
+
+static void test_refused_parameters_pass_where_they_change_nothing(void **state)
+{
+    static const struct parameter table[] = {{.name = "r", .refused = "no", .neutral = "none"},
+                                             {0}};
+    static const struct {
+        const char *body;
+        bool passes;
+    } cases[] = {
+        {"{\"r\":null}", true},       {"{\"r\":false}", true},    {"{\"r\":0}", true},
+        {"{\"r\":0.0}", true},        {"{\"r\":\"\"}", true},     {"{\"r\":[]}", true},
+        {"{\"r\":{}}", true},         {"{\"r\":\"none\"}", true}, {"{\"r\":true}", false},
+        {"{\"r\":1}", false},         {"{\"r\":\"x\"}", false},   {"{\"r\":[0]}", false},
+        {"{\"r\":{\"a\":1}}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ask ask;
+        struct problem p = {0};
+        ask_init(&ask);
+        assert_true(ask_parse(&ask, cases[i].body, strlen(cases[i].body), &p));
+        if (ask_take(&ask, table, ask.root, &p) != cases[i].passes)
+            fail_msg("%s", cases[i].body);
+        if (!cases[i].passes)
+            assert_string_equal(p.parameter, "r");
+        ask_fini(&ask);
+    }
+}
+
+static void test_unknown_parameters_are_named(void **state)
+{
+    struct ask a = accept(parse_chat, CHAT(",\"wizardry\":1,\"magic\":null"));
+    assert_string_equal(a.ignored, "wizardry,magic");
+    ask_fini(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_arrive),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_top_p_of_zero),
+        cmocka_unit_test(test_anthropic_turns),
+        cmocka_unit_test(test_refusal_parts),
+        cmocka_unit_test(test_null_is_absent),
+        cmocka_unit_test(test_refusals_name_the_parameter),
+        cmocka_unit_test(test_bodies_that_are_not_objects),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_samplers_arrive),
+        cmocka_unit_test(test_samplers_are_refused_by_name),
+        cmocka_unit_test(test_reasoning_parameters),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_conversations_with_calls),
+        cmocka_unit_test(test_tools_as_plain_text),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_form_beside_tools),
+        cmocka_unit_test(test_form_behind_reasoning),
+        cmocka_unit_test(test_no_second_reasoning),
+        cmocka_unit_test(test_harmony_behind_reasoning),
+        cmocka_unit_test(test_other_apis_refuse),
+        cmocka_unit_test(test_refused_parameters_pass_where_they_change_nothing),
+        cmocka_unit_test(test_unknown_parameters_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

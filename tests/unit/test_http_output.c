@@ -1,0 +1,678 @@
+/* Answers of the HTTP APIs: canned texts of models go through the code that reads and writes real
+ * ones, whole and as a stream. What the client gets is read back as JSON: a stream's deltas, put
+ * together, are the whole answer. */
+#include "client/http/api/anthropic.h"
+#include "client/http/api/ollama.h"
+#include "client/http/api/openai.h"
+#include "client/http/api/openai_responses.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define TOOLS                                                                                      \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{"    \
+    "\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}},"                      \
+    "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
+#define CHAT(more) "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]" more "}"
+
+/* A model's answer, and what it must become. */
+struct canned {
+    const char *format, *text;
+    bool open;                               /* the prompt ended inside reasoning */
+    const char *reasoning, *content, *calls; /* calls: "NAME(ARGUMENTS) NAME(ARGUMENTS)" */
+};
+
+static const struct canned all[] = {
+    {"hermes", "Hello there.", false, "", "Hello there.", ""},
+    {"hermes", "<think>Hm, \"so\"\n?</think>\n\nHello.", false, "Hm, \"so\"\n?", "Hello.", ""},
+    {"hermes", "Hm</think>Hello.", true, "Hm", "Hello.", ""},
+    {"hermes", "Hm, no end", true, "Hm, no end", "", ""},
+    {"hermes",
+     "<think>Hm</think>Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+     "{\"city\": \"K\xc3\xb6ln \\\"x\\\"\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", "
+     "\"arguments\": {}}\n</tool_call>",
+     false, "Hm", "Let me see.", "get_weather({\"city\":\"K\xc3\xb6ln \\\"x\\\"\"}) now({})"},
+    {"hermes", "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>", false, "",
+     "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>", ""},
+    {"qwen3-coder",
+     "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n"
+     "</tool_call>",
+     false, "", "", "get_weather({\"city\":\"Rome\"})"},
+    {"harmony",
+     "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.",
+     false, "Hm", "Hello.", ""},
+    {"harmony",
+     "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.now <|constrain|>json<|message|>{}",
+     false, "Hm", "", "now({})"},
+    {"generic", "{\"response\": \"Hello.\"}", false, "", "Hello.", ""},
+    {"generic", "{\"tool_calls\": [{\"name\": \"now\", \"arguments\": {\n}}]}", false, "", "",
+     "now({})"},
+    {"mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rome\"}", false, "", "",
+     "get_weather({\"city\":\"Rome\"})"},
+};
+
+/* ---- An answer without a server ---- */
+
+struct bench {
+    struct exchange x;
+    struct answer a;
+    struct choice c;
+    struct chat_rendered chat;
+};
+
+typedef bool parser(struct ask *ask, const char *body, size_t len, struct problem *p);
+
+static bool parse_message(struct ask *ask, const char *body, size_t len, struct problem *p)
+{
+    return parse_messages(ask, body, len, false, p);
+}
+
+static void bench_init(struct bench *b, parser *parse, const char *body, const struct dialect *d,
+                       const struct canned *model)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct problem p = {0};
+    *b = (struct bench){0};
+    strbuf_init(&b->x.out);
+    ask_init(&b->a.ask);
+    if (!parse(&b->a.ask, body, strlen(body), &p))
+        fail_msg("%s: %s", body, p.message);
+    ask_seed(&b->a.ask);
+    b->a.x = &b->x;
+    b->a.dialect = d;
+    b->a.choices = &b->c;
+    b->a.n_choices = 1;
+    strcpy(b->a.id, "resp_0123");
+    strcpy(b->a.model, "m");
+    b->c.answer = &b->a;
+    b->c.scores.top = b->a.ask.top_logprobs;
+    b->chat.style.format = tool_format_find(model->format);
+    b->chat.style.reasoning = strcmp(model->format, "hermes") == 0 ? &think : NULL;
+    b->chat.reasoning_open = model->open;
+    assert_non_null(b->chat.style.format);
+    struct moed_error error;
+    assert_int_equal(output_start(&b->c.output, &b->c, &b->a.ask, &b->chat, d->whole_calls, &error),
+                     MOED_OK);
+}
+
+static void bench_fini(struct bench *b)
+{
+    output_fini(&b->c.output);
+    scores_fini(&b->c.scores);
+    ask_fini(&b->a.ask);
+    strbuf_fini(&b->x.out);
+}
+
+/* Gives the text in parts of n bytes, which may cut marks, but no character. */
+static void bench_run(struct bench *b, const char *text, size_t n)
+{
+    size_t len = strlen(text);
+    if (b->a.ask.stream)
+        b->a.dialect->begin(&b->a);
+    for (size_t at = 0, end; at < len; at = end) {
+        end = at + n < len ? at + n : len;
+        while (((unsigned char)text[end] & 0xc0) == 0x80)
+            end++;
+        output_take(&b->c.output, text + at, end - at, 1);
+        b->c.tokens++;
+    }
+    b->c.result = (struct moed_result){.reason = MOED_REASON_END, .stop_index = -1};
+    output_finish(&b->c.output);
+    b->c.done = true;
+    if (b->a.ask.stream) {
+        b->a.dialect->end_choice(&b->c);
+        b->a.dialect->end(&b->a);
+    } else {
+        b->a.dialect->whole(&b->a);
+    }
+    assert_false(b->x.out.failed || b->c.output.failed);
+}
+
+/* ---- What the client understands ---- */
+
+struct understood {
+    struct strbuf reasoning, content;
+    struct strbuf names[8], arguments[8];
+    unsigned calls;
+    char reason[32];
+};
+
+static void understood_init(struct understood *u)
+{
+    memset(u, 0, sizeof *u);
+    strbuf_init(&u->reasoning);
+    strbuf_init(&u->content);
+    for (int i = 0; i < 8; i++) {
+        strbuf_init(&u->names[i]);
+        strbuf_init(&u->arguments[i]);
+    }
+}
+
+static void understood_fini(struct understood *u)
+{
+    strbuf_fini(&u->reasoning);
+    strbuf_fini(&u->content);
+    for (int i = 0; i < 8; i++) {
+        strbuf_fini(&u->names[i]);
+        strbuf_fini(&u->arguments[i]);
+    }
+}
+
+static void append(struct strbuf *to, const json_t *text)
+{
+    if (json_is_string(text))
+        strbuf_append(to, json_string_value(text), json_string_length(text));
+}
+
+static const char *text_of(const struct strbuf *b)
+{
+    return b->len ? b->data : "";
+}
+
+static void note_reason(struct understood *u, const json_t *reason)
+{
+    if (json_is_string(reason))
+        snprintf(u->reason, sizeof u->reason, "%s", json_string_value(reason));
+}
+
+static void append_dump(struct strbuf *to, const json_t *object)
+{
+    char *text = json_dumps(object, JSON_COMPACT);
+    assert_non_null(text);
+    strbuf_append(to, text, strlen(text));
+    free(text);
+}
+
+typedef void reader(struct understood *u, const json_t *object);
+
+/* A message or a delta of OpenAI's chat, in a stream or not. */
+static void read_chat(struct understood *u, const json_t *object)
+{
+    const json_t *choice = json_array_get(json_object_get(object, "choices"), 0);
+    const json_t *message = json_object_get(choice, "message");
+    if (!message)
+        message = json_object_get(choice, "delta");
+    const json_t *calls = json_object_get(message, "tool_calls");
+    append(&u->content, json_object_get(message, "content"));
+    append(&u->reasoning, json_object_get(message, "reasoning_content"));
+    note_reason(u, json_object_get(choice, "finish_reason"));
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i), *index = json_object_get(call, "index");
+        size_t at = index ? (size_t)json_integer_value(index) : i;
+        assert_true(at < 8 && at <= u->calls);
+        u->calls = at == u->calls ? u->calls + 1 : u->calls;
+        append(&u->names[at], json_object_get(json_object_get(call, "function"), "name"));
+        append(&u->arguments[at], json_object_get(json_object_get(call, "function"), "arguments"));
+    }
+}
+
+static void read_block(struct understood *u, const json_t *block)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    append(&u->content, json_object_get(block, "text"));
+    append(&u->reasoning, json_object_get(block, "thinking"));
+    if (strcmp(type, "tool_use") == 0) {
+        assert_true(u->calls < 8);
+        append(&u->names[u->calls], json_object_get(block, "name"));
+        if (json_object_size(json_object_get(block, "input")))
+            append_dump(&u->arguments[u->calls], json_object_get(block, "input"));
+        u->calls++;
+    }
+}
+
+/* A message, or an event of a stream, of Anthropic's. */
+static void read_anthropic(struct understood *u, const json_t *object)
+{
+    const json_t *content = json_object_get(object, "content");
+    const json_t *delta = json_object_get(object, "delta");
+    const char *type = json_string_value(json_object_get(object, "type"));
+    for (size_t i = 0; i < json_array_size(content); i++)
+        read_block(u, json_array_get(content, i));
+    if (strcmp(type, "content_block_start") == 0)
+        read_block(u, json_object_get(object, "content_block"));
+    append(&u->content, json_object_get(delta, "text"));
+    append(&u->reasoning, json_object_get(delta, "thinking"));
+    if (u->calls)
+        append(&u->arguments[u->calls - 1], json_object_get(delta, "partial_json"));
+    note_reason(u, json_object_get(object, "stop_reason"));
+    note_reason(u, json_object_get(delta, "stop_reason"));
+}
+
+static void read_item(struct understood *u, const json_t *item)
+{
+    const char *type = json_string_value(json_object_get(item, "type"));
+    const json_t *text =
+        json_object_get(json_array_get(json_object_get(item, "content"), 0), "text");
+    if (strcmp(type, "message") == 0) {
+        append(&u->content, text);
+    } else if (strcmp(type, "reasoning") == 0) {
+        append(&u->reasoning, text);
+    } else {
+        assert_string_equal(type, "function_call");
+        append(&u->names[u->calls], json_object_get(item, "name"));
+        append(&u->arguments[u->calls++], json_object_get(item, "arguments"));
+    }
+}
+
+/* A response of OpenAI's, or an event; the last event's response must be what the deltas were. */
+static void read_response(struct understood *u, const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    const json_t *output = json_object_get(object, "output");
+    for (size_t i = 0; i < json_array_size(output); i++)
+        read_item(u, json_array_get(output, i));
+    note_reason(u, json_object_get(object, "status"));
+    if (!type)
+        return;
+    const json_t *delta = json_object_get(object, "delta");
+    if (strcmp(type, "response.output_item.added") == 0)
+        read_item(u, json_object_get(object, "item"));
+    else if (strcmp(type, "response.output_text.delta") == 0)
+        append(&u->content, delta);
+    else if (strcmp(type, "response.reasoning_text.delta") == 0)
+        append(&u->reasoning, delta);
+    else if (strcmp(type, "response.function_call_arguments.delta") == 0)
+        append(&u->arguments[u->calls - 1], delta);
+    else if (strcmp(type, "response.completed") == 0) {
+        struct understood whole;
+        understood_init(&whole);
+        read_response(&whole, json_object_get(object, "response"));
+        assert_string_equal(text_of(&whole.content), text_of(&u->content));
+        assert_string_equal(text_of(&whole.reasoning), text_of(&u->reasoning));
+        assert_int_equal(whole.calls, u->calls);
+        note_reason(u, json_object_get(json_object_get(object, "response"), "status"));
+        understood_fini(&whole);
+    }
+}
+
+static void read_ollama(struct understood *u, const json_t *object)
+{
+    const json_t *message = json_object_get(object, "message");
+    const json_t *calls = json_object_get(message, "tool_calls");
+    append(&u->content, json_object_get(message, "content"));
+    append(&u->reasoning, json_object_get(message, "thinking"));
+    note_reason(u, json_object_get(object, "done_reason"));
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *function = json_object_get(json_array_get(calls, i), "function");
+        append(&u->names[u->calls], json_object_get(function, "name"));
+        append_dump(&u->arguments[u->calls++], json_object_get(function, "arguments"));
+    }
+}
+
+/* Every "data: " of events, every line of lines, or the one object. */
+static void read_all(struct understood *u, const struct strbuf *out, reader *read)
+{
+    char *copy = strdup(out->data), *rest = copy;
+    assert_non_null(copy);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        const char *text = strncmp(line, "data: ", 6) == 0 ? line + 6 : line;
+        if (!*text || strncmp(text, "event: ", 7) == 0 || strcmp(text, "[DONE]") == 0)
+            continue;
+        json_error_t why;
+        json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+        if (!object)
+            fail_msg("%s: %s", why.text, text);
+        read(u, object);
+        json_decref(object);
+    }
+    free(copy);
+}
+
+/* ---- The APIs ---- */
+
+static const struct {
+    parser *parse;
+    const char *whole, *stream; /* bodies */
+    const struct dialect *dialect;
+    reader *read;
+    const char *end, *end_calls; /* why it ended */
+} apis[] = {
+    {parse_chat, CHAT("," TOOLS), CHAT(",\"stream\":true," TOOLS), &chat_dialect, read_chat, "stop",
+     "tool_calls"},
+    {parse_message,
+     CHAT(",\"max_tokens\":99,\"tools\":[{\"name\":\"get_weather\",\"input_schema\":{\"type\":"
+          "\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}},{\"name\":\"now\"}]"),
+     CHAT(",\"max_tokens\":99,\"stream\":true,\"tools\":[{\"name\":\"get_weather\",\"input_schema"
+          "\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}},{\"name\":"
+          "\"now\"}]"),
+     &message_dialect, read_anthropic, "end_turn", "tool_use"},
+    {parse_response,
+     "{\"input\":\"hi\",\"tools\":[{\"type\":\"function\",\"name\":\"get_weather\",\"parameters\":"
+     "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}},{\"type\":"
+     "\"function\",\"name\":\"now\"}]}",
+     "{\"input\":\"hi\",\"stream\":true,\"tools\":[{\"type\":\"function\",\"name\":\"get_weather\","
+     "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}},"
+     "{\"type\":\"function\",\"name\":\"now\"}]}",
+     &response_dialect, read_response, "completed", "completed"},
+    {parse_ollama_chat, CHAT(",\"stream\":false," TOOLS), CHAT("," TOOLS), &ollama_chat_dialect,
+     read_ollama, "stop", "stop"},
+};
+
+/* The calls as "NAME(ARGUMENTS) ...", the arguments without blanks. */
+static void calls_of(const struct understood *u, struct strbuf *out)
+{
+    for (unsigned i = 0; i < u->calls; i++) {
+        json_t *arguments =
+            u->arguments[i].len ? json_loads(u->arguments[i].data, 0, NULL) : json_object();
+        if (!json_is_object(arguments))
+            fail_msg("the arguments are no object: %s", text_of(&u->arguments[i]));
+        strbuf_printf(out, "%s%s(", i ? " " : "", text_of(&u->names[i]));
+        append_dump(out, arguments);
+        strbuf_printf(out, ")");
+        json_decref(arguments);
+    }
+}
+
+static void check(size_t api, const struct canned *model, bool stream, size_t step)
+{
+    struct bench b;
+    struct understood u;
+    struct strbuf calls;
+    bench_init(&b, apis[api].parse, stream ? apis[api].stream : apis[api].whole, apis[api].dialect,
+               model);
+    bench_run(&b, model->text, step);
+    understood_init(&u);
+    strbuf_init(&calls);
+    read_all(&u, &b.x.out, apis[api].read);
+    calls_of(&u, &calls);
+    assert_string_equal(text_of(&u.reasoning), model->reasoning);
+    assert_string_equal(text_of(&u.content), model->content);
+    assert_string_equal(text_of(&calls), model->calls);
+    assert_string_equal(u.reason, *model->calls ? apis[api].end_calls : apis[api].end);
+    strbuf_fini(&calls);
+    understood_fini(&u);
+    bench_fini(&b);
+}
+
+static void test_every_api_tells_the_same(void **state)
+{
+    for (size_t api = 0; api < sizeof apis / sizeof *apis; api++)
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            for (size_t step = 1; step < 9; step += 3) {
+                check(api, &all[i], false, step);
+                check(api, &all[i], true, step);
+            }
+}
+
+/* Without tools the marks of calls are text; reasoning can stay in the text, or be dropped. */
+static void test_what_is_not_asked_for(void **state)
+{
+    static const struct {
+        const char *body, *content;
+    } cases[] = {
+        {CHAT(""), "<tool_call>{\"name\": \"now\"}</tool_call>"},
+        {CHAT("," TOOLS ",\"tool_choice\":\"none\""), "<tool_call>{\"name\": \"now\"}</tool_call>"},
+        {CHAT(",\"reasoning_format\":\"none\""),
+         "<think>Hm</think><tool_call>{\"name\": \"now\"}</tool_call>"},
+        {CHAT(",\"include_reasoning\":false"), "<tool_call>{\"name\": \"now\"}</tool_call>"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bench b;
+        struct understood u;
+        bench_init(&b, parse_chat, cases[i].body, &chat_dialect, &all[0]);
+        bench_run(&b, "<think>Hm</think><tool_call>{\"name\": \"now\"}</tool_call>", 5);
+        understood_init(&u);
+        read_all(&u, &b.x.out, read_chat);
+        assert_string_equal(text_of(&u.content), cases[i].content);
+        assert_int_equal(u.reasoning.len, i < 2 ? 2 : 0);
+        assert_int_equal(u.calls, 0);
+        understood_fini(&u);
+        bench_fini(&b);
+    }
+}
+
+/* parallel_tool_calls false: the first call ends the answer, and what follows is dropped. */
+static void test_one_call(void **state)
+{
+    struct bench b;
+    struct understood u;
+    bench_init(&b, parse_chat, CHAT("," TOOLS ",\"parallel_tool_calls\":false"), &chat_dialect,
+               &all[0]);
+    bench_run(&b, all[4].text, 4);
+    assert_true(output_is_over(&b.c.output));
+    understood_init(&u);
+    read_all(&u, &b.x.out, read_chat);
+    assert_int_equal(u.calls, 1);
+    understood_fini(&u);
+    bench_fini(&b);
+}
+
+/* A stream that is cut in a call says so, and is no finished call. */
+static void test_cut_call(void **state)
+{
+    struct bench b;
+    struct understood u;
+    bench_init(&b, parse_chat, CHAT(",\"stream\":true," TOOLS), &chat_dialect, &all[0]);
+    b.a.dialect->begin(&b.a);
+    output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
+    b.c.result.reason = MOED_REASON_LENGTH;
+    output_finish(&b.c.output);
+    b.a.dialect->end_choice(&b.c);
+    understood_init(&u);
+    read_all(&u, &b.x.out, read_chat);
+    assert_int_equal(u.calls, 1);
+    assert_string_equal(u.reason, "length");
+    understood_fini(&u);
+    bench_fini(&b);
+}
+
+/* A stream that ends inside a call by itself, as at a stop string: no API says that it calls. */
+static void test_broken_call(void **state)
+{
+    static const char *const reasons[] = {"stop", "stop_sequence", NULL, "stop"};
+    for (size_t api = 0; api < sizeof apis / sizeof *apis; api++) {
+        struct bench b;
+        struct understood u;
+        bench_init(&b, apis[api].parse, apis[api].stream, apis[api].dialect, &all[0]);
+        b.a.dialect->begin(&b.a);
+        output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
+        b.c.result.reason = MOED_REASON_STOP;
+        output_finish(&b.c.output);
+        b.a.dialect->end_choice(&b.c);
+        b.a.dialect->end(&b.a);
+        assert_false(choice_has_calls(&b.c));
+        understood_init(&u);
+        if (reasons[api]) {
+            read_all(&u, &b.x.out, apis[api].read);
+            assert_string_equal(u.reason, reasons[api]);
+        }
+        understood_fini(&u);
+        bench_fini(&b);
+    }
+}
+
+/* The items of a response that is cut: those that are whole are completed, the last one is not. */
+static void test_cut_items(void **state)
+{
+    static const struct {
+        const char *text, *done; /* the last item's event has this */
+        bool whole;
+    } cases[] = {
+        {"Hello", "Hello\",\"annotations\":[],\"logprobs\":[]}]}", false},
+        {"<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a",
+         "\"arguments\":\"{\\\"a\",\"status\":\"incomplete\"}", false},
+        {"<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+         "\"arguments\":\"{}\",\"status\":\"completed\"}", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bench b;
+        bench_init(&b, parse_response, apis[2].stream, &response_dialect, &all[0]);
+        b.a.dialect->begin(&b.a);
+        output_take(&b.c.output, cases[i].text, strlen(cases[i].text), 9);
+        b.c.result.reason = MOED_REASON_LENGTH;
+        output_finish(&b.c.output);
+        strbuf_clear(&b.x.out);
+        b.a.dialect->end(&b.a);
+        assert_non_null(strstr(b.x.out.data, cases[i].done));
+        const char *output = strstr(b.x.out.data, "\"output\":[");
+        assert_non_null(output);
+        assert_non_null(strstr(output, cases[i].whole ? "\"status\":\"completed\""
+                                                      : "\"status\":\"incomplete\""));
+        bench_fini(&b);
+    }
+}
+
+static void test_reasoning_is_counted(void **state)
+{
+    struct bench b;
+    bench_init(&b, parse_chat, CHAT(""), &chat_dialect, &all[0]);
+    output_take(&b.c.output, "<think>abcdefghi</think>abcdefgh", 32, 8); /* eight at once */
+    uint64_t n = output_reasoning_tokens(&b.c.output);
+    assert_true(n >= 5 && n <= 7);
+    bench_fini(&b);
+}
+
+/* Tokens of one event are cut where they end, not in pieces of one length: the reasoning that is
+ * shown is that of the tokens that were read. */
+static void test_tokens_are_cut_where_they_end(void **state)
+{
+    static const char text[] = "aK\xc3\xb6lnzzzz</think>";
+    static const size_t lengths[] = {1, 2, 3, 4, 8}; /* the second ends in the character */
+    struct bench b;
+    struct strbuf shown;
+    size_t at = 0, read = 0;
+    bench_init(&b, parse_chat, CHAT(",\"thinking_budget_tokens\":3"), &chat_dialect, &all[3]);
+    while (!output_is_over_budget(&b.c.output)) {
+        assert_true(read < 5);
+        at += output_take_token(&b.c.output, (struct moed_bytes){"", lengths[read]}, text + at,
+                                sizeof text - 1 - at, read == 4);
+        read++;
+    }
+    assert_int_equal(read, 3);
+    strbuf_init(&shown);
+    output_text(&b.c.output, PART_REASONING, &shown);
+    assert_string_equal(text_of(&shown), "aK\xc3\xb6ln");
+    strbuf_fini(&shown);
+    bench_fini(&b);
+}
+
+/* What was held back belongs to its own token when it comes. */
+static void test_text_that_comes_late(void **state)
+{
+    struct bench b;
+    bench_init(&b, parse_chat, CHAT(""), &chat_dialect, &all[3]);
+    struct moed_bytes two = {"", 2};
+    assert_int_equal(output_take_token(&b.c.output, two, "a", 1, true), 1);
+    assert_int_equal(b.c.output.owed, 1);
+    assert_int_equal(output_take_token(&b.c.output, two, "bcdef", 5, false), 3);
+    assert_int_equal(output_take_token(&b.c.output, two, "ef", 2, true), 2);
+    assert_int_equal(b.c.output.owed, 0);
+    assert_int_equal(output_take_token(&b.c.output, (struct moed_bytes){"", 9}, "", 0, true), 0);
+    assert_int_equal(b.c.output.owed, 3); /* no stop strings: half a character at most */
+    bench_fini(&b);
+}
+
+/* ---- Log-probabilities ---- */
+
+static struct vocabulary *letters(void)
+{
+    struct vocabulary *v = calloc(1, sizeof *v);
+    assert_non_null(v);
+    atomic_init(&v->references, 1);
+    strbuf_init(&v->text);
+    v->count = 3;
+    v->ends = malloc(3 * sizeof *v->ends);
+    strbuf_append(&v->text, "a\xc3\x9f\xc3", 4); /* "a", a sharp s, half a character */
+    v->ends[0] = 1, v->ends[1] = 3, v->ends[2] = 4;
+    return v;
+}
+
+static void add_scores(struct scores *s)
+{
+    static const uint32_t first = 0, tokens[] = {1, 2}, top[] = {1, 0, 2, 1};
+    static const float values[] = {-0.5f, -INFINITY}, top_values[] = {-0.5f, -1, -0.25f, -2};
+    scores_add(s, &first, 1, NULL, NULL, NULL);
+    scores_add(s, tokens, 2, values, top, top_values);
+}
+
+static void test_scores(void **state)
+{
+    struct scores s = {.top = 2};
+    struct vocabulary *v = letters();
+    struct strbuf out;
+    size_t offset = 5;
+    add_scores(&s);
+    strbuf_init(&out);
+    scores_columns_json(&s, 0, 3, v, &offset, &out);
+    assert_string_equal(out.data,
+                        "{\"tokens\":[\"a\",\"\xc3\x9f\",\"bytes:\\\\xc3\"],"
+                        "\"token_logprobs\":[null,-0.5,-9999],\"top_logprobs\":[null,"
+                        "{\"\xc3\x9f\":-0.5,\"a\":-1},{\"bytes:\\\\xc3\":-0.25,\"\xc3\x9f\":-2}],"
+                        "\"text_offset\":[5,6,7]}");
+    assert_int_equal(offset, 8);
+    strbuf_clear(&out);
+    scores_json(&s, 1, 2, v, &out);
+    assert_string_equal(out.data,
+                        "[{\"token\":\"\xc3\x9f\",\"logprob\":-0.5,\"bytes\":[195,159],"
+                        "\"top_logprobs\":[{\"token\":\"\xc3\x9f\",\"logprob\":-0.5,\"bytes\":"
+                        "[195,159]},{\"token\":\"a\",\"logprob\":-1,\"bytes\":[97]}]}]");
+    assert_int_equal(vocabulary_text(v, 3).len, 0);
+    strbuf_fini(&out);
+    scores_fini(&s);
+    vocabulary_release(v);
+}
+
+/* In a stream each log-probability comes once, in order. */
+static void test_scores_of_a_stream(void **state)
+{
+    struct bench b;
+    struct vocabulary *v = letters();
+    bench_init(&b, parse_chat, CHAT(",\"stream\":true,\"logprobs\":true,\"top_logprobs\":2"),
+               &chat_dialect, &all[0]);
+    b.a.vocabulary = v;
+    b.a.dialect->begin(&b.a);
+    add_scores(&b.c.scores);
+    output_take(&b.c.output, "a\xc3\x9f", 3, 2);
+    b.a.dialect->end_choice(&b.c);
+    assert_int_equal(b.c.scores.written, 3);
+    const char *at = b.x.out.data;
+    unsigned found = 0;
+    for (; (at = strstr(at, "\"logprobs\":{\"content\":[")) != NULL; at++)
+        found++;
+    assert_int_equal(found, 1);
+    bench_fini(&b);
+    vocabulary_release(v);
+}
+
+/* A stream that begins or fails before there is a choice tells of none. */
+static void test_responses_without_choices(void **state)
+{
+    struct exchange x = {0};
+    struct answer a = {.x = &x, .id = "resp_1", .model = "m"};
+    struct problem p = {.status = 503};
+    strbuf_init(&x.out);
+    response_dialect.begin(&a);
+    (response_dialect.fail)(&a, &p); /* no macro of cmocka */
+    assert_false(x.out.failed);
+    assert_non_null(strstr(x.out.data, "event: response.created\n"));
+    assert_non_null(strstr(x.out.data, "event: response.failed\n"));
+    assert_null(strstr(x.out.data, "\"output\":[{"));
+    strbuf_fini(&x.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_api_tells_the_same),
+        cmocka_unit_test(test_what_is_not_asked_for),
+        cmocka_unit_test(test_one_call),
+        cmocka_unit_test(test_cut_call),
+        cmocka_unit_test(test_broken_call),
+        cmocka_unit_test(test_cut_items),
+        cmocka_unit_test(test_reasoning_is_counted),
+        cmocka_unit_test(test_tokens_are_cut_where_they_end),
+        cmocka_unit_test(test_text_that_comes_late),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_scores_of_a_stream),
+        cmocka_unit_test(test_responses_without_choices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,368 @@
+/* Parts of the HTTP server that need no socket: framing, Host and Origin, API keys, trace ids,
+ * errors' bodies, events, merged metrics, addresses; and jobs on their thread. */
+#include "base/clock.h"
+#include "client/http/api/stream.h"
+#include "client/http/listen.h"
+#include "client/http/server/access_log.h"
+#include "client/http/server/auth.h"
+#include "client/http/server/framing.h"
+#include "client/http/server/jobs.h"
+#include "client/http/server/origin.h"
+#include "client/http/server/problem.h"
+#include "metrics/merge.h"
+#include "temporary_directory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+/* fields: "Name: value" lines */
+static const char *frame(const char *version, const char *const *fields, struct framing *f)
+{
+    *f = (struct framing){0};
+    for (; *fields; fields++) {
+        char name[64], value[64];
+        assert_int_equal(sscanf(*fields, "%63[^:]:%*[ ]%63[^\n]", name, value), 2);
+        framing_field(f, name, value);
+    }
+    return framing_end(f, version);
+}
+
+static void test_framing(void **state)
+{
+    struct framing f;
+    const char *plain[] = {"Host: a", "Content-Length: 12", NULL};
+    assert_null(frame("HTTP/1.1", plain, &f));
+    assert_true(f.has_length && f.length == 12 && !f.chunked);
+    const char *chunked[] = {"HOST: a", "transfer-encoding: Chunked", NULL};
+    assert_null(frame("HTTP/1.1", chunked, &f));
+    assert_true(f.chunked);
+    const char *none[] = {NULL};
+    assert_null(frame("HTTP/1.0", none, &f));
+    static const char *const wrong[][4] = {
+        {NULL},
+        {"Host: a", "Host: a", NULL},
+        {"Host: a", "Content-Length: 1", "Content-Length: 1", NULL},
+        {"Host: a", "Content-Length: 1", "Transfer-Encoding: chunked", NULL},
+        {"Host: a", "Content-Length: -1", NULL},
+        {"Host: a", "Content-Length: +1", NULL},
+        {"Host: a", "Content-Length: 1, 1", NULL},
+        {"Host: a", "Content-Length: 0x10", NULL},
+        {"Host: a", "Content-Length: 99999999999999999999", NULL},
+        {"Host: a", "Transfer-Encoding: gzip, chunked", NULL},
+        {"Host: a", "Transfer-Encoding: identity", NULL},
+        {"Host: a", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked", NULL},
+        {"Host: a", "Content-Length : 1", NULL},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (!frame("HTTP/1.1", wrong[i], &f))
+            fail_msg("case %zu is accepted", i);
+    assert_non_null(frame("HTTP/2.0", plain, &f));
+    assert_non_null(frame("HTTP/1.0", chunked, &f));
+}
+
+static void test_hosts_and_origins(void **state)
+{
+    static const char *const good[] = {"localhost", "localhost:8080", "LOCALHOST",   "127.0.0.1:1",
+                                       "[::1]",     "[::1]:8080",     "10.0.0.7:80", "my.example"};
+    static const char *const bad[] = {"evil.example",           "localhost.evil.example",
+                                      "my.example.org",         "[::1",
+                                      "localhost:8x",           "",
+                                      "127.0.0.1.evil.example", "[localhost]x"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!origin_host_allowed(good[i], "other.example, my.example"))
+            fail_msg("%s is refused", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (origin_host_allowed(bad[i], "other.example, my.example"))
+            fail_msg("%s is allowed", bad[i]);
+    bool listed;
+    assert_true(origin_allowed("http://localhost:8080", "localhost:8080", NULL, &listed));
+    assert_false(listed);
+    assert_false(origin_allowed("http://localhost:8081", "localhost:8080", NULL, &listed));
+    assert_false(origin_allowed("null", "localhost", NULL, &listed));
+    assert_true(origin_allowed("https://a.example", "localhost",
+                               "https://b.example,https://a.example", &listed));
+    assert_true(listed);
+    assert_false(
+        origin_allowed("https://a.example.org", "localhost", "https://a.example", &listed));
+    assert_true(origin_allowed("https://anybody.example", "localhost", "*", &listed));
+}
+
+static const char *write_keys(const char *text, mode_t mode)
+{
+    const char *path = in_directory("keys");
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    chmod(path, mode);
+    return path;
+}
+
+static void test_keys(void **state)
+{
+    struct auth a;
+    struct error e;
+    assert_int_equal(
+        auth_read(write_keys("# c\n\nalice  key-of-alice\nkey-without # c\n", 0600), &a, &e),
+        ERROR_OK);
+    assert_int_equal(a.count, 2);
+    assert_string_equal(auth_check(&a, "Bearer key-of-alice", NULL), "alice");
+    assert_string_equal(auth_check(&a, "bearer   key-of-alice", NULL), "alice");
+    assert_string_equal(auth_check(&a, NULL, "key-without"), "key-2");
+    static const char *const wrong[] = {"Bearer key-of-alic", "Bearer key-of-alicee", "Bearer ",
+                                        "key-of-alice",       "Basic key-of-alice",   ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        if (auth_check(&a, wrong[i], NULL))
+            fail_msg("'%s' is a key", wrong[i]);
+    assert_null(auth_check(&a, NULL, NULL));
+    auth_free(&a);
+    static const char *const bad[] = {"", "# only a comment\n", "short\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_not_equal(auth_read(write_keys(bad[i], 0600), &a, &e), ERROR_OK);
+    assert_int_equal(auth_read(write_keys("key-of-alice\n", 0640), &a, &e), ERROR_USAGE);
+    assert_int_not_equal(auth_read("/nowhere/keys", &a, &e), ERROR_OK);
+}
+
+/* The example of the W3C's Trace Context, section 3.2.2. */
+static void test_trace_ids(void **state)
+{
+    char trace[33];
+    access_take_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", trace);
+    assert_string_equal(trace, "4bf92f3577b34da6a3ce929d0e0e4736");
+    static const char *const wrong[] = {
+        "",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e473-00f067aa0ba902b7-011",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        access_take_trace(wrong[i], trace);
+        assert_string_equal(trace, "");
+    }
+}
+
+static void test_problems(void **state)
+{
+    static const struct {
+        enum http_api api;
+        const char *body;
+    } shapes[] = {
+        {HTTP_API_OPENAI, "{\"error\":{\"message\":\"a \\\"b\\\"\",\"type\":\"not_found_error\","
+                          "\"param\":\"model\",\"code\":\"model_not_found\"}}"},
+        {HTTP_API_ANTHROPIC, "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\","
+                             "\"message\":\"a \\\"b\\\"\"}}"},
+        {HTTP_API_OLLAMA, "{\"error\":\"a \\\"b\\\"\"}"},
+    };
+    struct problem p;
+    assert_false(problem_set(&p, 404, "a \"%s\"", "b"));
+    p.code = "model_not_found";
+    strcpy(p.parameter, "model");
+    for (size_t i = 0; i < 3; i++) {
+        struct strbuf out;
+        strbuf_init(&out);
+        problem_body(&p, shapes[i].api, &out);
+        assert_string_equal(out.data, shapes[i].body);
+        strbuf_fini(&out);
+    }
+}
+
+static void test_events(void **state)
+{
+    struct strbuf out;
+    strbuf_init(&out);
+    event_begin(&out, NULL);
+    strbuf_printf(&out, "{");
+    json_member(&out, "a", "x\n\n", 3); /* a newline would end the event */
+    json_member(&out, "b", "", 0);
+    strbuf_printf(&out, "}");
+    event_end(&out);
+    event_begin(&out, "stop");
+    strbuf_printf(&out, "{}");
+    event_end(&out);
+    event_comment(&out);
+    assert_string_equal(out.data, "data: {\"a\":\"x\\n\\n\",\"b\":\"\"}\n\n"
+                                  "event: stop\ndata: {}\n\n:\n\n");
+    strbuf_fini(&out);
+}
+
+static void test_merged_metrics(void **state)
+{
+    struct metrics_merge m;
+    struct strbuf out;
+    metrics_merge_init(&m);
+    strbuf_init(&out);
+    metrics_merge_add(&m,
+                      "# HELP a One.\n# TYPE a gauge\na 1\n# HELP b Two.\n# TYPE b counter\n"
+                      "b{x=\"1\"} 2\nb{x=\"2\"} 3\n",
+                      "p=\"m\"");
+    metrics_merge_add(&m,
+                      "# HELP b Two.\n# TYPE b counter\nb 4\n# HELP c Three.\n# TYPE c gauge\nc 5",
+                      "p=\"w\"");
+    metrics_merge_write(&m, &out);
+    assert_string_equal(out.data, "# HELP a One.\n# TYPE a gauge\na{p=\"m\"} 1\n"
+                                  "# HELP b Two.\n# TYPE b counter\nb{p=\"m\",x=\"1\"} 2\n"
+                                  "b{p=\"m\",x=\"2\"} 3\nb{p=\"w\"} 4\n"
+                                  "# HELP c Three.\n# TYPE c gauge\nc{p=\"w\"} 5\n");
+    strbuf_fini(&out);
+    metrics_merge_fini(&m);
+}
+
+static void test_addresses(void **state)
+{
+    static const char *const good[][3] = {
+        {"8080", "127.0.0.1", "8080"},
+        {"0.0.0.0:80", "0.0.0.0", "80"},
+        {"[::1]:0", "::1", "0"},
+        {"name.example:65535", "name.example", "65535"},
+    };
+    static const char *const bad[] = {"", ":80", "a:", "65536", "a:b", "80x", "123456", "[::1]"};
+    struct listen_address a;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(listen_parse(good[i][0], &a, NULL), ERROR_OK);
+        assert_string_equal(a.host, good[i][1]);
+        assert_string_equal(a.port, good[i][2]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (!listen_parse(bad[i], &a, NULL))
+            fail_msg("%s is an address", bad[i]);
+}
+
+static void test_listening(void **state)
+{
+    struct listen_address a;
+    struct error e;
+    int fd, again;
+    bool loopback;
+    unsigned port, other;
+    assert_int_equal(listen_parse("0", &a, &e), ERROR_OK);
+    assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
+    assert_true(loopback && port);
+    snprintf(a.port, sizeof a.port, "%u", port);
+    assert_int_not_equal(listen_tcp(&a, &again, &loopback, &other, &e), ERROR_OK);
+    close(fd);
+    assert_int_equal(listen_parse("0.0.0.0:0", &a, &e), ERROR_OK);
+    assert_int_equal(listen_tcp(&a, &fd, &loopback, &port, &e), ERROR_OK);
+    assert_false(loopback);
+    close(fd);
+    const char *path = in_directory("http.sock");
+    struct stat s;
+    assert_int_equal(listen_unix(path, &fd, &e), ERROR_OK);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+    assert_int_not_equal(listen_unix(path, &again, &e), ERROR_OK); /* in use */
+    close(fd);
+    assert_int_equal(listen_unix(path, &fd, &e), ERROR_OK); /* left behind */
+    close(fd);
+}
+
+/* ---- Jobs ---- */
+
+struct counted {
+    struct job job; /* first */
+    unsigned *order, number;
+    bool worked;
+};
+
+static void count_work(struct job *job)
+{
+    ((struct counted *)job)->worked = true;
+}
+
+static void count_done(struct job *job)
+{
+    struct counted *c = (struct counted *)job;
+    c->number = ++*c->order;
+}
+
+static void test_jobs(void **state)
+{
+    enum { N = 100 };
+    static struct counted jobs[N];
+    struct loop loop;
+    struct job_queue q;
+    struct error e;
+    unsigned order = 0;
+    assert_int_equal(loop_init(&loop, &e), ERROR_OK);
+    assert_int_equal(jobs_start(&q, &loop, "test", &e), ERROR_OK);
+    for (int i = 0; i < N / 2; i++) {
+        jobs[i] =
+            (struct counted){.job = {.work = count_work, .done = count_done}, .order = &order};
+        jobs_post(&q, &jobs[i].job);
+    }
+    uint64_t end = clock_end_ns(5000);
+    while (order < N / 2 && clock_ns() < end)
+        loop_wait(&loop, 100);
+    assert_int_equal(order, N / 2);
+    for (int i = 0; i < N / 2; i++)
+        assert_true(jobs[i].worked && jobs[i].number == (unsigned)i + 1);
+    /* those that wait when it stops come back too */
+    for (int i = N / 2; i < N; i++) {
+        jobs[i] =
+            (struct counted){.job = {.work = count_work, .done = count_done}, .order = &order};
+        jobs_post(&q, &jobs[i].job);
+    }
+    jobs_stop(&q);
+    assert_int_equal(order, N);
+    loop_fini(&loop);
+}
+
+/* A watch that is removed while its event waits in the batch is not called. */
+struct pair {
+    struct watch watch; /* first */
+    struct loop *loop;
+    struct pair *other;
+    int calls;
+};
+
+static void on_pair(struct watch *w, uint32_t events)
+{
+    struct pair *p = (struct pair *)w;
+    p->calls++;
+    loop_remove(p->loop, &p->other->watch);
+}
+
+static void test_loop_removal(void **state)
+{
+    struct loop loop;
+    struct error e;
+    struct pair a = {.loop = &loop}, b = {.loop = &loop, .other = &a};
+    int ends[2][2];
+    a.other = &b;
+    assert_int_equal(loop_init(&loop, &e), ERROR_OK);
+    struct pair *pairs[] = {&a, &b};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pipe(ends[i]), 0);
+        assert_int_equal(write(ends[i][1], "x", 1), 1);
+        pairs[i]->watch = (struct watch){.fd = ends[i][0], .ready = on_pair};
+        assert_int_equal(loop_add(&loop, &pairs[i]->watch, EPOLLIN, &e), ERROR_OK);
+    }
+    loop_wait(&loop, 1000);
+    assert_int_equal(a.calls + b.calls, 1);
+    for (int i = 0; i < 2; i++) {
+        close(ends[i][0]);
+        close(ends[i][1]);
+    }
+    loop_fini(&loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_framing),        cmocka_unit_test(test_hosts_and_origins),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_trace_ids),
+        cmocka_unit_test(test_problems),       cmocka_unit_test(test_events),
+        cmocka_unit_test(test_merged_metrics), cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_listening),      cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_loop_removal),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

@@ -1,0 +1,58 @@
+/* Log lines: what a message quotes makes no line of its own and reaches no terminal. */
+#include "base/log.h"
+#include "client/http/server/access_log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define ESCAPES "/\x1b[2J\nFAKE\r\t\x7f"
+
+/* What an access to such a path, with its name ignored and its body, writes. */
+static void access_lines(char *out, size_t bytes)
+{
+    struct access_entry a = {.method = "GET", .status = 404, .outcome = "ok"};
+    int pipes[2], saved = dup(STDERR_FILENO);
+    snprintf(a.id, sizeof a.id, "req-1");
+    snprintf(a.path, sizeof a.path, "%s", ESCAPES);
+    snprintf(a.ignored, sizeof a.ignored, "%s", ESCAPES);
+    a.body = ESCAPES;
+    a.body_bytes = strlen(ESCAPES);
+    assert_int_equal(pipe(pipes), 0);
+    dup2(pipes[1], STDERR_FILENO);
+    access_write(&a, false);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(pipes[1]);
+    ssize_t n = read(pipes[0], out, bytes - 1);
+    assert_true(n > 0);
+    out[n] = '\0';
+    close(pipes[0]);
+}
+
+static void test_controls_are_hidden(void **state)
+{
+    char text[4096];
+    unsigned lines = 0;
+    log_init("test", LOG_LEVEL_INFO);
+    access_lines(text, sizeof text);
+    assert_non_null(strstr(text, "FAKE"));
+    for (const char *c = text; *c; c++) {
+        assert_true(*c == '\n' || ((unsigned char)*c >= 0x20 && *c != 0x7f));
+        lines += *c == '\n';
+    }
+    assert_int_equal(lines, 2); /* the request's and its body's */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_controls_are_hidden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,225 @@
+/* Hyper-parameters of the architectures: what the rows of the table say where a file says nothing,
+ * and files that are refused by name. */
+#include "model/params.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/gguf_bytes.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { LAYERS = 8 };
+
+/* A file of all keys that any row needs. */
+struct file {
+    const char *arch;
+    uint32_t shared_count;
+    const char *key; /* another one of a number, NULL: none */
+    uint32_t value;
+    float real;          /* not 0: the value */
+    const bool *pattern; /* of windows, by layer; NULL: none */
+    uint64_t n_pattern;  /* 0: of all layers */
+};
+
+static void kv_arch(struct strbuf *b, const struct file *f, const char *suffix, uint32_t value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", f->arch, suffix);
+    kv_u32(b, key, value);
+}
+
+static void kv_real(struct strbuf *b, const struct file *f)
+{
+    char key[96];
+    uint32_t bits;
+    snprintf(key, sizeof key, "%s.%s", f->arch, f->key);
+    memcpy(&bits, &f->real, sizeof bits);
+    str(b, key);
+    u32(b, GGUF_F32);
+    u32(b, bits);
+}
+
+static void kv_pattern(struct strbuf *b, const struct file *f)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", f->arch);
+    str(b, key);
+    u32(b, GGUF_ARRAY);
+    u32(b, GGUF_BOOL);
+    uint64_t n = f->n_pattern ? f->n_pattern : LAYERS;
+    u64(b, n);
+    for (uint64_t i = 0; i < n; i++)
+        strbuf_append(b, f->pattern[i] ? "\1" : "\0", 1);
+}
+
+static struct strbuf bytes_of(const struct file *f)
+{
+    static const struct {
+        const char *suffix;
+        uint32_t value;
+    } keys[] = {{"block_count", LAYERS},          {"context_length", 64},
+                {"embedding_length", 8},          {"attention.head_count", 2},
+                {"attention.head_count_kv", 1},   {"expert_count", 4},
+                {"expert_used_count", 2},         {"feed_forward_length", 4},
+                {"attention.kv_lora_rank", 4},    {"rope.dimension_count", 2},
+                {"expert_feed_forward_length", 4}};
+    struct strbuf b;
+    bool window = strcmp(f->arch, "exaone-moe") == 0 || strcmp(f->arch, "gpt-oss") == 0;
+    uint64_t n = sizeof keys / sizeof keys[0];
+    strbuf_init(&b);
+    header(&b, 3, 1, n + 2 + window + (f->key != NULL) + (f->pattern != NULL));
+    str(&b, "general.architecture");
+    u32(&b, GGUF_STRING);
+    str(&b, f->arch);
+    for (uint64_t i = 0; i < n; i++)
+        kv_arch(&b, f, keys[i].suffix, keys[i].value);
+    kv_arch(&b, f, "expert_shared_count", f->shared_count);
+    if (window)
+        kv_arch(&b, f, "attention.sliding_window", 16);
+    if (f->key && f->real != 0)
+        kv_real(&b, f);
+    else if (f->key)
+        kv_arch(&b, f, f->key, f->value);
+    if (f->pattern)
+        kv_pattern(&b, f);
+    tensor2(&b, "token_embd.weight", TENSOR_F32, 8, 5, 0);
+    zeros(&b, 8 * 5 * 4);
+    return b;
+}
+
+static enum error_code read_file(const struct file *f, struct model_params *out, struct error *e)
+{
+    struct strbuf b = bytes_of(f);
+    struct gguf *g;
+    if (open_bytes(b.data, b.len, &g, e))
+        fail_msg("%s", e->text);
+    enum error_code code = model_params_read(g, out, e);
+    gguf_close(g);
+    strbuf_fini(&b);
+    return code;
+}
+
+static struct model_params params_of(const struct file *f)
+{
+    struct model_params p;
+    struct error e;
+    if (read_file(f, &p, &e))
+        fail_msg("%s", e.text);
+    return p;
+}
+
+static void expect_refused(const struct file *f, const char *text)
+{
+    struct model_params p;
+    struct error e;
+    assert_int_equal(read_file(f, &p, &e), ERROR_UNSUPPORTED);
+    if (!strstr(e.text, text) || strchr(e.text, '\n'))
+        fail_msg("expected '%s' in: %s", text, e.text);
+}
+
+static void test_refused_by_name(void **state)
+{
+    expect_refused(&(struct file){.arch = "clip"}, "an mmproj file");
+    expect_refused(&(struct file){.arch = "qwen35moe"},
+                   "architecture 'qwen35moe' is not supported");
+    expect_refused(&(struct file){.arch = "qwen35moe"}, "exaone-moe"); /* the whole list */
+}
+
+/* Of the architectures, only those with latent attention scale q with the position. */
+static void test_temperature(void **state)
+{
+    struct file f = {.arch = "dots1", .shared_count = 1, .key = "attention.temperature_scale"};
+    f.real = 0.1f;
+    expect_refused(&f, "'dots1.attention.temperature_scale' is 0.1");
+}
+
+/* The gate of files without expert_gating_func and expert_weights_norm. */
+static void test_routers(void **state)
+{
+    static const struct {
+        const char *arch;
+        enum router_kind kind;
+        bool renormalise;
+    } rows[] = {{"glm4moe", ROUTER_SIGMOID, true},     {"minimax-m2", ROUTER_SIGMOID, true},
+                {"dots1", ROUTER_SIGMOID, false},      {"qwen3vlmoe", ROUTER_SOFTMAX, true},
+                {"bailingmoe2", ROUTER_SIGMOID, true}, {"ernie4_5-moe", ROUTER_SOFTMAX, true},
+                {"hunyuan-moe", ROUTER_SOFTMAX, true}, {"exaone-moe", ROUTER_SIGMOID, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct file f = {.arch = rows[i].arch, .shared_count = 1};
+        struct model_params p = params_of(&f);
+        assert_int_equal(p.router.kind, rows[i].kind);
+        assert_int_equal(p.router.renormalise, rows[i].renormalise);
+    }
+}
+
+/* ERNIE-4.5-300B has no shared expert and says so. */
+static void test_no_shared_expert(void **state)
+{
+    struct file f = {.arch = "ernie4_5-moe", .shared_count = 2};
+    assert_int_equal(params_of(&f).d_shared, 8);
+    f.shared_count = 0;
+    assert_int_equal(params_of(&f).d_shared, 0);
+}
+
+static void test_layers_between(void **state)
+{
+    struct file f = {.arch = "ernie4_5-moe", .key = "interleave_moe_layer_step", .value = 1};
+    (void)params_of(&f);
+    f.value = 2;
+    expect_refused(&f, "'ernie4_5-moe.interleave_moe_layer_step' is 2");
+}
+
+static void check_windows(const struct file *f, const bool *windowed)
+{
+    struct model_params p = params_of(f);
+    uint32_t n = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        assert_int_equal(p.layers[layer].window, windowed[layer] ? 16 : 0);
+        assert_int_equal(p.layers[layer].unrotated, !windowed[layer]);
+        n += windowed[layer];
+    }
+    assert_int_equal(params_windows(&p).layers, n);
+    assert_int_equal(params_windows(&p).largest, 16);
+}
+
+static void test_windows(void **state)
+{
+    static const bool rows[LAYERS] = {true, true, true, false, true, true, true, false};
+    static const bool other[LAYERS] = {true, false, true, false, true, false, true, false};
+    struct file f = {.arch = "exaone-moe", .shared_count = 1, .pattern = rows};
+    check_windows(&f, rows);
+    f.pattern = other; /* of the file, not the row's */
+    check_windows(&f, other);
+    f.pattern = NULL; /* the row's */
+    check_windows(&f, rows);
+    f.key = "attention.sliding_window_pattern";
+    f.value = 2;
+    check_windows(&f, other);
+    f.value = PARAMS_MAX_LAYERS + 1;
+    struct model_params p;
+    struct error e;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
+    f = (struct file){.arch = "gpt-oss"};
+    p = params_of(&f);
+    assert_int_equal(p.layers[1].window, 0);
+    assert_false(p.layers[1].unrotated); /* a layer without a window rotates in most models */
+    f.pattern = rows;
+    f.n_pattern = LAYERS - 1;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
+    assert_non_null(strstr(e.text, "has 7 values for 8 layers"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_routers),         cmocka_unit_test(test_no_shared_expert),
+        cmocka_unit_test(test_layers_between),  cmocka_unit_test(test_windows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

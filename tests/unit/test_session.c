@@ -1,0 +1,601 @@
+/* Frontends (worker/serve/session.h) with a real engine and real channels. The truth: the golden
+ * answer, docs/protocol.md, and that a closed frontend leaves nothing behind. ThreadSanitizer and
+ * AddressSanitizer check its end. */
+#include "engine_bench.h"
+
+#include "ipc/channel.h"
+#include "ipc/rpc.h"
+#include "worker/serve/session.h"
+
+#include "session.pb-c.h"
+
+#include <math.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GREEDY GOLDEN("olmoe.greedy")
+
+enum { MOST_REQUESTS = 8 };
+
+/* ---- The worker's side ---- */
+
+static struct engine_bench b;
+static struct sessions *sessions;
+
+static int open_worker(void **state)
+{
+    struct error e;
+    (void)state;
+    bench_open(&b, 2);
+    bench_start(&b);
+    static struct token_list no_ends;
+    struct sampling defaults = sampling_usual();
+    defaults.repetition_penalty = 1.5f;
+    struct session_model model = {.map = &b.memory.map,
+                                  .sampling = defaults,
+                                  .end_tokens = &no_ends,
+                                  .tokenizer = b.tokenizer,
+                                  .chat_template = "",
+                                  .device = "host",
+                                  .context = b.context};
+    must(sessions_new(&model, b.engine, &sessions, &e), &e);
+    return 0;
+}
+
+static int close_worker(void **state)
+{
+    (void)state;
+    engine_stop(b.engine);
+    sessions_free(sessions);
+    bench_close(&b);
+    return 0;
+}
+
+/* ---- A frontend's side ---- */
+
+struct answer {
+    uint32_t tokens[MOST_RECORDED], n_tokens;
+    uint32_t n_done, n_errors;
+    int reason;
+    bool retry;
+    char message[256];
+};
+
+struct client {
+    struct channel *channel;
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t changed;
+    uint32_t events;                      /* events that use up the window */
+    struct answer answers[MOST_REQUESTS]; /* by id */
+    bool closed;
+};
+
+static void take_message(struct client *c, const Moed__V1__FromWorker *m)
+{
+    struct answer *a = &c->answers[m->id];
+    assert_true(m->id < MOST_REQUESTS);
+    if (m->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS) {
+        c->events++;
+        for (size_t i = 0; i < m->tokens->n_tokens; i++)
+            a->tokens[a->n_tokens++] = m->tokens->tokens[i];
+    } else if (m->body_case == MOED__V1__FROM_WORKER__BODY_DONE) {
+        a->n_done++;
+        a->reason = (int)m->done->reason;
+    } else if (m->body_case == MOED__V1__FROM_WORKER__BODY_ERROR) {
+        a->n_errors++;
+        snprintf(a->message, sizeof a->message, "%s", m->error->message);
+        a->retry = m->error->retry;
+    }
+}
+
+static void on_message(void *arg, const uint8_t *data, size_t len)
+{
+    struct client *c = arg;
+    Moed__V1__FromWorker *m = data ? moed__v1__from_worker__unpack(NULL, len, data) : NULL;
+    pthread_mutex_lock(&c->lock);
+    c->closed |= !data;
+    if (m)
+        take_message(c, m);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    if (m)
+        moed__v1__from_worker__free_unpacked(m, NULL);
+}
+
+static void client_attach(struct client *c)
+{
+    struct error e;
+    struct frontend *frontend;
+    int fds[2];
+    *c = (struct client){0};
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    must(sessions_attach(sessions, "test", 1, &frontend, &e), &e);
+    sessions_open(frontend, fds[0]);
+    must(channel_open(fds[1], NULL, on_message, c, &c->channel, &e), &e);
+}
+
+static void client_send(struct client *c, Moed__V1__ToWorker *m)
+{
+    struct error e;
+    uint8_t data[1024];
+    m->abi = CONTROL_ABI;
+    assert_true(moed__v1__to_worker__get_packed_size(m) <= sizeof data);
+    size_t len = moed__v1__to_worker__pack(m, data);
+    must(channel_send(c->channel, data, len, &e), &e);
+}
+
+static void client_generate_sampled(struct client *c, uint64_t id, uint32_t max_tokens,
+                                    Moed__V1__Sampling *sampling)
+{
+    uint32_t prompt[GOLDEN_PROMPT];
+    FILE *f = fopen(GOLDEN("tokens.txt"), "r");
+    for (uint32_t i = 0; i < GOLDEN_PROMPT; i++)
+        assert_int_equal(fscanf(f, "%u", &prompt[i]), 1);
+    fclose(f);
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    generate.n_tokens = GOLDEN_PROMPT;
+    generate.tokens = prompt;
+    generate.max_tokens = max_tokens;
+    generate.ignore_end = true;
+    generate.sampling = sampling;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = &generate;
+    client_send(c, &m);
+}
+
+/* Greedy. max_tokens 0: until the context is full. */
+static void client_generate(struct client *c, uint64_t id, uint32_t max_tokens)
+{
+    client_generate_sampled(c, id, max_tokens, NULL);
+}
+
+static void client_cancel(struct client *c, uint64_t id)
+{
+    Moed__V1__Cancel cancel = MOED__V1__CANCEL__INIT;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_CANCEL;
+    m.cancel = &cancel;
+    client_send(c, &m);
+}
+
+static void client_acknowledge(struct client *c, uint32_t events)
+{
+    Moed__V1__Ack ack = MOED__V1__ACK__INIT;
+    ack.events = events;
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    m.body_case = MOED__V1__TO_WORKER__BODY_ACK;
+    m.ack = &ack;
+    client_send(c, &m);
+}
+
+/* Waits until *count is at least n; fails after WAIT_S. */
+static void client_await(struct client *c, const uint32_t *count, uint32_t n)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_S;
+    int rc = 0;
+    pthread_mutex_lock(&c->lock);
+    while (*count < n && !rc)
+        rc = pthread_cond_timedwait(&c->changed, &c->lock, &until);
+    pthread_mutex_unlock(&c->lock);
+    assert_int_equal(rc, 0);
+}
+
+static void check_answer(const struct answer *a, uint32_t n)
+{
+    struct recorder c = {.n_tokens = a->n_tokens};
+    memcpy(c.tokens, a->tokens, sizeof c.tokens);
+    check_golden(&c, GREEDY, n);
+}
+
+static uint32_t count_requests(void)
+{
+    struct engine_status s = engine_status(b.engine);
+    return s.running + s.waiting;
+}
+
+static uint32_t count_frontends(void)
+{
+    return sessions_count(sessions);
+}
+
+static void await_count(uint32_t (*count)(void), uint32_t n)
+{
+    uint64_t started = clock_ns();
+    while (count() != n && clock_ns() - started < WAIT_S * 1000000000ull)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(count(), n);
+}
+
+/* ---- Tests ---- */
+
+/* Cancel ends the requests of this frontend that have the id, and no others. */
+static void test_cancel(void **state)
+{
+    static struct client one, other;
+    (void)state;
+    client_attach(&one);
+    client_attach(&other);
+    client_generate(&one, 1, 0);
+    client_await(&one, &one.answers[1].n_tokens, 1);
+    client_generate(&other, 2, GOLDEN_ANSWER);
+    client_cancel(&other, 1); /* not its own */
+    client_cancel(&one, 2);   /* nor this */
+    client_cancel(&one, 7);
+    client_await(&other, &other.answers[2].n_done, 1);
+    check_answer(&other.answers[2], GOLDEN_ANSWER);
+    pthread_mutex_lock(&one.lock);
+    assert_int_equal(one.answers[1].n_done, 0);
+    pthread_mutex_unlock(&one.lock);
+    client_generate(&one, 3, GOLDEN_ANSWER);
+    client_cancel(&one, 1);
+    client_acknowledge(&one, 64);
+    client_await(&one, &one.answers[1].n_done, 1);
+    client_await(&one, &one.answers[3].n_done, 1);
+    check_answer(&one.answers[3], GOLDEN_ANSWER);
+    assert_int_equal(one.answers[1].reason, FINISH_CANCELLED);
+    assert_int_equal(one.answers[3].reason, FINISH_LENGTH);
+    client_cancel(&one, 3); /* the request has ended: no effect */
+    client_generate(&one, 4, GOLDEN_ANSWER);
+    client_acknowledge(&one, 64);
+    client_await(&one, &one.answers[4].n_done, 1);
+    for (uint32_t id = 1; id <= 4; id++)
+        assert_int_equal(one.answers[id].n_done, id != 2);
+    channel_close(one.channel, 0);
+    channel_close(other.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* All requests of a frontend share one window. */
+static void test_window(void **state)
+{
+    static struct client c;
+    (void)state;
+    client_attach(&c);
+    client_generate(&c, 1, 0);
+    client_generate(&c, 2, 0);
+    client_await(&c, &c.events, SESSION_WINDOW);
+    client_acknowledge(&c, 10);
+    client_await(&c, &c.events, SESSION_WINDOW + 10);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* for events that must not arrive */
+    pthread_mutex_lock(&c.lock);
+    assert_int_equal(c.events, SESSION_WINDOW + 10);
+    pthread_mutex_unlock(&c.lock);
+    client_acknowledge(&c, 1000); /* counts as the window: the rest of both answers is longer */
+    client_await(&c, &c.events, 2 * SESSION_WINDOW + 10);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    pthread_mutex_lock(&c.lock);
+    assert_int_equal(c.events, 2 * SESSION_WINDOW + 10);
+    pthread_mutex_unlock(&c.lock);
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* A frontend closes with requests in all states: waiting, computing, behind, just ended. The worker
+ * frees it, and serves another one. */
+static void test_gone(void **state)
+{
+    enum { ROUNDS = 60 };
+    static struct client c, other;
+    (void)state;
+    client_attach(&other);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        client_attach(&c);
+        for (uint32_t id = 1; id <= round % 6; id++)
+            client_generate(&c, id, id % 2 ? 3 + round / 6 : 0);
+        if (round % 6)
+            client_await(&c, &c.answers[1].n_tokens, round % 3);
+        channel_close(c.channel, round % 4 ? 0 : 100);
+        await_count(count_frontends, 1);
+    }
+    client_generate(&other, 1, GOLDEN_ANSWER);
+    client_await(&other, &other.answers[1].n_done, 1);
+    check_answer(&other.answers[1], GOLDEN_ANSWER);
+    await_count(count_requests, 0);
+    channel_close(other.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* ---- Sampling parameters, which are a peer's ---- */
+
+/* The model's defaults (open_worker: the usual ones, and a repetition penalty) are the same as
+ * naming them; what is named replaces its default alone; temperature 0 switches all of them off. */
+static void test_model_defaults(void **state)
+{
+    static struct client c;
+    Moed__V1__Sampling s[5];
+    (void)state;
+    client_attach(&c);
+    for (int i = 0; i < 5; i++) {
+        s[i] = (Moed__V1__Sampling)MOED__V1__SAMPLING__INIT;
+        s[i].has_seed = s[i].has_model_defaults = true;
+        s[i].seed = 12;
+        s[i].model_defaults = i % 2 == 0;
+    }
+    s[1].has_temperature = s[1].has_min_p = s[1].has_repetition_penalty = true;
+    s[1].temperature = 0.8f, s[1].min_p = 0.05f, s[1].repetition_penalty = 1.5f;
+    s[2].has_temperature = true; /* 0 */
+    s[3] = s[1];
+    s[3].temperature = 2;
+    s[4].has_temperature = true;
+    s[4].temperature = 2;
+    for (uint32_t i = 0; i < 5; i++) {
+        client_generate_sampled(&c, i + 1, GOLDEN_ANSWER, &s[i]);
+        client_await(&c, &c.answers[i + 1].n_done, 1);
+        client_acknowledge(&c, GOLDEN_ANSWER);
+    }
+    const struct answer *a = c.answers + 1;
+    assert_memory_equal(a[0].tokens, a[1].tokens, sizeof a[0].tokens);
+    check_answer(&a[2], GOLDEN_ANSWER);
+    assert_memory_equal(a[3].tokens, a[4].tokens, sizeof a[0].tokens);
+    assert_memory_not_equal(a[0].tokens, a[3].tokens, sizeof a[0].tokens);
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* ---- Grammars ---- */
+
+static void send_generate(struct client *c, uint64_t id, Moed__V1__Generate *generate)
+{
+    static uint32_t prompt[] = {1, 2, 3};
+    Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+    generate->n_tokens = 3;
+    generate->tokens = prompt;
+    m.id = id;
+    m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+    m.generate = generate;
+    client_send(c, &m);
+}
+
+static Moed__V1__Grammar grammar_of(Moed__V1__Grammar__Kind kind, const char *text)
+{
+    Moed__V1__Grammar g = MOED__V1__GRAMMAR__INIT;
+    g.kind = kind;
+    g.text = (ProtobufCBinaryData){strlen(text), (uint8_t *)text};
+    return g;
+}
+
+/* An answer under a grammar that its worker left anywhere goes on to the same tokens; one that was
+ * whole already only ends. */
+static void test_grammar_continued(void **state)
+{
+    static struct client c;
+    const struct answer *whole = &c.answers[0], *rest = &c.answers[1];
+    Moed__V1__Grammar grammar = grammar_of(MOED__V1__GRAMMAR__KIND__JSON_SCHEMA,
+                                           "{\"type\":\"array\",\"minItems\":3,\"maxItems\":3,"
+                                           "\"items\":{\"enum\":[\"yes\",\"no\",17]}}");
+    Moed__V1__Sampling sampling = MOED__V1__SAMPLING__INIT;
+    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+    (void)state;
+    client_attach(&c);
+    sampling.has_temperature = true;
+    sampling.temperature = 2;
+    generate.sampling = &sampling;
+    generate.grammar = &grammar;
+    send_generate(&c, 0, &generate);
+    client_await(&c, &whole->n_done, 1);
+    assert_int_equal(whole->reason, FINISH_END);
+    for (uint32_t cut = 1; cut <= whole->n_tokens; cut++) {
+        c.answers[1] = (struct answer){0};
+        generate.answer = (uint32_t *)whole->tokens;
+        generate.n_answer = cut;
+        send_generate(&c, 1, &generate);
+        client_await(&c, &rest->n_done, 1);
+        assert_int_equal(rest->reason, FINISH_END);
+        assert_int_equal(rest->n_tokens, whole->n_tokens - cut);
+        assert_memory_equal(rest->tokens, whole->tokens + cut,
+                            rest->n_tokens * sizeof *rest->tokens);
+        client_acknowledge(&c, 64);
+    }
+    uint32_t strange[] = {whole->tokens[0], 'x'};
+    generate.answer = strange;
+    generate.n_answer = 2;
+    send_generate(&c, 1, &generate);
+    client_await(&c, &rest->n_errors, 1);
+    assert_non_null(strstr(rest->message, "does not follow its grammar"));
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+typedef void spoil(Moed__V1__Generate *g, Moed__V1__Sampling *s);
+
+static void hot(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    s->has_temperature = true;
+    s->temperature = 101;
+}
+
+static void no_number(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    s->has_min_p = true;
+    s->min_p = NAN;
+}
+
+static void first_mirostat(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    s->has_mirostat = true;
+    s->mirostat = 1;
+}
+
+static void strange_order(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    s->order = (char *)"kq";
+}
+
+static void long_breaker(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    static uint8_t text[41];
+    static ProtobufCBinaryData breaker = {sizeof text, text};
+    s->n_dry_breakers = 1;
+    s->dry_breakers = &breaker;
+}
+
+static void strange_bias(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    static Moed__V1__LogitBias bias = MOED__V1__LOGIT_BIAS__INIT, *list = &bias;
+    bias.has_token = true;
+    bias.token = VOCAB;
+    s->n_bias = 1;
+    s->bias = &list;
+}
+
+static void endless_bias(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    strange_bias(g, s);
+    s->bias[0]->token = 1;
+    s->bias[0]->has_bias = true;
+    s->bias[0]->bias = INFINITY;
+}
+
+static void strange_stop_token(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    static uint32_t token = VOCAB;
+    g->n_stop_tokens = 1;
+    g->stop_tokens = &token;
+}
+
+static void much_least(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    g->min_tokens = g->max_tokens + 1;
+}
+
+static void many_tops(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    g->logprobs = true;
+    g->top_logprobs = 65;
+}
+
+static void tops_alone(Moed__V1__Generate *g, Moed__V1__Sampling *s)
+{
+    g->top_logprobs = 1;
+}
+
+#define SPOIL_GRAMMAR(name, kind, text, ...)                                                       \
+    static void name(Moed__V1__Generate *g, Moed__V1__Sampling *s)                                 \
+    {                                                                                              \
+        static ProtobufCBinaryData mark = {3, (uint8_t *)"<x>"};                                   \
+        static Moed__V1__Grammar grammar;                                                          \
+        grammar = grammar_of(MOED__V1__GRAMMAR__KIND__##kind, text);                               \
+        g->ignore_end = false;                                                                     \
+        g->grammar = &grammar;                                                                     \
+        (void)mark;                                                                                \
+        __VA_ARGS__;                                                                               \
+    }
+SPOIL_GRAMMAR(no_schema, JSON_SCHEMA, "{\"properties\":{\"a\":{\"not\":{}}}}")
+SPOIL_GRAMMAR(no_rules, GBNF, "root ::= missing")
+SPOIL_GRAMMAR(no_regex, REGEX, "a(")
+SPOIL_GRAMMAR(no_choices, CHOICES, "[]")
+SPOIL_GRAMMAR(no_kind, CHOICES, "[]", grammar.kind = 9)
+SPOIL_GRAMMAR(endless, CHOICES, "[\"a\"]", g->ignore_end = true)
+SPOIL_GRAMMAR(no_trigger, CHOICES, "[\"a\"]", grammar.trigger_required = true)
+SPOIL_GRAMMAR(marked_choice, CHOICES, "[\"a\"]", grammar.n_marks = 1; grammar.marks = &mark)
+SPOIL_GRAMMAR(many_marks, GBNF, "root ::= \"a\"", grammar.n_marks = 12;
+              static ProtobufCBinaryData marks[12]; grammar.marks = marks)
+SPOIL_GRAMMAR(broken_trigger, CHOICES, "[\"a\"]",
+              grammar.trigger = ((ProtobufCBinaryData){2, (uint8_t *)"a\0"}))
+
+/* Each is refused with a message that names it, and the frontend goes on. */
+static void test_refused(void **state)
+{
+    static const struct {
+        spoil *how;
+        const char *says;
+    } cases[] = {{hot, "temperature is 101: expected 0 to 100"},
+                 {no_number, "min_p"},
+                 {first_mirostat, "mirostat is 1: expected 0 (off) or 2"},
+                 {strange_order, "letter 'q'"},
+                 {long_breaker, "dry_breakers"},
+                 {strange_bias, "logit bias: token"},
+                 {endless_bias, "logit bias is inf"},
+                 {strange_stop_token, "stop token"},
+                 {much_least, "min_tokens is 5: expected at most max_tokens, 4"},
+                 {many_tops, "top_logprobs is 65: expected 0 to 64"},
+                 {tops_alone, "top_logprobs without logprobs"},
+                 {no_schema, "schema at \"#/properties/a/not\""},
+                 {no_rules, "line 1, column 10 of the grammar"},
+                 {no_regex, "column"},
+                 {no_choices, "non-empty list"},
+                 {no_kind, "unknown kind 9"},
+                 {endless, "ignore_end together with a grammar"},
+                 {no_trigger, "there is none"},
+                 {marked_choice, "only GBNF can have marks"},
+                 {many_marks, "12 marks: give at most 11"},
+                 {broken_trigger, "NUL"}};
+    enum { CASES = sizeof cases / sizeof cases[0] };
+    static struct client c;
+    uint32_t prompt = 1;
+    (void)state;
+    client_attach(&c);
+    for (uint32_t i = 0; i <= CASES; i++) { /* the last one is not spoilt */
+        uint32_t id = i % 4 + 1;
+        Moed__V1__Sampling sampling = MOED__V1__SAMPLING__INIT;
+        Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+        generate.n_tokens = 1;
+        generate.tokens = &prompt;
+        generate.max_tokens = 4;
+        generate.ignore_end = true;
+        generate.sampling = &sampling;
+        if (i < CASES)
+            cases[i].how(&generate, &sampling);
+        Moed__V1__ToWorker m = MOED__V1__TO_WORKER__INIT;
+        m.id = id;
+        m.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
+        m.generate = &generate;
+        struct answer *a = &c.answers[id];
+        uint32_t errors = a->n_errors;
+        client_send(&c, &m);
+        if (i == CASES) {
+            client_await(&c, &a->n_done, 1);
+            assert_int_equal(a->n_tokens, 4);
+            continue;
+        }
+        client_await(&c, &a->n_errors, errors + 1);
+        if (!strstr(a->message, cases[i].says))
+            fail_msg("'%s' does not say '%s'", a->message, cases[i].says);
+    }
+    channel_close(c.channel, 0);
+    await_count(count_frontends, 0);
+}
+
+/* The engine stops first: running and later requests fail with an error that asks for a retry. A
+ * frontend with a request may be closed or open when the test calls sessions_free. */
+static void test_stop(void **state)
+{
+    static struct client c, gone;
+    (void)state;
+    client_attach(&c);
+    client_attach(&gone);
+    client_generate(&gone, 1, 0);
+    client_generate(&c, 1, 0);
+    client_await(&c, &c.answers[1].n_tokens, 1);
+    channel_close(gone.channel, 0);
+    engine_stop(b.engine);
+    client_await(&c, &c.answers[1].n_errors, 1);
+    client_generate(&c, 2, 1);
+    client_await(&c, &c.answers[2].n_errors, 1);
+    assert_true(c.answers[1].retry && c.answers[2].retry);
+    assert_int_equal(c.answers[1].n_done + c.answers[2].n_done, 0);
+    assert_int_equal(c.answers[2].n_tokens, 0);
+    channel_close(c.channel, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_cancel, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_refused, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_grammar_continued, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_model_defaults, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_window, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_gone, open_worker, close_worker),
+        cmocka_unit_test_setup_teardown(test_stop, open_worker, close_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* The grammars of calls in the matcher: for each format an answer, worked out by hand from the
+ * format's text, that the parser reads as a call; as bytes, and with the marks as control tokens.
+ */
+#include "grammar_texts.h"
+#include "toolcall/tool_grammar.h"
+#include "toolcall_run.h"
+
+#define LOOSE "[{\"name\":\"now\"},{\"name\":\"edit\"}]"
+#define STRICT                                                                                     \
+    "[{\"name\":\"now\"},{\"name\":\"edit\",\"strict\":true,\"parameters\":{\"type\":\"object\","  \
+    "\"properties\":{\"path\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}},"                \
+    "\"required\":[\"path\"],\"additionalProperties\":false}}]"
+#define DS(word)  "<｜" word "｜>"
+#define ARGUMENTS "{\"path\": \"a.c\", \"n\": 7}"
+#define OBJECT    "{\"name\": \"edit\", \"arguments\": " ARGUMENTS "}"
+
+static const struct sample {
+    const char *format, *answer;
+} samples[] = {
+    {"hermes", "<tool_call>\n" OBJECT "\n</tool_call>"},
+    {"qwen3-coder",
+     "<tool_call>\n<function=edit>\n<parameter=path>\na.c\n</parameter>\n<parameter=n>\n7\n"
+     "</parameter>\n</function>\n</tool_call>"},
+    {"seed", "<seed:tool_call>\n<function=edit>\n<parameter=path>a.c</parameter>\n<parameter=n>7"
+             "</parameter>\n</function>\n</seed:tool_call>"},
+    {"harmony", "<|channel|>commentary to=functions.edit <|constrain|>json<|message|>" ARGUMENTS},
+    {"deepseek-v3",
+     DS("tool▁calls▁begin") DS("tool▁call▁begin") "function" DS(
+         "tool▁sep") "edit\n```json\n" ARGUMENTS "\n```" DS("tool▁call▁end") DS("tool▁calls▁end")},
+    {"deepseek-v3.1", DS("tool▁calls▁begin") DS("tool▁call▁begin") "edit" DS("tool▁sep")
+                          ARGUMENTS DS("tool▁call▁end") DS("tool▁calls▁end")},
+    {"deepseek-v3.2",
+     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"edit\">\n<｜DSML｜parameter name=\"path\" "
+     "string=\"true\">a.c</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">7"
+     "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+    {"deepseek-v4",
+     "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"edit\">\n<｜DSML｜parameter name=\"path\" "
+     "string=\"true\">a.c</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">7"
+     "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"},
+    {"kimi-k2",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.edit:0"
+     "<|tool_call_argument_begin|>" ARGUMENTS "<|tool_call_end|><|tool_calls_section_end|>"},
+    {"glm",
+     "<tool_call>edit\n<arg_key>path</arg_key>\n<arg_value>a.c</arg_value>\n<arg_key>n</arg_key>\n"
+     "<arg_value>7</arg_value>\n</tool_call>"},
+    {"mistral", "[TOOL_CALLS]edit[ARGS]" ARGUMENTS},
+    {"mistral-array", "[TOOL_CALLS] [" OBJECT "]"},
+    {"llama3", "{\"name\": \"edit\", \"parameters\": " ARGUMENTS "}"},
+    {"minimax-m2",
+     "<minimax:tool_call>\n<invoke name=\"edit\">\n<parameter name=\"path\">a.c</parameter>\n"
+     "<parameter name=\"n\">7</parameter>\n</invoke>\n</minimax:tool_call>"},
+    {"tool-calls-tag", "<tool_calls>\n" OBJECT "\n</tool_calls>"},
+    {"lfm2", "<|tool_call_start|>[" OBJECT "]<|tool_call_end|>"},
+    {"gemma4", "<|tool_call>call:edit{path:<|\"|>a.c<|\"|>,n:7}<tool_call|>"},
+    {"generic", "{\"tool_calls\": [" OBJECT "]}"},
+};
+enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
+
+/* ---- Bytes, an end token, and the marks as control tokens ---- */
+
+static struct grammar_vocabulary *marked_vocabulary(const struct tool_grammar *g)
+{
+    enum { MOST = BYTE_END + 1 + TOOL_GRAMMAR_MARKS_MAX };
+    uint8_t bytes[256], kinds[MOST] = {0};
+    const uint8_t *texts[MOST];
+    uint32_t lengths[MOST], n = BYTE_END + 1;
+    struct grammar_vocabulary *v;
+    for (unsigned i = 0; i < 256; i++)
+        bytes[i] = (uint8_t)i;
+    for (unsigned i = 0; i <= BYTE_END; i++) {
+        texts[i] = &bytes[i & 255];
+        lengths[i] = 1;
+    }
+    kinds[BYTE_END] = GRAMMAR_TOKEN_END;
+    for (size_t i = 0; g->marks[i]; i++, n++) {
+        texts[n] = (const uint8_t *)g->marks[i];
+        lengths[n] = (uint32_t)strlen(g->marks[i]);
+        kinds[n] = GRAMMAR_TOKEN_CONTROL;
+    }
+    assert_int_equal(grammar_vocabulary_new(n, texts, lengths, kinds, &v, NULL), 0);
+    return v;
+}
+
+/* The token at the beginning of text, and its bytes. */
+static uint32_t token_at(const struct tool_grammar *g, const char *text, bool controls, size_t *n)
+{
+    for (uint32_t i = 0; controls && g->marks[i]; i++)
+        if (strncmp(text, g->marks[i], strlen(g->marks[i])) == 0) {
+            *n = strlen(g->marks[i]);
+            return BYTE_END + 1 + i;
+        }
+    *n = 1;
+    return (uint8_t)*text;
+}
+
+/* The answer takes the text and may end behind it; each token is also in the mask before it. */
+static bool follows(const struct tool_grammar *g, const char *text, bool controls)
+{
+    struct grammar *compiled;
+    struct grammar_matcher *m;
+    struct error e;
+    uint32_t n_marks = 0, mask[16];
+    size_t n;
+    while (g->marks[n_marks])
+        n_marks++;
+    if (grammar_compile_marked(g->text, g->len, g->marks, n_marks, NULL, &compiled, &e))
+        fail_msg("%s: %s", e.text, g->text);
+    struct grammar_vocabulary *v = marked_vocabulary(g);
+    struct grammar_start start = {.trigger = g->trigger, .required = g->required};
+    assert_int_equal(grammar_matcher_new(compiled, v, &start, &m, &e), 0);
+    bool follows = true;
+    for (; *text && follows; text += n) {
+        uint32_t token = token_at(g, text, controls, &n);
+        bool some = grammar_matcher_mask(m, mask);
+        bool in_mask = some && mask[token / 32] >> token % 32 & 1;
+        follows = grammar_matcher_advance(m, token);
+        assert_int_equal(in_mask, follows);
+    }
+    follows = follows && grammar_matcher_is_complete(m);
+    assert_int_equal(grammar_matcher_error(m, &e), ERROR_OK);
+    grammar_matcher_free(m);
+    grammar_vocabulary_free(v);
+    grammar_free(compiled);
+    return follows;
+}
+
+/* ---- Samples ---- */
+
+static void check(const struct sample *s, struct tool_grammar_request r, const char *tools,
+                  const char *before)
+{
+    struct tool_list *list = tools_of(tools);
+    struct tool_grammar g;
+    struct error e;
+    char text[1024], wrong[1024];
+    r.format = tool_format_find(s->format);
+    r.tools = list;
+    if (tool_grammar_build(&r, &g, &e))
+        fail_msg("%s: %s", s->format, e.text);
+    snprintf(text, sizeof text, "%s%s", before, s->answer);
+    for (int controls = 0; g.text && controls < 2; controls++) {
+        if (!follows(&g, text, controls))
+            fail_msg("%s, controls %d: not accepted: %s\n%s", s->format, controls, text, g.text);
+        /* another tool's name */
+        snprintf(wrong, sizeof wrong, "%s", text);
+        memcpy(strstr(wrong, "edit"), "exit", 4);
+        if (follows(&g, wrong, controls))
+            fail_msg("%s: accepted: %s", s->format, wrong);
+    }
+    if (g.text && strcmp(tools, STRICT) == 0) {
+        const char *seven = strchr(strstr(text, "edit") + 5, '7');
+        snprintf(wrong, sizeof wrong, "%.*sx7%s", (int)(seven - text), text, seven + 1);
+        if (follows(&g, wrong, true))
+            fail_msg("%s: accepted: %s", s->format, wrong);
+    }
+    tool_grammar_fini(&g);
+    tool_list_free(list);
+}
+
+static void check_read(const struct sample *s)
+{
+    struct tool_list *list = tools_of(STRICT);
+    struct transcript t;
+    struct tool_parser_options o = {.format = tool_format_find(s->format), .tools = list};
+    transcript_run(&t, o, s->answer, strlen(s->answer), NULL, NULL);
+    if (strncmp(transcript_text(&t), "N(edit)A(", 9) != 0)
+        fail_msg("%s: read as %s", s->format, transcript_text(&t));
+    transcript_fini(&t);
+    tool_list_free(list);
+}
+
+static void test_every_format(void **state)
+{
+    struct tool_grammar_request automatic = {.choice = TOOL_CHOICE_AUTO},
+                                required = {.choice = TOOL_CHOICE_REQUIRED, .parallel = true},
+                                named = {.choice = TOOL_CHOICE_NAMED, .name = "edit"};
+    (void)state;
+    size_t formats = 0;
+    while (tool_format_at(formats))
+        formats++;
+    assert_int_equal(formats, N_SAMPLES);
+    for (size_t i = 0; i < N_SAMPLES; i++) {
+        const struct sample *s = &samples[i];
+        bool generic = strcmp(s->format, "generic") == 0;
+        bool loose = strcmp(s->format, "gemma4") == 0; /* cannot follow a schema */
+        check_read(s);
+        for (int strict = 0; strict < (loose ? 1 : 2); strict++) {
+            const char *tools = strict ? STRICT : LOOSE;
+            check(s, automatic, tools, generic ? "" : "Let me see. ");
+            check(s, required, tools, strcmp(s->format, "harmony") == 0 ? "" : "\n");
+            check(s, named, tools, "");
+        }
+    }
+}
+
+/* Reasoning before a call that is required: its marks may be control tokens, too. */
+static void test_reasoning(void **state)
+{
+    static const struct reasoning_marks think = {"<think>", "</think>"};
+    struct tool_grammar_request r = {.choice = TOOL_CHOICE_REQUIRED, .reasoning = &think};
+    (void)state;
+    for (size_t i = 0; i < N_SAMPLES; i++) {
+        bool harmony = strcmp(samples[i].format, "harmony") == 0;
+        bool gemma = strcmp(samples[i].format, "gemma4") == 0;
+        static const struct reasoning_marks channel = {"<|channel>thought\n", "<channel|>"};
+        r.reasoning = harmony ? NULL : gemma ? &channel : &think;
+        check(&samples[i], r, LOOSE,
+              harmony ? "<|channel|>analysis<|message|>a <b> c<|end|><|start|>assistant"
+              : gemma ? "<|channel>thought\na <b> c<channel|>"
+                      : "<think>a <b> </thin</think>\n\n");
+    }
+    r = (struct tool_grammar_request){
+        .choice = TOOL_CHOICE_REQUIRED, .reasoning = &think, .reasoning_open = true};
+    check(&samples[0], r, LOOSE, "hm</think>\n\n");
+}
+
+/* ---- Marks ---- */
+
+static const char marked_grammar[] = "root ::= \"a<x>b\" ( \"<y>\" | string )\n"
+                                     "string ::= \"'\" [a-z<>]* \"'\"\n";
+static const char *const marks[] = {"<x>", "<y>"};
+
+static void test_marks_only_in_literals(void **state)
+{
+    struct tool_grammar g = {.text = (char *)marked_grammar,
+                             .len = strlen(marked_grammar),
+                             .marks = {marks[0], marks[1]}};
+    (void)state;
+    assert_true(follows(&g, "a<x>b<y>", true));
+    assert_true(follows(&g, "a<x>b<y>", false));
+    assert_true(follows(&g, "a<x>b'<y>'", false));
+    assert_false(follows(&g, "a<x>b'<y>'", true)); /* the token in a string */
+    assert_false(follows(&g, "a<x>b<x>", true));
+    assert_false(follows(&g, "<x>", true));
+    /* bytes that stand for marks inside are no text */
+    assert_false(follows(&g,
+                         "a\xf5"
+                         "b<y>",
+                         false));
+}
+
+static void test_marks_refused(void **state)
+{
+    const char *many[GRAMMAR_MARKS_MAX + 1], *broken[] = {"\xff"};
+    char text[GRAMMAR_MARK_BYTES + 2] = "";
+    const char *large[] = {text};
+    struct grammar *g;
+    struct error e;
+    (void)state;
+    for (size_t i = 0; i <= GRAMMAR_MARKS_MAX; i++)
+        many[i] = "x";
+    assert_int_equal(grammar_compile_marked(marked_grammar, strlen(marked_grammar), many,
+                                            GRAMMAR_MARKS_MAX + 1, NULL, &g, &e),
+                     ERROR_LIMIT);
+    memset(text, 'x', sizeof text - 1);
+    assert_int_equal(
+        grammar_compile_marked(marked_grammar, strlen(marked_grammar), large, 1, NULL, &g, &e),
+        ERROR_LIMIT);
+    assert_int_equal(
+        grammar_compile_marked(marked_grammar, strlen(marked_grammar), broken, 1, NULL, &g, &e),
+        ERROR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_format),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_marks_only_in_literals),
+        cmocka_unit_test(test_marks_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

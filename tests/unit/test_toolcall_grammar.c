@@ -1,0 +1,175 @@
+/* Grammars of calls: the rules, worked out by hand from each format's text. */
+#include "toolcall/gbnf_write.h"
+#include "toolcall/tool_grammar.h"
+#include "toolcall_run.h"
+
+#define LOOSE "[{\"name\":\"now\"},{\"name\":\"edit\"}]"
+#define STRICT                                                                                     \
+    "[{\"name\":\"edit\",\"strict\":true,\"parameters\":{\"type\":\"object\",\"properties\":{"     \
+    "\"path\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/n\"},\"mode\":{\"enum\":[\"a\","     \
+    "\"b\"]}},\"required\":[\"path\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}}}]"
+
+static const struct reasoning_marks think = {"<think>", "</think>"};
+
+static struct tool_grammar build(struct tool_grammar_request r, const char *format,
+                                 const char *tools)
+{
+    struct tool_list *list = tools_of(tools);
+    struct tool_grammar g;
+    struct error e;
+    r.format = tool_format_find(format);
+    r.tools = list;
+    if (tool_grammar_build(&r, &g, &e) != ERROR_OK)
+        fail_msg("%s", e.text);
+    tool_list_free(list);
+    return g;
+}
+
+/* The grammar begins with these lines. */
+static void check(struct tool_grammar_request r, const char *format, const char *tools,
+                  const char *lines)
+{
+    struct tool_grammar g = build(r, format, tools);
+    assert_true(g.len >= strlen(lines));
+    g.text[strlen(lines)] = '\0';
+    assert_string_equal(g.text, lines);
+    tool_grammar_fini(&g);
+}
+
+static const struct tool_grammar_request required = {.choice = TOOL_CHOICE_REQUIRED,
+                                                     .parallel = true},
+                                         automatic = {.choice = TOOL_CHOICE_AUTO};
+
+static void test_frames(void **state)
+{
+    check(
+        required, "hermes", LOOSE,
+        "root ::= \"\\n\"{0,2} \"<tool_call>\\x0a\" call ( \"\\x0a\" \"<tool_call>\\x0a\" call )* "
+        "\n"
+        "call ::= call-0 | call-1\n"
+        "call-0 ::= \"{\\x22name\\x22: \\x22\" \"now\" \"\\x22, \\x22arguments\\x22: \" "
+        "json-object "
+        "\"}\" \"\\x0a\" \"</tool_call>\" \n");
+    check(automatic, "hermes", LOOSE, "root ::= \"\\x0a\" call \ncall ::= call-0 | call-1\n");
+    check(automatic, "kimi-k2", LOOSE,
+          "root ::= \"<|tool_call_begin|>functions.\" call \"<|tool_calls_section_end|>\" \n"
+          "call ::= call-0 | call-1\n"
+          "call-0 ::= \"now\" \":\" [0-9]{1,3} \"<|tool_call_argument_begin|>\" json-object "
+          "\"<|tool_call_end|>\" \n");
+    check(automatic, "deepseek-v3", LOOSE,
+          "root ::= \"<\\uff5ctool\\u2581call\\u2581begin\\uff5c>function<\\uff5ctool\\u2581sep"
+          "\\uff5c>\" call \"<\\uff5ctool\\u2581calls\\u2581end\\uff5c>\" \n");
+    check(automatic, "harmony", LOOSE,
+          "root ::= call \ncall ::= call-0 | call-1\n"
+          "call-0 ::= \"now\" \" <|constrain|>json<|message|>\" json-object \n");
+    check(automatic, "generic", LOOSE,
+          "root ::= \"\\n\"{0,2} ( \"{\\x22response\\x22: \" json-string \"}\" | "
+          "\"{\\x22tool_calls\\x22: \\x5b\" call \"\\x5d}\" )\n");
+    struct tool_grammar_request named = {
+        .choice = TOOL_CHOICE_NAMED, .name = "edit", .parallel = true};
+    check(named, "glm", LOOSE,
+          "root ::= \"\\n\"{0,2} \"<tool_call>\" call \ncall ::= call-1\n"
+          "call-1 ::= \"edit\" \"\\x0a\" ( \"<arg_key>\" [a-zA-Z0-9_.-]+ \"</arg_key>\" \"\\x0a\" "
+          "\"<arg_value>\" value-0 \"\\x0a\" )* \"</tool_call>\" \n");
+}
+
+static void test_strict(void **state)
+{
+    check(automatic, "mistral", STRICT,
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"edit\" \"\\x5bARGS\\x5d\" %json {\"type\":\"object\",\"properties\":{"
+          "\"path\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/$defs/n\"},\"mode\":{\"enum\":[\"a\","
+          "\"b\"]}},\"required\":[\"path\"],\"$defs\":{\"n\":{\"type\":\"integer\"}}} \n");
+    check(automatic, "mistral", "[{\"name\":\"f\",\"strict\":true,\"parameters\":{}}]",
+          "root ::= call \ncall ::= call-0\n"
+          "call-0 ::= \"f\" \"\\x5bARGS\\x5d\" %json {\"type\":\"object\"} \n");
+    /* between tags: in the schema's order; a string is bare, what is not required may be left out,
+     * and a schema that refers to the root takes the definitions with it */
+    check(automatic, "qwen3-coder", STRICT,
+          "root ::= \"\\x0a<function=\" call \"\\x0a</tool_call>\" \n"
+          "call ::= call-0\n"
+          "call-0 ::= \"edit\" \">\" \"\\x0a\" "
+          "( \"<parameter=\" \"path\" \">\" \"\\x0a\" value-0 \"\\x0a\" ) "
+          "( \"<parameter=\" \"n\" \">\" \"\\x0a\" %json {\"$ref\":\"#/$defs/n\",\"$defs\":{"
+          "\"n\":{\"type\":\"integer\"}}} \"\\x0a\" \"</parameter>\" \"\\x0a\" )? "
+          "( \"<parameter=\" \"mode\" \">\" \"\\x0a\" ( \"a\" | \"b\" ) \"\\x0a\" "
+          "\"</parameter>\" \"\\x0a\" )? \"</function>\" \n");
+}
+
+/* After the prompt's open reasoning the grammar waits for its end; else reasoning is part of it. */
+static void test_reasoning(void **state)
+{
+    struct tool_grammar_request r = required;
+    r.reasoning = &think;
+    r.parallel = false;
+    check(r, "llama3", LOOSE, "root ::= ( \"<think>\" reasoning-0 )? \"\\n\"{0,2} call \n");
+    r.reasoning_open = true;
+    struct tool_grammar g = build(r, "llama3", LOOSE);
+    assert_string_equal(g.trigger, "</think>");
+    assert_true(g.required);
+    tool_grammar_fini(&g);
+    r.choice = TOOL_CHOICE_AUTO;
+    g = build(r, "llama3", LOOSE);
+    assert_null(g.text); /* its calls have no mark */
+    tool_grammar_fini(&g);
+    g = build(r, "kimi-k2", LOOSE);
+    assert_string_equal(g.trigger, "<|tool_calls_section_begin|>");
+    assert_false(g.required);
+    assert_string_equal(g.marks[0], "<|tool_calls_section_begin|>");
+    assert_string_equal(g.marks[6], "</think>");
+    assert_null(g.marks[7]);
+    tool_grammar_fini(&g);
+}
+
+static void check_refused(struct tool_grammar_request r, const char *format, const char *tools,
+                          enum error_code code, const char *words)
+{
+    struct tool_list *list = tools_of(tools);
+    struct tool_grammar g;
+    struct error e;
+    r.format = tool_format_find(format);
+    r.tools = list;
+    assert_int_equal(tool_grammar_build(&r, &g, &e), code);
+    assert_non_null(strstr(e.text, words));
+    tool_list_free(list);
+}
+
+static void test_refused(void **state)
+{
+    struct tool_grammar_request named = {.choice = TOOL_CHOICE_NAMED, .name = "nope"};
+    check_refused(named, "hermes", LOOSE, ERROR_NOT_FOUND, "\"nope\"");
+    check_refused(required, "hermes", "[]", ERROR_USAGE, "needs tools");
+    check_refused(required, "gemma4", STRICT, ERROR_UNSUPPORTED, "\"edit\"");
+    const char *pattern = "[{\"name\":\"edit\",\"strict\":true,\"parameters\":{\"properties\":{"
+                          "\"path\":{\"type\":\"string\",\"pattern\":\"^a\"}}}}]";
+    check_refused(required, "glm", pattern, ERROR_UNSUPPORTED, "/properties/path/pattern");
+    struct tool_grammar g = build(required, "hermes", pattern); /* JSON can follow it */
+    tool_grammar_fini(&g);
+}
+
+/* Text up to "aab": the automaton by hand. */
+static void test_until(void **state)
+{
+    struct strbuf b;
+    strbuf_init(&b);
+    gbnf_until(&b, "u", "aab");
+    assert_string_equal(b.data, "u-0 ::= \"aab\" | \"a\" u-1 | [^a] u-0\n"
+                                "u-1 ::= \"aab\" | \"a\" u-2 | [^a] u-0\n"
+                                "u-2 ::= \"aab\" | \"a\" u-2 | \"b\" | [^ab] u-0\n");
+    strbuf_clear(&b);
+    gbnf_until(&b, "u", "aba"); /* after "ab" the text "aba" would reach beyond the first mark */
+    assert_string_equal(b.data, "u-0 ::= \"a\" u-1 | [^a] u-0\n"
+                                "u-1 ::= \"a\" u-1 | \"b\" u-2 | [^ab] u-0\n"
+                                "u-2 ::= \"a\" | [^a] u-0\n");
+    strbuf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_frames),    cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_reasoning), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_until),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

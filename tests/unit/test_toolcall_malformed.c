@@ -1,0 +1,262 @@
+/* What is no call stays text, and nothing of it is lost. */
+#include "toolcall_run.h"
+
+#include <stdio.h>
+
+static const struct reasoning_marks think = {"<think>", "</think>"};
+
+static struct tool_parser_options options(const char *format, const struct tool_list *tools)
+{
+    return (struct tool_parser_options){.format = tool_format_find(format),
+                                        .reasoning = &think,
+                                        .tools = tools,
+                                        .parallel = true,
+                                        .id_seed = 1};
+}
+
+/* Neither a call nor reasoning: the content is the answer, byte for byte. */
+static void check_text(const char *format, const char *text)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options(format, tools);
+    char expected[1024];
+    snprintf(expected, sizeof expected, "C(%s)", text);
+    assert_events(o, text, expected);
+    tool_list_free(tools);
+}
+
+static void test_text_stays(void **state)
+{
+    check_text("hermes", "<tool_call>");
+    check_text("hermes", "a\n\n<tool_cal");
+    check_text("hermes", "\n\n\n<tool_call>\n\n\n<tool_call>{");
+    check_text("hermes", "a < b <tool_call > c\n\n\n");
+    check_text("hermes", "<tool_call>\n{\"name\": \"nope\", \"arguments\": {}}\n</tool_call>");
+    check_text("hermes", "<tool_call>{\"name\": \"now\", \"arguments\": 5}</tool_call>");
+    check_text("hermes", "<tool_call>{\"name\": \"now\", \"arguments\": \"5\"}</tool_call>");
+    check_text("hermes", "<tool_call>{\"name\": \"now\" \"arguments\": {}}</tool_call>");
+    check_text("hermes", "<tool_call>{\"arguments\": {}}</tool_call>");
+    check_text("hermes", "<tool_call>{\"arguments\": {}, \"name\": \"nope\"}</tool_call>");
+    check_text("hermes", "<tool_call>[]</tool_call>");
+    check_text("hermes", "<tool_call>{\"name\": \"now\\q\"}</tool_call>");
+    check_text("hermes", "I think <think> is a tag</think>");
+    check_text("tool-calls-tag", "<tool_calls>\n</tool_calls>");
+    check_text("qwen3-coder", "<tool_call>\n</tool_call>");
+    check_text("qwen3-coder", "<tool_call>\n<function=nope>\n</function>\n</tool_call>");
+    check_text("qwen3-coder", "<tool_call><tool_call><function=now<function=now");
+    check_text("qwen3-coder", "<function=now><parameter=a>1</function>");
+    check_text("qwen3-coder", "<function=now>text</function>");
+    check_text("glm", "<tool_call>now<arg_value>1</arg_value></tool_call>");
+    check_text("glm", "<tool_call>now<arg_key>1</arg_key>2</tool_call>");
+    check_text("deepseek-v3.2", "<｜DSML｜function_calls><｜DSML｜invoke name=\"edit\">"
+                                "<｜DSML｜parameter name=\"path\" string=\"maybe\">");
+    check_text("deepseek-v3",
+               "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n"
+               "```json\n[]\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>");
+    check_text("kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>functions.nope:0"
+                          "<|tool_call_argument_begin|>{}<|tool_call_end|>");
+    check_text("mistral", "[TOOL_CALLS]now {}");
+    check_text("mistral", "[TOOL_CALLS][now]");
+    check_text("llama3", "{\"name\": \"nope\", \"parameters\": {}}");
+    check_text("llama3", "  {\"name\": \"now\", \"parameters\"");
+    check_text("lfm2", "<|tool_call_start|>[now(a=b)]<|tool_call_end|>");
+    check_text("lfm2", "<|tool_call_start|>[now(), nope()]<|tool_call_end|>");
+    check_text("lfm2", "<|tool_call_start|>[now(a='x]<|tool_call_end|>");
+    check_text("gemma4", "<|tool_call>call:now{a:<|\"|>x}<tool_call|>");
+    check_text("gemma4", "<|tool_call>now{}<tool_call|>");
+    check_text("harmony", "<|channel|>commentary");
+    check_text("harmony", "<|start|>");
+    check_text("harmony", "to");
+    check_text("harmony", "<|channel|>commentary to=functions.now <|constrain|>json<|message|>[1]");
+    check_text("generic", "{\"response\": 5}");
+    check_text("generic", "{\"tool_calls\": [{\"name\": \"nope\"}]}");
+}
+
+static void check(const char *format, const char *text, bool whole_calls, const char *expected)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options(format, tools);
+    struct transcript t;
+    o.whole_calls = whole_calls;
+    transcript_run(&t, o, text, strlen(text), NULL, NULL);
+    assert_string_equal(transcript_text(&t), expected);
+    assert_cuts_equal(o, text, strlen(text), &t);
+    transcript_fini(&t);
+    tool_list_free(tools);
+}
+
+/* A call that breaks after its arguments began. */
+static void test_broken_call(void **state)
+{
+    const char *text =
+        "<tool_call>{\"name\": \"edit\", \"arguments\": {\"path\": oops}}</tool_call>";
+    check("hermes", text, false, "N(edit)A({\"path\": )XC(oops}}</tool_call>)");
+    check("hermes", text, true,
+          "C(<tool_call>{\"name\": \"edit\", \"arguments\": {\"path\": oops}}</tool_call>)");
+    check("hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": {\"path\": \"x", false,
+          "N(edit)A({\"path\": \"x)X");
+    check("hermes", "<tool_call>{\"name\": \"edit\", \"arguments\": {\"path\": \"x", true,
+          "C(<tool_call>{\"name\": \"edit\", \"arguments\": {\"path\": \"x)");
+    check("qwen3-coder", "<function=edit><parameter=path>a</parameter>oops", false,
+          "N(edit)A({\"path\":\"a\")XC(oops)");
+    check("generic", "{\"response\": \"a\\qb\"}", false, "C(a\\qb\"})");
+    check("harmony", "<|channel|>commentary to=functions.now<|message|>{\"a\":}<|call|>", false,
+          "N(now)A({\"a\":)XC(})");
+}
+
+/* A malformed call does not hide the next one. */
+static void test_call_after_text(void **state)
+{
+    check("hermes",
+          "<tool_call>I mean <tool_call>\n{\"name\": \"<tool_call>\n{\"name\": \"now\"}\n"
+          "</tool_call>",
+          true, "C(<tool_call>I mean <tool_call>\n{\"name\": \")N(now)A({})E");
+    check("hermes", "<tool_call>I mean <tool_call>{\"name\": \"now\"}</tool_call>", true,
+          "C(<tool_call>I mean )N(now)A({})E");
+    check("qwen3-coder", "<tool_call>\n<tool_call>\n<function=now></function></tool_call>", false,
+          "C(<tool_call>\n)N(now)A({})E");
+}
+
+static void test_options(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    const char *two = "<tool_call>{\"name\":\"now\"}</tool_call><tool_call>{\"name\":\"now\"}"
+                      "</tool_call>";
+    o.parallel = false;
+    assert_events(o, two, "N(now)A({})E");
+    o.parallel = true;
+    o.reasoning_open = true;
+    assert_events(o, "\nHm <tool_call>\n\n\n</think>\n\nYes", "R(Hm <tool_call>\n)C(Yes)");
+    assert_events(o, "cut in the middle", "R(cut in the middle)");
+    assert_events(o, "", "");
+    o.reasoning_open = false;
+    o.reasoning = NULL;
+    assert_events(o, "<think>a</think>", "C(<think>a</think>)");
+    o.tools = NULL;
+    assert_events(o, "<tool_call>{\"name\":\"now\"}</tool_call>",
+                  "C(<tool_call>{\"name\":\"now\"}</tool_call>)");
+    tool_list_free(tools);
+}
+
+static void ignore(void *context, const struct tool_event *e)
+{
+    (void)context, (void)e;
+}
+
+static void test_reasoning_counts(void **state)
+{
+    struct tool_parser *p;
+    struct tool_parser_options o = options("hermes", NULL);
+    o.on_event = ignore;
+    o.reasoning_budget = 3;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    const char *parts[] = {"<think>", "a", " b", "</think>", "c", "d"};
+    const bool over[] = {false, false, true, false, false, false};
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(tool_parser_feed(p, parts[i], strlen(parts[i]), 1), ERROR_OK);
+        assert_int_equal(tool_parser_over_budget(p), over[i]);
+    }
+    assert_int_equal(tool_parser_finish(p), ERROR_OK);
+    assert_int_equal(tool_parser_reasoning_tokens(p), 4); /* with the marks */
+    tool_parser_free(p);
+}
+
+static char *filled(const char *begin, char fill, size_t n, const char *end)
+{
+    char *text = malloc(strlen(begin) + n + strlen(end) + 1);
+    assert_non_null(text);
+    strcpy(text, begin);
+    memset(text + strlen(begin), fill, n);
+    strcpy(text + strlen(begin) + n, end);
+    return text;
+}
+
+/* A call that is longer than may be held back is text; text and streamed arguments have no limit.
+ */
+static void test_limits(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    struct transcript t;
+    const size_t large = TOOL_HELD_BYTES_MAX + 1000;
+    char *text = filled("<tool_call>{\"name\":\"edit\",\"arguments\":{\"text\":\"", 'x', large,
+                        "\"}}</tool_call>");
+    for (int whole = 0; whole < 2; whole++) {
+        uint32_t seed = 1;
+        o.whole_calls = whole;
+        transcript_run(&t, o, text, strlen(text), whole ? cut_random : NULL, &seed);
+        assert_int_equal(t.next_index, !whole);
+        if (whole)
+            assert_string_equal(t.content.data, text);
+        else
+            assert_int_equal(t.text.len, strlen("N(edit)A({\"text\":\"\"})E") + large);
+        transcript_fini(&t);
+    }
+    free(text);
+    o.format = tool_format_find("harmony");
+    text = filled("<|channel|>commentary to=functions.now<|message|>{\"a\":\"", '{', large, "\"}");
+    transcript_run(&t, o, text, strlen(text), NULL, NULL);
+    assert_string_equal(t.content.data, text);
+    transcript_fini(&t);
+    free(text);
+    o.format = tool_format_find("hermes");
+    text = filled("<tool_call>{\"name\":\"edit\",\"arguments\":", '[', 300, "");
+    o.whole_calls = true;
+    transcript_run(&t, o, text, strlen(text), NULL, NULL);
+    assert_string_equal(t.content.data, text);
+    transcript_fini(&t);
+    free(text);
+    struct strbuf many;
+    strbuf_init(&many);
+    for (int i = 0; i < TOOL_CALLS_MAX + 2; i++)
+        strbuf_printf(&many, "<tool_call>{\"name\":\"now\"}</tool_call>");
+    transcript_run(&t, o, many.data, many.len, NULL, NULL);
+    assert_int_equal(t.next_index, TOOL_CALLS_MAX);
+    assert_int_equal(t.content.len, 2 * strlen("<tool_call>{\"name\":\"now\"}</tool_call>"));
+    transcript_fini(&t);
+    strbuf_fini(&many);
+    tool_list_free(tools);
+}
+
+/* Every prefix of a text is read, and what is no part of a call or mark comes out. */
+static void test_held_back(void **state)
+{
+    struct tool_list *tools = tools_of(SAMPLE_TOOLS);
+    struct tool_parser_options o = options("hermes", tools);
+    struct transcript t;
+    struct tool_parser *p;
+    transcript_init(&t);
+    o.on_event = transcript_event;
+    o.context = &t;
+    assert_int_equal(tool_parser_new(&o, &p, NULL), ERROR_OK);
+    const struct {
+        const char *part, *given;
+    } steps[] = {
+        {"He", "He"},
+        {"llo <", "Hello "},
+        {"b>", "Hello <b>"},
+        {"x\n", "Hello <b>x"},
+        {"y", "Hello <b>x\ny"},
+        {"<tool", "Hello <b>x\ny"},
+        {"_cat", "Hello <b>x\ny<tool_cat"},
+    };
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        tool_parser_feed(p, steps[i].part, strlen(steps[i].part), 1);
+        assert_string_equal(t.content.data, steps[i].given);
+    }
+    tool_parser_free(p);
+    transcript_fini(&t);
+    tool_list_free(tools);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_stays),       cmocka_unit_test(test_broken_call),
+        cmocka_unit_test(test_call_after_text),  cmocka_unit_test(test_options),
+        cmocka_unit_test(test_reasoning_counts), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_held_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,74 @@
+/* The identity of a calibration, and its file; see calibrate.h. measure.c measures. */
+#include "calibrate.h"
+
+#include "measure.h"
+#include "worker/links/device_cache.h"
+#include "worker/links/device_compute.h"
+
+#include "base/clock.h"
+#include "base/cpu_name.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A value of the file is one line. */
+static void plain(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
+static void identify(const struct calibration_parts *p, struct calibration *c)
+{
+    const struct model_params *m = &p->memory->map.params;
+    const struct pool_slabs *s = &p->memory->map.slabs[m->n_dense];
+    char cpu[96];
+    cpu_name(cpu, sizeof cpu);
+    snprintf(c->machine, sizeof c->machine, "%s, %u cores, %u threads, %s kernels", cpu,
+             pool_usable_cores(), pool_thread_count(exec_pool(p->own)), kernels_get()->name);
+    const char *name = device_compute_name(p->compute);
+    snprintf(c->device, sizeof c->device, "%s%s%s", p->device_text, name[0] ? " " : "", name);
+    snprintf(c->model, sizeof c->model, "%.95s", m->name);
+    snprintf(c->shapes, sizeof c->shapes,
+             "%" PRIu32 " layers of %" PRIu32 " experts, %" PRIu32 " by %" PRIu32 ", %" PRIu32
+             " segments of %" PRIu64 " bytes, %s",
+             m->n_layers - m->n_dense, s->n_experts, m->d_model, m->d_expert, s->n_segments,
+             s->segment_bytes, tensor_type_info((enum tensor_type)s->gate_type)->name);
+    plain(c->machine);
+    plain(c->device);
+    plain(c->model);
+    c->segment_bytes = s->segment_bytes;
+}
+
+enum error_code calibrate(const struct calibration_parts *p, struct calibration *out,
+                          struct error *e)
+{
+    struct error why;
+    struct calibration c = {0};
+    identify(p, &c);
+    enum error_code code = calibration_load(&c, out, &why);
+    if (code == ERROR_FORMAT || code == ERROR_IO)
+        log_warn("calibration ignored: %s", why.text);
+    if (!code && !(out->link_segment_s > 0) && !device_cache_holds_all(p->cache))
+        code = ERROR_NOT_FOUND; /* it was measured while everything was resident */
+    /* a pool's generation is the time of its load */
+    if (!code && !(p->anew && out->measured_at < (int64_t)(p->memory->generation / 1000000000u))) {
+        log_info("calibration of an earlier start is used");
+        return ERROR_OK;
+    }
+    uint64_t started = clock_ns();
+    bool whole;
+    code = calibration_measure(p, &c, &whole, e);
+    if (code)
+        return code;
+    log_info("calibrated in %.2f s%s", (double)(clock_ns() - started) * 1e-9,
+             whole ? "" : ", without cpuexec: not stored");
+    if (whole && calibration_store(&c, &why))
+        log_warn("cannot store the calibration: %s", why.text);
+    *out = c;
+    return ERROR_OK;
+}

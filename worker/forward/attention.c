@@ -1,0 +1,62 @@
+/* Attention of a layer; see forward_internal.h.
+ *
+ * Latent attention (MLA): the cache holds for each position one compressed row of kv_rank values
+ * and the rotated part of the key, both shared by all heads. A head's key and value would be k_b
+ * and v_b times the compressed row. Instead q is multiplied by k_b once (absorbed), and the sum of
+ * compressed rows by v_b once, so nothing is expanded for each cached position. */
+#include "forward_internal.h"
+
+static void project_grouped(struct forward *f, uint32_t layer)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    const struct exec_product products[] = {{&w->q, f->q, w->q.rows, false},
+                                            {&w->k, f->k, w->k.rows, false},
+                                            {&w->v, f->v, w->v.rows, false}};
+    f->ops->multiply_several(f->dense, products, 3, in);
+    f->ops->add_bias(f->dense, w->q_bias, f->q, w->q.rows);
+    f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
+    f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
+    f->ops->place_heads(f->dense, layer, w, f->q, f->k, f->v);
+}
+
+static void project_latent(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_weights *w = &f->weights->layers[layer];
+    const struct matrix *first = w->q_a.tiles ? &w->q_a : &w->q;
+    bool quantize = weights_quantize(first) || weights_quantize(&w->kv_a);
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, p->d_model, quantize);
+    float *low = f->latent.q_low;
+    const struct exec_product products[] = {{&w->kv_a, f->k, w->kv_a.rows, false},
+                                            {first, w->q_a.tiles ? low : f->q, first->rows, false}};
+    f->ops->multiply_several(f->dense, products, 2, in);
+    if (w->q_a.tiles) {
+        const struct norm_weights norm = {w->q_a_norm, NULL};
+        f->ops->norm(f->dense, low, &norm, LATENT_NORM_EPS, p->q_rank, low);
+        in = f->ops->prepare(f->dense, 0, low, p->q_rank, weights_quantize(&w->q_b));
+        f->ops->multiply(f->dense, &w->q_b, in, f->q, false);
+    }
+    f->ops->place_latent(f->dense, layer, w, f->k, f->q, f->latent.absorbed);
+    f->ops->multiply_heads(f->dense, &w->k_b, f->q, p->q_dim, f->latent.absorbed, p->k_dim);
+}
+
+void forward_attention(struct forward *f, uint32_t layer)
+{
+    const struct model_params *p = f->params;
+    const struct layer_weights *w = &f->weights->layers[layer];
+    if (p->arch->attention == ATTENTION_LATENT) {
+        project_latent(f, layer);
+        f->ops->attend(f->dense, layer, f->latent.absorbed, w->sinks, f->latent.context);
+        f->ops->multiply_heads(f->dense, &w->v_b, f->latent.context, p->kv_rank, f->attended,
+                               p->o_dim);
+    } else {
+        project_grouped(f, layer);
+        f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
+    }
+    const void *in =
+        f->ops->prepare(f->dense, 0, f->attended, p->n_heads * p->o_dim, weights_quantize(&w->o));
+    f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
+    f->ops->add_bias(f->dense, w->o_bias, f->x.own, p->d_model);
+}

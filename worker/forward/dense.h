@@ -1,0 +1,177 @@
+/* The dense part of the forward pass, as operations: computed by this process's threads
+ * (dense_host.c) or by a CUDA device (dense_cuda.c). forward.c calls them; a `struct dense` owns
+ * the KV cache.
+ *
+ * Values are rows of floats, one row for each token of the batch, contiguous, in memory from
+ * `allocate`. The weights lie on the same device as these values. Operations are asynchronous and
+ * happen in order: to read values on the host, call fetch and wait.
+ *
+ * Both implementations give the same bits, which kernels/kernels.h defines. The exception is BLAS,
+ * the host's (exec/exec.h) or the device's (multiply_many of device/module.h), and only in batches
+ * whose rows are all one request's.
+ *
+ * Threads: only the engine's. */
+#ifndef MOED_WORKER_FORWARD_DENSE_H
+#define MOED_WORKER_FORWARD_DENSE_H
+
+#include "base/error.h"
+#include "batch.h"
+#include "device/module.h"
+#include "exec/exec.h"
+#include "weights.h"
+#include "worker/links/mirrored_values.h"
+
+struct cuda_device;
+struct dense;
+struct experts;
+
+/* The epsilon of the norms inside latent attention, whatever the model's other norms have: the
+ * default of the original implementation, which no file states. */
+#define LATENT_NORM_EPS 1e-6f
+
+/* Use of a KV cache in device memory; all 0 where the cache is in host memory. */
+struct dense_kv_use {
+    uint64_t bytes;                      /* allocated, or allowed if that is more */
+    uint32_t pages_reserved, pages_free; /* free: may be put now */
+    uint32_t pages_most;                 /* with all slots released */
+};
+
+struct dense_ops {
+    void (*free)(struct dense *d);
+
+    /* Zeroed memory that lives as long as d. NULL, false: there is no memory left. */
+    void *(*allocate)(struct dense *d, size_t bytes);
+    bool (*allocate_shared)(struct dense *d, size_t bytes, struct mirrored_values *out);
+    /* Copies the first bytes of v to host memory; they are there after the next wait. */
+    void (*fetch)(struct dense *d, const struct mirrored_values *v, size_t bytes);
+    /* Waits until everything is done. An error: the device is lost to this process. */
+    enum error_code (*wait)(struct dense *d, struct error *e);
+    /* Copies host memory, which may change afterwards, to where d computes: at most a batch's rows
+     * of d_model floats. The result is valid for operations that are called before the next wait or
+     * bring. */
+    const void *(*bring)(struct dense *d, const void *host, size_t bytes);
+
+    /* Sets the batch of the operations that follow. cos_sin [n][2][rope dims / 2], in host memory.
+     * The caller keeps both until the last of these operations is done. bulk: as
+     * forward_run. */
+    void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
+                  const float *cos_sin, bool bulk);
+
+    /* The KV cache, between batches: pages of KV_PAGE positions in host memory, of dense_page_bytes
+     * each, which the caller owns. A slot's pages are put in order, each before the first of its
+     * positions is in a batch; its first `filled` positions are valid. On a device the page is
+     * copied there. False: the device has no page free. A page that is put where there is one
+     * already has that one's content. */
+    bool (*put_page)(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+                     uint32_t filled);
+    /* Copies a page that was put back to host memory; it is there after the next wait. */
+    void (*save_page)(struct dense *d, uint32_t slot, uint32_t index);
+    void (*release_slot)(struct dense *d, uint32_t slot);
+    /* Sets how much of the device's memory the cache may have. Pages that were put stay, so a
+     * smaller cache reaches its size as slots are released. No effect where the cache is in host
+     * memory. */
+    void (*kv_resize)(struct dense *d, uint64_t bytes);
+    struct dense_kv_use (*kv_use)(const struct dense *d);
+
+    /* out [n][m->cols]: each token's row of m. */
+    void (*embed)(struct dense *d, const struct matrix *m, float *out);
+    /* [n][width], each row through the norm; out may be x. */
+    void (*norm)(struct dense *d, const float *x, const struct norm_weights *w, float eps,
+                 uint32_t width, float *out);
+    /* Makes x [n][cols] an input of multiply. Valid until the next call with this slot (of
+     * EXEC_SLOTS). */
+    const void *(*prepare)(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                           bool quantize);
+    /* y [n][m->rows] (+)= W x. */
+    void (*multiply)(struct dense *d, const struct matrix *m, const void *input, float *y,
+                     bool accumulate);
+    /* As multiply, for several matrices with this input; each y_stride is m->rows. */
+    void (*multiply_several)(struct dense *d, const struct exec_product *products, unsigned n,
+                             const void *input);
+    /* y [n][m->rows] = W x of a router, or of another matrix of few rows. Never through BLAS: its
+     * rounding would change which experts are chosen. */
+    void (*multiply_router)(struct dense *d, const struct matrix *m, const void *input, float *y);
+    /* Multiplies each head's matrix by that head's part of each row: in [n][n_heads][in_head], of
+     * which the first cols count; out [n][n_heads][out_head], of which the first rows are written.
+     */
+    void (*multiply_heads)(struct dense *d, const struct head_matrices *m, const float *in,
+                           uint32_t in_head, float *out, uint32_t out_head);
+    /* rows [n][width] += bias, which may be NULL. */
+    void (*add_bias)(struct dense *d, const float *bias, float *rows, uint32_t width);
+    /* Norms (where the model does) and rotates q and k, and writes k and v into the cache. */
+    void (*place_heads)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *q,
+                        float *k, const float *v);
+    /* Latent attention. Norms the compressed row, rotates the key's own part in it, and writes the
+     * row into the cache. Scales q by its position (params_query_scale). Copies each query's rotary
+     * part from q [n][n_heads][q_dim] into absorbed
+     * [n][n_heads][k_dim], and rotates it there. */
+    void (*place_latent)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *row,
+                         float *q, float *absorbed);
+    /* Attention of all heads of all rows, over the positions up to each row's own, within the
+     * layer's window. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; sinks [n_heads] or NULL. */
+    void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
+    /* h = act(gate) * up, all [n][width]; h may be gate. */
+    void (*gated)(struct dense *d, const float *gate, const float *up, uint32_t width, float *h);
+    /* rows [n][width] *= sigmoid(by [n]). */
+    void (*scale_by_sigmoid)(struct dense *d, const float *by, float *rows, uint32_t width);
+    /* model/router.h: logits [n][n_experts] is overwritten; selected and weights [n][n_used]. */
+    void (*route)(struct dense *d, const float *selection_bias, float *logits, uint32_t *selected,
+                  float *weights);
+    /* A layer's operations as a graph. The calls between again and keep depend only on the layer,
+     * the number of rows and the reach of positions, and use the same memory each time.
+     *
+     * again: true: the operations, kept for a batch like this one, are queued; the caller makes no
+     * calls. keep: false: the calls were lost; make them once more. NULL, both: no graphs here. */
+    bool (*again)(struct dense *d, uint32_t layer);
+    bool (*keep)(struct dense *d);
+    /* x += sum over ranks of weight * (the expert's row, then its down_bias), in order of rank,
+     * plus shared [n][d_model], which may be NULL. The rows are the result of experts_finish. */
+    void (*combine)(struct dense *d, const struct experts *experts, const float *down_bias,
+                    const float *weights, const uint32_t *selected, const float *shared, float *x);
+    /* logits [n][m->rows], in host memory = the output head of hidden [n][m->cols]; n and
+     * bulk are of these rows, not of the batch. Waits; errors as wait. */
+    enum error_code (*logits)(struct dense *d, const struct matrix *m, const float *bias,
+                              const float *hidden, uint32_t n, bool bulk, float *logits,
+                              struct error *e);
+    /* As logits, but only the k largest values of each row and their places, [n][k] each, largest
+     * first, of equal values the lower place first; NaN counts as the least. k is at most
+     * DEVICE_LARGEST, and at most the vocabulary. NULL: whole rows cost no more. */
+    enum error_code (*largest)(struct dense *d, const struct matrix *m, const float *bias,
+                               const float *hidden, uint32_t n, uint32_t k, float *values,
+                               uint32_t *places, struct error *e);
+};
+
+/* The first member of each kind's own struct. */
+struct dense {
+    const struct dense_ops *ops;
+    const struct model_params *params;
+    uint32_t max_tokens; /* of a batch */
+    bool rounds;         /* in bulk, products of weights of any type may round otherwise */
+    /* the batch under way */
+    const struct batch_token *batch;
+    uint32_t n;
+};
+
+struct dense_options {
+    const struct pool_map *map;
+    uint32_t max_tokens;
+    enum tensor_type kv_type;
+    uint32_t n_slots, context; /* of the KV cache */
+    uint64_t kv_bytes;         /* on a device: as kv_resize, at first */
+    bool blas; /* on a device: products may go through BLAS, in large batches of one request */
+};
+
+/* Borrows exec. */
+enum error_code dense_host_new(const struct dense_options *options, struct exec *exec,
+                               struct dense **out, struct error *e);
+/* Borrows cuda. ERROR_UNSUPPORTED: the device has no KV cache of this kind; ERROR_MEMORY: the
+ * device has not enough memory. */
+enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,
+                               struct dense **out, struct error *e);
+static inline void dense_free(struct dense *d) /* takes NULL */
+{
+    if (d)
+        d->ops->free(d);
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* The dense part on a CUDA device; see dense.h.
+ *
+ * The worker has one stream: every operation is queued on it in the order of the calls. Host memory
+ * reaches the device through pinned memory of the dense part: the batch's tables once a step,
+ * everything else through `staged`, which is free again after each wait. The KV cache lies in pages
+ * that slots reserve (kv_pages.h). The addresses of a slot's pages go to the device with the
+ * slot's next batch. */
+#include "dense_cuda_internal.h"
+
+#include "base/arrays.h"
+#include "base/checked.h"
+#include "model/kv_type.h"
+#include "worker/experts/device_only.h"
+#include "worker/experts/experts.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void cuda_free(struct dense *d)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    struct error e;
+    c->module->finish(c->stream, &e); /* the device reads the buffers until then */
+    layer_graphs_free(c->graphs);
+    kv_pages_free(c->pages);
+    while (c->n_buffers)
+        c->module->release(c->device, c->buffers[--c->n_buffers]);
+    while (c->n_pinned)
+        c->module->release_pinned(c->device, c->pinned[--c->n_pinned]);
+    free(c->tables);
+    free(c);
+}
+
+/* ---- The batch ---- */
+
+static void upload(struct dense_cuda *c, const struct mirrored_values *v, size_t bytes)
+{
+    c->module->upload(c->stream, v->own, v->host, bytes);
+}
+
+static void upload_query_scales(struct dense_cuda *c)
+{
+    const struct dense *d = &c->base;
+    float *scales = c->query_scales.host;
+    for (uint32_t t = 0; t < d->n; t++)
+        scales[t] = params_query_scale(d->params, d->batch[t].position);
+    upload(c, &c->query_scales, d->n * sizeof *scales);
+}
+
+static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
+                       const float *cos_sin, bool bulk)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    struct device_row *rows = c->rows.host;
+    size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
+    dense_cuda_begin_products(c, n, bulk);
+    d->batch = batch;
+    d->n = n;
+    c->most_positions = 0;
+    for (uint32_t t = 0; t < n; t++) {
+        c->tokens[t] = batch[t].token;
+        rows[t] = (struct device_row){batch[t].slot, batch[t].position};
+        assert(batch[t].position / DEVICE_PAGE < c->slots[batch[t].slot].n_pages);
+        if (batch[t].position + 1 > c->most_positions)
+            c->most_positions = batch[t].position + 1;
+    }
+    if (n <= WORKER_DEVICE_ONLY_TOKENS) /* so that its layers' graphs serve for a while */
+        c->most_positions = layer_graphs_positions(c->most_positions, c->context);
+    memcpy(c->angles.host, cos_sin, angles);
+    dense_cuda_upload_pages(c);
+    upload(c, &c->rows, n * sizeof *rows);
+    upload(c, &c->angles, angles);
+    if (d->params->temperature_scale > 0)
+        upload_query_scales(c);
+}
+
+/* ---- Rows ---- */
+
+static void cuda_embed(struct dense *d, const struct matrix *m, float *out)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.embed(c->stream, m, c->tokens, d->n, out);
+}
+
+static void cuda_norm(struct dense *d, const float *x, const struct norm_weights *w, float eps,
+                      uint32_t width, float *out)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.norm(c->stream, x, width, w->weight, w->bias, eps, d->n, width, out, width);
+}
+
+static void cuda_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    if (bias)
+        c->module->ops.add(c->stream, bias, 0, rows, width, d->n, width);
+}
+
+static void cuda_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
+                       float *h)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.gated(c->stream, (uint32_t)d->params->arch->activation, gate, up, h,
+                         (size_t)d->n * width);
+}
+
+static void cuda_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.scale_by_sigmoid(c->stream, by, rows, d->n, width);
+}
+
+/* ---- Layers as graphs ---- */
+
+static bool cuda_again(struct dense *d, uint32_t layer)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    return layer_graphs_again(c->graphs, layer, d->n, c->most_positions);
+}
+
+static bool cuda_keep(struct dense *d)
+{
+    return layer_graphs_keep(dense_cuda_of(d)->graphs);
+}
+
+/* ---- Around the experts ---- */
+
+static void cuda_route(struct dense *d, const float *selection_bias, float *logits,
+                       uint32_t *selected, float *weights)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    const struct router_params *p = &d->params->router;
+    const struct device_router r = {.kind = (uint32_t)p->kind,
+                                    .n_experts = p->n_experts,
+                                    .n_used = p->n_used,
+                                    .n_groups = p->n_groups,
+                                    .n_groups_used = p->n_groups_used,
+                                    .renormalise = p->renormalise,
+                                    .scale = p->scale};
+    c->module->ops.route(c->stream, &r, logits, selection_bias, d->n, selected, weights);
+}
+
+static void cuda_combine(struct dense *d, const struct experts *experts, const float *down_bias,
+                         const float *weights, const uint32_t *selected, const float *shared,
+                         float *x)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    uint32_t n_used = d->params->router.n_used;
+    const uint32_t *row_of = experts_own_row_of(experts);
+    if (!row_of)
+        row_of =
+            dense_cuda_bring(d, experts_row_of(experts), (size_t)d->n * n_used * sizeof *row_of);
+    c->module->ops.combine(c->stream, experts_device_rows(experts), row_of, weights, selected,
+                           n_used, down_bias, shared, x, d->n, d->params->d_model);
+}
+
+/* ---- Making it ---- */
+
+static bool make_tables(struct dense_cuda *c)
+{
+    uint32_t a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE;
+    c->kv.pages_a_slot = a_slot;
+    c->graphs = layer_graphs_new(c->module, c->stream, c->base.params->n_layers);
+    c->tables = ARRAYS_NEW(ARRAY(c->slot_pages, (size_t)a_slot * c->n_slots),
+                           ARRAY(c->slot_hosts, (size_t)a_slot * c->n_slots),
+                           ARRAY(c->slots, c->n_slots), ARRAY(c->tokens, c->base.max_tokens));
+    return c->graphs && c->tables;
+}
+
+static bool make_scratch(struct dense_cuda *c)
+{
+    const struct model_params *p = c->base.params;
+    const struct device_ops *ops = &c->module->ops;
+    struct dense *d = &c->base;
+    uint32_t n = d->max_tokens, most = n > c->logits_rows ? n : c->logits_rows;
+    for (unsigned i = 0; i < EXEC_SLOTS; i++)
+        if (!(c->input_memory[i] =
+                  dense_cuda_allocate(d, ops->activations_bytes(params_widest_input(p), most))))
+            return false;
+    if (p->kv_rank)
+        c->heads_scratch =
+            dense_cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * p->n_heads));
+    c->attend_scratch =
+        dense_cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
+    c->logits = dense_cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
+    c->largest =
+        dense_cuda_allocate(d, (size_t)2 * c->logits_rows * DEVICE_LARGEST * sizeof *c->largest);
+    c->largest_host =
+        dense_cuda_allocate_pinned(c, (size_t)2 * n * DEVICE_LARGEST * sizeof *c->largest_host);
+    /* between two waits the host brings rows of tokens' values, and a layer's table of rows */
+    size_t values = (size_t)most * p->d_model * sizeof(float);
+    c->staged_bytes = round_up(values, DENSE_CUDA_ALIGN) +
+                      round_up(n * p->router.n_used * sizeof(uint32_t), DENSE_CUDA_ALIGN);
+    return c->attend_scratch && c->logits && c->largest && c->largest_host &&
+           (!p->kv_rank || c->heads_scratch) &&
+           dense_cuda_allocate_shared(d, n * sizeof(struct device_row), &c->rows) &&
+           dense_cuda_allocate_shared(d, (size_t)n * p->rope.dims * sizeof(float), &c->angles) &&
+           dense_cuda_allocate_shared(d, n * sizeof(float), &c->query_scales) &&
+           dense_cuda_allocate_shared(d, c->staged_bytes, &c->staged);
+}
+
+static enum error_code make_all(struct dense_cuda *c, const struct dense_options *options,
+                                struct error *e)
+{
+    const struct model_params *p = c->base.params;
+    enum error_code code = kv_type_check(p, options->kv_type, e);
+    if (code)
+        return code;
+    if (!p->kv_rank && p->k_dim != p->v_dim)
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "a CUDA device's KV cache does not support keys of %" PRIu32
+                         " values with values of %" PRIu32 ": give dense=host in --device",
+                         p->k_dim, p->v_dim);
+    if (!make_tables(c))
+        return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
+    if (dense_cuda_make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c))
+        return ERROR_OK;
+    return error_set(e, ERROR_MEMORY,
+                     "the device has no memory for %" PRIu32 " requests of %" PRIu32
+                     " tokens: lower --ctx or --parallel, give a smaller vram=, or dense=host (%s)",
+                     c->n_slots, c->context, c->failed.text);
+}
+
+enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_device *cuda,
+                               struct dense **out, struct error *e)
+{
+    static const struct dense_ops ops = {.free = cuda_free,
+                                         .allocate = dense_cuda_allocate,
+                                         .allocate_shared = dense_cuda_allocate_shared,
+                                         .fetch = dense_cuda_fetch,
+                                         .wait = dense_cuda_wait,
+                                         .bring = dense_cuda_bring,
+                                         .begin = cuda_begin,
+                                         .put_page = dense_cuda_put_page,
+                                         .save_page = dense_cuda_save_page,
+                                         .release_slot = dense_cuda_release_slot,
+                                         .kv_resize = dense_cuda_kv_resize,
+                                         .kv_use = dense_cuda_kv_use,
+                                         .embed = cuda_embed,
+                                         .norm = cuda_norm,
+                                         .prepare = dense_cuda_prepare,
+                                         .multiply = dense_cuda_multiply,
+                                         .multiply_several = dense_cuda_multiply_several,
+                                         .multiply_router = dense_cuda_multiply_router,
+                                         .multiply_heads = dense_cuda_multiply_heads,
+                                         .add_bias = cuda_add_bias,
+                                         .place_heads = dense_cuda_place_heads,
+                                         .place_latent = dense_cuda_place_latent,
+                                         .attend = dense_cuda_attend,
+                                         .gated = cuda_gated,
+                                         .scale_by_sigmoid = cuda_scale_by_sigmoid,
+                                         .route = cuda_route,
+                                         .again = cuda_again,
+                                         .keep = cuda_keep,
+                                         .combine = cuda_combine,
+                                         .logits = dense_cuda_logits,
+                                         .largest = dense_cuda_largest};
+    struct dense_cuda *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
+    c->base = (struct dense){
+        .ops = &ops, .params = &options->map->params, .max_tokens = options->max_tokens};
+    c->cuda = cuda;
+    c->module = cuda->module;
+    c->device = cuda->device;
+    c->stream = cuda->stream;
+    c->n_slots = options->n_slots;
+    c->context = options->context;
+    c->logits_rows = worker_logits_rows(options->blas);
+    enum error_code code = make_all(c, options, e);
+    if (code) {
+        cuda_free(&c->base);
+        return code;
+    }
+    if (options->blas)
+        dense_cuda_load_blas(c, options->map);
+    *out = &c->base;
+    return ERROR_OK;
+}

@@ -1,0 +1,165 @@
+/* Products on a CUDA device, through its kernels or through BLAS; see dense.h. */
+#include "dense_cuda_internal.h"
+
+#include "base/log.h"
+#include "device/worker_memory.h"
+
+#include <string.h>
+
+/* BLAS is used from so many rows on, of the batch and of a matrix: fewer do not pay for its
+ * preparations. An assumption: only hardware can show the limit (bench-device measures both ways).
+ */
+enum { MANY_ROWS = 32 };
+
+/* ---- BLAS ---- */
+
+static void report_refused_types(const struct device_blas *b)
+{
+    if (b->f32 && b->f16 && b->bf16)
+        return;
+    bool only_bf16 = b->f32 && b->f16;
+    log_info("cuBLAS has no products of%s%s%s on this device: %s", b->f32 ? "" : " float32",
+             b->f16 ? "" : " FP16", b->bf16 ? "" : " BF16",
+             only_bf16 ? "weights of BF16 are multiplied as float32"
+                       : "some weights are multiplied without it");
+}
+
+void dense_cuda_load_blas(struct dense_cuda *c, const struct pool_map *map)
+{
+    struct error e;
+    if (c->module->load_blas(c->device, &c->blas, &e)) {
+        log_info("long prompts are computed without cuBLAS: %s", e.text);
+        return;
+    }
+    report_refused_types(&c->blas);
+    c->blas_scratch =
+        dense_cuda_allocate(&c->base, worker_memory_many(c->module, map, c->base.max_tokens));
+    c->base.rounds = c->blas_scratch != NULL;
+    if (!c->blas_scratch)
+        log_warn("long prompts are computed without cuBLAS: %s", c->failed.text);
+}
+
+static bool may_use_blas(const struct dense_cuda *c, uint32_t n, bool bulk)
+{
+    return bulk && n >= MANY_ROWS && c->blas_scratch;
+}
+
+void dense_cuda_begin_products(struct dense_cuda *c, uint32_t n, bool bulk)
+{
+    c->blas_batch = may_use_blas(c, n, bulk);
+}
+
+/* True: BLAS takes weights of that type, and so many rows of them are worth it. */
+static bool blas_takes(const struct dense_cuda *c, const struct matrix *m, uint32_t rows)
+{
+    return rows >= MANY_ROWS && device_blas_takes(&c->blas, m->type);
+}
+
+/* ---- Products ---- */
+
+static const void *prepare_rows(struct dense_cuda *c, unsigned slot, const float *x, uint32_t cols,
+                                uint32_t n, bool quantize)
+{
+    struct device_activations *a = &c->inputs[slot];
+    c->module->ops.activations_bind(a, c->input_memory[slot], cols, n, x, cols, quantize);
+    if (quantize)
+        c->module->ops.quantize(c->stream, a);
+    return a;
+}
+
+const void *dense_cuda_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                               bool quantize)
+{
+    return prepare_rows(dense_cuda_of(d), slot, x, cols, d->n, quantize);
+}
+
+void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
+                         bool accumulate)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    const struct device_activations *a = input;
+    if (c->blas_batch && blas_takes(c, m, m->rows))
+        c->module->ops.multiply_many(c->stream, m, a->x, a->x_stride, a->n_tokens, y, m->rows,
+                                     accumulate, c->blas_scratch);
+    else
+        c->module->ops.multiply(c->stream, m, a, y, m->rows, accumulate);
+}
+
+void dense_cuda_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+                                 const void *input)
+{
+    for (unsigned i = 0; i < n; i++)
+        dense_cuda_multiply(d, products[i].m, input, products[i].y, products[i].accumulate);
+}
+
+void dense_cuda_multiply_router(struct dense *d, const struct matrix *m, const void *input,
+                                float *y)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    c->module->ops.multiply(c->stream, m, input, y, m->rows, false);
+}
+
+void dense_cuda_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
+                               uint32_t in_head, float *out, uint32_t out_head)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    uint32_t n_heads = d->params->n_heads;
+    bool blas = c->blas_batch && blas_takes(c, &m->first, n_heads * m->first.rows);
+    const struct device_ops *ops = &c->module->ops;
+    (blas ? ops->multiply_many_planes : ops->multiply_planes)(
+        c->stream, &m->first, m->bytes, n_heads, d->n, in, (size_t)n_heads * in_head, in_head, out,
+        (size_t)n_heads * out_head, out_head, blas ? c->blas_scratch : c->heads_scratch);
+}
+
+/* Computes c->logits of the first rows of hidden, logits_rows at most; returns how many. */
+static uint32_t make_logits(struct dense_cuda *c, const struct matrix *m, const float *bias,
+                            const float *hidden, uint32_t n, bool bulk)
+{
+    const struct device_ops *ops = &c->module->ops;
+    n = n < c->logits_rows ? n : c->logits_rows;
+    if (may_use_blas(c, n, bulk) && blas_takes(c, m, m->rows))
+        ops->multiply_many(c->stream, m, hidden, m->cols, n, c->logits, m->rows, false,
+                           c->blas_scratch);
+    else
+        ops->multiply(c->stream, m, prepare_rows(c, 0, hidden, m->cols, n, weights_quantize(m)),
+                      c->logits, m->rows, false);
+    if (bias)
+        ops->add(c->stream, bias, 0, c->logits, m->rows, n, m->rows);
+    return n;
+}
+
+enum error_code dense_cuda_largest(struct dense *d, const struct matrix *m, const float *bias,
+                                   const float *hidden, uint32_t n, uint32_t k, float *values,
+                                   uint32_t *places, struct error *e)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    size_t word = sizeof(uint32_t);
+    for (uint32_t done = 0, part; done < n; done += part) {
+        part = make_logits(c, m, bias, hidden + (size_t)done * m->cols, n - done, false);
+        c->module->ops.largest(c->stream, c->logits, part, m->rows, k, (float *)c->largest,
+                               c->largest + (size_t)part * k);
+        c->module->download(c->stream, c->largest_host + (size_t)done * 2 * k, c->largest,
+                            2 * part * k * word);
+    }
+    enum error_code code = dense_cuda_wait(d, e);
+    for (uint32_t done = 0, part; done < n && !code; done += part) {
+        const uint32_t *from = c->largest_host + (size_t)done * 2 * k;
+        part = n - done < c->logits_rows ? n - done : c->logits_rows;
+        memcpy(values + (size_t)done * k, from, part * k * word);
+        memcpy(places + (size_t)done * k, from + (size_t)part * k, part * k * word);
+    }
+    return code;
+}
+
+enum error_code dense_cuda_logits(struct dense *d, const struct matrix *m, const float *bias,
+                                  const float *hidden, uint32_t n, bool bulk, float *logits,
+                                  struct error *e)
+{
+    struct dense_cuda *c = dense_cuda_of(d);
+    for (uint32_t done = 0, part; done < n; done += part) {
+        part = make_logits(c, m, bias, hidden + (size_t)done * m->cols, n - done, bulk);
+        c->module->download(c->stream, logits + (size_t)done * m->rows, c->logits,
+                            (size_t)part * m->rows * sizeof *logits);
+    }
+    return dense_cuda_wait(d, e);
+}

@@ -1,0 +1,399 @@
+/* The dense part on this process's threads; see dense.h. An operation is done when its call
+ * returns. */
+#include "dense_host_internal.h"
+
+#include "base/checked.h"
+#include "worker/experts/experts.h"
+#include "model/router.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* For fewer floats the calling thread is faster without the others. */
+#define SHARED_FLOATS 32768
+
+static void host_free(struct dense *d)
+{
+    struct dense_host *h = dense_host_of(d);
+    while (h->n_buffers)
+        free(h->buffers[--h->n_buffers]);
+    attention_free(h->attention);
+    kv_cache_free(&h->kv);
+    free(h);
+}
+
+static void *host_allocate(struct dense *d, size_t bytes)
+{
+    struct dense_host *h = dense_host_of(d);
+    size_t whole = round_up(bytes ? bytes : 1, 64);
+    void *memory = h->n_buffers < DENSE_HOST_BUFFERS ? aligned_alloc(64, whole) : NULL;
+    if (!memory)
+        return NULL;
+    memset(memory, 0, whole);
+    h->buffers[h->n_buffers++] = memory;
+    return memory;
+}
+
+static bool host_allocate_shared(struct dense *d, size_t bytes, struct mirrored_values *out)
+{
+    out->own = out->host = host_allocate(d, bytes);
+    return out->own != NULL;
+}
+
+static void host_fetch(struct dense *d, const struct mirrored_values *v, size_t bytes)
+{
+    (void)d, (void)v, (void)bytes;
+}
+
+static enum error_code host_wait(struct dense *d, struct error *e)
+{
+    (void)d, (void)e;
+    return ERROR_OK;
+}
+
+static const void *host_bring(struct dense *d, const void *host, size_t bytes)
+{
+    (void)d, (void)bytes;
+    return host;
+}
+
+static void host_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
+                       const float *cos_sin, bool bulk)
+{
+    struct dense_host *h = dense_host_of(d);
+    exec_allow_blas(h->exec, bulk);
+    d->batch = batch;
+    d->n = n;
+    h->cos_sin = cos_sin;
+}
+
+static bool host_put_page(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+                          uint32_t filled)
+{
+    (void)filled;
+    kv_cache_pages(&dense_host_of(d)->kv, slot)[index] = page;
+    return true;
+}
+
+static void host_save_page(struct dense *d, uint32_t slot, uint32_t index)
+{
+    (void)d, (void)slot, (void)index;
+}
+
+static void host_kv_resize(struct dense *d, uint64_t bytes)
+{
+    (void)d, (void)bytes;
+}
+
+static struct dense_kv_use host_kv_use(const struct dense *d)
+{
+    (void)d;
+    return (struct dense_kv_use){0};
+}
+
+static void host_release_slot(struct dense *d, uint32_t slot)
+{
+    (void)d, (void)slot;
+}
+
+/* ---- Rows ---- */
+
+/* For work of some operations a float, `width` floats a row. */
+static void each_short_row(struct dense_host *h, pool_work *work, void *job, uint32_t width)
+{
+    dense_host_share_rows(h, work, job, (uint64_t)h->base.n * width >= SHARED_FLOATS);
+}
+
+static void host_embed(struct dense *d, const struct matrix *m, float *out)
+{
+    for (uint32_t t = 0; t < d->n; t++)
+        tile_unpack_row(m, d->batch[t].token, out + (size_t)t * m->cols);
+}
+
+struct norm_job {
+    const struct dense_host *h;
+    const struct norm_weights *norm;
+    float eps;
+    uint32_t width;
+    const float *in; /* [n][width] */
+    float *out;      /* [n][width] */
+};
+
+static void norm_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct norm_job *job = arg;
+    const struct kernels *k = job->h->kernels;
+    size_t width = job->width, at = t * width;
+    (void)thread;
+    if (job->norm->bias)
+        k->layer_norm(job->in + at, job->norm->weight, job->norm->bias, job->eps, width,
+                      job->out + at);
+    else
+        k->rms_norm(job->in + at, job->norm->weight, job->eps, width, job->out + at);
+}
+
+static void host_norm(struct dense *d, const float *x, const struct norm_weights *w, float eps,
+                      uint32_t width, float *out)
+{
+    struct dense_host *h = dense_host_of(d);
+    each_short_row(h, norm_row, &(struct norm_job){h, w, eps, width, x, out}, width);
+}
+
+static void host_add_bias(struct dense *d, const float *bias, float *rows, uint32_t width)
+{
+    for (size_t t = 0; bias && t < d->n; t++)
+        dense_host_of(d)->kernels->add(bias, rows + t * width, width);
+}
+
+struct gated_job {
+    const struct dense_host *h;
+    uint32_t width;
+    const float *gate, *up; /* [n][width] */
+    float *out;             /* [n][width] */
+};
+
+static void gated_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct gated_job *job = arg;
+    size_t at = (size_t)t * job->width;
+    (void)thread;
+    job->h->kernels->gated(job->h->base.params->arch->activation, job->gate + at, job->up + at,
+                           job->out + at, job->width);
+}
+
+static void host_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
+                       float *out)
+{
+    struct dense_host *h = dense_host_of(d);
+    each_short_row(h, gated_row, &(struct gated_job){h, width, gate, up, out}, width);
+}
+
+static void host_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
+{
+    for (size_t t = 0; t < d->n; t++) {
+        float scale = 1.0f / (1.0f + kernels_exp(-by[t]));
+        for (uint32_t i = 0; i < width; i++)
+            rows[t * width + i] *= scale;
+    }
+}
+
+/* ---- Products ---- */
+
+static const void *host_prepare(struct dense *d, unsigned slot, const float *x, uint32_t cols,
+                                bool quantize)
+{
+    return exec_prepare(dense_host_of(d)->exec, slot, x, cols, d->n, cols, quantize);
+}
+
+static void host_multiply(struct dense *d, const struct matrix *m, const void *input, float *y,
+                          bool accumulate)
+{
+    exec_multiply(dense_host_of(d)->exec, m, input, y, m->rows, accumulate);
+}
+
+static void host_multiply_several(struct dense *d, const struct exec_product *products, unsigned n,
+                                  const void *input)
+{
+    exec_multiply_several(dense_host_of(d)->exec, products, n, input);
+}
+
+static void host_multiply_router(struct dense *d, const struct matrix *m, const void *input,
+                                 float *y)
+{
+    exec_multiply_defined(dense_host_of(d)->exec, m, input, y, m->rows, false);
+}
+
+struct heads_job {
+    struct dense_host *h;
+    const struct head_matrices *heads;
+    const float *in; /* [n][n_heads][in_head] */
+    uint32_t in_head;
+    float *out; /* [n][n_heads][out_head] */
+    uint32_t out_head;
+};
+
+static void multiply_head(void *arg, unsigned thread, uint32_t head)
+{
+    const struct heads_job *job = arg;
+    struct dense_host *h = job->h;
+    size_t n_heads = h->base.params->n_heads;
+    struct matrix plane = job->heads->first;
+    plane.tiles = (const uint8_t *)plane.tiles + head * job->heads->bytes;
+    struct activations a;
+    act_bind(&a, h->heads_activations[thread], plane.cols, h->base.n,
+             job->in + (size_t)head * job->in_head, n_heads * job->in_head);
+    if (weights_quantize(&plane))
+        h->kernels->quantize(&a, 0, h->base.n);
+    h->kernels->multiply(&plane, 0, tile_row_count(plane.rows), &a, NULL, h->base.n,
+                         job->out + (size_t)head * job->out_head, n_heads * job->out_head, false);
+}
+
+static void host_multiply_heads(struct dense *d, const struct head_matrices *m, const float *in,
+                                uint32_t in_head, float *out, uint32_t out_head)
+{
+    struct dense_host *h = dense_host_of(d);
+    struct heads_job job = {h, m, in, in_head, out, out_head};
+    exec_each(h->exec, multiply_head, &job, d->params->n_heads);
+}
+
+static enum error_code host_logits(struct dense *d, const struct matrix *m, const float *bias,
+                                   const float *hidden, uint32_t n, bool bulk, float *logits,
+                                   struct error *e)
+{
+    struct dense_host *h = dense_host_of(d);
+    (void)e;
+    exec_allow_blas(h->exec, bulk); /* holds until the next batch begins */
+    const struct activations *a =
+        exec_prepare(h->exec, 0, hidden, m->cols, n, m->cols, weights_quantize(m));
+    exec_multiply(h->exec, m, a, logits, m->rows, false);
+    for (uint32_t t = 0; bias && t < n; t++)
+        h->kernels->add(bias, logits + (size_t)t * m->rows, m->rows);
+    return ERROR_OK;
+}
+
+/* ---- Around the experts ---- */
+
+struct route_job {
+    const struct dense_host *h;
+    const float *selection_bias;
+    float *logits;
+    uint32_t *selected;
+    float *weights;
+};
+
+static void route_row(void *arg, unsigned thread, uint32_t t)
+{
+    const struct route_job *job = arg;
+    const struct router_params *r = &job->h->base.params->router;
+    (void)thread;
+    router_select(r, job->logits + (size_t)t * r->n_experts, job->selection_bias,
+                  job->selected + (size_t)t * r->n_used, job->weights + (size_t)t * r->n_used);
+}
+
+static void host_route(struct dense *d, const float *selection_bias, float *logits,
+                       uint32_t *selected, float *weights)
+{
+    struct dense_host *h = dense_host_of(d);
+    struct route_job job = {h, selection_bias, logits, selected, weights};
+    each_short_row(
+        h, route_row, &job,
+        8 * d->params->router.n_experts); /* choosing costs more than adding: 8 times, about */
+}
+
+struct combine_job {
+    const struct dense_host *h;
+    const struct experts *experts;
+    const float *down_bias, *weights;
+    const uint32_t *selected;
+    const float *shared;
+    float *x;
+};
+
+static void combine_token(void *arg, unsigned thread, uint32_t t)
+{
+    const struct combine_job *job = arg;
+    const struct kernels *kernels = job->h->kernels;
+    size_t d = job->h->base.params->d_model;
+    uint32_t n_used = job->h->base.params->router.n_used;
+    float *sum = job->h->sums + thread * d;
+    memset(sum, 0, d * sizeof *sum);
+    for (uint32_t k = 0; k < n_used; k++) {
+        float weight = job->weights[t * n_used + k];
+        kernels->axpy(weight, experts_row(job->experts, t, k), sum, d);
+        if (job->down_bias)
+            kernels->axpy(weight, job->down_bias + job->selected[t * n_used + k] * d, sum, d);
+    }
+    if (job->shared)
+        kernels->add(job->shared + t * d, sum, d);
+    kernels->add(sum, job->x + t * d, d);
+}
+
+static void host_combine(struct dense *d, const struct experts *experts, const float *down_bias,
+                         const float *weights, const uint32_t *selected, const float *shared,
+                         float *x)
+{
+    struct dense_host *h = dense_host_of(d);
+    struct combine_job job = {h, experts, down_bias, weights, selected, shared, x};
+    dense_host_each_row(h, combine_token, &job);
+}
+
+/* ---- Making it ---- */
+
+static bool allocate_scratch(struct dense_host *h)
+{
+    const struct model_params *p = h->base.params;
+    uint32_t most = h->base.max_tokens;
+    h->rows = host_allocate(&h->base, most * sizeof *h->rows);
+    h->sums = host_allocate(&h->base, h->n_threads * sizeof(float) * p->d_model);
+    if (!h->rows || !h->sums || !p->kv_rank)
+        return h->rows && h->sums;
+    size_t bytes = round_up(act_bytes(params_head_input(p), most), TILE_ALIGN);
+    uint8_t *all = host_allocate(&h->base, h->n_threads * bytes);
+    h->heads_activations = host_allocate(&h->base, h->n_threads * sizeof *h->heads_activations);
+    if (!all || !h->heads_activations)
+        return false;
+    for (unsigned i = 0; i < h->n_threads; i++)
+        h->heads_activations[i] = all + i * bytes;
+    return true;
+}
+
+static enum error_code make_all(struct dense_host *h, const struct dense_options *options,
+                                struct error *e)
+{
+    enum error_code code = kv_cache_new(&options->map->params, options->kv_type, options->n_slots,
+                                        options->context, &h->kv, e);
+    if (!code)
+        code = dense_host_make_attention(h, e);
+    if (!code && !allocate_scratch(h))
+        code = error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
+                         options->max_tokens);
+    return code;
+}
+
+enum error_code dense_host_new(const struct dense_options *options, struct exec *exec,
+                               struct dense **out, struct error *e)
+{
+    static const struct dense_ops ops = {.free = host_free,
+                                         .allocate = host_allocate,
+                                         .allocate_shared = host_allocate_shared,
+                                         .fetch = host_fetch,
+                                         .wait = host_wait,
+                                         .bring = host_bring,
+                                         .begin = host_begin,
+                                         .put_page = host_put_page,
+                                         .save_page = host_save_page,
+                                         .release_slot = host_release_slot,
+                                         .kv_resize = host_kv_resize,
+                                         .kv_use = host_kv_use,
+                                         .embed = host_embed,
+                                         .norm = host_norm,
+                                         .prepare = host_prepare,
+                                         .multiply = host_multiply,
+                                         .multiply_several = host_multiply_several,
+                                         .multiply_router = host_multiply_router,
+                                         .multiply_heads = host_multiply_heads,
+                                         .add_bias = host_add_bias,
+                                         .place_heads = dense_host_place_heads,
+                                         .place_latent = dense_host_place_latent,
+                                         .attend = dense_host_attend,
+                                         .gated = host_gated,
+                                         .scale_by_sigmoid = host_scale_by_sigmoid,
+                                         .route = host_route,
+                                         .combine = host_combine,
+                                         .logits = host_logits};
+    struct dense_host *h = calloc(1, sizeof *h);
+    if (!h)
+        return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
+    h->base = (struct dense){
+        .ops = &ops, .params = &options->map->params, .max_tokens = options->max_tokens};
+    h->exec = exec;
+    h->kernels = kernels_get();
+    h->n_threads = pool_thread_count(exec_pool(exec));
+    enum error_code code = make_all(h, options, e);
+    if (code) {
+        host_free(&h->base);
+        return code;
+    }
+    *out = &h->base;
+    return ERROR_OK;
+}

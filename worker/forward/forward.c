@@ -1,0 +1,529 @@
+/* The forward pass; see forward.h. Attention is in attention.c. */
+#include "forward.h"
+#include "worker/experts/device_only.h"
+#include "forward_internal.h"
+
+#include "base/arrays.h"
+#include "model/rope.h"
+#include "model/router.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLOAT_EXPONENT 0x7f800000u
+
+static bool allocate_latent(struct forward *f, size_t n)
+{
+    const struct model_params *p = f->params;
+    f->latent.q_low = f->ops->allocate(f->dense, n * p->q_rank * sizeof(float));
+    f->latent.absorbed = f->ops->allocate(f->dense, n * p->n_heads * p->k_dim * sizeof(float));
+    f->latent.context = f->ops->allocate(f->dense, n * p->n_heads * p->kv_rank * sizeof(float));
+    return f->latent.q_low && f->latent.absorbed && f->latent.context;
+}
+
+static bool allocate_predicted(struct forward *f, size_t row)
+{
+    const struct router_params *r = &f->params->router;
+    for (unsigned i = 0; i < PREDICTED_LAYERS_AT_ONCE; i++)
+        if (!f->ops->allocate_shared(f->dense, row * r->n_used, &f->predicted_routing[i]))
+            return false;
+    return f->ops->allocate_shared(f->dense, row * r->n_experts, &f->predicted_router);
+}
+
+static bool allocate(struct forward *f)
+{
+    const struct model_params *p = f->params;
+    const struct dense_ops *ops = f->ops;
+    struct dense *d = f->dense;
+    size_t n = d->max_tokens, row = n * sizeof(float);
+    size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
+    f->device_only_stride = WORKER_DEVICE_ONLY_TOKENS * p->router.n_used;
+    f->rope_memory =
+        ARRAYS_NEW(ARRAY(f->rope, n * p->rope.dims), ARRAY(f->rope_frequency, p->rope.dims / 2));
+    f->q = ops->allocate(d, row * p->n_heads * p->q_dim);
+    f->k = ops->allocate(d, row * p->n_kv_heads * p->k_dim);
+    f->v = ops->allocate(d, row * p->n_kv_heads * p->v_dim);
+    f->attended = ops->allocate(d, row * p->n_heads * p->o_dim);
+    f->predicted_weights = ops->allocate(d, row * p->router.n_used);
+    f->expert_weights = ops->allocate(d, row * p->router.n_used);
+    f->ffn_gate = ops->allocate(d, row * width);
+    f->ffn_up = ops->allocate(d, row * width);
+    f->shared_out = ops->allocate(d, row * p->d_model);
+    f->shared_scale = ops->allocate(d, row);
+    return f->rope_memory && f->q && f->k && f->v && f->attended && f->predicted_weights &&
+           f->expert_weights && f->ffn_gate && f->ffn_up && f->shared_out && f->shared_scale &&
+           ops->allocate_shared(d, row * p->d_model, &f->x) &&
+           ops->allocate_shared(d, row * p->d_model, &f->h) &&
+           ops->allocate_shared(d, row * p->router.n_experts, &f->router) &&
+           ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
+           ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
+                                &f->device_only) &&
+           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n));
+}
+
+enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
+                            struct dense *dense, struct experts *experts, uint32_t context,
+                            struct forward **out, struct error *e)
+{
+    struct forward *f = calloc(1, sizeof *f);
+    if (f) {
+        f->params = params;
+        f->weights = weights;
+        f->dense = dense;
+        f->ops = dense->ops;
+        f->experts = experts;
+    }
+    if (!f || !allocate(f)) {
+        forward_free(f);
+        return error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
+                         dense->max_tokens);
+    }
+    bool far = rope_uses_long(&params->rope, context);
+    rope_frequencies(&params->rope, far ? weights->rope_long_factors : weights->rope_factors,
+                     f->rope_frequency);
+    *out = f;
+    return ERROR_OK;
+}
+
+void forward_free(struct forward *f)
+{
+    if (!f)
+        return;
+    free(f->rope_memory);
+    free(f);
+}
+
+/* h = norm of x. */
+static void norm_rows(struct forward *f, const struct norm_weights *w)
+{
+    f->ops->norm(f->dense, f->x.own, w, f->params->norm_eps, f->params->d_model, f->h.own);
+}
+
+/* Routes every token with a layer's router, or its prediction_router: the experts and their
+ * weights.
+ */
+static void route(struct forward *f, const struct layer_weights *w, const struct matrix *router,
+                  const void *in, float *logits, uint32_t *selected, float *weights)
+{
+    f->ops->multiply_router(f->dense, router, in, logits);
+    f->ops->add_bias(f->dense, w->router_bias, logits, router->rows);
+    f->ops->route(f->dense, w->selection_bias, logits, selected, weights);
+}
+
+/* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
+static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
+                      const struct matrix *down, const void *in, float *out, bool accumulate)
+{
+    const struct exec_product products[] = {{gate, f->ffn_gate, gate->rows, false},
+                                            {up, f->ffn_up, up->rows, false}};
+    f->ops->multiply_several(f->dense, products, 2, in);
+    f->ops->gated(f->dense, f->ffn_gate, f->ffn_up, gate->rows, f->ffn_gate);
+    const void *hidden =
+        f->ops->prepare(f->dense, 0, f->ffn_gate, gate->rows, weights_quantize(down));
+    f->ops->multiply(f->dense, down, hidden, out, accumulate);
+}
+
+/* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed
+ * experts are computed. */
+static void shared_expert(struct forward *f, const struct layer_weights *w, const void *in)
+{
+    bool gated = w->shared_gate_input.tiles != NULL;
+    if (gated) /* first: the input is overwritten below */
+        f->ops->multiply_router(f->dense, &w->shared_gate_input, in, f->shared_scale);
+    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    if (gated)
+        f->ops->scale_by_sigmoid(f->dense, f->shared_scale, f->shared_out, f->params->d_model);
+}
+
+/* A layer without experts: x += FFN of the normed x. */
+static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
+{
+    norm_rows(f, &w->ffn_norm);
+    bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
+}
+
+/* Slots of `prepare`: inputs of the dense part use 0; the experts' input on an emulated device uses
+ * 1 (device_compute_emu.c), which is still needed for loaded experts. */
+enum { PREDICT_SLOT = 2 };
+
+/* Queues the routing of a coming layer for `input`, the predicted input of its gate. */
+static void queue_prediction(struct forward *f, const struct predict_seen *seen,
+                             const struct predict_target *target, const float *input,
+                             const struct mirrored_values *predicted_routing)
+{
+    const struct model_params *p = f->params;
+    const struct layer_weights *w = &f->weights->layers[target->layer];
+    const float *x = f->h.own;
+    if (input != seen->hidden)
+        x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
+    const void *in = f->ops->prepare(f->dense, PREDICT_SLOT, x, p->d_model,
+                                     weights_quantize(&w->prediction_router));
+    route(f, w, &w->prediction_router, in, f->predicted_router.own, predicted_routing->own,
+          f->predicted_weights);
+    f->ops->fetch(f->dense, predicted_routing, (size_t)f->n * p->router.n_used * sizeof(uint32_t));
+    if (experts_reads_scores(f->experts))
+        f->ops->fetch(f->dense, &f->predicted_router,
+                      (size_t)f->n * p->router.n_experts * sizeof(float));
+}
+
+/* predicted_router has the scores of the last layer only: a predictor that reads scores predicts
+ * one layer at a time. */
+static void report_prediction(struct forward *f, struct predict_seen seen,
+                              const struct predict_target *target,
+                              const uint32_t *predicted_routing)
+{
+    const struct router_params *r = &f->params->router;
+    float *router = f->predicted_router.host;
+    if (experts_reads_scores(f->experts)) {
+        if (router_leaves_logits(r->kind))
+            router_logits_to_probabilities(router, f->n, r->n_experts);
+        seen.scores = router;
+    }
+    experts_predict_from_gate(f->experts, seen, target, predicted_routing);
+}
+
+/* Predicts the routing of coming layers, from the inputs that the predictor gives for their gates:
+ * the prefetcher's source. */
+static enum error_code predict_layers(struct forward *f, const struct predict_seen *seen,
+                                      struct error *e)
+{
+    struct predict_target targets[PREDICTED_LAYERS_AT_ONCE];
+    const float *input;
+    for (uint32_t evaluated = 0, n = PREDICTED_LAYERS_AT_ONCE; n == PREDICTED_LAYERS_AT_ONCE;
+         evaluated += n) {
+        n = 0;
+        while (n < PREDICTED_LAYERS_AT_ONCE &&
+               experts_predict_gate(f->experts, *seen, evaluated + n, &targets[n], &input)) {
+            queue_prediction(f, seen, &targets[n], input, &f->predicted_routing[n]);
+            n++;
+        }
+        enum error_code code = n ? f->ops->wait(f->dense, e) : ERROR_OK;
+        if (code)
+            return code;
+        for (uint32_t i = 0; i < n; i++)
+            report_prediction(f, *seen, &targets[i], f->predicted_routing[i].host);
+    }
+    experts_predict_end(f->experts);
+    return ERROR_OK;
+}
+
+static void record(struct forward *f, uint32_t layer, const uint32_t *selected)
+{
+    const struct model_params *p = f->params;
+    const float *router = f->router.host, *h = f->h.host;
+    for (size_t t = 0; t < f->n; t++)
+        if (f->batch[t].recording)
+            recording_layer(f->batch[t].recording, f->batch[t].position, layer,
+                            selected + t * p->router.n_used, router + t * p->router.n_experts,
+                            h + t * p->d_model);
+}
+
+/* Fetches the gate's choices, its scores and its input: the plan, memd, cpuexec, the predictors and
+ * recordings read them. */
+static enum error_code fetch_routing(struct forward *f, const struct mirrored_values *selected,
+                                     struct error *e)
+{
+    const struct router_params *r = &f->params->router;
+    size_t row = f->n * sizeof(float);
+    f->ops->fetch(f->dense, selected, row * r->n_used);
+    f->ops->fetch(f->dense, &f->router, row * r->n_experts);
+    f->ops->fetch(f->dense, &f->h, row * f->params->d_model);
+    enum error_code code = f->ops->wait(f->dense, e);
+    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+}
+
+/* Prepares the normed rows as input of the layer's gate, experts and shared expert. */
+static const void *prepare_ffn(struct forward *f, uint32_t layer, bool experts)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool quantize = experts || weights_quantize(&w->router) || weights_quantize(&w->shared_gate) ||
+                    weights_quantize(&w->shared_up) || weights_quantize(&w->shared_gate_input);
+    return f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
+}
+
+static struct predict_seen seen_of(const struct forward *f, uint32_t layer,
+                                   const uint32_t *selected)
+{
+    return (struct predict_seen){.layer = layer,
+                                 .n_tokens = f->n,
+                                 .tokens = f->shown,
+                                 .hidden = f->h.host,
+                                 .gate = f->router.host,
+                                 .selected = selected};
+}
+
+/* x += the shared expert and the routed experts; waits for nothing. */
+static void combine(struct forward *f, const struct layer_weights *w, const uint32_t *selected)
+{
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
+                    f->params->d_shared ? f->shared_out : NULL, f->x.own);
+}
+
+/* The work of a layer that overlaps with the computing of its experts. */
+struct overlap_experts {
+    struct forward *f;
+    const struct layer_weights *w;
+    const void *in; /* prepare_ffn's */
+    struct predict_seen seen;
+};
+
+static enum error_code run_overlapped(void *arg, struct error *e)
+{
+    struct overlap_experts *b = arg;
+    enum error_code code = predict_layers(b->f, &b->seen, e);
+    if (!code && b->f->params->d_shared)
+        shared_expert(b->f, b->w, b->in);
+    return code;
+}
+
+/* Runs a layer's experts as the host plans them. in: from prepare_ffn; `selected` is fetched
+ * already. */
+static enum error_code run_planned(struct forward *f, uint32_t layer, const void *in,
+                                   const struct mirrored_values *selected, struct error *e)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    experts_begin(f->experts, layer, &f->h, f->n, selected->host, f->kind);
+    struct overlap_experts b = {f, w, in, seen_of(f, layer, selected->host)};
+    experts_show(f->experts, b.seen);
+    if (f->recorded)
+        record(f, layer, selected->host);
+    enum error_code code =
+        experts_finish(f->experts, &(struct experts_overlap){run_overlapped, &b}, e);
+    if (!code)
+        combine(f, w, selected->own);
+    return code;
+}
+
+static enum error_code run_experts(struct forward *f, uint32_t layer, struct error *e)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    experts_look(f->experts, layer); /* copies that came since, above all for the first layer */
+    norm_rows(f, &w->ffn_norm);
+    const void *in = prepare_ffn(f, layer, false);
+    route(f, w, &w->router, in, f->router.own, f->selected.own, f->expert_weights);
+    enum error_code code = fetch_routing(f, &f->selected, e);
+    return code ? code : run_planned(f, layer, in, &f->selected, e);
+}
+
+static void run_attention(struct forward *f, uint32_t layer)
+{
+    norm_rows(f, &f->weights->layers[layer].attn_norm);
+    forward_attention(f, layer);
+}
+
+/* ---- Device-only layers: device_only.h ---- */
+
+static struct mirrored_values device_only_at(const struct forward *f, uint32_t layer)
+{
+    size_t first = (size_t)layer * f->device_only_stride;
+    return (struct mirrored_values){(uint32_t *)f->device_only.own + first,
+                                    (uint32_t *)f->device_only.host + first};
+}
+
+/* Queues all of a layer. It may depend on nothing but the inputs that dense_ops.again names. */
+static void queue_device_only(struct forward *f, uint32_t layer)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    uint32_t *selected = device_only_at(f, layer).own;
+    run_attention(f, layer);
+    norm_rows(f, &w->ffn_norm);
+    const void *in = prepare_ffn(f, layer, device_only_quantize(f->experts, layer));
+    route(f, w, &w->router, in, f->router.own, selected, f->expert_weights);
+    device_only_queue(f->experts, layer, in, selected);
+    if (f->params->d_shared)
+        shared_expert(f, w, in);
+    combine(f, w, selected);
+}
+
+/* Fetches the choices of the layers, and for a single layer also everything that run_planned reads.
+ * Waits. */
+static enum error_code fetch_device_only(struct forward *f, uint32_t layer, uint32_t n,
+                                         struct error *e)
+{
+    struct mirrored_values first = device_only_at(f, layer);
+    device_only_fetch(f->experts);
+    if (n == 1)
+        return fetch_routing(f, &first, e);
+    f->ops->fetch(f->dense, &first, (size_t)n * f->device_only_stride * sizeof(uint32_t));
+    enum error_code code = f->ops->wait(f->dense, e);
+    return code ? experts_lose_device(f->experts, e) : ERROR_OK;
+}
+
+/* Runs a layer that missed an expert; its attention is done. If it was the only layer, nothing has
+ * overwritten its prepared input. */
+static enum error_code run_missed(struct forward *f, uint32_t layer, bool only, struct error *e)
+{
+    struct mirrored_values selected = device_only_at(f, layer);
+    return only ? run_planned(f, layer, prepare_ffn(f, layer, false), &selected, e)
+                : run_experts(f, layer, e);
+}
+
+/* True: the layer was queued as a graph. */
+static bool queue_or_replay(struct forward *f, uint32_t layer)
+{
+    device_only_look(f->experts, layer);
+    if (f->ops->again(f->dense, layer))
+        return true;
+    queue_device_only(f, layer);
+    if (!f->ops->keep(f->dense))
+        queue_device_only(f, layer);
+    return false;
+}
+
+/* Runs layers [layer, layer + n), up to and including the first that misses an expert. *done: how
+ * many it ran. */
+static enum error_code run_device_only(struct forward *f, uint32_t layer, uint32_t n,
+                                       uint32_t *done, struct error *e)
+{
+    uint32_t n_replayed = 0;
+    device_only_begin(f->experts, layer, n, f->n, f->kind);
+    for (uint32_t i = layer; i < layer + n; i++)
+        n_replayed += queue_or_replay(f, i);
+    enum error_code code = fetch_device_only(f, layer, n, e);
+    if (code) {
+        device_only_give_up(f->experts);
+        return code;
+    }
+    *done = device_only_end(f->experts, device_only_at(f, layer).host, f->device_only_stride,
+                            n_replayed);
+    return *done < n ? run_missed(f, layer + (*done)++, n == 1, e) : ERROR_OK;
+}
+
+/* Runs one layer, or several device-only layers; *done: how many. */
+static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *done,
+                                  struct error *e)
+{
+    uint32_t n = 0;
+    experts_look(f->experts, layer); /* copies overlap with attention */
+    if (layer >= f->params->n_dense && !f->recorded)
+        n = device_only_layers(f->experts, layer, f->n);
+    if (n)
+        return run_device_only(f, layer, n, done, e);
+    *done = 1;
+    run_attention(f, layer);
+    if (layer >= f->params->n_dense)
+        return run_experts(f, layer, e);
+    run_dense_ffn(f, &f->weights->layers[layer]);
+    return ERROR_OK;
+}
+
+/* Computes the cosines and sines of position * frequency of each row. */
+static void prepare_rope(struct forward *f)
+{
+    const struct rope_params *r = &f->params->rope;
+    uint32_t half = r->dims / 2;
+    for (uint32_t t = 0; t < f->n; t++)
+        for (uint32_t i = 0; i < half; i++) {
+            double angle = f->batch[t].position * f->rope_frequency[i];
+            f->rope[(size_t)t * 2 * half + i] = (float)(r->magnitude * cos(angle));
+            f->rope[(size_t)t * 2 * half + half + i] = (float)(r->magnitude * sin(angle));
+        }
+}
+
+/* Shows the embedding to a predictor that reads it. */
+static enum error_code show_embedding(struct forward *f, struct error *e)
+{
+    f->ops->fetch(f->dense, &f->x, (size_t)f->n * f->params->d_model * sizeof(float));
+    enum error_code code = f->ops->wait(f->dense, e);
+    if (code)
+        return experts_lose_device(f->experts, e);
+    experts_show(f->experts, (struct predict_seen){.layer = PREDICT_EMBEDDING,
+                                                   .n_tokens = f->n,
+                                                   .tokens = f->shown,
+                                                   .hidden = f->x.host});
+    return ERROR_OK;
+}
+
+static void begin_batch(struct forward *f, const struct batch_token *batch, uint32_t n,
+                        struct batch_kind kind)
+{
+    f->kind = kind;
+    f->batch = batch;
+    f->n = n;
+    f->recorded = false;
+    for (uint32_t t = 0; t < n; t++)
+        f->recorded |= batch[t].recording != NULL;
+    for (uint32_t t = 0; t < n && t < PREDICT_MAX_TOKENS; t++)
+        f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
+    prepare_rope(f);
+    f->ops->begin(f->dense, batch, n, f->rope, kind.bulk);
+}
+
+const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
+                         struct batch_kind kind, bool fetch, struct error *e)
+{
+    const struct model_params *p = f->params;
+    begin_batch(f, batch, n, kind);
+    f->ops->embed(f->dense, &f->weights->embedding, f->x.own);
+    if (experts_reads_embedding(f->experts, n) && show_embedding(f, e))
+        return NULL;
+    for (uint32_t layer = 0, done; layer < p->n_layers; layer += done)
+        if (run_layers(f, layer, &done, e))
+            return NULL;
+    norm_rows(f, &f->weights->output_norm);
+    if (!fetch)
+        return f->h.host;
+    f->ops->fetch(f->dense, &f->h, (size_t)n * p->d_model * sizeof(float));
+    if (f->ops->wait(f->dense, e)) {
+        experts_lose_device(f->experts, e);
+        return NULL;
+    }
+    return f->h.host;
+}
+
+/* The address of rows of hidden values for the dense part: the last run's rows are there already,
+ * other rows are copied. */
+static const float *own_of(struct forward *f, const float *hidden, uint32_t n)
+{
+    size_t width = f->params->d_model, bytes = f->dense->max_tokens * width * sizeof *hidden;
+    size_t offset = (uintptr_t)hidden - (uintptr_t)f->h.host;
+    if (offset < bytes)
+        return (const float *)((const uint8_t *)f->h.own + offset);
+    return f->ops->bring(f->dense, hidden, n * width * sizeof *hidden);
+}
+
+/* A number that is not finite anywhere in a layer reaches all logits of its row. The weights are
+ * finite (memd checks them while loading), so the computation overflowed. Without this check the
+ * answer would be empty, or any token. */
+static bool are_finite(const float *logits, size_t n, size_t stride, struct error *e)
+{
+    unsigned found = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &logits[i * stride], sizeof bits);
+        found |= (bits & FLOAT_EXPONENT) == FLOAT_EXPONENT;
+    }
+    if (found)
+        error_set(e, ERROR_FORMAT,
+                  "the model's logits are not finite numbers: a value of a layer before the output "
+                  "head overflowed; the model file is damaged, or its conversion is wrong");
+    return !found;
+}
+
+bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bulk, float *logits,
+                    struct error *e)
+{
+    if (!f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias,
+                        own_of(f, hidden, n), n, bulk, logits, e))
+        return are_finite(logits, (size_t)n * f->params->vocab, 1, e);
+    experts_lose_device(f->experts, e);
+    return false;
+}
+
+bool forward_gives_largest(const struct forward *f)
+{
+    return f->ops->largest != NULL;
+}
+
+bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
+                     uint32_t *places, struct error *e)
+{
+    if (!f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias,
+                         own_of(f, hidden, n), n, k, values, places, e))
+        return are_finite(values, n, k, e); /* the largest of each row */
+    experts_lose_device(f->experts, e);
+    return false;
+}

@@ -1,0 +1,54 @@
+/* The scratch of one batch, which forward.c and attention.c share. */
+#ifndef MOED_WORKER_FORWARD_FORWARD_INTERNAL_H
+#define MOED_WORKER_FORWARD_FORWARD_INTERNAL_H
+
+#include "forward.h"
+
+/* How many coming layers' gates are evaluated before the host waits for the results. */
+#define PREDICTED_LAYERS_AT_ONCE 4
+
+struct forward {
+    const struct model_params *params;
+    const struct model_weights *weights;
+    struct dense *dense;
+    const struct dense_ops *ops; /* dense's */
+    struct experts *experts;
+    void *rope_memory;      /* holds both */
+    double *rope_frequency; /* [rope dims / 2] */
+    float *rope;            /* [n][2][rope dims / 2], in host memory */
+    /* the batch under way */
+    const struct batch_token *batch;
+    uint32_t n;
+    struct batch_kind kind;
+    bool recorded;                                  /* some row has a recording */
+    struct predict_token shown[PREDICT_MAX_TOKENS]; /* the request and position of each row */
+    /* scratch, where the dense part is computed; rows are tokens of the batch */
+    struct mirrored_values x;           /* float [n][d_model]: the residual stream */
+    struct mirrored_values h;           /* float [n][d_model]: normed */
+    struct mirrored_values router;      /* float [n][n_experts] */
+    struct mirrored_values selected;    /* uint32_t [n][n_used]: of a layer that the host plans */
+    struct mirrored_values device_only; /* uint32_t [n_layers][device_only_stride]: [n][n_used] of
+                                           each device-only layer */
+    uint32_t device_only_stride;
+    struct mirrored_values
+        predicted_routing[PREDICTED_LAYERS_AT_ONCE]; /* uint32_t [n][n_used]: of coming layers */
+    struct mirrored_values predicted_router;         /* float [n][n_experts]: of the last of them */
+    float *q;                                        /* [n][n_heads][q_dim] */
+    float *k, *v;             /* [n][n_kv_heads][k_dim or v_dim]; latent: only k */
+    float *attended;          /* [n][n_heads][o_dim] */
+    float *predicted_weights; /* [n][n_used], which nothing reads */
+    float *expert_weights;    /* [n][n_used] */
+    float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */
+    float *shared_out;        /* [n][d_model] */
+    float *shared_scale;      /* [n] */
+    struct {
+        float *q_low;    /* [n][q_rank] */
+        float *absorbed; /* [n][n_heads][k_dim]: q as the cached rows see it */
+        float *context;  /* [n][n_heads][kv_rank]: the sum of cached rows */
+    } latent;
+};
+
+/* x += the layer's attention of h (normed); writes the batch's keys and values into the cache. */
+void forward_attention(struct forward *f, uint32_t layer);
+
+#endif

@@ -1,0 +1,39 @@
+/* The KV cache of the dense part on this process's threads: which pages each slot has.
+ *
+ * A page holds KV_PAGE positions of all layers. The prefix cache hands out the pages
+ * (worker/kv/prefix_cache.h); this module finds rows in them. */
+#ifndef MOED_WORKER_FORWARD_KV_CACHE_H
+#define MOED_WORKER_FORWARD_KV_CACHE_H
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+#include "model/params.h"
+
+#include <stdint.h>
+
+struct kv_cache {
+    enum tensor_type type; /* F32, F16 or Q8_0 */
+    uint32_t n_slots, pages_a_slot;
+    size_t key_bytes;     /* of a position of a head */
+    size_t value_bytes;   /* too; 0: latent attention, whose values are in its keys */
+    size_t values_offset; /* from a head's keys in a page */
+    size_t head_bytes;    /* [KV_PAGE] keys, [KV_PAGE] values */
+    size_t layer_bytes;   /* [n_kv_heads] of these; a page is [n_layers] of those */
+    uint8_t **pages;      /* [n_slots][pages_a_slot] */
+};
+
+/* ERROR_UNSUPPORTED: heads of this model's size cannot be stored in the type. */
+enum error_code kv_cache_new(const struct model_params *p, enum tensor_type type, uint32_t n_slots,
+                             uint32_t context, struct kv_cache *out, struct error *e);
+void kv_cache_free(struct kv_cache *c);
+
+/* The pages of a slot, as struct kv_head wants them. */
+static inline uint8_t **kv_cache_pages(const struct kv_cache *c, uint32_t slot)
+{
+    return c->pages + (size_t)slot * c->pages_a_slot;
+}
+
+/* Bytes from one position's values of a head to the next position's. */
+size_t kv_cache_value_stride(const struct kv_cache *c);
+
+#endif

@@ -1,0 +1,232 @@
+/* Binding the dense weights; see weights.h. */
+#include "weights.h"
+
+#include "exec/exec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct binder {
+    const struct pool_map *map;
+    const uint8_t *base; /* offsets count from here */
+    struct error *e;
+    enum error_code failed;
+    char name[64];
+};
+
+static const struct pool_tensor *find(struct binder *b, const char *name, bool optional,
+                                      enum pool_tensor_form form, uint32_t rows, uint32_t cols,
+                                      uint32_t planes)
+{
+    if (b->failed)
+        return NULL;
+    const struct pool_tensor *t = pool_map_find(b->map, name);
+    if (!t && optional)
+        return NULL;
+    if (!t || t->form != form || t->rows != rows || t->cols != cols || t->planes != planes) {
+        b->failed = error_set(b->e, ERROR_PROTOCOL,
+                              "host pool: tensor '%s' of %" PRIu32 " x %" PRIu32 " is not there",
+                              name, rows, cols);
+        return NULL;
+    }
+    return t;
+}
+
+static struct head_matrices head_matrices(struct binder *b, const char *name, uint32_t rows,
+                                          uint32_t cols, uint32_t heads)
+{
+    const struct pool_tensor *t = find(b, name, false, POOL_MATRIX, rows, cols, heads);
+    if (!t)
+        return (struct head_matrices){0};
+    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->base + t->offset},
+                                  t->bytes / heads};
+}
+
+static struct matrix matrix(struct binder *b, const char *name, bool optional, uint32_t rows,
+                            uint32_t cols)
+{
+    const struct pool_tensor *t = find(b, name, optional, POOL_MATRIX, rows, cols, 1);
+    if (!t)
+        return (struct matrix){0};
+    return (struct matrix){(enum tensor_type)t->type, rows, cols, b->base + t->offset};
+}
+
+static const float *vectors(struct binder *b, const char *name, bool optional, uint32_t count,
+                            uint32_t values)
+{
+    const struct pool_tensor *t = find(b, name, optional, POOL_VECTOR, count, values, 1);
+    return t ? (const float *)(b->base + t->offset) : NULL;
+}
+
+static const float *vector(struct binder *b, const char *name, bool optional, uint32_t values)
+{
+    return vectors(b, name, optional, 1, values);
+}
+
+/* The name of a tensor of the layer, in a buffer that the next call overwrites. */
+static const char *name_in(struct binder *b, uint32_t layer, const char *part, const char *suffix)
+{
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".%s.%s", layer, part, suffix);
+    return b->name;
+}
+
+#define WEIGHT(part) name_in(b, layer, part, "weight")
+#define BIAS(part)   name_in(b, layer, part, "bias")
+
+static struct norm_weights norm(struct binder *b, uint32_t layer, const char *part, uint32_t values)
+{
+    struct norm_weights w = {.weight = vector(b, WEIGHT(part), false, values)};
+    if (b->map->params.arch->norm == NORM_LAYER)
+        w.bias = vector(b, BIAS(part), false, values);
+    return w;
+}
+
+static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    uint32_t q_rows = p->n_heads * p->k_dim, k_rows = p->n_kv_heads * p->k_dim;
+    uint32_t v_rows = p->n_kv_heads * p->v_dim;
+    if (p->arch->qk_norm || p->arch->qk_norm_whole) {
+        bool whole = p->arch->qk_norm_whole, optional = p->arch->qk_norm_optional;
+        w->q_norm = vector(b, WEIGHT("attn_q_norm"), optional, whole ? q_rows : p->k_dim);
+        w->k_norm = vector(b, WEIGHT("attn_k_norm"), optional, whole ? k_rows : p->k_dim);
+    }
+    w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
+    w->k = matrix(b, WEIGHT("attn_k"), false, k_rows, p->d_model);
+    w->v = matrix(b, WEIGHT("attn_v"), false, v_rows, p->d_model);
+    w->q_bias = vector(b, BIAS("attn_q"), true, q_rows);
+    w->k_bias = vector(b, BIAS("attn_k"), true, k_rows);
+    w->v_bias = vector(b, BIAS("attn_v"), true, v_rows);
+}
+
+static void bind_latent(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    uint32_t q_rows = p->n_heads * p->q_dim;
+    if (p->q_rank) {
+        w->q_a = matrix(b, WEIGHT("attn_q_a"), false, p->q_rank, p->d_model);
+        w->q_a_norm = vector(b, WEIGHT("attn_q_a_norm"), false, p->q_rank);
+        w->q_b = matrix(b, WEIGHT("attn_q_b"), false, q_rows, p->q_rank);
+    } else
+        w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
+    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, p->k_dim, p->d_model);
+    w->kv_a_norm = vector(b, WEIGHT("attn_kv_a_norm"), false, p->kv_rank);
+    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, p->q_dim - p->rope.dims, p->n_heads);
+    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), p->o_dim, p->kv_rank, p->n_heads);
+}
+
+static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    if (p->arch->attention == ATTENTION_LATENT)
+        bind_latent(b, layer, w);
+    else
+        bind_grouped(b, layer, w);
+    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, p->n_heads * p->o_dim);
+    w->o_bias = vector(b, BIAS("attn_output"), true, p->d_model);
+    if (p->arch->attention_sinks)
+        w->sinks = vector(b, WEIGHT("attn_sinks"), false, p->n_heads);
+}
+
+static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    bind_attention(b, layer, w);
+    w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
+    if (layer < p->n_dense) {
+        w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
+        w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
+        w->dense_down = matrix(b, WEIGHT("ffn_down"), false, p->d_model, p->d_dense);
+        return;
+    }
+    uint32_t n_experts = p->router.n_experts;
+    w->router = w->prediction_router =
+        matrix(b, WEIGHT("ffn_gate_inp"), false, n_experts, p->d_model);
+    w->router_bias = vector(b, BIAS("ffn_gate_inp"), true, n_experts);
+    w->selection_bias = vector(b, BIAS("exp_probs_b"), true, n_experts);
+    if (p->arch->biases & BIAS_EXPERTS)
+        w->down_bias = vectors(b, BIAS("ffn_down_exps"), false, n_experts, p->d_model);
+    if (p->d_shared) {
+        w->shared_gate = matrix(b, WEIGHT("ffn_gate_shexp"), false, p->d_shared, p->d_model);
+        w->shared_up = matrix(b, WEIGHT("ffn_up_shexp"), false, p->d_shared, p->d_model);
+        w->shared_down = matrix(b, WEIGHT("ffn_down_shexp"), false, p->d_model, p->d_shared);
+        if (p->arch->shared_expert_gate)
+            w->shared_gate_input = matrix(b, WEIGHT("ffn_gate_inp_shexp"), false, 1, p->d_model);
+    }
+}
+
+enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
+                             struct model_weights *out, struct error *e)
+{
+    const struct model_params *p = &map->params;
+    struct binder b = {.map = map, .base = base, .e = e};
+    struct model_weights w = {.layers = calloc(p->n_layers, sizeof *w.layers)};
+    if (!w.layers)
+        return error_set(e, ERROR_MEMORY, "no memory for the table of weights");
+    w.embedding = matrix(&b, "token_embd.weight", false, p->vocab, p->d_model);
+    w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
+    if (!w.output.tiles)
+        w.output = w.embedding;
+    w.output_norm.weight = vector(&b, "output_norm.weight", false, p->d_model);
+    if (p->arch->norm == NORM_LAYER)
+        w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
+    w.output_bias = vector(&b, "output.bias", true, p->vocab);
+    for (uint32_t layer = 0; layer < p->n_layers; layer++)
+        bind_layer(&b, layer, &w.layers[layer]);
+    b.base = map->base; /* the host computes the angles */
+    bool long_rope = p->rope.scaling == ROPE_SCALING_LONG;
+    w.rope_factors = vector(&b, long_rope ? "rope_factors_short.weight" : "rope_freqs.weight",
+                            !long_rope, p->rope.dims / 2);
+    if (long_rope)
+        w.rope_long_factors = vector(&b, "rope_factors_long.weight", false, p->rope.dims / 2);
+    if (b.failed) {
+        weights_free(&w);
+        return b.failed;
+    }
+    *out = w;
+    return ERROR_OK;
+}
+
+void weights_free(struct model_weights *w)
+{
+    free(w->layers);
+    free(w->prediction_tiles);
+    w->layers = NULL;
+    w->prediction_tiles = NULL;
+}
+
+bool weights_quantize(const struct matrix *m)
+{
+    return m->tiles && tensor_type_info(m->type)->block_values > 1;
+}
+
+static bool is_quantized(const struct matrix *m)
+{
+    return !m->tiles || weights_quantize(m);
+}
+
+static bool is_slab_quantized(const struct pool_slabs *s)
+{
+    return !s->n_experts || (exec_quantizes((enum tensor_type)s->gate_type) &&
+                             exec_quantizes((enum tensor_type)s->up_type) &&
+                             exec_quantizes((enum tensor_type)s->down_type));
+}
+
+bool weights_all_quantized(const struct model_weights *w, const struct pool_map *map)
+{
+    for (uint32_t i = 0; i < map->params.n_layers; i++) {
+        const struct layer_weights *l = &w->layers[i];
+        const struct matrix *const all[] = {
+            &l->q,          &l->k,        &l->v,           &l->o,         &l->q_a,
+            &l->q_b,        &l->kv_a,     &l->shared_gate, &l->shared_up, &l->shared_down,
+            &l->dense_gate, &l->dense_up, &l->dense_down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            if (!is_quantized(all[k]))
+                return false;
+        if (!is_slab_quantized(&map->slabs[i]))
+            return false;
+    }
+    return true;
+}

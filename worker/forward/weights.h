@@ -1,0 +1,67 @@
+/* The dense weights of a model, as the forward pass uses them: pointers into the host pool, or into
+ * a device's copy of it. */
+#ifndef MOED_WORKER_FORWARD_WEIGHTS_H
+#define MOED_WORKER_FORWARD_WEIGHTS_H
+
+#include "base/error.h"
+#include "model/pool_map.h"
+
+/* One matrix for each head, of equal shape, contiguous. */
+struct head_matrices {
+    struct matrix first;
+    size_t bytes; /* from one to the next */
+};
+
+struct norm_weights {
+    const float *weight, *bias; /* bias NULL: an RMS norm */
+};
+
+struct layer_weights {
+    struct norm_weights attn_norm, ffn_norm;
+    const float *q_norm, *k_norm; /* NULL: none */
+    struct matrix q, k, v, o;     /* latent attention: q where it is not compressed; no k, no v */
+    const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
+    const float *sinks;                             /* [n_heads]; NULL: none */
+    /* Latent attention. */
+    struct matrix q_a, q_b; /* tiles NULL: q is not compressed */
+    const float *q_a_norm, *kv_a_norm;
+    struct matrix kv_a;       /* to the compressed row and the key's rotated part */
+    struct head_matrices k_b; /* [kv_rank][q_dim - rope dims] */
+    struct head_matrices v_b; /* [o_dim][kv_rank] */
+    /* FFN. */
+    struct matrix router;                      /* [n_experts][d_model] */
+    struct matrix prediction_router;           /* only for predictions: router, or a copy of it in
+                                                  fewer bits (prediction_routers.h) */
+    const float *router_bias, *selection_bias; /* [n_experts]; NULL: none */
+    const float *down_bias;                    /* [n_experts][d_model]; NULL: none */
+    struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
+    struct matrix shared_gate_input;                   /* one row; tiles NULL: none */
+    struct matrix dense_gate, dense_up,
+        dense_down; /* of a layer without experts, which has none of the above */
+};
+
+struct model_weights {
+    struct matrix embedding, output;
+    struct norm_weights output_norm;
+    const float *output_bias; /* [vocab]; NULL: none */
+    /* in host memory: [rope dims / 2], divisors of the frequencies; NULL: none */
+    const float *rope_factors;
+    const float *rope_long_factors; /* used instead where rope_uses_long; NULL: none */
+    struct layer_weights *layers;   /* owned */
+    uint8_t *prediction_tiles;      /* of prediction_router; owned; NULL: it is router */
+};
+
+/* base: the address of the pool's first byte where the weights are computed with: map->base in host
+ * memory; on a device the address that the byte would have. ERROR_PROTOCOL: the pool lacks a tensor
+ * or has it in another shape; the text names it. */
+enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
+                             struct model_weights *out, struct error *e);
+void weights_free(struct model_weights *w);
+
+/* True: products with this matrix need quantised activations. */
+bool weights_quantize(const struct matrix *m);
+/* True: no layer has a matrix of float weights, other than routers, so that the host's products are
+ * those of the definition whatever the batch (exec/exec.h). */
+bool weights_all_quantized(const struct model_weights *w, const struct pool_map *map);
+
+#endif

@@ -1,0 +1,106 @@
+/* The prefix cache: which tokens' keys and values the KV pool holds, as a tree of pages
+ * (ipc/kv_pool.h). A running request has a path: the pages of its tokens, from the root. A new
+ * request's path begins with the longest prefix that is there. If the request cannot share a page,
+ * because it diverges inside the page or another request extends it, the cache copies the page.
+ * Pages stay in the tree when their request ends, until their memory is needed.
+ *
+ * Eviction: the page whose loss costs least, among the leaves that no path has. A page's value is
+ * the time that computing it took, plus the value of the last page evicted when it was last used
+ * (GreedyDual: the value of a page that is seldom used falls behind; Young, "The k-server dual and
+ * loose competitiveness for paging", 1994).
+ *
+ * Keys and values have the same bits only if they were computed in the same way. enum kv_kind names
+ * the ways. A path takes only pages of the kinds that computing its prompt again would give, so an
+ * answer has the same bits from a warm cache and from a cold one.
+ *
+ * Threads: only the engine's. Nothing here allocates after prefix_cache_new. */
+#ifndef MOED_WORKER_KV_PREFIX_CACHE_H
+#define MOED_WORKER_KV_PREFIX_CACHE_H
+
+#include "ipc/kv_pool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How positions were computed.
+ * KV_DEFINED: by the definition (kernels/kernels.h), whatever the batch.
+ * The others: a whole aligned group of positions of one prompt, in one batch of its own, where
+ * products of float weights may round otherwise (exec/exec.h). A prompt is cut into as many large
+ * groups as it has, then small ones, then the rest, which is KV_DEFINED as answers are. */
+enum kv_kind { KV_DEFINED, KV_SMALL_GROUP, KV_LARGE_GROUP };
+enum { KV_SMALL_TOKENS = KV_POOL_TOKENS, KV_LARGE_TOKENS = 4 * KV_POOL_TOKENS };
+
+/* The kind of a position of a prompt of n_prompt tokens. exact: the model and the options leave no
+ * product that rounds otherwise, so all is KV_DEFINED. */
+enum kv_kind kv_kind_of(uint32_t position, uint32_t n_prompt, bool exact);
+
+struct prefix_cache;
+
+/* Pages of a running request. The caller owns the array. */
+struct kv_path {
+    uint32_t *pages; /* [capacity] */
+    uint32_t n_pages, capacity;
+    uint32_t n; /* valid positions */
+};
+
+struct prefix_cache_options {
+    struct kv_pool pool; /* its region must stay mapped */
+    uint64_t format;     /* of the worker's pages; other pages in the pool are dropped */
+    uint32_t vocab;      /* records with other tokens are dropped */
+    bool exact;          /* see kv_kind_of */
+};
+
+/* Reads the pool's records. */
+enum error_code prefix_cache_new(const struct prefix_cache_options *options,
+                                 struct prefix_cache **out, struct error *e);
+void prefix_cache_free(struct prefix_cache *c); /* all paths are closed; takes NULL */
+
+/* How many positions prefix_cache_open would find. */
+uint32_t prefix_cache_find(const struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                           uint32_t n_prompt);
+
+/* Begins a path, which was {0} but for its array, with pages of the longest prefix of tokens[0, n);
+ * the caller passes fewer than all tokens of which it needs a result. The prompt's n_prompt tokens
+ * decide the kinds. Sets path->n. */
+void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
+                       uint32_t n_prompt, struct kv_path *path);
+/* Adds pages until the path has `positions`. False: no page is free, and none can be evicted; the
+ * pages added so far stay. */
+bool prefix_cache_extend(struct prefix_cache *c, struct kv_path *path, uint32_t positions);
+/* The positions from path->n to n - 1 have been computed, of these tokens (of the whole path), in
+ * this way and time; their keys and values are in the pool's pages. Returns the first index whose
+ * page is another now: one that had the same content already took its place. UINT32_MAX: none. */
+uint32_t prefix_cache_fill(struct prefix_cache *c, struct kv_path *path, const uint32_t *tokens,
+                           uint32_t n, enum kv_kind kind, uint64_t ns);
+/* The request has ended. A page without valid positions is free then. */
+void prefix_cache_close(struct prefix_cache *c, struct kv_path *path);
+
+/* Pages that are free, or could be evicted now or as their descendants are. */
+uint32_t prefix_cache_available(const struct prefix_cache *c);
+
+/* Drops all pages that no path has; returns how many. */
+uint32_t prefix_cache_clear(struct prefix_cache *c);
+
+uint8_t *prefix_cache_memory(const struct prefix_cache *c, uint32_t page);
+
+struct prefix_cache_stats {
+    uint32_t pages, free, in_use; /* in_use: in a path */
+    uint64_t page_bytes;
+    uint64_t evictions, copies, shared; /* pages, since the start; shared: found computed twice */
+    uint32_t adopted;                   /* pages that prefix_cache_new found */
+};
+struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c);
+
+/* The ends of the conversations: calls visit for each leaf, in no order. */
+struct kv_leaf {
+    uint32_t root;           /* the page that its path begins with */
+    uint32_t tokens;         /* of its whole path */
+    uint64_t serial, used_s; /* a later one was made later */
+    bool in_use;
+};
+void prefix_cache_visit(const struct prefix_cache *c,
+                        void (*visit)(void *arg, const struct kv_leaf *leaf), void *arg);
+/* The tokens of a page; their number. */
+uint32_t prefix_cache_tokens(const struct prefix_cache *c, uint32_t page, const uint32_t **tokens);
+
+#endif

@@ -1,0 +1,40 @@
+/* The worker's CUDA device: one module, one stream, on which everything happens in order, and
+ * memd's memory, imported. */
+#ifndef MOED_WORKER_LINKS_CUDA_DEVICE_H
+#define MOED_WORKER_LINKS_CUDA_DEVICE_H
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/module.h"
+#include "memory/memory_client.h"
+
+enum cuda_use { CUDA_KV, CUDA_SCRATCH, CUDA_USES };
+
+struct cuda_device {
+    const struct device_module *module;
+    struct device *device;
+    struct device_stream *stream;
+    struct device_facts facts;
+    /* memd's: the first extent of the arena, with the copy of the dense weights, if any, and flags
+     */
+    uint8_t *memory;
+    const uint8_t *arena;  /* the first slot, in memory */
+    const uint32_t *flags; /* of all slots, in memory; NULL: the stream cannot wait for them */
+    const uint8_t *dense;  /* the address that the pool's first byte would have for the copy of the
+                              dense weights; NULL: there is no copy */
+    _Atomic uint64_t
+        used[CUDA_USES]; /* bytes from cuda_device_allocate: a counter, for any thread */
+};
+
+/* ERROR_UNSUPPORTED (no module), ERROR_NOT_FOUND (no device), ERROR_MEMORY, ERROR_IO. */
+enum error_code cuda_device_open(const struct memory_client *memory, const struct device_spec *spec,
+                                 struct cuda_device *out, struct error *e);
+void cuda_device_close(struct cuda_device *c); /* takes a zeroed one */
+
+/* The worker's own device memory, which lib/device/worker_memory.h plans. Release it through
+ * c->module when everything is released; before that through cuda_device_release, which counts. */
+enum error_code cuda_device_allocate(struct cuda_device *c, enum cuda_use use, size_t bytes,
+                                     void **out, struct error *e);
+void cuda_device_release(struct cuda_device *c, enum cuda_use use, void *memory, size_t bytes);
+
+#endif

@@ -1,0 +1,102 @@
+/* Prefetch control: shows layers to the predictor, judges its predictions, and sends the fetch
+ * hints to memd. On trial it leaves prefetching out for whole steps (prefetch_trial.h).
+ *
+ *     forward -- show, gates --> prediction --> layer_judge -- hints --> device_cache, host_experts
+ *
+ * The engine's thread; functions that say "any thread" may be called by others. */
+#ifndef MOED_WORKER_PREFETCH_PREFETCH_H
+#define MOED_WORKER_PREFETCH_PREFETCH_H
+
+#include "prediction.h"
+#include "sched/layer/layer.h"
+#include "sched/prefetch/transfer_scheduler.h"
+#include "worker/calibrate/cost_model.h"
+#include "worker/links/device_cache.h"
+#include "worker/links/host_experts.h"
+
+/* A larger batch activates most of a layer's experts: predicting them is of no use. */
+#define PREDICT_MAX_TOKENS 32
+
+struct prefetch_counters {
+    struct counter *declined;           /* experts predicted, and not worth the copy */
+    struct counter *without;            /* steps without prefetch: slower with it, or on trial */
+    struct histogram *predict_seconds;  /* of a layer, in the engine's thread; of timed steps */
+    struct counter *predict_exposed_ns; /* the same, of layers that waited for nothing afterwards */
+};
+
+struct prefetch_options {
+    const struct memory_client *memory;
+    struct layer *layer; /* the decisions; residency is read within the cache's epoch */
+    const struct cost_model *costs;
+    struct device_cache *cache;  /* NULL: the device has no memory of its own */
+    struct host_experts *host;   /* NULL: all experts are in the pool */
+    const _Atomic int *assigner; /* enum sched_assigner */
+    enum sched_predictor predictor;
+    enum sched_prefetcher prefetcher; /* memd's: it limits how many experts are hinted at */
+    bool fine_tune;                   /* predict_shape's */
+    struct prediction_counters prediction_counters;
+    struct prefetch_counters counters;
+};
+
+struct prefetch;
+
+/* Borrows all. */
+enum error_code prefetch_new(const struct prefetch_options *options, struct prefetch **out,
+                             struct error *e);
+void prefetch_free(struct prefetch *p); /* takes NULL */
+
+/* Another predictor or prefetcher, from the next layer on. One thread at a time, any. */
+enum error_code prefetch_set_predictor(struct prefetch *p, enum sched_predictor predictor,
+                                       struct error *e);
+void prefetch_set_prefetcher(struct prefetch *p, enum sched_prefetcher prefetcher);
+const struct prediction *prefetch_prediction(const struct prefetch *p);
+
+/* The result of the trials. Any thread. */
+struct prefetch_benefit {
+    bool tried; /* else the rest is not known */
+    bool used;
+    double saves; /* share of a step without prefetch; below 0: prefetching costs that */
+};
+struct prefetch_benefit prefetch_benefit(const struct prefetch *p);
+
+/* A step of n_tokens has ended, and the next one begins. drafts: as struct batch_kind. */
+void prefetch_step(struct prefetch *p, uint32_t n_tokens, bool drafts);
+/* A layer of this step begins. Hints are judged by the step of the last layer that began: an answer
+ * that arrives between two steps counts in the first of them. */
+void prefetch_enter(struct prefetch *p, uint64_t step);
+/* Whether every activated expert is on the device: if so, nothing is predicted. */
+void prefetch_set_all_resident(struct prefetch *p, bool all_resident);
+/* A layer must be shown before the next one is begun, to predict or to report its scores. */
+bool prefetch_watches(const struct prefetch *p);
+
+/* In this order for each layer. look: before the layer, any number of times; takes the answers of
+ * the background predictor. routed: after its gate. Then show, the gates, and before_wait. done:
+ * after its end; has_waited: it waited for cpuexec or for a load. */
+void prefetch_look(struct prefetch *p, uint64_t step, uint32_t layer);
+void prefetch_routed(struct prefetch *p, const struct predict_seen *seen);
+void prefetch_done(struct prefetch *p, uint64_t step, bool has_waited);
+
+/* Shows a layer, or a step's embedding (PREDICT_EMBEDDING) before its first layer. */
+void prefetch_show(struct prefetch *p, const struct predict_seen *seen);
+bool prefetch_reads_embedding(const struct prefetch *p, uint32_t n_tokens);
+bool prefetch_reads_scores(const struct prefetch *p);
+
+/* The i-th layer whose gate the caller evaluates on *input; false: no more. from_gate follows with
+ * the gate's choice, and gates_end after the last one. */
+bool prefetch_gate(struct prefetch *p, const struct predict_seen *seen, uint32_t i,
+                   struct predict_target *target, const float **input);
+void prefetch_from_gate(struct prefetch *p, const struct predict_seen *seen,
+                        const struct predict_target *target, const uint32_t *routing);
+void prefetch_gates_end(struct prefetch *p);
+
+/* Before the engine waits: wakes the background predictor, if that was put off. */
+void prefetch_before_wait(struct prefetch *p, uint64_t step);
+
+/* The prediction of the next layers, for an assigner that plans prefetches. NULL: none. */
+struct sched_upcoming *prefetch_upcoming(struct prefetch *p, const struct predict_target *now,
+                                         uint32_t n_tokens, uint32_t *n);
+/* Sends the prefetches of a plan to memd. */
+void prefetch_send_plan(struct prefetch *p, const struct layer_state *state,
+                        const struct layer_plan *plan);
+
+#endif

@@ -1,0 +1,56 @@
+/* What the files of prefetch control share.
+ *
+ *     prefetch.c        the order of a layer, the trial, and which layers are predicted
+ *     prefetch_hints.c  the messages to memd
+ */
+#ifndef MOED_WORKER_PREFETCH_PREFETCH_INTERNAL_H
+#define MOED_WORKER_PREFETCH_PREFETCH_INTERNAL_H
+
+#include "prefetch.h"
+#include "prefetch_trial.h"
+
+#include "sched/predict/trained.h"
+
+struct prefetch {
+    struct prefetch_options options;
+    const struct model_params *params;
+    struct trained_predictors trained; /* where memd lends some */
+    struct prediction *prediction;
+    _Atomic int prefetcher;
+    bool all_resident;
+    bool without;  /* in this step nothing is predicted nor prefetched */
+    uint64_t step; /* of the last layer that began */
+
+    /* the trial, under moed's assigner where all experts are in memory */
+    struct prefetch_trial trial;
+    uint64_t step_began_ns;
+    uint64_t trial_of;    /* the predictor's number; 0: no trial */
+    _Atomic double saves; /* by the last trial; NAN: there was none */
+    _Atomic bool used;
+
+    /* timed steps */
+    uint64_t predict_ns; /* of this layer */
+    uint64_t gates_since_ns, gates_began_ns;
+    double gate_s; /* of a layer's gates, a moving average; 0: not known */
+
+    void *memory;             /* of the arrays, [n_experts] each */
+    struct cache_hint *hints; /* sent to memd */
+    double *scores;           /* the batch's mean probabilities */
+    float *gate;              /* one token's */
+    struct predicted *best;
+};
+
+static inline enum sched_assigner prefetch_assigner(const struct prefetch *p)
+{
+    return (enum sched_assigner)atomic_load(p->options.assigner);
+}
+
+/* prefetch_hints.c */
+
+/* Sends the hints of a prediction (layer_predictions_report). */
+void prefetch_report(void *prefetch, const struct layer_prediction *prediction);
+/* Sends the largest probabilities of a batch's gate, twice as many as a token activates, to a cache
+ * policy that reads them. */
+void prefetch_report_scores(struct prefetch *p, const struct predict_seen *seen);
+
+#endif

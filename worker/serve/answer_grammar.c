@@ -1,0 +1,145 @@
+/* The place of an answer in its grammar; see answer_grammar.h. */
+#include "answer_grammar.h"
+
+#include "base/arrays.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct answer_grammar {
+    struct sampler_guard guard;
+    struct shared_grammar *grammar;
+    struct grammar_matcher *matcher; /* NULL: not begun */
+    char trigger[GRAMMAR_TRIGGER_BYTES];
+    bool required; /* the trigger */
+    const struct token_list *stop_tokens;
+    struct answer_grammar_cost cost;
+    uint32_t
+        *mask; /* [n_words]: of the model's vocabulary, which may be larger than the tokenizer's */
+};
+
+static bool is_stop(const struct answer_grammar *a, uint32_t token)
+{
+    for (size_t i = 0; i < a->stop_tokens->count; i++)
+        if (a->stop_tokens->ids[i] == token)
+            return true;
+    return false;
+}
+
+static bool accepts(void *arg, uint32_t token)
+{
+    struct answer_grammar *a = arg;
+    uint64_t started = clock_ns();
+    bool accepted =
+        is_stop(a, token) ? answer_grammar_may_end(a) : grammar_matcher_accepts(a->matcher, token);
+    a->cost.ns += clock_ns() - started;
+    return accepted;
+}
+
+static const uint32_t *mask_of(void *arg)
+{
+    struct answer_grammar *a = arg;
+    uint64_t started = clock_ns();
+    bool any = grammar_matcher_mask(a->matcher, a->mask), end = answer_grammar_may_end(a);
+    for (size_t i = 0; i < a->stop_tokens->count; i++) {
+        uint32_t token = a->stop_tokens->ids[i], bit = 1u << token % 32;
+        a->mask[token / 32] = end ? a->mask[token / 32] | bit : a->mask[token / 32] & ~bit;
+        any |= end;
+    }
+    a->cost.ns += clock_ns() - started;
+    a->cost.masks++;
+    return any ? a->mask : NULL;
+}
+
+enum error_code answer_grammar_new(struct shared_grammar *g, const struct grammar_start *start,
+                                   const struct token_list *stop_tokens, uint32_t vocab,
+                                   struct answer_grammar **out, struct error *e)
+{
+    const struct grammar_vocabulary *v = shared_grammar_vocabulary(g);
+    size_t length = start && start->trigger ? strlen(start->trigger) : 0;
+    struct answer_grammar *a;
+    uint32_t n_words = grammar_mask_words(vocab > v->n_tokens ? vocab : v->n_tokens), *mask;
+    if (length >= GRAMMAR_TRIGGER_BYTES) {
+        grammars_release(g);
+        return error_set(e, ERROR_USAGE, "the grammar's trigger has %zu bytes, at most %d", length,
+                         GRAMMAR_TRIGGER_BYTES - 1);
+    }
+    if (!ARRAYS_NEW(ARRAY(a, 1), ARRAY(mask, n_words))) {
+        grammars_release(g);
+        return error_set(e, ERROR_MEMORY, "no memory for a grammar");
+    }
+    *a = (struct answer_grammar){
+        .guard = {accepts, mask_of, a}, .grammar = g, .stop_tokens = stop_tokens, .mask = mask};
+    if (length)
+        memcpy(a->trigger, start->trigger, length);
+    a->required = start && start->required;
+    *out = a;
+    return ERROR_OK;
+}
+
+enum error_code answer_grammar_begin(struct answer_grammar *a, const uint32_t *answer, size_t n,
+                                     struct error *e)
+{
+    struct grammar_start start = {.trigger = a->trigger, .required = a->required};
+    enum error_code code = shared_grammar_take_matcher(a->grammar, &start, &a->matcher, e);
+    for (size_t i = 0; i < n && !code; i++)
+        if (!answer_grammar_advance(a, answer[i]))
+            code = error_set(e, ERROR_USAGE,
+                             "this generation cannot be continued: its answer does not follow its "
+                             "grammar");
+    return code;
+}
+
+void answer_grammar_free(struct answer_grammar *a)
+{
+    if (!a)
+        return;
+    if (a->matcher)
+        shared_grammar_give_matcher(a->grammar, a->matcher);
+    grammars_release(a->grammar);
+    free(a);
+}
+
+const struct sampler_guard *answer_grammar_guard(const struct answer_grammar *a)
+{
+    return &a->guard;
+}
+
+bool answer_grammar_advance(struct answer_grammar *a, uint32_t token)
+{
+    uint64_t started = clock_ns();
+    bool taken = !is_stop(a, token) && grammar_matcher_advance(a->matcher, token);
+    a->cost.ns += clock_ns() - started;
+    return taken;
+}
+
+struct answer_grammar_cost answer_grammar_take_cost(struct answer_grammar *a)
+{
+    struct answer_grammar_cost cost = a->cost;
+    a->cost = (struct answer_grammar_cost){0};
+    return cost;
+}
+
+bool answer_grammar_may_end(const struct answer_grammar *a)
+{
+    return grammar_matcher_is_complete(a->matcher);
+}
+
+bool answer_grammar_must_end(const struct answer_grammar *a)
+{
+    return grammar_matcher_is_final(a->matcher);
+}
+
+enum error_code answer_grammar_error(const struct answer_grammar *a, struct error *e)
+{
+    enum error_code code = grammar_matcher_error(a->matcher, e);
+    if (code == ERROR_UNAVAILABLE) /* to try again is no use */
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "the model's vocabulary has no token that continues the answer as the "
+                         "grammar asks");
+    return code ? code
+                : error_set(e, ERROR_USAGE,
+                            "every token that the grammar allows is excluded by a logit bias, a "
+                            "stop token or min_tokens");
+}

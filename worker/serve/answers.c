@@ -1,0 +1,169 @@
+/* The rows of answers in a step: each request's last token, and drafts of those that may follow it;
+ * see engine.h.
+ *
+ * A draft is a row as any other: the token after each row is picked as it would be in a step of its
+ * own, because a row's bits depend on its own request alone. As long as the picked token is the one
+ * that the next row was computed with, that row counts too. The positions behind are computed again
+ * by later steps, which overwrite their keys and values: n_past does not include them, so neither
+ * attention nor the prefix cache sees them. */
+#include "engine_internal.h"
+
+void engine_fail_step(struct engine *g, struct request *r, bool credit, const struct error *e)
+{
+    if (credit)
+        engine_return_credit(r);
+    engine_fail(g, r, e->code, e->text);
+}
+
+bool engine_generates(const struct request *r)
+{
+    return r->kind == REQUEST_GENERATE && r->n_past >= r->n_prefill && !r->prompt_only;
+}
+
+/* Makes sure that every request that generates has a page for its next position. */
+static void find_decode_pages(struct engine *g)
+{
+    for (struct request *r = g->running, *next; r; r = next) {
+        next = r->next;
+        if (!engine_generates(r) || r->n_past < r->n_put * KV_POOL_TOKENS)
+            continue;
+        engine_need_pages(g, r, r->n_past + 1);
+        next = g->running; /* the list may have changed: all that have their page are skipped */
+    }
+}
+
+/* The requests that may generate now, a credit taken for each. */
+static uint32_t list_answers(struct engine *g)
+{
+    uint32_t n = 0;
+    for (struct request *r = g->running; r; r = r->next) {
+        if (!engine_generates(r))
+            continue;
+        if (engine_has_routing(r) || !engine_take_credit(r)) {
+            counter_add(g->counters.decode_stalled, 1);
+            engine_send_unsent(g, r);
+            continue;
+        }
+        g->answers[n++] = (struct answer_rows){.request = r, .n = 1};
+    }
+    return n;
+}
+
+/* ---- Drafts ---- */
+
+/* Drafts that r may have: its answer may still need their positions, and it has their pages. No
+ * request loses pages for drafts of another. */
+static uint32_t most_drafts(struct engine *g, struct request *r, uint32_t most)
+{
+    uint32_t left = r->n_most - r->n_past - 1;
+    most = left < most ? left : most;
+    if (engine_extend_pages(g, r, r->n_past + 1 + most))
+        return most;
+    uint32_t has = r->n_put * KV_POOL_TOKENS - r->n_past - 1;
+    return has < most ? has : most;
+}
+
+/* Rows that drafts may take. */
+static uint32_t draft_rows(const struct engine *g, uint32_t n_answers)
+{
+    uint32_t most = g->rows_most;
+    if (g->paged && g->speculation.automatic) /* more rows leave the device's fast way */
+        most = WORKER_DEVICE_ONLY_TOKENS;
+    return n_answers < most ? most - n_answers : 0;
+}
+
+/* Finds each answer's draft, and chooses how much of it the step computes. A draft of which it
+ * computes nothing is still compared with what is picked. */
+static void choose_drafts(struct engine *g, uint32_t n_answers, bool drafts)
+{
+    struct speculation *s = &g->speculation;
+    struct speculation_step step = speculation_begin(s, n_answers);
+    uint32_t rows = drafts ? draft_rows(g, n_answers) : 0;
+    for (uint32_t i = 0; i < n_answers; i++) {
+        struct request *r = g->answers[i].request;
+        if (!r->draft || !draft_find(r->draft, r->tokens.ids, (uint32_t)r->tokens.count))
+            continue;
+        uint32_t n = speculation_choose(s, &step, r->draft, rows);
+        n = n ? most_drafts(g, r, n) : 0;
+        g->answers[i].n += n;
+        rows -= n;
+    }
+}
+
+/* ---- The batch ---- */
+
+static void add_rows(struct engine *g, struct answer_rows *a, uint32_t first)
+{
+    struct request *r = a->request;
+    const uint32_t *tokens = r->tokens.ids;
+    a->first = first;
+    for (uint32_t i = 0; i < a->n; i++) {
+        uint32_t token = i ? draft_token(r->draft, tokens, i - 1) : tokens[r->n_past];
+        g->batch[first + i] =
+            (struct batch_token){token, (uint32_t)r->slot, r->serial, r->n_past + i, r->recording};
+    }
+    if (r->recording)
+        recording_begin(r->recording, r->n_past, a->n);
+}
+
+uint32_t engine_gather_answers(struct engine *g, bool drafts, uint32_t *n_answers)
+{
+    uint32_t n = 0;
+    find_decode_pages(g);
+    *n_answers = list_answers(g);
+    if (g->speculation.most)
+        choose_drafts(g, *n_answers, drafts);
+    for (uint32_t i = 0; i < *n_answers; i++) {
+        add_rows(g, &g->answers[i], n);
+        n += g->answers[i].n;
+    }
+    return n;
+}
+
+/* ---- The tokens ---- */
+
+/* Adds the token after row i of a to its answer. Returns whether row i + 1 was computed with that
+ * token and counts too. False, too: r has ended. */
+static bool take_row(struct engine *g, const struct answer_rows *a, uint32_t i)
+{
+    struct request *r = a->request;
+    struct error e;
+    uint32_t token;
+    r->n_accepted += i > 0;
+    counter_add(g->counters.accepted, i > 0);
+    r->n_past++;
+    engine_share_pages(g, r, KV_DEFINED, (uint64_t)g->token_ns);
+    if (!engine_pick_token(g, r, a->first + i, &token, &e)) {
+        engine_fail_step(g, r, true, &e);
+        return false;
+    }
+    bool right = i + 1 < a->n && g->batch[a->first + i + 1].token == token;
+    if (r->draft)
+        draft_learn(r->draft, r->tokens.ids, i, token, &g->speculation.rates);
+    return engine_take_token(g, r, token) && right && engine_take_credit(r);
+}
+
+/* Returns how many drafts were right. */
+static uint32_t finish_answer(struct engine *g, const struct answer_rows *a)
+{
+    uint32_t i = 0;
+    a->request->n_drafted += a->n - 1;
+    counter_add(g->counters.drafted, a->n - 1);
+    while (take_row(g, a, i))
+        i++;
+    return i;
+}
+
+uint32_t engine_finish_answers(struct engine *g, uint32_t n_answers, const float *hidden)
+{
+    struct error e;
+    uint32_t n_accepted = 0;
+    bool done = engine_begin_picking(g, g->answers, n_answers, hidden, &e);
+    for (uint32_t i = 0; i < n_answers; i++)
+        if (done)
+            n_accepted += finish_answer(g, &g->answers[i]);
+        else
+            engine_fail_step(g, g->answers[i].request, true, &e);
+    counter_add(g->counters.decode_steps, done);
+    return n_accepted;
+}

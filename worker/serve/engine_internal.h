@@ -1,0 +1,214 @@
+/* What the engine's files share: engine.c (the thread, admission), step.c (prefill and decode),
+ * answers.c (rows of answers, with drafts), pages.c (pages of the KV cache), pick.c (the next
+ * tokens), respond.c (events and ends of requests), rows.c (rows of logits). */
+#ifndef MOED_WORKER_SERVE_ENGINE_INTERNAL_H
+#define MOED_WORKER_SERVE_ENGINE_INTERNAL_H
+
+#include "engine.h"
+
+#include "queue.h"
+#include "speculation.h"
+
+#include "device/worker_memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+/* Rows of logits computed at once. A row has the size of the vocabulary and each is an event of a
+ * Logits request, so they are few. For Logprobs they are as many as make it worth to unpack the
+ * output head for BLAS. */
+#define LOGITS_ROWS   8
+#define LOGPROBS_ROWS WORKER_LOGITS_ROWS_BLAS
+#define RATE_SECONDS  10
+
+struct engine_counters {
+    struct counter *finished[FINISH_CANCELLED + 1];
+    struct counter *prompt_tokens, *generated_tokens, *token_events, *prefill_ns, *decode_ns,
+        *decode_steps;
+    struct counter *decode_stalled;
+    struct counter *drafted, *accepted;
+    struct counter *cached_tokens, *suspended;
+    struct counter *rows_largest, *rows_whole; /* of logits, sampled */
+    struct counter *grammar_ns, *grammar_masks;
+    struct gauge *running, *waiting;
+    struct gauge *pages_reserved, *pages_free; /* NULL: the KV cache has no pages */
+    struct histogram *first_token, *token;
+};
+
+/* Tokens generated in one second of the monotonic clock. */
+struct rate_second {
+    _Atomic uint64_t second;
+    _Atomic uint64_t tokens;
+};
+
+/* Rows from which tokens are picked: all that a batch has of answers, or the last of a prompt. */
+struct picked_rows {
+    const float *hidden;
+    uint32_t n;
+    uint32_t k;    /* as many of their largest logits are found; 0: none */
+    bool computed; /* all logits are */
+};
+
+struct engine {
+    struct engine_config config;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t lock; /* guards the next six */
+    pthread_cond_t changed, errand_done;
+    struct request *inbox, **inbox_end; /* submitted, in order; linked by request.next */
+    bool woken, stopping;
+    uint32_t n_queued;             /* in the inbox and waiting */
+    struct engine_errand *errands; /* of engine_call */
+
+    /* The rest is the engine thread's. */
+    struct request_queue waiting;
+    struct request *running; /* in order of their start */
+    uint32_t n_slots_used;
+    double token_ns, decode_step_ns; /* recent: of a prompt's token in a prefill step; of a decode
+                                        step */
+    uint64_t prefill_debt_ns;    /* time of decode steps that must come before the next prefill */
+    uint64_t n_admitted;         /* requests that got a slot */
+    bool paged;                  /* the KV cache is a pool of pages that memd may limit */
+    uint64_t kv_limit;           /* the last limit of its bytes that was applied */
+    void *tables;                /* the memory of these arrays: */
+    bool *slot_used;             /* [parallel] */
+    struct batch_token *batch;   /* [serving_batch_tokens] */
+    struct answer_rows *answers; /* [parallel]: of the batch's rows that decode */
+    struct prompt_rows *prompts; /* [parallel]: of the rows after them */
+    uint32_t rows_most;          /* that decode, and of these arrays */
+    float *largest;              /* [rows_most][SAMPLER_LARGEST]: each row's largest logits, */
+    uint32_t *largest_tokens;    /* and their tokens, where the device finds them */
+    float *logits;               /* [rows_most][vocab] */
+    struct picked_rows rows;
+    struct speculation speculation;
+    struct sampler *sampler;
+    struct strbuf text; /* of one token */
+
+    struct engine_counters counters;
+    char reason_labels[FINISH_CANCELLED + 1][24];
+    _Atomic uint32_t n_running, n_waiting, n_cancelled; /* n_cancelled: not looked at yet */
+    struct rate_second rate[RATE_SECONDS + 1];
+};
+
+/* Rows [first, first + n) of a batch are the next positions of an answer: of its last token, and of
+ * drafts of those that may follow it. */
+struct answer_rows {
+    struct request *request;
+    uint32_t first, n;
+};
+
+/* Rows [first, first + n) of a batch are the next positions of a prompt. */
+struct prompt_rows {
+    struct request *request;
+    uint32_t first, n;
+    bool has_credit; /* they end the prompt, so they give a token */
+};
+
+/* ---- engine.c ---- */
+
+/* Takes r's pages and slot from it and puts it first into the queue. What the prefix cache keeps of
+ * it need not be computed again. */
+void engine_suspend(struct engine *g, struct request *r);
+
+/* r is in the list of running requests, or in the queue, and shall not be. */
+void engine_leave_slot(struct engine *g, struct request *r);
+void engine_leave_queue(struct engine *g, struct request *r);
+
+/* ---- pages.c ---- */
+
+/* The pages that a request alone could have. */
+uint32_t engine_most_pages(const struct engine *g);
+enum page_supply { PAGES_NOW, PAGES_LATER, PAGES_NEVER };
+/* Whether there are pages for r, which waits. */
+enum page_supply engine_page_supply(const struct engine *g, const struct request *r);
+/* Gives r, which has a slot, pages: the prefix cache's, then pages for one position more; all that
+ * it may need if it does not share pages. False: there are not enough. */
+bool engine_open_pages(struct engine *g, struct request *r);
+/* Gives r pages up to `positions`. False: there are not enough. */
+bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions);
+/* As engine_extend_pages, but takes pages from other requests. False: r has been suspended, or has
+ * failed. */
+bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions);
+/* Tells the prefix cache of the positions up to n_past, which were computed in this way and time.
+ */
+void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns);
+/* r leaves its slot: its pages stay in the prefix cache, as far as they are computed. */
+void engine_close_pages(struct engine *g, struct request *r);
+
+/* ---- step.c ---- */
+
+/* Runs one step. False: there is nothing to do until something changes. */
+bool engine_step(struct engine *g);
+
+/* ---- answers.c ---- */
+
+/* Fills the batch with rows of requests that may generate now, with their drafts unless prompts
+ * share the batch, and takes a credit for each request. *n_answers: how many they are; returns the
+ * rows. */
+uint32_t engine_gather_answers(struct engine *g, bool drafts, uint32_t *n_answers);
+/* Adds the tokens that the rows give to the answers. Returns how many drafts were right. */
+uint32_t engine_finish_answers(struct engine *g, uint32_t n_answers, const float *hidden);
+bool engine_generates(const struct request *r);
+/* The step has failed, so r is of no use any more. credit: one was taken for its token. */
+void engine_fail_step(struct engine *g, struct request *r, bool credit, const struct error *e);
+
+/* ---- pick.c ---- */
+
+/* Finds the logits of hidden [rows][d_model], the rows of n answers, of which the first is row 0.
+ * hidden stays until the last engine_pick_token. False: as forward_logits. */
+bool engine_begin_picking(struct engine *g, const struct answer_rows *answers, uint32_t n,
+                          const float *hidden, struct error *e);
+/* The next token of r, after that row. False: as forward_logits. */
+bool engine_pick_token(struct engine *g, struct request *r, uint32_t row, uint32_t *token,
+                       struct error *e);
+/* Adds the next token of r, and the text that can be shown now, to r's answer. Uses up a credit
+ * that was taken. False: r has ended. */
+bool engine_take_token(struct engine *g, struct request *r, uint32_t token);
+
+/* ---- respond.c ---- */
+
+static inline bool engine_take_credit(const struct request *r)
+{
+    return r->sink->take_credit(r->sink_arg);
+}
+
+static inline void engine_return_credit(const struct request *r)
+{
+    r->sink->return_credit(r->sink_arg);
+}
+
+/* Adds the last n tokens of r, and text, to its next event. Uses up a credit that was taken. */
+void engine_add_unsent(struct request *r, uint32_t n, const struct strbuf *text);
+void engine_send_unsent(struct engine *g, struct request *r);
+/* The first n places of r's log-probabilities. */
+struct response_logprobs engine_logprobs(const struct request *r, uint32_t n);
+/* Reports how much of the prompt is computed, where r wants it and its sink takes it. */
+void engine_report_progress(const struct request *r);
+/* Before anything that may take long. */
+void engine_send_all_unsent(struct engine *g);
+
+/* These end r: they send what is unsent, report the end to the sink and free r. */
+void engine_finish(struct engine *g, struct request *r, enum finish_reason reason);
+void engine_fail(struct engine *g, struct request *r, enum error_code code, const char *text);
+/* As engine_finish, but where routing is still to be sent, engine_send_routing ends r later. */
+void engine_end(struct engine *g, struct request *r, enum finish_reason reason);
+void engine_end_cancelled(struct engine *g);
+void engine_fail_all(struct engine *g, enum error_code code, const char *text);
+
+/* Whether the last step's routing is still to be sent; until then the request computes nothing. */
+bool engine_has_routing(const struct request *r);
+/* Sends as much of the last step's routing as the sinks take. True: something was sent. */
+bool engine_send_routing(struct engine *g);
+
+/* ---- rows.c ---- */
+
+/* Whether hidden values of wanted rows are computed and not sent. */
+bool engine_has_rows(const struct request *r);
+/* Keeps hidden [n][d_model], of the n positions before n_past, for engine_send_rows. */
+void engine_keep_rows(struct engine *g, struct request *r, const float *hidden, uint32_t n);
+/* Sends some rows of one request whose sink takes them. True: something was sent. */
+bool engine_send_rows(struct engine *g);
+
+#endif

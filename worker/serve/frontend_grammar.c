@@ -1,0 +1,96 @@
+/* A request's grammar, as a frontend asks for it; see session_internal.h. */
+#include "session_internal.h"
+
+#include "answer_grammar.h"
+#include "grammars.h"
+#include "request.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum grammar_kind kinds[] = {
+    [MOED__V1__GRAMMAR__KIND__JSON_SCHEMA] = GRAMMAR_JSON_SCHEMA,
+    [MOED__V1__GRAMMAR__KIND__GBNF] = GRAMMAR_GBNF,
+    [MOED__V1__GRAMMAR__KIND__REGEX] = GRAMMAR_REGEX,
+    [MOED__V1__GRAMMAR__KIND__CHOICES] = GRAMMAR_CHOICE,
+};
+
+static enum error_code check(const Moed__V1__Generate *q, struct error *e)
+{
+    const Moed__V1__Grammar *g = q->grammar;
+    if ((unsigned)g->kind >= sizeof kinds / sizeof kinds[0])
+        return error_set(e, ERROR_USAGE, "grammar: unknown kind %d", (int)g->kind);
+    if (q->ignore_end)
+        return error_set(e, ERROR_USAGE,
+                         "ignore_end together with a grammar: the grammar decides where the answer "
+                         "ends; use one of them");
+    if (g->n_marks && g->kind != MOED__V1__GRAMMAR__KIND__GBNF)
+        return error_set(e, ERROR_USAGE, "grammar: only GBNF can have marks");
+    if (g->n_marks > GRAMMAR_MARKS_MAX)
+        return error_set(e, ERROR_LIMIT, "grammar: %zu marks: give at most %d", g->n_marks,
+                         GRAMMAR_MARKS_MAX);
+    if (g->trigger_required && !g->trigger.len)
+        return error_set(e, ERROR_USAGE, "grammar: a trigger is required, but there is none");
+    return ERROR_OK;
+}
+
+/* Copies texts to *out, each with a NUL. ERROR_USAGE: one has a NUL itself. */
+static enum error_code copy_texts(const ProtobufCBinaryData *texts, size_t n, const char **copies,
+                                  struct strbuf *out, struct error *e)
+{
+    size_t at[GRAMMAR_MARKS_MAX + 1];
+    for (size_t i = 0; i < n; i++) {
+        if (texts[i].len && memchr(texts[i].data, 0, texts[i].len))
+            return error_set(e, ERROR_USAGE, "grammar: a trigger or mark has a NUL");
+        at[i] = out->len;
+        strbuf_append(out, texts[i].data, texts[i].len);
+        strbuf_append(out, "", 1);
+    }
+    for (size_t i = 0; i < n && !out->failed; i++)
+        copies[i] = out->data + at[i];
+    return out->failed ? error_set(e, ERROR_MEMORY, "no memory for a grammar") : ERROR_OK;
+}
+
+/* texts: the trigger, then the marks. */
+static enum error_code make(struct frontend *f, struct request *r, const Moed__V1__Grammar *q,
+                            const char *const *texts, struct error *e)
+{
+    struct grammar_definition d = {.kind = kinds[q->kind],
+                                   .text = (const char *)q->text.data,
+                                   .len = q->text.len,
+                                   .marks = texts + 1,
+                                   .n_marks = (uint32_t)q->n_marks};
+    struct grammar_start start = {.trigger = texts[0], .required = q->trigger_required};
+    struct shared_grammar *g;
+    enum error_code code = grammars_get(f->sessions->grammars, &d, &g, e);
+    if (!code)
+        code = answer_grammar_new(g, &start, &r->stop_tokens, f->sessions->model.map->params.vocab,
+                                  &r->grammar, e);
+    if (!code)
+        r->guard = answer_grammar_guard(r->grammar);
+    return code;
+}
+
+enum error_code frontend_take_grammar(struct frontend *f, struct request *r,
+                                      const Moed__V1__Generate *q, struct error *e)
+{
+    const Moed__V1__Grammar *g = q->grammar;
+    ProtobufCBinaryData texts[GRAMMAR_MARKS_MAX + 1];
+    const char *copies[GRAMMAR_MARKS_MAX + 1];
+    struct strbuf memory;
+    if (!g || g->kind == MOED__V1__GRAMMAR__KIND__NONE)
+        return ERROR_OK;
+    enum error_code code = check(q, e);
+    if (code)
+        return code;
+    texts[0] = g->trigger;
+    for (size_t i = 0; i < g->n_marks; i++)
+        texts[i + 1] = g->marks[i];
+    strbuf_init(&memory);
+    code = copy_texts(texts, g->n_marks + 1, copies, &memory, e);
+    if (!code)
+        code = make(f, r, g, copies, e);
+    strbuf_fini(&memory);
+    return code;
+}

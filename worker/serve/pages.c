@@ -1,0 +1,139 @@
+/* The pages of running requests: between the prefix cache, which knows the tokens, and the dense
+ * part, which computes with the pages; see engine_internal.h.
+ *
+ * Where the dense part is on a device, a page lives there while its request runs, and is saved to
+ * the pool when it is full and when the request leaves. The prefix cache learns of positions only
+ * when they are in the pool. */
+#include "engine_internal.h"
+
+#include "base/clock.h"
+
+static uint32_t pages_of(uint32_t positions)
+{
+    return (positions + KV_POOL_TOKENS - 1) / KV_POOL_TOKENS;
+}
+
+/* Puts the path's pages from `first` on into r's slot. False: the device has no page free. */
+static bool put_pages(struct engine *g, struct request *r, uint32_t first)
+{
+    struct dense *d = g->config.dense;
+    for (uint32_t i = first; i < r->path.n_pages; i++) {
+        uint32_t filled = r->path.n > i * KV_POOL_TOKENS ? r->path.n - i * KV_POOL_TOKENS : 0;
+        uint8_t *page = prefix_cache_memory(g->config.prefixes, r->path.pages[i]);
+        if (!d->ops->put_page(d, (uint32_t)r->slot, i, page,
+                              filled < KV_POOL_TOKENS ? filled : KV_POOL_TOKENS))
+            return false;
+        r->n_put = i + 1;
+    }
+    return true;
+}
+
+bool engine_open_pages(struct engine *g, struct request *r)
+{
+    r->n_put = 0;
+    if (r->shares_pages) {
+        prefix_cache_open(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt,
+                          &r->path);
+        r->n_past = r->path.n;
+    }
+    return engine_extend_pages(g, r, r->shares_pages ? r->n_past + 1 : r->n_most);
+}
+
+bool engine_extend_pages(struct engine *g, struct request *r, uint32_t positions)
+{
+    return prefix_cache_extend(g->config.prefixes, &r->path, positions) &&
+           put_pages(g, r, r->n_put);
+}
+
+/* The positions of r that the prefix cache may know: on a device, only whole pages but at the end.
+ */
+static uint32_t shareable(const struct engine *g, const struct request *r, bool leaves)
+{
+    return g->paged && !leaves ? r->n_past - r->n_past % KV_POOL_TOKENS : r->n_past;
+}
+
+/* Copies the pages with positions from path.n to n - 1 to the pool. False: the device has failed.
+ */
+static bool save_pages(struct engine *g, struct request *r, uint32_t n)
+{
+    struct dense *d = g->config.dense;
+    struct error e;
+    if (!g->paged)
+        return true;
+    for (uint32_t i = r->path.n / KV_POOL_TOKENS; i < pages_of(n); i++)
+        d->ops->save_page(d, (uint32_t)r->slot, i);
+    return d->ops->wait(d, &e) == ERROR_OK;
+}
+
+static void share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns,
+                        bool leaves)
+{
+    uint32_t n = shareable(g, r, leaves);
+    if (!r->shares_pages || n <= r->path.n || !save_pages(g, r, n))
+        return;
+    uint32_t changed = prefix_cache_fill(g->config.prefixes, &r->path, r->tokens.ids, n, kind, ns);
+    if (changed != UINT32_MAX)
+        put_pages(g, r, changed); /* they are there already: this cannot fail */
+}
+
+void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, uint64_t ns)
+{
+    share_pages(g, r, kind, ns, false);
+}
+
+void engine_close_pages(struct engine *g, struct request *r)
+{
+    uint32_t left = r->n_past > r->path.n ? r->n_past - r->path.n : 0;
+    share_pages(g, r, KV_DEFINED, left * g->token_ns, true);
+    prefix_cache_close(g->config.prefixes, &r->path);
+    g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
+}
+
+/* ---- Whether a request may start, or must wait ---- */
+
+/* Positions that r needs at once: its prompt and a token; if it cannot be interrupted, all. */
+static uint32_t needed_pages(const struct request *r)
+{
+    return pages_of(r->shares_pages ? r->n_prefill + 1 : r->n_most);
+}
+
+uint32_t engine_most_pages(const struct engine *g)
+{
+    uint32_t pages = prefix_cache_stats(g->config.prefixes).pages;
+    uint32_t on_device = g->config.dense->ops->kv_use(g->config.dense).pages_most;
+    return g->paged && on_device < pages ? on_device : pages;
+}
+
+enum page_supply engine_page_supply(const struct engine *g, const struct request *r)
+{
+    struct dense_kv_use use = g->config.dense->ops->kv_use(g->config.dense);
+    uint32_t needed = needed_pages(r);
+    if (pages_of(r->n_most) > engine_most_pages(g))
+        return PAGES_NEVER;
+    if (needed > prefix_cache_available(g->config.prefixes) ||
+        (g->paged && needed > use.pages_free))
+        return PAGES_LATER;
+    return PAGES_NOW;
+}
+
+/* The request that started last, of those that can begin again. */
+static struct request *last_started(const struct engine *g)
+{
+    struct request *last = NULL;
+    for (struct request *r = g->running; r; r = r->next)
+        if (r->shares_pages && (!last || r->serial > last->serial))
+            last = r;
+    return last;
+}
+
+bool engine_need_pages(struct engine *g, struct request *r, uint32_t positions)
+{
+    while (!engine_extend_pages(g, r, positions)) {
+        struct request *victim = last_started(g);
+        /* alone, too: a device's cache that shrinks has its size once r's pages are released */
+        engine_suspend(g, victim ? victim : r);
+        if (!victim || victim == r)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,58 @@
+/* The queue of waiting requests; see queue.h. */
+#include "queue.h"
+
+void request_queue_append(struct request_queue *q, struct request *r)
+{
+    r->next = NULL;
+    *q->end = r;
+    q->end = &r->next;
+    q->n++;
+}
+
+void request_queue_push_front(struct request_queue *q, struct request *r)
+{
+    r->next = q->first;
+    q->first = r;
+    if (!r->next)
+        q->end = &r->next;
+    q->n++;
+}
+
+void request_queue_remove(struct request_queue *q, struct request *r)
+{
+    struct request **p = &q->first;
+    while (*p != r)
+        p = &(*p)->next;
+    *p = r->next;
+    if (!*p)
+        q->end = p;
+    q->n--;
+}
+
+static uint32_t running_of(const struct request *running, uint64_t submitter)
+{
+    uint32_t n = 0;
+    for (; running; running = running->next)
+        n += running->submitter == submitter;
+    return n;
+}
+
+struct request *request_queue_next(const struct request_queue *q, const struct request *running)
+{
+    struct request *best = NULL;
+    uint64_t least = UINT64_MAX;
+    for (struct request *r = q->first; r; r = r->next) {
+        if (r->n_pages_lost) /* it had a slot */
+            return r;
+        uint64_t rank = (uint64_t)(r->priority == PRIORITY_BATCH) << 32;
+        if (rank < least)
+            rank += running_of(running, r->submitter);
+        if (rank < least) {
+            best = r;
+            least = rank;
+        }
+        if (least == 0)
+            break;
+    }
+    return best;
+}

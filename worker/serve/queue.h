@@ -1,0 +1,31 @@
+/* The queue of requests that wait for a slot: in order of arrival, except that
+ *   - interactive requests come before batch ones;
+ *   - of requests alike in this, one whose submitter has fewest requests running comes first, so
+ *     that one frontend with many requests does not hold up the others.
+ *
+ * Threads: the engine's alone. */
+#ifndef MOED_WORKER_SERVE_QUEUE_H
+#define MOED_WORKER_SERVE_QUEUE_H
+
+#include "request.h"
+
+struct request_queue {
+    struct request *first, **end; /* linked by request.next */
+    uint32_t n;
+};
+
+static inline void request_queue_init(struct request_queue *q)
+{
+    *q = (struct request_queue){.end = &q->first};
+}
+
+void request_queue_append(struct request_queue *q, struct request *r);
+/* For a request that had a slot before: it comes first of all. */
+void request_queue_push_front(struct request_queue *q, struct request *r);
+void request_queue_remove(struct request_queue *q, struct request *r); /* r is in q */
+
+/* The request that gets the next slot; it stays in the queue. NULL: the queue is empty. running:
+ * the requests with a slot, linked by next. */
+struct request *request_queue_next(const struct request_queue *q, const struct request *running);
+
+#endif

@@ -1,0 +1,186 @@
+/* Requests: their memory, and the text of their answers; see request.h. */
+#include "request.h"
+
+#include "model/serving_limits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct request *request_new(const struct tokenizer *t, enum request_kind kind,
+                            const struct response_sink *sink, void *sink_arg)
+{
+    struct request *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->sink = sink;
+    r->sink_arg = sink_arg;
+    r->kind = kind;
+    r->slot = r->end_token = r->stop_index = -1;
+    token_stream_init(&r->stream, t, 0);
+    return r;
+}
+
+void request_free(struct request *r)
+{
+    if (!r)
+        return;
+    for (uint32_t i = 0; i < r->n_stops; i++)
+        strbuf_fini(&r->stops[i]);
+    free(r->biases);
+    free(r->token_logprobs);
+    free(r->top_tokens);
+    free(r->top_logprobs);
+    free(r->ends);
+    token_list_fini(&r->stop_tokens);
+    breakers_fini(&r->breakers);
+    draft_free(r->draft);
+    token_list_fini(&r->tokens);
+    strbuf_fini(&r->text);
+    strbuf_fini(&r->unsent);
+    recording_free(r->recording);
+    answer_grammar_free(r->grammar);
+    free(r->path.pages);
+    free(r->hidden);
+    free(r);
+}
+
+uint32_t request_positions(const struct request *r, uint32_t context)
+{
+    if (r->kind != REQUEST_GENERATE || r->prompt_only)
+        return r->n_prefill;
+    if (!r->max_tokens || r->max_tokens > context - r->n_prompt)
+        return context;
+    return r->n_prompt + r->max_tokens - 1;
+}
+
+static bool reserve_tokens(struct token_list *l, size_t capacity)
+{
+    if (capacity <= l->capacity)
+        return true;
+    uint32_t *ids = realloc(l->ids, capacity * sizeof *ids);
+    if (!ids)
+        return false;
+    l->ids = ids;
+    l->capacity = capacity;
+    return true;
+}
+
+static bool reserve_logprobs(struct request *r)
+{
+    if (!r->logprobs && r->kind != REQUEST_LOGPROBS)
+        return true;
+    size_t places = REQUEST_EVENT_LOGPROBS, top = r->n_top ? r->n_top : 1;
+    r->token_logprobs = calloc(places, sizeof *r->token_logprobs);
+    r->top_tokens = calloc(places * top, sizeof *r->top_tokens);
+    r->top_logprobs = calloc(places * top, sizeof *r->top_logprobs);
+    return r->token_logprobs && r->top_tokens && r->top_logprobs;
+}
+
+bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model)
+{
+    r->n_most = positions;
+    r->path.capacity = positions / KV_POOL_TOKENS + 1;
+    r->path.pages = calloc(r->path.capacity, sizeof *r->path.pages);
+    if (!r->path.pages || !reserve_tokens(&r->tokens, (size_t)positions + 1) ||
+        !reserve_logprobs(r))
+        return false;
+    if (r->kind == REQUEST_GENERATE)
+        return true;
+    size_t rows = r->n_prefill < PREFILL_TOKENS ? r->n_prefill : PREFILL_TOKENS;
+    r->hidden = calloc(rows * d_model, sizeof *r->hidden);
+    return r->hidden != NULL;
+}
+
+/* The earliest place in the held text where a whole stop string stands. False: there is none. */
+static bool find_stop(struct request *r, size_t *at)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < r->n_stops; i++) {
+        const struct strbuf *stop = &r->stops[i];
+        const char *p =
+            r->text.len ? memmem(r->text.data, r->text.len, stop->data, stop->len) : NULL;
+        if (p && (!found || (size_t)(p - r->text.data) < *at)) {
+            *at = (size_t)(p - r->text.data);
+            r->stop_index = i;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* Bytes at the end of the held text that may be the start of a stop string. */
+static size_t held_back(const struct request *r)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < r->n_stops; i++) {
+        const struct strbuf *stop = &r->stops[i];
+        size_t n = stop->len - 1 < r->text.len ? stop->len - 1 : r->text.len;
+        while (n > most && memcmp(r->text.data + r->text.len - n, stop->data, n) != 0)
+            n--;
+        if (n > most)
+            most = n;
+    }
+    return most;
+}
+
+static void release(struct request *r, size_t n, struct strbuf *out)
+{
+    if (n == 0)
+        return;
+    strbuf_append(out, r->text.data, n);
+    memmove(r->text.data, r->text.data + n, r->text.len - n);
+    r->text.len -= n;
+}
+
+bool request_push_token(struct request *r, uint32_t token, struct strbuf *out)
+{
+    token_stream_push(&r->stream, token, &r->text);
+    size_t at = 0;
+    if (r->n_generated >= r->min_tokens && find_stop(r, &at)) {
+        release(r, at, out);
+        strbuf_clear(&r->text);
+        return true;
+    }
+    release(r, r->text.len - held_back(r), out);
+    return false;
+}
+
+void request_flush(struct request *r, struct strbuf *out)
+{
+    token_stream_flush(&r->stream, &r->text);
+    size_t at = 0;
+    release(r, find_stop(r, &at) ? at : r->text.len, out);
+}
+
+bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint64_t text_bytes,
+                      uint32_t context)
+{
+    struct strbuf text;
+    bool pushed = true;
+    strbuf_init(&text);
+    for (size_t i = 0; i < n && pushed && !r->ended_before; i++) {
+        pushed = token_list_push(&r->tokens, answer[i]);
+        r->n_generated++;
+        if (request_push_token(r, answer[i], &text))
+            r->ended_before = FINISH_STOP;
+        else if (r->max_tokens && r->n_generated >= r->max_tokens)
+            r->ended_before = FINISH_LENGTH;
+        else if (r->tokens.count >= context)
+            r->ended_before = FINISH_CONTEXT;
+    }
+    r->n_text_known = text_bytes > text.len ? text_bytes - text.len : 0;
+    bool whole = pushed && !text.failed && !r->text.failed;
+    strbuf_fini(&text);
+    return whole;
+}
+
+enum error_code request_begin_grammar(struct request *r, struct error *e)
+{
+    if (!r->grammar)
+        return ERROR_OK;
+    enum error_code code = answer_grammar_begin(r->grammar, r->tokens.ids + r->n_prompt,
+                                                r->tokens.count - r->n_prompt, e);
+    if (!code && answer_grammar_must_end(r->grammar))
+        r->ended_before = FINISH_END;
+    return code;
+}

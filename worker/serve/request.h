@@ -1,0 +1,144 @@
+/* A request from engine_submit to its end: what is asked for, and how far the engine has come. Its
+ * results go to its sink (response_sink.h).
+ *
+ * The submitter fills in a request and hands it to engine_submit, which takes it. From then on all
+ * of it is the engine thread's, except `cancelled`. */
+#ifndef MOED_WORKER_SERVE_REQUEST_H
+#define MOED_WORKER_SERVE_REQUEST_H
+
+#include "answer_grammar.h"
+#include "base/strbuf.h"
+#include "breakers.h"
+#include "draft.h"
+#include "response_sink.h"
+#include "sampler.h"
+#include "tokenizer/stream.h"
+#include "tokenizer/tokenizer.h"
+#include "worker/forward/recording.h"
+#include "worker/kv/prefix_cache.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
+
+/* Who gets a slot first. The values of Moed__V1__Generate__Priority. */
+enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
+
+#define REQUEST_MAX_STOPS 16
+/* The most probable tokens that log-probabilities may name at each place. */
+#define REQUEST_MAX_TOP 64
+/* Tokens with log-probabilities that one event may have. */
+#define REQUEST_EVENT_LOGPROBS 64
+
+struct request {
+    struct request *next; /* in the engine's inbox or in one of its lists */
+    const struct response_sink *sink;
+    void *sink_arg;
+    enum request_kind kind;
+
+    /* What is asked for; fixed once submitted. */
+    struct sampling sampling;
+    struct sampler_bias *biases; /* [n_biases] */
+    uint32_t n_biases;
+    const struct sampler_guard *guard; /* what may come next; NULL: anything */
+    struct answer_grammar *grammar;    /* owned; what the guard asks. NULL: none */
+    uint32_t max_tokens;               /* 0: no limit but the context */
+    uint32_t min_tokens;               /* the answer does not end before as many */
+    uint32_t *ends;                    /* [n_ends]: of min_tokens, what may not come before */
+    uint32_t n_ends;
+    struct token_list stop_tokens; /* these end the answer, as the model's end tokens do */
+    bool ignore_end;               /* an end-of-generation token is a token as any other */
+    bool stepwise;                 /* one token of the prompt at a time */
+    bool prompt_only;              /* a Generate without an answer */
+    bool progress;                 /* report how far the prompt is */
+    bool logprobs;                 /* of the answer's tokens; a Logprobs request has them anyway */
+    uint32_t n_top;                /* most probable tokens at each place */
+    struct strbuf stops[REQUEST_MAX_STOPS];
+    uint32_t n_stops;
+    uint32_t n_prompt;
+    /* Positions that are computed before the next token is chosen, from 0 on: the prompt's, and
+     * those of an answer that is continued. */
+    uint32_t n_prefill;
+    uint64_t submitter; /* requests of one submitter have the same */
+    enum request_priority priority;
+    uint64_t deadline_ns;        /* of clock_ns; 0: none. Not started by then, it is refused */
+    struct recording *recording; /* owned; NULL: not asked for */
+
+    _Atomic bool cancelled; /* engine_cancel sets it, from any thread */
+
+    /* Progress. */
+    int64_t slot;             /* of the KV cache; -1: waiting */
+    uint64_t serial;          /* counts the requests that got a slot */
+    struct token_list tokens; /* prompt, then answer */
+    uint32_t n_past;          /* positions in the cache */
+    uint32_t n_most;          /* positions that it may need; request_reserve */
+    struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
+    uint32_t n_put;           /* pages of the path that are in the slot */
+    uint32_t n_cached;        /* positions that the prefix cache had when it first started */
+    uint32_t n_pages_lost;    /* how often its pages were taken from it while it ran */
+    /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
+     * and begin again. False: what it wants is in the computing of each position. */
+    bool shares_pages;
+    float mirostat_mu;
+    struct breakers breakers;
+    struct draft *draft;            /* owned; NULL: nothing is drafted */
+    uint32_t n_drafted, n_accepted; /* tokens: drafts computed; of these, right */
+    struct token_stream stream;
+    struct strbuf text; /* decoded, but held back: it may be the start of a stop string */
+    uint32_t n_generated;
+    uint64_t submitted_ns, started_ns, first_ns, last_ns; /* started: got a slot */
+    /* The last n_unsent tokens and their text wait for the next event. While there are any, the
+     * request holds one credit of its sink. */
+    uint32_t n_unsent;
+    struct strbuf unsent;
+    uint64_t sent_ns; /* time of the last token that was sent */
+    /* Of the unsent tokens and the next one, or of the rows of an event; request_reserve. */
+    float *token_logprobs;         /* [REQUEST_EVENT_LOGPROBS] */
+    uint32_t *top_tokens;          /* [...][n_top] */
+    float *top_logprobs;           /* [...][n_top] */
+    int64_t end_token, stop_index; /* that ended the answer; -1: none */
+
+    /* The first bytes of the answer's text that the receiver has: a continued answer's. */
+    uint64_t n_text_known;
+    enum finish_reason ended_before; /* a continued answer is whole already, for this reason */
+    enum finish_reason ending; /* computed to the end: only recorded routing is still to be sent */
+
+    /* Logits and logprobs. Row i of the logits follows token i. The request wants the rows from
+     * next_row to n_prefill. `hidden` has the hidden values of rows that are computed, of which
+     * those before next_row are sent. */
+    uint32_t next_row;
+    float *hidden; /* [n_hidden][d_model], of positions from hidden_begin on; request_reserve */
+    uint32_t hidden_begin, n_hidden;
+};
+
+/* All zero, except for kind, sink, stream and slot. NULL: out of memory. */
+struct request *request_new(const struct tokenizer *t, enum request_kind kind,
+                            const struct response_sink *sink, void *sink_arg);
+void request_free(struct request *r); /* takes NULL */
+
+/* The most positions that the request may fill of a context of this size. The last token generated
+ * fills none, because nothing is computed from it. */
+uint32_t request_positions(const struct request *r, uint32_t context);
+
+/* Allocates what the request needs while it runs, so that no step allocates: the tokens of as many
+ * positions and one more, the table of their pages, and for logits and logprobs `hidden`. Called
+ * once. False: out of memory. */
+bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model);
+
+/* Feeds the token just generated; appends to *out the text that can be sent now. True: a stop
+ * string has come; *out then ends before it and the rest is dropped. */
+bool request_push_token(struct request *r, uint32_t token, struct strbuf *out);
+/* Enters tokens of the answer that another worker generated, after the prompt and before
+ * engine_submit; the receiver has them and text_bytes of the text. Sets ended_before where they
+ * end the answer, within a context of this size. False: out of memory. */
+bool request_continue(struct request *r, const uint32_t *answer, size_t n, uint64_t text_bytes,
+                      uint32_t context);
+/* answer_grammar_begin, where there is a grammar, with the answer so far. Sets ended_before where
+ * nothing can follow. */
+enum error_code request_begin_grammar(struct request *r, struct error *e);
+/* The answer ends without a stop string: appends the text that was held back. */
+void request_flush(struct request *r, struct strbuf *out);
+
+#endif

@@ -1,0 +1,55 @@
+/* Frontends: their private channels, and the messages on them. A frontend's own thread (its
+ * channel's) answers questions about tokens and the model. Generate, Logits and Logprobs requests
+ * go to the engine, each with a sink that sends its results on the channel. */
+#ifndef MOED_WORKER_SERVE_SESSION_H
+#define MOED_WORKER_SERVE_SESSION_H
+
+#include "base/error.h"
+#include "model/pool_map.h"
+#include "model/sampling.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* How many events (Tokens, LogitsRow, Logprobs, Routing) a frontend may have unacknowledged. While
+ * it has as many, the engine computes nothing for its requests. */
+#define SESSION_WINDOW 64
+
+/* The memory of all frontends' channels together (struct channel_group). */
+#define SESSIONS_BYTES (256u << 20)
+
+struct engine;
+struct sessions;
+
+struct session_model { /* for ModelReply and limits; borrowed */
+    const struct pool_map *map;
+    const struct tokenizer *tokenizer;
+    const char *chat_template;       /* "" where there is none */
+    const char *chat_template_tools; /* the same */
+    struct sampling sampling;        /* the model's defaults */
+    const struct token_list *end_tokens;
+    const char *device;
+    uint32_t context;
+};
+
+/* Borrows engine. */
+enum error_code sessions_new(const struct session_model *model, struct engine *engine,
+                             struct sessions **out, struct error *e);
+/* Closes every channel. After engine_stop, before engine_free. Takes NULL. */
+void sessions_free(struct sessions *s);
+/* From now on frontends are not told that a request failed because the worker ends: its channel
+ * closes, and libmoed continues the request with the next worker. Any thread. Takes NULL. */
+void sessions_end(struct sessions *s);
+uint32_t sessions_count(struct sessions *s); /* any thread */
+
+/* Enters a new frontend. client: what it calls itself, for the log. The caller then calls
+ * sessions_open. Any thread. */
+struct frontend;
+enum error_code sessions_attach(struct sessions *s, const char *client, uint32_t pid,
+                                struct frontend **out, struct error *e);
+/* Opens the frontend's channel over fd, which it takes; fd -1: the frontend has gone. Ends the
+ * frontend where that fails. */
+void sessions_open(void *frontend, int fd);
+
+#endif

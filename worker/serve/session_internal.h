@@ -1,0 +1,102 @@
+/* What the files of frontends share: session.c (a frontend's life), frontend.c (the messages that
+ * it sends), frontend_sampling.c (the sampling parameters in them), frontend_grammar.c (the
+ * grammars in them), frontend_sink.c (the messages that it gets). */
+#ifndef MOED_WORKER_SERVE_SESSION_INTERNAL_H
+#define MOED_WORKER_SERVE_SESSION_INTERNAL_H
+
+#include "response_sink.h"
+#include "session.h"
+
+#include "ipc/channel.h"
+
+#include "session.pb-c.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct grammars;
+struct request;
+
+/* A request that the engine has, from before engine_submit until the sink's done or failed. */
+struct frontend_request {
+    struct frontend_request *next; /* in frontend->requests */
+    struct frontend *frontend;
+    struct request *request;
+    uint64_t id; /* the frontend's */
+};
+
+struct frontend {
+    struct frontend *next;      /* in sessions->all; sessions->lock guards it and the next three */
+    struct frontend *next_reap; /* in sessions->to_reap */
+    struct frontend_request *requests;
+    bool silent; /* the reaper has closed the channel: no message comes in any more */
+    struct sessions *sessions;
+    pthread_mutex_t lock;    /* guards channel: held while it is made, used or taken away */
+    struct channel *channel; /* NULL once the reaper has it */
+    uint32_t number;
+    _Atomic int64_t window; /* credits: events that may still be sent */
+    _Atomic bool closed;
+};
+
+struct sessions {
+    struct session_model model;
+    struct channel_group channels;
+    struct engine *engine;
+    struct grammars *grammars;
+    pthread_mutex_t lock; /* taken before the engine's */
+    pthread_cond_t changed;
+    struct frontend *all, *to_reap;
+    uint32_t n_all, last_number;
+    bool stopping;
+    _Atomic bool ending; /* sessions_end */
+    pthread_t reaper;
+    bool reaper_started;
+};
+
+/* ---- session.c; any thread ---- */
+
+/* Queues bytes to the frontend. */
+enum error_code frontend_write(struct frontend *f, const uint8_t *data, size_t len,
+                               struct error *e);
+/* The frontend has gone, or cannot be sent to: begins its end. Any number of times. */
+void frontend_close(struct frontend *f);
+
+/* Enters q, which frontend_remove_request frees. */
+void frontend_add_request(struct frontend *f, struct frontend_request *q);
+/* The engine has q's request no more. Frees the frontend if it is silent and q was its last one. */
+void frontend_remove_request(struct frontend_request *q);
+/* Cancels the requests that the frontend calls id; none is fine. */
+void frontend_cancel_requests(struct frontend *f, uint64_t id);
+
+/* ---- frontend.c ---- */
+
+/* Handles a message from the frontend, on its channel's thread. */
+void frontend_handle(struct frontend *f, const uint8_t *data, size_t len);
+
+/* ---- frontend_sampling.c ---- */
+
+/* What the request says about the choice of tokens and their log-probabilities. */
+enum error_code frontend_take_sampling(struct frontend *f, struct request *r,
+                                       const Moed__V1__Generate *q, struct error *e);
+enum error_code frontend_check_top(const struct session_model *model, uint32_t top,
+                                   struct error *e);
+/* Every parameter of s, but its seed. Borrows s. */
+void frontend_describe_sampling(const struct sampling *s, Moed__V1__Sampling *out);
+
+/* ---- frontend_grammar.c ---- */
+
+/* What the answer must satisfy; after frontend_take_sampling, whose stop tokens it borrows. May
+ * take seconds. */
+enum error_code frontend_take_grammar(struct frontend *f, struct request *r,
+                                      const Moed__V1__Generate *q, struct error *e);
+
+/* ---- frontend_sink.c; any thread ---- */
+
+/* Sends m. Does nothing for a frontend that has gone; drops one that cannot be sent to. */
+void frontend_send(struct frontend *f, Moed__V1__FromWorker *m);
+void frontend_send_error(struct frontend *f, uint64_t id, enum error_code code, const char *text);
+
+/* Of a request that the frontend submitted; arg: struct frontend_request. */
+extern const struct response_sink frontend_sink;
+
+#endif

@@ -1,0 +1,69 @@
+/* How many drafts (draft.h) a decode step computes: whether it pays to.
+ *
+ * A draft's row costs time: it reads experts of its own, and on a CPU computing counts. So a
+ * draft pays where the probability that it is right times the step's time for each token is more
+ * than its row's time. Both are measured while serving, by the number of requests in the step:
+ * steps without drafts, and what a row of a draft adds.
+ *
+ * The circuit breaker: an account of time. Each step pays two per cent of its time in; a step with
+ * drafts pays in what the tokens that it gained would have taken, and takes out what its drafts
+ * took. While it is overdrawn nothing is drafted. So drafting that does not pay costs two per cent.
+ *
+ * Pure: no clock. The engine's thread. */
+#ifndef MOED_WORKER_SERVE_SPECULATION_H
+#define MOED_WORKER_SERVE_SPECULATION_H
+
+#include "draft.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SPECULATION_DRAFTS = 7, /* of a request in a step, where the engine chooses: more rows save
+                               little more, and a device's graphs are for eight */
+    SPECULATION_MEDIAN = 15,
+    SPECULATION_STREAMS = 16, /* steps of more requests have no drafts then */
+};
+
+/* Medians, because on a machine with other work some steps take many times as long. */
+struct speculation_median {
+    double last[SPECULATION_MEDIAN];
+    uint32_t n; /* values so far */
+};
+
+/* Of steps with a number of requests. */
+struct speculation_times {
+    struct speculation_median plain_times, row_times;
+    double plain_ns;      /* of a step without drafts; 0: not known */
+    double row_ns;        /* that a draft adds */
+    uint32_t probes_left; /* steps with drafts that measure row_ns */
+    uint32_t drafting;    /* steps with drafts since the last one without */
+    uint32_t plain;       /* steps without drafts since the last one with */
+};
+
+struct speculation {
+    uint32_t most;  /* drafts of a request; 0: none */
+    bool automatic; /* else always `most` */
+    struct speculation_times times[SPECULATION_STREAMS + 1];
+    double account_ns;
+    struct draft_rates rates; /* of all requests */
+};
+
+/* speculate: of model/speculate.h. */
+void speculation_init(struct speculation *s, uint32_t speculate);
+
+/* A step of n_streams requests that is being made up. */
+struct speculation_step {
+    struct speculation_times *times; /* NULL: nothing is measured */
+    bool drafts, probe;
+    double ns, tokens; /* expected */
+};
+struct speculation_step speculation_begin(struct speculation *s, uint32_t n_streams);
+/* How many tokens of d, which has a draft, the step shall compute, at most `most`. */
+uint32_t speculation_choose(const struct speculation *s, struct speculation_step *step,
+                            const struct draft *d, uint32_t most);
+/* The step has taken ns, with n_drafts drafts, of which n_accepted were right. */
+void speculation_account(struct speculation *s, uint32_t n_streams, uint32_t n_drafts,
+                         uint32_t n_accepted, double ns);
+
+#endif

@@ -1,0 +1,287 @@
+/* The engine's steps; see engine.h.
+ *
+ * A step computes one batch: rows of every request that generates (answers.c), then rows of
+ * prompts, in order of their start, as many as there are and the pace allows. Some chunks of
+ * prompts have a batch of their own: groups that may be rounded otherwise (kv_kind), and requests
+ * that want something of each position.
+ *
+ * Pace: a batch with rows of a prompt takes longer than one without, and the answers wait for it.
+ * After each such batch the answers get the time of `decode_share` in batches without a prompt; and
+ * while there are answers a prompt's rows are as few as take STALL_NS. */
+#include "engine_internal.h"
+
+#include "base/clock.h"
+
+#define STALL_NS 250000000.0
+enum { LEAST_ROWS = 16 /* fewer rows of a prompt share too few reads of experts */ };
+
+static void average(double *mean, double value)
+{
+    *mean = *mean > 0 ? *mean + (value - *mean) / 8 : value;
+}
+
+/* ---- Prompts ---- */
+
+static bool has_prompt(const struct request *r)
+{
+    return r->n_past < r->n_prefill && !engine_has_rows(r) && !engine_has_routing(r);
+}
+
+static enum kv_kind next_kind(const struct engine *g, const struct request *r)
+{
+    return kv_kind_of(r->n_past, r->n_prompt, g->config.exact);
+}
+
+/* Whether the next rows of r's prompt have a batch of their own. */
+static bool is_apart(const struct engine *g, const struct request *r)
+{
+    return !r->shares_pages || next_kind(g, r) != KV_DEFINED;
+}
+
+/* Tokens of the next chunk of r's prompt, at most `most`. */
+static uint32_t chunk_tokens(const struct engine *g, const struct request *r, uint32_t most)
+{
+    uint32_t left = r->n_prefill - r->n_past;
+    if (r->stepwise)
+        most = 1;
+    else if (r->recording)
+        most = recording_capacity(r->recording);
+    else if (next_kind(g, r) == KV_LARGE_GROUP)
+        most = KV_LARGE_TOKENS;
+    else if (next_kind(g, r) == KV_SMALL_GROUP)
+        most = KV_SMALL_TOKENS;
+    return left < most ? left : most;
+}
+
+/* Whether a chunk of n tokens gives the answer's next token. */
+static bool gives_token(const struct request *r, uint32_t n)
+{
+    return r->kind == REQUEST_GENERATE && !r->prompt_only && r->n_past + n == r->n_prefill;
+}
+
+static void add_rows(struct engine *g, struct request *r, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
+                                                   r->serial, r->n_past + i, r->recording};
+    if (r->recording)
+        recording_begin(r->recording, r->n_past, n);
+}
+
+/* The rows of r have been computed in this way and time. */
+static void finish_rows(struct engine *g, const struct prompt_rows *p, const float *hidden,
+                        enum kv_kind kind, uint64_t ns)
+{
+    struct request *r = p->request;
+    struct error e;
+    hidden += (size_t)p->first * g->config.d_model;
+    r->n_past += p->n;
+    counter_add(g->counters.prompt_tokens, p->n);
+    engine_report_progress(r);
+    engine_share_pages(g, r, kind, ns);
+    if (r->kind != REQUEST_GENERATE) {
+        engine_keep_rows(g, r, hidden, p->n);
+    } else if (r->n_past == r->n_prefill && r->prompt_only) {
+        engine_end(g, r, FINISH_LENGTH);
+    } else if (r->n_past == r->n_prefill) {
+        const struct answer_rows last = {r, 0, 1};
+        uint32_t token;
+        hidden += (size_t)(p->n - 1) * g->config.d_model;
+        if (engine_begin_picking(g, &last, 1, hidden, &e) && engine_pick_token(g, r, 0, &token, &e))
+            engine_take_token(g, r, token);
+        else
+            engine_fail_step(g, r, true, &e);
+    }
+}
+
+/* A batch of rows of one prompt. */
+static void run_apart(struct engine *g, const struct prompt_rows *p)
+{
+    struct request *r = p->request;
+    uint64_t started = clock_ns();
+    struct error e;
+    enum kv_kind kind = r->stepwise || r->recording ? KV_DEFINED : next_kind(g, r);
+    struct batch_kind batch = {.bulk = kind != KV_DEFINED, .prompt = true};
+    add_rows(g, r, 0, p->n);
+    const float *hidden =
+        forward_run(g->config.forward, g->batch, p->n, batch, r->kind != REQUEST_GENERATE, &e);
+    if (hidden)
+        finish_rows(g, p, hidden, kind, clock_ns() - started);
+    else
+        engine_fail_step(g, r, p->has_credit, &e);
+}
+
+/* Sets *p to the next chunk of r's prompt. False: its sink takes no token now. */
+static bool take_chunk(struct request *r, uint32_t first, uint32_t n, struct prompt_rows *p)
+{
+    *p = (struct prompt_rows){r, first, n, gives_token(r, n)};
+    return !p->has_credit || engine_take_credit(r);
+}
+
+/* The oldest prompt whose next chunk has a batch of its own. */
+static bool find_apart(struct engine *g, struct prompt_rows *p)
+{
+    for (struct request *r = g->running; r; r = r->next) {
+        if (!has_prompt(r) || !is_apart(g, r))
+            continue;
+        uint32_t n = chunk_tokens(g, r, PREFILL_TOKENS);
+        if (!engine_need_pages(g, r, r->n_past + n))
+            return false; /* the list has changed: look again in the next step */
+        if (take_chunk(r, 0, n, p))
+            return true;
+    }
+    return false;
+}
+
+/* Tokens of r's next chunk, at most `most`, for which it has pages or gets some. 0: there are none.
+ */
+static uint32_t tokens_with_pages(struct engine *g, struct request *r, uint32_t most)
+{
+    uint32_t n = chunk_tokens(g, r, most);
+    if (engine_extend_pages(g, r, r->n_past + n))
+        return n;
+    uint32_t has = r->n_put * KV_POOL_TOKENS - r->n_past;
+    return has < n ? has : n;
+}
+
+/* Adds the next rows of prompts that may share a batch to the batch of n rows, at most `most`.
+ * Returns the rows that it then has. */
+static uint32_t gather_prompts(struct engine *g, uint32_t n, uint32_t most, uint32_t *n_prompts)
+{
+    *n_prompts = 0;
+    for (struct request *r = g->running; r && n < most; r = r->next) {
+        if (!has_prompt(r) || is_apart(g, r))
+            continue;
+        uint32_t rows = tokens_with_pages(g, r, most - n);
+        if (rows == 0 && n == 0) { /* nothing else moves either */
+            if (!engine_need_pages(g, r, r->n_past + 1))
+                return 0; /* the list has changed */
+            rows = 1;
+        }
+        if (rows == 0 || !take_chunk(r, n, rows, &g->prompts[*n_prompts]))
+            continue;
+        add_rows(g, r, n, rows);
+        n += rows;
+        ++*n_prompts;
+    }
+    return n;
+}
+
+/* ---- A step ---- */
+
+/* What a batch has. */
+struct step_rows {
+    uint32_t n;                   /* rows */
+    uint32_t n_answers, n_decode; /* requests that generate, their rows: the first */
+    uint32_t n_prompts;           /* requests */
+    uint32_t n_accepted;          /* drafts that were right */
+};
+
+/* A batch of rows that generate, and rows of prompts after them. */
+static void run_shared(struct engine *g, struct step_rows *s)
+{
+    uint64_t started = clock_ns();
+    struct error e;
+    struct batch_kind kind = {.prompt = s->n_prompts > 0, .drafts = s->n_decode > s->n_answers};
+    const float *hidden = forward_run(g->config.forward, g->batch, s->n, kind, false, &e);
+    uint64_t ns = clock_ns() - started;
+    for (uint32_t i = 0; i < s->n_answers && !hidden; i++)
+        engine_fail_step(g, g->answers[i].request, true, &e);
+    for (uint32_t i = 0; i < s->n_prompts && !hidden; i++)
+        engine_fail_step(g, g->prompts[i].request, g->prompts[i].has_credit, &e);
+    if (!hidden)
+        return;
+    if (s->n_answers)
+        s->n_accepted = engine_finish_answers(g, s->n_answers, hidden);
+    for (uint32_t i = 0; i < s->n_prompts; i++)
+        finish_rows(g, &g->prompts[i], hidden, KV_DEFINED, ns * g->prompts[i].n / s->n);
+}
+
+/* How many rows a batch may have besides n_decode. */
+static uint32_t prompt_rows_at_once(const struct engine *g, uint32_t n_decode)
+{
+    if (n_decode == 0 || g->token_ns == 0)
+        return PREFILL_TOKENS;
+    double rows = STALL_NS / g->token_ns;
+    return rows < LEAST_ROWS ? LEAST_ROWS : rows < PREFILL_TOKENS ? (uint32_t)rows : PREFILL_TOKENS;
+}
+
+/* A batch with rows of prompts took this long: the answers get their share of time next. */
+static void account_prefill(struct engine *g, uint32_t rows, bool answers_wait, uint64_t ns)
+{
+    counter_add(g->counters.prefill_ns, ns);
+    if (rows >= LEAST_ROWS)
+        average(&g->token_ns, (double)ns / rows);
+    uint32_t share = g->config.decode_share;
+    g->prefill_debt_ns = answers_wait ? ns * share / (100 - share) : 0;
+}
+
+static void account_decode(struct engine *g, const struct step_rows *s, uint64_t ns)
+{
+    counter_add(g->counters.decode_ns, ns);
+    g->prefill_debt_ns = g->prefill_debt_ns > ns ? g->prefill_debt_ns - ns : 0;
+    speculation_account(&g->speculation, s->n_answers, s->n_decode - s->n_answers, s->n_accepted,
+                        (double)ns);
+}
+
+static bool any_shares_batch(const struct engine *g)
+{
+    for (const struct request *r = g->running; r; r = r->next)
+        if (has_prompt(r) && !is_apart(g, r))
+            return true;
+    return false;
+}
+
+/* A batch of rows that generate and of prompts, or of prompts alone. False: there are none. */
+static bool step_shared(struct engine *g, bool prompts)
+{
+    uint64_t started = clock_ns();
+    struct step_rows s = {0};
+    prompts = prompts && any_shares_batch(g);
+    s.n = s.n_decode = engine_gather_answers(g, !prompts, &s.n_answers);
+    if (prompts)
+        s.n = gather_prompts(g, s.n, s.n + prompt_rows_at_once(g, s.n), &s.n_prompts);
+    if (s.n == 0)
+        return false;
+    if (s.n_prompts)
+        engine_send_all_unsent(g);
+    run_shared(g, &s);
+    if (s.n_prompts)
+        account_prefill(g, s.n - s.n_decode, s.n_decode > 0, clock_ns() - started);
+    else
+        account_decode(g, &s, clock_ns() - started);
+    return true;
+}
+
+static bool any_generates(const struct engine *g)
+{
+    for (const struct request *r = g->running; r; r = r->next)
+        if (engine_generates(r))
+            return true;
+    return false;
+}
+
+static bool step_apart(struct engine *g)
+{
+    struct prompt_rows p;
+    if (!find_apart(g, &p))
+        return false;
+    uint64_t started = clock_ns();
+    engine_send_all_unsent(g);
+    run_apart(g, &p);
+    account_prefill(g, p.n, any_generates(g), clock_ns() - started);
+    return true;
+}
+
+bool engine_step(struct engine *g)
+{
+    bool did = engine_send_routing(g);
+    did |= engine_send_rows(g);
+    bool answers_first = g->prefill_debt_ns > 0;
+    if (answers_first && step_shared(g, false))
+        return true;
+    if (step_apart(g))
+        return true;
+    g->prefill_debt_ns = 0; /* no request generates now */
+    return step_shared(g, true) || did;
+}
