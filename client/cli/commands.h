@@ -16,6 +16,7 @@ int policy_main(int argc, char **argv);
 int resize_main(int argc, char **argv);
 int metrics_main(int argc, char **argv);
 int run_main(int argc, char **argv);
+int chat_main(int argc, char **argv);
 int tokenize_main(int argc, char **argv);
 int detokenize_main(int argc, char **argv);
 int logits_main(int argc, char **argv);

@@ -19,4 +19,10 @@ int interrupts_fd(void);
 /* Begins or ends a hold. Holds may be nested. */
 void interrupts_hold(bool begins);
 
+/* From now on Ctrl-C never ends the program: it only sets `interrupts`. For verbs that a person
+ * talks to. */
+void interrupts_survive(void);
+/* Forgets the Ctrl-C that has come; interrupts_fd waits for the next one. */
+void interrupts_forget(void);
+
 #endif

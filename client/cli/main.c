@@ -16,6 +16,7 @@ static const struct verb verbs[] = {
     {"up", up_main, "MODEL", "start a deployment, return when it answers"},
     {"serve", serve_main, "MODEL", "start one with HTTP, stay until Ctrl-C"},
     {"run", run_main, "PROMPT", "stream the answer to a prompt"},
+    {"chat", chat_main, "", "talk with a model: turns, commands, history"},
     {"ps", ps_main, "", "list the processes of every deployment"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
