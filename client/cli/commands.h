@@ -10,6 +10,7 @@ int down_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
 int restart_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
+int top_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
 int logs_main(int argc, char **argv);
 int policy_main(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct verb verbs[] = {
     {"run", run_main, "PROMPT", "stream the answer to a prompt"},
     {"chat", chat_main, "", "talk with a model: turns, commands, history"},
     {"ps", ps_main, "", "list the processes of every deployment"},
+    {"top", top_main, "", "watch a deployment on the whole terminal"},
     {"logs", logs_main, "[PROCESS]", "print a deployment's logs"},
     {"restart", restart_main, "PROCESS", "restart one process of a deployment"},
     {"down", down_main, "[NAME]", "stop a deployment"},

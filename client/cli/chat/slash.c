@@ -6,8 +6,11 @@
 #include "base/utf8.h"
 #include "client/cli/ask.h"
 #include "client/cli/chat/messages.h"
+#include "client/cli/deployment.h"
+#include "client/cli/top/view.h"
 
 #include <ctype.h>
+#include <langinfo.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,6 +128,23 @@ static enum slash_next run_read(struct talk *t, const char *rest)
     return SLASH_GO_ON;
 }
 
+static enum slash_next run_experts(struct talk *t, const char *rest)
+{
+    static struct sample sample; /* large */
+    char run[RUN_DIR_BYTES];
+    struct view view = {.width = 80, .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
+    struct view_page page;
+    if (!deployment_path(t->deployment, run))
+        return SLASH_GO_ON;
+    if (!sample_take(&sample, t->deployment ? t->deployment : "default", run))
+        return refuse("the deployment does not run");
+    view_draw_experts(&view, &sample, &page);
+    for (unsigned i = 0; i < page.n; i++)
+        printf("%s\n", page.text[i].len ? page.text[i].data : "");
+    view_fini(&page);
+    return SLASH_GO_ON;
+}
+
 static enum slash_next run_bye(struct talk *t, const char *rest)
 {
     return SLASH_END;
@@ -140,6 +160,7 @@ static const struct slash commands[] = {
     {"clear", "", "begin a new conversation", run_clear},
     {"regen", "", "answer the last question again", run_regen},
     {"read", "FILE", "send a text file with the next message", run_read},
+    {"experts", "", "show where the experts are, and how the cache does", run_experts},
     {"bye", "", "end (or Ctrl-D)", run_bye},
     {"?", "[set]", "print this", run_help},
 };
