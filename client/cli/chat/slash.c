@@ -2,7 +2,6 @@
 #include "client/cli/chat/slash.h"
 
 #include "base/edit_distance.h"
-#include "base/quantity.h"
 #include "base/utf8.h"
 #include "client/cli/ask.h"
 #include "client/cli/chat/messages.h"
@@ -116,15 +115,16 @@ static enum slash_next run_regen(struct talk *t, const char *rest)
 static enum slash_next run_read(struct talk *t, const char *rest)
 {
     struct error why;
-    char bytes[24];
-    size_t before = t->attached.len;
+    struct strbuf *all = &t->attached;
+    size_t before = all->len;
     if (!*rest)
         return refuse("expected /read FILE");
-    if (messages_read_text(rest, &t->attached, &why))
+    if (messages_read_text(rest, all, &why))
         return refuse(why.text);
-    quantity_format_bytes(t->attached.len - before, bytes);
-    strbuf_append(&t->attached, "\n\n", 2);
-    printf("%s read: it goes with your next message\n", bytes);
+    printf("%zu bytes read: they go with your next message\n", all->len - before);
+    while (all->len > before && all->data[all->len - 1] == '\n')
+        all->len--;
+    strbuf_append(all, "\n\n", 2);
     return SLASH_GO_ON;
 }
 
