@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <histedit.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,23 @@ struct line_edit {
     const char *prompt;
     mbstate_t partial; /* of a character whose bytes have come in part */
 };
+
+/* The terminal has another size, or the program goes on after Ctrl-Z. */
+static volatile sig_atomic_t changed;
+
+static void on_change(int signal_number)
+{
+    (void)signal_number;
+    changed = 1;
+}
+
+static void adapt(EditLine *el)
+{
+    changed = 0;
+    el_set(el, EL_PREP_TERM, 1);
+    el_resize(el);
+    el_set(el, EL_REFRESH);
+}
 
 static char *prompt_of(EditLine *el)
 {
@@ -45,6 +63,8 @@ static int next_character(EditLine *el, wchar_t *out)
             errno = EINTR;
             return -1;
         }
+        if (changed)
+            adapt(el);
         if (!fds[0].revents)
             continue;
         char byte;
@@ -67,6 +87,9 @@ static int next_character(EditLine *el, wchar_t *out)
 static bool prepare(struct line_edit *l)
 {
     HistEvent event;
+    struct sigaction change = {.sa_handler = on_change}; /* no SA_RESTART: poll must end */
+    sigaction(SIGWINCH, &change, NULL);
+    sigaction(SIGCONT, &change, NULL);
     l->el = el_init("moed", stdin, stdout, stderr);
     l->history = history_init();
     if (!l->el || !l->history)
@@ -80,6 +103,8 @@ static bool prepare(struct line_edit *l)
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(l->el, EL_ADDFN, "complete", "complete a file name", _el_fn_complete);
+    el_set(l->el, EL_BIND, "^I", "complete", NULL);
     el_set(l->el, EL_GETCFN, next_character);
     el_source(l->el, NULL); /* the user's own keys */
     return true;
@@ -117,6 +142,7 @@ enum line_end line_edit_next(struct line_edit *l, const char *prompt, struct str
     HistEvent event;
     int n = 0;
     l->prompt = prompt;
+    changed = 0;
     el_resize(l->el);
     const char *line = el_gets(l->el, &n);
     if (interrupts) {

@@ -84,8 +84,9 @@ enum line_end line_reader_next(struct line_reader *r, const char *prompt, struct
 {
     if (r->edit)
         return line_edit_next(r->edit, prompt, out);
-    fputs(prompt, stdout);
-    fflush(stdout);
+    FILE *to = isatty(STDOUT_FILENO) ? stdout : stderr;
+    fputs(prompt, to);
+    fflush(to);
     while (!take_line(r, out)) {
         enum line_end end = read_more(r);
         if (end == LINE_INTERRUPTED)

@@ -14,6 +14,7 @@
 
 #include "base/utf8.h"
 
+#include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
 #include <signal.h>
@@ -200,8 +201,9 @@ static void greet(const struct talk *t)
     strbuf_printf(&name, "%.100s", facts->name);
     if (!name.failed)
         utf8_hide_controls(name.data, name.len, "");
-    printf("%s, a context of %u tokens. /? lists the commands, Ctrl-D ends.\n",
-           name.failed ? "" : name.data, (unsigned)facts->context);
+    fprintf(t->terminal ? stdout : stderr,
+            "%s, a context of %u tokens. /? lists the commands, Ctrl-D ends.\n",
+            name.failed ? "" : name.data, (unsigned)facts->context);
     strbuf_fini(&name);
     moed_model_free(facts);
 }
@@ -262,16 +264,29 @@ static int one_question(struct talk *t)
     return end == TALK_ANSWERED ? CLI_OK : t->exit_code;
 }
 
+/* Chooses what is a character of the keyboard. True: UTF-8, as the locale says. Where no locale is
+ * set, as in containers, terminals nevertheless send UTF-8. */
+static bool choose_characters(void)
+{
+    const char *name = setlocale(LC_CTYPE, "");
+    bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    if (name && (strcmp(name, "C") == 0 || strcmp(name, "POSIX") == 0))
+        setlocale(LC_CTYPE, "C.UTF-8");
+    return utf8;
+}
+
 int chat_main(int argc, char **argv)
 {
     struct settings settings;
     struct talk talk = {0};
     int exit_code;
-    setlocale(LC_CTYPE, ""); /* what is a character on this terminal */
+    bool utf8 = choose_characters();
     if (settings_take(&settings, argc, argv, &exit_code)) {
         exit_code = CLI_FAILURE;
-        if (interrupts_watch() && talk_init(&talk, &settings, &exit_code))
+        if (interrupts_watch() && talk_init(&talk, &settings, &exit_code)) {
+            talk.utf8 = utf8;
             exit_code = isatty(STDIN_FILENO) ? at_terminal(&talk) : one_question(&talk);
+        }
         talk_fini(&talk);
     }
     settings_fini(&settings);

@@ -9,7 +9,6 @@
 #include "client/cli/top/view.h"
 
 #include <ctype.h>
-#include <langinfo.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,7 +131,7 @@ static enum slash_next run_experts(struct talk *t, const char *rest)
 {
     static struct sample sample; /* large */
     char run[RUN_DIR_BYTES];
-    struct view view = {.width = 80, .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0};
+    struct view view = {.width = 80, .utf8 = t->utf8};
     struct view_page page;
     if (!deployment_path(t->deployment, run))
         return SLASH_GO_ON;

@@ -243,8 +243,9 @@ static void print_end(const struct answer *a)
 static enum talk_end fail(struct talk *t, const struct moed_error *error)
 {
     t->exit_code = ask_failed(error);
-    if (error->code == MOED_ERROR_LIMIT && messages_questions(t->messages) > 1)
-        fprintf(stderr, "moed: /clear forgets the earlier turns\n");
+    bool long_talk = messages_questions(t->messages) > 1 || t->attached.len;
+    if (error->code == MOED_ERROR_LIMIT && long_talk && isatty(STDIN_FILENO))
+        fprintf(stderr, "moed: /clear forgets earlier turns and what /read has attached\n");
     return TALK_FAILED;
 }
 

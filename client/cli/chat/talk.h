@@ -15,6 +15,7 @@ struct talk {
     json_t *messages;
     struct strbuf attached; /* /read: goes in front of the next question */
     bool terminal;          /* standard output is one */
+    bool utf8;              /* the locale's characters are UTF-8 */
     bool plain_reported;    /* that the model has no chat template */
     int exit_code;          /* of the last failure */
 };
