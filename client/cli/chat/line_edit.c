@@ -37,6 +37,7 @@ static void on_change(int signal_number)
 static void adapt(EditLine *el)
 {
     changed = 0;
+    el_set(el, EL_PREP_TERM, 0); /* else libedit believes that its modes still hold */
     el_set(el, EL_PREP_TERM, 1);
     el_resize(el);
     el_set(el, EL_REFRESH);

@@ -160,9 +160,11 @@ static int converse(struct desk *d)
         enum input input = read_input(d);
         if (input == INPUT_OVER)
             break;
+        if (input == INPUT_NOTHING) /* a Ctrl-C since then is the next input */
+            continue;
         if (input == INPUT_QUESTION)
             end = ask(d->talk, d->block.data, d->block.len);
-        else if (input == INPUT_COMMAND)
+        else
             end = answer_command(d, &over);
         if (end == TALK_CLOSED)
             return CLI_FAILURE;

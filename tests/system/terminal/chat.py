@@ -129,6 +129,26 @@ def editing_and_history():
     assert os.stat(os.path.join(folder, "moed/chat_history")).st_mode & 0o77 == 0
 
 
+def a_shell_that_stops_it():
+    s = Screen(["/bin/bash", "--norc", "-i"], PS1="@ ")
+    s.see("@")
+    s.send(f"{moed} chat --temp 0 -n 4 --no-history\r")
+    s.see(PROMPT)
+    s.send("Hel")
+    s.see(PROMPT + " Hel")
+    s.send("\x1a")
+    s.see("Stopped")
+    s.send("fg\r")
+    s.wait(lambda s: s.lines()[s.screen.cursor.y] == PROMPT + " Hel", "the line again")
+    s.send("lo\r")
+    s.wait(at_prompt, "the prompt after the answer")
+    assert PROMPT + " Hello\n" in s.text() and "\nlo" not in s.text(), s.text()
+    s.send("/bye\r")
+    s.wait(lambda s: s.lines()[s.screen.cursor.y] == "@", "the shell")
+    s.send("exit\r")
+    assert s.end() == 0
+
+
 def interrupts():
     # the answer would go on until the context is full
     c = Chat("--regex", "[a-z]+\\x01")
@@ -213,8 +233,8 @@ def pipes():
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
 
-for test in (turns_are_those_of_run, commands, editing_and_history, interrupts, nothing_reaches_the_terminal, thinking,
+for test in (turns_are_those_of_run, commands, editing_and_history, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
              a_worker_that_dies, without_editing, pipes):
-    if EDITS or test is not editing_and_history:
+    if EDITS or test not in (editing_and_history, a_shell_that_stops_it):
         print(test.__name__, flush=True)
         test()
