@@ -146,7 +146,8 @@ enum line_end line_edit_next(struct line_edit *l, const char *prompt, struct str
     changed = 0;
     el_resize(l->el);
     const char *line = el_gets(l->el, &n);
-    if (interrupts) {
+    bool whole = line && n > 0 && line[n - 1] == '\n';
+    if (interrupts && !whole) {
         el_reset(l->el);
         return LINE_INTERRUPTED;
     }

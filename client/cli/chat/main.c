@@ -2,8 +2,8 @@
  *
  *   prompt --line--> command (slash.c) or question --talk_answer--> answer --> prompt
  *
- * Ctrl-C never ends the program by itself: it sets `interrupts` (client/cli/interrupt.h), which
- * stops an answer. Two in a row, with nothing typed between them, end the conversation. */
+ * Ctrl-C sets `interrupts` (client/cli/interrupt.h), which stops an answer. Two in a row, with
+ * nothing typed between them, end the conversation; three that nobody takes end the program. */
 #include "client/cli/ask.h"
 #include "client/cli/chat/line_reader.h"
 #include "client/cli/chat/messages.h"

@@ -1,8 +1,10 @@
 """`moed chat` at a pseudo-terminal. usage: chat.py MOED FOLDER [edit]; a deployment of the demo model runs."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 from screen import Screen
 
@@ -212,6 +214,22 @@ def a_worker_that_dies():
     c.bye()
 
 
+def a_worker_that_hangs():
+    c = Chat("-n", "20")
+    c.line("Hello")
+    with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="ascii") as f:
+        worker = int(f.read())
+    os.kill(worker, signal.SIGSTOP)
+    c.send("What is 2 + 3?\r")
+    c.wait(lambda s: "2 + 3?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
+    for _ in range(3):
+        c.child.sendintr()
+        time.sleep(0.1)  # signals that come at once are one
+    status = c.end()
+    os.kill(worker, signal.SIGCONT)
+    assert status == 130, status
+
+
 def without_editing():
     c = Chat("-n", "10", TERM="dumb")
     c.line("Hello")
@@ -234,7 +252,7 @@ def pipes():
 
 
 for test in (turns_are_those_of_run, commands, editing_and_history, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
-             a_worker_that_dies, without_editing, pipes):
+             a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
     if EDITS or test not in (editing_and_history, a_shell_that_stops_it):
         print(test.__name__, flush=True)
         test()

@@ -1,4 +1,4 @@
-"""`moed top` at a pseudo-terminal. usage: top.py MOED FIRST SECOND: deployments that run, the second with a device."""
+"""`moed top` at a pseudo-terminal. usage: top.py MOED FIRST SECOND THIRD: deployments that run, the second with a device, the third with --ram."""
 import json
 import os
 import re
@@ -8,7 +8,7 @@ import sys
 
 from screen import Screen
 
-moed, first, second = sys.argv[1:4]
+moed, first, second, third = sys.argv[1:5]
 
 
 def output(*arguments, **environment):
@@ -70,6 +70,16 @@ def the_figures_are_those_of_ps_and_metrics():
     text = output("top", "--once", "--name", second, LC_ALL="C")
     assert text.isascii() and "on device" in text and all(len(line) <= 80 for line in text.split("\n")), text
     assert "\u2588" in output("top", "--once", "--name", second, LC_ALL="C.UTF-8")
+
+
+def experts_in_the_file_only():
+    got = once(third)
+    memd = next(p for p in json.loads(output("ps", "--json", "--name", third)) if p["process"] == "memd")
+    tier = memd["tier"]
+    assert 0 < tier["in_memory"] < tier["experts"] == got["experts"], (tier, got)
+    assert abs(got["experts_in_memory_share"] - tier["in_memory"] / tier["experts"]) < 1e-6, (tier, got)
+    assert abs(got["experts_in_file_only_share"] + got["experts_in_memory_share"] - 1) < 1e-6, got
+    assert "in file only" in output("top", "--once", "--name", third)
 
 
 def a_terminal_of_80_by_24():
@@ -165,6 +175,6 @@ def without_a_terminal():
     assert t.end() == 1 and "is not known" in t.text(), t.text()
 
 
-for test in (the_figures_are_those_of_ps_and_metrics, without_a_terminal, a_terminal_of_80_by_24, keys, other_sizes, what_dies):
+for test in (the_figures_are_those_of_ps_and_metrics, without_a_terminal, experts_in_the_file_only, a_terminal_of_80_by_24, keys, other_sizes, what_dies):
     print(test.__name__, flush=True)
     test()
