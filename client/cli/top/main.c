@@ -15,6 +15,7 @@
 
 #define MIN_INTERVAL_S 0.25
 #define MAX_INTERVAL_S 60
+#define LIST_S         5   /* how often the deployments are listed, which looks at every process */
 #define ONCE_WINDOW_MS 300 /* between the two samples that --once takes its rates from */
 
 /* ---- The deployments ---- */
@@ -33,6 +34,7 @@ struct top {
     struct view view;
     struct sample now, before;
     bool has_before;
+    double listed_s; /* when list_places was called */
 };
 
 static void visit(void *arg, const char *name, const char *run)
@@ -48,6 +50,7 @@ static void visit(void *arg, const char *name, const char *run)
 static void list_places(struct top *t)
 {
     t->n_places = 0;
+    t->listed_s = clock_s();
     run_dir_list(visit, t, NULL);
     if (!getenv("MOED_RUN"))
         deployment_list_elsewhere(visit, t);
@@ -71,6 +74,7 @@ static void choose(struct top *t, unsigned i)
 
 static void choose_next(struct top *t, int step)
 {
+    list_places(t);
     if (t->n_places)
         choose(t, (t->view.chosen + t->n_places - 1 + (unsigned)(step + (int)t->n_places)) %
                       t->n_places);
@@ -196,7 +200,8 @@ static void watch(struct top *t)
     for (bool look_now = false;;) {
         double now_s = clock_s();
         if (look_now || (!t->view.paused && now_s >= due_s)) {
-            list_places(t);
+            if (now_s - t->listed_s >= LIST_S)
+                list_places(t);
             look(t);
             due_s = now_s + t->view.interval_s;
             look_now = false;

@@ -197,7 +197,7 @@ static void count_experts(struct sample *s)
         double experts, segments;
     } counted;
     uint32_t first = 0, total = 1;
-    pid_t memd = run_dir_find_holder(s->run, "memd");
+    pid_t memd = run_dir_holder(s->run, "memd");
     if (memd && counted.memd == memd && strcmp(counted.run, s->run) == 0) {
         s->experts = counted.experts;
         s->segments = counted.segments;
@@ -239,10 +239,11 @@ bool sample_take(struct sample *s, const char *name, const char *run)
     snprintf(s->run, sizeof s->run, "%s", run);
     set_unmeasured(s);
     s->at_s = clock_s();
-    if (!deployment_has_processes(run))
+    bool supervised = deployment_status(run, &status, NULL) == ERROR_OK;
+    if (!supervised && !deployment_has_processes(run))
         return false;
     count_experts(s);
-    if (deployment_status(run, &status, NULL) == ERROR_OK)
+    if (supervised)
         list_supervised(s, &status);
     else
         list_unsupervised(s);
