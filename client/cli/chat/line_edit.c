@@ -104,7 +104,8 @@ static bool prepare(struct line_edit *l)
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
-    el_set(l->el, EL_ADDFN, "complete", "complete a file name", _el_fn_complete);
+    /* of wide strings, which it borrows: el_set would copy them and lose the copies */
+    el_wset(l->el, EL_ADDFN, L"complete", L"complete a file name", _el_fn_complete);
     el_set(l->el, EL_BIND, "^I", "complete", NULL);
     el_set(l->el, EL_GETCFN, next_character);
     el_source(l->el, NULL); /* the user's own keys */

@@ -38,7 +38,8 @@ class Chat(Screen):
 
     def bye(self):
         self.send("/bye\r")
-        assert self.end() == 0
+        status = self.end()
+        assert status == 0, (status, self.all_text())
 
 
 def run(*arguments):
