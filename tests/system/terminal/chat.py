@@ -119,7 +119,8 @@ def editing_and_history():
     c.bye()
     again = Chat("-n", "4", XDG_STATE_HOME=folder)
     again.line("\x1b[A\x1b[A\x1b[A")  # /bye, /save, Hello!
-    assert again.saved()[0] == ("user", "Hello!"), again.saved()
+    again.line("\x12lo!")  # Ctrl-R finds it
+    assert [t for r, t in again.saved() if r == "user"] == ["Hello!"] * 2, again.saved()
     again.bye()
     d = Chat("-n", "4", LC_ALL="C", XDG_STATE_HOME=folder)
     d.send("Zw\u00f6lf")
