@@ -191,7 +191,11 @@ def nothing_reaches_the_terminal():
 def thinking():
     template = file("template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
                                       "{% endfor %}<|im_start|>assistant\n{# <think></think> #}")
-    c = Chat("--chat-template", template, "--regex", "<think>secret plan</think>Hello", "--figures")
+    thinks = ["--chat-template", template, "--regex", "<think>secret plan</think>Hello"]
+    for view, errors in (("show", b"secret plan"), ("fold", b""), ("off", b"")):
+        done = subprocess.run([moed, "chat", *thinks, "--thinking", view], input=b"x", capture_output=True, check=True)
+        assert (done.stdout, done.stderr) == (b"Hello", errors), (view, done)
+    c = Chat(*thinks, "--figures")
     folded = c.line("a")
     assert "(thought for " in folded and "secret" not in folded and "Hello" in c.text(), folded
     c.line("/set thinking show")
