@@ -83,6 +83,7 @@ static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
     memory.device = (char *)m->device;
     memory.dense_bytes = p->dense_bytes;
     memory.expert_bytes = s.usable * s.slots.slot_bytes;
+    memory.expert_bytes_most = (uint64_t)p->total_segments * s.slots.slot_bytes;
     memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
     memory.scratch_bytes = p->scratch_bytes;
     return &memory;
