@@ -456,7 +456,7 @@ int main(int argc, char **argv)
     if (atomic_load(&m.device_failed)) /* does not wait for its driver */
         _exit(exit_code);
     recent_free(m.recent);
-    expert_map_free(m.watch.map);
+    place_map_free(m.watch.map);
     policy_metrics_free(m.policy_metrics);
     cache_free(m.cache);
     tier_free(m.tier);

@@ -4,7 +4,7 @@
 
 #include "memd/device/cache.h"
 #include "memd/device/device_plan.h"
-#include "expert_map.h"
+#include "place_map.h"
 #include "leases.h"
 #include "memd/load/load.h"
 #include "policy_choice.h"
@@ -53,7 +53,7 @@ struct memd {
     struct recent *recent;
     /* For people who watch, made with the first request; map NULL: nobody has asked yet. */
     struct memd_watch {
-        struct expert_map *map;
+        struct place_map *map;
         struct residency_table residency;
         struct host_tier tier;
     } watch;

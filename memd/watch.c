@@ -13,12 +13,12 @@ static enum error_code make_map(struct memd *m, struct error *e)
         code = host_tier_attach(&m->watch.tier, tier->base, tier->bytes, e);
     if (code)
         return code;
-    const struct expert_map_sources sources = {.slabs = m->plan.slabs,
-                                               .n_layers = h->n_layers,
-                                               .n_experts = h->params.router.n_experts,
-                                               .residency = &m->watch.residency,
-                                               .tier = tier ? &m->watch.tier : NULL};
-    return expert_map_new(&sources, &m->watch.map, e);
+    const struct place_map_sources sources = {.slabs = m->plan.slabs,
+                                              .n_layers = h->n_layers,
+                                              .n_experts = h->params.router.n_experts,
+                                              .residency = &m->watch.residency,
+                                              .tier = tier ? &m->watch.tier : NULL};
+    return place_map_new(&sources, &m->watch.map, e);
 }
 
 enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapRequest *request,
@@ -28,8 +28,8 @@ enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapR
     enum error_code code = m->watch.map ? ERROR_OK : make_map(m, e);
     if (code)
         return code;
-    struct expert_map *map = m->watch.map;
-    expert_map_update(map);
+    struct place_map *map = m->watch.map;
+    place_map_update(map);
     moed__v1__expert_map_reply__init(&answer);
     answer.generation = m->generation;
     answer.version = map->version;
@@ -41,7 +41,7 @@ enum error_code memd_reply_expert_map(struct memd *m, const Moed__V1__ExpertMapR
     answer.experts_used = m->plan.header.params.router.n_used;
     if (request->generation == m->generation && request->version &&
         request->version <= map->version) {
-        answer.n_changes = expert_map_changes_since(map, request->version);
+        answer.n_changes = place_map_changes_since(map, request->version);
         answer.changes = map->changes;
     } else {
         answer.places = (ProtobufCBinaryData){map->n_cells, map->places};

@@ -1,4 +1,4 @@
-/* memd's reply to people who watch where the experts are (expert_map.h). */
+/* memd's reply to people who watch where the experts are (place_map.h). */
 #ifndef MOED_MEMD_WATCH_H
 #define MOED_MEMD_WATCH_H
 

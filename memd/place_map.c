@@ -1,5 +1,5 @@
-/* The expert map; see expert_map.h. */
-#include "expert_map.h"
+/* The place map; see place_map.h. */
+#include "place_map.h"
 
 #include "base/arrays.h"
 
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static uint32_t count_rows(const struct expert_map_sources *s)
+static uint32_t count_rows(const struct place_map_sources *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_layers; i++)
@@ -15,17 +15,17 @@ static uint32_t count_rows(const struct expert_map_sources *s)
     return n;
 }
 
-enum error_code expert_map_new(const struct expert_map_sources *sources, struct expert_map **out,
-                               struct error *e)
+enum error_code place_map_new(const struct place_map_sources *sources, struct place_map **out,
+                              struct error *e)
 {
     uint32_t n_rows = count_rows(sources), row = 0;
     size_t n = (size_t)n_rows * sources->n_experts;
-    struct expert_map *m = calloc(1, sizeof *m);
+    struct place_map *m = calloc(1, sizeof *m);
     if (!m || n > UINT32_MAX / 8 ||
         !ARRAYS_NEW(ARRAY(m->versions, n), ARRAY(m->layers, n_rows), ARRAY(m->changes, n),
                     ARRAY(m->places, n))) {
         free(m);
-        return error_set(e, ERROR_MEMORY, "no memory for the expert map");
+        return error_set(e, ERROR_MEMORY, "no memory for the map of experts");
     }
     m->sources = *sources;
     m->n_rows = n_rows;
@@ -37,14 +37,14 @@ enum error_code expert_map_new(const struct expert_map_sources *sources, struct 
     return ERROR_OK;
 }
 
-void expert_map_free(struct expert_map *m)
+void place_map_free(struct place_map *m)
 {
     if (m)
         free(m->versions); /* the first array: its memory holds all */
     free(m);
 }
 
-static uint8_t place_of(const struct expert_map_sources *s, uint32_t layer, uint32_t expert)
+static uint8_t place_of(const struct place_map_sources *s, uint32_t layer, uint32_t expert)
 {
     struct residency r = residency_read(s->residency, layer, expert);
     if (r.resident && r.resident >= s->slabs[layer].n_segments)
@@ -58,9 +58,9 @@ static uint8_t place_of(const struct expert_map_sources *s, uint32_t layer, uint
     return MOED__V1__EXPERT_PLACE__IN_FILE;
 }
 
-void expert_map_update(struct expert_map *m)
+void place_map_update(struct place_map *m)
 {
-    const struct expert_map_sources *s = &m->sources;
+    const struct place_map_sources *s = &m->sources;
     bool first = m->version == 0, changed = first;
     uint64_t next = m->version + 1;
     for (uint32_t i = 0; i < m->n_cells; i++) {
@@ -74,7 +74,7 @@ void expert_map_update(struct expert_map *m)
     m->version += changed;
 }
 
-uint32_t expert_map_changes_since(struct expert_map *m, uint64_t version)
+uint32_t place_map_changes_since(struct place_map *m, uint64_t version)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->n_cells; i++)

@@ -3,8 +3,8 @@
  *
  * Every change of the map has a version, so any number of requesters can each ask for the changes
  * since their last request. The control thread only. */
-#ifndef MOED_MEMD_EXPERT_MAP_H
-#define MOED_MEMD_EXPERT_MAP_H
+#ifndef MOED_MEMD_PLACE_MAP_H
+#define MOED_MEMD_PLACE_MAP_H
 
 #include "base/error.h"
 #include "ipc/host_tier.h"
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-struct expert_map_sources {
+struct place_map_sources {
     const struct pool_slabs *slabs; /* [n_layers] */
     uint32_t n_layers, n_experts;
     const struct residency_table *residency;
@@ -21,8 +21,8 @@ struct expert_map_sources {
 };
 
 /* Rows are the layers with routed experts. An expert's index is row * n_experts + expert. */
-struct expert_map {
-    struct expert_map_sources sources;
+struct place_map {
+    struct place_map_sources sources;
     uint32_t n_rows, n_cells;
     uint32_t *layers;   /* [n_rows] */
     uint8_t *places;    /* [n_cells]: Moed__V1__ExpertPlace */
@@ -32,14 +32,14 @@ struct expert_map {
 };
 
 /* Copies *sources, borrows what they point to. ERROR_MEMORY. */
-enum error_code expert_map_new(const struct expert_map_sources *sources, struct expert_map **out,
-                               struct error *e);
-void expert_map_free(struct expert_map *m); /* takes NULL */
+enum error_code place_map_new(const struct place_map_sources *sources, struct place_map **out,
+                              struct error *e);
+void place_map_free(struct place_map *m); /* takes NULL */
 
 /* Looks where the experts are now. */
-void expert_map_update(struct expert_map *m);
+void place_map_update(struct place_map *m);
 /* Fills m->changes with 8 * index + place of the experts whose place has changed after that
  * version, ascending. Returns their number. */
-uint32_t expert_map_changes_since(struct expert_map *m, uint64_t version);
+uint32_t place_map_changes_since(struct place_map *m, uint64_t version);
 
 #endif
