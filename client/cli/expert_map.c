@@ -203,6 +203,32 @@ void expert_map_json(const struct expert_map *m, const char *deployment, struct 
     strbuf_printf(out, "}");
 }
 
+static char *put_number(char *end, uint32_t value)
+{
+    do
+        *--end = (char)('0' + value % 10);
+    while (value /= 10);
+    return end;
+}
+
+/* ",[index,place,use,chosen]", four times a second for thousands of experts: without printf. */
+static void cell_json(const struct expert_map *m, uint32_t i, struct strbuf *out)
+{
+    char text[32], *end = text + sizeof text, *at = end;
+    *--at = ']';
+    at = put_number(at, m->now.chosen[i]);
+    *--at = ',';
+    at = put_number(at, m->now.use[i]);
+    *--at = ',';
+    at = put_number(at, m->now.place[i]);
+    *--at = ',';
+    at = put_number(at, i);
+    *--at = '[';
+    if (out->data[out->len - 1] != '[')
+        *--at = ',';
+    strbuf_append(out, at, (size_t)(end - at));
+}
+
 static bool is_same(const struct expert_map *m, uint32_t i)
 {
     return m->now.place[i] == m->before.place[i] && m->now.use[i] == m->before.use[i] &&
@@ -211,20 +237,19 @@ static bool is_same(const struct expert_map *m, uint32_t i)
 
 bool expert_map_change_json(const struct expert_map *m, struct strbuf *out)
 {
-    const char *separator = "";
+    bool changed = m->step != m->step_before;
     size_t begin = out->len;
     strbuf_printf(out, "{");
     step_json(m, out);
     strbuf_printf(out, ",\"cells\":[");
-    for (uint32_t i = 0; i < m->n_cells; i++) {
+    for (uint32_t i = 0; i < m->n_cells && !out->failed; i++) {
         if (is_same(m, i))
             continue;
-        strbuf_printf(out, "%s[%" PRIu32 ",%d,%d,%d]", separator, i, m->now.place[i], m->now.use[i],
-                      m->now.chosen[i]);
-        separator = ",";
+        cell_json(m, i, out);
+        changed = true;
     }
     strbuf_printf(out, "]}");
-    if (*separator || m->step != m->step_before)
+    if (changed)
         return true;
     if (out->data)
         out->data[out->len = begin] = '\0';
