@@ -45,7 +45,8 @@ static void *jobs_main(void *arg)
 {
     struct job_queue *q = arg;
     struct job *job;
-    pthread_setname_np(pthread_self(), q->name); /* confined, no other thread may set it */
+    pthread_setname_np(pthread_self(),
+                       q->name); /* a confined process may not name another thread */
     while ((job = next_job(q))) {
         job->work(job);
         pthread_mutex_lock(&q->lock);
@@ -91,6 +92,7 @@ enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *n
                            struct error *e)
 {
     *q = (struct job_queue){.loop = loop};
+    snprintf(q->name, sizeof q->name, "%s", name);
     list_init(&q->waiting);
     list_init(&q->finished);
     q->finished_event.ready = on_finished;
@@ -102,7 +104,6 @@ enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *n
     if (!code) {
         pthread_mutex_init(&q->lock, NULL);
         pthread_cond_init(&q->posted, NULL);
-        snprintf(q->name, sizeof q->name, "%s", name);
         int failed = start_thread(q);
         if (!failed)
             return ERROR_OK;
