@@ -200,29 +200,41 @@ def check_resize(v):
     assert status == 400, (status, m)
 
 
-def check_death(v):
-    """The worker dies: the stream goes on, and shows the restart and the new worker's activity."""
-    names = [p["name"] for p in v.processes]
-    assert names[0] == "memd" and {"worker", "http"} <= set(names), names
-    worker = next(p for p in v.processes if p["name"] == "worker")
-    assert worker["pid"] == WORKER and worker["state"] == "ready" and worker["rss_bytes"] > 0 and worker["log"], worker
-    os.kill(WORKER, signal.SIGKILL)
+def kill(v, name):
+    """Kills a process; returns once the stream shows that it runs again."""
+    before = next(p for p in v.processes if p["name"] == name)
+    assert before["state"] == "ready" and before["rss_bytes"] > 0 and before["log"], before
+    os.kill(before["pid"], signal.SIGKILL)
 
     def restarted():
-        p = next(p for p in v.processes if p["name"] == "worker")
-        return p["restarts"] == worker["restarts"] + 1 and p["state"] == "ready" and p["pid"] != WORKER
-    until("no restart is shown", 20, restarted)
+        p = next((p for p in v.processes if p["name"] == name), before)
+        return p["restarts"] == before["restarts"] + 1 and p["state"] == "ready" and p["pid"] != before["pid"]
+    until("no restart is shown: " + name, 20, restarted)
+
+
+def check_death(v):
+    """The worker dies, then memd: the stream goes on, and shows the restarts, the new worker's activity, the new memd's map."""
+    names = [p["name"] for p in v.processes]
+    assert names[0] == "memd" and {"worker", "http"} <= set(names), names
+    assert next(p["pid"] for p in v.processes if p["name"] == "worker") == WORKER
+    kill(v, "worker")
     until("the dead worker's activity is shown", 10, lambda: not any(v.map["use"]))
     generate(6)
     until("the rebuilt map is not the new worker's", 10, lambda: any(v.map["chosen"]) and v.same())
+    whole = v.events.count("map")
+    kill(v, "memd")
+    until("no map of the new memd", 20, lambda: v.events.count("map") > whole)
+    generate(6)
+    until("the rebuilt map is not the new memd's", 10, lambda: any(v.map["chosen"]) and v.same())
 
 
 def check_figures(v):
+    until("no conversation is counted", 5, lambda: v.figures["kv_bytes"]["host"] and v.figures["requests_running"] == 0)
     f = v.figures
     assert f["hit_rate"] is None or 0 <= f["hit_rate"] <= 1
     for name in ("link_busy", "cpu_busy", "device_busy"):
         assert f[name] is None or 0 <= f[name] <= 1, (name, f)
-    assert f["requests_running"] == 0 and f["kv_bytes"]["host"] > 0 and f["kv_bytes"]["device"] is None, f
+    assert f["kv_bytes"]["device"] is None and 0 < f["device_cache_bytes"] < f["device_cache_most_bytes"], f
 
 
 def check_plain():
