@@ -1,7 +1,8 @@
 /* Budgets of reasoning; see budget.h. */
 #include "client/http/api/budget.h"
 
-#include "client/http/api/answer.h"
+#include "client/http/api/answer_start.h"
+#include "client/http/api/failure.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,7 @@ static void done(struct job *job)
         output_end_reasoning(&c->output, b->end, b->end_tokens);
         c->tokens += b->end_tokens;
     }
-    answer_resumed(c, &b->problem);
+    b->on_resumed(c, &b->problem);
 }
 
 /* What ends the reasoning. A grammar of harmony's channels begins with a turn, one of a text alone
