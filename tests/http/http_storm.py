@@ -24,6 +24,8 @@ PROMPTS = [f"Once upon a time there was {who}" for who in ("a cat", "a king", "a
 
 def body_of(kind, i, stream):
     sampling = {"temperature": 0.8, "seed": 7 + i, "ignore_eos": True} if i % 2 else {"temperature": 0, "ignore_eos": True}
+    if i == len(PROMPTS) - 1:  # by moed-http's second session
+        sampling = {"temperature": 0, "guided_regex": "[a-z ]{20,40}"}
     shared = {**sampling, "stream": stream, "max_tokens": 12 + 4 * i}
     if kind == "/v1/completions":
         return {**shared, "prompt": PROMPTS[i]}

@@ -96,7 +96,7 @@ static enum moed_code start_choice(struct answer *a, struct choice *c, struct mo
     if (code || a->only_echo)
         return code;
     struct moed_generate_options o = answer_options(a, c);
-    return moed_generate_start(a->deployment->session, &o, &c->request, error);
+    return deployment_generate(a->deployment, &o, &c->request, error);
 }
 
 void answer_start_work(struct job *job)

@@ -115,7 +115,7 @@ static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, siz
         o.max_tokens -= o.max_tokens ? used : 0;
         o.min_tokens = o.min_tokens > used ? o.min_tokens - used : 0;
         o.grammar = s.grammar.kind ? &s.grammar : NULL;
-        code = moed_generate_start(a->deployment->session, &o, &b->request, error);
+        code = deployment_generate(a->deployment, &o, &b->request, error);
     }
     structure_fini(&s);
     return code;
