@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -209,9 +210,9 @@ def run(right, victims, seconds):
         if victims:
             kill(victims[n % len(victims)], storm)
             n += 1
+    wait_for(lambda: storm.stop.is_set() or storm.counts["right"] >= CLIENTS, REQUEST_S, f"hardly any right answer: {storm.counts}")
     storm.end()
     print(f"{', '.join(victims) or 'nothing'} killed {n} times: {dict(storm.counts)}", *storm.messages.most_common(3), sep="\n  ")
-    assert storm.counts["right"] >= CLIENTS / 2, "hardly any request was answered"
     return storm
 
 
@@ -229,6 +230,8 @@ try:
 finally:
     after = held(pid)
     print(f"moed-http: descriptors {before[0]} -> {after[0]}, threads {before[1]} -> {after[1]}, resident {before[2]} -> {after[2]}")
-assert after[2] <= before[2] + RSS_SLACK, f"resident memory of moed-http: {before[2]} bytes before, {after[2]} after"
+with open(f"/proc/{pid}/maps", encoding="ascii") as f:
+    sanitized = re.search("lib[at]san", f.read())  # which keep what is freed
+assert sanitized or after[2] <= before[2] + RSS_SLACK, f"resident memory of moed-http: {before[2]} bytes before, {after[2]} after"
 run(right, ["http"], SECONDS / 3)
 assert ask("/v1/completions", 0, False) == right["/v1/completions", 0]
