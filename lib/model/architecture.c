@@ -172,6 +172,35 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
         .shared_count_key = "expert_shared_count",
     },
+    {
+        .name = "qwen35moe",
+        .models = "Qwen3.5-35B-A3B, 122B-A10B, 397B-A17B, Qwen3.6-35B-A3B, text only",
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .shared_expert = true,
+        .shared_expert_gate = true,
+        .tied_output = true,
+        .delta_layers = true,
+        .query_gate = true,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "qwen3next",
+        .models = "Qwen3-Next-80B-A3B, Qwen3-Coder-Next",
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .shared_expert = true,
+        .shared_expert_gate = true,
+        .tied_output = true,
+        .delta_layers = true,
+        .delta_grouped = true,
+        .query_gate = true,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -193,5 +222,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe";
+           "exaone-moe, qwen35moe, qwen3next";
 }

@@ -15,6 +15,7 @@ enum {
     MAX_HEAD_DIM = 4096,
     MAX_VOCAB = 1 << 22,
     MAX_CONTEXT = 1 << 28,
+    MAX_TAPS = 16,
 };
 
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
@@ -138,6 +139,51 @@ static void read_window(struct key_reader *r, struct model_params *p)
     r->failed = gguf_get_u32_or(r->g, key, 0, &window, r->e);
     if (window > 0 && window < p->context_trained)
         refuse_value(r, suffix, window, "less than the context: a window");
+}
+
+/* Which layers are linear attention: a list by layer in the file, or all but the last in each run
+ * of full_attention_interval. */
+static void read_layer_kinds(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "attention.recurrent_layers";
+    char key[KEY_BYTES];
+    key_name(r, suffix, key);
+    const struct gguf_kv *list = gguf_find(r->g, key);
+    uint32_t interval = key_u32_or(r, "full_attention_interval", 4, PARAMS_MAX_LAYERS);
+    if (!r->failed && list &&
+        (list->type != GGUF_ARRAY || list->element_type != GGUF_BOOL || list->count < p->n_layers))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s': expected a list of booleans, one for each of the "
+                              "%" PRIu32 " layers",
+                              gguf_path(r->g, 0), key, p->n_layers);
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
+        bool delta = list ? list->data[i] != 0 : (i + 1) % interval != 0;
+        p->layers[i].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
+    }
+}
+
+/* The keys are named as a state space model's. */
+static void read_delta(struct key_reader *r, struct model_params *p)
+{
+    struct delta_params *d = &p->delta;
+    if (r->failed || !p->arch->delta_layers)
+        return;
+    d->taps = key_u32(r, "ssm.conv_kernel", MAX_TAPS);
+    d->k_dim = key_u32(r, "ssm.state_size", MAX_HEAD_DIM);
+    d->k_heads = key_u32(r, "ssm.group_count", MAX_HEADS);
+    d->v_heads = key_u32(r, "ssm.time_step_rank", MAX_HEADS);
+    uint32_t inner = key_u32(r, "ssm.inner_size", MAX_WIDTH);
+    if (!r->failed && (inner % d->v_heads || d->v_heads % d->k_heads || d->taps < 2 ||
+                       inner / d->v_heads > MAX_HEAD_DIM))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: %" PRIu32 " key heads, %" PRIu32 " value heads, an inner size "
+                              "of %" PRIu32 " and %" PRIu32 " taps make no linear attention "
+                              "(keys '%s.ssm.*')",
+                              gguf_path(r->g, 0), d->k_heads, d->v_heads, inner, d->taps, r->arch);
+    if (r->failed)
+        return;
+    d->v_dim = inner / d->v_heads;
+    read_layer_kinds(r, p);
 }
 
 static void read_attention(struct key_reader *r, struct model_params *p)
@@ -434,6 +480,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     p.d_model = key_u32(&r, "embedding_length", MAX_WIDTH);
     p.context_trained = key_u32(&r, "context_length", MAX_CONTEXT);
     read_attention(&r, &p);
+    read_delta(&r, &p);
     read_rope(&r, &p);
     read_temperature(&r, &p);
     p.norm_eps = key_f32_or(&r,
@@ -463,6 +510,34 @@ struct params_windows params_windows(const struct model_params *p)
     return w;
 }
 
+uint32_t params_recurrent_layers(const struct model_params *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n += p->layers[i].kind == LAYER_DELTA;
+    return n;
+}
+
+uint32_t params_delta_channels(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    return 2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim;
+}
+
+uint64_t params_layer_state_floats(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    if (d->taps == 0)
+        return 0;
+    return (uint64_t)(d->taps - 1) * params_delta_channels(p) +
+           (uint64_t)d->v_heads * d->k_dim * d->v_dim;
+}
+
+uint64_t params_state_bytes(const struct model_params *p)
+{
+    return params_recurrent_layers(p) * params_layer_state_floats(p) * sizeof(float);
+}
+
 float params_query_scale(const struct model_params *p, uint32_t position)
 {
     if (p->temperature_scale == 0)
@@ -477,8 +552,13 @@ uint32_t params_cache_rows(const struct model_params *p)
 
 uint32_t params_widest_input(const struct model_params *p)
 {
-    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
-                         p->d_shared, p->d_expert,           p->d_dense};
+    uint32_t widths[] = {p->d_model,
+                         p->n_heads * p->o_dim,
+                         p->q_rank,
+                         p->d_shared,
+                         p->d_expert,
+                         p->d_dense,
+                         p->delta.v_heads * p->delta.v_dim};
     uint32_t most = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         most = widths[i] > most ? widths[i] : most;

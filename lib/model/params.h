@@ -32,9 +32,24 @@ struct router_params {
     float scale;                /* then multiplies them */
 };
 
+/* How a layer mixes positions. */
+enum layer_kind {
+    LAYER_ATTENTION,
+    LAYER_DELTA, /* gated DeltaNet: a state of fixed size, no keys and values */
+};
+
+/* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA (kernels/kernels.h has the
+ * recurrence). All 0: the model has none. */
+struct delta_params {
+    uint32_t taps;             /* of the causal convolution over positions */
+    uint32_t k_heads, v_heads; /* each key head serves v_heads / k_heads value heads */
+    uint32_t k_dim, v_dim;     /* values of a head; a head's state is [k_dim][v_dim] */
+};
+
 /* What differs between the layers of a model. Zero: attention to all positions, as in most models.
  */
 struct layer_params {
+    enum layer_kind kind;
     uint32_t window; /* the most positions that it attends to, its own included; 0: all */
     bool unrotated;  /* q and k do not turn with their positions */
 };
@@ -61,6 +76,7 @@ struct model_params {
     float temperature_scale;
     uint32_t temperature_length;
     struct rope_params rope;
+    struct delta_params delta;
     float norm_eps;
     struct router_params router;
     uint32_t d_expert; /* an expert's intermediate width */
@@ -81,6 +97,15 @@ struct params_windows {
     uint32_t layers, largest;
 };
 struct params_windows params_windows(const struct model_params *p);
+/* Layers with a state instead of keys and values. */
+uint32_t params_recurrent_layers(const struct model_params *p);
+/* Channels of the convolution: the values of q, k and v of all heads, in this order. */
+uint32_t params_delta_channels(const struct model_params *p);
+/* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
+ * [taps - 1][channels], then the heads' states [v_heads][k_dim][v_dim]. */
+uint64_t params_layer_state_floats(const struct model_params *p);
+/* Bytes of the state of one request, of all its recurrent layers. 0: the model has none. */
+uint64_t params_state_bytes(const struct model_params *p);
 /* The factor of q at a position: 1 + temperature_scale * ln(1 + floor(position /
  * temperature_length)). */
 float params_query_scale(const struct model_params *p, uint32_t position);

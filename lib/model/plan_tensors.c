@@ -18,6 +18,14 @@ static struct tensor_name layer_tensor(uint32_t layer, const char *part, const c
     return name;
 }
 
+/* "blk.7.PART": a tensor without a suffix. */
+static struct tensor_name layer_scalars(uint32_t layer, const char *part)
+{
+    struct tensor_name name;
+    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s", layer, part);
+    return name;
+}
+
 static void add_matrix(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
                        uint32_t cols)
 {
@@ -61,7 +69,7 @@ static void plan_projections(struct planner *p, uint32_t layer)
     const struct {
         const char *part;
         uint32_t rows;
-    } parts[] = {{"attn_q", m->n_heads * m->k_dim},
+    } parts[] = {{"attn_q", m->n_heads * m->k_dim * (m->arch->query_gate ? 2 : 1)},
                  {"attn_k", m->n_kv_heads * m->k_dim},
                  {"attn_v", m->n_kv_heads * m->v_dim}};
     uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
@@ -127,6 +135,42 @@ static void plan_latent_attention(struct planner *p, uint32_t layer)
     add_matrix(p, layer, "attn_kv_a_mqa", m->k_dim, m->d_model);
     add_vector(p, layer, "attn_kv_a_norm", m->kv_rank);
     plan_latent_expansion(p, layer);
+}
+
+/* The projections of linear attention. Early qwen3next files have them in ssm_in, a key head's q,
+ * k, v and z after the other. There beta and alpha share a tensor in all files, too, each key
+ * head's betas before its alphas. */
+static void plan_delta_projections(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    uint32_t values = m->delta.v_heads * m->delta.v_dim, channels = params_delta_channels(m);
+    struct tensor_name early = layer_tensor(layer, "ssm_in", "weight");
+    if (m->arch->delta_grouped && planner_has(p, early.text))
+        planner_add_matrix(p, early.text, channels + values, m->d_model, 1);
+    else {
+        add_matrix(p, layer, "attn_qkv", channels, m->d_model);
+        add_matrix(p, layer, "attn_gate", values, m->d_model);
+    }
+    if (m->arch->delta_grouped)
+        add_matrix(p, layer, "ssm_ba", 2 * m->delta.v_heads, m->d_model);
+    else {
+        add_matrix(p, layer, "ssm_beta", m->delta.v_heads, m->d_model);
+        add_matrix(p, layer, "ssm_alpha", m->delta.v_heads, m->d_model);
+    }
+}
+
+static void plan_delta(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    const struct delta_params *d = &m->delta;
+    add_norm(p, layer, "attn_norm", m->d_model);
+    plan_delta_projections(p, layer);
+    planner_add_vectors(p, layer_tensor(layer, "ssm_conv1d", "weight").text, d->taps,
+                        params_delta_channels(m), false);
+    planner_add_vectors(p, layer_tensor(layer, "ssm_dt", "bias").text, d->v_heads, 1, false);
+    planner_add_vectors(p, layer_scalars(layer, "ssm_a").text, d->v_heads, 1, false);
+    add_vector(p, layer, "ssm_norm", d->v_dim);
+    add_matrix(p, layer, "ssm_out", m->d_model, d->v_heads * d->v_dim);
 }
 
 static void plan_attention(struct planner *p, uint32_t layer)
@@ -287,7 +331,10 @@ void plan_model(struct planner *p)
     const struct model_params *m = p->params;
     plan_ends(p);
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
-        plan_attention(p, layer);
+        if (m->layers[layer].kind == LAYER_DELTA)
+            plan_delta(p, layer);
+        else
+            plan_attention(p, layer);
         add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
         if (layer < m->n_dense)
             plan_dense_ffn(p, layer);

@@ -125,9 +125,9 @@ static void expect_refused(const struct file *f, const char *text)
 static void test_refused_by_name(void **state)
 {
     expect_refused(&(struct file){.arch = "clip"}, "an mmproj file");
-    expect_refused(&(struct file){.arch = "qwen35moe"},
-                   "architecture 'qwen35moe' is not supported");
-    expect_refused(&(struct file){.arch = "qwen35moe"}, "exaone-moe"); /* the whole list */
+    expect_refused(&(struct file){.arch = "nemotron_h_moe"},
+                   "architecture 'nemotron_h_moe' is not supported");
+    expect_refused(&(struct file){.arch = "nemotron_h_moe"}, "qwen3next"); /* the whole list */
 }
 
 /* Of the architectures, only those with latent attention scale q with the position. */

@@ -7,7 +7,7 @@
 #include "exec/attention.h"
 #include "kv_cache.h"
 
-enum { DENSE_HOST_BUFFERS = 48 };
+enum { DENSE_HOST_BUFFERS = 64 };
 
 struct dense_host {
     struct dense base;
@@ -15,8 +15,9 @@ struct dense_host {
     const struct kernels *kernels;
     struct kv_cache kv;
     struct attention *attention;
-    struct attention_row *rows; /* [max_tokens] */
-    const float *cos_sin;       /* of the batch */
+    struct delta_states *states; /* NULL: the model has no recurrent layers */
+    struct attention_row *rows;  /* [max_tokens] */
+    const float *cos_sin;        /* of the batch */
     unsigned n_threads;
     float *sums;              /* [threads][d_model]: combine's */
     void **heads_activations; /* [threads]: multiply_heads' */
@@ -50,7 +51,18 @@ static inline void dense_host_each_row(struct dense_host *h, pool_work *work, vo
 /* h->kv is made already. */
 enum error_code dense_host_make_attention(struct dense_host *h, struct error *e);
 
+/* The states of the recurrent layers, where the model has some. */
+enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, struct error *e);
+
 /* Of dense_ops. */
+void dense_host_split_gate(struct dense *d, const float *both, float *q, float *gate);
+void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows, uint32_t width);
+void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
+void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
+                      const float *z, const float *beta, const float *alpha, float *out);
+bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);
+void dense_host_load_state(struct dense *d, uint32_t slot, const void *state, uint32_t position);
+
 void dense_host_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
                             float *q, float *k, const float *v);
 void dense_host_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,

@@ -22,6 +22,28 @@ static bool allocate_latent(struct forward *f, size_t n)
     return f->latent.q_low && f->latent.absorbed && f->latent.context;
 }
 
+static bool allocate_delta(struct forward *f, size_t row)
+{
+    const struct delta_params *d = &f->params->delta;
+    uint32_t channels = params_delta_channels(f->params), values = d->v_heads * d->v_dim;
+    f->delta.in = f->ops->allocate(f->dense, row * (channels + values));
+    f->delta.qkv = f->ops->allocate(f->dense, row * channels);
+    f->delta.z = f->ops->allocate(f->dense, row * values);
+    f->delta.beta = f->ops->allocate(f->dense, row * 2 * d->v_heads);
+    f->delta.alpha = f->ops->allocate(f->dense, row * d->v_heads);
+    f->delta.out = f->ops->allocate(f->dense, row * values);
+    return f->delta.in && f->delta.qkv && f->delta.z && f->delta.beta && f->delta.alpha &&
+           f->delta.out;
+}
+
+static bool allocate_query_gate(struct forward *f, size_t row)
+{
+    size_t values = (size_t)f->params->n_heads * f->params->k_dim;
+    f->q_and_gate = f->ops->allocate(f->dense, row * 2 * values);
+    f->query_gate = f->ops->allocate(f->dense, row * values);
+    return f->q_and_gate && f->query_gate;
+}
+
 static bool allocate_predicted(struct forward *f, size_t row)
 {
     const struct router_params *r = &f->params->router;
@@ -59,7 +81,9 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
            ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
                                 &f->device_only) &&
-           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n));
+           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
+           (!p->arch->query_gate || allocate_query_gate(f, row)) &&
+           (!p->delta.taps || allocate_delta(f, row));
 }
 
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
@@ -311,7 +335,10 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
 static void run_attention(struct forward *f, uint32_t layer)
 {
     norm_rows(f, &f->weights->layers[layer].attn_norm);
-    forward_attention(f, layer);
+    if (f->params->layers[layer].kind == LAYER_DELTA)
+        forward_delta(f, layer);
+    else
+        forward_attention(f, layer);
 }
 
 /* ---- Device-only layers: device_only.h ---- */

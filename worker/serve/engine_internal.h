@@ -137,6 +137,17 @@ void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, 
 /* r leaves its slot: its pages stay in the prefix cache, as far as they are computed. */
 void engine_close_pages(struct engine *g, struct request *r);
 
+/* ---- states.c: models with recurrent layers; elsewhere these do nothing ---- */
+
+/* Begins r's path and its state with the longest prefix of which there are keys, values and a
+ * snapshot, and chooses where its prompt stops for snapshots. */
+void engine_open_state(struct engine *g, struct request *r);
+/* The most tokens of r's prompt, up to n, before it stops for a snapshot. */
+uint32_t engine_tokens_to_snapshot(const struct engine *g, const struct request *r, uint32_t n);
+/* Takes the snapshot for which r's prompt stopped, if it did; `ends`: r leaves its slot, and the
+ * state is kept wherever it is. */
+void engine_snapshot_state(struct engine *g, struct request *r, bool ends);
+
 /* ---- step.c ---- */
 
 /* Runs one step. False: there is nothing to do until something changes. */

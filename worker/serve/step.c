@@ -50,7 +50,7 @@ static uint32_t chunk_tokens(const struct engine *g, const struct request *r, ui
         most = KV_LARGE_TOKENS;
     else if (next_kind(g, r) == KV_SMALL_GROUP)
         most = KV_SMALL_TOKENS;
-    return left < most ? left : most;
+    return engine_tokens_to_snapshot(g, r, left < most ? left : most);
 }
 
 /* Whether a chunk of n tokens gives the answer's next token. */
@@ -79,6 +79,7 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     counter_add(g->counters.prompt_tokens, p->n);
     engine_report_progress(r);
     engine_share_pages(g, r, kind, ns);
+    engine_snapshot_state(g, r, false);
     if (r->kind != REQUEST_GENERATE) {
         engine_keep_rows(g, r, hidden, p->n);
     } else if (r->n_past == r->n_prefill && r->prompt_only) {

@@ -1,6 +1,7 @@
 """The architectures of the golden models, by their names in GGUF."""
 
 from .deepseek import Deepseek, Deepseek2
+from .delta import Qwen3Next, Qwen35Moe
 from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .phimoe import Phimoe
@@ -23,4 +24,6 @@ ARCHITECTURES = {
     "ernie4_5-moe": Ernie45Moe(),
     "hunyuan-moe": HunyuanMoe(),
     "exaone-moe": ExaoneMoe(),
+    "qwen35moe": Qwen35Moe(),
+    "qwen3next": Qwen3Next(),
 }

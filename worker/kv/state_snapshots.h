@@ -1,0 +1,46 @@
+/* Snapshots of the states of recurrent layers, kept beside the prefix cache. Keys and values of a
+ * prefix can be cut at any position; a state cannot. A request of a model with such layers begins
+ * with what the prefix cache has only up to a position at which there is a snapshot, else with its
+ * first token.
+ *
+ * The snapshots are this process's own: they end with it. The least recently used one makes place
+ * for a new one.
+ *
+ * Threads: only the engine's. Nothing here allocates after state_snapshots_new. */
+#ifndef MOED_WORKER_KV_STATE_SNAPSHOTS_H
+#define MOED_WORKER_KV_STATE_SNAPSHOTS_H
+
+#include "worker/kv/prefix_cache.h"
+
+struct state_snapshots;
+
+struct state_snapshot {
+    uint32_t position; /* tokens [0, position) made the state */
+    uint8_t *state;
+};
+
+struct state_snapshots_options {
+    uint32_t count, context; /* snapshots; the most tokens of one */
+    uint64_t state_bytes;
+    bool exact; /* see kv_kind_of */
+};
+
+/* How many snapshots go with so many requests at once. */
+uint32_t state_snapshots_count(uint32_t parallel);
+
+enum error_code state_snapshots_new(const struct state_snapshots_options *options,
+                                    struct state_snapshots **out, struct error *e);
+void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
+
+/* The longest snapshot of a prefix of tokens[0, n) that has the bits which a prompt of n_prompt
+ * tokens would give it (enum kv_kind). NULL: there is none. Valid until the next reserve. */
+const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
+                                                  uint32_t n, uint32_t n_prompt);
+/* Where the caller writes the state after tokens[0, n), n > 0, of a prompt of n_prompt tokens; it
+ * then calls keep, or the snapshot is lost. NULL: it is there already. */
+uint8_t *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens, uint32_t n,
+                                 uint32_t n_prompt);
+void state_snapshots_keep(struct state_snapshots *s);
+void state_snapshots_clear(struct state_snapshots *s);
+
+#endif
