@@ -239,11 +239,11 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
 /* Of the states of recurrent layers, where the model has some. */
 static enum error_code make_snapshots(struct worker *w, struct error *e)
 {
-    struct state_snapshots_options options = {.count = state_snapshots_count((uint32_t)w->parallel),
-                                              .context = (uint32_t)w->context,
-                                              .state_bytes =
-                                                  params_state_bytes(&w->memory.map.params),
-                                              .exact = w->exact};
+    struct state_snapshots_options options = {
+        .count = memory_state_snapshots((uint32_t)w->parallel),
+        .context = (uint32_t)w->context,
+        .state_bytes = params_state_bytes(&w->memory.map.params),
+        .exact = w->exact};
     if (options.state_bytes == 0)
         return ERROR_OK;
     double state = (double)options.state_bytes * 1e-6;

@@ -23,7 +23,7 @@ static const char help[] =
     "      --arch NAME      llama (Mixtral), qwen2moe, qwen3moe (default), olmoe,\n"
     "                       deepseek, deepseek2, phimoe, gpt-oss, glm4moe,\n"
     "                       minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe,\n"
-    "                       hunyuan-moe or exaone-moe\n"
+    "                       hunyuan-moe, exaone-moe, qwen35moe or qwen3next\n"
     "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K\n"
     "                       Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS\n"
     "                       IQ2_XXS IQ1_S IQ1_M MXFP4 NVFP4, or the mixes Q4_K_M and\n"

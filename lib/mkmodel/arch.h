@@ -14,6 +14,10 @@ struct mkmodel_arch {
     bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
     bool half_rope;                /* half of each head's values rotate */
     bool sinks;                    /* attn_sinks */
+    bool delta;                    /* linear attention in all layers but every fourth; attn_q has
+                                      each head's gate, too */
+    bool delta_grouped;            /* ssm_ba instead of ssm_beta and ssm_alpha */
+    bool quarter_rope;             /* a quarter of each head's values rotate */
     bool window;                   /* a sliding window in some layers */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */
     bool norm_bias, logits_bias;
@@ -32,6 +36,11 @@ struct mkmodel_arch {
     bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length */
     bool yarn;           /* rotary scaling by YaRN */
     bool rotary_factors; /* rope_factors_long and rope_factors_short */
+};
+
+enum {
+    MKMODEL_DELTA_INTERVAL = 4, /* of so many layers the last has attention, the others delta */
+    MKMODEL_DELTA_TAPS = 4,
 };
 
 /* NULL for an unknown name. */

@@ -39,6 +39,8 @@ static uint32_t rotated(const struct plan *p)
     const struct mkmodel_options *o = &p->options;
     if (p->arch->latent)
         return o->rope_dim;
+    if (p->arch->quarter_rope && o->head_dim >= 8)
+        return o->head_dim / 8 * 2;
     return p->arch->half_rope && o->head_dim >= 4 ? o->head_dim / 4 * 2 : o->head_dim;
 }
 
@@ -73,6 +75,17 @@ static void put_image_keys(struct keys *k)
     const int32_t sections[] = {pairs - 2 * part, part, part, 0};
     gguf_writer_i32s(k->writer, arch_key(k, "rope.dimension_sections"), sections, 4);
     put_u32(k, "n_deepstack_layers", 3);
+}
+
+static void put_delta(struct keys *k)
+{
+    struct mkmodel_delta d = mkmodel_delta_of(&k->plan->options);
+    put_u32(k, "full_attention_interval", MKMODEL_DELTA_INTERVAL);
+    put_u32(k, "ssm.conv_kernel", MKMODEL_DELTA_TAPS);
+    put_u32(k, "ssm.state_size", d.head_dim);
+    put_u32(k, "ssm.group_count", d.k_heads);
+    put_u32(k, "ssm.time_step_rank", d.v_heads);
+    put_u32(k, "ssm.inner_size", d.v_heads * d.head_dim);
 }
 
 /* The context is four times the original one. */
@@ -147,6 +160,8 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
     put_u32(&k, "embedding_length", o->hidden);
     put_attention(&k);
     put_rope_scaling(&k);
+    if (p->arch->delta)
+        put_delta(&k);
     if (p->arch->deepstack)
         put_image_keys(&k);
     put_experts(&k);

@@ -78,7 +78,8 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
     return error_set(e, ERROR_USAGE,
                      "--arch %s: unknown, expected llama, qwen2moe, qwen3moe, olmoe, deepseek, "
                      "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
-                     "bailingmoe2, ernie4_5-moe, hunyuan-moe or exaone-moe",
+                     "bailingmoe2, ernie4_5-moe, hunyuan-moe, exaone-moe, qwen35moe or "
+                     "qwen3next",
                      p->options.arch);
 }
 

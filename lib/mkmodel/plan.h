@@ -32,6 +32,16 @@ struct plan {
     const struct planned_tensor *other_type_example; /* or NULL */
 };
 
+/* The heads of linear attention: as in the published models, two value heads and one key head for
+ * each head of attention, half as wide. */
+struct mkmodel_delta {
+    uint32_t k_heads, v_heads, head_dim;
+};
+static inline struct mkmodel_delta mkmodel_delta_of(const struct mkmodel_options *o)
+{
+    return (struct mkmodel_delta){o->heads, 2 * o->heads, o->head_dim / 2};
+}
+
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);
 void plan_fini(struct plan *p);

@@ -85,6 +85,12 @@ static const struct pretokenizer_kind KINDS[] = {
     {"gpt-2", false, false, GPT2_PATTERNS},
     {"olmo", false, false, GPT2_PATTERNS},
     {"qwen2", false, false, QWEN2_PATTERNS},
+    /* As qwen2, but combining marks belong to words. */
+    {"qwen35",
+     false,
+     false,
+     {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS
+                  "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS_RUNS}},
     {"deepseek-r1-qwen", false, false, QWEN2_PATTERNS},
     {"hunyuan", false, false, QWEN2_PATTERNS},
     {"solar-open", false, false, QWEN2_PATTERNS},

@@ -116,7 +116,7 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
     struct prefix_cache_options prefixes = {
         .pool = b->kv_pool, .format = 1, .vocab = VOCAB, .exact = true};
     must(prefix_cache_new(&prefixes, &b->prefixes, &e), &e);
-    struct state_snapshots_options snapshots = {.count = state_snapshots_count(parallel),
+    struct state_snapshots_options snapshots = {.count = memory_state_snapshots(parallel),
                                                 .context = b->context,
                                                 .state_bytes = params_state_bytes(p),
                                                 .exact = true};

@@ -26,13 +26,6 @@ struct state_snapshots {
     size_t memory_bytes;
 };
 
-/* Each request in progress has two as it runs (before its prompt's end, and at a branch), and its
- * conversation two when it has ended. */
-uint32_t state_snapshots_count(uint32_t parallel)
-{
-    return 2 * parallel + 4;
-}
-
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;

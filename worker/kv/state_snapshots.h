@@ -25,9 +25,6 @@ struct state_snapshots_options {
     bool exact; /* see kv_kind_of */
 };
 
-/* How many snapshots go with so many requests at once. */
-uint32_t state_snapshots_count(uint32_t parallel);
-
 enum error_code state_snapshots_new(const struct state_snapshots_options *options,
                                     struct state_snapshots **out, struct error *e);
 void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
