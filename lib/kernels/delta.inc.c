@@ -72,7 +72,7 @@ static void delta_step(float *state, uint32_t k_dim, uint32_t v_dim, const float
 
 /* At most 16 channels. inputs: the last `taps` inputs, oldest first. */
 static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, float *past,
-                           size_t past_stride, float *x, size_t stride, uint32_t n)
+                           size_t past_stride, float *x, size_t stride, uint32_t n, bool silu)
 {
     vf weights[CONVOLVE_TAPS], inputs[CONVOLVE_TAPS];
     float lanes[16] = {0};
@@ -89,7 +89,7 @@ static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, floa
         inputs[taps - 1] = load_some(x + t * stride, n_lanes);
         for (uint32_t j = 0; j < taps; j++)
             sum = vf_fma(weights[j], inputs[j], sum);
-        store_some(x + t * stride, n_lanes, vf_silu(sum));
+        store_some(x + t * stride, n_lanes, silu ? vf_silu(sum) : sum);
         for (uint32_t j = 0; j + 1 < taps; j++)
             inputs[j] = inputs[j + 1];
     }
@@ -98,9 +98,9 @@ static void convolve_lanes(const float *w, uint32_t taps, uint32_t n_lanes, floa
 }
 
 static void convolve(const float *w, uint32_t taps, uint32_t n_channels, float *past,
-                     size_t past_stride, float *x, size_t stride, uint32_t n)
+                     size_t past_stride, float *x, size_t stride, uint32_t n, bool silu)
 {
     for (uint32_t c = 0; c < n_channels; c += 16)
         convolve_lanes(w + (size_t)c * taps, taps, n_channels - c < 16 ? n_channels - c : 16,
-                       past + c, past_stride, x + c, stride, n);
+                       past + c, past_stride, x + c, stride, n, silu);
 }

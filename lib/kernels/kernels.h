@@ -65,9 +65,9 @@
  *     S_ij   = fmaf(k_i, u_j, decay * S_ij)
  *     o_j    = sum_i S_ij * q_i              fmaf(S_ij, q_i, o_j) from 0
  *
- * Causal convolution of one channel, then silu, w[taps - 1] being the tap of the newest input x_t;
- * inputs before position 0 are 0:
- *     y_t = silu(sum_j w[j] * x_(t - taps + 1 + j))   fmaf in order of j, from 0 */
+ * Causal convolution of one channel, then silu or not, w[taps - 1] being the tap of the newest
+ * input x_t; inputs before position 0 are 0:
+ *     y_t = sum_j w[j] * x_(t - taps + 1 + j)   fmaf in order of j, from 0 */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
 
@@ -188,11 +188,12 @@ struct kernels {
     /* One step of a gated DeltaNet head: state [k_dim][v_dim] is updated, out [v_dim] written. */
     void (*delta_step)(float *state, uint32_t k_dim, uint32_t v_dim, const float *q, const float *k,
                        const float *v, float decay, float beta, float *out);
-    /* The causal convolution and silu of n_channels channels, in place: x [n][stride] are adjacent
-     * positions. past [taps - 1][past_stride] has the inputs before them, oldest first, and is set
-     * to those before the next position. w [n_channels][taps]; taps is at most CONVOLVE_TAPS. */
+    /* The causal convolution of n_channels channels, and silu of it or not, in place: x [n][stride]
+     * are adjacent positions. past [taps - 1][past_stride] has the inputs before them, oldest
+     * first, and is set to those before the next position. w [n_channels][taps]; taps is at most
+     * CONVOLVE_TAPS. */
     void (*convolve)(const float *w, uint32_t taps, uint32_t n_channels, float *past,
-                     size_t past_stride, float *x, size_t stride, uint32_t n);
+                     size_t past_stride, float *x, size_t stride, uint32_t n, bool silu);
 
     /* Rotates the pairs (a[i], b[i]): a' = a cos - b sin, b' = a sin + b cos, each product rounded.
      * All four arrays have n elements. */

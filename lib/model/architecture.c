@@ -201,6 +201,20 @@ static const struct architecture architectures[] = {
         .ffn_norm = "post_attention_norm",
         .expert_width_key = "expert_feed_forward_length",
     },
+    {
+        .name = "lfm2moe",
+        .models = "LFM2-8B-A1B, LFM2.5-8B-A1B, LFM2-24B-A2B",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .tied_output = true,
+        .short_convolutions = true,
+        .output_norm = "token_embd_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -222,5 +236,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe, qwen35moe, qwen3next";
+           "exaone-moe, qwen35moe, qwen3next, lfm2moe";
 }

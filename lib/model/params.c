@@ -52,10 +52,52 @@ static void read_name(const struct gguf *g, struct model_params *p)
             *c = '?';
 }
 
+/* The number of a layer in a list by layer, of 32-bit integers. */
+static uint32_t list_u32(const struct gguf_kv *list, uint32_t layer)
+{
+    uint32_t value;
+    memcpy(&value, list->data + layer * sizeof value, sizeof value);
+    return value;
+}
+
+/* A list by layer: 0 for the layers that are short convolutions, the same number for the others. */
+static uint32_t read_kv_heads_list(struct key_reader *r, struct model_params *p, const char *key)
+{
+    const struct gguf_kv *list = gguf_find(r->g, key);
+    uint32_t heads = 0, differ = 0;
+    bool is_list = list && list->type == GGUF_ARRAY && list->count >= p->n_layers &&
+                   (list->element_type == GGUF_I32 || list->element_type == GGUF_U32);
+    for (uint32_t i = 0; i < p->n_layers && is_list; i++) {
+        uint32_t n = list_u32(list, i);
+        heads = heads ? heads : n;
+        differ += n && n != heads;
+        p->layers[i].kind = n ? LAYER_ATTENTION : LAYER_SHORT_CONVOLUTION;
+    }
+    if (!r->failed && (!is_list || differ || !heads))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s': expected a list by layer of 0 and one other number of "
+                              "heads",
+                              gguf_path(r->g, 0), key);
+    return key_check(r, "attention.head_count_kv", heads ? heads : 1, MAX_HEADS);
+}
+
+static uint32_t read_kv_heads(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "attention.head_count_kv";
+    char key[KEY_BYTES];
+    if (!p->arch->short_convolutions)
+        return key_u32_or(r, suffix, p->n_heads, MAX_HEADS);
+    p->delta.taps = key_u32(r, "shortconv.l_cache", MAX_TAPS);
+    if (p->delta.taps < 2)
+        key_check(r, "shortconv.l_cache", 0, MAX_TAPS);
+    key_name(r, suffix, key);
+    return read_kv_heads_list(r, p, key);
+}
+
 /* One KV head for each group of query heads. */
 static void read_grouped_attention(struct key_reader *r, struct model_params *p)
 {
-    p->n_kv_heads = key_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
+    p->n_kv_heads = read_kv_heads(r, p);
     if (r->failed)
         return;
     if (p->n_heads % p->n_kv_heads) {
@@ -158,7 +200,7 @@ static void read_layer_kinds(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), key, p->n_layers);
     for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
         bool delta = list ? list->data[i] != 0 : (i + 1) % interval != 0;
-        p->layers[i].kind = delta ? LAYER_DELTA : LAYER_ATTENTION;
+        p->layers[i].kind = delta ? LAYER_DELTA_NET : LAYER_ATTENTION;
     }
 }
 
@@ -514,14 +556,14 @@ uint32_t params_recurrent_layers(const struct model_params *p)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_layers; i++)
-        n += p->layers[i].kind == LAYER_DELTA;
+        n += p->layers[i].kind != LAYER_ATTENTION;
     return n;
 }
 
-uint32_t params_delta_channels(const struct model_params *p)
+uint32_t params_convolved(const struct model_params *p)
 {
     const struct delta_params *d = &p->delta;
-    return 2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim;
+    return d->v_heads ? 2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim : p->d_model;
 }
 
 uint64_t params_layer_state_floats(const struct model_params *p)
@@ -529,7 +571,7 @@ uint64_t params_layer_state_floats(const struct model_params *p)
     const struct delta_params *d = &p->delta;
     if (d->taps == 0)
         return 0;
-    return (uint64_t)(d->taps - 1) * params_delta_channels(p) +
+    return (uint64_t)(d->taps - 1) * params_convolved(p) +
            (uint64_t)d->v_heads * d->k_dim * d->v_dim;
 }
 

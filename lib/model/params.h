@@ -35,11 +35,13 @@ struct router_params {
 /* How a layer mixes positions. */
 enum layer_kind {
     LAYER_ATTENTION,
-    LAYER_DELTA, /* gated DeltaNet: a state of fixed size, no keys and values */
+    /* no keys and values, but a state of fixed size: */
+    LAYER_DELTA_NET,         /* gated DeltaNet */
+    LAYER_SHORT_CONVOLUTION, /* a gated convolution over the last positions */
 };
 
-/* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA (kernels/kernels.h has the
- * recurrence). All 0: the model has none. */
+/* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA_NET (kernels/kernels.h has
+ * the recurrence). Short convolutions have `taps` only. All 0: the model has neither. */
 struct delta_params {
     uint32_t taps;             /* of the causal convolution over positions */
     uint32_t k_heads, v_heads; /* each key head serves v_heads / k_heads value heads */
@@ -99,8 +101,9 @@ struct params_windows {
 struct params_windows params_windows(const struct model_params *p);
 /* Layers with a state instead of keys and values. */
 uint32_t params_recurrent_layers(const struct model_params *p);
-/* Channels of the convolution: the values of q, k and v of all heads, in this order. */
-uint32_t params_delta_channels(const struct model_params *p);
+/* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
+ * heads, in this order; short convolution: d_model. */
+uint32_t params_convolved(const struct model_params *p);
 /* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
  * [taps - 1][channels], then the heads' states [v_heads][k_dim][v_dim]. */
 uint64_t params_layer_state_floats(const struct model_params *p);

@@ -143,7 +143,7 @@ static void plan_latent_attention(struct planner *p, uint32_t layer)
 static void plan_delta_projections(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
-    uint32_t values = m->delta.v_heads * m->delta.v_dim, channels = params_delta_channels(m);
+    uint32_t values = m->delta.v_heads * m->delta.v_dim, channels = params_convolved(m);
     struct tensor_name early = layer_tensor(layer, "ssm_in", "weight");
     if (m->arch->delta_grouped && planner_has(p, early.text))
         planner_add_matrix(p, early.text, channels + values, m->d_model, 1);
@@ -166,7 +166,7 @@ static void plan_delta(struct planner *p, uint32_t layer)
     add_norm(p, layer, "attn_norm", m->d_model);
     plan_delta_projections(p, layer);
     planner_add_vectors(p, layer_tensor(layer, "ssm_conv1d", "weight").text, d->taps,
-                        params_delta_channels(m), false);
+                        params_convolved(m), false);
     planner_add_vectors(p, layer_tensor(layer, "ssm_dt", "bias").text, d->v_heads, 1, false);
     planner_add_vectors(p, layer_scalars(layer, "ssm_a").text, d->v_heads, 1, false);
     add_vector(p, layer, "ssm_norm", d->v_dim);
@@ -185,6 +185,31 @@ static void plan_attention(struct planner *p, uint32_t layer)
     add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
     if (m->arch->attention_sinks)
         add_vector(p, layer, "attn_sinks", m->n_heads);
+}
+
+static void plan_short_convolution(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_norm(p, layer, "attn_norm", m->d_model);
+    add_matrix(p, layer, "shortconv.in_proj", 3 * m->d_model, m->d_model);
+    planner_add_vectors(p, layer_tensor(layer, "shortconv.conv", "weight").text, m->delta.taps,
+                        m->d_model, false);
+    add_matrix(p, layer, "shortconv.out_proj", m->d_model, m->d_model);
+}
+
+/* What mixes the positions. */
+static void plan_mixer(struct planner *p, uint32_t layer)
+{
+    switch (p->params->layers[layer].kind) {
+    case LAYER_DELTA_NET:
+        plan_delta(p, layer);
+        return;
+    case LAYER_SHORT_CONVOLUTION:
+        plan_short_convolution(p, layer);
+        return;
+    case LAYER_ATTENTION:
+        plan_attention(p, layer);
+    }
 }
 
 /* The gate of the shared expert is a vector in the file. It takes part in a product, so the pool
@@ -313,7 +338,10 @@ static void plan_ends(struct planner *p)
 {
     const struct model_params *m = p->params;
     planner_add_matrix(p, "token_embd.weight", m->vocab, m->d_model, 1);
-    planner_add_vectors(p, "output_norm.weight", m->d_model, 1, false);
+    char norm[TENSOR_NAME_BYTES];
+    snprintf(norm, sizeof norm, "%s.weight",
+             m->arch->output_norm ? m->arch->output_norm : "output_norm");
+    planner_add_vectors(p, norm, m->d_model, 1, false);
     if (m->arch->norm == NORM_LAYER)
         planner_add_vectors(p, "output_norm.bias", m->d_model, 1, false);
     if (planner_has(p, "output.weight") || !m->arch->tied_output)
@@ -331,10 +359,7 @@ void plan_model(struct planner *p)
     const struct model_params *m = p->params;
     plan_ends(p);
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
-        if (m->layers[layer].kind == LAYER_DELTA)
-            plan_delta(p, layer);
-        else
-            plan_attention(p, layer);
+        plan_mixer(p, layer);
         add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
         if (layer < m->n_dense)
             plan_dense_ffn(p, layer);

@@ -81,6 +81,7 @@ class Traits:
     windowed_rotate_only: bool = False  # layers without a window do not rotate
     norm_after_rotation: bool = False  # of the heads of q and k
     ffn_norm: str = "ffn_norm"
+    output_norm: str = "output_norm"
     activation: Callable = swiglu
     delta: bool = False  # linear attention in all layers but every full_attention_interval-th
     delta_grouped: bool = False  # the value heads of one key head are together
@@ -104,6 +105,7 @@ TRAITS = {
     "exaone-moe": Traits(router="groups", window_every=4, windowed_rotate_only=True),
     "qwen35moe": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True),
     "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
+    "lfm2moe": Traits(router="groups", renormalise=True, output_norm="token_embd_norm"),
     "gpt-oss": Traits(
         router="chosen softmax",
         window_every=2,
@@ -130,6 +132,8 @@ class Model:
         self.d_model = self.key("embedding_length")
         self.heads = self.key("attention.head_count")
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
+        if isinstance(self.kv_heads, list):  # 0: a layer without attention
+            self.kv_heads = max(self.kv_heads)
         self.head_dim = self.key("attention.key_length", self.d_model // self.heads)
         self.eps = self.key("attention.layer_norm_rms_epsilon")
         self.experts_used = self.key("expert_used_count")
@@ -297,6 +301,14 @@ class Model:
         self.observe(block + "delta_out", out)
         return self.linear(out.reshape(n, -1), block + "ssm_out")
 
+    def short_convolution(self, x, layer):
+        """LFM2's gated convolution over the last positions. x: [n][d_model], already normalised."""
+        block = f"blk.{layer}.shortconv."
+        before, after, values = np.split(self.linear(x, block + "in_proj"), 3, axis=1)
+        mixed = after * causal_convolution(before * values, self.weights[block + "conv.weight"])
+        self.observe(block + "mixed", mixed)
+        return self.linear(mixed, block + "out_proj")
+
     def latent_query(self, x, block, head):
         """q of all heads, [n][heads][head], by way of a compressed vector where there is one."""
         if block + "attn_q_a.weight" in self.weights:
@@ -408,6 +420,8 @@ class Model:
         attention = self.latent_attention if self.traits.mla else self.attention
         if self.traits.delta and (layer + 1) % self.key("full_attention_interval", 4) != 0:
             attention = self.delta_attention
+        if block + "shortconv.conv.weight" in self.weights:
+            attention = self.short_convolution
         x = x + attention(normalised, layer)
         self.observe(block + "after_attention", x)
         normalised = self.norm(x, block + self.traits.ffn_norm)
@@ -426,7 +440,7 @@ class Model:
         self.observe("embedding", x)
         for layer in range(self.layers):
             x = self.layer(x, layer)
-        x = self.norm(x, "output_norm")
+        x = self.norm(x, self.traits.output_norm)
         self.observe("output_norm", x)
         tied = "output.weight" not in self.weights
         out = self.linear(x, "token_embd" if tied else "output")

@@ -9,7 +9,7 @@
 enum { N = 4, CONTEXT = 512, LENGTH = 40, PROMPT = 150 };
 
 static const char *const models[] = {GOLDEN("qwen35moe.gguf"), GOLDEN("qwen3next.gguf"),
-                                     GOLDEN("qwen3next-early.gguf")};
+                                     GOLDEN("qwen3next-early.gguf"), GOLDEN("lfm2moe.gguf")};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct engine_bench b;

@@ -102,22 +102,21 @@ static void test_steps(void **state)
         check_steps(dims[i][0], dims[i][1]);
 }
 
-static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c)
+static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c, bool silu)
 {
     double sum = 0;
     for (int j = 0; j < TAPS; j++)
         if (t - TAPS + 1 + j >= 0)
             sum += (double)w[c * TAPS + (uint32_t)j] * (double)x[t - TAPS + 1 + j][c];
-    return sum / (1 + exp(-sum));
+    return silu ? sum / (1 + exp(-sum)) : sum;
 }
 
-static void test_convolution(void **state)
+static void check_convolution(bool silu)
 {
     static const uint32_t widths[] = {1, 15, 16, 33, MOST_CHANNELS};
     static const int pieces[] = {STEPS, 1, 2, 7};
     float w[MOST_CHANNELS * TAPS], x[STEPS][MOST_CHANNELS], first[STEPS][MOST_CHANNELS];
     uint64_t seed = 7;
-    (void)state;
     for (size_t i = 0; i < sizeof w / sizeof *w; i++)
         w[i] = random_float(&seed);
     for (int t = 0; t < STEPS; t++)
@@ -129,9 +128,9 @@ static void test_convolution(void **state)
                 float past[TAPS - 1][MOST_CHANNELS] = {{0}}, y[STEPS][MOST_CHANNELS];
                 memcpy(y, x, sizeof y);
                 for (int t = 0; t < STEPS; t += pieces[p])
-                    builds[b]->convolve(w, TAPS, widths[n], past[0], MOST_CHANNELS, y[t],
-                                        MOST_CHANNELS,
-                                        (uint32_t)(STEPS - t < pieces[p] ? STEPS - t : pieces[p]));
+                    builds[b]->convolve(
+                        w, TAPS, widths[n], past[0], MOST_CHANNELS, y[t], MOST_CHANNELS,
+                        (uint32_t)(STEPS - t < pieces[p] ? STEPS - t : pieces[p]), silu);
                 if (b == 0 && p == 0)
                     memcpy(first, y, sizeof y);
                 assert_memory_equal(y, first, sizeof y);
@@ -142,7 +141,14 @@ static void test_convolution(void **state)
             }
     for (int t = 0; t < STEPS; t++)
         for (uint32_t c = 0; c < MOST_CHANNELS; c++)
-            assert_true(fabs((double)first[t][c] - convolved(w, x, t, c)) < 1e-5);
+            assert_true(fabs((double)first[t][c] - convolved(w, x, t, c, silu)) < 1e-5);
+}
+
+static void test_convolution(void **state)
+{
+    (void)state;
+    check_convolution(true);
+    check_convolution(false);
 }
 
 static void test_sigmoid_gate(void **state)

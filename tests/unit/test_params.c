@@ -235,10 +235,10 @@ static void check_recurrent(const struct file *f, const bool *recurrent, uint32_
 {
     struct model_params p = params_of(f);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        assert_int_equal(p.layers[layer].kind, recurrent[layer] ? LAYER_DELTA : LAYER_ATTENTION);
+        assert_int_equal(p.layers[layer].kind, recurrent[layer] ? LAYER_DELTA_NET : LAYER_ATTENTION);
     assert_int_equal(params_recurrent_layers(&p), n);
     assert_int_equal(p.delta.v_dim, 6);
-    assert_int_equal(params_delta_channels(&p), 2 * 2 * 8 + 4 * 6);
+    assert_int_equal(params_convolved(&p), 2 * 2 * 8 + 4 * 6);
     assert_int_equal(params_state_bytes(&p), n * (3 * 56 + 4 * 8 * 6) * sizeof(float));
 }
 

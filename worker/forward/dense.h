@@ -125,6 +125,10 @@ struct dense_ops {
      * NULL. A slot's rows are adjacent; its state begins at 0 with position 0. */
     void (*delta)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
                   const float *z, const float *beta, const float *alpha, float *out);
+    /* Short convolution: in [n][3][d_model] is b, c and x; out [n][d_model] = c * the convolution
+     * of b * x. Steps the states as `delta` does. */
+    void (*short_convolution)(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                              const float *in, float *out);
     /* Copy a slot's state of all recurrent layers, params_state_bytes, between batches. `position`
      * is the next one. save, false: the state is that of another position, after a batch that
      * failed. */

@@ -382,6 +382,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .gate_by_sigmoid = dense_host_gate_by_sigmoid,
                                          .split_delta = dense_host_split_delta,
                                          .delta = dense_host_delta,
+                                         .short_convolution = dense_host_short_convolution,
                                          .save_state = dense_host_save_state,
                                          .load_state = dense_host_load_state,
                                          .gated = host_gated,

@@ -60,6 +60,8 @@ void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows,
 void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
 void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
                       const float *z, const float *beta, const float *alpha, float *out);
+void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                                  const float *in, float *out);
 bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);
 void dense_host_load_state(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 

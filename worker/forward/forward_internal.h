@@ -49,6 +49,9 @@ struct forward {
         float *out;          /* [n][values] */
     } delta;
     struct {
+        float *in, *out; /* [n][3][d_model], [n][d_model] */
+    } convolution;
+    struct {
         float *q_low;    /* [n][q_rank] */
         float *absorbed; /* [n][n_heads][k_dim]: q as the cached rows see it */
         float *context;  /* [n][n_heads][kv_rank]: the sum of cached rows */
@@ -57,6 +60,8 @@ struct forward {
 
 /* x += the layer's linear attention of h (normed); steps the states of the batch's requests. */
 void forward_delta(struct forward *f, uint32_t layer);
+/* The same of a short convolution. */
+void forward_short_convolution(struct forward *f, uint32_t layer);
 /* x += the layer's attention of h (normed); writes the batch's keys and values into the cache. */
 void forward_attention(struct forward *f, uint32_t layer);
 

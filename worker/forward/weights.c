@@ -122,7 +122,7 @@ static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w
     const struct model_params *p = &b->map->params;
     const struct delta_params *d = &p->delta;
     struct delta_weights *to = &w->delta;
-    uint32_t channels = params_delta_channels(p), values = d->v_heads * d->v_dim;
+    uint32_t channels = params_convolved(p), values = d->v_heads * d->v_dim;
     w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
     to->in = matrix(b, WEIGHT("ssm_in"), true, channels + values, p->d_model);
     if (!to->in.tiles) {
@@ -143,6 +143,15 @@ static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w
     w->o = matrix(b, WEIGHT("ssm_out"), false, p->d_model, values);
 }
 
+static void bind_short_convolution(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    w->convolution.in = matrix(b, WEIGHT("shortconv.in_proj"), false, 3 * p->d_model, p->d_model);
+    w->convolution.taps = vectors(b, WEIGHT("shortconv.conv"), false, p->d_model, p->delta.taps);
+    w->o = matrix(b, WEIGHT("shortconv.out_proj"), false, p->d_model, p->d_model);
+}
+
 static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
@@ -160,8 +169,10 @@ static void bind_attention(struct binder *b, uint32_t layer, struct layer_weight
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    if (p->layers[layer].kind == LAYER_DELTA)
+    if (p->layers[layer].kind == LAYER_DELTA_NET)
         bind_delta(b, layer, w);
+    else if (p->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
+        bind_short_convolution(b, layer, w);
     else
         bind_attention(b, layer, w);
     w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
@@ -199,7 +210,9 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
     w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
     if (!w.output.tiles)
         w.output = w.embedding;
-    w.output_norm.weight = vector(&b, "output_norm.weight", false, p->d_model);
+    snprintf(b.name, sizeof b.name, "%s.weight",
+             p->arch->output_norm ? p->arch->output_norm : "output_norm");
+    w.output_norm.weight = vector(&b, b.name, false, p->d_model);
     if (p->arch->norm == NORM_LAYER)
         w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
     w.output_bias = vector(&b, "output.bias", true, p->vocab);
@@ -248,11 +261,23 @@ bool weights_all_quantized(const struct model_weights *w, const struct pool_map 
 {
     for (uint32_t i = 0; i < map->params.n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
-        const struct matrix *const all[] = {
-            &l->q,          &l->k,           &l->v,          &l->o,
-            &l->q_a,        &l->q_b,         &l->kv_a,       &l->shared_gate,
-            &l->shared_up,  &l->shared_down, &l->dense_gate, &l->dense_up,
-            &l->dense_down, &l->delta.qkv,   &l->delta.z,    &l->delta.in};
+        const struct matrix *const all[] = {&l->q,
+                                            &l->k,
+                                            &l->v,
+                                            &l->o,
+                                            &l->q_a,
+                                            &l->q_b,
+                                            &l->kv_a,
+                                            &l->shared_gate,
+                                            &l->shared_up,
+                                            &l->shared_down,
+                                            &l->dense_gate,
+                                            &l->dense_up,
+                                            &l->dense_down,
+                                            &l->delta.qkv,
+                                            &l->delta.z,
+                                            &l->delta.in,
+                                            &l->convolution.in};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!is_quantized(all[k]))
                 return false;

@@ -38,6 +38,11 @@ struct layer_weights {
         const float *dt, *a;       /* [v_heads] */
         const float *norm;         /* [v_dim] */
     } delta;
+    /* A short convolution, which has an output matrix in o, too. */
+    struct {
+        struct matrix in;  /* to b, c and x, of d_model each */
+        const float *taps; /* [d_model][delta.taps] */
+    } convolution;
     /* FFN. */
     struct matrix router;                      /* [n_experts][d_model] */
     struct matrix prediction_router;           /* only for predictions: router, or a copy of it in

@@ -155,6 +155,11 @@ SPECS = [
     # Qwen3-Next: other orders of heads, and no two sizes alike; in both layouts of its files.
     delta_net("qwen3next", "qwen3next", 1, delta=Delta(2, 4, 12, 16), tied=True),
     delta_net("qwen3next-early", "qwen3next", 1, delta=Delta(2, 4, 12, 16, early=True)),
+    # LFM2: short convolutions, attention in the third and fifth layer, two dense layers; tied.
+    Spec(
+        "lfm2moe", "lfm2moe", 1, 32, 4, 2, 8, width=20, experts=6, experts_used=2, eps=1e-5, tied=True, layers=6,
+        dense_layers=2, dense_width=28, attention_layers=(2, 4), router_margin=2e-3,
+    ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),
     quantised(Type.Q8_0, 8),

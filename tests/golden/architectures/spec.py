@@ -93,6 +93,8 @@ class Spec:
     rope: Rope = Rope()
     latent: Latent | None = None
     delta: Delta | None = None
+    attention_layers: tuple = ()  # lfm2moe: the others are short convolutions
+    taps: int = 3  # of these
     full_interval: int = 4  # of so many layers the last has attention, where the others are linear
     router: Router = Router()
     type: Type = Type.F32

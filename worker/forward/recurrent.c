@@ -1,4 +1,5 @@
-/* Linear attention of a layer (gated DeltaNet); see forward_internal.h. */
+/* Recurrent layers: linear attention (gated DeltaNet) and short convolutions; see
+ * forward_internal.h. */
 #include "forward_internal.h"
 
 /* beta and alpha decide how much of the state decays: they are never computed through BLAS, whose
@@ -37,5 +38,16 @@ void forward_delta(struct forward *f, uint32_t layer)
     f->ops->delta(f->dense, layer, w, f->delta.qkv, f->delta.z, f->delta.beta,
                   w->delta.ba.tiles ? NULL : f->delta.alpha, f->delta.out);
     const void *in = f->ops->prepare(f->dense, 0, f->delta.out, w->o.cols, weights_quantize(&w->o));
+    f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
+}
+
+void forward_short_convolution(struct forward *f, uint32_t layer)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model,
+                                     weights_quantize(&w->convolution.in));
+    f->ops->multiply(f->dense, &w->convolution.in, in, f->convolution.in, false);
+    f->ops->short_convolution(f->dense, layer, w, f->convolution.in, f->convolution.out);
+    in = f->ops->prepare(f->dense, 0, f->convolution.out, w->o.cols, weights_quantize(&w->o));
     f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
 }

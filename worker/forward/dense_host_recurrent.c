@@ -1,4 +1,4 @@
-/* Linear attention (gated DeltaNet) and output gates on this process's threads; see dense.h.
+/* Recurrent layers and output gates on this process's threads; see dense.h.
  *
  * A slot's state is one block: for each recurrent layer, in order, params_layer_state_floats. Its
  * heads, and the channels of its convolution, depend on nothing of one another, so threads share
@@ -69,7 +69,7 @@ enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, s
                          n_slots, (double)n_slots * (double)params_state_bytes(p) * 1e-9);
     for (uint32_t layer = 0, i = 0; layer < p->n_layers; layer++) {
         s->index[layer] = i;
-        i += p->layers[layer].kind == LAYER_DELTA;
+        i += p->layers[layer].kind != LAYER_ATTENTION;
     }
     for (uint32_t i = 0; i < k_dim; i++) {
         s->k_scale[i] = 1.0f / sqrtf((float)k_dim);
@@ -142,12 +142,13 @@ static void convolve_part(void *arg, unsigned thread, uint32_t chunk)
     const struct delta_job *job = arg;
     const struct model_params *p = job->h->base.params;
     const struct delta_run *run = &job->h->states->runs[chunk / job->parts];
-    uint32_t channels = params_delta_channels(p), first = chunk % job->parts * CHANNELS_AT_ONCE;
+    uint32_t channels = params_convolved(p), first = chunk % job->parts * CHANNELS_AT_ONCE;
     uint32_t n = channels - first < CHANNELS_AT_ONCE ? channels - first : CHANNELS_AT_ONCE;
     (void)thread;
     job->h->kernels->convolve(job->w->delta.conv + (size_t)first * p->delta.taps, p->delta.taps, n,
                               state_of(job->h->states, run->slot, job->layer) + first, channels,
-                              job->qkv + (size_t)run->first * channels + first, channels, run->n);
+                              job->qkv + (size_t)run->first * channels + first, channels, run->n,
+                              true);
 }
 
 /* softplus in double precision: about one call for each head and position. */
@@ -165,7 +166,7 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
     const struct delta_weights *w = &job->w->delta;
     struct delta_states *s = h->states;
     uint32_t group = d->v_heads / d->k_heads;
-    float *q = job->qkv + (size_t)t * params_delta_channels(h->base.params);
+    float *q = job->qkv + (size_t)t * params_convolved(h->base.params);
     float *k = q + (size_t)d->k_heads * d->k_dim;
     (void)thread;
     for (uint32_t j = 0; j < d->v_heads; j++) {
@@ -190,7 +191,7 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
     const struct model_params *p = h->base.params;
     const struct delta_params *d = &p->delta;
     const struct delta_run *run = &h->states->runs[chunk / d->v_heads];
-    uint32_t j = chunk % d->v_heads, channels = params_delta_channels(p);
+    uint32_t j = chunk % d->v_heads, channels = params_convolved(p);
     uint32_t key = p->arch->delta_grouped ? j / (d->v_heads / d->k_heads) : j % d->k_heads;
     size_t keys = (size_t)d->k_heads * d->k_dim;
     float *state = state_of(h->states, run->slot, job->layer) + (size_t)(d->taps - 1) * channels +
@@ -212,7 +213,7 @@ void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weight
                       const float *z, const float *beta, const float *alpha, float *out)
 {
     struct dense_host *h = dense_host_of(d);
-    uint32_t channels = params_delta_channels(d->params);
+    uint32_t channels = params_convolved(d->params);
     struct delta_job job = {.h = h,
                             .layer = layer,
                             .w = w,
@@ -226,6 +227,53 @@ void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weight
     exec_each(h->exec, convolve_part, &job, job.n_runs * job.parts);
     dense_host_each_row(h, prepare_row, &job);
     exec_each(h->exec, step_head, &job, job.n_runs * d->params->delta.v_heads);
+}
+
+/* ---- Short convolution ---- */
+
+struct convolution_job {
+    struct dense_host *h;
+    uint32_t layer;
+    const float *taps, *in;
+    float *out;
+    uint32_t parts;
+};
+
+/* Some channels of a run: b * x, the convolution, times c. */
+static void convolve_gated(void *arg, unsigned thread, uint32_t chunk)
+{
+    const struct convolution_job *job = arg;
+    const struct model_params *p = job->h->base.params;
+    const struct delta_run *run = &job->h->states->runs[chunk / job->parts];
+    size_t width = p->d_model, first = (size_t)(chunk % job->parts) * CHANNELS_AT_ONCE;
+    size_t n = width - first < CHANNELS_AT_ONCE ? width - first : CHANNELS_AT_ONCE;
+    const float *in = job->in + run->first * 3 * width + first;
+    float *out = job->out + run->first * width + first;
+    (void)thread;
+    for (uint32_t t = 0; t < run->n; t++)
+        for (size_t i = 0; i < n; i++)
+            out[t * width + i] = in[t * 3 * width + i] * in[(t * 3 + 2) * width + i];
+    job->h->kernels->convolve(job->taps + first * p->delta.taps, p->delta.taps, (uint32_t)n,
+                              state_of(job->h->states, run->slot, job->layer) + first, width, out,
+                              width, run->n, false);
+    for (uint32_t t = 0; t < run->n; t++)
+        for (size_t i = 0; i < n; i++)
+            out[t * width + i] *= in[(t * 3 + 1) * width + i];
+}
+
+void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                                  const float *in, float *out)
+{
+    struct dense_host *h = dense_host_of(d);
+    uint32_t n_runs = begin_runs(h, layer);
+    struct convolution_job job = {.h = h,
+                                  .layer = layer,
+                                  .taps = w->convolution.taps,
+                                  .in = in,
+                                  .out = out,
+                                  .parts = (d->params->d_model + CHANNELS_AT_ONCE - 1) /
+                                           CHANNELS_AT_ONCE};
+    exec_each(h->exec, convolve_gated, &job, n_runs * job.parts);
 }
 
 /* ---- Gates and orders ---- */
@@ -273,7 +321,7 @@ void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *
     size_t keys = (size_t)p->k_heads * p->k_dim;
     size_t group = (size_t)p->v_heads / p->k_heads * p->v_dim;
     for (uint32_t t = 0; t < d->n; t++) {
-        float *q = qkv + t * (size_t)params_delta_channels(d->params), *k = q + keys, *v = k + keys;
+        float *q = qkv + t * (size_t)params_convolved(d->params), *k = q + keys, *v = k + keys;
         for (uint32_t i = 0; i < p->k_heads; i++) {
             q = copy_floats(q, x, p->k_dim);
             k = copy_floats(k, x + p->k_dim, p->k_dim);
