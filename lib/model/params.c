@@ -52,45 +52,40 @@ static void read_name(const struct gguf *g, struct model_params *p)
 }
 
 /* One KV head for each group of query heads. */
-static void read_grouped_attention(struct key_reader *r, struct model_params *p)
+static void read_grouped_attention(struct key_reader *r, struct model_params *p,
+                                   struct layer_params *l)
 {
-    p->n_kv_heads = key_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
+    l->n_kv_heads = key_u32_or(r, "attention.head_count_kv", l->n_heads, MAX_HEADS);
     if (r->failed)
         return;
-    if (p->n_heads % p->n_kv_heads) {
-        r->failed = error_set(r->e, ERROR_FORMAT,
-                              "%s: %" PRIu32 " attention heads cannot share %" PRIu32
-                              " key-value heads evenly ('%s.attention.head_count_kv')",
-                              gguf_path(r->g, 0), p->n_heads, p->n_kv_heads, r->arch);
-        return;
-    }
-    uint32_t head_dim = p->d_model / p->n_heads;
-    p->q_dim = p->k_dim = key_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
-    p->o_dim = p->v_dim = key_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
-    p->rope.dims = key_u32_or(r, "rope.dimension_count", p->k_dim, MAX_HEAD_DIM);
+    uint32_t head_dim = p->d_model / l->n_heads;
+    l->q_dim = l->k_dim = key_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
+    l->o_dim = l->v_dim = key_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
+    p->rope.dims = key_u32_or(r, "rope.dimension_count", l->k_dim, MAX_HEAD_DIM);
 }
 
 /* Files whose kv_b is split have keys for a head's own sizes; key_length is then the cached row's.
  */
-static void read_latent_attention(struct key_reader *r, struct model_params *p)
+static void read_latent_attention(struct key_reader *r, struct model_params *p,
+                                  struct layer_params *l)
 {
     bool split = key_exists(r, "attention.key_length_mla");
-    p->n_kv_heads = 1;
+    l->n_kv_heads = 1;
     p->kv_rank = key_u32(r, "attention.kv_lora_rank", MAX_WIDTH);
     if (key_exists(r, "attention.q_lora_rank"))
         p->q_rank = key_u32(r, "attention.q_lora_rank", MAX_WIDTH);
-    p->q_dim =
+    l->q_dim =
         key_u32(r, split ? "attention.key_length_mla" : "attention.key_length", MAX_HEAD_DIM);
-    p->o_dim =
+    l->o_dim =
         key_u32(r, split ? "attention.value_length_mla" : "attention.value_length", MAX_HEAD_DIM);
     p->rope.dims = key_u32(r, "rope.dimension_count", MAX_HEAD_DIM);
-    p->k_dim = p->kv_rank + p->rope.dims;
-    p->v_dim = p->kv_rank;
-    if (!r->failed && p->rope.dims >= p->q_dim)
+    l->k_dim = p->kv_rank + p->rope.dims;
+    l->v_dim = p->kv_rank;
+    if (!r->failed && p->rope.dims >= l->q_dim)
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.rope.dimension_count' is %" PRIu32
                               ": expected less than the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, l->q_dim);
 }
 
 static void refuse_value(struct key_reader *r, const char *suffix, double value, const char *what)
@@ -140,23 +135,35 @@ static void read_window(struct key_reader *r, struct model_params *p)
         refuse_value(r, suffix, window, "less than the context: a window");
 }
 
+static void check_heads(struct key_reader *r, const struct layer_params *l)
+{
+    if (!r->failed && l->n_heads % l->n_kv_heads)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: %" PRIu32 " attention heads cannot share %" PRIu32
+                              " key-value heads evenly ('%s.attention.head_count_kv')",
+                              gguf_path(r->g, 0), l->n_heads, l->n_kv_heads, r->arch);
+}
+
 static void read_attention(struct key_reader *r, struct model_params *p)
 {
-    p->n_heads = key_u32(r, "attention.head_count", MAX_HEADS);
+    struct layer_params l = {.n_heads = key_u32(r, "attention.head_count", MAX_HEADS)};
     if (r->failed)
         return;
     if (p->arch->attention == ATTENTION_LATENT)
-        read_latent_attention(r, p);
+        read_latent_attention(r, p, &l);
     else
-        read_grouped_attention(r, p);
-    if (!r->failed && (p->rope.dims > p->q_dim || p->rope.dims % 2))
+        read_grouped_attention(r, p, &l);
+    check_heads(r, &l);
+    if (!r->failed && (p->rope.dims > l.q_dim || p->rope.dims % 2))
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.rope.dimension_count' is %" PRIu32
                               ": expected an even number up to the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, l.q_dim);
     if (r->failed)
         return;
-    p->attention_scale = 1.0f / sqrtf((float)p->q_dim);
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        p->layers[i] = l;
+    p->attention_scale = 1.0f / sqrtf((float)l.q_dim);
     read_window(r, p);
 }
 
@@ -383,6 +390,8 @@ static void read_leading_dense(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), key, p->n_dense, p->n_layers);
     if (p->n_dense)
         p->d_dense = key_u32(r, "feed_forward_length", MAX_WIDTH);
+    for (uint32_t i = 0; i < p->n_dense && !r->failed; i++)
+        p->layers[i].feed_forward = FEED_FORWARD_DENSE;
 }
 
 /* block_count includes the layers after the trunk that predict further tokens (DeepSeek-V3). moed
@@ -453,6 +462,50 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     return ERROR_OK;
 }
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+struct params_most params_most(const struct model_params *p)
+{
+    struct params_most most = {0};
+    for (const struct layer_params *l = p->layers; l < p->layers + p->n_layers; l++) {
+        most.heads = larger(most.heads, l->n_heads);
+        most.k_dim = larger(most.k_dim, l->k_dim);
+        most.v_dim = larger(most.v_dim, l->v_dim);
+        most.q = larger(most.q, l->n_heads * l->q_dim);
+        most.k = larger(most.k, l->n_kv_heads * l->k_dim);
+        most.v = larger(most.v, l->n_kv_heads * l->v_dim);
+        most.attended = larger(most.attended, l->n_heads * l->o_dim);
+    }
+    return most;
+}
+
+uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n += p->layers[i].kind == kind;
+    return n;
+}
+
+const struct layer_params *params_attention(const struct model_params *p)
+{
+    const struct layer_params *l = p->layers, *last = p->layers + p->n_layers - 1;
+    while (l < last && l->kind != LAYER_ATTENTION)
+        l++;
+    return l;
+}
+
+const struct layer_params *params_uneven(const struct model_params *p)
+{
+    for (uint32_t i = 0; i < p->n_layers && !p->kv_rank; i++)
+        if (p->layers[i].k_dim != p->layers[i].v_dim)
+            return &p->layers[i];
+    return NULL;
+}
+
 struct params_windows params_windows(const struct model_params *p)
 {
     struct params_windows w = {0};
@@ -477,16 +530,15 @@ uint32_t params_cache_rows(const struct model_params *p)
 
 uint32_t params_widest_input(const struct model_params *p)
 {
-    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
-                         p->d_shared, p->d_expert,           p->d_dense};
+    uint32_t widths[] = {p->d_model, params_most(p).attended, p->q_rank, p->d_shared, p->d_expert,
+                         p->d_dense};
     uint32_t most = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        most = widths[i] > most ? widths[i] : most;
+        most = larger(most, widths[i]);
     return most;
 }
 
 uint32_t params_head_input(const struct model_params *p)
 {
-    uint32_t unrotated = p->q_dim - p->rope.dims;
-    return unrotated > p->kv_rank ? unrotated : p->kv_rank;
+    return larger(params_attention(p)->q_dim - p->rope.dims, p->kv_rank);
 }

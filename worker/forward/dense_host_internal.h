@@ -15,8 +15,9 @@ struct dense_host {
     const struct kernels *kernels;
     struct kv_cache kv;
     struct attention *attention;
-    struct attention_row *rows; /* [max_tokens] */
-    const float *cos_sin;       /* of the batch */
+    struct attention_shape *shapes; /* [n_layers] */
+    struct attention_row *rows;     /* [max_tokens] */
+    const float *cos_sin;           /* of the batch */
     unsigned n_threads;
     float *sums;              /* [threads][d_model]: combine's */
     void **heads_activations; /* [threads]: multiply_heads' */
