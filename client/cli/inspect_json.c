@@ -28,16 +28,43 @@ static void boolean(struct strbuf *b, const char *key, bool value)
     strbuf_printf(b, ", \"%s\": %s", key, value ? "true" : "false");
 }
 
+/* One entry for each kind of layer. */
+static void add_layers(struct strbuf *b, const struct model_params *p)
+{
+    const char *before = "";
+    strbuf_printf(b, ", \"layer_kinds\": [");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct layer_params *l = &p->layers[i];
+        uint32_t n = inspect_alike(p, i);
+        if (n == 0)
+            continue;
+        strbuf_printf(b, "%s{\"kind\": \"%s\"", before, inspect_layer_name(l->kind));
+        word(b, "feed_forward", inspect_feed_forward_name(l->feed_forward));
+        number(b, "first", i);
+        number(b, "layers", n);
+        number(b, "heads", l->n_heads);
+        number(b, "kv_heads", l->n_kv_heads);
+        number(b, "head_dim", l->q_dim);
+        number(b, "value_dim", l->o_dim);
+        number(b, "window", l->window);
+        strbuf_printf(b, "}");
+        before = ", ";
+    }
+    strbuf_printf(b, "]");
+}
+
 static void add_attention(struct strbuf *b, const struct model_params *p,
                           const struct inspect_tensors *has)
 {
+    const struct layer_params *l = params_attention(p);
+    add_layers(b, p);
     word(b, "norm", inspect_norm_name(p->arch->norm));
     real(b, "norm_eps", p->norm_eps);
     word(b, "attention", inspect_attention_name(p));
-    number(b, "heads", p->n_heads);
-    number(b, "kv_heads", p->n_kv_heads);
-    number(b, "head_dim", p->q_dim);
-    number(b, "value_dim", p->o_dim);
+    number(b, "heads", l->n_heads);
+    number(b, "kv_heads", l->n_kv_heads);
+    number(b, "head_dim", l->q_dim);
+    number(b, "value_dim", l->o_dim);
     number(b, "q_rank", p->q_rank);
     number(b, "kv_rank", p->kv_rank);
     number(b, "window", params_windows(p).largest);

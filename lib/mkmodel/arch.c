@@ -99,6 +99,14 @@ static const struct mkmodel_arch table[] = {
     {.name = "exaone-moe", .ffn_norm = "ffn_norm", .qk_norm = true, .window = true, V3_EXPERTS},
     {.name = "qwen35moe", DELTA},
     {.name = "qwen3next", .delta_grouped = true, DELTA},
+    {.name = "lfm2moe",
+     .ffn_norm = "ffn_norm",
+     .qk_norm = true,
+     .convolutions = true,
+     .dense_layers = true,
+     .sigmoid = true,
+     .gating_key = true,
+     .expert_width = true},
 };
 
 const struct mkmodel_arch *mkmodel_arch_find(const char *name)

@@ -6,19 +6,20 @@
 #include <stdbool.h>
 
 struct mkmodel_arch {
-    const char *name;              /* general.architecture */
-    const char *ffn_norm;          /* the norm before the experts */
-    bool qk_norm;                  /* attn_q_norm and attn_k_norm of a head's width */
-    bool qk_norm_whole;            /* the same, of all heads' width */
-    bool latent;                   /* one compressed vector for the keys and values of all heads */
-    bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
-    bool half_rope;                /* half of each head's values rotate */
-    bool sinks;                    /* attn_sinks */
-    bool delta;                    /* linear attention in all layers but every fourth; attn_q has
-                                      each head's gate, too */
-    bool delta_grouped;            /* ssm_ba instead of ssm_beta and ssm_alpha */
-    bool quarter_rope;             /* a quarter of each head's values rotate */
-    bool window;                   /* a sliding window in some layers */
+    const char *name;     /* general.architecture */
+    const char *ffn_norm; /* the norm before the experts */
+    bool qk_norm;         /* attn_q_norm and attn_k_norm of a head's width */
+    bool qk_norm_whole;   /* the same, of all heads' width */
+    bool latent;          /* one compressed vector for the keys and values of all heads */
+    bool fused_qkv;       /* attn_qkv instead of attn_q, attn_k, attn_v */
+    bool half_rope;       /* half of each head's values rotate */
+    bool sinks;           /* attn_sinks */
+    bool delta;           /* linear attention in all layers but every fourth; attn_q has
+                             each head's gate, too */
+    bool delta_grouped;   /* ssm_ba instead of ssm_beta and ssm_alpha */
+    bool convolutions;    /* short convolutions in all layers but every fourth; token_embd_norm */
+    bool quarter_rope;    /* a quarter of each head's values rotate */
+    bool window;          /* a sliding window in some layers */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */
     bool norm_bias, logits_bias;
     bool router_bias, expert_bias;
@@ -39,7 +40,7 @@ struct mkmodel_arch {
 };
 
 enum {
-    MKMODEL_DELTA_INTERVAL = 4, /* of so many layers the last has attention, the others delta */
+    MKMODEL_CONVOLUTION_TAPS = 3,
     MKMODEL_DELTA_TAPS = 4,
 };
 

@@ -44,6 +44,17 @@ static uint32_t rotated(const struct plan *p)
     return p->arch->half_rope && o->head_dim >= 4 ? o->head_dim / 4 * 2 : o->head_dim;
 }
 
+/* A list by layer, with 0 for short convolutions. */
+static void put_kv_heads(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    int32_t heads[MKMODEL_MOST_LAYERS];
+    for (uint32_t i = 0; i < o->layers; i++)
+        heads[i] = mkmodel_attends(k->plan, i) ? (int32_t)o->kv_heads : 0;
+    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), heads, o->layers);
+    put_u32(k, "shortconv.l_cache", MKMODEL_CONVOLUTION_TAPS);
+}
+
 /* DeepSeek-V2's files count one key-value head of the cached row's size, and have further keys for
  * the heads' own sizes. */
 static void put_attention(struct keys *k)
@@ -51,7 +62,10 @@ static void put_attention(struct keys *k)
     const struct mkmodel_options *o = &k->plan->options;
     bool latent = k->plan->arch->latent;
     put_u32(k, "attention.head_count", o->heads);
-    put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
+    if (k->plan->arch->convolutions)
+        put_kv_heads(k);
+    else
+        put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
     put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
     put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
@@ -80,7 +94,7 @@ static void put_image_keys(struct keys *k)
 static void put_delta(struct keys *k)
 {
     struct mkmodel_delta d = mkmodel_delta_of(&k->plan->options);
-    put_u32(k, "full_attention_interval", MKMODEL_DELTA_INTERVAL);
+    put_u32(k, "full_attention_interval", mkmodel_attention_interval(&k->plan->options));
     put_u32(k, "ssm.conv_kernel", MKMODEL_DELTA_TAPS);
     put_u32(k, "ssm.state_size", d.head_dim);
     put_u32(k, "ssm.group_count", d.k_heads);

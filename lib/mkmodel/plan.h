@@ -18,6 +18,8 @@ struct planned_tensor {
     float mean, deviation;
 };
 
+enum { MKMODEL_MOST_LAYERS = 1000 };
+
 struct plan {
     struct mkmodel_options options; /* with zeros replaced by their defaults */
     const struct mkmodel_arch *arch;
@@ -40,6 +42,18 @@ struct mkmodel_delta {
 static inline struct mkmodel_delta mkmodel_delta_of(const struct mkmodel_options *o)
 {
     return (struct mkmodel_delta){o->heads, 2 * o->heads, o->head_dim / 2};
+}
+
+/* Where layers differ, of so many the last has attention, and the others have none. */
+static inline uint32_t mkmodel_attention_interval(const struct mkmodel_options *o)
+{
+    return o->layers < 4 ? o->layers : 4;
+}
+
+static inline bool mkmodel_attends(const struct plan *p, uint32_t layer)
+{
+    return !(p->arch->delta || p->arch->convolutions) ||
+           (layer + 1) % mkmodel_attention_interval(&p->options) == 0;
 }
 
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */

@@ -178,6 +178,17 @@ static bool add_delta(struct plan *p, uint32_t layer)
            add_tensor(p, p->type, 0, 1, values, o->hidden, 0, "blk.%u.ssm_out.weight", layer);
 }
 
+static bool add_convolution(struct plan *p, uint32_t layer)
+{
+    uint64_t hidden = p->options.hidden;
+    return add_tensor(p, p->type, 0, 1, hidden, 3 * hidden, 0, "blk.%u.shortconv.in_proj.weight",
+                      layer) &&
+           add_tensor(p, TENSOR_F32, 0, 1, MKMODEL_CONVOLUTION_TAPS, hidden, 0,
+                      "blk.%u.shortconv.conv.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, hidden, hidden, 0, "blk.%u.shortconv.out_proj.weight",
+                      layer);
+}
+
 /* ---- feed-forward ---- */
 
 /* suffix: "" for a dense layer, "_shexp" for the shared expert. */
@@ -248,8 +259,8 @@ static bool add_layer(struct plan *p, uint32_t layer)
     const struct mkmodel_options *o = &p->options;
     enum tensor_type finer = p->mixed && layer % 2 == 0 ? TENSOR_Q6_K : p->type;
     bool ok = add_layer_norm(p, layer, o->hidden, "attn_norm");
-    if (ok && p->arch->delta && (layer + 1) % MKMODEL_DELTA_INTERVAL != 0)
-        ok = add_delta(p, layer);
+    if (ok && !mkmodel_attends(p, layer))
+        ok = p->arch->delta ? add_delta(p, layer) : add_convolution(p, layer);
     else if (ok && p->arch->latent)
         ok = add_latent_attention(p, layer);
     else if (ok)
@@ -267,7 +278,7 @@ enum error_code tensors_list(struct plan *p, struct error *e)
     /* Embeddings have a deviation of 1, like the norms' outputs. */
     bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
                          "token_embd.weight") &&
-              add_norm(p, o->hidden, "output_norm") &&
+              add_norm(p, o->hidden, p->arch->convolutions ? "token_embd_norm" : "output_norm") &&
               add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
     if (ok && p->arch->logits_bias)
         ok = add_tensor(p, TENSOR_F32, 0, 0.3f, o->vocab, 0, 0, "output.bias");

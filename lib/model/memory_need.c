@@ -34,8 +34,11 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
 
 uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type)
 {
-    return (uint64_t)p->n_layers * p->n_kv_heads *
-           (kv_key_bytes(p, type) + kv_value_bytes(p, type));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        sum += (uint64_t)p->layers[i].n_kv_heads *
+               (kv_key_bytes(p, i, type) + kv_value_bytes(p, i, type));
+    return sum;
 }
 
 uint32_t memory_state_snapshots(uint32_t parallel)

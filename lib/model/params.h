@@ -32,12 +32,12 @@ struct router_params {
     float scale;                /* then multiplies them */
 };
 
-/* How a layer mixes positions. */
+/* What mixes the positions of a request in a layer. Only attention has keys and values; the other
+ * kinds keep a state of fixed size for each request. */
 enum layer_kind {
     LAYER_ATTENTION,
-    /* no keys and values, but a state of fixed size: */
-    LAYER_DELTA_NET,         /* gated DeltaNet */
-    LAYER_SHORT_CONVOLUTION, /* a gated convolution over the last positions */
+    LAYER_DELTA_NET,         /* the gated delta rule, behind a short convolution */
+    LAYER_SHORT_CONVOLUTION, /* a gated convolution alone */
 };
 
 /* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA_NET (kernels/kernels.h has
@@ -48,10 +48,20 @@ struct delta_params {
     uint32_t k_dim, v_dim;     /* values of a head; a head's state is [k_dim][v_dim] */
 };
 
-/* What differs between the layers of a model. Zero: attention to all positions, as in most models.
+enum feed_forward_kind { FEED_FORWARD_EXPERTS, FEED_FORWARD_DENSE };
+
+/* A layer by itself. The sizes of heads are those of its attention; 0 in a layer of another kind.
  */
 struct layer_params {
     enum layer_kind kind;
+    enum feed_forward_kind feed_forward;
+    uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
+    /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
+     * v_dim: of keys and values in the KV cache. They are equal except with latent attention, which
+     * caches the compressed row (kv_rank values, which serve as values too) and the rotated part of
+     * the key. */
+    uint32_t q_dim, o_dim;
+    uint32_t k_dim, v_dim;
     uint32_t window; /* the most positions that it attends to, its own included; 0: all */
     bool unrotated;  /* q and k do not turn with their positions */
 };
@@ -64,13 +74,6 @@ struct model_params {
     char name[96]; /* general.name, sanitised; the file's name if absent */
     uint32_t n_layers;
     uint32_t d_model;
-    uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
-    /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
-     * v_dim: of keys and values in the KV cache. They are equal except with latent attention, which
-     * caches the compressed row (kv_rank values, which serve as values too) and the rotated part of
-     * the key. */
-    uint32_t q_dim, o_dim;
-    uint32_t k_dim, v_dim;
     uint32_t q_rank;       /* latent: values of the compressed q; 0: q is not compressed */
     uint32_t kv_rank;      /* latent: values of compressed keys and values; 0: grouped attention */
     float attention_scale; /* of q . k */
@@ -94,6 +97,18 @@ struct model_params {
  * key. ERROR_FORMAT: an impossible value. Each names the key and the value. */
 enum error_code model_params_read(const struct gguf *g, struct model_params *out, struct error *e);
 
+/* The most that any layer's attention has of each. */
+struct params_most {
+    uint32_t heads, k_dim, v_dim;
+    uint32_t q, k, v, attended; /* values of all heads of a row */
+};
+struct params_most params_most(const struct model_params *p);
+/* Layers of a kind. */
+uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind);
+/* The first layer with attention. Every model has one. */
+const struct layer_params *params_attention(const struct model_params *p);
+/* A layer whose keys and values in the cache differ in size, without being latent; NULL: none. */
+const struct layer_params *params_uneven(const struct model_params *p);
 /* Layers with a window, and the largest of their windows. */
 struct params_windows {
     uint32_t layers, largest;

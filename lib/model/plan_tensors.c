@@ -66,12 +66,13 @@ static bool has_qk_norm(const struct planner *p, uint32_t layer)
 static void plan_projections(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     const struct {
         const char *part;
         uint32_t rows;
-    } parts[] = {{"attn_q", m->n_heads * m->k_dim * (m->arch->query_gate ? 2 : 1)},
-                 {"attn_k", m->n_kv_heads * m->k_dim},
-                 {"attn_v", m->n_kv_heads * m->v_dim}};
+    } parts[] = {{"attn_q", l->n_heads * l->k_dim * (m->arch->query_gate ? 2 : 1)},
+                 {"attn_k", l->n_kv_heads * l->k_dim},
+                 {"attn_v", l->n_kv_heads * l->v_dim}};
     uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
     struct tensor_name whole = layer_tensor(layer, "attn_qkv", "weight");
     struct tensor_name whole_bias = layer_tensor(layer, "attn_qkv", "bias");
@@ -95,8 +96,8 @@ static void plan_projections(struct planner *p, uint32_t layer)
         fused_bias.first_row = fused.first_row;
     }
     if (has_qk_norm(p, layer)) {
-        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : m->k_dim);
-        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : m->k_dim);
+        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : l->k_dim);
+        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : l->k_dim);
     }
 }
 
@@ -106,33 +107,35 @@ static void plan_projections(struct planner *p, uint32_t layer)
 static void plan_latent_expansion(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
-    uint32_t nope = m->q_dim - m->rope.dims, head = nope + m->o_dim;
+    const struct layer_params *l = &m->layers[layer];
+    uint32_t nope = l->q_dim - m->rope.dims, head = nope + l->o_dim;
     struct tensor_name k_b = layer_tensor(layer, "attn_k_b", "weight");
     struct tensor_name v_b = layer_tensor(layer, "attn_v_b", "weight");
     struct tensor_name both = layer_tensor(layer, "attn_kv_b", "weight");
     if (planner_has(p, k_b.text) || !planner_has(p, both.text)) {
-        planner_add_matrix(p, k_b.text, m->kv_rank, nope, m->n_heads);
-        planner_add_matrix(p, v_b.text, m->o_dim, m->kv_rank, m->n_heads);
+        planner_add_matrix(p, k_b.text, m->kv_rank, nope, l->n_heads);
+        planner_add_matrix(p, v_b.text, l->o_dim, m->kv_rank, l->n_heads);
         return;
     }
     struct pool_source source = {
-        planner_require(p, both.text, (uint64_t)m->n_heads * head, m->kv_rank, 1), 0, head, true};
-    planner_add_part(p, k_b.text, &source, m->kv_rank, nope, m->n_heads);
+        planner_require(p, both.text, (uint64_t)l->n_heads * head, m->kv_rank, 1), 0, head, true};
+    planner_add_part(p, k_b.text, &source, m->kv_rank, nope, l->n_heads);
     source.first_row = nope;
     source.transposed = false;
-    planner_add_part(p, v_b.text, &source, m->o_dim, m->kv_rank, m->n_heads);
+    planner_add_part(p, v_b.text, &source, l->o_dim, m->kv_rank, l->n_heads);
 }
 
 static void plan_latent_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     if (m->q_rank) {
         add_matrix(p, layer, "attn_q_a", m->q_rank, m->d_model);
         add_vector(p, layer, "attn_q_a_norm", m->q_rank);
-        add_matrix(p, layer, "attn_q_b", m->n_heads * m->q_dim, m->q_rank);
+        add_matrix(p, layer, "attn_q_b", l->n_heads * l->q_dim, m->q_rank);
     } else
-        add_matrix(p, layer, "attn_q", m->n_heads * m->q_dim, m->d_model);
-    add_matrix(p, layer, "attn_kv_a_mqa", m->k_dim, m->d_model);
+        add_matrix(p, layer, "attn_q", l->n_heads * l->q_dim, m->d_model);
+    add_matrix(p, layer, "attn_kv_a_mqa", l->k_dim, m->d_model);
     add_vector(p, layer, "attn_kv_a_norm", m->kv_rank);
     plan_latent_expansion(p, layer);
 }
@@ -176,15 +179,16 @@ static void plan_delta(struct planner *p, uint32_t layer)
 static void plan_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     add_norm(p, layer, "attn_norm", m->d_model);
     if (m->arch->attention == ATTENTION_LATENT)
         plan_latent_attention(p, layer);
     else
         plan_projections(p, layer);
-    add_matrix(p, layer, "attn_output", m->d_model, m->n_heads * m->o_dim);
+    add_matrix(p, layer, "attn_output", m->d_model, l->n_heads * l->o_dim);
     add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
     if (m->arch->attention_sinks)
-        add_vector(p, layer, "attn_sinks", m->n_heads);
+        add_vector(p, layer, "attn_sinks", l->n_heads);
 }
 
 static void plan_short_convolution(struct planner *p, uint32_t layer)
@@ -361,7 +365,7 @@ void plan_model(struct planner *p)
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
         plan_mixer(p, layer);
         add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
-        if (layer < m->n_dense)
+        if (m->layers[layer].feed_forward == FEED_FORWARD_DENSE)
             plan_dense_ffn(p, layer);
         else
             plan_experts(p, layer);

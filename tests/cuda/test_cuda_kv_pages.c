@@ -291,17 +291,18 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
     struct pool_map map = {.params = {.arch = architecture_find("qwen3moe", 8),
                                       .n_layers = LAYERS,
                                       .d_model = WIDTH,
-                                      .n_heads = HEADS,
-                                      .n_kv_heads = HEADS,
-                                      .q_dim = HEAD_DIM,
-                                      .o_dim = HEAD_DIM,
-                                      .k_dim = HEAD_DIM,
-                                      .v_dim = HEAD_DIM,
                                       .attention_scale = 0.125f,
                                       .rope = {.dims = HEAD_DIM},
                                       .router = {.n_experts = 8, .n_used = 2},
                                       .d_expert = 32,
                                       .vocab = 32}};
+    for (int i = 0; i < LAYERS; i++)
+        map.params.layers[i] = (struct layer_params){.n_heads = HEADS,
+                                                     .n_kv_heads = HEADS,
+                                                     .q_dim = HEAD_DIM,
+                                                     .o_dim = HEAD_DIM,
+                                                     .k_dim = HEAD_DIM,
+                                                     .v_dim = HEAD_DIM};
     struct side sides[2];
     struct slot slots[SLOTS] = {0};
     uint64_t aim = UINT64_MAX;

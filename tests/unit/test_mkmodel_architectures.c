@@ -377,17 +377,39 @@ static void test_delta(void **state)
     }
 }
 
+/* Layer 1 is a short convolution, layer 3 attention. */
+static void test_convolutions(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_norm.weight", 64, 1, 1},           {"ffn_norm.weight", 64, 1, 1},
+        {"shortconv.in_proj.weight", 64, 192, 1}, {"shortconv.conv.weight", 3, 64, 1},
+        {"shortconv.out_proj.weight", 64, 64, 1}, {"exp_probs_b.bias", 8, 1, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "lfm2moe");
+    o.layers = 4;
+    struct gguf *g = make(&o);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 6 + 4);
+    assert_non_null(gguf_tensor_find(g, "blk.3.attn_q_norm.weight"));
+    assert_non_null(gguf_tensor_find(g, "token_embd_norm.weight"));
+    assert_null(gguf_tensor_find(g, "output_norm.weight"));
+    assert_int_equal(key(g, "lfm2moe.shortconv.l_cache"), 3);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
     const char *name;
     bool dense_first;
-} rows[] = {{"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},
-            {"olmoe", false},      {"deepseek", true},     {"deepseek2", true},
-            {"phimoe", false},     {"gpt-oss", false},     {"glm4moe", true},
-            {"minimax-m2", false}, {"dots1", true},        {"qwen3vlmoe", false},
-            {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false},
-            {"exaone-moe", true},  {"qwen35moe", false},   {"qwen3next", false}};
+} rows[] = {
+    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
+    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
+    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
+    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
+    {"qwen35moe", false},  {"qwen3next", false},   {"lfm2moe", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -516,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_bailingmoe2),
         cmocka_unit_test(test_delta),
+        cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_wrong_options),

@@ -143,7 +143,7 @@ static void test_refused_by_name(void **state)
     expect_refused(&(struct file){.arch = "clip"}, "an mmproj file");
     expect_refused(&(struct file){.arch = "nemotron_h_moe"},
                    "architecture 'nemotron_h_moe' is not supported");
-    expect_refused(&(struct file){.arch = "nemotron_h_moe"}, "qwen3next"); /* the whole list */
+    expect_refused(&(struct file){.arch = "nemotron_h_moe"}, "lfm2moe"); /* the whole list */
 }
 
 /* Of the architectures, only those with latent attention scale q with the position. */
@@ -235,7 +235,8 @@ static void check_recurrent(const struct file *f, const bool *recurrent, uint32_
 {
     struct model_params p = params_of(f);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        assert_int_equal(p.layers[layer].kind, recurrent[layer] ? LAYER_DELTA_NET : LAYER_ATTENTION);
+        assert_int_equal(p.layers[layer].kind,
+                         recurrent[layer] ? LAYER_DELTA_NET : LAYER_ATTENTION);
     assert_int_equal(params_recurrent_layers(&p), n);
     assert_int_equal(p.delta.v_dim, 6);
     assert_int_equal(params_convolved(&p), 2 * 2 * 8 + 4 * 6);
@@ -261,6 +262,11 @@ static void test_recurrent_layers(void **state)
     f.n_pattern = LAYERS - 1;
     assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
     assert_non_null(strstr(e.text, "one for each of the 8 layers"));
+    f = (struct file){.arch = "qwen35moe", .shared_count = 1};
+    f.key = "full_attention_interval";
+    f.value = LAYERS + 1;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "no layer has attention"));
     for (int i = 0; i < 3; i++) {
         f = (struct file){.arch = "qwen35moe", .shared_count = 1};
         memcpy(f.delta, impossible[i], sizeof f.delta);

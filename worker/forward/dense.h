@@ -112,7 +112,7 @@ struct dense_ops {
     void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
      * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
-    void (*split_gate)(struct dense *d, const float *both, float *q, float *gate);
+    void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
     /* rows [n][width] *= sigmoid(gate [n][width]). */
     void (*gate_by_sigmoid)(struct dense *d, const float *gate, float *rows, uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into

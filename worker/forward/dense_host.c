@@ -19,6 +19,7 @@ static void host_free(struct dense *d)
         free(h->buffers[--h->n_buffers]);
     attention_free(h->attention);
     kv_cache_free(&h->kv);
+    free(h->shapes);
     free(h);
 }
 
@@ -216,7 +217,7 @@ static void multiply_head(void *arg, unsigned thread, uint32_t head)
 {
     const struct heads_job *job = arg;
     struct dense_host *h = job->h;
-    size_t n_heads = h->base.params->n_heads;
+    size_t n_heads = job->heads->n;
     struct matrix plane = job->heads->first;
     plane.tiles = (const uint8_t *)plane.tiles + head * job->heads->bytes;
     struct activations a;
@@ -233,7 +234,7 @@ static void host_multiply_heads(struct dense *d, const struct head_matrices *m, 
 {
     struct dense_host *h = dense_host_of(d);
     struct heads_job job = {h, m, in, in_head, out, out_head};
-    exec_each(h->exec, multiply_head, &job, d->params->n_heads);
+    exec_each(h->exec, multiply_head, &job, m->n);
 }
 
 static enum error_code host_logits(struct dense *d, const struct matrix *m, const float *bias,
@@ -342,6 +343,9 @@ static enum error_code make_all(struct dense_host *h, const struct dense_options
 {
     enum error_code code = kv_cache_new(&options->map->params, options->kv_type, options->n_slots,
                                         options->context, &h->kv, e);
+    h->shapes = calloc(options->map->params.n_layers, sizeof *h->shapes);
+    if (!code && !h->shapes)
+        code = error_set(e, ERROR_MEMORY, "no memory for the table of layers");
     if (!code)
         code = dense_host_make_attention(h, e);
     if (!code)

@@ -15,9 +15,10 @@ struct dense_host {
     const struct kernels *kernels;
     struct kv_cache kv;
     struct attention *attention;
-    struct delta_states *states; /* NULL: the model has no recurrent layers */
-    struct attention_row *rows;  /* [max_tokens] */
-    const float *cos_sin;        /* of the batch */
+    struct delta_states *states;    /* NULL: the model has no recurrent layers */
+    struct attention_shape *shapes; /* [n_layers] */
+    struct attention_row *rows;     /* [max_tokens] */
+    const float *cos_sin;           /* of the batch */
     unsigned n_threads;
     float *sums;              /* [threads][d_model]: combine's */
     void **heads_activations; /* [threads]: multiply_heads' */
@@ -55,7 +56,8 @@ enum error_code dense_host_make_attention(struct dense_host *h, struct error *e)
 enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, struct error *e);
 
 /* Of dense_ops. */
-void dense_host_split_gate(struct dense *d, const float *both, float *q, float *gate);
+void dense_host_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,
+                           float *gate);
 void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows, uint32_t width);
 void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
 void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,

@@ -278,9 +278,11 @@ void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct 
 
 /* ---- Gates and orders ---- */
 
-void dense_host_split_gate(struct dense *d, const float *both, float *q, float *gate)
+void dense_host_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,
+                           float *gate)
 {
-    size_t width = d->params->k_dim, n = (size_t)d->n * d->params->n_heads;
+    const struct layer_params *l = &d->params->layers[layer];
+    size_t width = l->k_dim, n = (size_t)d->n * l->n_heads;
     for (size_t i = 0; i < n; i++) {
         memcpy(q + i * width, both + 2 * i * width, width * sizeof *q);
         memcpy(gate + i * width, both + (2 * i + 1) * width, width * sizeof *gate);

@@ -17,8 +17,9 @@ static bool allocate_latent(struct forward *f, size_t n)
 {
     const struct model_params *p = f->params;
     f->latent.q_low = f->ops->allocate(f->dense, n * p->q_rank * sizeof(float));
-    f->latent.absorbed = f->ops->allocate(f->dense, n * p->n_heads * p->k_dim * sizeof(float));
-    f->latent.context = f->ops->allocate(f->dense, n * p->n_heads * p->kv_rank * sizeof(float));
+    const struct params_most most = params_most(p);
+    f->latent.absorbed = f->ops->allocate(f->dense, n * most.heads * most.k_dim * sizeof(float));
+    f->latent.context = f->ops->allocate(f->dense, n * most.heads * p->kv_rank * sizeof(float));
     return f->latent.q_low && f->latent.absorbed && f->latent.context;
 }
 
@@ -45,7 +46,7 @@ static bool allocate_convolution(struct forward *f, size_t row)
 
 static bool allocate_query_gate(struct forward *f, size_t row)
 {
-    size_t values = (size_t)f->params->n_heads * f->params->k_dim;
+    size_t values = params_most(f->params).q;
     f->q_and_gate = f->ops->allocate(f->dense, row * 2 * values);
     f->query_gate = f->ops->allocate(f->dense, row * values);
     return f->q_and_gate && f->query_gate;
@@ -65,15 +66,16 @@ static bool allocate(struct forward *f)
     const struct model_params *p = f->params;
     const struct dense_ops *ops = f->ops;
     struct dense *d = f->dense;
+    const struct params_most most = params_most(p);
     size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
     f->device_only_stride = WORKER_DEVICE_ONLY_TOKENS * p->router.n_used;
     f->rope_memory =
         ARRAYS_NEW(ARRAY(f->rope, n * p->rope.dims), ARRAY(f->rope_frequency, p->rope.dims / 2));
-    f->q = ops->allocate(d, row * p->n_heads * p->q_dim);
-    f->k = ops->allocate(d, row * p->n_kv_heads * p->k_dim);
-    f->v = ops->allocate(d, row * p->n_kv_heads * p->v_dim);
-    f->attended = ops->allocate(d, row * p->n_heads * p->o_dim);
+    f->q = ops->allocate(d, row * most.q);
+    f->k = ops->allocate(d, row * most.k);
+    f->v = ops->allocate(d, row * most.v);
+    f->attended = ops->allocate(d, row * most.attended);
     f->predicted_weights = ops->allocate(d, row * p->router.n_used);
     f->expert_weights = ops->allocate(d, row * p->router.n_used);
     f->ffn_gate = ops->allocate(d, row * width);

@@ -39,8 +39,8 @@ static struct head_matrices head_matrices(struct binder *b, const char *name, ui
     const struct pool_tensor *t = find(b, name, false, POOL_MATRIX, rows, cols, heads);
     if (!t)
         return (struct head_matrices){0};
-    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->base + t->offset},
-                                  t->bytes / heads};
+    return (struct head_matrices){
+        {(enum tensor_type)t->type, rows, cols, b->base + t->offset}, t->bytes / heads, heads};
 }
 
 static struct matrix matrix(struct binder *b, const char *name, bool optional, uint32_t rows,
@@ -85,13 +85,14 @@ static struct norm_weights norm(struct binder *b, uint32_t layer, const char *pa
 static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    uint32_t q_rows = p->n_heads * p->k_dim, k_rows = p->n_kv_heads * p->k_dim;
+    const struct layer_params *l = &p->layers[layer];
+    uint32_t q_rows = l->n_heads * l->k_dim, k_rows = l->n_kv_heads * l->k_dim;
     uint32_t q_outputs = p->arch->query_gate ? 2 * q_rows : q_rows;
-    uint32_t v_rows = p->n_kv_heads * p->v_dim;
+    uint32_t v_rows = l->n_kv_heads * l->v_dim;
     if (p->arch->qk_norm || p->arch->qk_norm_whole) {
         bool whole = p->arch->qk_norm_whole, optional = p->arch->qk_norm_optional;
-        w->q_norm = vector(b, WEIGHT("attn_q_norm"), optional, whole ? q_rows : p->k_dim);
-        w->k_norm = vector(b, WEIGHT("attn_k_norm"), optional, whole ? k_rows : p->k_dim);
+        w->q_norm = vector(b, WEIGHT("attn_q_norm"), optional, whole ? q_rows : l->k_dim);
+        w->k_norm = vector(b, WEIGHT("attn_k_norm"), optional, whole ? k_rows : l->k_dim);
     }
     w->q = matrix(b, WEIGHT("attn_q"), false, q_outputs, p->d_model);
     w->k = matrix(b, WEIGHT("attn_k"), false, k_rows, p->d_model);
@@ -104,17 +105,18 @@ static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights 
 static void bind_latent(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    uint32_t q_rows = p->n_heads * p->q_dim;
+    const struct layer_params *l = &p->layers[layer];
+    uint32_t q_rows = l->n_heads * l->q_dim;
     if (p->q_rank) {
         w->q_a = matrix(b, WEIGHT("attn_q_a"), false, p->q_rank, p->d_model);
         w->q_a_norm = vector(b, WEIGHT("attn_q_a_norm"), false, p->q_rank);
         w->q_b = matrix(b, WEIGHT("attn_q_b"), false, q_rows, p->q_rank);
     } else
         w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
-    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, p->k_dim, p->d_model);
+    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, l->k_dim, p->d_model);
     w->kv_a_norm = vector(b, WEIGHT("attn_kv_a_norm"), false, p->kv_rank);
-    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, p->q_dim - p->rope.dims, p->n_heads);
-    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), p->o_dim, p->kv_rank, p->n_heads);
+    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, l->q_dim - p->rope.dims, l->n_heads);
+    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), l->o_dim, p->kv_rank, l->n_heads);
 }
 
 static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w)
@@ -155,15 +157,16 @@ static void bind_short_convolution(struct binder *b, uint32_t layer, struct laye
 static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
+    const struct layer_params *l = &p->layers[layer];
     w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
     if (p->arch->attention == ATTENTION_LATENT)
         bind_latent(b, layer, w);
     else
         bind_grouped(b, layer, w);
-    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, p->n_heads * p->o_dim);
+    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, l->n_heads * l->o_dim);
     w->o_bias = vector(b, BIAS("attn_output"), true, p->d_model);
     if (p->arch->attention_sinks)
-        w->sinks = vector(b, WEIGHT("attn_sinks"), false, p->n_heads);
+        w->sinks = vector(b, WEIGHT("attn_sinks"), false, l->n_heads);
 }
 
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
@@ -176,7 +179,7 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     else
         bind_attention(b, layer, w);
     w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
-    if (layer < p->n_dense) {
+    if (p->layers[layer].feed_forward == FEED_FORWARD_DENSE) {
         w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
         w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
         w->dense_down = matrix(b, WEIGHT("ffn_down"), false, p->d_model, p->d_dense);

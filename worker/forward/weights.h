@@ -10,6 +10,7 @@
 struct head_matrices {
     struct matrix first;
     size_t bytes; /* from one to the next */
+    uint32_t n;
 };
 
 struct norm_weights {
