@@ -26,11 +26,11 @@ static struct state_snapshots *make(bool exact)
 /* The state is filled with `mark`. False: it is there already. */
 static bool put(struct state_snapshots *s, uint32_t n, uint32_t n_prompt, int mark)
 {
-    uint8_t *state = state_snapshots_reserve(s, tokens, n, n_prompt);
-    if (!state)
+    struct state_snapshot *to = state_snapshots_reserve(s, tokens, n, n_prompt);
+    if (!to)
         return false;
-    memset(state, mark, STATE);
-    state_snapshots_keep(s);
+    memset(to->state, mark, STATE);
+    state_snapshots_keep(s, to);
     return true;
 }
 
@@ -77,12 +77,24 @@ static void test_least_recently_used_goes(void **state)
     assert_int_equal(position(s, 29, 70, 1), 10);
     assert_int_equal(position(s, 39, 70, 3), 30);
     /* one that is not kept is lost, and is the next to be used */
-    assert_non_null(state_snapshots_reserve(s, tokens, 50, 70));
+    struct state_snapshot *dropped = state_snapshots_reserve(s, tokens, 50, 70);
+    assert_non_null(dropped);
+    assert_int_equal(position(s, 60, 70, 3), 30);
+    state_snapshots_drop(s, dropped);
     assert_int_equal(position(s, 60, 70, 3), 30);
     assert_true(put(s, 60, 70, 6));
     assert_int_equal(position(s, 59, 70, 3), 30);
     assert_int_equal(position(s, 60, 70, 6), 60);
     assert_null(state_snapshots_reserve(s, tokens, CONTEXT + 1, 70));
+    /* what is reserved is nobody else's, and stays when all are cleared */
+    struct state_snapshot *reserved[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_non_null(reserved[i] = state_snapshots_reserve(s, tokens, 100 + i, 70));
+    assert_null(state_snapshots_reserve(s, tokens, 200, 70));
+    state_snapshots_clear(s);
+    memset(reserved[1]->state, 7, STATE);
+    state_snapshots_keep(s, reserved[1]);
+    assert_int_equal(position(s, 200, 70, 7), 101);
     state_snapshots_free(s);
 }
 

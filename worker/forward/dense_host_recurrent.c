@@ -127,6 +127,41 @@ static uint32_t begin_runs(struct dense_host *h, uint32_t layer)
     return n_runs;
 }
 
+/* A part of a run: the rows up to one after which the state is copied, or to the run's end. */
+struct delta_piece {
+    uint32_t first, n;
+    float *copy; /* of the layer's state; NULL: none */
+};
+
+/* The piece that begins with row t of a run. */
+static struct delta_piece piece_at(const struct dense_host *h, uint32_t layer,
+                                   const struct delta_run *run, uint32_t t)
+{
+    const struct delta_states *s = h->states;
+    for (uint32_t i = t; i < run->first + run->n; i++)
+        if (h->base.batch[i].state)
+            return (struct delta_piece){
+                t, i + 1 - t, (float *)h->base.batch[i].state + s->index[layer] * s->layer_floats};
+    return (struct delta_piece){t, run->first + run->n - t, NULL};
+}
+
+/* Convolves channels [first, first + n) of a run in place, in x [rows][width] of the batch. */
+static void convolve_run(const struct dense_host *h, uint32_t layer, const struct delta_run *run,
+                         const float *taps, uint32_t first, uint32_t n, float *x, size_t width,
+                         bool silu)
+{
+    uint32_t n_taps = h->base.params->delta.taps;
+    float *past = state_of(h->states, run->slot, layer) + first;
+    for (uint32_t t = run->first; t < run->first + run->n;) {
+        struct delta_piece piece = piece_at(h, layer, run, t);
+        h->kernels->convolve(taps + (size_t)first * n_taps, n_taps, n, past, width,
+                             x + t * width + first, width, piece.n, silu);
+        for (uint32_t i = 0; i + 1 < n_taps && piece.copy; i++)
+            memcpy(piece.copy + i * width + first, past + i * width, n * sizeof *past);
+        t += piece.n;
+    }
+}
+
 struct delta_job {
     struct dense_host *h;
     uint32_t layer;
@@ -145,10 +180,7 @@ static void convolve_part(void *arg, unsigned thread, uint32_t chunk)
     uint32_t channels = params_convolved(p), first = chunk % job->parts * CHANNELS_AT_ONCE;
     uint32_t n = channels - first < CHANNELS_AT_ONCE ? channels - first : CHANNELS_AT_ONCE;
     (void)thread;
-    job->h->kernels->convolve(job->w->delta.conv + (size_t)first * p->delta.taps, p->delta.taps, n,
-                              state_of(job->h->states, run->slot, job->layer) + first, channels,
-                              job->qkv + (size_t)run->first * channels + first, channels, run->n,
-                              true);
+    convolve_run(job->h, job->layer, run, job->w->delta.conv, first, n, job->qkv, channels, true);
 }
 
 /* softplus in double precision: about one call for each head and position. */
@@ -194,8 +226,10 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
     uint32_t j = chunk % d->v_heads, channels = params_convolved(p);
     uint32_t key = p->arch->delta_grouped ? j / (d->v_heads / d->k_heads) : j % d->k_heads;
     size_t keys = (size_t)d->k_heads * d->k_dim;
-    float *state = state_of(h->states, run->slot, job->layer) + (size_t)(d->taps - 1) * channels +
-                   (size_t)j * d->k_dim * d->v_dim;
+    size_t size = (size_t)d->k_dim * d->v_dim,
+           at_head = (d->taps - 1) * (size_t)channels + j * size;
+    float *state = state_of(h->states, run->slot, job->layer) + at_head;
+    struct delta_piece piece = piece_at(h, job->layer, run, run->first);
     (void)thread;
     for (uint32_t t = run->first; t < run->first + run->n; t++) {
         const float *q = job->qkv + (size_t)t * channels + (size_t)key * d->k_dim;
@@ -206,6 +240,11 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
                                h->states->beta[at], out);
         h->kernels->rms_norm(out, job->w->delta.norm, p->norm_eps, d->v_dim, out);
         h->kernels->gated(ACTIVATION_SILU, job->z + at * d->v_dim, out, out, d->v_dim);
+        if (t + 1 < piece.first + piece.n)
+            continue;
+        if (piece.copy)
+            memcpy(piece.copy + at_head, state, size * sizeof *state);
+        piece = piece_at(h, job->layer, run, t + 1);
     }
 }
 
@@ -243,9 +282,9 @@ struct convolution_job {
 static void convolve_gated(void *arg, unsigned thread, uint32_t chunk)
 {
     const struct convolution_job *job = arg;
-    const struct model_params *p = job->h->base.params;
     const struct delta_run *run = &job->h->states->runs[chunk / job->parts];
-    size_t width = p->d_model, first = (size_t)(chunk % job->parts) * CHANNELS_AT_ONCE;
+    size_t width = job->h->base.params->d_model,
+           first = (size_t)(chunk % job->parts) * CHANNELS_AT_ONCE;
     size_t n = width - first < CHANNELS_AT_ONCE ? width - first : CHANNELS_AT_ONCE;
     const float *in = job->in + run->first * 3 * width + first;
     float *out = job->out + run->first * width + first;
@@ -253,9 +292,8 @@ static void convolve_gated(void *arg, unsigned thread, uint32_t chunk)
     for (uint32_t t = 0; t < run->n; t++)
         for (size_t i = 0; i < n; i++)
             out[t * width + i] = in[t * 3 * width + i] * in[(t * 3 + 2) * width + i];
-    job->h->kernels->convolve(job->taps + first * p->delta.taps, p->delta.taps, (uint32_t)n,
-                              state_of(job->h->states, run->slot, job->layer) + first, width, out,
-                              width, run->n, false);
+    convolve_run(job->h, job->layer, run, job->taps, (uint32_t)first, (uint32_t)n, job->out, width,
+                 false);
     for (uint32_t t = 0; t < run->n; t++)
         for (size_t i = 0; i < n; i++)
             out[t * width + i] *= in[(t * 3 + 1) * width + i];

@@ -10,7 +10,8 @@
 #include <sys/mman.h>
 
 struct entry {
-    struct state_snapshot snapshot; /* position 0: none */
+    struct state_snapshot snapshot; /* first; position 0: none */
+    uint32_t reserved;              /* the position that it will have; 0: it is not reserved */
     uint32_t n_prompt;
     uint64_t used;    /* a count; the lowest goes first */
     uint32_t *tokens; /* [position] of [context] */
@@ -18,9 +19,7 @@ struct entry {
 
 struct state_snapshots {
     struct state_snapshots_options options;
-    struct entry *entries;  /* [count] */
-    struct entry *reserved; /* NULL: none; its position is not set yet */
-    uint32_t reserved_position;
+    struct entry *entries; /* [count] */
     uint64_t clock;
     uint8_t *memory; /* states, then tokens; touched only as far as it is used */
     size_t memory_bytes;
@@ -64,42 +63,50 @@ const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, con
     return &best->snapshot;
 }
 
-uint8_t *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens, uint32_t n,
-                                 uint32_t n_prompt)
+struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
+                                               uint32_t n, uint32_t n_prompt)
 {
-    struct entry *oldest = s->entries;
+    struct entry *oldest = NULL;
     for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
         if (x->snapshot.position == n && is_of(s, x, tokens, n, n_prompt)) {
             x->used = ++s->clock;
             return NULL;
         }
-        if (x->used < oldest->used)
+        if (!x->reserved && (!oldest || x->used < oldest->used))
             oldest = x;
     }
-    if (n == 0 || n > s->options.context)
+    if (!oldest || n == 0 || n > s->options.context)
         return NULL;
-    s->reserved = oldest;
-    s->reserved_position = n;
     oldest->snapshot.position = 0;
+    oldest->reserved = n;
     oldest->n_prompt = n_prompt;
-    oldest->used = 0;
     memcpy(oldest->tokens, tokens, n * sizeof *tokens);
-    return oldest->snapshot.state;
+    return &oldest->snapshot;
 }
 
-void state_snapshots_keep(struct state_snapshots *s)
+void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot)
 {
-    s->reserved->snapshot.position = s->reserved_position;
-    s->reserved->used = ++s->clock;
-    s->reserved = NULL;
+    struct entry *x = (struct entry *)snapshot;
+    snapshot->position = x->reserved;
+    x->reserved = 0;
+    x->used = ++s->clock;
+}
+
+void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot)
+{
+    struct entry *x = (struct entry *)snapshot;
+    (void)s;
+    x->reserved = 0;
+    x->used = 0;
 }
 
 void state_snapshots_clear(struct state_snapshots *s)
 {
-    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++) {
-        x->snapshot.position = 0;
-        x->used = 0;
-    }
+    for (struct entry *x = s->entries; x < s->entries + s->options.count; x++)
+        if (!x->reserved) {
+            x->snapshot.position = 0;
+            x->used = 0;
+        }
 }
 
 enum error_code state_snapshots_new(const struct state_snapshots_options *options,

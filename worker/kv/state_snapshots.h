@@ -33,11 +33,13 @@ void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
  * tokens would give it (enum kv_kind). NULL: there is none. Valid until the next reserve. */
 const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
                                                   uint32_t n, uint32_t n_prompt);
-/* Where the caller writes the state after tokens[0, n), n > 0, of a prompt of n_prompt tokens; it
- * then calls keep, or the snapshot is lost. NULL: it is there already. */
-uint8_t *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens, uint32_t n,
-                                 uint32_t n_prompt);
-void state_snapshots_keep(struct state_snapshots *s);
+/* A snapshot for the caller to write the state after tokens[0, n), n > 0, of a prompt of n_prompt
+ * tokens; the caller then calls keep or drop. NULL: it is there already, or all are reserved. */
+struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
+                                               uint32_t n, uint32_t n_prompt);
+void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot);
+void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot);
+/* Drops all that are not reserved. */
 void state_snapshots_clear(struct state_snapshots *s);
 
 #endif

@@ -140,13 +140,15 @@ void engine_close_pages(struct engine *g, struct request *r);
 /* ---- states.c: models with recurrent layers; elsewhere these do nothing ---- */
 
 /* Begins r's path and its state with the longest prefix of which there are keys, values and a
- * snapshot, and chooses where its prompt stops for snapshots. */
+ * snapshot, and chooses the snapshots that its prompt takes. */
 void engine_open_state(struct engine *g, struct request *r);
-/* The most tokens of r's prompt, up to n, before it stops for a snapshot. */
-uint32_t engine_tokens_to_snapshot(const struct engine *g, const struct request *r, uint32_t n);
-/* Takes the snapshot for which r's prompt stopped, if it did; `ends`: r leaves its slot, and the
- * state is kept wherever it is. */
-void engine_snapshot_state(struct engine *g, struct request *r, bool ends);
+/* Where the state after a position of r's prompt, which is about to be computed, goes; NULL:
+ * nowhere. */
+uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position);
+/* The rows up to n_past have been computed: their snapshots are valid. */
+void engine_keep_snapshots(struct engine *g, struct request *r);
+/* r leaves its slot: takes a snapshot of its state. */
+void engine_close_state(struct engine *g, struct request *r);
 
 /* ---- step.c ---- */
 

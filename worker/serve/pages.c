@@ -87,7 +87,7 @@ void engine_close_pages(struct engine *g, struct request *r)
 {
     uint32_t left = r->n_past > r->path.n ? r->n_past - r->path.n : 0;
     share_pages(g, r, KV_DEFINED, left * g->token_ns, true);
-    engine_snapshot_state(g, r, true);
+    engine_close_state(g, r);
     prefix_cache_close(g->config.prefixes, &r->path);
     g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
 }

@@ -34,6 +34,8 @@ enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 /* Tokens with log-probabilities that one event may have. */
 #define REQUEST_EVENT_LOGPROBS 64
 
+struct state_snapshot;
+
 struct request {
     struct request *next; /* in the engine's inbox or in one of its lists */
     const struct response_sink *sink;
@@ -78,8 +80,11 @@ struct request {
     uint32_t n_most;          /* positions that it may need; request_reserve */
     struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
     uint32_t n_put;           /* pages of the path that are in the slot */
-    /* Where its prompt stops for a snapshot of its state, in order; 0: nowhere (states.c). */
-    uint32_t snapshot_at[REQUEST_SNAPSHOTS];
+    /* Of states.c: snapshots of its state that its prompt takes on the way. position 0: none. */
+    struct request_snapshot {
+        uint32_t position;
+        struct state_snapshot *place; /* while a batch computes it; NULL: none */
+    } snapshots[REQUEST_SNAPSHOTS];
     uint32_t n_cached;     /* positions that the prefix cache had when it first started */
     uint32_t n_pages_lost; /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended

@@ -7,12 +7,13 @@
  *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
  *     the answer is there, and the same prompt may come again;
  *   - when a request leaves its slot: the next turn goes on there.
- * The first two at a group's end, so that no group is cut (kv_kind). */
+ * The first two at a group's end, because a group is computed as a whole (kv_kind). They do not cut
+ * a batch: the forward pass copies the state on its way. */
 #include "engine_internal.h"
 
 #include "worker/kv/state_snapshots.h"
 
-/* The last position up to n at which a prompt of n_prompt tokens may be cut. */
+/* The last position up to n at which a group of a prompt of n_prompt tokens ends. */
 static uint32_t cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt)
 {
     uint32_t at = n - n % KV_SMALL_TOKENS;
@@ -25,8 +26,8 @@ static void choose_snapshots(const struct engine *g, struct request *r, uint32_t
 {
     uint32_t branch = cut_before(g, known, r->n_prompt);
     uint32_t end = cut_before(g, r->n_prefill - 1, r->n_prompt);
-    r->snapshot_at[0] = branch > r->n_past ? branch : 0;
-    r->snapshot_at[1] = end > r->n_past && end > branch ? end : 0;
+    r->snapshots[0] = (struct request_snapshot){branch > r->n_past ? branch : 0, NULL};
+    r->snapshots[1] = (struct request_snapshot){end > r->n_past && end > branch ? end : 0, NULL};
 }
 
 void engine_open_state(struct engine *g, struct request *r)
@@ -47,29 +48,42 @@ void engine_open_state(struct engine *g, struct request *r)
     choose_snapshots(g, r, known);
 }
 
-uint32_t engine_tokens_to_snapshot(const struct engine *g, const struct request *r, uint32_t n)
+uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position)
 {
-    for (int i = 0; i < REQUEST_SNAPSHOTS && g->config.snapshots && r->shares_pages; i++)
-        if (r->snapshot_at[i] > r->n_past && r->snapshot_at[i] - r->n_past < n)
-            n = r->snapshot_at[i] - r->n_past;
-    return n;
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->position != position + 1)
+            continue;
+        s->place =
+            state_snapshots_reserve(g->config.snapshots, r->tokens.ids, s->position, r->n_prompt);
+        return s->place ? s->place->state : NULL;
+    }
+    return NULL;
 }
 
-static bool stops_here(const struct request *r)
+void engine_keep_snapshots(struct engine *g, struct request *r)
 {
-    for (int i = 0; i < REQUEST_SNAPSHOTS; i++)
-        if (r->snapshot_at[i] == r->n_past)
-            return true;
-    return false;
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->place)
+            state_snapshots_keep(g->config.snapshots, s->place);
+        s->place = NULL;
+    }
 }
 
-void engine_snapshot_state(struct engine *g, struct request *r, bool ends)
+void engine_close_state(struct engine *g, struct request *r)
 {
     struct state_snapshots *all = g->config.snapshots;
-    if (!all || !r->shares_pages || r->n_past == 0 || !(ends || stops_here(r)))
-        return;
-    uint8_t *state = state_snapshots_reserve(all, r->tokens.ids, r->n_past, r->n_prompt);
     struct dense *d = g->config.dense;
-    if (state && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, state))
-        state_snapshots_keep(all);
+    if (!all || !r->shares_pages)
+        return;
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->place) /* of a batch that failed */
+            state_snapshots_drop(all, s->place);
+        *s = (struct request_snapshot){0};
+    }
+    struct state_snapshot *end =
+        r->n_past ? state_snapshots_reserve(all, r->tokens.ids, r->n_past, r->n_prompt) : NULL;
+    if (end && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, end->state))
+        state_snapshots_keep(all, end);
+    else if (end)
+        state_snapshots_drop(all, end);
 }

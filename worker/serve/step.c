@@ -50,7 +50,7 @@ static uint32_t chunk_tokens(const struct engine *g, const struct request *r, ui
         most = KV_LARGE_TOKENS;
     else if (next_kind(g, r) == KV_SMALL_GROUP)
         most = KV_SMALL_TOKENS;
-    return engine_tokens_to_snapshot(g, r, left < most ? left : most);
+    return left < most ? left : most;
 }
 
 /* Whether a chunk of n tokens gives the answer's next token. */
@@ -62,8 +62,12 @@ static bool gives_token(const struct request *r, uint32_t n)
 static void add_rows(struct engine *g, struct request *r, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
-                                                   r->serial, r->n_past + i, r->recording};
+        g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i],
+                                                   (uint32_t)r->slot,
+                                                   r->serial,
+                                                   r->n_past + i,
+                                                   r->recording,
+                                                   engine_snapshot_after(g, r, r->n_past + i)};
     if (r->recording)
         recording_begin(r->recording, r->n_past, n);
 }
@@ -79,7 +83,7 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     counter_add(g->counters.prompt_tokens, p->n);
     engine_report_progress(r);
     engine_share_pages(g, r, kind, ns);
-    engine_snapshot_state(g, r, false);
+    engine_keep_snapshots(g, r);
     if (r->kind != REQUEST_GENERATE) {
         engine_keep_rows(g, r, hidden, p->n);
     } else if (r->n_past == r->n_prefill && r->prompt_only) {
