@@ -129,13 +129,18 @@ static struct model_params params_of(const struct file *f)
     return p;
 }
 
-static void expect_refused(const struct file *f, const char *text)
+static void expect_refused_as(const struct file *f, enum error_code code, const char *text)
 {
     struct model_params p;
     struct error e;
-    assert_int_equal(read_file(f, &p, &e), ERROR_UNSUPPORTED);
+    assert_int_equal(read_file(f, &p, &e), code);
     if (!strstr(e.text, text) || strchr(e.text, '\n'))
         fail_msg("expected '%s' in: %s", text, e.text);
+}
+
+static void expect_refused(const struct file *f, const char *text)
+{
+    expect_refused_as(f, ERROR_UNSUPPORTED, text);
 }
 
 static void test_refused_by_name(void **state)
@@ -273,6 +278,8 @@ static void test_recurrent_layers(void **state)
         assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
         assert_non_null(strstr(e.text, "make no linear attention"));
     }
+    expect_refused_as(&(struct file){.arch = "lfm2moe"}, ERROR_FORMAT,
+                      "'lfm2moe.attention.head_count_kv': expected a list by layer");
     p = params_of(&(struct file){.arch = "qwen3moe"});
     assert_int_equal(params_recurrent_layers(&p), 0);
     assert_int_equal(params_state_bytes(&p), 0);

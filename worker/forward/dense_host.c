@@ -15,6 +15,7 @@
 static void host_free(struct dense *d)
 {
     struct dense_host *h = dense_host_of(d);
+    dense_host_free_states(h);
     while (h->n_buffers)
         free(h->buffers[--h->n_buffers]);
     attention_free(h->attention);

@@ -54,6 +54,7 @@ enum error_code dense_host_make_attention(struct dense_host *h, struct error *e)
 
 /* The states of the recurrent layers, where the model has some. */
 enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, struct error *e);
+void dense_host_free_states(struct dense_host *h); /* before h's buffers */
 
 /* Of dense_ops. */
 void dense_host_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,

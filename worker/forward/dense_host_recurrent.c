@@ -41,7 +41,8 @@ static bool allocate(struct dense_host *h, struct delta_states *s)
     size_t rows = d->max_tokens, heads = p->delta.v_heads;
     s->index = ops->allocate(d, p->n_layers * sizeof *s->index);
     s->next = ops->allocate(d, (size_t)s->n_slots * s->n_recurrent * sizeof *s->next);
-    s->states = ops->allocate(d, s->n_slots * s->slot_floats * sizeof *s->states);
+    /* only those of slots that are used take memory */
+    s->states = calloc(s->n_slots * s->slot_floats, sizeof *s->states);
     s->runs = ops->allocate(d, rows * sizeof *s->runs);
     s->decay = ops->allocate(d, rows * heads * sizeof *s->decay);
     s->beta = ops->allocate(d, rows * heads * sizeof *s->beta);
@@ -58,6 +59,7 @@ enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, s
     if (n == 0)
         return ERROR_OK;
     struct delta_states *s = h->base.ops->allocate(&h->base, sizeof *s);
+    h->states = s;
     if (s) {
         s->layer_floats = params_layer_state_floats(p);
         s->slot_floats = n * s->layer_floats;
@@ -75,8 +77,13 @@ enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, s
         s->k_scale[i] = 1.0f / sqrtf((float)k_dim);
         s->q_scale[i] = 1.0f / (float)k_dim; /* the same, and 1 / sqrt(k_dim) of the scores */
     }
-    h->states = s;
     return ERROR_OK;
+}
+
+void dense_host_free_states(struct dense_host *h)
+{
+    if (h->states)
+        free(h->states->states);
 }
 
 static float *state_of(const struct delta_states *s, uint32_t slot, uint32_t layer)
