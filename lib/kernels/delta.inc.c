@@ -5,6 +5,8 @@
 /* Vectors of 16 columns that are computed together: enough independent sums to hide the latency of
  * an addition, few enough for the registers. */
 #define DELTA_VECTORS 4
+/* Rows that are fetched ahead of their use, whole ones, though a pass takes a part of each. */
+#define DELTA_AHEAD 16
 
 /* n is at most 16. */
 static inline vf load_some(const float *p, uint32_t n)
@@ -20,12 +22,12 @@ static inline void store_some(float *p, uint32_t n, vf a)
         vf_store(p, a);
 }
 
-/* Columns [0, 16 * (n_vectors - 1) + last) of one head. */
-static inline __attribute__((always_inline)) void delta_columns(float *state, uint32_t k_dim,
-                                                                size_t stride, const float *q,
-                                                                const float *k, const float *v,
-                                                                float decay, float beta, float *out,
-                                                                uint32_t n_vectors, uint32_t last)
+/* Columns [0, 16 * (n_vectors - 1) + last) of one head. ahead: the values of rows that are fetched
+ * ahead, or 0. */
+static inline __attribute__((always_inline)) void
+delta_columns(float *state, uint32_t k_dim, size_t stride, const float *q, const float *k,
+              const float *v, float decay, float beta, float *out, uint32_t n_vectors,
+              uint32_t last, uint32_t ahead)
 {
     const vf d = vf_set1(decay), b = vf_set1(beta);
     vf sum[DELTA_VECTORS], update[DELTA_VECTORS];
@@ -35,6 +37,8 @@ static inline __attribute__((always_inline)) void delta_columns(float *state, ui
         sum[c] = vf_set1(0);
     for (uint32_t i = 0; i < k_dim; i++) {
         const vf k_i = vf_set1(k[i]);
+        for (uint32_t line = 0; line < ahead; line += 16)
+            __builtin_prefetch(state + (i + DELTA_AHEAD) * stride + line, 1);
         for (uint32_t c = 0; c < n_vectors; c++)
             sum[c] =
                 vf_fma(vf_mul(d, load_some(state + i * stride + 16 * c, COLUMNS(c))), k_i, sum[c]);
@@ -63,11 +67,11 @@ static void delta_step(float *state, uint32_t k_dim, uint32_t v_dim, const float
     uint32_t j = 0;
 
     for (; j + 16 * DELTA_VECTORS <= v_dim; j += 16 * DELTA_VECTORS)
-        delta_columns(state + j, k_dim, v_dim, q, k, v + j, decay, beta, out + j, DELTA_VECTORS,
-                      16);
+        delta_columns(state + j, k_dim, v_dim, q, k, v + j, decay, beta, out + j, DELTA_VECTORS, 16,
+                      j == 0 ? v_dim : 0);
     for (; j < v_dim; j += 16)
         delta_columns(state + j, k_dim, v_dim, q, k, v + j, decay, beta, out + j, 1,
-                      v_dim - j < 16 ? v_dim - j : 16);
+                      v_dim - j < 16 ? v_dim - j : 16, 0);
 }
 
 /* At most 16 channels. inputs: the last `taps` inputs, oldest first. */
