@@ -11,6 +11,7 @@ struct mkmodel_arch {
     bool qk_norm;                  /* attn_q_norm and attn_k_norm of a head's width */
     bool qk_norm_whole;            /* the same, of all heads' width */
     bool latent;                   /* one compressed vector for the keys and values of all heads */
+    bool indexer;                  /* latent, and an indexer that chooses positions */
     bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
     bool half_rope;                /* half of each head's values rotate */
     bool sinks;                    /* attn_sinks */

@@ -18,6 +18,9 @@ struct planned_tensor {
     float mean, deviation;
 };
 
+/* Of models that choose positions: heads of twice the rotated values. */
+enum { INDEXER_HEADS = 2, INDEXER_TOP_K = 2048 };
+
 struct plan {
     struct mkmodel_options options; /* with zeros replaced by their defaults */
     const struct mkmodel_arch *arch;

@@ -172,6 +172,34 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
         .shared_count_key = "expert_shared_count",
     },
+    {
+        .name = "glm-dsa",
+        .models = "GLM-5, 5.1, 5.2, up to 2048 tokens",
+        .attention = ATTENTION_LATENT,
+        .router = ROUTER_SIGMOID,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .indexer = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "deepseek32",
+        .models = "DeepSeek-V3.2, up to 2048 tokens",
+        .attention = ATTENTION_LATENT,
+        .router = ROUTER_SIGMOID,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .indexer = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -193,5 +221,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe";
+           "exaone-moe, glm-dsa, deepseek32";
 }

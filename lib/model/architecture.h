@@ -57,11 +57,14 @@ struct architecture {
     bool shared_expert_gate; /* multiplies it by sigmoid(ffn_gate_inp_shexp . x) */
     bool leading_dense;      /* the first leading_dense_block_count layers have a plain FFN */
     bool tied_output;        /* output.weight may be absent: token_embd.weight serves */
-    bool attention_sinks;    /* attn_sinks: per head one softmax logit that has no value */
-    unsigned window_period;  /* unless the file says which: in each run of so many layers, all but
-                                the last have a sliding window; 0: no layer */
-    float rope_magnitude;    /* of a longrope model's cosines; 0: the file's */
-    const char *ffn_norm;    /* the tensor of the norm before the FFN; NULL: ffn_norm */
+    /* An indexer chooses the positions that a layer attends to, attention.indexer.top_k of them:
+     * all of a context that is no longer. Only such contexts are computed. */
+    bool indexer;
+    bool attention_sinks;   /* attn_sinks: per head one softmax logit that has no value */
+    unsigned window_period; /* unless the file says which: in each run of so many layers, all but
+                               the last have a sliding window; 0: no layer */
+    float rope_magnitude;   /* of a longrope model's cosines; 0: the file's */
+    const char *ffn_norm;   /* the tensor of the norm before the FFN; NULL: ffn_norm */
     /* Keys after "ARCH.": an expert's width (NULL: feed_forward_length), and the number of shared
      * experts of that width (NULL: the shared expert has a width of its own). */
     const char *expert_width_key, *shared_count_key;
