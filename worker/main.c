@@ -195,6 +195,9 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
     if (code)
         return code;
     uint64_t tokens = (uint64_t)w->kv_pool.n_pages * KV_POOL_TOKENS, asked = w->context;
+    code = params_check_context(p, asked, e);
+    if (code)
+        return code;
     if (asked > tokens)
         return error_set(e, ERROR_MEMORY,
                          "a context of %" PRIu64 " tokens does not fit the KV cache, which holds "
@@ -202,7 +205,11 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
                          asked, tokens);
     w->context =
         serving_context(p, (uint32_t)asked, (uint32_t)tokens, w->device_spec.kind == DEVICE_CUDA);
-    if (!asked && w->context < p->context_trained)
+    if (!asked && w->context == p->context_most)
+        log_info("the context is %" PRIu64 " of the model's %" PRIu32
+                 " tokens: moed does not run the indexer that chooses among more positions",
+                 w->context, p->context_trained);
+    else if (!asked && w->context < p->context_trained)
         log_info(
             "the context is %" PRIu64 " of the model's %" PRIu32 " tokens; %s gives a longer one",
             w->context, p->context_trained, w->context < tokens ? "--ctx" : "a larger --kv-cache");

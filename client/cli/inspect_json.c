@@ -146,6 +146,7 @@ void inspect_print_json(const struct inspect *x)
     number(&b, "hidden", p->d_model);
     number(&b, "vocab", p->vocab);
     number(&b, "context", p->context_trained);
+    number(&b, "context_most", p->context_most);
     boolean(&b, "tied_output", has.tied_output);
     add_attention(&b, p, &has);
     add_experts(&b, p, &has);

@@ -402,7 +402,10 @@ void inspect_print_model(const struct inspect *x)
     if (params_recurrent_layers(p))
         print_recurrent(p);
     print_rope(p, &has_tensor);
-    fold_printf("context         %" PRIu32 " tokens in training\n", p->context_trained);
+    fold_printf("context         %" PRIu32 " tokens in training", p->context_trained);
+    if (p->context_most)
+        fold_printf(", computed up to %" PRIu32 ": the indexer is not run", p->context_most);
+    fold_printf("\n");
     print_router(p, &has_tensor);
     print_experts(p, &has_tensor);
     fold_printf("output          %s%s\n",

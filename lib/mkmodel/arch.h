@@ -6,20 +6,21 @@
 #include <stdbool.h>
 
 struct mkmodel_arch {
-    const char *name;     /* general.architecture */
-    const char *ffn_norm; /* the norm before the experts */
-    bool qk_norm;         /* attn_q_norm and attn_k_norm of a head's width */
-    bool qk_norm_whole;   /* the same, of all heads' width */
-    bool latent;          /* one compressed vector for the keys and values of all heads */
-    bool fused_qkv;       /* attn_qkv instead of attn_q, attn_k, attn_v */
-    bool half_rope;       /* half of each head's values rotate */
-    bool sinks;           /* attn_sinks */
-    bool delta;           /* linear attention in all layers but every fourth; attn_q has
-                             each head's gate, too */
-    bool delta_grouped;   /* ssm_ba instead of ssm_beta and ssm_alpha */
-    bool convolutions;    /* short convolutions in all layers but every fourth; token_embd_norm */
-    bool quarter_rope;    /* a quarter of each head's values rotate */
-    bool window;          /* a sliding window in some layers */
+    const char *name;              /* general.architecture */
+    const char *ffn_norm;          /* the norm before the experts */
+    bool qk_norm;                  /* attn_q_norm and attn_k_norm of a head's width */
+    bool qk_norm_whole;            /* the same, of all heads' width */
+    bool latent;                   /* one compressed vector for the keys and values of all heads */
+    bool indexer;                  /* latent, and an indexer that chooses positions */
+    bool delta;                    /* linear attention in all layers but every fourth; attn_q has
+                                      each head's gate, too */
+    bool delta_grouped;            /* ssm_ba instead of ssm_beta and ssm_alpha */
+    bool convolutions;             /* short convolutions instead; token_embd_norm */
+    bool quarter_rope;             /* a quarter of each head's values rotate */
+    bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
+    bool half_rope;                /* half of each head's values rotate */
+    bool sinks;                    /* attn_sinks */
+    bool window;                   /* a sliding window in some layers */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */
     bool norm_bias, logits_bias;
     bool router_bias, expert_bias;

@@ -78,6 +78,11 @@ static void put_attention(struct keys *k)
         put_u32(k, "attention.key_length_mla", o->head_dim + o->rope_dim);
         put_u32(k, "attention.value_length_mla", o->head_dim);
     }
+    if (k->plan->arch->indexer) {
+        put_u32(k, "attention.indexer.head_count", INDEXER_HEADS);
+        put_u32(k, "attention.indexer.key_length", 2 * o->rope_dim);
+        put_u32(k, "attention.indexer.top_k", INDEXER_TOP_K);
+    }
     if (k->plan->arch->window)
         put_u32(k, "attention.sliding_window", o->window);
 }

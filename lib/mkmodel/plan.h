@@ -19,6 +19,8 @@ struct planned_tensor {
 };
 
 enum { MKMODEL_MOST_LAYERS = 1000 };
+/* Of models that choose positions: heads of twice the rotated values. */
+enum { INDEXER_HEADS = 2, INDEXER_TOP_K = 2048 };
 
 struct plan {
     struct mkmodel_options options; /* with zeros replaced by their defaults */

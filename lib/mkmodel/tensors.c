@@ -189,6 +189,20 @@ static bool add_convolution(struct plan *p, uint32_t layer)
                       layer);
 }
 
+static bool add_indexer(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint32_t head = 2 * o->rope_dim;
+    return add_tensor(p, p->type, 0, 1, o->q_rank, INDEXER_HEADS * head, 0,
+                      "blk.%u.indexer.attn_q_b.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, o->hidden, head, 0, "blk.%u.indexer.attn_k.weight",
+                      layer) &&
+           add_tensor(p, TENSOR_F32, 1, 0, head, 0, 0, "blk.%u.indexer.k_norm.weight", layer) &&
+           add_tensor(p, TENSOR_F32, 0, 0, head, 0, 0, "blk.%u.indexer.k_norm.bias", layer) &&
+           add_tensor(p, TENSOR_F32, 0, 1, o->hidden, INDEXER_HEADS, 0,
+                      "blk.%u.indexer.proj.weight", layer);
+}
+
 /* ---- feed-forward ---- */
 
 /* suffix: "" for a dense layer, "_shexp" for the shared expert. */
@@ -262,7 +276,7 @@ static bool add_layer(struct plan *p, uint32_t layer)
     if (ok && !mkmodel_attends(p, layer))
         ok = p->arch->delta ? add_delta(p, layer) : add_convolution(p, layer);
     else if (ok && p->arch->latent)
-        ok = add_latent_attention(p, layer);
+        ok = add_latent_attention(p, layer) && (!p->arch->indexer || add_indexer(p, layer));
     else if (ok)
         ok = add_grouped_attention(p, layer, finer);
     ok = ok && add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);

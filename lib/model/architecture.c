@@ -173,6 +173,34 @@ static const struct architecture architectures[] = {
         .shared_count_key = "expert_shared_count",
     },
     {
+        .name = "glm-dsa",
+        .models = "GLM-5, 5.1, 5.2, up to 2048 tokens",
+        .attention = ATTENTION_LATENT,
+        .router = ROUTER_SIGMOID,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .indexer = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
+        .name = "deepseek32",
+        .models = "DeepSeek-V3.2, up to 2048 tokens",
+        .attention = ATTENTION_LATENT,
+        .router = ROUTER_SIGMOID,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .shared_expert = true,
+        .tied_output = true,
+        .indexer = true,
+        .expert_width_key = "expert_feed_forward_length",
+        .shared_count_key = "expert_shared_count",
+    },
+    {
         .name = "qwen35moe",
         .models = "Qwen3.5-35B-A3B, 122B-A10B, 397B-A17B, Qwen3.6-35B-A3B, text only",
         .rope_neox = true,
@@ -236,5 +264,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe, qwen35moe, qwen3next, lfm2moe";
+           "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe";
 }

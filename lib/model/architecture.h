@@ -57,7 +57,10 @@ struct architecture {
     bool shared_expert_gate; /* multiplies it by sigmoid(ffn_gate_inp_shexp . x) */
     bool leading_dense;      /* the first leading_dense_block_count layers have a plain FFN */
     bool tied_output;        /* output.weight may be absent: token_embd.weight serves */
-    bool attention_sinks;    /* attn_sinks: per head one softmax logit that has no value */
+    /* An indexer chooses the positions that a layer attends to, attention.indexer.top_k of them:
+     * all of a context that is no longer. Only such contexts are computed. */
+    bool indexer;
+    bool attention_sinks; /* attn_sinks: per head one softmax logit that has no value */
     /* Linear attention (gated DeltaNet) in all layers but every full_attention_interval-th. */
     bool delta_layers;
     bool delta_grouped;      /* value head j reads key head j / (value heads / key heads); else

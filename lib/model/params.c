@@ -275,6 +275,8 @@ static void read_attention(struct key_reader *r, struct model_params *p)
     for (uint32_t i = 0; i < p->n_layers; i++)
         p->layers[i] = l;
     p->attention_scale = 1.0f / sqrtf((float)l.q_dim);
+    if (p->arch->indexer)
+        p->context_most = key_u32(r, "attention.indexer.top_k", MAX_CONTEXT);
     read_window(r, p);
 }
 
@@ -574,6 +576,18 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
         return r.failed;
     *out = p;
     return ERROR_OK;
+}
+
+enum error_code params_check_context(const struct model_params *p, uint64_t context,
+                                     struct error *e)
+{
+    if (!p->context_most || context <= p->context_most)
+        return ERROR_OK;
+    return error_set(e, ERROR_UNSUPPORTED,
+                     "--ctx %" PRIu64 ": moed computes this model up to %" PRIu32
+                     " tokens, because it does not run the indexer that chooses among more: give "
+                     "--ctx %" PRIu32 " or less",
+                     context, p->context_most, p->context_most);
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)

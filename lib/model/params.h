@@ -90,6 +90,7 @@ struct model_params {
     uint32_t d_dense;  /* the width of their FFN */
     uint32_t vocab;
     uint32_t context_trained;
+    uint32_t context_most; /* longer contexts are not computed (architecture.indexer); 0: any */
     struct layer_params layers[PARAMS_MAX_LAYERS]; /* [n_layers] */
 };
 
@@ -109,6 +110,9 @@ uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind);
 const struct layer_params *params_attention(const struct model_params *p);
 /* A layer whose keys and values in the cache differ in size, without being latent; NULL: none. */
 const struct layer_params *params_uneven(const struct model_params *p);
+/* ERROR_UNSUPPORTED: the model is not computed in a context of so many tokens. */
+enum error_code params_check_context(const struct model_params *p, uint64_t context,
+                                     struct error *e);
 /* Layers with a window, and the largest of their windows. */
 struct params_windows {
     uint32_t layers, largest;

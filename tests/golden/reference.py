@@ -94,6 +94,8 @@ TRAITS = {
     "olmoe": Traits(),
     "deepseek": Traits(adjacent_pairs=True),
     "deepseek2": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "glm-dsa": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "deepseek32": Traits(adjacent_pairs=True, router="groups", mla=True),
     "phimoe": Traits(router="sparse mixer", layer_norm=True, long_magnitude=PHI_MSCALE),
     "glm4moe": Traits(router="groups", ffn_norm="post_attention_norm"),
     "minimax-m2": Traits(router="groups", renormalise=True),

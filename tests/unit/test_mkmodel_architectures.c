@@ -4,6 +4,7 @@
 #include "mkmodel/mkmodel.h"
 #include "model/params.h"
 #include "model/pool_plan.h"
+#include "model/serving_limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -404,12 +405,13 @@ static void test_convolutions(void **state)
 static const struct {
     const char *name;
     bool dense_first;
-} rows[] = {
-    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
-    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
-    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
-    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
-    {"qwen35moe", false},  {"qwen3next", false},   {"lfm2moe", true}};
+} rows[] = {{"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},
+            {"olmoe", false},      {"deepseek", true},     {"deepseek2", true},
+            {"phimoe", false},     {"gpt-oss", false},     {"glm4moe", true},
+            {"minimax-m2", false}, {"dots1", true},        {"qwen3vlmoe", false},
+            {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false},
+            {"exaone-moe", true},  {"qwen35moe", false},   {"qwen3next", false},
+            {"lfm2moe", true},     {"glm-dsa", true},      {"deepseek32", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -436,7 +438,8 @@ static void expect_accepted(const struct mkmodel_options *o)
     assert_int_equal(p.d_expert, o->expert_width);
     assert_int_equal(p.n_dense, is_dense_first(o->arch));
     assert_int_equal(p.router.n_groups, o->groups);
-    assert_int_equal(p.q_rank, o->q_rank);
+    assert_int_equal(p.q_rank, p.arch->indexer && !o->q_rank ? p.kv_rank : o->q_rank);
+    assert_int_equal(p.context_most, p.arch->indexer ? 2048 : 0);
     pool_plan_free(&plan);
     gguf_close(g);
 }
@@ -472,6 +475,34 @@ static void test_every_form_of_deepseek2_is_accepted(void **state)
         o.shared_width = 2 * o.expert_width;
         expect_accepted(&o);
     }
+}
+
+/* Up to top_k positions the indexer chooses all; more are refused, and not taken by default. */
+static void test_contexts_of_an_indexer(void **state)
+{
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "glm-dsa");
+    o.ctx = 8192;
+    struct gguf *g = make(&o);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    gguf_close(g);
+    assert_int_equal(p.context_trained, 8192);
+    assert_int_equal(params_check_context(&p, 0, &e), ERROR_OK);
+    assert_int_equal(params_check_context(&p, 2048, &e), ERROR_OK);
+    assert_int_equal(params_check_context(&p, 2049, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "--ctx 2049: moed computes this model up to 2048 tokens"));
+    assert_int_equal(serving_context(&p, 0, UINT32_MAX, false), 2048);
+    assert_int_equal(serving_context(&p, 0, 1000, false), 1000);
+    assert_int_equal(serving_context(&p, 512, UINT32_MAX, true), 512);
+    tiny(&o, "deepseek2");
+    o.ctx = 8192;
+    g = make(&o);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    gguf_close(g);
+    assert_int_equal(params_check_context(&p, 100000, &e), ERROR_OK);
+    assert_int_equal(serving_context(&p, 0, UINT32_MAX, false), 8192);
 }
 
 static void expect_refused(const struct mkmodel_options *o, const char *text)
@@ -541,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
+        cmocka_unit_test(test_contexts_of_an_indexer),
         cmocka_unit_test(test_wrong_options),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);

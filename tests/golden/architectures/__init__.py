@@ -1,6 +1,6 @@
 """The architectures of the golden models, by their names in GGUF."""
 
-from .deepseek import Deepseek, Deepseek2
+from .deepseek import Deepseek, Deepseek2, Indexed
 from .delta import Qwen3Next, Qwen35Moe
 from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
@@ -15,6 +15,8 @@ ARCHITECTURES = {
     "olmoe": Olmoe(),
     "deepseek": Deepseek(),
     "deepseek2": Deepseek2(),
+    "glm-dsa": Indexed(),
+    "deepseek32": Indexed(),
     "gpt-oss": GptOss(),
     "phimoe": Phimoe(),
     "glm4moe": Glm4Moe(),

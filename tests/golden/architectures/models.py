@@ -20,12 +20,12 @@ def phimoe(name, seed, original_context):
     return Spec(name, "phimoe", seed, 32, 4, 2, 8, rope=rope, router_margin=5e-4, **sizes)
 
 
-def deepseek2(name, seed, latent, **changes):
+def deepseek2(name, seed, latent, arch="deepseek2", **changes):
     """Heads of 24 for q and k, 20 for v; a latent vector of 24."""
     shape = {"d_model": 32, "heads": 4, "head_dim": 24, "kv_heads": 4 if latent.unsplit else 1, "width": 20}
     layers = {"layers": 2, "dense_layers": 1, "dense_width": 44}
     values = shape | layers | {"shared_width": 20, "shared_count": 1} | changes
-    return Spec(name, "deepseek2", seed, latent=latent, **values)
+    return Spec(name, arch, seed, latent=latent, **values)
 
 
 def latent(**changes):
@@ -94,6 +94,16 @@ SPECS = [
         "deepseek2-mistral", 1, latent(q_rank=28), experts=8, experts_used=3, router=Router(normalise=True),
         rope=Rope("yarn", base=1e4, factor=4.0, original_context=16, mscale_all_dim=1.0, temperature=0.5),
         router_margin=1e-3, original="mistral",
+    ),
+    # GLM-5: an indexer, which within top_k positions changes nothing; another eps than the latent norms'.
+    deepseek2(
+        "glm-dsa", 1, latent(q_rank=28, value=24), arch="glm-dsa", experts=8, experts_used=3, eps=1e-5,
+        router=Router(True, True, True, scale=2.5), router_margin=2e-3, further_layers=1,
+    ),
+    # DeepSeek-V3.2: the same with V3's groups and YaRN.
+    deepseek2(
+        "deepseek32", 1, latent(q_rank=28), arch="deepseek32", experts=12, experts_used=3, rope=DEEPSEEK_YARN,
+        router=Router(True, True, True, groups=4, groups_used=2, scale=2.5), router_margin=2e-3,
     ),
     # Older files of DeepSeek-V2.
     deepseek2(
