@@ -56,6 +56,7 @@ struct worker {
     struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     struct engine *engine;
     struct sessions *sessions;
+    uint8_t *activity; /* of the last reply to people who watch; NULL: nobody has asked */
 };
 
 /* For struct daemon_handlers; arg: struct worker. */
