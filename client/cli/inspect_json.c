@@ -73,6 +73,8 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     real(b, "temperature_scale", p->temperature_scale);
     boolean(b, "attention_sinks", p->arch->attention_sinks);
     boolean(b, "qkv_bias", has->qkv_bias);
+    boolean(b, "query_gate", p->arch->query_gate);
+    number(b, "recurrent_layers", params_recurrent_layers(p));
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
     number(b, "rope_dims", p->rope.dims);
     real(b, "rope_base", p->rope.base);
@@ -123,6 +125,7 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "segment_bytes", s->segment_bytes);
     number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));
     word(b, "kv_type", x->kv_type_name);
+    number(b, "state_bytes", params_state_bytes(&x->params));
 }
 
 void inspect_print_json(const struct inspect *x)

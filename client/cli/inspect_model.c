@@ -19,10 +19,14 @@ static bool has(const struct inspect *x, uint32_t layer, const char *part)
 struct inspect_tensors inspect_find_tensors(const struct inspect *x)
 {
     uint32_t layer = x->params.n_dense; /* the first with experts */
+    uint32_t attention = layer;         /* the first of these with attention */
+    while (attention + 1 < x->params.n_layers &&
+           x->params.layers[attention].kind != LAYER_ATTENTION)
+        attention++;
     return (struct inspect_tensors){
-        .qk_norm = has(x, layer, "attn_q_norm.weight"),
-        .qkv_bias = has(x, layer, "attn_q.bias") || has(x, layer, "attn_qkv.bias"),
-        .attention_output_bias = has(x, layer, "attn_output.bias"),
+        .qk_norm = has(x, attention, "attn_q_norm.weight"),
+        .qkv_bias = has(x, attention, "attn_q.bias") || has(x, attention, "attn_qkv.bias"),
+        .attention_output_bias = has(x, attention, "attn_output.bias"),
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
         .selection_bias = has(x, layer, "exp_probs_b.bias"),
         .expert_bias = has(x, layer, "ffn_down_exps.bias"),
@@ -207,11 +211,30 @@ static void print_attention(const struct model_params *p, const struct inspect_t
     if (p->temperature_scale > 0)
         fold_printf("; q grows with the position, by %g times the logarithm of each %" PRIu32,
                     (double)p->temperature_scale, p->temperature_length);
+    if (p->arch->query_gate)
+        fold_printf("; a gate of the output");
     if (windows.layers)
         fold_printf("; %" PRIu32 " of %" PRIu32 " layers %s the last %" PRIu32 " positions only",
                     windows.layers, p->n_layers, windows.layers == 1 ? "sees" : "see",
                     windows.largest);
     fold_printf("\n");
+}
+
+static void print_recurrent(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    if (d->v_heads == 0) {
+        fold_printf("recurrent       %" PRIu32 " of %" PRIu32
+                    " layers: a gated convolution of %" PRIu32 " positions\n",
+                    params_recurrent_layers(p), p->n_layers, d->taps);
+        return;
+    }
+    fold_printf("recurrent       %" PRIu32 " of %" PRIu32
+                " layers: linear attention (gated DeltaNet), %" PRIu32 " value heads of %" PRIu32
+                " on %" PRIu32 " key heads of %" PRIu32 ", a convolution of %" PRIu32
+                " positions\n",
+                params_recurrent_layers(p), p->n_layers, d->v_heads, d->v_dim, d->k_heads, d->k_dim,
+                d->taps);
 }
 
 static void print_rope(const struct model_params *p, const struct inspect_tensors *has_tensor)
@@ -376,6 +399,8 @@ void inspect_print_model(const struct inspect *x)
     fold_printf("hidden          %" PRIu32 "\n", p->d_model);
     print_norms(p, &has_tensor);
     print_attention(p, &has_tensor);
+    if (params_recurrent_layers(p))
+        print_recurrent(p);
     print_rope(p, &has_tensor);
     fold_printf("context         %" PRIu32 " tokens in training", p->context_trained);
     if (p->context_most)

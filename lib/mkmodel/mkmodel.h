@@ -12,7 +12,8 @@
 
 struct mkmodel_options {
     /* llama (Mixtral) qwen2moe qwen3moe olmoe deepseek deepseek2 phimoe gpt-oss glm4moe minimax-m2
-     * dots1 qwen3vlmoe bailingmoe2 ernie4_5-moe hunyuan-moe exaone-moe glm-dsa deepseek32 */
+     * dots1 qwen3vlmoe bailingmoe2 ernie4_5-moe hunyuan-moe exaone-moe glm-dsa deepseek32
+     * qwen35moe qwen3next lfm2moe */
     const char *arch;
     /* F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S
      * IQ3_XXS IQ2_S IQ2_XS IQ2_XXS IQ1_S IQ1_M MXFP4 NVFP4, or the mixes Q4_K_M, Q5_K_M */
@@ -25,8 +26,8 @@ struct mkmodel_options {
      * and hunyuan-moe a multiple of expert_width. */
     uint32_t shared_width;
     /* deepseek, deepseek2, glm4moe, dots1, bailingmoe2, ernie4_5-moe, exaone-moe, glm-dsa,
-     * deepseek32: leading layers without experts; 0: one, if there are two layers or more. Their
-     * width; 0: that of all experts that a token activates. */
+     * deepseek32, lfm2moe: leading layers without experts; 0: one, if there are two layers or more.
+     * Their width; 0: that of all experts that a token activates. */
     uint32_t dense_layers, dense_width;
     /* deepseek2, glm-dsa, deepseek32. A head has head_dim plain values and rope_dim rotated ones
      * (0: head_dim / 2). q_rank: values of compressed queries; 0: uncompressed (glm-dsa,

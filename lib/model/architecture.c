@@ -200,6 +200,49 @@ static const struct architecture architectures[] = {
         .expert_width_key = "expert_feed_forward_length",
         .shared_count_key = "expert_shared_count",
     },
+    {
+        .name = "qwen35moe",
+        .models = "Qwen3.5-35B-A3B, 122B-A10B, 397B-A17B, Qwen3.6-35B-A3B, text only",
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .shared_expert = true,
+        .shared_expert_gate = true,
+        .tied_output = true,
+        .delta_layers = true,
+        .query_gate = true,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "qwen3next",
+        .models = "Qwen3-Next-80B-A3B, Qwen3-Coder-Next",
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .shared_expert = true,
+        .shared_expert_gate = true,
+        .tied_output = true,
+        .delta_layers = true,
+        .delta_grouped = true,
+        .query_gate = true,
+        .ffn_norm = "post_attention_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
+    {
+        .name = "lfm2moe",
+        .models = "LFM2-8B-A1B, LFM2.5-8B-A1B, LFM2-24B-A2B",
+        .router = ROUTER_SIGMOID,
+        .rope_neox = true,
+        .qk_norm = true,
+        .renormalise = true,
+        .router_keys = true,
+        .leading_dense = true,
+        .tied_output = true,
+        .short_convolutions = true,
+        .output_norm = "token_embd_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -221,5 +264,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe, glm-dsa, deepseek32";
+           "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe";
 }

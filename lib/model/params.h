@@ -40,6 +40,14 @@ enum layer_kind {
     LAYER_SHORT_CONVOLUTION, /* a gated convolution alone */
 };
 
+/* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA_NET (kernels/kernels.h has
+ * the recurrence). Short convolutions have `taps` only. All 0: the model has neither. */
+struct delta_params {
+    uint32_t taps;             /* of the causal convolution over positions */
+    uint32_t k_heads, v_heads; /* each key head serves v_heads / k_heads value heads */
+    uint32_t k_dim, v_dim;     /* values of a head; a head's state is [k_dim][v_dim] */
+};
+
 enum feed_forward_kind { FEED_FORWARD_EXPERTS, FEED_FORWARD_DENSE };
 
 /* A layer by itself. The sizes of heads are those of its attention; 0 in a layer of another kind.
@@ -73,6 +81,7 @@ struct model_params {
     float temperature_scale;
     uint32_t temperature_length;
     struct rope_params rope;
+    struct delta_params delta;
     float norm_eps;
     struct router_params router;
     uint32_t d_expert; /* an expert's intermediate width */
@@ -109,6 +118,16 @@ struct params_windows {
     uint32_t layers, largest;
 };
 struct params_windows params_windows(const struct model_params *p);
+/* Layers with a state instead of keys and values. */
+uint32_t params_recurrent_layers(const struct model_params *p);
+/* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
+ * heads, in this order; short convolution: d_model. */
+uint32_t params_convolved(const struct model_params *p);
+/* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
+ * [taps - 1][channels], then the heads' states [v_heads][k_dim][v_dim]. */
+uint64_t params_layer_state_floats(const struct model_params *p);
+/* Bytes of the state of one request, of all its recurrent layers. 0: the model has none. */
+uint64_t params_state_bytes(const struct model_params *p);
 /* The factor of q at a position: 1 + temperature_scale * ln(1 + floor(position /
  * temperature_length)). */
 float params_query_scale(const struct model_params *p, uint32_t position);

@@ -338,6 +338,68 @@ static void test_bailingmoe2(void **state)
     gguf_close(g);
 }
 
+/* Layer 1 is linear attention, layer 3 attention with a gate. Heads of linear attention: 4 of keys
+ * and 8 of values, of 16 each. */
+static void test_delta(void **state)
+{
+    static const struct shape own[] = {
+        {"post_attention_norm.weight", 64, 1, 1},
+        {"attn_norm.weight", 64, 1, 1},
+        {"attn_qkv.weight", 64, 256, 1},
+        {"attn_gate.weight", 64, 128, 1},
+        {"ssm_conv1d.weight", 4, 256, 1},
+        {"ssm_dt.bias", 8, 1, 1},
+        {"ssm_a", 8, 1, 1},
+        {"ssm_norm.weight", 16, 1, 1},
+        {"ssm_out.weight", 128, 64, 1},
+        {"ffn_gate_inp_shexp.weight", 64, 1, 1},
+        {"ffn_up_shexp.weight", 64, 96, 1},
+    };
+    static const struct shape apart[] = {{"ssm_alpha.weight", 64, 8, 1},
+                                         {"ssm_beta.weight", 64, 8, 1}};
+    static const struct shape together[] = {{"ssm_ba.weight", 64, 16, 1}};
+    struct mkmodel_options o;
+    for (int i = 0; i < 2; i++) {
+        tiny(&o, i ? "qwen3next" : "qwen35moe");
+        o.layers = 4;
+        struct gguf *g = make(&o);
+        EXPECT(g, experts);
+        EXPECT(g, own);
+        if (i)
+            EXPECT(g, together);
+        else
+            EXPECT(g, apart);
+        assert_int_equal(layer_tensors(g), 2 + 7 + (i ? 1 : 2) + 4 + 4);
+        assert_int_equal(gguf_tensor_find(g, "blk.3.attn_q.weight")->ne[1], 256);
+        assert_non_null(gguf_tensor_find(g, "blk.3.attn_k_norm.weight"));
+        assert_null(gguf_tensor_find(g, "blk.3.ssm_a"));
+        assert_int_equal(key(g, i ? "qwen3next.ssm.inner_size" : "qwen35moe.ssm.inner_size"), 128);
+        gguf_close(g);
+    }
+}
+
+/* Layer 1 is a short convolution, layer 3 attention. */
+static void test_convolutions(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_norm.weight", 64, 1, 1},           {"ffn_norm.weight", 64, 1, 1},
+        {"shortconv.in_proj.weight", 64, 192, 1}, {"shortconv.conv.weight", 3, 64, 1},
+        {"shortconv.out_proj.weight", 64, 64, 1}, {"exp_probs_b.bias", 8, 1, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "lfm2moe");
+    o.layers = 4;
+    struct gguf *g = make(&o);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 6 + 4);
+    assert_non_null(gguf_tensor_find(g, "blk.3.attn_q_norm.weight"));
+    assert_non_null(gguf_tensor_find(g, "token_embd_norm.weight"));
+    assert_null(gguf_tensor_find(g, "output_norm.weight"));
+    assert_int_equal(key(g, "lfm2moe.shortconv.l_cache"), 3);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
@@ -348,7 +410,8 @@ static const struct {
             {"phimoe", false},     {"gpt-oss", false},     {"glm4moe", true},
             {"minimax-m2", false}, {"dots1", true},        {"qwen3vlmoe", false},
             {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false},
-            {"exaone-moe", true},  {"glm-dsa", true},      {"deepseek32", true}};
+            {"exaone-moe", true},  {"qwen35moe", false},   {"qwen3next", false},
+            {"lfm2moe", true},     {"glm-dsa", true},      {"deepseek32", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -505,6 +568,8 @@ int main(void)
         cmocka_unit_test(test_glm4moe),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_bailingmoe2),
+        cmocka_unit_test(test_delta),
+        cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_contexts_of_an_indexer),

@@ -11,13 +11,17 @@ static void project_grouped(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
-    const struct exec_product products[] = {{&w->q, f->q, w->q.rows, false},
+    bool gated = f->params->arch->query_gate;
+    float *q = gated ? f->q_and_gate : f->q;
+    const struct exec_product products[] = {{&w->q, q, w->q.rows, false},
                                             {&w->k, f->k, w->k.rows, false},
                                             {&w->v, f->v, w->v.rows, false}};
     f->ops->multiply_several(f->dense, products, 3, in);
-    f->ops->add_bias(f->dense, w->q_bias, f->q, w->q.rows);
+    f->ops->add_bias(f->dense, w->q_bias, q, w->q.rows);
     f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
     f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
+    if (gated)
+        f->ops->split_gate(f->dense, layer, q, f->q, f->query_gate);
     f->ops->place_heads(f->dense, layer, w, f->q, f->k, f->v);
 }
 
@@ -56,6 +60,9 @@ void forward_attention(struct forward *f, uint32_t layer)
     } else {
         project_grouped(f, layer);
         f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
+        if (p->arch->query_gate)
+            f->ops->gate_by_sigmoid(f->dense, f->query_gate, f->attended,
+                                    p->layers[layer].n_heads * p->layers[layer].o_dim);
     }
     const void *in =
         f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, weights_quantize(&w->o));

@@ -15,6 +15,7 @@
 static void host_free(struct dense *d)
 {
     struct dense_host *h = dense_host_of(d);
+    dense_host_free_states(h);
     while (h->n_buffers)
         free(h->buffers[--h->n_buffers]);
     attention_free(h->attention);
@@ -348,6 +349,8 @@ static enum error_code make_all(struct dense_host *h, const struct dense_options
         code = error_set(e, ERROR_MEMORY, "no memory for the table of layers");
     if (!code)
         code = dense_host_make_attention(h, e);
+    if (!code)
+        code = dense_host_make_states(h, options->n_slots, e);
     if (!code && !allocate_scratch(h))
         code = error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
                          options->max_tokens);
@@ -380,6 +383,13 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .place_heads = dense_host_place_heads,
                                          .place_latent = dense_host_place_latent,
                                          .attend = dense_host_attend,
+                                         .split_gate = dense_host_split_gate,
+                                         .gate_by_sigmoid = dense_host_gate_by_sigmoid,
+                                         .split_delta = dense_host_split_delta,
+                                         .delta = dense_host_delta,
+                                         .short_convolution = dense_host_short_convolution,
+                                         .save_state = dense_host_save_state,
+                                         .load_state = dense_host_load_state,
                                          .gated = host_gated,
                                          .scale_by_sigmoid = host_scale_by_sigmoid,
                                          .route = host_route,
