@@ -214,7 +214,7 @@ test('an answer that breaks off says why, and keeps its text', async () => {
   assert.deepEqual([cut.content, cut.error], ['a', 'the connection ended before the answer did']);
   const failed = await answerTo(200, [event(chunk({ content: 'a' })), event({ error: { message: 'the worker died' } })]);
   assert.deepEqual([failed.content, failed.error], ['a', 'the worker died']);
-  const refused = await answerTo(400, ['{"error":{"message":"top_p: a number is expected"}}']);
+  const refused = await answerTo(400, ['{"error":{"message":"a number is expected","param":"top_p"}}']);
   assert.equal(refused.error, 'top_p: a number is expected');
   const proxy = await answerTo(502, ['<h1>Bad gateway</h1>']);
   assert.equal(proxy.error, '<h1>Bad gateway</h1>');

@@ -36,6 +36,7 @@ async function errorOf(response) {
   try {
     const body = JSON.parse(text);
     message = body.error?.message ?? body.error ?? message;
+    if (body.error?.param) message = `${body.error.param}: ${message}`;
   } catch {
     // not JSON: a proxy's page
   }

@@ -36,7 +36,7 @@ export function answerFigures(message) {
   const f = message.figures ?? {};
   const parts = [];
   if (f.tokens !== undefined) parts.push(count(f.tokens, 'token'));
-  if (f.speed !== undefined) parts.push(`${f.speed.toFixed(f.speed < 10 ? 2 : 1)} tokens/s`);
+  if (f.speed !== undefined) parts.push(`${f.speed.toFixed(f.speed < 10 ? 2 : f.speed < 100 ? 1 : 0)} tokens/s`);
   if (f.first !== undefined) parts.push(`first after ${seconds(f.first)}`);
   if (f.prompt !== undefined) parts.push(`prompt ${count(f.prompt, 'token')}${f.cached ? `, ${WHOLE.format(f.cached)} cached` : ''}`);
   if (f.reasoning) parts.push(`${WHOLE.format(f.reasoning)} of reasoning`);

@@ -51,7 +51,7 @@ export class MessageView {
     this.body.classList.toggle('waiting', running && !message.content && !message.calls?.length);
     this.#showCalls();
     this.error.hidden = !message.error;
-    this.error.textContent = message.error ? `The answer broke off: ${message.error}` : '';
+    this.error.textContent = `${message.content ? 'The answer broke off' : 'No answer'}: ${message.error}`;
     if (!running) this.#showFoot(last);
     else this.figures.textContent = '';
   }
