@@ -194,7 +194,7 @@ def names_and_focus(page):
         for attribute in ("aria-labelledby", "aria-describedby", "aria-controls"):
             for name in (node.get_attribute(attribute) or "").split():
                 assert page.js("return document.getElementById(arguments[0]) !== null", name), name
-    page.js("document.activeElement.blur()")
+    page.js("document.body.tabIndex = -1; document.body.focus()")
     seen = []
     for _ in range(60):
         page.press(Keys.TAB)
@@ -287,7 +287,7 @@ def keys(page, state):
 
 
 def pixel(page, row, expert):
-    """The colour at a cell's edge, and how many colours the map has."""
+    """The colour at a cell's lower left corner, where neither its mark nor its frame is."""
     return page.js("""const canvas = document.querySelector('#watch canvas');
         const cell = (canvas.width - 27) / 64, c = canvas.getContext('2d');
         return [...c.getImageData(26 + arguments[1] * cell + 2, 16 + arguments[0] * cell + cell - 3, 1, 1).data].slice(0, 3)""",
@@ -312,7 +312,7 @@ def expert_map(page, state):
 
 
 def policy_change(page, state):
-    before = pixel(page, 5, 40)
+    before = pixel(page, 5, 40)  # "file only" in the synthetic map
     page.js("const s = document.getElementById('policy'); s.value = 'all'")
     page.click("Use policy")
     page.wait(lambda: page.one("#key-dialog").is_displayed(), "the question for the admin key")
@@ -320,7 +320,7 @@ def policy_change(page, state):
     page.wait(lambda: "Done." in page.texts(".controls p"), "the policy is changed")
     assert state.posts[-1] == ("/moed/policy", {"model": "fake", "policy": "all"}, "admin"), state.posts
     page.wait(lambda: page.texts(".legend .value") == ["0", "0", "0", "0", "1024"], "the map shows it")
-    page.wait(lambda: pixel(page, 5, 40) != before or before == pixel(page, 5, 41), "the cells are painted anew")
+    page.wait(lambda: pixel(page, 5, 40) != before, "the cells are painted anew")
     slider = page.one("#device-bytes")
     page.js("arguments[0].value = 50; arguments[0].dispatchEvent(new Event('input'))", slider)
     page.click("Resize")
@@ -397,7 +397,8 @@ try:
     port, server = fake_server.start(PAGE, policy_of_page())
     second.open(f"http://127.0.0.1:{port}/")
     chosen(second, server)
-    found = [text for text in second.complaints() if "401" not in text and "404" not in text]
+    found = [text for text in second.complaints()
+             if not any(known in text for known in ("401", "404", "willReadFrequently"))]  # the last: the test's own
     assert not found, found
     if SHOTS:
         screenshots(second, server)

@@ -17,9 +17,11 @@ export class MapCanvas {
   #frame = 0;
   #colors = null;
 
-  /** picked: called with (row, expert), or with null where the pointer left. */
-  constructor(canvas, picked) {
+  /** box: the element around the canvas, whose width it fills. picked: called with {row, expert}, or with null where the
+   * pointer left. */
+  constructor(canvas, box, picked) {
     this.canvas = canvas;
+    this.box = box;
     this.picked = picked;
     this.map = null;
     this.cursor = null;
@@ -28,7 +30,7 @@ export class MapCanvas {
     canvas.addEventListener('pointerdown', (event) => this.#point(event));
     canvas.addEventListener('pointerleave', () => this.#pick(null));
     canvas.addEventListener('keydown', (event) => this.#key(event));
-    new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
+    new ResizeObserver(() => this.draw()).observe(box);
     document.addEventListener('themechange', () => this.#forgetColors());
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#forgetColors());
   }
@@ -91,7 +93,7 @@ export class MapCanvas {
 
   /** Sizes the canvas for the map. Returns its drawing context, in CSS pixels. */
   #fit() {
-    const width = this.canvas.parentElement.clientWidth - GUTTER - 1;
+    const width = this.box.clientWidth - GUTTER - 1;
     this.cell = Math.max(SMALLEST, Math.min(LARGEST, Math.floor(width / this.map.experts)));
     const size = [GUTTER + this.cell * this.map.experts + 1, HEAD + this.cell * this.map.layers.length + 1];
     const scale = window.devicePixelRatio || 1;

@@ -33,13 +33,14 @@ export class Watch {
                                   'aria-describedby': 'map-cell' });
     this.cell = el('p', { id: 'map-cell', class: 'map-cell', 'aria-live': 'polite' });
     this.state = el('p', { class: 'muted', role: 'status' });
-    this.canvas = new MapCanvas(canvas, (cursor) => this.#showCell(cursor));
+    const box = el('div', { class: 'map-box' }, canvas);
+    this.canvas = new MapCanvas(canvas, box, (cursor) => this.#showCell(cursor));
     this.counts = PLACES.map(() => el('span', { class: 'value' }));
     this.figures = new Figures();
     this.controls = new Controls(this.models);
     this.processes = new Processes();
     this.live = el('div', { hidden: true },
-                   this.#modes(), el('div', { class: 'map-box' }, canvas), this.cell, this.#legend(),
+                   this.#modes(), box, this.cell, this.#legend(),
                    el('h3', {}, 'Figures'), this.figures.node, this.controls.node);
     this.node.replaceChildren(el('h2', {}, 'Experts'), this.state, this.live,
                               el('h3', { id: 'processes-title', hidden: true }, 'Processes'), this.processes.node);
