@@ -287,10 +287,10 @@ def keys(page, state):
 
 
 def pixel(page, row, expert):
-    """The colour at a cell's lower left corner, where neither its mark nor its frame is."""
+    """The colour at a cell's lower left corner, beside its bar and within its frame."""
     return page.js("""const canvas = document.querySelector('#watch canvas');
-        const cell = (canvas.width - 27) / 64, c = canvas.getContext('2d');
-        return [...c.getImageData(26 + arguments[1] * cell + 2, 16 + arguments[0] * cell + cell - 3, 1, 1).data].slice(0, 3)""",
+        const w = (canvas.width - 27) / 64, h = (canvas.height - 17) / 16;
+        return [...canvas.getContext('2d').getImageData(26 + arguments[1] * w + 1, 16 + arguments[0] * h + h - 3, 1, 1).data].slice(0, 3)""",
                    row, expert)
 
 
@@ -316,6 +316,8 @@ def policy_change(page, state):
     page.js("const s = document.getElementById('policy'); s.value = 'all'")
     page.click("Use policy")
     page.wait(lambda: page.one("#key-dialog").is_displayed(), "the question for the admin key")
+    page.press("secret", Keys.ENTER)  # an API key that is no admin key
+    page.wait(lambda: "refused" in page.text("#key-text"), "a wrong key is refused")
     page.press("admin", Keys.ENTER)
     page.wait(lambda: "Done." in page.texts(".controls p"), "the policy is changed")
     assert state.posts[-1] == ("/moed/policy", {"model": "fake", "policy": "all"}, "admin"), state.posts
@@ -348,7 +350,7 @@ def phone(page, _):
     page.click("Settings")
     assert not page.one("#sidebar").is_displayed()
     page.click("Menu")
-    page.wait(lambda: page.one("#sidebar").is_displayed(), "the list of conversations")
+    page.wait(lambda: page.js("return document.getElementById('sidebar').getBoundingClientRect().left") == 0, "the list")
     page.click("New conversation")
     page.wait(lambda: not page.one("#sidebar").is_displayed(), "the list closes")
     page.resize(1280, 860)

@@ -112,7 +112,8 @@ class Map:
         return {"hit_rate": 0.87, "tokens_per_second": 31.5, "link_bytes_per_second": 9.1e9, "link_busy": 0.34,
                 "prefetch_precision": 0.81, "layer_ns": 1_250_000, "layer_planned_ns": 1_190_000, "cpu_busy": 0.46,
                 "device_busy": 0.62, "kv_bytes": {"host": 1.9e9, "device": None}, "requests_running": 2,
-                "requests_waiting": 0, "policies": ["moed", "lru", "all"], "device_cache_bytes": state.cache_bytes}
+                "requests_waiting": 0, "policies": ["moed", "lru", "all"], "device_cache_bytes": state.cache_bytes,
+                "device_cache_most_bytes": 6_000_000_000}
 
     PROCESSES = [{"name": "memd", "pid": 11, "state": "running", "rss_bytes": 6.1e9, "restarts": 0,
                   "log": ["info memd ready", "info memd <b>policy moed</b>"]},

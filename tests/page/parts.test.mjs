@@ -220,6 +220,40 @@ test('an answer that breaks off says why, and keeps its text', async () => {
   assert.equal(proxy.error, '<h1>Bad gateway</h1>');
 });
 
+// ---- Keys ----
+
+/** A server with an admin key, perhaps with API keys; a person who types these keys. Returns the keys that were sent. */
+async function change(admin, known, typed) {
+  const sent = [], session = new Map(Object.entries(known));
+  globalThis.sessionStorage = { getItem: (name) => session.get(name) ?? null, setItem: (name, value) => session.set(name, value) };
+  const listeners = [];
+  const dialog = { showModal: () => queueMicrotask(() => {
+    input.value = typed.shift() ?? '';
+    dialog.returnValue = input.value ? 'ok' : '';
+    listeners.pop()();
+  }), addEventListener: (_, listener) => listeners.push(listener) };
+  const input = { focus() {} };
+  globalThis.document = { addEventListener() {}, getElementById: (id) => ({ 'key-dialog': dialog, 'key-input': input })[id] ?? {} };
+  globalThis.fetch = async (_, options) => {
+    const key = options.headers.Authorization?.slice('Bearer '.length) ?? '';
+    sent.push(key);
+    if (admin && key === admin) return new Response('{}');
+    return new Response('{}', { status: !admin || key === 'user' ? 403 : 401 });
+  };
+  const { postAdmin } = await import(`${page}api.js`);
+  await postAdmin('./moed/policy', {}).catch((error) => sent.push(`error ${error.status}`));
+  return [sent, session.get('moed.adminKey')];
+}
+
+test('the admin key is asked for only where it is needed', async () => {
+  assert.deepEqual(await change(null, {}, []), [['', 'error 403'], undefined]);
+  assert.deepEqual(await change('a', {}, ['a']), [['', 'a'], 'a']);
+  assert.deepEqual(await change('a', { 'moed.adminKey': 'a' }, []), [['a'], 'a']);
+  assert.deepEqual(await change('a', { 'moed.key': 'a' }, []), [['', 'a'], undefined]);
+  assert.deepEqual(await change('a', { 'moed.key': 'user' }, ['b', 'a']), [['', 'user', 'b', 'a'], 'a']);
+  assert.deepEqual(await change('a', { 'moed.adminKey': 'old' }, ['']), [['old', 'error 401'], 'old']);
+});
+
 // ---- The map ----
 
 const base64 = (values) => Buffer.from(values).toString('base64');

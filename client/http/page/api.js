@@ -86,20 +86,23 @@ export async function openStream(path, body, signal) {
   return request(path, body ? jsonBody(body, signal) : { signal });
 }
 
-/** POST with the admin key, which is asked for once. */
+/** Returns the error of a POST with this key, or null. */
+async function attempt(path, body, key) {
+  const response = await send(path, jsonBody(body), key);
+  return response.ok ? null : errorOf(response);
+}
+
+/** POST that needs an admin key. The API key may be one; else it is asked for, and kept for this tab. */
 export async function postAdmin(path, body) {
-  let again = false;
-  for (;;) {
-    const known = again ? null : stored(ADMIN_KEY);
-    const key = known ?? await askForKey('Admin key', 'Changing a deployment needs the admin key.', again);
-    if (!key) throw new ApiError(401, 'the admin key was not given');
-    const response = await send(path, jsonBody(body), key);
-    if (response.ok) {
-      keep(ADMIN_KEY, key);
-      return response.json().catch(() => ({}));
-    }
-    keep(ADMIN_KEY, null);
-    if (response.status !== 401 || (again && known)) throw await errorOf(response);
-    again = true;
+  let key = stored(ADMIN_KEY);
+  let error = await attempt(path, body, key);
+  if (error?.status === 403 && !key) throw error; // this server has no admin keys
+  if (error && !key && stored(KEY)) error = await attempt(path, body, stored(KEY));
+  while (error?.status === 401 || error?.status === 403) {
+    key = await askForKey('Admin key', 'Changing a deployment needs an admin key.', key !== null);
+    if (!key) throw new ApiError(401, 'no admin key was given');
+    error = await attempt(path, body, key);
+    if (!error) keep(ADMIN_KEY, key);
   }
+  if (error) throw error;
 }

@@ -6,7 +6,8 @@ import { bytes } from './format.js';
 const STEPS = 100; // of the slider
 
 export class Controls {
-  #most = 0; // bytes: the largest size seen, the slider's end
+  inForce = null;
+  #most = 0; // bytes: of all experts, the slider's end
   #editing = false;
 
   constructor(models) {
@@ -52,8 +53,9 @@ export class Controls {
     announce(this.state.textContent);
   }
 
-  /** The policy in force. */
+  /** The policy in force; null: there is no device that could have one. */
   showPolicy(name) {
+    this.inForce = name;
     if (name && document.activeElement !== this.policy) this.policy.value = name;
   }
 
@@ -64,10 +66,10 @@ export class Controls {
       this.policy.replaceChildren(...names.map((name) => el('option', { value: name }, name)));
       this.policy.value = value;
     }
-    this.policyRow.hidden = !names.length;
+    this.policyRow.hidden = !names.length || !this.inForce;
     const size = figures.device_cache_bytes;
-    this.sizeRow.hidden = !size && !this.#most;
-    this.#most = Math.max(this.#most, size ?? 0);
+    this.#most = Math.max(figures.device_cache_most_bytes ?? 0, size ?? 0);
+    this.sizeRow.hidden = !this.#most;
     if (!this.#most || this.#editing || document.activeElement === this.slider) return;
     this.slider.value = Math.round(((size ?? 0) / this.#most) * STEPS);
     this.#showSize();

@@ -3,7 +3,8 @@ import { PLACES } from './map_model.js';
 
 const GUTTER = 26; // pixels for the layers' numbers
 const HEAD = 16; // for the experts' numbers
-const SMALLEST = 4, LARGEST = 22; // a cell
+const SMALLEST = 4, LARGEST = 22; // a cell's sides
+const ROW = 14, TALLEST = 520; // a row where there is space; all rows
 const LABEL_SPACE = 30; // pixels between two numbers of experts
 
 /** The least step of 1, 2, 5, 10, ... cells that leaves `pixels` between two labels. */
@@ -48,8 +49,8 @@ export class MapCanvas {
 
   #cellAt(event) {
     const box = this.canvas.getBoundingClientRect();
-    const expert = Math.floor((event.clientX - box.left - GUTTER) / this.cell);
-    const row = Math.floor((event.clientY - box.top - HEAD) / this.cell);
+    const expert = Math.floor((event.clientX - box.left - GUTTER) / this.width);
+    const row = Math.floor((event.clientY - box.top - HEAD) / this.height);
     const inside = this.map && row >= 0 && row < this.map.layers.length && expert >= 0 && expert < this.map.experts;
     return inside ? { row, expert } : null;
   }
@@ -94,8 +95,10 @@ export class MapCanvas {
   /** Sizes the canvas for the map. Returns its drawing context, in CSS pixels. */
   #fit() {
     const width = this.box.clientWidth - GUTTER - 1;
-    this.cell = Math.max(SMALLEST, Math.min(LARGEST, Math.floor(width / this.map.experts)));
-    const size = [GUTTER + this.cell * this.map.experts + 1, HEAD + this.cell * this.map.layers.length + 1];
+    const between = (value, least, most) => Math.max(least, Math.min(most, Math.floor(value)));
+    this.width = between(width / this.map.experts, SMALLEST, LARGEST);
+    this.height = between(TALLEST / this.map.layers.length, SMALLEST, Math.max(this.width, ROW));
+    const size = [GUTTER + this.width * this.map.experts + 1, HEAD + this.height * this.map.layers.length + 1];
     const scale = window.devicePixelRatio || 1;
     const [w, h] = size.map((pixels) => Math.round(pixels * scale));
     if (this.canvas.width !== w || this.canvas.height !== h) {
@@ -125,48 +128,45 @@ export class MapCanvas {
     c.font = '10px ui-monospace, monospace';
     c.textBaseline = 'middle';
     c.textAlign = 'left';
-    for (let expert = 0; expert < this.map.experts; expert += labelStep(this.cell, LABEL_SPACE)) {
-      c.fillText(String(expert), GUTTER + expert * this.cell, HEAD / 2);
+    for (let expert = 0; expert < this.map.experts; expert += labelStep(this.width, LABEL_SPACE)) {
+      c.fillText(String(expert), GUTTER + expert * this.width, HEAD / 2);
     }
     c.textAlign = 'right';
-    for (let row = 0; row < this.map.layers.length; row += labelStep(this.cell, 12)) {
-      c.fillText(String(this.map.layers[row]), GUTTER - 5, HEAD + (row + 0.5) * this.cell);
+    for (let row = 0; row < this.map.layers.length; row += labelStep(this.height, 12)) {
+      c.fillText(String(this.map.layers[row]), GUTTER - 5, HEAD + (row + 0.5) * this.height);
     }
   }
 
-  /** The place as the cell's colour, the use as a mark that grows within; small cells show one of the two. */
+  /** Where a cell stands: [x, y, width, height], a gap to the next one left out. */
+  #place(row, expert) {
+    const gap = this.width >= 6 && this.height >= 6 ? 1 : 0;
+    return [GUTTER + expert * this.width, HEAD + row * this.height, this.width - gap, this.height - gap];
+  }
+
+  /** The place as the cell's colour, the use as a bar that grows within; the smallest cells show one of the two. */
   #paintCell(c, row, expert) {
-    const { map, cell } = this;
+    const { map } = this;
     const index = row * map.experts + expert;
-    const gap = cell >= 7 ? 1 : 0;
-    const x = GUTTER + expert * cell, y = HEAD + row * cell, size = cell - gap;
+    const [x, y, width, height] = this.#place(row, expert);
     const use = map.use[index] / 255;
-    if (this.byUse) {
-      c.fillStyle = this.#colors.empty;
-      c.fillRect(x, y, size, size);
-      c.globalAlpha = use;
-      c.fillStyle = this.#colors.use;
-      c.fillRect(x, y, size, size);
-      c.globalAlpha = 1;
-    } else {
-      c.fillStyle = this.#colors.places[map.place[index]];
-      c.fillRect(x, y, size, size);
-      if (cell >= 9 && use > 0) this.#paintUse(c, x, y, size, use);
-    }
-    if (map.chosen[index]) this.#outline(c, row, expert, this.#colors.chosen, cell >= 9 ? 2 : 1.5);
-  }
-
-  #paintUse(c, x, y, size, use) {
-    const side = Math.max(1, Math.round(size * 0.62 * use));
-    const offset = Math.floor((size - side) / 2);
+    c.fillStyle = this.byUse ? this.#colors.empty : this.#colors.places[map.place[index]];
+    c.fillRect(x, y, width, height);
     c.fillStyle = this.#colors.use;
-    c.fillRect(x + offset, y + offset, side, side);
+    if (this.byUse) {
+      c.globalAlpha = use;
+      c.fillRect(x, y, width, height);
+      c.globalAlpha = 1;
+    } else if (use > 0 && width >= 5 && height >= 8) {
+      const thick = Math.max(1, Math.round(width / 4)), long = Math.max(1, Math.round((height - 2) * use));
+      c.fillRect(x + Math.floor((width - thick) / 2), y + height - 1 - long, thick, long);
+    }
+    if (map.chosen[index]) this.#outline(c, row, expert, this.#colors.chosen, width >= 9 ? 2 : 1);
   }
 
-  #outline(c, row, expert, color, width) {
-    const size = this.cell - (this.cell >= 7 ? 1 : 0) - width;
+  #outline(c, row, expert, color, thick) {
+    const [x, y, width, height] = this.#place(row, expert);
     c.strokeStyle = color;
-    c.lineWidth = width;
-    c.strokeRect(GUTTER + expert * this.cell + width / 2, HEAD + row * this.cell + width / 2, size, size);
+    c.lineWidth = thick;
+    c.strokeRect(x + thick / 2, y + thick / 2, width - thick, height - thick);
   }
 }

@@ -64,7 +64,7 @@ export class MessageView {
     }
     const words = this.message.reasoning.trim().split(/\s+/).length;
     const going = running && !this.message.content;
-    this.#reasoning.label.textContent = `${going ? 'Reasoning' : 'Reasoning, folded'}: ${words} words`;
+    this.#reasoning.label.textContent = `Reasoning: ${words} words${going ? ' so far' : ''}`;
     this.#reasoning.text.textContent = this.message.reasoning.trim();
   }
 

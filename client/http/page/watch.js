@@ -60,7 +60,7 @@ export class Watch {
     const entries = PLACES.map((place, i) =>
       el('li', {}, el('span', { class: `swatch place-${i}`, 'aria-hidden': 'true' }), `${place.name} `, this.counts[i]));
     return el('ul', { class: 'legend', 'aria-label': 'Legend' }, ...entries,
-              el('li', {}, el('span', { class: 'swatch use', 'aria-hidden': 'true' }), 'inner square: used lately'),
+              el('li', {}, el('span', { class: 'swatch use', 'aria-hidden': 'true' }), 'bar: used lately'),
               el('li', {}, el('span', { class: 'swatch chosen', 'aria-hidden': 'true' }), 'frame: the latest step chose it'));
   }
 
@@ -124,7 +124,6 @@ export class Watch {
   #takeMap(data) {
     this.#map = new ExpertMap(data);
     this.live.hidden = false;
-    this.controls.inForce = data.policy;
     this.controls.showPolicy(data.policy);
     this.canvas.show(this.#map);
     this.#showCell(this.canvas.cursor);
