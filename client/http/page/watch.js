@@ -61,7 +61,7 @@ export class Watch {
       el('li', {}, el('span', { class: `swatch place-${i}`, 'aria-hidden': 'true' }), `${place.name} `, this.counts[i]));
     return el('ul', { class: 'legend', 'aria-label': 'Legend' }, ...entries,
               el('li', {}, el('span', { class: 'swatch use', 'aria-hidden': 'true' }), 'bar: used lately'),
-              el('li', {}, el('span', { class: 'swatch chosen', 'aria-hidden': 'true' }), 'frame: the latest step chose it'));
+              el('li', {}, el('span', { class: 'swatch chosen', 'aria-hidden': 'true' }), 'frame: latest step'));
   }
 
   #showCell(cursor) {
