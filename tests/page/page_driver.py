@@ -22,6 +22,7 @@ class Page:
         options.add_experimental_option("prefs", {"download.default_directory": self.downloads})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        self.driver.set_script_timeout(2 * WAIT_S)
 
     def close(self):
         self.driver.quit()

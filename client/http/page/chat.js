@@ -9,12 +9,14 @@ import { copyWithButton } from './clipboard.js';
 
 const SAVE_MS = 1000; // how often a growing answer is kept
 const SPOKEN = 1200; // characters of an answer that a screen reader is given at once
+const SHARE = 4; // showing a growing answer takes at most one part in so many of the time, however long it is
 const NEAR_END = 80; // pixels: closer to the end, the view follows the answer
 
 export class Chat {
   #views = new Map();
   #running = new Map(); // conversation's id -> {controller, message}
   #frame = 0;
+  #cost = 0; // milliseconds that the last refresh took
 
   constructor(library, models) {
     this.library = library;
@@ -167,16 +169,18 @@ export class Chat {
     if (follows) this.#toEnd();
   }
 
-  /** After more of an answer has arrived: once a frame at most. */
+  /** After more of an answer has arrived: once a frame at most, and less often where that takes long. */
   #refresh(conversation, message) {
     if (this.#frame || this.conversation !== conversation) return;
-    this.#frame = requestAnimationFrame(() => {
+    this.#frame = setTimeout(() => requestAnimationFrame(() => {
       this.#frame = 0;
       if (this.conversation !== conversation || this.running?.message !== message) return;
+      const begin = performance.now();
       const follows = this.#atEnd();
       this.#views.get(message.id)?.update(true, true);
       if (follows) this.#toEnd();
-    });
+      this.#cost = performance.now() - begin;
+    }), this.#cost * SHARE);
   }
 
   #atEnd() {

@@ -1,4 +1,4 @@
-// The figures beside the expert map: rows of a table, some with a bar. A figure that this deployment does not have is left
+// The figures beside the expert map: rows of a table, some with a bar. A figure that this deployment has never had is left
 // out.
 import { el } from './dom.js';
 import { bytes, percent, scaled, seconds } from './format.js';
@@ -42,11 +42,11 @@ export class Figures {
     ROWS.forEach(([, read, write, isShare], i) => {
       const row = this.#rows[i];
       const value = read(figures);
-      row.node.hidden = value === null || value === undefined;
-      if (row.node.hidden) return;
-      row.value.textContent = write(value);
+      const known = value !== null && value !== undefined;
+      if (known) row.node.hidden = false; // and stays: a dash stands for a figure without events
+      row.value.textContent = known ? write(value) : '\u2013';
       row.track.hidden = !isShare;
-      if (isShare) row.bar.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
+      row.bar.style.width = isShare && known ? `${Math.max(0, Math.min(1, value)) * 100}%` : '0';
     });
   }
 }
