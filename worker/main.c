@@ -8,6 +8,7 @@
 #include "worker/prefetch/prediction_metrics.h"
 
 #include "base/log.h"
+#include "confine/confine.h"
 #include "ipc/watch.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
@@ -411,6 +412,7 @@ static void stop(struct worker *w)
     exec_free(w->exec);
     pool_free(w->pool);
     weights_free(&w->weights);
+    free(w->activity);
     free(w->chat_template);
     token_list_fini(&w->end_tokens);
     free(w->chat_template_tools);
@@ -477,6 +479,7 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
+    confine_daemon();
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);
     stop(&w);

@@ -7,8 +7,10 @@
 #include "client/http/api/routes.h"
 #include "client/http/confine.h"
 #include "client/http/listen.h"
+#include "client/http/port_file.h"
 #include "daemon/daemon.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,8 @@
 
 struct frontend {
     /* options */
-    const char *listen, *unix_path, *name, *api_key_file, *tls_cert, *tls_key, *log_format;
+    const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
+        *log_format;
     bool insecure, confine;
     struct server_settings settings;
 
@@ -47,6 +50,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "serve this deployment where a request names no model"},
         {"api-key-file", OPTION_STRING, &f->api_key_file, 0, 0, "FILE",
          "require one of the API keys in FILE"},
+        {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
+         "let who has a key in FILE change policy and memory, too"},
         {"insecure", OPTION_BOOL, &f->insecure, 0, 0, NULL,
          "listen to other machines without an API key"},
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
@@ -110,9 +115,33 @@ static enum error_code check_options(struct frontend *f, struct error *e)
     if (f->tls_cert &&
         (!(s->tls_cert = read_text(f->tls_cert, e)) || !(s->tls_key = read_text(f->tls_key, e))))
         return e->code;
+    enum error_code code = ERROR_OK;
     if (f->api_key_file)
-        return auth_read(f->api_key_file, &f->server.auth, e);
-    return ERROR_OK;
+        code = auth_read(f->api_key_file, &f->server.auth, e);
+    if (!code && f->admin_key_file)
+        code = auth_read(f->admin_key_file, &f->server.admin, e);
+    return code;
+}
+
+/* Port 0: the one that the deployment's frontend had before, or any free one. */
+static enum error_code listen_first(const struct frontend *f, struct listen_address *a, int *fd,
+                                    bool *loopback, unsigned *port, struct error *e)
+{
+    bool any = atoi(a->port) == 0;
+    uint16_t before = any ? port_file_read(f->daemon.run) : 0;
+    enum error_code code = ERROR_NOT_FOUND;
+    if (before) {
+        struct listen_address same = *a;
+        snprintf(same.port, sizeof same.port, "%" PRIu16, before);
+        code = listen_tcp(&same, fd, loopback, port, e);
+        if (code)
+            log_warn("%s; another port is chosen", e->text);
+    }
+    if (code)
+        code = listen_tcp(a, fd, loopback, port, e);
+    if (!code && any && *port != before)
+        port_file_write(f->daemon.run, *port);
+    return code;
 }
 
 static enum error_code listen_all(struct frontend *f, struct error *e)
@@ -123,7 +152,7 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     int fd;
     enum error_code code = listen_parse(f->listen, &a, e);
     if (!code)
-        code = listen_tcp(&a, &fd, &loopback, &port, e);
+        code = listen_first(f, &a, &fd, &loopback, &port, e);
     if (code)
         return code;
     if (!loopback && f->server.auth.count == 0 && !f->insecure) {
@@ -150,6 +179,7 @@ static void on_stop(struct watch *w, uint32_t events)
 {
     struct frontend *f = (struct frontend *)((char *)w - offsetof(struct frontend, stop));
     loop_remove(&f->loop, w);
+    watches_end(&f->app.watches);
     server_drain(&f->server);
 }
 
@@ -167,6 +197,7 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     server_metrics_register(&f->server.metrics, f->daemon.metrics);
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
+    watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
     f->stop = (struct watch){.fd = daemon_stop_fd(&f->daemon), .ready = on_stop};
     code = loop_add(&f->loop, &f->stop, EPOLLIN, e);
     return code ? code : listen_all(f, e);
@@ -234,6 +265,7 @@ int main(int argc, char **argv)
     serve(&f);
     daemon_stop(&f.daemon);
     server_close(&f.server);
+    watches_fini(&f.app.watches);
     deployments_fini(&f.app.deployments);
     loop_fini(&f.loop);
     return EXIT_CLEAN;
