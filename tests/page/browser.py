@@ -91,6 +91,15 @@ def edit_and_branch(page):
     assert page.texts(".branch span") == ["2 of 2", "2 of 2"]
 
 
+def map_of_demo(page):
+    """The demo model's experts, each in one place, and the processes that run."""
+    page.click("Experts")
+    page.wait(lambda: "8 layers of 32 experts, 4 used by a token" in (page.text("#watch .muted") or ""), "the map")
+    assert sum(map(int, page.texts(".legend .value"))) == 8 * 32
+    page.wait(lambda: {"memd", "worker", "http"} <= set(page.texts(".processes th button")), "the processes")
+    page.click("Experts")
+
+
 def reload_keeps(page):
     before = page.texts(".message .body")
     page.open(URL)
@@ -209,7 +218,7 @@ def names_and_focus(page):
 
 def real(page):
     page.open(URL)
-    for step in (settings_of_test, chat, edit_and_branch, reload_keeps, injected_text_stays_text, search_delete_undo,
+    for step in (settings_of_test, chat, edit_and_branch, map_of_demo, reload_keeps, injected_text_stays_text, search_delete_undo,
                  export_and_import, worker_dies_in_an_answer, stop, wrong_parameter, names_and_focus):
         print(step.__name__, flush=True)
         step(page)
