@@ -65,10 +65,12 @@ static int announce_http(const struct launch *l)
     const char *scheme = l->tls_cert ? "https" : "http", *key = l->api_key_file ? "KEY" : "none";
     client_address(bound_address(l), address, sizeof address);
     printf("serving HTTP at %s://%s; for clients:\n"
+           "  Browsers   %s://%s/\n"
            "  OpenAI     OPENAI_BASE_URL=%s://%s/v1 OPENAI_API_KEY=%s\n"
            "  Anthropic  ANTHROPIC_BASE_URL=%s://%s ANTHROPIC_API_KEY=%s\n"
            "  Ollama     OLLAMA_HOST=%s://%s\n",
-           scheme, address, scheme, address, key, scheme, address, key, scheme, address);
+           scheme, address, scheme, address, scheme, address, key, scheme, address, key, scheme,
+           address);
     if (l->api_key_file)
         printf("KEY is one of those in %s\n", l->api_key_file);
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;

@@ -3,6 +3,7 @@
 
 #include "client/http/api/failure.h"
 #include "client/http/api/app.h"
+#include "client/http/api/failure.h"
 #include "client/http/watch/control.h"
 #include "daemon/run_dir.h"
 

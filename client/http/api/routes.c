@@ -7,6 +7,7 @@
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
+#include "client/http/api/page.h"
 #include "client/http/api/question.h"
 #include "client/http/api/state.h"
 #include "client/http/api/watch.h"
@@ -25,7 +26,8 @@ const struct route routes[] = {
      .path = "/v1/messages/count_tokens",
      .handle = handle_count_tokens,
      .api = HTTP_API_ANTHROPIC},
-    {.method = "GET", .path = "/", .handle = handle_ollama_root, .open = true},
+    {.method = "GET", .path = "/", .handle = handle_root, .open = true},
+    {.method = "GET", .path = "/page/", .handle = handle_page_file, .open = true},
     {.method = "GET",
      .path = "/api/version",
      .handle = handle_ollama_version,

@@ -3,6 +3,7 @@
 
 #include "client/http/api/failure.h"
 #include "client/http/api/app.h"
+#include "client/http/api/failure.h"
 #include "client/http/api/stream.h"
 
 #include <stdio.h>

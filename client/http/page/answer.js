@@ -1,0 +1,71 @@
+// One answer of the model: the stream of /v1/chat/completions collected into a message, with its figures.
+import { openStream, ApiError } from './api.js';
+import { responseEvents } from './event_stream.js';
+
+/** Adds a chunk's calls to the message's: the first chunk of a call has its name, later ones more of its arguments. */
+function takeCalls(message, deltas) {
+  message.calls ??= [];
+  for (const delta of deltas) {
+    const call = (message.calls[delta.index] ??= { id: '', name: '', arguments: '' });
+    if (delta.id) call.id = delta.id;
+    if (delta.function?.name) call.name = delta.function.name;
+    call.arguments += delta.function?.arguments ?? '';
+  }
+}
+
+/** Takes one chunk of the stream. Returns true if it has something to show. */
+export function takeChunk(message, chunk) {
+  const choice = chunk.choices?.[0];
+  const delta = choice?.delta ?? {};
+  if (chunk.usage) takeUsage(message.figures, chunk.usage);
+  if (chunk.model) message.model = chunk.model;
+  if (choice?.finish_reason) message.finish = choice.finish_reason;
+  message.content += delta.content ?? '';
+  message.reasoning += delta.reasoning_content ?? '';
+  if (delta.tool_calls) takeCalls(message, delta.tool_calls);
+  return Boolean(delta.content || delta.reasoning_content || delta.tool_calls);
+}
+
+function takeUsage(figures, usage) {
+  figures.prompt = usage.prompt_tokens;
+  figures.tokens = usage.completion_tokens;
+  figures.cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+  figures.reasoning = usage.completion_tokens_details?.reasoning_tokens ?? 0;
+}
+
+/** Times in seconds. The speed counts the tokens after the first, so that the prompt has no part in it. */
+export function takeTimes(figures, begin, first, last) {
+  if (first === null) return;
+  figures.first = (first - begin) / 1000;
+  if (figures.tokens > 1 && last > first) figures.speed = (figures.tokens - 1) / ((last - first) / 1000);
+}
+
+/** Asks, and fills the message while the answer arrives; `shown` is called after each change. Errors stand in the message;
+ * what has arrived stays. */
+export async function streamAnswer(body, message, signal, shown) {
+  const begin = performance.now();
+  let first = null, last = begin;
+  message.figures = {};
+  message.reasoning ??= '';
+  message.finish = message.error = '';
+  try {
+    const request = { ...body, stream: true, stream_options: { include_usage: true } };
+    const response = await openStream('./v1/chat/completions', request, signal);
+    for await (const event of responseEvents(response)) {
+      if (event.data === '[DONE]') break;
+      const chunk = JSON.parse(event.data);
+      if (chunk.error) throw new ApiError(500, chunk.error.message ?? 'the answer failed');
+      if (takeChunk(message, chunk)) {
+        last = performance.now();
+        first ??= last;
+        shown();
+      }
+    }
+    if (!message.finish) throw new ApiError(0, 'the connection ended before the answer did');
+  } catch (error) {
+    if (signal.aborted) message.finish = 'stopped';
+    else message.error = error.message;
+  }
+  takeTimes(message.figures, begin, first, last);
+  shown();
+}

@@ -1,0 +1,230 @@
+// The shown conversation, and the answers that are running.
+import { byId, el, announce, notify } from './dom.js';
+import { MessageView } from './message_view.js';
+import { appendMessage, openCalls, requestMessages, shownPath, switchBranch } from './conversation.js';
+import { requestParameters } from './parameters.js';
+import { streamAnswer } from './answer.js';
+import { count, scaled } from './format.js';
+import { copyWithButton } from './clipboard.js';
+
+const SAVE_MS = 1000; // how often a growing answer is kept
+const SPOKEN = 1200; // characters of an answer that a screen reader is given at once
+const SHARE = 4; // showing a growing answer takes at most one part in so many of the time, however long it is
+const NEAR_END = 80; // pixels: closer to the end, the view follows the answer
+
+export class Chat {
+  #views = new Map();
+  #running = new Map(); // conversation's id -> {controller, message}
+  #frame = 0;
+  #cost = 0; // milliseconds that the last refresh took
+
+  constructor(library, models) {
+    this.library = library;
+    this.models = models;
+    this.scroll = byId('scroll');
+    this.list = byId('messages');
+    this.question = byId('question');
+    this.#connect();
+  }
+
+  get conversation() {
+    return this.library.current;
+  }
+
+  get running() {
+    return this.#running.get(this.conversation.id);
+  }
+
+  #connect() {
+    byId('composer').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.question.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.#submit();
+    });
+    this.question.addEventListener('input', () => this.#fitQuestion());
+    byId('stop').addEventListener('click', () => this.stop());
+    this.list.addEventListener('click', (event) => {
+      const copy = event.target.closest('.copy');
+      if (copy) copyWithButton(copy, copy.closest('.code').querySelector('pre').textContent);
+    });
+  }
+
+  #fitQuestion() {
+    this.question.style.height = 'auto';
+    this.question.style.height = `${Math.min(this.question.scrollHeight + 2, window.innerHeight * 0.4)}px`;
+  }
+
+  // ---- Asking ----
+
+  #submit() {
+    const text = this.question.value.trim();
+    if (!text || this.running) return;
+    const path = shownPath(this.conversation);
+    if (!this.#mayAsk()) return;
+    const message = appendMessage(this.conversation, path.at(-1)?.id ?? '', { content: text });
+    this.question.value = '';
+    this.#fitQuestion();
+    this.#answer(message.id);
+  }
+
+  /** The parameters, if all is well; else says what is not. */
+  #mayAsk() {
+    try {
+      if (!this.models.current) throw new Error('No model answers yet.');
+      return requestParameters(this.conversation.settings);
+    } catch (error) {
+      notify(error.message);
+      return null;
+    }
+  }
+
+  /** Asks for an answer below the message `parent`; `message` is an answer to be continued. */
+  async #answer(parent, message = null) {
+    const conversation = this.conversation;
+    const parameters = this.#mayAsk();
+    if (!parameters || this.running) return;
+    message ??= appendMessage(conversation, parent, { role: 'assistant', model: this.models.current.id, reasoning: '',
+                                                     figures: {}, finish: '', error: '' });
+    const body = { model: this.models.current.id, ...parameters,
+                   messages: requestMessages(conversation, message.content ? message.id : parent) };
+    const controller = new AbortController();
+    this.#running.set(conversation.id, { controller, message });
+    this.library.save(conversation);
+    this.render();
+    this.#toEnd();
+    announce('The answer begins.');
+    let saved = performance.now();
+    await streamAnswer(body, message, controller.signal, () => {
+      this.#refresh(conversation, message);
+      if (performance.now() - saved < SAVE_MS) return;
+      saved = performance.now();
+      this.library.store.put(conversation).catch(() => {});
+    });
+    this.#running.delete(conversation.id);
+    message.calls = message.calls?.filter(Boolean);
+    this.library.save(conversation);
+    if (this.conversation === conversation) {
+      this.render();
+      announce(message.error || `Answer: ${message.content.slice(0, SPOKEN)}`);
+    }
+  }
+
+  stop() {
+    this.running?.controller.abort();
+  }
+
+  #actions = {
+    regenerate: (message) => this.#answer(message.parent),
+    continue: (message) => this.#answer(message.parent, message),
+    edit: (message, text) => {
+      if (!this.#mayAsk() || this.running) return;
+      this.#answer(appendMessage(this.conversation, message.parent, { content: text }).id);
+    },
+    branch: (message, by) => {
+      if (this.running) return;
+      switchBranch(this.conversation, message, by);
+      this.library.save(this.conversation);
+      this.render();
+      const shown = this.conversation.chosen[message.parent];
+      (this.#views.get(shown).node.querySelector('.branch button:enabled')).focus();
+    },
+    results: (message, results) => {
+      if (!this.#mayAsk() || this.running) return;
+      let parent = message.id;
+      for (const { call, text } of results) {
+        parent = appendMessage(this.conversation, parent, { role: 'tool', call: call.id, content: text }).id;
+      }
+      this.#answer(parent);
+    },
+  };
+
+  /** Opens the last question as a field. */
+  editLast() {
+    const last = shownPath(this.conversation).filter((message) => message.role === 'user').at(-1);
+    if (last && !this.running) this.#views.get(last.id).edit();
+  }
+
+  // ---- Showing ----
+
+  /** Shows all of the conversation anew. */
+  render() {
+    const path = shownPath(this.conversation);
+    const running = this.running?.message;
+    const follows = this.#atEnd();
+    this.#views.clear();
+    for (const message of path) {
+      const view = new MessageView(message, this.conversation, this.#actions);
+      this.#views.set(message.id, view);
+      view.update(message === running, message === path.at(-1));
+    }
+    this.list.replaceChildren(...[...this.#views.values()].map((view) => view.node));
+    const last = path.at(-1);
+    const calls = last && !running && last.role === 'assistant' ? openCalls(this.conversation, last) : [];
+    if (calls.length) this.#views.get(last.id).askForResults(calls);
+    this.#showState(path);
+    if (follows) this.#toEnd();
+  }
+
+  /** After more of an answer has arrived: once a frame at most, and less often where that takes long. */
+  #refresh(conversation, message) {
+    if (this.#frame || this.conversation !== conversation) return;
+    this.#frame = setTimeout(() => requestAnimationFrame(() => {
+      this.#frame = 0;
+      if (this.conversation !== conversation || this.running?.message !== message) return;
+      const begin = performance.now();
+      const follows = this.#atEnd();
+      this.#views.get(message.id)?.update(true, true);
+      if (follows) this.#toEnd();
+      this.#cost = performance.now() - begin;
+    }), this.#cost * SHARE);
+  }
+
+  #atEnd() {
+    return this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
+  }
+
+  #toEnd() {
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+  }
+
+  #showState(path) {
+    const running = Boolean(this.running);
+    byId('send').hidden = running;
+    byId('stop').hidden = !running;
+    this.#showContext(path);
+    this.showWelcome(path.length === 0);
+  }
+
+  #showContext(path) {
+    const figures = path.filter((message) => message.figures?.prompt !== undefined).at(-1)?.figures;
+    const limit = this.models.current?.max_model_len;
+    const used = figures ? figures.prompt + (figures.tokens ?? 0) : 0;
+    byId('context').textContent = limit ? `Context: ${count(used, 'token').replace(/ tokens?$/, '')} of ${count(limit, 'token')}` : '';
+    byId('context').classList.toggle('warn', Boolean(limit) && used > limit * 0.85);
+  }
+
+  showWelcome(shown = !shownPath(this.conversation).length) {
+    const box = byId('welcome');
+    box.hidden = !shown;
+    if (!shown) return;
+    const model = this.models.current;
+    if (!model) {
+      box.replaceChildren(el('h2', {}, 'No model answers yet'),
+                          el('p', {}, this.models.reason || 'The page looks again every few seconds.'));
+      return;
+    }
+    const meta = model.meta ?? {};
+    const rows = [['Architecture', meta.architecture], ['Parameters', meta.n_params && scaled(meta.n_params, '')],
+                  ['Experts', meta.n_experts && `${meta.n_experts} a layer, ${meta.n_experts_used} used by a token`],
+                  ['File', meta.size && scaled(meta.size, 'B')], ['Context', count(model.max_model_len, 'token')]];
+    const facts = rows.filter((row) => row[1]).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
+    box.replaceChildren(el('h2', {}, model.id), el('dl', {}, ...facts),
+                        el('p', { class: 'muted' }, this.library.store.keeps
+                          ? 'Conversations are kept in this browser only.'
+                          : 'This browser keeps no data: conversations end with this tab.'));
+  }
+}

@@ -1,0 +1,101 @@
+// A conversation is a tree: an edited question or a regenerated answer is a sibling of the one before it. `chosen` names
+// the child that is shown of each message that has several; the key '' stands for the beginning.
+//
+// Message: {id, parent, role, content, reasoning, calls: [{id, name, arguments}], call, model, figures, finish, error}
+// (`call`: of a tool's result, the id of its call).
+
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
+}
+
+export function newConversation(settings = {}) {
+  const now = Date.now();
+  return { id: newId(), title: '', created: now, updated: now, settings, messages: {}, chosen: {} };
+}
+
+/** The messages with this parent, oldest first. */
+export function childrenOf(conversation, parent) {
+  return Object.values(conversation.messages).filter((m) => m.parent === parent);
+}
+
+/** The messages that are shown, from the first to the last. */
+export function shownPath(conversation) {
+  const path = [];
+  for (let id = conversation.chosen['']; id; id = conversation.chosen[id]) {
+    const message = conversation.messages[id];
+    if (!message || path.includes(message)) break;
+    path.push(message);
+  }
+  return path;
+}
+
+/** The messages from the first one to this one. */
+export function pathTo(conversation, id) {
+  const path = [];
+  for (let m = conversation.messages[id]; m && !path.includes(m); m = conversation.messages[m.parent]) path.unshift(m);
+  return path;
+}
+
+/** Adds a message below `parent` ('': at the beginning) and shows it. */
+export function appendMessage(conversation, parent, fields) {
+  const message = { id: newId(), parent, role: 'user', content: '', ...fields };
+  conversation.messages[message.id] = message;
+  conversation.chosen[parent] = message.id;
+  conversation.updated = Date.now();
+  if (!conversation.title && message.role === 'user') conversation.title = titleOf(message.content);
+  return message;
+}
+
+export function titleOf(text) {
+  const line = text.trim().split('\n', 1)[0];
+  return line.length > 60 ? `${line.slice(0, 57)}...` : line;
+}
+
+/** Where a message stands among its siblings: {index, siblings}. */
+export function branchOf(conversation, message) {
+  const siblings = childrenOf(conversation, message.parent);
+  return { index: siblings.indexOf(message), siblings };
+}
+
+/** Shows the sibling that is `step` further. */
+export function switchBranch(conversation, message, step) {
+  const { index, siblings } = branchOf(conversation, message);
+  const next = siblings[index + step];
+  if (next) conversation.chosen[message.parent] = next.id;
+}
+
+/** A message as the API takes it. */
+function requestMessage(message) {
+  if (message.role === 'tool') return { role: 'tool', tool_call_id: message.call, content: message.content };
+  const out = { role: message.role, content: message.content };
+  if (message.role === 'assistant' && message.reasoning) out.reasoning_content = message.reasoning;
+  if (message.calls?.length) {
+    out.tool_calls = message.calls.map((call) => ({
+      id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments },
+    }));
+  }
+  return out;
+}
+
+/** The `messages` of a request whose answer follows the message `last`. */
+export function requestMessages(conversation, last) {
+  const messages = pathTo(conversation, last).map(requestMessage);
+  const system = conversation.settings.system?.trim();
+  return system ? [{ role: 'system', content: system }, ...messages] : messages;
+}
+
+/** The calls of a message that have no result below it yet. */
+export function openCalls(conversation, message) {
+  const answered = new Set(shownPath(conversation).filter((m) => m.role === 'tool').map((m) => m.call));
+  return (message.calls ?? []).filter((call) => !answered.has(call.id));
+}
+
+/** True if every word of the query is somewhere in the conversation. */
+export function matches(conversation, query) {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
+  const text = [conversation.title, conversation.settings.system ?? '',
+                ...Object.values(conversation.messages).map((m) => m.content)].join('\n').toLowerCase();
+  return words.every((word) => text.includes(word));
+}

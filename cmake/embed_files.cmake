@@ -1,0 +1,22 @@
+# cmake -DOUT=FILE.c -DHEADER=PATH -DTYPE=struct -DTABLE=name -DFILES=a,b -P embed_files.cmake: a C table
+# {name, bytes, length, "SHA-256"} of files, their names without folder, in the order given. Runs when one of them has
+# changed.
+set(arrays "")
+set(rows "")
+set(index 0)
+string(REPLACE "," ";" files "${FILES}")
+foreach(file IN LISTS files)
+  get_filename_component(name ${file} NAME)
+  file(READ ${file} hex HEX)
+  file(SHA256 ${file} digest)
+  string(LENGTH "${hex}" digits)
+  math(EXPR bytes "${digits} / 2")
+  string(REGEX REPLACE "(..)" "0x\\1," hex "${hex}")
+  string(APPEND arrays "static const unsigned char file_${index}[] = {${hex}0};\n")
+  string(APPEND rows "    {\"${name}\", file_${index}, ${bytes}, \"${digest}\"},\n")
+  math(EXPR index "${index} + 1")
+endforeach()
+set(code "/* Written by cmake/embed_files.cmake. */\n#include \"${HEADER}\"\n\n#include <stddef.h>\n\n${arrays}\nconst ${TYPE} ${TABLE}[] = {\n${rows}    {NULL, NULL, 0, NULL},\n};\n")
+file(WRITE ${OUT}.new "${code}")
+file(COPY_FILE ${OUT}.new ${OUT} ONLY_IF_DIFFERENT)
+file(TOUCH_NOCREATE ${OUT})
