@@ -77,7 +77,8 @@ struct request {
     struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
     uint32_t n_put;           /* pages of the path that are in the slot */
     uint32_t n_cached;        /* positions that the prefix cache had when it first started */
-    uint32_t n_pages_lost;    /* how often its pages were taken from it while it ran */
+    uint64_t waits_for;    /* waiting: the serial of a request that computes its prompt; 0: none */
+    uint32_t n_pages_lost; /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
      * and begin again. False: what it wants is in the computing of each position. */
     bool shares_pages;
