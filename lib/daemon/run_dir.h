@@ -65,12 +65,16 @@ void run_dir_signal(const char *run, const char *process, pid_t pid, int signal_
  * process holds it afterwards. */
 bool run_dir_terminate(const char *run, const char *process, int timeout_ms);
 
+/* ---- The end of a deployment (run_dir_remove.c) ---- */
+
 /* Remove the sockets and pid files, not the logs. Only the holder of supervise.pid may call it,
  * when no process of the deployment is left. */
 void run_dir_sweep(const char *run);
 /* Remove RUN of a stopped deployment with all that is in it. Takes supervise.pid's lock.
  * ERROR_USAGE: it has files of somebody else, and nothing was removed. ERROR_EXISTS: it runs. */
 enum error_code run_dir_remove(const char *run, struct error *e);
+
+/* ---- All deployments ---- */
 
 /* Call visit for each deployment of this user that has a directory. With $MOED_RUN set: only for
  * that one, named "default" unless its last part is a valid name. */

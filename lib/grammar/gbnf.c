@@ -6,6 +6,7 @@
 #include "grammar/compiled.h"
 #include "grammar/schema.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "grammar/decimal.h"
 #include "grammar/dfa.h"
-#include "grammar/schema.h"
+#include "grammar/subschema.h"
 
 enum {
     TYPE_NULL = 1,
@@ -34,10 +34,7 @@ struct leaf {
 
 enum error_code leaf_init(struct schema *s, const struct id_list *nodes, struct leaf *out);
 void leaf_fini(struct leaf *l);
-
-/* Adds all values of a leaf between two states. */
-enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,
-                           uint32_t to);
+bool leaf_has_bounds(const struct leaf *l); /* of numbers */
 
 /* -- Strings -- */
 

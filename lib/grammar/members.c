@@ -4,6 +4,7 @@
  * subschema do not match. So each key is looked up in each subschema, and the results are joined.
  */
 #include "grammar/leaf.h"
+#include "grammar/schema_expand.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
  * ranges of numbers, contents of strings, required members and first elements. A "no" may be wrong,
  * a "yes" is not. */
 #include "grammar/leaf.h"
+#include "grammar/schema_expand.h"
 
 #include <string.h>
 

@@ -1,58 +1,10 @@
-/* References, keywords, and the leaves of a goal; see schema.h. */
-#include "grammar/schema.h"
+/* References and the leaves of a goal; see schema_expand.h. */
+#include "grammar/schema_expand.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LEAF_NODES_MAX = 512, EXPANSIONS_MAX = 4096, DISJOINT_DEPTH = 3 };
-
-/* -- Keywords -- */
-
-static const char *const keywords[] = {
-    /* handled */
-    "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
-    "format", "prefixItems", "items", "minItems", "maxItems", "properties", "patternProperties",
-    "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties",
-    /* without a meaning for validation */
-    "$defs", "definitions", "title", "description", "default", "examples", "$comment", "deprecated",
-    "readOnly", "writeOnly", "$schema", "$anchor", "$vocabulary", "contentEncoding",
-    "contentMediaType", "contentSchema",
-    /* of OpenAPI, also without one */
-    "discriminator", "example", "externalDocs", "xml"};
-
-static bool is_known(const char *key)
-{
-    for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
-        if (strcmp(keywords[i], key) == 0)
-            return true;
-    return strncmp(key, "x-", 2) == 0;
-}
-
-/* A dialect of json-schema.org is read as 2020-12; others can give keywords other meanings. */
-static bool is_dialect(const json_t *value)
-{
-    const char *uri = json_string_value(value);
-    return uri && (strncmp(uri, "http://json-schema.org/", 23) == 0 ||
-                   strncmp(uri, "https://json-schema.org/", 24) == 0);
-}
-
-enum error_code schema_check_keywords(struct schema *s, uint32_t node)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach(s->nodes[node], key, value)
-    {
-        if (strcmp(key, "$schema") == 0 && !is_dialect(value))
-            return schema_refuse(s, ERROR_UNSUPPORTED, node, key,
-                                 "only dialects of json-schema.org are supported");
-        if (is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
-            (strcmp(key, "$id") == 0 && s->nodes[node] == s->document))
-            continue;
-        return schema_refuse(s, ERROR_UNSUPPORTED, node, key, "the keyword is not supported");
-    }
-    return ERROR_OK;
-}
 
 /* -- References -- */
 
@@ -136,7 +88,7 @@ static json_t *find_anchor(json_t *at, const char *name)
     return found;
 }
 
-enum error_code schema_resolve(struct schema *s, uint32_t node, const char *ref, uint32_t *out)
+static enum error_code resolve(struct schema *s, uint32_t node, const char *ref, uint32_t *out)
 {
     if (ref[0] != '#')
         return schema_refuse(s, ERROR_UNSUPPORTED, node, "$ref",
@@ -182,7 +134,7 @@ static enum error_code add_all(struct expansion *x, struct id_list *list, uint32
     if (ref && !json_is_string(ref))
         return schema_refuse(x->s, ERROR_USAGE, node, "$ref", "must be a string");
     if (ref) {
-        error = schema_resolve(x->s, node, json_string_value(ref), &target);
+        error = resolve(x->s, node, json_string_value(ref), &target);
         error = error ? error : add_node(x, list, target);
     }
     if (all && !error && json_array_size(all) == 0)

@@ -1,25 +1,29 @@
-/* Checking nng's listener by the counts in its statistics; see peer_rpc_listener.h. nng counts a
- * failure for every connection that ends, accepted or not. So failures beyond those of accepted
- * connections that have ended are accepts that failed; where such an excess stays, the listener has
- * stopped.
+/* Checking nng's listener by a request to itself; see peer_rpc_listener.h.
  *
- *   healthy --(excess failures)--> suspicious --(no more excess)--> healthy
- *                                       \--(SUSPICIOUS_LOOKS)--> replaced
+ *   no probe --(check: sent)--> under way --(arrived)--> no probe
+ *                                       \--(MOST_LOOKS checks)--> the listener is replaced
  *
- * After a failure that does not stop it, nng waits 100 ms; the check may then replace a listener
- * that has no clients although it works, which does no harm. */
+ * On a machine so busy that the probe takes longer, a listener that works may be replaced, which
+ * does no harm. */
 #include "ipc/peer_rpc_listener.h"
 
 #include "base/log.h"
 #include "ipc/peer_rpc_wire.h"
 
 #include <nng/transport/ipc/ipc.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
-#define SUSPICIOUS_LOOKS 3
+#define MOST_LOOKS 2
 
 int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const char *url)
 {
-    *l = (struct peer_rpc_listener){.socket = socket, .url = url};
+    *l = (struct peer_rpc_listener){.socket = socket, .url = url, .probe_fd = -1};
+    if (getrandom(l->probe, sizeof l->probe, 0) != sizeof l->probe)
+        return NNG_EINTERNAL;
     int rc = nng_listener_create(&l->listener, socket, url);
     if (rc != 0)
         return rc;
@@ -34,42 +38,60 @@ int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const
     return 0;
 }
 
-static uint64_t count_of(nng_stat *listener, const char *name)
+static void end_probe(struct peer_rpc_listener *l)
 {
-    nng_stat *s = nng_stat_find(listener, name);
-    return s != NULL ? nng_stat_value(s) : 0;
+    if (l->probe_fd >= 0)
+        close(l->probe_fd);
+    l->probe_fd = -1;
 }
 
-static bool is_stuck(struct peer_rpc_listener *l)
+void peer_rpc_listener_end(struct peer_rpc_listener *l)
 {
-    nng_stat *all = NULL;
-    if (nng_stats_get(&all) != 0)
-        return false; /* built without statistics */
-    nng_stat *mine = nng_stat_find_listener(all, l->listener);
-    if (mine == NULL) {
-        nng_stats_free(all);
+    end_probe(l);
+}
+
+/* Sends the probe as nng's req0 would: its greeting, then one message of a request's id and body.
+ * Nothing is waited for: a full backlog counts as not delivered. */
+static void send_probe(struct peer_rpc_listener *l)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const char *path = peer_rpc_path_of(l->url);
+    if (strlen(path) >= sizeof to.sun_path)
+        return;
+    memcpy(to.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return; /* descriptors are short: the next check tries again */
+    struct {
+        uint8_t greeting[8], head[9], id[4], body[sizeof l->probe];
+    } m = {{0, 'S', 'P', 0, 0, 0x30, 0, 0}, {1, [8] = 4 + sizeof l->probe}, {0x80, 0, 0, 1}, {0}};
+    memcpy(m.body, l->probe, sizeof m.body);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0)
+        (void)!send(fd, &m, sizeof m, MSG_NOSIGNAL);
+    l->probe_fd = fd;
+    l->looks = 0;
+}
+
+bool peer_rpc_listener_is_probe(struct peer_rpc_listener *l, const void *body, size_t len)
+{
+    if (len != sizeof l->probe || memcmp(body, l->probe, len) != 0)
         return false;
-    }
-    uint64_t gone = count_of(mine, "accept") - count_of(mine, "pipes");
-    int64_t excess =
-        (int64_t)(count_of(mine, "other") + count_of(mine, "canceled")) - (int64_t)gone;
-    nng_stats_free(all);
-    if (excess > l->excess) {
-        l->suspicious++;
-    } else {
-        l->suspicious = 0;
-        l->excess = excess;
-    }
-    return l->suspicious > SUSPICIOUS_LOOKS;
+    end_probe(l);
+    return true;
 }
 
 void peer_rpc_listener_check(struct peer_rpc_listener *l)
 {
+    if (l->open && l->probe_fd < 0) {
+        send_probe(l);
+        return;
+    }
     if (l->open) {
-        if (!is_stuck(l))
+        if (++l->looks < MOST_LOOKS)
             return;
-        log_info("peers: replaced the listener on '%s': a client went away before it was greeted",
+        log_info("peers: replaced the listener on '%s': it delivered no request",
                  peer_rpc_path_of(l->url));
+        end_probe(l);
         nng_listener_close(l->listener);
         l->open = false;
     }

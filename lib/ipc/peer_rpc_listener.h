@@ -3,28 +3,35 @@
  *
  * nng 1.5.2 stops accepting for ever when a peer goes away between its connect and the server's
  * greeting, as a client does that is killed at that instant (nng issue 1518, fixed in 1.6). Such a
- * listener still greets further clients, but the server never receives from them. */
+ * listener still greets further clients, but the server never receives from them. So an idle server
+ * sends itself a request, the probe, and replaces a listener that does not deliver it. */
 #ifndef MOED_IPC_PEER_RPC_LISTENER_H
 #define MOED_IPC_PEER_RPC_LISTENER_H
 
 #include <nng/nng.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct peer_rpc_listener {
     nng_socket socket;
     const char *url; /* borrowed */
     nng_listener listener;
-    bool open;      /* false after a replacement failed */
-    int64_t excess; /* failures beyond those of ended connections, at the last healthy check */
-    int suspicious; /* checks since there are more; 0: healthy */
+    bool open;         /* false after a replacement failed */
+    int probe_fd;      /* -1: no probe is under way */
+    int looks;         /* checks since the probe was sent */
+    uint8_t probe[16]; /* its body: random, new for each listener */
 };
 
 int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket,
                            const char *url); /* nng's codes */
+void peer_rpc_listener_end(struct peer_rpc_listener *l);
 
 /* Call it now and then while no request comes. It replaces a listener that has stopped;
  * clients of the old one see their connection close. */
 void peer_rpc_listener_check(struct peer_rpc_listener *l);
+
+/* Whether a request is the probe, which has thereby arrived. It gets no reply. */
+bool peer_rpc_listener_is_probe(struct peer_rpc_listener *l, const void *body, size_t len);
 
 #endif

@@ -77,6 +77,10 @@ static void *server_main(void *arg)
             nng_msleep(SHORTAGE_MS);
             continue;
         }
+        if (peer_rpc_listener_is_probe(&s->listener, nng_msg_body(request), nng_msg_len(request))) {
+            nng_msg_free(request);
+            continue;
+        }
         struct rpc_reply reply = {0};
         s->handler(s->arg, nng_msg_body(request), nng_msg_len(request), &reply);
         nng_msg_free(request);
@@ -86,6 +90,7 @@ static void *server_main(void *arg)
     }
     while (clock_ns() < last_reply_ns + LINGER_MS * 1000000u)
         nng_msleep(5);
+    peer_rpc_listener_end(&s->listener);
     nng_close(s->socket);
     return NULL;
 }

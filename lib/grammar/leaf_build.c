@@ -1,0 +1,106 @@
+/* Adds the values of a leaf to a network; see leaf_build.h. */
+#include "grammar/leaf_build.h"
+
+#include "grammar/leaf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum error_code build_number(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct schema *s = l->s;
+    struct dfa d;
+    if (!leaf_has_bounds(l)) {
+        network_call(
+            s->n, from,
+            json_rule(&s->rules, s->n, l->range.integer ? JSON_RULE_INTEGER : JSON_RULE_NUMBER),
+            to);
+        return ERROR_OK;
+    }
+    dfa_init(&d, s->limits->dfa_states);
+    enum error_code error = number_range_dfa(&l->range, &d, s->error);
+    if (!error)
+        error = schema_work(s, d.n_states * (uint64_t)16);
+    if (error)
+        error = schema_locate(s, l->nodes->ids[0], NULL);
+    else
+        dfa_emit(&d, s->n, from, to, false);
+    dfa_fini(&d);
+    return error;
+}
+
+static enum error_code build_string(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct schema *s = l->s;
+    struct network *n = s->n;
+    bool counted = l->min_length > 0 || l->max_length != NETWORK_NONE;
+    if (l->max_length < l->min_length)
+        return ERROR_OK;
+    if (!l->has_text && !counted) {
+        network_call(n, from, json_rule(&s->rules, n, JSON_RULE_STRING), to);
+        return ERROR_OK;
+    }
+    uint32_t inside = network_literal(n, from, "\"", 1), end = network_state(n);
+    if (n->error)
+        return network_error(n, s->error);
+    network_byte(n, end, '"', '"', to);
+    if (!l->has_text) {
+        uint32_t character = json_rule(&s->rules, n, JSON_RULE_CHARACTER);
+        uint32_t after = network_repeat_rule(n, inside, character, l->min_length, l->max_length);
+        if (!n->error)
+            network_empty(n, after, end);
+        return network_error(n, s->error);
+    }
+    struct dfa d;
+    dfa_init(&d, s->limits->dfa_states);
+    enum error_code error = leaf_text(l, &d);
+    if (!error)
+        dfa_emit(&d, n, inside, end, true);
+    dfa_fini(&d);
+    return error;
+}
+
+static enum error_code build_values(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct network *n = l->s->n;
+    uint32_t start = network_state(n);
+    if (!n->error)
+        network_empty(n, from, start);
+    for (size_t i = 0; i < l->n_values && !n->error; i++) {
+        uint32_t end = json_constant(n, start, l->values[i]);
+        if (!n->error)
+            network_empty(n, end, to);
+    }
+    return network_error(n, l->s->error);
+}
+
+static enum error_code build_types(const struct leaf *l, uint32_t from, uint32_t to)
+{
+    struct network *n = l->s->n;
+    static const char *const words[] = {"null", "true", "false"};
+    enum error_code error = ERROR_OK;
+    for (unsigned i = 0; i < 3 && !n->error; i++)
+        if (l->types & (i == 0 ? TYPE_NULL : TYPE_BOOLEAN))
+            network_empty(n, network_literal(n, from, words[i], strlen(words[i])), to);
+    if (l->types & TYPE_NUMBER)
+        error = build_number(l, from, to);
+    if (!error && l->types & TYPE_STRING)
+        error = build_string(l, from, to);
+    if (!error && l->types & TYPE_ARRAY)
+        error = leaf_build_array(l, from, to);
+    if (!error && l->types & TYPE_OBJECT)
+        error = leaf_build_object(l, from, to);
+    return error ? error : network_error(n, l->s->error);
+}
+
+enum error_code leaf_build(struct schema *s, const struct id_list *nodes, uint32_t from,
+                           uint32_t to)
+{
+    struct leaf l;
+    enum error_code error = leaf_init(s, nodes, &l);
+    if (error)
+        return error;
+    error = l.has_values ? build_values(&l, from, to) : build_types(&l, from, to);
+    leaf_fini(&l);
+    return error;
+}

@@ -1,0 +1,257 @@
+/* Subschemas, goals and errors of the schema compiler; see subschema.h. */
+#include "grammar/subschema.h"
+
+#include "base/strbuf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool id_list_add(struct id_list *l, uint32_t id)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->ids[i] == id)
+            return true;
+    if (l->n == l->capacity) {
+        uint32_t capacity = l->capacity ? l->capacity * 2 : 8;
+        uint32_t *larger = realloc(l->ids, capacity * sizeof *larger);
+        if (!larger)
+            return false;
+        l->ids = larger;
+        l->capacity = capacity;
+    }
+    l->ids[l->n++] = id;
+    return true;
+}
+
+void id_list_fini(struct id_list *l)
+{
+    free(l->ids);
+    *l = (struct id_list){0};
+}
+
+enum error_code schema_out_of_memory(struct schema *s)
+{
+    return error_set(s->error, ERROR_MEMORY, "out of memory for a schema");
+}
+
+enum { WORK_MAX = 500000000 }; /* steps: some seconds */
+
+enum error_code schema_work(struct schema *s, uint64_t steps)
+{
+    s->work += steps;
+    return s->work > WORK_MAX
+               ? error_set(s->error, ERROR_LIMIT, "the schema takes too many steps to compile")
+               : ERROR_OK;
+}
+
+/* -- Errors -- */
+
+static void append_token(struct strbuf *b, const char *text)
+{
+    strbuf_append(b, "/", 1);
+    for (; *text; text++) {
+        if (*text == '~')
+            strbuf_append(b, "~0", 2);
+        else if (*text == '/')
+            strbuf_append(b, "~1", 2);
+        else
+            strbuf_append(b, text, 1);
+    }
+}
+
+/* Appends the JSON pointer of `json` below `at`. False: it is not there, and *b is as before. */
+static bool append_pointer(json_t *at, const json_t *json, struct strbuf *b)
+{
+    const char *key;
+    json_t *value;
+    size_t i, before = b->len;
+    if (at == json)
+        return true;
+    json_object_foreach(at, key, value)
+    {
+        append_token(b, key);
+        if (append_pointer(value, json, b))
+            return true;
+        b->len = before;
+    }
+    json_array_foreach(at, i, value)
+    {
+        strbuf_printf(b, "/%zu", i);
+        if (append_pointer(value, json, b))
+            return true;
+        b->len = before;
+    }
+    return false;
+}
+
+enum error_code schema_locate(struct schema *s, uint32_t node, const char *keyword)
+{
+    struct strbuf b;
+    if (!s->error)
+        return ERROR_INTERNAL;
+    strbuf_init(&b);
+    (void)append_pointer(s->document, s->nodes[node], &b);
+    if (keyword)
+        append_token(&b, keyword);
+    strbuf_append(&b, "", 1); /* ends it where it was cut */
+    enum error_code code = error_prefix(s->error, "schema at \"#%s\"", b.data ? b.data : "");
+    strbuf_fini(&b);
+    return code;
+}
+
+enum error_code schema_refuse(struct schema *s, enum error_code code, uint32_t node,
+                              const char *keyword, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    error_fill(s->error, code, "%s", text);
+    (void)schema_locate(s, node, keyword);
+    return error_same(code);
+}
+
+/* -- Keywords -- */
+
+static const char *const keywords[] = {
+    /* handled */
+    "$ref", "allOf", "anyOf", "oneOf", "type", "enum", "const", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
+    "format", "prefixItems", "items", "minItems", "maxItems", "properties", "patternProperties",
+    "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties",
+    /* without a meaning for validation */
+    "$defs", "definitions", "title", "description", "default", "examples", "$comment", "deprecated",
+    "readOnly", "writeOnly", "$schema", "$anchor", "$vocabulary", "contentEncoding",
+    "contentMediaType", "contentSchema",
+    /* of OpenAPI, also without one */
+    "discriminator", "example", "externalDocs", "xml"};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
+        if (strcmp(keywords[i], key) == 0)
+            return true;
+    return strncmp(key, "x-", 2) == 0;
+}
+
+/* A dialect of json-schema.org is read as 2020-12; others can give keywords other meanings. */
+static bool is_dialect(const json_t *value)
+{
+    const char *uri = json_string_value(value);
+    return uri && (strncmp(uri, "http://json-schema.org/", 23) == 0 ||
+                   strncmp(uri, "https://json-schema.org/", 24) == 0);
+}
+
+static enum error_code check_keywords(struct schema *s, uint32_t node)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->nodes[node], key, value)
+    {
+        if (strcmp(key, "$schema") == 0 && !is_dialect(value))
+            return schema_refuse(s, ERROR_UNSUPPORTED, node, key,
+                                 "only dialects of json-schema.org are supported");
+        if (is_known(key) || (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) ||
+            (strcmp(key, "$id") == 0 && s->nodes[node] == s->document))
+            continue;
+        return schema_refuse(s, ERROR_UNSUPPORTED, node, key, "the keyword is not supported");
+    }
+    return ERROR_OK;
+}
+
+/* -- Subschemas -- */
+
+enum error_code schema_node(struct schema *s, json_t *json, uint32_t *out)
+{
+    enum error_code error = schema_work(s, s->n_nodes);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        if (s->nodes[i] == json) {
+            *out = i;
+            return ERROR_OK;
+        }
+    if (s->n_nodes == s->nodes_capacity) {
+        uint32_t capacity = s->nodes_capacity ? s->nodes_capacity * 2 : 32;
+        json_t **larger = realloc(s->nodes, capacity * sizeof *larger);
+        if (!larger)
+            return schema_out_of_memory(s);
+        s->nodes = larger;
+        s->nodes_capacity = capacity;
+    }
+    s->nodes[s->n_nodes] = json;
+    *out = s->n_nodes++;
+    if (json_is_object(json))
+        return check_keywords(s, *out);
+    return json_is_boolean(json) ? ERROR_OK
+                                 : schema_refuse(s, ERROR_USAGE, *out, NULL,
+                                                 "a schema must be an object or a boolean");
+}
+
+/* -- Goals -- */
+
+static int compare_ids(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static bool goal_has(const struct schema *s, const struct goal *g, const struct id_list *nodes)
+{
+    return g->count == nodes->n && (nodes->n == 0 || memcmp(s->goal_nodes.ids + g->from, nodes->ids,
+                                                            nodes->n * sizeof *nodes->ids) == 0);
+}
+
+static enum error_code append_goal(struct schema *s, const struct id_list *nodes)
+{
+    struct id_list *all = &s->goal_nodes;
+    if (s->n_goals == s->goals_capacity) {
+        uint32_t capacity = s->goals_capacity ? s->goals_capacity * 2 : 32;
+        struct goal *larger = realloc(s->goals, capacity * sizeof *larger);
+        if (!larger)
+            return schema_out_of_memory(s);
+        s->goals = larger;
+        s->goals_capacity = capacity;
+    }
+    if (all->capacity - all->n < nodes->n) {
+        uint32_t capacity = all->capacity * 2 + nodes->n;
+        uint32_t *larger = realloc(all->ids, capacity * sizeof *larger);
+        if (!larger)
+            return schema_out_of_memory(s);
+        all->ids = larger;
+        all->capacity = capacity;
+    }
+    if (nodes->n)
+        memcpy(all->ids + all->n, nodes->ids, nodes->n * sizeof *nodes->ids);
+    s->goals[s->n_goals++] = (struct goal){all->n, nodes->n, network_rule(s->n)};
+    all->n += nodes->n;
+    return network_error(s->n, s->error);
+}
+
+enum error_code schema_goal(struct schema *s, struct id_list *nodes, uint32_t *rule)
+{
+    enum error_code error = schema_work(s, s->n_goals);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < nodes->n; i++) /* `true` asks for nothing */
+        if (!json_is_true(s->nodes[nodes->ids[i]]))
+            nodes->ids[kept++] = nodes->ids[i];
+    nodes->n = kept;
+    if (nodes->n == 0) {
+        *rule = json_rule(&s->rules, s->n, JSON_RULE_VALUE);
+        id_list_fini(nodes);
+        return network_error(s->n, s->error);
+    }
+    qsort(nodes->ids, nodes->n, sizeof *nodes->ids, compare_ids);
+    uint32_t i = 0;
+    while (i < s->n_goals && !goal_has(s, &s->goals[i], nodes))
+        i++;
+    if (!error && i == s->n_goals)
+        error = append_goal(s, nodes);
+    if (!error)
+        *rule = s->goals[i].rule;
+    id_list_fini(nodes);
+    return error;
+}

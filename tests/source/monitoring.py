@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Checks deploy/monitoring: the metrics that its expressions name exist in the sources; the dashboard's panels have different ids and
+do not overlap; and, where promtool is installed, Prometheus reads the configuration, the alerts and every panel's expressions.
+
+usage: monitoring.py ROOT"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+OF_EVERY_PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_start_time_seconds", "process_open_fds"}
+METRIC = re.compile(r"\b(?:moed|process)_[a-z0-9_]*(?<!_)\b(?=[\s{\[)]|$)")
+VARIABLES = {"$deployment": ".*", "$__rate_interval": "1m"}
+
+
+def registered(root):
+    names = set(OF_EVERY_PROCESS)
+    for folder in ("memd", "worker", "cpuexec", "client", "lib", "deploy"):
+        for at, _, files in os.walk(os.path.join(root, folder)):
+            for name in files:
+                if name.endswith((".c", ".h")):
+                    with open(os.path.join(at, name), encoding="utf-8") as f:
+                        names.update(re.findall(r'"(moed_[a-z0-9_]+)"', f.read()))
+    return names
+
+
+def alert_expressions(path):
+    with open(path, encoding="utf-8") as f:
+        return re.findall(r"^\s+expr: (.*)$", f.read(), re.M)
+
+
+def panel_expressions(panels):
+    return [t["expr"] for p in panels for t in p.get("targets", [])]
+
+
+def unknown_metrics(expressions, names):
+    for expression in expressions:
+        for metric in METRIC.findall(expression):
+            if metric not in names and re.sub(r"_(bucket|sum|count)$", "", metric) not in names:
+                yield f"no process has {metric}: {expression}"
+
+
+def overlaps(a, b):
+    return a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"] and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
+
+
+def layout_faults(panels):
+    if len({p["id"] for p in panels}) != len(panels):
+        yield "two panels have the same id"
+    for i, a in enumerate(panels):
+        for b in panels[:i]:
+            if overlaps(a["gridPos"], b["gridPos"]):
+                yield f"the panels {b['title']} and {a['title']} overlap"
+
+
+def promtool_faults(folder, panels):
+    if not shutil.which("promtool"):
+        return
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "panels.yml")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("groups:\n- name: panels\n  rules:\n")
+            for expression in panel_expressions(panels):
+                for variable, value in VARIABLES.items():
+                    expression = expression.replace(variable, value)
+                f.write(f"  - record: x\n    expr: {json.dumps(expression)}\n    labels: {{n: {json.dumps(expression)}}}\n")
+        for arguments in (["config", os.path.join(folder, "prometheus.yml")], ["rules", os.path.join(folder, "alerts.yml")], ["rules", path]):
+            r = subprocess.run(["promtool", "check", *arguments], capture_output=True, text=True, check=False)
+            if r.returncode:
+                yield r.stdout + r.stderr
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = os.path.join(sys.argv[1], "deploy", "monitoring")
+    with open(os.path.join(folder, "dashboard.json"), encoding="utf-8") as f:
+        panels = json.load(f)["panels"]
+    expressions = alert_expressions(os.path.join(folder, "alerts.yml")) + panel_expressions(panels)
+    if len(expressions) < 20:
+        sys.exit(f"found only {len(expressions)} expressions")
+    faults = [*unknown_metrics(expressions, registered(sys.argv[1])), *layout_faults(panels), *promtool_faults(folder, panels)]
+    if faults:
+        sys.exit("\n".join(faults))
+
+
+main()
