@@ -1,8 +1,9 @@
 #!/bin/bash
 # --kv-dir: conversations survive a restart of the whole deployment, and evictions. Answers have the same tokens and
 # log-probabilities with pages from the file and without. A damaged, cut, foreign or old file harms nothing.
-#   kv_dir.sh MOED MODEL OTHER-MODEL
-MOED=$1 MODEL=$2 OTHER=$3
+#   kv_dir.sh MOED MODEL OTHER-MODEL [MODULE]
+# MODULE: the simulated CUDA device.
+MOED=$1 MODEL=$2 OTHER=$3 MODULE=${4:-}
 . "$(dirname "$0")/../deployment.sh"
 DIR=$WORK/kv
 long=$(seq -s ' ' 1 200)
@@ -60,32 +61,23 @@ MOED_RUN=$WORK/second "$MOED" down >/dev/null
 down
 say "ok: a restart"
 
-# Host memory for a few pages only: the others come from the file. PAGE: the bytes of a page.
-up --kv-dir "$DIR"
-PAGE=$(metric memd 'moed_memd_kv_bytes{state="used"}')
-"$MOED" run -n 1 --temp 0 x >/dev/null
-down
+# Host memory for a few pages only: the others come from the file.
 up --ctx 1024 --kv-cache 6M --kv-dir "$DIR"
-for round in 1 2 3; do ask "$WORK/got"; same "$WORK/got" "a small pool, round $round"; done
+for round in 1 2; do ask "$WORK/got"; same "$WORK/got" "a small pool, round $round"; done
 [ "$(cached "$WORK/got" 1)" -gt 0 ] || fail "a small pool: nothing is cached"
 down
 say "ok: a small pool"
 
 # Damage: bytes in the middle of pages and records, a file that was cut, a header.
 size=$(stat -c %s "$WORK/good")
-for at in 5000 $((size / 2)); do
-    cp "$WORK/good" "$file"
-    printf 'damaged damaged damaged' | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
-    up --kv-dir "$DIR"
-    ask "$WORK/got"
-    same "$WORK/got" "damage at byte $at"
-    down
-done
 cp "$WORK/good" "$file"
+for at in 5000 $((size / 5)) $((size / 3)); do
+    printf 'damaged damaged damaged' | dd of="$file" bs=1 seek="$at" conv=notrunc 2>/dev/null
+done
 truncate -s $((size / 2)) "$file"
 up --kv-dir "$DIR"
 ask "$WORK/got"
-same "$WORK/got" "half a file"
+same "$WORK/got" "half a file, with damage"
 truncate -s 0 "$file" # while it is in use
 ask "$WORK/got"
 same "$WORK/got" "a file cut while it is used"
@@ -118,6 +110,20 @@ down
 up --kv-dir "$DIR"
 expect_nothing "a cleared file"
 down
+
+# On a CUDA device: pages go to host memory, to the file, and back.
+if [ -n "$MODULE" ]; then
+    export MOED_CUDA_MODULE=$MODULE
+    for turn in 1 2; do
+        up --ctx 512 --reproducible --device cuda:0,vram=30% --kv-dir "$DIR/cuda"
+        "$MOED" run -n 30 --ignore-end --temp 0.8 --seed 3 --json "$(seq -s ' ' 1 50)" > "$WORK/cuda-$turn" || fail "an answer on the device"
+        down
+    done
+    tokens() { sed 's/.*"tokens": *\(\[[^]]*\]\).*/\1/' "$WORK/cuda-$1"; }
+    [ "$(tokens 1)" = "$(tokens 2)" ] || fail "a device: $(tokens 2) instead of $(tokens 1)"
+    grep -q '"cached_tokens": [1-9]' "$WORK/cuda-2" || fail "a device: nothing came from the file"
+    say "ok: a CUDA device"
+fi
 
 # Limits and refusals.
 up --kv-dir "$DIR" --kv-dir-size 700K
