@@ -10,6 +10,8 @@ pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd) # package l
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp) # package libseccomp-dev
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing) # package liburing-dev
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
+pkg_check_modules(EDIT IMPORTED_TARGET libedit) # package libedit-dev: editing and history in `moed chat`
+pkg_check_modules(NCURSES IMPORTED_TARGET ncursesw) # package libncurses-dev: `moed top`
 find_library(GLPK_LIBRARY glpk) # package libglpk-dev: the exact assignment in replay and tests, left out without it
 find_path(GLPK_INCLUDE_DIR glpk.h)
 find_package(nng CONFIG REQUIRED) # package libnng-dev

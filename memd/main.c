@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
+#include "confine/confine.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
@@ -458,6 +459,7 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
+    confine_daemon();
     daemon_ready(&m.daemon);
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);

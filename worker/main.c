@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "confine/confine.h"
 #include "ipc/watch.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
@@ -491,6 +492,7 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
+    confine_daemon();
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);
     stop(&w);

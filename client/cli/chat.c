@@ -119,7 +119,7 @@ static enum moed_code read_messages(struct conversation *c)
     const char *path = c->options->messages_file;
     json_error_t why;
     if (!path) {
-        c->messages = json_array();
+        c->messages = c->options->messages ? json_deep_copy(c->options->messages) : json_array();
         return c->messages ? MOED_OK : no_memory(c);
     }
     c->file = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
@@ -149,7 +149,7 @@ static enum moed_code add_messages(struct conversation *c, const char *text, siz
 static enum chat_switch thinking(const struct conversation *c)
 {
     const json_t *v = json_object_get(c->file, "enable_thinking");
-    return json_is_true(v) ? CHAT_ON : json_is_false(v) ? CHAT_OFF : CHAT_UNSET;
+    return json_is_true(v) ? CHAT_ON : json_is_false(v) ? CHAT_OFF : c->options->thinking;
 }
 
 static enum moed_code render(struct conversation *c, struct jinja_output *out)
@@ -167,12 +167,17 @@ static enum moed_code render(struct conversation *c, struct jinja_output *out)
     return MOED_OK;
 }
 
-/* What ends the reasoning that the prompt leaves open; NULL: it leaves none open. */
-static const char *open_reasoning(const struct conversation *c, const struct jinja_output *prompt)
+/* How the answer to the prompt is written: its format, its marks of reasoning, and whether the
+ * prompt leaves reasoning open. */
+static void find_style(const struct conversation *c, const struct jinja_output *text,
+                       struct chat_prompt *out)
 {
     const char *source = c->source ? c->source : c->model->chat_template;
-    const struct reasoning_marks *marks = reasoning_detect(source, strlen(source));
-    return marks && reasoning_left_open(marks, prompt->text, prompt->len) ? marks->end : NULL;
+    size_t len = strlen(source);
+    out->format = tool_format_detect(source, len);
+    out->reasoning = reasoning_detect(source, len);
+    if (out->reasoning && reasoning_left_open(out->reasoning, text->text, text->len))
+        out->reasoning_end = out->reasoning->end;
 }
 
 /* ---- The tokens ---- */
@@ -264,7 +269,7 @@ enum moed_code chat_prompt(struct moed_session *session, const struct chat_optio
         code = render(&c, &rendered);
     struct chat_prompt prompt = {.plain = c.template && chat_template_is_plain(c.template)};
     if (!code)
-        prompt.reasoning_end = open_reasoning(&c, &rendered);
+        find_style(&c, &rendered, &prompt);
     if (!code)
         code = chat_tokenise(session, c.model, &rendered, &prompt.tokens, &prompt.count, c.error);
     if (!code)
@@ -272,4 +277,16 @@ enum moed_code chat_prompt(struct moed_session *session, const struct chat_optio
     jinja_output_fini(&rendered);
     conversation_fini(&c);
     return code;
+}
+
+struct moed_grammar chat_prompt_bind(const struct chat_prompt *prompt,
+                                     const struct moed_grammar *grammar)
+{
+    struct moed_grammar bound = *grammar;
+    if (prompt->reasoning_end) {
+        bound.trigger = prompt->reasoning_end;
+        bound.trigger_bytes = strlen(prompt->reasoning_end);
+        bound.trigger_required = true;
+    }
+    return bound;
 }

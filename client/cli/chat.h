@@ -2,15 +2,19 @@
 #ifndef MOED_CLI_CHAT_H
 #define MOED_CLI_CHAT_H
 
+#include "chat/chat_template.h"
 #include "client/include/moed.h"
+#include "toolcall/formats.h"
 
 struct chat_options {
     const char *template_file; /* NULL: the model's template */
     const char *messages_file; /* JSON: an array of messages, or an object with "messages" and, as
                                   in a request, "tools", "chat_template_kwargs",
                                   "reasoning_effort", "enable_thinking"; NULL: none */
+    const json_t *messages;    /* an array of messages, where messages_file is NULL; NULL: none */
     const char *system;        /* the first message; NULL: none */
     const char *kwargs;        /* further variables of the template, a JSON object; NULL: none */
+    enum chat_switch thinking; /* where the file does not say */
 };
 
 struct chat_prompt {
@@ -19,6 +23,8 @@ struct chat_prompt {
     bool plain;                /* the model has no chat template: turns are written as plain text */
     const char *reasoning_end; /* the prompt leaves reasoning open, which ends at this text; NULL:
                                   it does not. Constant */
+    const struct tool_format *format;        /* how the model writes an answer; constant */
+    const struct reasoning_marks *reasoning; /* NULL: none, or the format has its own; constant */
 };
 
 /* Adds text, unless it is empty, as the user's turn behind the file's messages. Only the template's
@@ -27,6 +33,11 @@ struct chat_prompt {
 enum moed_code chat_prompt(struct moed_session *session, const struct chat_options *options,
                            const char *text, size_t text_bytes, struct chat_prompt *out,
                            struct moed_error *error);
+
+/* `grammar` for the answer to `prompt`: where the prompt leaves reasoning open, the model reasons
+ * freely first, and the grammar binds behind it. */
+struct moed_grammar chat_prompt_bind(const struct chat_prompt *prompt,
+                                     const struct moed_grammar *grammar);
 
 struct chat_turn {
     const char *role; /* "system", "user", "assistant": plain text of ours */

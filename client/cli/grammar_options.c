@@ -82,7 +82,7 @@ bool grammar_options_make(struct grammar_options *o)
         !!o->json_schema + o->json_object + !!o->grammar_file + !!o->regex + (o->choice_count > 0);
     o->grammar = (struct moed_grammar){.kind = MOED_GRAMMAR_NONE};
     if (given > 1) {
-        cli_complain("run: --json-schema, --json-object, --grammar, --regex and --choice: give one "
+        cli_complain("--json-schema, --json-object, --grammar, --regex and --choice: give one "
                      "of them");
         return false;
     }

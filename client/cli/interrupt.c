@@ -8,16 +8,20 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SURVIVED = 2 };
+
 volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t holds; /* holds that have begun and not ended */
+static volatile sig_atomic_t holds;    /* holds that have begun and not ended */
+static volatile sig_atomic_t survives; /* interrupts_survive was called */
 static int wake_pipe[2];
 
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
-    if (!holds || interrupts)
+    bool patient = survives ? interrupts < SURVIVED : holds && !interrupts;
+    if (!patient)
         _exit(EXIT_INTERRUPTED);
-    interrupts = 1;
+    interrupts++;
     int saved = errno;
     ssize_t n = write(wake_pipe[1], "", 1);
     (void)n; /* full: poll is awake already */
@@ -45,4 +49,17 @@ int interrupts_fd(void)
 void interrupts_hold(bool begins)
 {
     holds += begins ? 1 : -1;
+}
+
+void interrupts_survive(void)
+{
+    survives = 1;
+}
+
+void interrupts_forget(void)
+{
+    char block[64];
+    interrupts = 0;
+    while (read(wake_pipe[0], block, sizeof block) > 0)
+        ;
 }

@@ -19,4 +19,10 @@ int interrupts_fd(void);
 /* Begins or ends a hold. Holds may be nested. */
 void interrupts_hold(bool begins);
 
+/* From now on Ctrl-C only counts `interrupts`, for verbs that a person talks to. The third one
+ * without interrupts_forget between ends the program: it does not get on. */
+void interrupts_survive(void);
+/* Forgets the Ctrl-C that has come; interrupts_fd waits for the next one. */
+void interrupts_forget(void);
+
 #endif

@@ -149,12 +149,7 @@ enum moed_code run_start(struct run *run, struct moed_session *session,
     options.prompt_bytes = 0;
     options.tokens = prompt.tokens;
     options.token_count = prompt.count;
-    struct moed_grammar grammar = *options.grammar;
-    if (prompt.reasoning_end) { /* the model reasons first, freely */
-        grammar.trigger = prompt.reasoning_end;
-        grammar.trigger_bytes = strlen(prompt.reasoning_end);
-        grammar.trigger_required = true;
-    }
+    struct moed_grammar grammar = chat_prompt_bind(&prompt, options.grammar);
     options.grammar = &grammar;
     code = moed_generate_answers_start(session, &options, run->n_answers, requests, error);
     moed_free(prompt.tokens);

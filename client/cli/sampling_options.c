@@ -66,7 +66,7 @@ bool sampling_options_bias(const char *argument, struct moed_bias *out)
     char *end = NULL;
     double bias = equals ? strtod(equals + 1, &end) : 0;
     if (!equals || equals == argument || end == equals + 1 || *end || isnan(bias) || bias > 1e6) {
-        cli_complain("run: --bias '%.60s': expected ID=BIAS or TEXT=BIAS with BIAS up to 1e6, or "
+        cli_complain("--bias '%.60s': expected ID=BIAS or TEXT=BIAS with BIAS up to 1e6, or "
                      "-inf",
                      argument);
         return false;
@@ -80,7 +80,7 @@ bool sampling_options_bias(const char *argument, struct moed_bias *out)
     errno = 0;
     unsigned long id = strtoul(argument, NULL, 10);
     if (errno || id > UINT32_MAX) {
-        cli_complain("run: --bias '%.60s': the token id is too large", argument);
+        cli_complain("--bias '%.60s': the token id is too large", argument);
         return false;
     }
     out->token = (uint32_t)id;

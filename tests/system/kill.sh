@@ -66,6 +66,11 @@ for round in 1 2 3; do
     whole "the worker"
 done
 [ "$(metric memd moed_memd_loaded_bytes_total)" = "$loaded" ] || fail "weights were read again"
+# The last answer may have been whole before the worker died: then this one is the new worker's first.
+answers() { metric worker moed_worker_cached_prompt_tokens_total | grep -q .; }
+wait_until 20 answers || fail "no new worker came"
+begin "$WORK/answer"
+whole nobody
 cached=$(metric worker moed_worker_cached_prompt_tokens_total)
 [ "$cached" -gt 0 ] || fail "the new worker found nothing in the KV cache"
 

@@ -19,6 +19,8 @@ code() { set +e; "$@" >"$WORK/out" 2>"$WORK/err" </dev/null; CODE=$?; set -e; }
 say "without a deployment"
 code "$MOED" run -n 1 x
 [ $CODE -eq 3 ] && grep -q 'moed up' "$WORK/err" || fail "run without a deployment: $CODE $(cat "$WORK/err")"
+code "$MOED" chat
+[ $CODE -eq 3 ] && grep -q 'moed up' "$WORK/err" || fail "chat without a deployment: $CODE $(cat "$WORK/err")"
 
 say "Ctrl-C while it starts: each process ends when it is asked to, also in the middle of measuring"
 "$MOED" up "$MODEL" --name first --device emu:vram=30%,link=100K >/dev/null 2>"$WORK/err" & up=$!
@@ -53,7 +55,7 @@ code "$MOED" logs --since tomorrow --name first
 say "two deployments"
 MOED_RUN=$WORK/other "$MOED" up "$MODEL" --ctx 256 --name second >/dev/null 2>&1 || fail "up of a second one"
 [ -e "$WORK/moed/second/worker.pid" ] && [ -z "$(ls "$WORK/other")" ] || fail "up --name with MOED_RUN"
-for verb in "run x" "tokenize x" map "restart worker"; do
+for verb in "run x" chat "top --once" "tokenize x" map "restart worker"; do
     # shellcheck disable=SC2086 # words
     code "$MOED" $verb
     [ $CODE -eq 2 ] && grep -q 'first, second; choose' "$WORK/err" || fail "moed $verb of two: $CODE $(cat "$WORK/err")"

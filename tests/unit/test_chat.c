@@ -94,6 +94,36 @@ static void test_text_cannot_end_its_turn(void **state)
     expect_turn(text, strlen(text));
 }
 
+/* A list of messages that the caller has, and what the caller says about thinking. */
+static void test_given_messages(void **state)
+{
+    const char *before = worker.chat_template;
+    json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "a", "role",
+                                 "assistant", "content", "b");
+    struct chat_options options = {.messages = messages};
+    struct expected all = {.count = 0}, on = {.count = 0}, off = {.count = 0};
+    add_turn(&all, "user", "a", 1);
+    add_turn(&all, "assistant", "b", 1);
+    add_turn(&all, "user", "c", 1);
+    all.ids[all.count++] = BEGIN;
+    add_bytes(&all, "assistant\n", 10);
+    expect(&options, "c", 1, &all);
+    assert_int_equal(json_array_size(messages), 2);
+    worker.chat_template = "{% if enable_thinking is defined and not enable_thinking %}no"
+                           "{% else %}yes{% endif %}<|im_end|>{{ messages[0].content }}";
+    add_bytes(&on, "yes", 3);
+    on.ids[on.count++] = END;
+    add_bytes(&on, "a", 1);
+    expect(&options, "c", 1, &on);
+    options.thinking = CHAT_OFF;
+    add_bytes(&off, "no", 2);
+    off.ids[off.count++] = END;
+    add_bytes(&off, "a", 1);
+    expect(&options, "c", 1, &off);
+    worker.chat_template = before;
+    json_decref(messages);
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
@@ -215,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_turn, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_cannot_end_its_turn, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_given_messages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_options, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_model_without_template, setup, teardown),

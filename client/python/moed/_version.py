@@ -1,0 +1,2 @@
+"""The version of the library that this package was written for."""
+VERSION = "0.1.0"

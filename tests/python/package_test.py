@@ -1,0 +1,177 @@
+"""usage: package_test.py TRACE FACTS ANSWER: `moed inspect --json` of the trace, and `moed run`'s greedy answer of 24 tokens."""
+import asyncio
+import gc
+import json
+import os
+import sys
+import threading
+import unittest
+
+import numpy as np
+
+import moed
+
+PROMPT = "Once upon a time"
+TRACE, FACTS, ANSWER = sys.argv[1:4]
+del sys.argv[1:]
+
+
+class Sessions(unittest.TestCase):
+    def setUp(self):
+        self.session = moed.Session()
+
+    def tearDown(self):
+        self.session.close()
+
+    def test_the_command_gives_the_same_answer(self):
+        with open(ANSWER, encoding="utf-8") as f:
+            expected = f.read().rstrip("\n")
+        answer = self.session.complete(PROMPT, temperature=0, max_tokens=24)
+        self.assertEqual((answer.text if expected.startswith(" ") else answer.text.strip()), expected)
+        self.assertEqual(len(answer.tokens), 24)
+        self.assertEqual((answer.result.reason, answer.result.generated_tokens), ("length", 24))
+
+    def test_a_stream_is_the_whole(self):
+        whole = self.session.complete(PROMPT, temperature=0.9, seed=7, max_tokens=20)
+        with self.session.generate(PROMPT, temperature=0.9, seed=7, max_tokens=20) as generation:
+            self.assertEqual("".join(p.text for p in generation), whole.text)
+        self.assertEqual(generation.result.seed, 7)
+
+    def test_tokens_and_bytes(self):
+        tokens = self.session.tokenize(PROMPT, add_special=False)
+        self.assertEqual(self.session.detokenize(tokens), PROMPT.encode())
+        a = self.session.complete(self.session.tokenize(PROMPT), temperature=0, max_tokens=5)
+        self.assertEqual(a.tokens, self.session.complete(PROMPT, temperature=0, max_tokens=5).tokens)
+
+    def test_logprobs(self):
+        with self.session.generate(PROMPT, temperature=0, max_tokens=6, logprobs=True, top_logprobs=3) as generation:
+            pieces = list(generation)
+        for piece in pieces:
+            for token, logprob, top in zip(piece.tokens, piece.logprobs, piece.top):
+                self.assertEqual(len(top), 3)
+                self.assertEqual(top[0], (token, logprob))  # greedy
+        self.assertEqual(sum(len(p.logprobs) for p in pieces), 6)
+
+    def test_structure(self):
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+        answer = self.session.complete(PROMPT, json_schema=schema, temperature=1, seed=3, max_tokens=200, stop=["\n\n\n"])
+        if answer.result.reason == "end":
+            self.assertIsInstance(json.loads(answer.text)["n"], int)
+        self.assertIn(self.session.complete(PROMPT, choices=["yes", "no"], seed=1).text, ("yes", "no"))
+        self.assertRegex(self.session.complete(PROMPT, regex="[0-9]{3}", seed=1).text, "^[0-9]{3}$")
+
+    def test_stop_and_bias(self):
+        full = self.session.complete(PROMPT, temperature=0, max_tokens=24).text
+        word = full.split()[3]
+        cut = self.session.complete(PROMPT, temperature=0, max_tokens=24, stop=["never this", word])
+        self.assertEqual((cut.text, cut.result.reason, cut.result.stop_index), (full[: full.index(word)], "stop", 1))
+        first = self.session.complete(PROMPT, temperature=0, max_tokens=1).tokens[0]
+        self.assertNotEqual(self.session.complete(PROMPT, temperature=0, max_tokens=1, logit_bias={first: -100.0}).tokens[0], first)
+
+    def test_wrong_options(self):
+        for arguments in ({"tempreture": 1}, {"regex": "a", "choices": ["b"]}):
+            with self.assertRaises(TypeError):
+                self.session.generate(PROMPT, **arguments)
+        with self.assertRaises(moed.Error) as raised:
+            self.session.complete([10**9], max_tokens=1)
+        self.assertEqual((raised.exception.code, raised.exception.retry), ("usage", False))
+        os.environ["XDG_RUNTIME_DIR"], run = os.path.dirname(TRACE), os.environ.pop("MOED_RUN")
+        try:
+            with self.assertRaisesRegex(moed.Error, "nobody"):
+                moed.Session("nobody")
+        finally:
+            os.environ["MOED_RUN"] = run
+
+    def test_cancel_and_close(self):
+        generation = self.session.generate(PROMPT, ignore_end=True)
+        next(iter(generation))
+        generation.cancel()
+        for _ in generation:
+            pass
+        self.assertEqual(generation.result.reason, "cancelled")
+        abandoned = self.session.generate(PROMPT, ignore_end=True)
+        next(iter(abandoned))
+        abandoned.close()
+        with self.assertRaises(moed.Error):
+            list(abandoned)
+        self.assertTrue(self.session.alive)
+        self.session.close()
+        with self.assertRaisesRegex(moed.Error, "closed"):
+            self.session.tokenize("a")
+
+    def test_threads(self):
+        expected, answers = self.session.complete(PROMPT, temperature=0, max_tokens=12).text, {}
+
+        def ask(i):
+            answers[i] = self.session.complete(PROMPT, temperature=0, max_tokens=12).text
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(list(answers.values()), [expected] * 8)
+
+    def test_asyncio(self):
+        expected = self.session.complete(PROMPT, temperature=0, max_tokens=12).text
+
+        async def ask():
+            with self.session.generate(PROMPT, temperature=0, max_tokens=12) as generation:
+                return "".join([p.text async for p in generation])
+
+        async def ask_all():
+            return await asyncio.gather(*[ask() for _ in range(6)])
+
+        self.assertEqual(asyncio.run(ask_all()), [expected] * 6)
+
+    def test_model_and_metrics(self):
+        model = self.session.model
+        self.assertEqual((model.experts > model.experts_used > 0, model.layers > 0, model.device), (True, True, "host"))
+        self.assertIn("moed_worker_threads", moed.metrics("worker"))
+
+    def test_nothing_leaks(self):
+        def descriptors():
+            gc.collect()
+            return len(os.listdir("/proc/self/fd"))
+
+        self.session.complete(PROMPT, max_tokens=1)
+        before = descriptors()
+        for _ in range(20):
+            with moed.Session() as session:
+                session.complete(PROMPT, max_tokens=1)
+        self.assertEqual(descriptors(), before)
+
+
+class Traces(unittest.TestCase):
+    def test_against_inspect(self):
+        trace = moed.Trace(TRACE)
+        with open(FACTS, encoding="utf-8") as f:
+            facts = json.load(f)
+        self.assertEqual(len(trace), facts["sequences"])
+        self.assertEqual(sum(len(s.tokens) for s in trace), facts["tokens"])
+        self.assertEqual(sum(len(s.hidden_at) for s in trace), facts["hidden_tokens"])
+
+    def test_choices_are_the_most_probable(self):
+        trace = moed.Trace(TRACE)
+        for s in trace:
+            chosen = np.take_along_axis(s.gate, s.selected.astype(np.int64), axis=2)
+            # q falls as the probability rises; a rounding step may turn two around
+            self.assertTrue((chosen.max(axis=2) <= np.sort(s.gate, axis=2)[:, :, trace.n_used - 1] + 1).mean() > 0.99)
+            total = trace.probabilities(s.gate).sum(axis=2)
+            self.assertTrue(np.all(np.abs(total - 1) < 0.1))
+        ids, rows = trace.embeddings()
+        self.assertEqual((len(set(ids.tolist())), rows.shape), (len(ids), (len(ids), trace.d_model)))
+
+    def test_damage(self):
+        with open(TRACE, "rb") as f:
+            data = f.read()
+        path = TRACE + ".damaged"
+        for damaged in (b"", b"x" * 100, data[:-1], data[: len(data) // 2], data + bytes(64), b"moedtrac" + b"\2" + data[9:]):
+            with open(path, "wb") as f:
+                f.write(damaged)
+            with self.assertRaises(ValueError):
+                for s in moed.Trace(path):
+                    s.tokens.sum()
+
+
+unittest.main()

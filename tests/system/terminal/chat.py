@@ -1,0 +1,264 @@
+"""`moed chat` at a pseudo-terminal. usage: chat.py MOED FOLDER [edit]; a deployment of the demo model runs."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from screen import Screen
+
+moed, folder = sys.argv[1:3]
+EDITS = sys.argv[3:] == ["edit"]  # built with libedit
+PROMPT = ">>>"
+
+
+def at_prompt(s):
+    return s.lines()[s.screen.cursor.y] == PROMPT
+
+
+class Chat(Screen):
+    def __init__(self, *arguments, **environment):
+        super().__init__([moed, "chat", "--temp", "0", *arguments], **environment)
+        self.wait(at_prompt, "the first prompt")
+
+    def line(self, text):
+        """Sends a line, waits for the next prompt; what came in between."""
+        before = self.raw.count(PROMPT.encode())
+        start = len(self.raw)
+        self.send(text + "\r")
+        self.wait(lambda s: s.raw.count(PROMPT.encode()) > before and at_prompt(s), f"the prompt after {text!r}")
+        return self.raw[start:].decode(errors="replace").replace("\r", "")
+
+    def saved(self):
+        path = os.path.join(folder, "saved.json")
+        assert "saved" in self.line("/save " + path)
+        with open(path, encoding="utf-8") as f:
+            return [(m["role"], m["content"]) for m in json.load(f)]
+
+    def bye(self):
+        self.send("/bye\r")
+        status = self.end()
+        assert status == 0, (status, self.all_text())
+
+
+def run(*arguments):
+    """The answer of `moed run --chat`."""
+    return subprocess.run([moed, "run", "--chat", "--temp", "0", *arguments], check=True, capture_output=True).stdout.decode()
+
+
+def file(name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    return path
+
+
+def turns_are_those_of_run():
+    c = Chat("-n", "60")
+    c.line("What can you do?")
+    c.line("What is 2 + 3?")
+    got = c.saved()
+    assert [role for role, _ in got] == ["user", "assistant"] * 2, got
+    assert got[1][1] == run("-n", "60", "What can you do?"), got
+    earlier = file("earlier.json", json.dumps([{"role": r, "content": t} for r, t in got[:2]]))
+    assert got[3][1] == run("-n", "60", "--messages", earlier, "What is 2 + 3?"), got
+    assert got[3][1] in c.all_text()
+    c.line("/set figures on")
+    figures = c.line("And 4 + 4?")
+    cached = int(figures.split(" cached")[0].split()[-1])
+    assert cached > 30, figures  # the earlier turns; the first alone are more
+    c.bye()
+
+
+def commands():
+    c = Chat("-n", "20", "--system", "Be brief.")
+    assert "Be brief." in c.line("/system")
+    c.line("Hello")
+    first = c.saved()
+    assert first[0] == ("system", "Be brief.") and len(first) == 3, first
+    c.line("/regen")
+    assert c.saved() == first  # temperature 0
+    c.line('/system ""')
+    assert c.saved() == first[1:]
+    c.line("/clear")
+    assert c.saved() == []
+    assert "no question" in c.line("/regen")
+    notes = file("notes.txt", "Zwölf Bären.\n")
+    assert "next message" in c.line("/read " + notes)
+    c.send('"""How many\r')
+    c.see("...")
+    c.line('are they?"""')
+    assert c.saved()[0] == ("user", "Zwölf Bären.\n\nHow many\nare they?"), c.saved()
+    c.line("/load " + file("one.json", '{"messages": [{"role": "user", "content": "x"}]}'))
+    assert c.saved() == [("user", "x")]
+    c.line(" /not a command")
+    assert c.saved()[1] == ("user", "/not a command"), c.saved()
+    assert "has no list" in c.line("/load " + file("no.json", "{}")) and len(c.saved()) == 3
+    assert "holds no messages" in c.line("/save " + notes)
+    with open(notes, encoding="utf-8") as f:
+        assert f.read() == "Zwölf Bären.\n"
+    assert "did you mean /regen?" in c.line("/regne")
+    assert "in memory" in c.line("/experts") and "256 experts" in c.all_text()
+    assert "temp: warm is not a number" in c.line("/set temp warm")
+    assert "no setting warmth" in c.line("/set warmth 1")
+    c.line("/set top-k 7"), c.line("/set n 3")
+    listed = c.line("/set")
+    assert [x.split() for x in listed.split("\n") if x.startswith("  ")] == \
+        [["thinking", "fold"], ["figures", "off"], ["n", "3"], ["temp", "0"], ["top-k", "7"]], listed
+    assert "(3 tokens" in c.line("Tell me a story about a small cat.")
+    assert all("/" + name in c.line("/?") for name in ("set", "save", "bye"))
+    c.bye()
+
+
+def editing_and_history():
+    c = Chat("-n", "4", XDG_STATE_HOME=folder)
+    c.line("Helo\x1b[Dl\x01\x1b[C")  # left, l, start of the line, right
+    c.line("\x1b[A!")  # the line before, with more
+    assert [t for r, t in c.saved() if r == "user"] == ["Hello", "Hello!"], c.saved()
+    c.bye()
+    again = Chat("-n", "4", XDG_STATE_HOME=folder)
+    again.line("\x1b[A\x1b[A\x1b[A")  # /bye, /save, Hello!
+    again.line("\x12lo!")  # Ctrl-R finds it
+    assert [t for r, t in again.saved() if r == "user"] == ["Hello!"] * 2, again.saved()
+    again.bye()
+    d = Chat("-n", "4", LC_ALL="C", XDG_STATE_HOME=folder)
+    d.send("Zw\u00f6lf")
+    d.see("Zw\u00f6lf")
+    d.resize(40, 10)
+    notes = file("notes.txt", "x")
+    d.line("e B\u00e4r\x7f\x7fren " + notes[:-4] + "\t")  # the end of a file's name comes by Tab
+    assert d.saved()[0] == ("user", f"Zw\u00f6lfe Bren {notes} "), d.saved()
+    d.bye()
+    assert os.stat(os.path.join(folder, "moed/chat_history")).st_mode & 0o77 == 0
+
+
+def a_shell_that_stops_it():
+    s = Screen(["/bin/bash", "--norc", "-i"], PS1="@ ")
+    s.see("@")
+    s.send(f"{moed} chat --temp 0 -n 4 --no-history\r")
+    s.see(PROMPT)
+    s.send("Hel")
+    s.see(PROMPT + " Hel")
+    s.send("\x1a")
+    s.see("Stopped")
+    s.send("fg\r")
+    s.wait(lambda s: s.lines()[s.screen.cursor.y] == PROMPT + " Hel", "the line again")
+    s.send("lo\r")
+    s.wait(at_prompt, "the prompt after the answer")
+    assert PROMPT + " Hello\n" in s.text() and "\nlo" not in s.text(), s.text()
+    s.send("/bye\r")
+    s.wait(lambda s: s.lines()[s.screen.cursor.y] == "@", "the shell")
+    s.send("exit\r")
+    assert s.end() == 0
+
+
+def interrupts():
+    # the answer would go on until the context is full
+    c = Chat("--regex", "[a-z]+\\x01")
+    c.send("Go on\r")
+    c.wait(lambda s: len(s.text().partition("Go on\n")[2]) > 20, "the start of an answer")
+    c.child.sendintr()
+    c.see("(stopped)")
+    c.wait(at_prompt, "the prompt after Ctrl-C")
+    got = c.saved()
+    assert got[0] == ("user", "Go on") and 20 < len(got[1][1]), got
+    c.send("half a line")
+    c.child.sendintr()
+    c.see("Ctrl-C again")
+    assert c.saved() == got
+    c.child.sendintr()
+    c.wait(lambda s: s.text().count("Ctrl-C again") == 2, "the second notice")
+    c.child.sendintr()
+    assert c.end() == 0
+    d = Chat()
+    d.send("\x04")
+    assert d.end() == 0
+
+
+def nothing_reaches_the_terminal():
+    c = Chat("--regex", r"\x1b\[31mred\x07\x9b5n")
+    c.line("x")
+    assert "?[31mred?" in c.text(), c.text()
+    assert b"\x1b[31m" not in c.raw and b"\x07" not in c.raw and b"\xc2\x9b" not in c.raw, c.raw
+    assert c.saved()[1][1] == "\x1b[31mred\x07\x9b5n"
+    name = file("bad.txt", "x")
+    assert "did you mean" not in c.line("/\x16\x1b[31m" + name)
+    assert b"\x1b[31m" not in c.raw.split(b"there is no command")[1]
+    c.bye()
+
+
+def thinking():
+    template = file("template.jinja", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                                      "{% endfor %}<|im_start|>assistant\n{# <think></think> #}")
+    thinks = ["--chat-template", template, "--regex", "<think>secret plan</think>Hello"]
+    for view, errors in (("show", b"secret plan"), ("fold", b""), ("off", b"")):
+        done = subprocess.run([moed, "chat", *thinks, "--thinking", view], input=b"x", capture_output=True, check=True)
+        assert (done.stdout, done.stderr) == (b"Hello", errors), (view, done)
+    c = Chat(*thinks, "--figures")
+    folded = c.line("a")
+    assert "(thought for " in folded and "secret" not in folded and "Hello" in c.text(), folded
+    c.line("/set thinking show")
+    shown = c.line("b")
+    assert "(thinking)" in shown and "secret plan\n(end of thinking)\nHello" in shown, shown
+    c.line("/set thinking off")
+    off = c.line("c")
+    assert "secret" not in off and "thought" not in off and "Hello" in off, off
+    assert [t for r, t in c.saved() if r == "assistant"] == ["Hello"] * 3, c.saved()
+    assert "expected show, fold or off" in c.line("/set thinking deep")
+    c.bye()
+
+
+def a_worker_that_dies():
+    c = Chat("-n", "20")
+    c.line("Hello")
+    with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="ascii") as f:
+        os.kill(int(f.read()), 9)
+    c.line("What is 2 + 3?")
+    got = c.saved()
+    assert len(got) == 4 and got[3][1], got
+    c.bye()
+
+
+def a_worker_that_hangs():
+    c = Chat("-n", "20")
+    c.line("Hello")
+    with open(os.path.join(os.environ["MOED_RUN"], "worker.pid"), encoding="ascii") as f:
+        worker = int(f.read())
+    os.kill(worker, signal.SIGSTOP)
+    c.send("What is 2 + 3?\r")
+    c.wait(lambda s: "2 + 3?" in s.text() and not s.lines()[s.screen.cursor.y], "the end of the line")
+    for _ in range(3):
+        c.child.sendintr()
+        time.sleep(0.1)  # signals that come at once are one
+    status = c.end()
+    os.kill(worker, signal.SIGCONT)
+    assert status == 130, status
+
+
+def without_editing():
+    c = Chat("-n", "10", TERM="dumb")
+    c.line("Hello")
+    assert c.saved()[0] == ("user", "Hello")
+    c.send("/bye\n")
+    assert c.end() == 0
+    assert b"\x1b" not in c.raw
+
+
+def pipes():
+    asked = subprocess.run([moed, "chat", "--temp", "0", "-n", "40", "--figures"], input=b"What can you do?\n", capture_output=True, check=True)
+    assert asked.stdout.decode() == run("-n", "40", "What can you do?"), asked
+    assert b"first token after" in asked.stderr
+    lines = subprocess.run([moed, "chat", "--temp", "0", "-n", "9"], input=b"one\ntwo\n", capture_output=True, check=True).stdout
+    assert lines.decode() == run("-n", "9", "one\ntwo"), lines
+    empty = subprocess.run([moed, "chat"], input=b"\n", capture_output=True, check=False)
+    assert empty.returncode == 1 and b"no question" in empty.stderr, empty
+    missing = subprocess.run([moed, "chat", "--messages", "/none.json"], input=b"x", capture_output=True, check=False)
+    assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
+
+
+for test in (turns_are_those_of_run, commands, editing_and_history, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
+             a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
+    if EDITS or test not in (editing_and_history, a_shell_that_stops_it):
+        print(test.__name__, flush=True)
+        test()

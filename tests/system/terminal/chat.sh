@@ -1,0 +1,9 @@
+#!/bin/bash
+# `moed chat` at a pseudo-terminal. usage: chat.sh MOED MODEL [edit]; edit: moed was built with libedit
+MOED=$1 MODEL=$2
+. "$(dirname "$0")/../../deployment.sh"
+. "$(dirname "$0")/python.sh"
+export XDG_STATE_HOME=$WORK/state
+"$MOED" up "$MODEL" --ctx 16384 > /dev/null 2>&1 || fail "no deployment"
+"$PYTHON" "$(dirname "$0")/chat.py" "$MOED" "$WORK" "${3:-}" || fail "see above"
+say ok
