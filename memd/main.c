@@ -115,6 +115,8 @@ static void sample_caches(void *arg, uint64_t values[RECENT_MOST])
         values[RECENT_PREFETCHED_BYTES] = counter_read(m->cache_counters.prefetched_bytes);
         values[RECENT_USED_BYTES] = counter_read(m->cache_counters.used_bytes);
         values[RECENT_WASTED_BYTES] = counter_read(m->cache_counters.wasted_bytes);
+        values[RECENT_PREDICTED_BYTES] = counter_read(m->cache_counters.predicted_bytes);
+        values[RECENT_PREDICTED_USED_BYTES] = counter_read(m->cache_counters.predicted_used_bytes);
     }
     if (m->tier)
         values[RECENT_READ_BYTES] = counter_read(m->tier_counters.read_bytes);
@@ -468,6 +470,7 @@ int main(int argc, char **argv)
     if (atomic_load(&m.device_failed)) /* does not wait for its driver */
         _exit(exit_code);
     recent_free(m.recent);
+    place_map_free(m.watch.map);
     policy_metrics_free(m.policy_metrics);
     cache_free(m.cache);
     tier_free(m.tier);

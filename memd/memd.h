@@ -4,6 +4,7 @@
 
 #include "memd/device/cache.h"
 #include "memd/device/device_plan.h"
+#include "place_map.h"
 #include "leases.h"
 #include "memd/load/load.h"
 #include "policy_choice.h"
@@ -50,6 +51,12 @@ struct memd {
     struct tier_counters tier_counters;   /* where there is a tier */
     struct cache_counters cache_counters; /* of the cache */
     struct recent *recent;
+    /* For people who watch, made with the first request; map NULL: nobody has asked yet. */
+    struct memd_watch {
+        struct place_map *map;
+        struct residency_table residency;
+        struct host_tier tier;
+    } watch;
     /* The link's counts when the present policy was chosen; all 0: at the start. */
     struct memd_since {
         uint64_t link_bytes, link_busy_ns, ns;
@@ -65,6 +72,8 @@ enum {
     RECENT_USED_BYTES,
     RECENT_WASTED_BYTES,
     RECENT_READ_BYTES,
+    RECENT_PREDICTED_BYTES,
+    RECENT_PREDICTED_USED_BYTES,
     N_RECENT
 };
 _Static_assert((int)N_RECENT <= (int)RECENT_MOST, "they fit");

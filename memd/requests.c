@@ -1,6 +1,7 @@
 /* moed-memd's replies on the control plane; see memd.h. The messages are static: memd answers one
  * request at a time. */
 #include "memd.h"
+#include "watch.h"
 
 #include "base/log.h"
 
@@ -82,6 +83,7 @@ static Moed__V1__DeviceMemory *describe_device(const struct memd *m)
     memory.device = (char *)m->device;
     memory.dense_bytes = p->dense_bytes;
     memory.expert_bytes = s.usable * s.slots.slot_bytes;
+    memory.expert_bytes_most = (uint64_t)p->total_segments * s.slots.slot_bytes;
     memory.kv_bytes = p->kv_bytes ? s.kv_bytes : 0;
     memory.scratch_bytes = p->scratch_bytes;
     return &memory;
@@ -281,6 +283,8 @@ enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
         return reply_resize(m, request->resize, reply, e);
     case MOED__V1__REQUEST__BODY_MEMORY_MAP:
         return reply_map(m, request->memory_map, reply);
+    case MOED__V1__REQUEST__BODY_EXPERT_MAP:
+        return memd_reply_expert_map(m, request->expert_map, reply, e);
     default:
         return daemon_unknown(request, e);
     }
@@ -293,6 +297,8 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
     health->clients = leases_count(m->leases);
     health->loaded_bytes = m->bytes_loaded;
     health->load_ns = m->load_ns;
+    struct kv_pool_use kv = kv_pool_use(&m->conversations.pool);
+    health->kv_used_bytes = kv.pages_used * m->conversations.pool.page_bytes;
     if (m->cache)
         health->device_memory = describe_device(m);
     if (!m->recent)
@@ -310,6 +316,8 @@ void memd_fill_health(void *arg, Moed__V1__HealthReply *health)
         cache.link_bytes = growth[RECENT_LINK_BYTES];
         cache.link_busy_ns = growth[RECENT_LINK_BUSY_NS];
         cache.wasted_bytes = growth[RECENT_WASTED_BYTES];
+        cache.predicted_bytes = growth[RECENT_PREDICTED_BYTES];
+        cache.predicted_used_bytes = growth[RECENT_PREDICTED_USED_BYTES];
         health->cache = &cache;
     }
     if (m->tier) {

@@ -426,6 +426,7 @@ static void stop(struct worker *w)
     exec_free(w->exec);
     pool_free(w->pool);
     weights_free(&w->weights);
+    free(w->activity);
     free(w->chat_template);
     token_list_fini(&w->end_tokens);
     free(w->chat_template_tools);

@@ -2,6 +2,11 @@
  * the daemon handles one request at a time. */
 #include "worker.h"
 
+#include "base/clock.h"
+#include "worker/experts/activity.h"
+
+#include <stdlib.h>
+
 /* The frontend's connection becomes its channel once the reply has left. */
 static enum error_code reply_attach(struct worker *w, const Moed__V1__SessionAttachRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
@@ -20,6 +25,20 @@ static enum error_code reply_attach(struct worker *w, const Moed__V1__SessionAtt
     return ERROR_OK;
 }
 
+static enum error_code reply_activity(struct worker *w, Moed__V1__Reply *reply, struct error *e)
+{
+    static Moed__V1__ActivityReply answer;
+    struct activity *a = experts_activity(w->experts);
+    moed__v1__activity_reply__init(&answer);
+    if (!w->activity && !(w->activity = malloc(activity_cells(a))))
+        return error_set(e, ERROR_MEMORY, "no memory for the experts' activity");
+    if (activity_read(a, clock_ns(), w->activity, &answer.step))
+        answer.experts = (ProtobufCBinaryData){activity_cells(a), w->activity};
+    reply->body_case = MOED__V1__REPLY__BODY_ACTIVITY;
+    reply->activity = &answer;
+    return ERROR_OK;
+}
+
 enum error_code worker_handle_request(void *arg, const Moed__V1__Request *request,
                                       Moed__V1__Reply *reply, struct error *e)
 {
@@ -29,6 +48,8 @@ enum error_code worker_handle_request(void *arg, const Moed__V1__Request *reques
         return reply_attach(w, request->session_attach, reply, e);
     case MOED__V1__REQUEST__BODY_CACHE:
         return worker_reply_cache(w, request->cache, reply, e);
+    case MOED__V1__REQUEST__BODY_ACTIVITY:
+        return reply_activity(w, reply, e);
     case MOED__V1__REQUEST__BODY_POLICY:
         return worker_reply_policy(w, request->policy, reply, e);
     default:

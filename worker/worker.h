@@ -55,6 +55,7 @@ struct worker {
     struct prefix_cache *prefixes;
     struct engine *engine;
     struct sessions *sessions;
+    uint8_t *activity; /* of the last reply to people who watch; NULL: nobody has asked */
 };
 
 /* For struct daemon_handlers; arg: struct worker. */

@@ -6,12 +6,9 @@
 #include "client/cli/complain.h"
 #include "client/cli/commands.h"
 #include "client/cli/model_file.h"
-#include "daemon/control.h"
 #include "daemon/program_find.h"
-#include "daemon/supervisor_client.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COMMAND_TIMEOUT_MS 5000
 /* Each of three processes has 10 s before it is killed; 15 s more for all. */
 #define STOP_TIMEOUT_NS     45000000000ull
 #define LEFTOVER_TIMEOUT_MS 10000
@@ -112,109 +108,7 @@ enum error_code deployment_find_program(const char *name, char out[PATH_MAX], st
     return program_find(name, NULL, out, e);
 }
 
-/* -- the supervisor -- */
-
-enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
-                                   struct error *e)
-{
-    return supervisor_command(run, command, COMMAND_TIMEOUT_MS, answer, e);
-}
-
-static uint64_t to_number(const char *value)
-{
-    return strtoull(value, NULL, 10);
-}
-
-static void read_deployment_field(struct deployment_status *s, const char *key, const char *value)
-{
-    if (strcmp(key, "name") == 0)
-        snprintf(s->name, sizeof s->name, "%s", value);
-    else if (strcmp(key, "state") == 0)
-        snprintf(s->state, sizeof s->state, "%s", value);
-    else if (strcmp(key, "model") == 0)
-        snprintf(s->model, sizeof s->model, "%s", value);
-    else if (strcmp(key, "reason") == 0)
-        snprintf(s->reason, sizeof s->reason, "%s", value);
-    else if (strcmp(key, "pid") == 0)
-        s->pid = (pid_t)to_number(value);
-    else if (strcmp(key, "uptime_ms") == 0)
-        s->uptime_ms = to_number(value);
-}
-
-static void read_process_field(struct deployment_process *p, const char *key, const char *value)
-{
-    if (strcmp(key, "name") == 0)
-        snprintf(p->name, sizeof p->name, "%s", value);
-    else if (strcmp(key, "state") == 0)
-        snprintf(p->state, sizeof p->state, "%s", value);
-    else if (strcmp(key, "status") == 0)
-        snprintf(p->status, sizeof p->status, "%s", value);
-    else if (strcmp(key, "reason") == 0)
-        snprintf(p->reason, sizeof p->reason, "%s", value);
-    else if (strcmp(key, "pid") == 0)
-        p->pid = (pid_t)to_number(value);
-    else if (strcmp(key, "restarts") == 0)
-        p->restarts = to_number(value);
-    else if (strcmp(key, "uptime_ms") == 0)
-        p->uptime_ms = to_number(value);
-}
-
-static void read_status_line(struct deployment_status *s, char *line)
-{
-    const char *kind = strsep(&line, "\t");
-    bool is_process = strcmp(kind, "process") == 0;
-    if (is_process && s->n_processes == SUPERVISE_PROCESSES)
-        return;
-    struct deployment_process *p = is_process ? &s->processes[s->n_processes++] : NULL;
-    for (char *field; (field = strsep(&line, "\t"));) {
-        char *equals = strchr(field, '=');
-        if (!equals)
-            continue;
-        *equals = '\0';
-        if (p)
-            read_process_field(p, field, equals + 1);
-        else if (strcmp(kind, "deployment") == 0)
-            read_deployment_field(s, field, equals + 1);
-    }
-}
-
-enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e)
-{
-    struct strbuf answer;
-    strbuf_init(&answer);
-    enum error_code code = deployment_command(run, "status", &answer, e);
-    if (!code) {
-        memset(out, 0, sizeof *out);
-        char *rest = answer.data;
-        for (char *line; (line = strsep(&rest, "\n"));)
-            if (*line)
-                read_status_line(out, line);
-    }
-    strbuf_fini(&answer);
-    return code;
-}
-
-const struct deployment_process *deployment_status_find(const struct deployment_status *s,
-                                                        const char *process)
-{
-    for (unsigned i = 0; i < s->n_processes; i++)
-        if (strcmp(s->processes[i].name, process) == 0)
-            return &s->processes[i];
-    return NULL;
-}
-
 /* -- the processes -- */
-
-enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
-                                  struct error *e)
-{
-    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
-    request.health = &health;
-    return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH,
-                        DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
-}
 
 bool deployment_has_processes(const char *run)
 {

@@ -1,12 +1,12 @@
-/* A deployment, for the verbs that manage it: finding it, commands to its supervisor, the health of
- * its processes, stopping it. */
+/* A deployment, for the verbs that manage it: finding it, stopping it; deployment_status.h has its
+ * state. */
 #ifndef MOED_CLI_DEPLOYMENT_H
 #define MOED_CLI_DEPLOYMENT_H
 
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "client/cli/deployment_status.h"
 #include "daemon/run_dir.h"
-#include "daemon/supervisor_protocol.h"
 
 #include "control.pb-c.h"
 
@@ -14,24 +14,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-#define DEPLOYMENT_HEALTH_TIMEOUT_MS 500
-
-/* A process, as the supervisor reports it. */
-struct deployment_process {
-    char name[32], state[32], status[256], reason[512];
-    pid_t pid; /* 0: none runs */
-    uint64_t restarts, uptime_ms;
-};
-
-/* A deployment, as the supervisor reports it. */
-struct deployment_status {
-    char name[64], state[32], model[PATH_MAX], reason[640];
-    pid_t pid; /* the supervisor's */
-    uint64_t uptime_ms;
-    unsigned n_processes;
-    struct deployment_process processes[SUPERVISE_PROCESSES];
-};
 
 /* Sets RUN of deployment `name` (NULL: default). Complains where the name is not valid. */
 bool deployment_path(const char *name, char run[RUN_DIR_BYTES]);
@@ -48,19 +30,6 @@ bool deployment_is_process(const char *verb, const char *process);
 int deployment_not_running(const char *name);
 /* The path of a program in this program's folder; see daemon/program_find.h. */
 enum error_code deployment_find_program(const char *name, char out[PATH_MAX], struct error *e);
-
-/* Sends one command to the supervisor; answer: its lines without the last "ok". ERROR_UNAVAILABLE:
- * no supervisor listens. */
-enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
-                                   struct error *e);
-enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e);
-/* NULL: not in the status. */
-const struct deployment_process *deployment_status_find(const struct deployment_status *s,
-                                                        const char *process);
-
-/* Asks a process for its health. The caller frees *reply with moed__v1__reply__free_unpacked. */
-enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
-                                  struct error *e);
 
 /* True where any process of the deployment runs, its supervisor included. */
 bool deployment_has_processes(const char *run);

@@ -1,11 +1,14 @@
-/* moed map: prints what memd holds, and where in the host pool. */
+/* moed map: prints what memd holds, and where in the host pool; with --json where each expert is.
+ */
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
+#include "client/cli/expert_map.h"
 #include "daemon/control.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #define MAP_TIMEOUT_MS 5000
 
@@ -66,30 +69,69 @@ static enum error_code print_some(const char *run, uint32_t *first, uint32_t *to
     return code;
 }
 
+static enum error_code print_tables(const char *run, struct error *e)
+{
+    uint32_t first = 0, total = 1;
+    uint64_t generation = 0;
+    enum error_code code = ERROR_OK;
+    while (!code && first < total)
+        code = print_some(run, &first, &total, &generation, e);
+    return code;
+}
+
+/* The worker counts activations only while it is asked, so this asks once a second. */
+static enum error_code print_expert_map(const char *name, const char *run, uint64_t seconds,
+                                        struct error *e)
+{
+    struct expert_map map;
+    struct strbuf text;
+    expert_map_init(&map);
+    strbuf_init(&text);
+    enum error_code code = expert_map_fetch(&map, run, e);
+    for (uint64_t i = 0; i < seconds && !code; i++) {
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        code = expert_map_fetch(&map, run, e);
+    }
+    if (!code) {
+        expert_map_json(&map, name ? name : "default", &text);
+        if (text.failed)
+            code = error_set(e, ERROR_MEMORY, "no memory for the text");
+        else
+            puts(text.data);
+    }
+    strbuf_fini(&text);
+    expert_map_fini(&map);
+    return code;
+}
+
 int map_main(int argc, char **argv)
 {
     const char *name = NULL;
+    bool json = false;
+    uint64_t seconds = 1;
     const struct option_spec table[] = {
         {"name", OPTION_STRING, &name, 0, 0, "NAME", "select a deployment (default: default)"},
+        {"json", OPTION_BOOL, &json, 0, 0, NULL,
+         "print where each expert is and how often it is used, as JSON"},
+        {"seconds", OPTION_UINT, &seconds, 0, 3600, "S",
+         "with --json: count activations for S seconds first"},
         {0},
     };
     int n, exit_code;
     if (!ask_arguments(
-            table, "map", "[--name NAME]",
+            table, "map", "[--name NAME] [--json]",
             "Prints each dense tensor and each layer's experts that memd holds, with offset\n"
-            "in the host pool, bytes and type; and what the device's memory is used for.",
+            "in the host pool, bytes and type; and what the device's memory is used for.\n"
+            "With --json: the place of each expert, the object of moed-http's /moed/map.",
             argc, argv, 0, 0, &n, &exit_code))
         return exit_code;
     char run[RUN_DIR_BYTES];
-    if (!deployment_find_running(name, run, &exit_code))
+    if (!deployment_choose(&name, &exit_code) || !deployment_find_running(name, run, &exit_code))
         return exit_code;
-    uint32_t first = 0, total = 1;
-    uint64_t generation = 0;
     struct error e = {0};
-    while (first < total)
-        if (print_some(run, &first, &total, &generation, &e)) {
-            cli_complain("map: %s", e.text);
-            return CLI_FAILURE;
-        }
+    if (json ? print_expert_map(name, run, seconds, &e) : print_tables(run, &e)) {
+        cli_complain("map: %s", e.text);
+        return CLI_FAILURE;
+    }
     return fflush(stdout) ? CLI_FAILURE : CLI_OK;
 }

@@ -24,7 +24,8 @@
 
 struct frontend {
     /* options */
-    const char *listen, *unix_path, *name, *api_key_file, *tls_cert, *tls_key, *log_format;
+    const char *listen, *unix_path, *name, *api_key_file, *admin_key_file, *tls_cert, *tls_key,
+        *log_format;
     bool insecure, confine;
     struct server_settings settings;
 
@@ -47,6 +48,8 @@ static void parse(struct frontend *f, int argc, char **argv)
          "serve this deployment where a request names no model"},
         {"api-key-file", OPTION_STRING, &f->api_key_file, 0, 0, "FILE",
          "require one of the API keys in FILE"},
+        {"admin-key-file", OPTION_STRING, &f->admin_key_file, 0, 0, "FILE",
+         "let who has a key in FILE change policy and memory, too"},
         {"insecure", OPTION_BOOL, &f->insecure, 0, 0, NULL,
          "listen to other machines without an API key"},
         {"tls-cert", OPTION_STRING, &f->tls_cert, 0, 0, "FILE", "use TLS with this certificate"},
@@ -110,9 +113,12 @@ static enum error_code check_options(struct frontend *f, struct error *e)
     if (f->tls_cert &&
         (!(s->tls_cert = read_text(f->tls_cert, e)) || !(s->tls_key = read_text(f->tls_key, e))))
         return e->code;
+    enum error_code code = ERROR_OK;
     if (f->api_key_file)
-        return auth_read(f->api_key_file, &f->server.auth, e);
-    return ERROR_OK;
+        code = auth_read(f->api_key_file, &f->server.auth, e);
+    if (!code && f->admin_key_file)
+        code = auth_read(f->admin_key_file, &f->server.admin, e);
+    return code;
 }
 
 static enum error_code listen_all(struct frontend *f, struct error *e)
@@ -150,6 +156,7 @@ static void on_stop(struct watch *w, uint32_t events)
 {
     struct frontend *f = (struct frontend *)((char *)w - offsetof(struct frontend, stop));
     loop_remove(&f->loop, w);
+    watches_end(&f->app.watches);
     server_drain(&f->server);
 }
 
@@ -167,6 +174,7 @@ static enum error_code set_up(struct frontend *f, struct error *e)
     server_metrics_register(&f->server.metrics, f->daemon.metrics);
     answer_metrics_register(&f->app.metrics, f->daemon.metrics);
     deployments_init(&f->app.deployments, &f->loop, f->name, f->daemon.run);
+    watches_init(&f->app.watches, &f->loop, f->daemon.metrics);
     f->stop = (struct watch){.fd = daemon_stop_fd(&f->daemon), .ready = on_stop};
     code = loop_add(&f->loop, &f->stop, EPOLLIN, e);
     return code ? code : listen_all(f, e);
@@ -234,6 +242,7 @@ int main(int argc, char **argv)
     serve(&f);
     daemon_stop(&f.daemon);
     server_close(&f.server);
+    watches_fini(&f.app.watches);
     deployments_fini(&f.app.deployments);
     loop_fini(&f.loop);
     return EXIT_CLEAN;

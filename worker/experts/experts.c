@@ -139,7 +139,8 @@ enum error_code experts_new(const char *run, const struct memory_client *memory,
     x->d_model = p->d_model;
     x->cpu.spin_us = options->spin_us;
     x->cost.n_gaps = p->n_layers - p->n_dense - 1;
-    enum error_code code = allocate(x) ? ERROR_OK : no_memory(e);
+    x->activity = activity_new(p->n_layers, p->n_dense, x->n_experts);
+    enum error_code code = allocate(x) && x->activity ? ERROR_OK : no_memory(e);
     if (!code)
         code = make_caches(x, e);
     if (!code)
@@ -170,8 +171,14 @@ void experts_free(struct experts *x)
     if (!x->device.compute)
         free(x->work.rows);
     device_compute_free(x->device.compute);
+    activity_free(x->activity);
     free(x->arrays);
     free(x);
+}
+
+struct activity *experts_activity(const struct experts *x)
+{
+    return x->activity;
 }
 
 bool experts_share_memory(const struct experts *x)

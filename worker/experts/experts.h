@@ -17,6 +17,7 @@
 #include "sched/assign/assign.h"
 #include "sched/prefetch/transfer_scheduler.h"
 
+struct activity;
 struct cuda_device;
 struct mirrored_values;
 struct experts;
@@ -101,6 +102,9 @@ enum error_code experts_set_predictor(struct experts *x, enum sched_predictor pr
                                       struct error *e);
 const struct prediction *
 experts_prediction(const struct experts *x); /* NULL: nothing to prefetch */
+
+/* How often each expert was activated lately (activity.h). Any thread. */
+struct activity *experts_activity(const struct experts *x);
 
 /* While the engine is idle: follows memd's changes of the device's memory. Only where
  * experts_share_memory. */

@@ -14,6 +14,7 @@
 #ifndef MOED_WORKER_EXPERTS_EXPERTS_INTERNAL_H
 #define MOED_WORKER_EXPERTS_EXPERTS_INTERNAL_H
 
+#include "activity.h"
 #include "cpu_backend.h"
 #include "device_only.h"
 #include "experts.h"
@@ -97,6 +98,7 @@ struct experts {
     struct cost_model cost;
     struct prefetch *prefetch; /* where there is a device cache or a host tier */
     struct layer *layer;       /* its decisions; where there is a device cache */
+    struct activity *activity; /* for people who watch */
     struct layer_work work;
     void *arrays;                /* the memory of work's and device's arrays, and of these: */
     struct layer_expert *inputs; /* [n_experts]: of a round's plan */
@@ -127,7 +129,7 @@ void experts_before_wait(struct experts *x);
 
 /* Collects the activated experts, ascending, each with its tokens. */
 void experts_gather(struct experts *x, const uint32_t *selected);
-/* Reports them to memd and to the predictor. */
+/* Reports them to memd, to the predictor and to people who watch. */
 void experts_report(struct experts *x, const uint32_t *selected);
 /* Plans the round, within the epochs, and requests its loads from memd. */
 void experts_plan(struct experts *x);

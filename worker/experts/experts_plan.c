@@ -65,8 +65,20 @@ static bool is_time_to_wake(const struct experts *x)
     return x->work.layer % 8 == 7 || x->work.layer + 1 == x->memory->map.params.n_layers;
 }
 
+static void count_activity(struct experts *x)
+{
+    struct activity *a = x->activity;
+    if (!activity_watched(a, x->work.begun_ns))
+        return;
+    activity_begin_layer(a, x->work.step, x->work.layer);
+    for (uint32_t i = 0; i < x->work.n_activated; i++)
+        activity_add(a, x->work.layer, x->work.activated[i].expert);
+    activity_end_layer(a);
+}
+
 void experts_report(struct experts *x, const uint32_t *selected)
 {
+    count_activity(x);
     if (!x->device.cache && !x->host)
         return;
     const struct predict_seen seen = {.step = x->work.step,

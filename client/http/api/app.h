@@ -5,6 +5,7 @@
 #include "client/http/api/answer_metrics.h"
 #include "client/http/model/deployments.h"
 #include "client/http/server/server.h"
+#include "client/http/watch/watch.h"
 
 struct daemon;
 struct answer;
@@ -13,6 +14,7 @@ struct app {
     struct server *server;
     struct daemon *daemon;
     struct deployments deployments;
+    struct watches watches;
     struct answer_metrics metrics;
     uint64_t answers_max; /* at once */
     unsigned answers;     /* that run */

@@ -2,12 +2,14 @@
 #include "client/http/api/routes.h"
 
 #include "client/http/api/anthropic.h"
+#include "client/http/api/control.h"
 #include "client/http/api/models.h"
 #include "client/http/api/ollama.h"
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
 #include "client/http/api/question.h"
 #include "client/http/api/state.h"
+#include "client/http/api/watch.h"
 
 const struct route routes[] = {
     {.method = "POST", .path = "/v1/chat/completions", .handle = handle_chat_completions},
@@ -42,6 +44,10 @@ const struct route routes[] = {
     {.method = "GET", .path = "/props", .handle = handle_props},
     {.method = "GET", .path = "/slots", .handle = handle_slots},
     {.method = "GET", .path = "/metrics", .handle = handle_metrics},
+    {.method = "GET", .path = "/moed/map", .handle = handle_map},
+    {.method = "GET", .path = "/moed/events", .handle = handle_events},
+    {.method = "POST", .path = "/moed/policy", .handle = handle_policy, .admin = true},
+    {.method = "POST", .path = "/moed/resize", .handle = handle_resize, .admin = true},
     {.method = "GET", .path = "/health", .handle = handle_health, .open = true},
     {.method = "GET", .path = "/v1/health", .handle = handle_health, .open = true},
     {.method = "GET", .path = "/livez", .handle = handle_livez, .open = true},

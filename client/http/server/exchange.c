@@ -162,18 +162,31 @@ static bool check_origin(struct exchange *x, struct problem *p)
     return true;
 }
 
+/* The name of the request's key; NULL: none of these. */
+static const char *find_key(const struct exchange *x, const struct auth *a)
+{
+    return auth_check(a, exchange_header(x, "Authorization"), exchange_header(x, "x-api-key"));
+}
+
 static bool check_key(struct exchange *x, struct problem *p)
 {
-    const struct auth *a = &x->server->auth;
-    if (a->count == 0 || (x->route && x->route->open))
+    const struct auth *keys = &x->server->auth, *admin = &x->server->admin;
+    bool needs_admin = x->route && x->route->admin;
+    if (needs_admin && admin->count == 0)
+        return problem_set(
+            p, 403, "nobody may change a deployment here: see --admin-key-file of moed-http");
+    if (!needs_admin && (keys->count == 0 || (x->route && x->route->open)))
         return true;
-    const char *name =
-        auth_check(a, exchange_header(x, "Authorization"), exchange_header(x, "x-api-key"));
+    const char *name = find_key(x, admin), *user = name ? NULL : find_key(x, keys);
+    if (!name && !needs_admin)
+        name = user;
     if (name) {
         snprintf(x->log.key, sizeof x->log.key, "%s", name);
         return true;
     }
     counter_add(x->server->metrics.refused_keys, 1);
+    if (user)
+        return problem_set(p, 403, "this key may not change a deployment: an admin key is needed");
     exchange_add_header(x, "WWW-Authenticate", "Bearer");
     problem_fill(p, 401, "a valid API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
     p->code = "invalid_api_key";

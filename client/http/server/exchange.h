@@ -29,6 +29,7 @@ struct route {
     void (*handle)(struct exchange *x);
     enum http_api api; /* the shape of errors */
     bool open;         /* needs no API key */
+    bool admin;        /* needs an admin key */
 };
 
 enum exchange_state { EXCHANGE_READING, EXCHANGE_WORKING, EXCHANGE_STREAMING, EXCHANGE_REPLYING };

@@ -2,6 +2,7 @@
 #include "client/http/server/jobs.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -44,6 +45,8 @@ static void *jobs_main(void *arg)
 {
     struct job_queue *q = arg;
     struct job *job;
+    pthread_setname_np(pthread_self(),
+                       q->name); /* a confined process may not name another thread */
     while ((job = next_job(q))) {
         job->work(job);
         pthread_mutex_lock(&q->lock);
@@ -75,15 +78,13 @@ static void on_finished(struct watch *w, uint32_t events)
 }
 
 /* Signals go to the threads of lib/daemon. */
-static int start_thread(struct job_queue *q, const char *name)
+static int start_thread(struct job_queue *q)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&q->thread, NULL, jobs_main, q);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!failed)
-        pthread_setname_np(q->thread, name);
     return failed;
 }
 
@@ -91,6 +92,7 @@ enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *n
                            struct error *e)
 {
     *q = (struct job_queue){.loop = loop};
+    snprintf(q->name, sizeof q->name, "%s", name);
     list_init(&q->waiting);
     list_init(&q->finished);
     q->finished_event.ready = on_finished;
@@ -102,7 +104,7 @@ enum error_code jobs_start(struct job_queue *q, struct loop *loop, const char *n
     if (!code) {
         pthread_mutex_init(&q->lock, NULL);
         pthread_cond_init(&q->posted, NULL);
-        int failed = start_thread(q, name);
+        int failed = start_thread(q);
         if (!failed)
             return ERROR_OK;
         code = error_set(e, ERROR_IO, "cannot start a thread: %s", strerror(failed));

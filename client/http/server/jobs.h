@@ -27,6 +27,7 @@ struct job_queue {
     struct watch finished_event; /* first: its function gets the queue from it */
     struct loop *loop;
     pthread_t thread;
+    char name[16];        /* its name */
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t posted;
     struct job_list waiting, finished;

@@ -40,6 +40,7 @@ struct server {
     struct loop *loop;
     const struct server_settings *settings;
     struct auth auth;
+    struct auth admin;          /* keys that may also change a deployment */
     const struct route *routes; /* ends with a NULL path */
     void *app;                  /* the handlers' */
     struct server_metrics metrics;

@@ -1,0 +1,111 @@
+/* The state of a deployment; see deployment_status.h. */
+#include "client/cli/deployment_status.h"
+
+#include "daemon/control.h"
+#include "daemon/supervisor_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMAND_TIMEOUT_MS 5000
+
+enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
+                                   struct error *e)
+{
+    return supervisor_command(run, command, COMMAND_TIMEOUT_MS, answer, e);
+}
+
+static uint64_t to_number(const char *value)
+{
+    return strtoull(value, NULL, 10);
+}
+
+static void read_deployment_field(struct deployment_status *s, const char *key, const char *value)
+{
+    if (strcmp(key, "name") == 0)
+        snprintf(s->name, sizeof s->name, "%s", value);
+    else if (strcmp(key, "state") == 0)
+        snprintf(s->state, sizeof s->state, "%s", value);
+    else if (strcmp(key, "model") == 0)
+        snprintf(s->model, sizeof s->model, "%s", value);
+    else if (strcmp(key, "reason") == 0)
+        snprintf(s->reason, sizeof s->reason, "%s", value);
+    else if (strcmp(key, "pid") == 0)
+        s->pid = (pid_t)to_number(value);
+    else if (strcmp(key, "uptime_ms") == 0)
+        s->uptime_ms = to_number(value);
+}
+
+static void read_process_field(struct deployment_process *p, const char *key, const char *value)
+{
+    if (strcmp(key, "name") == 0)
+        snprintf(p->name, sizeof p->name, "%s", value);
+    else if (strcmp(key, "state") == 0)
+        snprintf(p->state, sizeof p->state, "%s", value);
+    else if (strcmp(key, "status") == 0)
+        snprintf(p->status, sizeof p->status, "%s", value);
+    else if (strcmp(key, "reason") == 0)
+        snprintf(p->reason, sizeof p->reason, "%s", value);
+    else if (strcmp(key, "pid") == 0)
+        p->pid = (pid_t)to_number(value);
+    else if (strcmp(key, "restarts") == 0)
+        p->restarts = to_number(value);
+    else if (strcmp(key, "uptime_ms") == 0)
+        p->uptime_ms = to_number(value);
+}
+
+static void read_status_line(struct deployment_status *s, char *line)
+{
+    const char *kind = strsep(&line, "\t");
+    bool is_process = strcmp(kind, "process") == 0;
+    if (is_process && s->n_processes == SUPERVISE_PROCESSES)
+        return;
+    struct deployment_process *p = is_process ? &s->processes[s->n_processes++] : NULL;
+    for (char *field; (field = strsep(&line, "\t"));) {
+        char *equals = strchr(field, '=');
+        if (!equals)
+            continue;
+        *equals = '\0';
+        if (p)
+            read_process_field(p, field, equals + 1);
+        else if (strcmp(kind, "deployment") == 0)
+            read_deployment_field(s, field, equals + 1);
+    }
+}
+
+enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e)
+{
+    struct strbuf answer;
+    strbuf_init(&answer);
+    enum error_code code = deployment_command(run, "status", &answer, e);
+    if (!code) {
+        memset(out, 0, sizeof *out);
+        char *rest = answer.data;
+        for (char *line; (line = strsep(&rest, "\n"));)
+            if (*line)
+                read_status_line(out, line);
+    }
+    strbuf_fini(&answer);
+    return code;
+}
+
+const struct deployment_process *deployment_status_find(const struct deployment_status *s,
+                                                        const char *process)
+{
+    for (unsigned i = 0; i < s->n_processes; i++)
+        if (strcmp(s->processes[i].name, process) == 0)
+            return &s->processes[i];
+    return NULL;
+}
+
+enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
+                                  struct error *e)
+{
+    Moed__V1__HealthRequest health = MOED__V1__HEALTH_REQUEST__INIT;
+    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
+    request.body_case = MOED__V1__REQUEST__BODY_HEALTH;
+    request.health = &health;
+    return control_call(run, process, &request, MOED__V1__REPLY__BODY_HEALTH,
+                        DEPLOYMENT_HEALTH_TIMEOUT_MS, reply, e);
+}

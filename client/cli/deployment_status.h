@@ -1,0 +1,47 @@
+/* The state of a deployment: commands to its supervisor, and the health of its processes. Any
+ * thread. */
+#ifndef MOED_CLI_DEPLOYMENT_STATUS_H
+#define MOED_CLI_DEPLOYMENT_STATUS_H
+
+#include "base/error.h"
+#include "base/strbuf.h"
+#include "daemon/supervisor_protocol.h"
+
+#include "control.pb-c.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define DEPLOYMENT_HEALTH_TIMEOUT_MS 500
+
+/* A process, as the supervisor reports it. */
+struct deployment_process {
+    char name[32], state[32], status[256], reason[512];
+    pid_t pid; /* 0: none runs */
+    uint64_t restarts, uptime_ms;
+};
+
+/* A deployment, as the supervisor reports it. */
+struct deployment_status {
+    char name[64], state[32], model[PATH_MAX], reason[640];
+    pid_t pid; /* the supervisor's */
+    uint64_t uptime_ms;
+    unsigned n_processes;
+    struct deployment_process processes[SUPERVISE_PROCESSES];
+};
+
+/* Sends one command to the supervisor; answer: its lines without the last "ok". ERROR_UNAVAILABLE:
+ * no supervisor listens. */
+enum error_code deployment_command(const char *run, const char *command, struct strbuf *answer,
+                                   struct error *e);
+enum error_code deployment_status(const char *run, struct deployment_status *out, struct error *e);
+/* NULL: not in the status. */
+const struct deployment_process *deployment_status_find(const struct deployment_status *s,
+                                                        const char *process);
+
+/* Asks a process for its health. The caller frees *reply with moed__v1__reply__free_unpacked. */
+enum error_code deployment_health(const char *run, const char *process, Moed__V1__Reply **reply,
+                                  struct error *e);
+
+#endif
