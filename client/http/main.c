@@ -7,8 +7,10 @@
 #include "client/http/api/routes.h"
 #include "client/http/confine.h"
 #include "client/http/listen.h"
+#include "client/http/port_file.h"
 #include "daemon/daemon.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,27 @@ static enum error_code check_options(struct frontend *f, struct error *e)
     return code;
 }
 
+/* Port 0: the one that the deployment's frontend had before, or any free one. */
+static enum error_code listen_first(const struct frontend *f, struct listen_address *a, int *fd,
+                                    bool *loopback, unsigned *port, struct error *e)
+{
+    bool any = atoi(a->port) == 0;
+    uint16_t before = any ? port_file_read(f->daemon.run) : 0;
+    enum error_code code = ERROR_NOT_FOUND;
+    if (before) {
+        struct listen_address same = *a;
+        snprintf(same.port, sizeof same.port, "%" PRIu16, before);
+        code = listen_tcp(&same, fd, loopback, port, e);
+        if (code)
+            log_warn("%s; another port is chosen", e->text);
+    }
+    if (code)
+        code = listen_tcp(a, fd, loopback, port, e);
+    if (!code && any && *port != before)
+        port_file_write(f->daemon.run, *port);
+    return code;
+}
+
 static enum error_code listen_all(struct frontend *f, struct error *e)
 {
     struct listen_address a;
@@ -129,7 +152,7 @@ static enum error_code listen_all(struct frontend *f, struct error *e)
     int fd;
     enum error_code code = listen_parse(f->listen, &a, e);
     if (!code)
-        code = listen_tcp(&a, &fd, &loopback, &port, e);
+        code = listen_first(f, &a, &fd, &loopback, &port, e);
     if (code)
         return code;
     if (!loopback && f->server.auth.count == 0 && !f->insecure) {

@@ -68,11 +68,13 @@ enum moed_code {
     MOED_ERROR_VERSION = 8,     /* library and deployment have different versions */
     MOED_ERROR_UNAVAILABLE = 9, /* the process is starting, restarting or gone */
     MOED_ERROR_TIMEOUT = 10,
-    MOED_ERROR_LIMIT = 11, /* too many tokens for the context, bytes for a message, or requests */
+    MOED_ERROR_LIMIT = 11, /* too many bytes for a message, states of a grammar, or requests */
     MOED_ERROR_CANCELLED = 12,
     MOED_ERROR_EXISTS = 13,
     MOED_ERROR_INTERNAL = 14,
-    MOED_ERROR_BUSY = 15 /* too many requests wait already */
+    MOED_ERROR_BUSY = 15, /* too many requests wait already */
+    MOED_ERROR_CONTEXT =
+        16 /* too many tokens for the context or the KV cache: shorten the prompt */
 };
 
 struct moed_error {

@@ -9,21 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAME(name) _Static_assert((int)MOED_ERROR_##name == (int)ERROR_##name, "codes are one list")
-SAME(USAGE);
-SAME(FORMAT);
-SAME(UNSUPPORTED);
-SAME(NOT_FOUND);
-SAME(MEMORY);
-SAME(IO);
-SAME(PROTOCOL);
-SAME(VERSION);
-SAME(UNAVAILABLE);
-SAME(TIMEOUT);
-SAME(LIMIT);
-SAME(CANCELLED);
-SAME(EXISTS);
-SAME(INTERNAL);
+#define MOED_ERROR_OK MOED_OK
+#define X(name, value, text)                                                                       \
+    _Static_assert((int)MOED_ERROR_##name == (value), "the codes are one list");
+ERROR_LIST(X)
+#undef X
 _Static_assert(sizeof((struct moed_error *)0)->message == ERROR_TEXT_BYTES, "texts fit");
 
 const char *moed_code_name(enum moed_code code)
@@ -31,7 +21,7 @@ const char *moed_code_name(enum moed_code code)
     static const char *const names[] = {
         "ok",        "usage",    "format",   "unsupported", "not_found", "memory",
         "io",        "protocol", "version",  "unavailable", "timeout",   "limit",
-        "cancelled", "exists",   "internal", "busy",
+        "cancelled", "exists",   "internal", "busy",        "context",
     };
     return (unsigned)code < sizeof names / sizeof *names ? names[code] : "unknown";
 }
@@ -67,13 +57,24 @@ enum moed_code error_convert(struct moed_error *error, const struct error *from)
     return error_report(error, (enum moed_code)from->code, retry, "%s", from->text);
 }
 
+static bool is_known(uint32_t code)
+{
+    switch (code) {
+#define X(name, value, text) case value:
+        ERROR_LIST(X)
+#undef X
+        return code != ERROR_OK;
+    default:
+        return false;
+    }
+}
+
 void error_from_wire(struct moed_error *error, const Moed__V1__Error *from)
 {
-    bool known = from->code > MOED_OK && from->code <= MOED_ERROR_INTERNAL;
     const char *text =
         from->message && *from->message ? from->message : "the worker gave no reason";
-    error_report(error, known ? (enum moed_code)from->code : MOED_ERROR_INTERNAL, from->retry, "%s",
-                 text);
+    error_report(error, is_known(from->code) ? (enum moed_code)from->code : MOED_ERROR_INTERNAL,
+                 from->retry, "%s", text);
 }
 
 enum moed_code error_copy(struct moed_error *error, const struct moed_error *from)

@@ -154,6 +154,7 @@ static bool wait_for_loss(struct moed_session *s)
 static void *resumer_main(void *arg)
 {
     struct moed_session *s = arg;
+    pthread_setname_np(pthread_self(), "moed/resume");
     while (wait_for_loss(s)) {
         struct moed_error why;
         error_report(&why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);

@@ -19,11 +19,12 @@
     X(VERSION, 8, "version mismatch")      /* peers of different builds */                         \
     X(UNAVAILABLE, 9, "not available now") /* starting, restarting, gone: retry */                 \
     X(TIMEOUT, 10, "timed out")                                                                    \
-    X(LIMIT, 11, "limit exceeded") /* context, message size, number of requests */                 \
+    X(LIMIT, 11, "limit exceeded") /* message size, number of states or requests */                \
     X(CANCELLED, 12, "cancelled")                                                                  \
     X(EXISTS, 13, "exists already")                                                                \
     X(INTERNAL, 14, "internal error")                                                              \
-    X(BUSY, 15, "busy") /* too much waits already: retry later */
+    X(BUSY, 15, "busy")                /* too much waits already: retry later */                   \
+    X(CONTEXT, 16, "context exceeded") /* a request has too many tokens */
 
 enum error_code {
 #define X(name, value, text) ERROR_##name = value,

@@ -7,11 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a file of RUN is a deployment's own: its sockets and pid files, with `logs` its logs. */
+/* Whether a file of RUN is a deployment's own: its sockets, pid and port files, with `logs` its
+ * logs. */
 static bool is_own(const char *file, bool logs)
 {
     static const char *const stems[] = {"memd", "cpuexec", "worker", "http", "supervise", "notify"};
-    static const char *const endings[] = {"ctl", "peers", "lease", "sock", "pid", "log", "log.1"};
+    static const char *const endings[] = {"ctl", "peers", "lease", "sock",
+                                          "pid", "port",  "log",   "log.1"};
     size_t n_endings = sizeof endings / sizeof *endings - (logs ? 0 : 2);
     const char *dot = strchr(file, '.');
     bool known = false, ends = false;

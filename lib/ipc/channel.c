@@ -147,9 +147,12 @@ static void write_first(struct channel *c)
     free(i);
 }
 
+/* Each thread names itself: a confined process may not name another thread (client/http/confine.h).
+ */
 static void *writer_main(void *arg)
 {
     struct channel *c = arg;
+    pthread_setname_np(pthread_self(), "channel/send");
     pthread_mutex_lock(&c->lock);
     while (!c->gone && !c->stop) {
         if (c->first == NULL) {
@@ -304,6 +307,7 @@ static void *reader_main(void *arg)
 {
     struct channel *c = arg;
     struct inbox in = {0};
+    pthread_setname_np(pthread_self(), "channel");
     bool open = reserve(c, &in);
     while (open)
         open = receive(c, &in) && deliver(c, &in) && reserve(c, &in);
@@ -390,8 +394,6 @@ static bool start(struct channel *c)
             stop_threads(c, false);
         return false;
     }
-    pthread_setname_np(c->reader, "channel");
-    pthread_setname_np(c->writer, "channel/send");
     return true;
 }
 

@@ -1,10 +1,10 @@
 """Reasoning and calls of a model whose template knows them. The demo model knows neither: a grammar makes it write both.
-usage: http_reasoning.py PORT"""
+usage: http_reasoning.py PORT [CHECK]   (one that does not run otherwise)"""
 import json
 import sys
 import urllib.request
 
-PORT = sys.argv[1]
+PORT, ONLY = sys.argv[1], sys.argv[2:]
 USER = {"role": "user", "content": "What is 2 + 3?"}
 TOOLS = [{"type": "function", "function": {"name": "now", "strict": True, "parameters": {
     "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"], "additionalProperties": False}}}]
@@ -163,7 +163,19 @@ def check_calls():
     assert free["message"]["content"] and "tool_calls" not in free["message"], free
 
 
+def reopen():
+    """Behind its budget the reasoning stays closed, even where the model wants nothing but to think: <think> is token 0."""
+    chat = {"messages": [USER], "temperature": 0, "max_tokens": 40, "min_tokens": 40, "enable_thinking": True}
+    eager = {"logit_bias": {"0": 100}}
+    assert ask("/tokenize", content="<think>", parse_special=True)["tokens"] == [0]
+    closed = ask("/v1/chat/completions", **{**chat, "enable_thinking": False}, **eager)["choices"][0]["message"]
+    assert not closed["content"], ("this model does not reopen its reasoning", closed)
+    bound = ask("/v1/chat/completions", **chat, **eager, thinking_budget_tokens=5)
+    message, used = bound["choices"][0]["message"], bound["usage"]
+    assert message["content"] and used["completion_tokens_details"]["reasoning_tokens"] < 30, bound
+
+
 for name, check in list(globals().items()):
-    if name.startswith("check_"):
+    if name in ONLY or (not ONLY and name.startswith("check_")):
         check()
         print(name, flush=True)

@@ -9,4 +9,11 @@ python3 "$here/other_template.py" "$MODEL" "$WORK/other.gguf"
 port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
 grep -q "OPENAI_BASE_URL=http://127.0.0.1:$port/v1 " "$WORK/up" || fail "moed up does not print the port $port: $(cat "$WORK/up")"
 python3 "$here/http_reasoning.py" "$port" || fail "see above"
+
+# The mark of reasoning as one token: a budget can forbid it.
+"$MOED" down > /dev/null
+python3 "$here/other_template.py" "$MODEL" "$WORK/think.gguf" --think-token
+"$MOED" up "$WORK/think.gguf" --ctx 512 --http 127.0.0.1:0 > "$WORK/up" 2>&1 || fail "no deployment: $(cat "$WORK/up")"
+port=$(sed -n 's/.*listening at http:.*:\([0-9]*\)$/\1/p' "$RUN/http.log" | tail -n 1)
+python3 "$here/http_reasoning.py" "$port" reopen || fail "see above"
 say ok

@@ -35,10 +35,9 @@ wait_until 2 grep -q '"trace":"0af7651916cd43dd8448eb211c80319c"' "$RUN/http.log
 worker=$(pid_of worker) memd=$(pid_of memd)
 kill -9 "$(pid_of http)"
 wait_until 10 [ "$("$MOED" ps --json | tr -d ' \n' | grep -c '"process":"http"')" -ge 1 ] || fail "the frontend is not supervised"
-again() { [ "$(get "$(port_of "$RUN/http.log")" /health)" = 200 ]; }
-wait_until 10 again || fail "the frontend did not come back"
+again() { [ "$(get "$port" /health)" = 200 ]; }
+wait_until 10 again || fail "the frontend did not come back at port $port"
 [ "$worker $memd" = "$(pid_of worker) $(pid_of memd)" ] || fail "the model was loaded again"
-port=$(port_of "$RUN/http.log")
 kill -9 "$worker"
 wait_until 10 again || fail "the frontend did not find the new worker"
 [ "$memd" = "$(pid_of memd)" ] || fail "memd was restarted"

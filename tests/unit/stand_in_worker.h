@@ -404,8 +404,8 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
         send_error(p, id, ERROR_LIMIT, false);
     } else if (strcmp(prompt, "error-retry") == 0) {
         send_error(p, id, ERROR_UNAVAILABLE, true);
-    } else if (strcmp(prompt, "error-code") == 0) {
-        send_error(p, id, 4000000000u, false);
+    } else if (strncmp(prompt, "error-code ", 11) == 0) {
+        send_error(p, id, (uint32_t)strtoul(prompt + 11, NULL, 10), false);
     } else {
         misbehave(p, id, prompt);
     }

@@ -164,9 +164,20 @@ static void test_worker_errors(void **state)
     assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error),
                      MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
-    options = prompt_of("error-code");
-    assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error),
-                     MOED_ERROR_INTERNAL);
+    static const struct {
+        const char *prompt;
+        enum moed_code code;
+    } codes[] = {
+        {"error-code 0", MOED_ERROR_INTERNAL},
+        {"error-code 1", MOED_ERROR_USAGE},
+        {"error-code 15", MOED_ERROR_BUSY},
+        {"error-code 16", MOED_ERROR_CONTEXT},
+        {"error-code 4000000000", MOED_ERROR_INTERNAL},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        options = prompt_of(codes[i].prompt);
+        assert_int_equal(moed_generate(session, &options, NULL, NULL, NULL, &error), codes[i].code);
+    }
     /* An error ends one request and not the session; it stays. */
     assert_true(moed_session_alive(session));
     struct moed_request *r = start("error");

@@ -394,7 +394,7 @@ static void test_never_fits(void **state)
     r->n_prompt = r->n_prefill = (uint32_t)r->tokens.count;
     bench_submit(&large);
     bench_ask(&b, &small, MOST_RECORDED);
-    check_failed(&large, ERROR_LIMIT);
+    check_failed(&large, ERROR_CONTEXT);
     assert_int_equal(large.events, 0);
     check_done(&small, FINISH_LENGTH);
     check_golden(&small, GREEDY, GOLDEN_ANSWER);

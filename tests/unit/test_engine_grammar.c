@@ -320,6 +320,36 @@ static void test_large_in_cache(void **state)
     assert_int_equal(grammars_compiled(grammars), 4);
 }
 
+/* What requests hold is limited, and a grammar that is refused costs nothing later. */
+static void test_held(void **state)
+{
+    enum { CHARACTERS = 60000, MOST = GRAMMARS_HELD / CHARACTERS };
+    static char text[CHARACTERS];
+    struct shared_grammar *g[MOST + 1], *again;
+    struct error e;
+    int held = 0;
+    (void)state;
+    memset(text, 'a', sizeof text);
+    memcpy(text, "[\"", 2);
+    memcpy(text + CHARACTERS - 2, "\"]", 2);
+    struct grammar_definition d = {.kind = GRAMMAR_CHOICE, .text = text, .len = sizeof text};
+    for (int round = 0; round < 2; round++) {
+        for (held = 0; held <= MOST; held++) {
+            text[2] = (char)('a' + held);
+            if (grammars_get(grammars, &d, &g[held], &e))
+                break;
+        }
+        assert_int_equal(e.code, ERROR_BUSY);
+        assert_in_range(held, MOST - 1, MOST);
+        text[2] = 'a' + 1; /* it is held, and perhaps not in the list any more */
+        grammars_release(g[0]);
+        must(grammars_get(grammars, &d, &again, &e), &e);
+        grammars_release(again);
+        for (int i = 1; i < held; i++)
+            grammars_release(g[i]);
+    }
+}
+
 static void *use_grammars(void *arg)
 {
     unsigned seed = *(const unsigned *)arg;
@@ -364,6 +394,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cache, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_threads, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_idle_matchers, open_bench, close_bench),
+        cmocka_unit_test_setup_teardown(test_held, open_bench, close_bench),
         cmocka_unit_test_setup_teardown(test_large_in_cache, open_bench, close_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,7 +99,7 @@ static void bench_init(struct bench *b, parser *parse, const char *body, const s
     b->chat.reasoning_open = model->open;
     assert_non_null(b->chat.style.format);
     struct moed_error error;
-    assert_int_equal(output_start(&b->c.output, &b->c, &b->a.ask, &b->chat, d->whole_calls, &error),
+    assert_int_equal(output_start(&b->c.output, &b->c, 0, &b->a.ask, &b->chat, &d->parts, &error),
                      MOED_OK);
 }
 
@@ -125,7 +125,7 @@ static void bench_run(struct bench *b, const char *text, size_t n)
         b->c.tokens++;
     }
     b->c.result = (struct moed_result){.reason = MOED_REASON_END, .stop_index = -1};
-    output_finish(&b->c.output);
+    output_finish(&b->c.output, choice_is_cut(&b->c));
     b->c.done = true;
     if (b->a.ask.stream) {
         b->a.dialect->end_choice(&b->c);
@@ -454,7 +454,7 @@ static void test_cut_call(void **state)
     b.a.dialect->begin(&b.a);
     output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
     b.c.result.reason = MOED_REASON_LENGTH;
-    output_finish(&b.c.output);
+    output_finish(&b.c.output, choice_is_cut(&b.c));
     b.a.dialect->end_choice(&b.c);
     understood_init(&u);
     read_all(&u, &b.x.out, read_chat);
@@ -475,7 +475,7 @@ static void test_broken_call(void **state)
         b.a.dialect->begin(&b.a);
         output_take(&b.c.output, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a", 42, 9);
         b.c.result.reason = MOED_REASON_STOP;
-        output_finish(&b.c.output);
+        output_finish(&b.c.output, choice_is_cut(&b.c));
         b.a.dialect->end_choice(&b.c);
         b.a.dialect->end(&b.a);
         assert_false(choice_has_calls(&b.c));
@@ -508,7 +508,7 @@ static void test_cut_items(void **state)
         b.a.dialect->begin(&b.a);
         output_take(&b.c.output, cases[i].text, strlen(cases[i].text), 9);
         b.c.result.reason = MOED_REASON_LENGTH;
-        output_finish(&b.c.output);
+        output_finish(&b.c.output, choice_is_cut(&b.c));
         strbuf_clear(&b.x.out);
         b.a.dialect->end(&b.a);
         assert_non_null(strstr(b.x.out.data, cases[i].done));

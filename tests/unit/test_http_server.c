@@ -137,8 +137,15 @@ static void test_trace_ids(void **state)
     char trace[33];
     access_take_trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", trace);
     assert_string_equal(trace, "4bf92f3577b34da6a3ce929d0e0e4736");
+    access_take_trace("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-later", trace);
+    assert_string_equal(trace, "4bf92f3577b34da6a3ce929d0e0e4736");
     static const char *const wrong[] = {
         "",
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-later",
+        "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01later",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0g",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
         "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
         "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",

@@ -257,7 +257,7 @@ static void start_request(struct engine *g, struct request *r, int64_t slot)
 static void refuse(struct engine *g, struct request *r)
 {
     struct error e;
-    error_set(&e, ERROR_LIMIT,
+    error_set(&e, ERROR_CONTEXT,
               "the request may need %" PRIu32 " positions, but the KV cache holds at most %" PRIu64
               ": ask for fewer tokens, or give a larger --kv-cache, or the experts less of the "
               "device's memory",

@@ -172,10 +172,11 @@ static enum error_code check_tokens(const struct session_model *model,
     if (list->count == 0)
         return error_set(e, ERROR_USAGE, "the prompt is empty: give at least one token");
     if (list->count + (answers ? 1 : 0) > model->context)
-        return error_set(e, ERROR_LIMIT,
-                         "the prompt has %zu tokens, but the context is %" PRIu32
-                         ": shorten the prompt, or start the deployment with a larger --ctx",
-                         list->count, model->context);
+        return error_set(e, ERROR_CONTEXT, /* LiteLLM knows the error by these first words */
+                         "this model's maximum context length is %" PRIu32
+                         " tokens, but the prompt has %zu: shorten the prompt, or start the "
+                         "deployment with a larger --ctx",
+                         model->context, list->count);
     return ERROR_OK;
 }
 

@@ -1,9 +1,11 @@
 /* Compiled grammars; see grammars.h.
  *
  * Invariants:
- * 1. `lock` guards the list, the counts of users, idle matchers and `vocabulary`. Nothing is
- * compiled under it; `building` is held while the vocabulary is built, and taken before `lock`.
- * 2. A grammar in the list counts the list as a user. It is freed with its last user. */
+ * 1. `lock` guards the list, the counts of users and states, idle matchers and `vocabulary`.
+ * Nothing is compiled under it; `building` is held while the vocabulary is built, and taken before
+ * `lock`.
+ * 2. A grammar in the list counts the list as a user. It is freed with its last user.
+ * 3. `states` is the sum over all grammars that have entered the list and are not freed. */
 #include "grammars.h"
 
 #include "base/strbuf.h"
@@ -26,7 +28,7 @@ struct grammars {
     pthread_mutex_t lock, building;
     struct shared_grammar *list;
     struct grammar_vocabulary *vocabulary; /* NULL: not built yet */
-    uint64_t n_compiled;
+    uint64_t n_compiled, states;
 };
 
 struct grammars *grammars_new(const struct tokenizer *t)
@@ -111,8 +113,10 @@ static struct shared_grammar *find(struct grammars *s, const struct strbuf *key)
 
 static void leave(struct shared_grammar *g)
 {
-    if (--g->users == 0)
-        free_grammar(g);
+    if (--g->users)
+        return;
+    g->owner->states -= grammar_states(g->compiled);
+    free_grammar(g);
 }
 
 /* Keeps the newest grammar, and those after it as far as they are few and small. */
@@ -132,6 +136,22 @@ static void trim(struct grammars *s)
             p = &g->next;
         }
     }
+}
+
+/* Enters g as the newest, unless too much is held already. */
+static bool enter(struct grammars *s, struct shared_grammar *g)
+{
+    uint32_t states = grammar_states(g->compiled);
+    g->next = s->list;
+    s->list = g;
+    s->states += states;
+    s->n_compiled++;
+    trim(s);
+    if (s->states <= GRAMMARS_HELD)
+        return true;
+    s->list = g->next;
+    s->states -= states;
+    return false;
 }
 
 /* ---- Matchers ---- */
@@ -221,11 +241,15 @@ static enum error_code add(struct grammars *s, const struct grammar_definition *
         return code;
     }
     pthread_mutex_lock(&s->lock);
-    g->next = s->list;
-    s->list = g;
-    s->n_compiled++;
-    trim(s);
+    bool entered = enter(s, g);
     pthread_mutex_unlock(&s->lock);
+    if (!entered) {
+        free_grammar(g);
+        return error_set(e, ERROR_BUSY,
+                         "the grammars of the requests that run and wait have almost %d states: "
+                         "try again later",
+                         (int)GRAMMARS_HELD);
+    }
     *out = g;
     return ERROR_OK;
 }

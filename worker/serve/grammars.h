@@ -2,7 +2,8 @@
  *
  * The vocabulary's trie is built at the first grammar (some 100 ms for 150,000 tokens). The last
  * grammars stay compiled, because agents send the same ones again and again: at most
- * GRAMMARS_CACHED, and no more than GRAMMARS_STATES states together beside the newest.
+ * GRAMMARS_CACHED, and no more than GRAMMARS_STATES states together beside the newest. Those that
+ * requests hold, also requests that wait, are limited too: GRAMMARS_HELD states with the kept ones.
  *
  * Any thread may call; a call may take seconds, because it compiles. */
 #ifndef MOED_WORKER_SERVE_GRAMMARS_H
@@ -13,7 +14,7 @@
 #include "grammar/vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
-enum { GRAMMARS_CACHED = 16, GRAMMARS_STATES = 100000, GRAMMARS_IDLE = 4 };
+enum { GRAMMARS_CACHED = 16, GRAMMARS_STATES = 100000, GRAMMARS_IDLE = 4, GRAMMARS_HELD = 1000000 };
 
 struct grammar_definition {
     enum grammar_kind kind;
@@ -31,7 +32,8 @@ struct grammars *grammars_new(const struct tokenizer *t);
 /* After the last release. Takes NULL. */
 void grammars_free(struct grammars *s);
 
-/* Compiles the grammar, or finds it. Errors: as grammar_compile. */
+/* Compiles the grammar, or finds it. Errors: as grammar_compile; ERROR_BUSY: those that requests
+ * hold leave no space for it. */
 enum error_code grammars_get(struct grammars *s, const struct grammar_definition *d,
                              struct shared_grammar **out, struct error *e);
 void grammars_release(struct shared_grammar *g);

@@ -1,6 +1,10 @@
 /* Answers; see answer.h. */
 #include "client/http/api/answer.h"
 
+#include "client/http/api/answer_start.h"
+#include "client/http/api/budget.h"
+#include "client/http/api/failure.h"
+
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -120,42 +124,6 @@ static void fail(struct answer *a, const struct problem *p)
     release(a);
 }
 
-/* The code MOED_ERROR_LIMIT also stands for other limits; only the worker's text tells them apart.
- */
-static bool is_of_context(const struct moed_error *error)
-{
-    return strstr(error->message, "the context is ") ||
-           strstr(error->message, "the KV cache holds ");
-}
-
-void problem_from_moed(struct problem *p, const struct moed_error *error)
-{
-    switch (error->code) {
-    case MOED_ERROR_USAGE:
-    case MOED_ERROR_UNSUPPORTED:
-        problem_fill(p, 400, "%s", error->message);
-        break;
-    case MOED_ERROR_LIMIT:
-        problem_fill(p, 400, "%s", error->message);
-        if (is_of_context(error)) /* clients shorten the conversation then */
-            p->code = "context_length_exceeded";
-        break;
-    case MOED_ERROR_BUSY:
-    case MOED_ERROR_UNAVAILABLE:
-    case MOED_ERROR_NOT_FOUND:
-    case MOED_ERROR_CANCELLED:
-        problem_fill(p, 503, "%s", error->message);
-        p->retry_s = 2;
-        break;
-    case MOED_ERROR_TIMEOUT:
-        problem_fill(p, 504, "%s", error->message);
-        break;
-    default:
-        problem_fill(p, 500, "%s", error->message);
-        break;
-    }
-}
-
 static void observe(struct choice *c)
 {
     struct answer_metrics *m = &c->answer->app->metrics;
@@ -272,7 +240,7 @@ static void take_tokens(struct choice *c, const struct moed_event *event)
 static void end_choice(struct choice *c)
 {
     struct answer *a = c->answer;
-    output_finish(&c->output);
+    output_finish(&c->output, choice_is_cut(c));
     c->done = true;
     a->n_running--;
     observe(c);
@@ -345,7 +313,7 @@ static bool next_event(struct answer *a, struct moed_request *r, struct moed_eve
     return !code;
 }
 
-void answer_on_choice(struct watch *w, uint32_t events)
+static void on_choice(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)w;
     struct answer *a = c->answer;
@@ -381,7 +349,7 @@ static void release_held(struct choice *c)
         end_choice(c);
 }
 
-void answer_on_score(struct watch *w, uint32_t events)
+static void on_score(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)((char *)w - offsetof(struct choice, scoring));
     struct answer *a = c->answer;
@@ -418,7 +386,36 @@ static void on_tick(struct exchange *x)
 
 /* ---- The start ---- */
 
-void answer_resumed(struct choice *c, const struct problem *p)
+static bool watch_request(struct answer *a, struct watch *w, struct moed_request *r)
+{
+    struct error e = {0};
+    if (!r)
+        return true;
+    w->fd = moed_request_fd(r);
+    if (w->fd >= 0 && !loop_add(a->app->server->loop, w, EPOLLIN, &e))
+        return true;
+    problem_fill(&a->problem, 503, "the server has no descriptor left");
+    a->problem.retry_s = 5;
+    return false;
+}
+
+static bool watch_choice(struct choice *c)
+{
+    return watch_request(c->answer, &c->watch, c->request) &&
+           watch_request(c->answer, &c->scoring, c->score_request);
+}
+
+/* False: a->problem is set. */
+static bool watch_all(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (!watch_choice(&a->choices[i]))
+            return false;
+    return true;
+}
+
+/* A choice goes on, or not; see struct budget. */
+static void on_resumed(struct choice *c, const struct problem *p)
 {
     struct answer *a = c->answer;
     struct problem failure = *p;
@@ -433,7 +430,7 @@ void answer_resumed(struct choice *c, const struct problem *p)
         end_choice(c);
         if (go_on(c) && a->begun)
             exchange_stream_push(a->x);
-    } else if (!answer_watch_choice(c)) {
+    } else if (!watch_choice(c)) {
         failure = a->problem;
         fail(a, &failure);
     }
@@ -461,7 +458,7 @@ static void start_done(struct job *job)
     a->starting = false;
     if (!a->x) {
         release(a);
-    } else if (a->problem.status || !answer_watch(a)) {
+    } else if (a->problem.status || !watch_all(a)) {
         struct problem p = a->problem;
         fail(a, &p);
     } else if (a->only_echo) {
@@ -481,27 +478,17 @@ static bool make_choices(struct answer *a)
         return problem_set(&a->problem, 503, "no memory for the choices");
     for (size_t i = 0; i < n; i++) {
         struct choice *c = &a->choices[i];
-        *c = (struct choice){.watch = {.fd = -1, .ready = answer_on_choice},
-                             .scoring = {.fd = -1, .ready = answer_on_score},
+        *c = (struct choice){.watch = {.fd = -1, .ready = on_choice},
+                             .scoring = {.fd = -1, .ready = on_score},
                              .answer = a,
                              .index = (unsigned)i,
-                             .prompt = (unsigned)(i / ask->n)};
+                             .prompt = (unsigned)(i / ask->n),
+                             .budget.on_resumed = on_resumed};
         c->scores.top = c->held.scores.top = ask->top_logprobs;
         strbuf_init(&c->held.text);
     }
     a->n_choices = a->n_running = (unsigned)n;
     return true;
-}
-
-void problem_no_model(struct problem *p, const char *model)
-{
-    if (model && *model) {
-        problem_fill(p, 404, "there is no model '%.100s': GET /v1/models lists them", model);
-        p->code = "model_not_found";
-    } else {
-        problem_fill(p, 503, "the model is not loaded yet");
-        p->retry_s = 2;
-    }
 }
 
 /* The deployments are known. */

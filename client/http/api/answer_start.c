@@ -1,8 +1,8 @@
-/* The start of an answer, on the deployment's thread: the prompt, what reads the answer, and the
- * requests. See answer.h. */
-#include "client/http/api/answer.h"
+/* The start of an answer; see answer_start.h. */
+#include "client/http/api/answer_start.h"
 
 #include "client/http/api/conversation.h"
+#include "client/http/api/failure.h"
 
 #include <stdlib.h>
 
@@ -90,13 +90,13 @@ static enum moed_code start_choice(struct answer *a, struct choice *c, struct mo
 {
     const struct chat_rendered *chat = a->ask.messages ? &a->chat : NULL;
     enum moed_code code =
-        output_start(&c->output, c, &a->ask, chat, a->dialect->whole_calls, error);
+        output_start(&c->output, c, c->index, &a->ask, chat, &a->dialect->parts, error);
     if (!code)
         code = start_scoring(a, c, error);
     if (code || a->only_echo)
         return code;
     struct moed_generate_options o = answer_options(a, c);
-    return moed_generate_start(a->deployment->session, &o, &c->request, error);
+    return deployment_generate(a->deployment, &o, &c->request, error);
 }
 
 void answer_start_work(struct job *job)
@@ -116,31 +116,4 @@ void answer_start_work(struct job *job)
         code = start_choice(a, &a->choices[i], &error);
     if (code)
         problem_from_moed(&a->problem, &error);
-}
-
-static bool watch_request(struct answer *a, struct watch *w, struct moed_request *r)
-{
-    struct error e = {0};
-    if (!r)
-        return true;
-    w->fd = moed_request_fd(r);
-    if (w->fd >= 0 && !loop_add(a->app->server->loop, w, EPOLLIN, &e))
-        return true;
-    problem_fill(&a->problem, 503, "the server has no descriptor left");
-    a->problem.retry_s = 5;
-    return false;
-}
-
-bool answer_watch_choice(struct choice *c)
-{
-    return watch_request(c->answer, &c->watch, c->request) &&
-           watch_request(c->answer, &c->scoring, c->score_request);
-}
-
-bool answer_watch(struct answer *a)
-{
-    for (unsigned i = 0; i < a->n_choices; i++)
-        if (!answer_watch_choice(&a->choices[i]))
-            return false;
-    return true;
 }

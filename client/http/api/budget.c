@@ -1,8 +1,10 @@
 /* Budgets of reasoning; see budget.h. */
 #include "client/http/api/budget.h"
 
-#include "client/http/api/answer.h"
+#include "client/http/api/answer_start.h"
+#include "client/http/api/failure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,12 @@ bool budget_is_reached(const struct choice *c)
 
 /* ---- On the deployment's thread ---- */
 
+static enum moed_code no_memory(struct moed_error *error)
+{
+    *error = (struct moed_error){.code = MOED_ERROR_MEMORY, .message = "no memory"};
+    return MOED_ERROR_MEMORY;
+}
+
 /* The prompt, the answer so far, and the end of the reasoning. *all: owned. */
 static enum moed_code join_tokens(struct choice *c, uint32_t **all, size_t *count,
                                   struct moed_error *error)
@@ -74,8 +82,7 @@ static enum moed_code join_tokens(struct choice *c, uint32_t **all, size_t *coun
         memcpy(*all + prompt->token_count, b->tokens, b->count * sizeof **all);
         memcpy(*all + prompt->token_count + b->count, end, n * sizeof **all);
     } else {
-        *error = (struct moed_error){.code = MOED_ERROR_MEMORY, .message = "no memory"};
-        code = MOED_ERROR_MEMORY;
+        code = no_memory(error);
     }
     moed_free(end);
     return code;
@@ -98,6 +105,33 @@ static enum moed_code find_space(struct choice *c, size_t n, struct moed_error *
     return MOED_OK;
 }
 
+/* Where the mark that begins reasoning is one token, the rest of the answer does without it. *bias:
+ * the request's biases and this one; owned by the caller. */
+static enum moed_code forbid_reopening(struct choice *c, struct moed_sampling *s,
+                                       struct moed_bias **bias, struct moed_error *error)
+{
+    const struct reasoning_marks *marks = c->answer->chat.style.reasoning;
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    enum moed_code code =
+        marks ? moed_tokenize(c->answer->deployment->session, marks->begin, strlen(marks->begin),
+                              MOED_PARSE_SPECIAL, &ids, &n, error)
+              : MOED_OK;
+    if (!code && n == 1) {
+        *bias = malloc((s->bias_count + 1) * sizeof **bias);
+        if (*bias) {
+            if (s->bias_count)
+                memcpy(*bias, s->bias, s->bias_count * sizeof **bias);
+            (*bias)[s->bias_count++] = (struct moed_bias){.token = ids[0], .bias = -INFINITY};
+            s->bias = *bias; /* the last one of a token counts */
+        } else {
+            code = no_memory(error);
+        }
+    }
+    moed_free(ids);
+    return code;
+}
+
 /* The request that goes on behind `tokens`. */
 static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, size_t n,
                                    struct moed_error *error)
@@ -107,16 +141,20 @@ static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, siz
     struct moed_generate_options o = answer_options(a, c);
     uint32_t used = (uint32_t)b->count + b->end_tokens;
     struct structure s;
+    struct moed_bias *bias = NULL;
     enum moed_code code = structure_init_behind(&s, &a->ask, &a->chat, error);
+    if (!code) /* a grammar of calls binds only behind their mark */
+        code = forbid_reopening(c, &o.sampling, &bias, error);
     if (!code) {
         o.tokens = tokens;
         o.token_count = n;
         o.max_tokens -= o.max_tokens ? used : 0;
         o.min_tokens = o.min_tokens > used ? o.min_tokens - used : 0;
         o.grammar = s.grammar.kind ? &s.grammar : NULL;
-        code = moed_generate_start(a->deployment->session, &o, &b->request, error);
+        code = deployment_generate(a->deployment, &o, &b->request, error);
     }
     structure_fini(&s);
+    free(bias);
     return code;
 }
 
@@ -153,7 +191,7 @@ static void done(struct job *job)
         output_end_reasoning(&c->output, b->end, b->end_tokens);
         c->tokens += b->end_tokens;
     }
-    answer_resumed(c, &b->problem);
+    b->on_resumed(c, &b->problem);
 }
 
 /* What ends the reasoning. A grammar of harmony's channels begins with a turn, one of a text alone

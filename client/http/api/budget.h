@@ -9,30 +9,7 @@
 #ifndef MOED_HTTP_BUDGET_H
 #define MOED_HTTP_BUDGET_H
 
-#include "client/http/server/jobs.h"
-#include "client/http/server/problem.h"
-#include "client/include/moed.h"
-
-#include <stdbool.h>
-
-struct choice;
-
-struct budget {
-    struct job job; /* first */
-    struct choice *choice;
-    uint32_t *tokens; /* of the answer so far; owned */
-    size_t count, capacity;
-    bool failed; /* no memory for them */
-    bool reached;
-    bool resumed;
-    struct moed_result before; /* of the cancelled request; its tokens are `count` */
-    /* the job's */
-    const char *end;              /* what ends the reasoning */
-    uint32_t end_tokens;          /* how many tokens that is */
-    enum moed_reason stop;        /* why nothing follows; NONE: the request goes on */
-    struct moed_request *request; /* which goes on */
-    struct problem problem;
-};
+#include "client/http/api/answer_state.h"
 
 /* The choice has a budget that is not reached: its tokens are read one by one. */
 bool budget_counts(const struct choice *c);

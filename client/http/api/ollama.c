@@ -147,9 +147,9 @@ static void write_fail(struct answer *a, const struct problem *p)
 
 const struct dialect ollama_chat_dialect = {
     .stream_type = NDJSON,
-    .whole_calls = true,
+    .parts.whole_calls = true,
     .begin = write_begin,
-    .part_text = chat_text,
+    .parts.text = chat_text,
     .end_choice = write_end_choice,
     .end = chat_last,
     .whole = chat_last,
@@ -159,7 +159,7 @@ const struct dialect ollama_chat_dialect = {
 static const struct dialect generate_dialect = {
     .stream_type = NDJSON,
     .begin = write_begin,
-    .part_text = generate_text,
+    .parts.text = generate_text,
     .end_choice = write_end_choice,
     .end = generate_last,
     .whole = generate_last,

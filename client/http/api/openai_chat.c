@@ -239,8 +239,8 @@ static void write_end(struct answer *a)
 const struct dialect chat_dialect = {
     .stream_type = EVENT_STREAM,
     .begin = write_begin,
-    .part_begin = write_part_begin,
-    .part_text = write_part_text,
+    .parts.begin = write_part_begin,
+    .parts.text = write_part_text,
     .end_choice = write_end_choice,
     .end = write_end,
     .whole = write_whole,

@@ -294,11 +294,11 @@ static void write_keep_alive(struct answer *a)
 
 const struct dialect response_dialect = {
     .stream_type = EVENT_STREAM,
-    .keeps_text = true,
+    .parts.keeps_text = true,
     .begin = write_begin,
-    .part_begin = write_part_begin,
-    .part_text = write_part_text,
-    .part_end = write_part_end,
+    .parts.begin = write_part_begin,
+    .parts.text = write_part_text,
+    .parts.end = write_part_end,
     .end_choice = write_end_choice,
     .end = write_end,
     .whole = write_whole,

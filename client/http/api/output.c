@@ -1,7 +1,7 @@
 /* Output; see output.h. */
 #include "client/http/api/output.h"
 
-#include "client/http/api/answer.h"
+#include "client/http/api/ask.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,19 +14,14 @@ static struct part *last_part(const struct output *o)
     return o->count ? &o->parts[o->count - 1] : NULL;
 }
 
-static const struct dialect *dialect_of(const struct output *o)
-{
-    return o->choice->answer->dialect;
-}
-
 static void end_part(struct output *o, bool complete)
 {
     if (!o->open)
         return;
     o->open = false;
     last_part(o)->complete = complete;
-    if (o->streams && dialect_of(o)->part_end)
-        dialect_of(o)->part_end(o->choice, last_part(o));
+    if (o->streams && o->writer->end)
+        o->writer->end(o->choice, last_part(o));
 }
 
 /* NULL: no memory. */
@@ -53,8 +48,8 @@ static struct part *add_part(struct output *o, enum part_kind kind, const char *
     if (o->failed)
         return NULL;
     o->open = true;
-    if (o->streams && dialect_of(o)->part_begin)
-        dialect_of(o)->part_begin(o->choice, p);
+    if (o->streams && o->writer->begin)
+        o->writer->begin(o->choice, p);
     return p;
 }
 
@@ -68,7 +63,7 @@ static void add_text(struct output *o, enum part_kind kind, const char *text, si
     if (!p)
         return;
     if (o->streams)
-        dialect_of(o)->part_text(o->choice, p, text, len);
+        o->writer->text(o->choice, p, text, len);
     if (!o->streams || o->keeps_text || kind == PART_CALL)
         strbuf_append(&p->text, text, len);
     o->failed = p->text.failed;
@@ -111,14 +106,25 @@ bool output_needs_parser(const struct ask *ask, const struct chat_style *style)
     return ask->tool_list || is_harmony(style) || (style->reasoning && !ask->reasoning_as_content);
 }
 
-enum moed_code output_start(struct output *o, struct choice *c, const struct ask *ask,
-                            const struct chat_rendered *style, bool whole_calls,
-                            struct moed_error *error)
+/* Most bytes of tokens that were read, but whose text the worker holds back: the beginning of a
+ * stop string, and of a character. */
+static int64_t held_most(const struct ask *ask)
 {
-    const struct dialect *d = c->answer->dialect;
+    size_t most = 0;
+    for (size_t i = 0; i < ask->stop_count; i++)
+        most = ask->stops[i].len > most ? ask->stops[i].len : most;
+    return (int64_t)most + 3;
+}
+
+enum moed_code output_start(struct output *o, struct choice *c, unsigned index,
+                            const struct ask *ask, const struct chat_rendered *style,
+                            const struct part_writer *writer, struct moed_error *error)
+{
     *o = (struct output){.choice = c,
+                         .writer = writer,
+                         .held_most = held_most(ask),
                          .streams = ask->stream,
-                         .keeps_text = d->keeps_text,
+                         .keeps_text = writer->keeps_text,
                          .hides_reasoning = ask->reasoning_hidden,
                          .reasoning_as_text = ask->reasoning_as_content};
     if (!style || !output_needs_parser(ask, &style->style))
@@ -129,9 +135,9 @@ enum moed_code output_start(struct output *o, struct choice *c, const struct ask
         .tools = ask->tool_list,
         .reasoning_open = style->reasoning_open,
         .parallel = !ask->one_call,
-        .whole_calls = whole_calls || !ask->stream,
+        .whole_calls = writer->whole_calls || !ask->stream,
         .reasoning_budget = ask->reasoning_budget,
-        .id_seed = ask->id_seed + c->index,
+        .id_seed = ask->id_seed + index,
         .on_event = on_event,
         .context = o,
     };
@@ -182,20 +188,10 @@ void output_take(struct output *o, const char *text, size_t len, uint32_t n_toke
     }
 }
 
-/* Most bytes of tokens that were read, but whose text the worker holds back: the beginning of a
- * stop string, and of a character. */
-static int64_t held_most(const struct ask *ask)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < ask->stop_count; i++)
-        most = ask->stops[i].len > most ? ask->stops[i].len : most;
-    return (int64_t)most + 3;
-}
-
 size_t output_take_token(struct output *o, struct moed_bytes token, const char *text, size_t len,
                          bool last)
 {
-    int64_t most = held_most(&o->choice->answer->ask);
+    int64_t most = o->held_most;
     o->owed += (int64_t)token.len;
     size_t n = o->owed <= 0 ? 0 : (size_t)o->owed < len ? (size_t)o->owed : len;
     while (n < len && (last || ((unsigned char)text[n] & 0xc0) == 0x80))
@@ -219,11 +215,11 @@ void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens)
         o->failed = true;
 }
 
-void output_finish(struct output *o)
+void output_finish(struct output *o, bool cut)
 {
     if (o->parser && !o->failed && tool_parser_finish(o->parser))
         o->failed = true;
-    end_part(o, !choice_is_cut(o->choice));
+    end_part(o, !cut);
 }
 
 bool output_is_over(const struct output *o)

@@ -26,6 +26,15 @@ struct part {
     bool complete;      /* it ended by itself; of a call: its arguments are a whole object */
 };
 
+/* What a dialect hears of a stream's parts, in order; begin and end may be NULL. */
+struct part_writer {
+    void (*begin)(struct choice *c, const struct part *part);
+    void (*text)(struct choice *c, const struct part *part, const char *text, size_t len);
+    void (*end)(struct choice *c, const struct part *part);
+    bool keeps_text;  /* a stream's end repeats it */
+    bool whole_calls; /* a stream has a call only whole */
+};
+
 struct output {
     struct part *parts;
     unsigned count, calls;
@@ -37,14 +46,15 @@ struct output {
     int64_t owed; /* bytes of tokens whose text has not come; negative: which came before them */
     bool reasoning_ended;       /* by output_end_reasoning */
     struct tool_parser *parser; /* NULL: all is text */
-    struct choice *choice;
+    struct choice *choice;      /* for the writer */
+    const struct part_writer *writer;
+    int64_t held_most; /* bytes that stop strings hold back */
 };
 
-/* style: NULL: all is text. whole_calls: the dialect gets a call only once it is complete.
- * MOED_ERROR_MEMORY. */
-enum moed_code output_start(struct output *o, struct choice *c, const struct ask *ask,
-                            const struct chat_rendered *style, bool whole_calls,
-                            struct moed_error *error);
+/* c: the choice, the index-th of its answer. style: NULL: all is text. MOED_ERROR_MEMORY. */
+enum moed_code output_start(struct output *o, struct choice *c, unsigned index,
+                            const struct ask *ask, const struct chat_rendered *style,
+                            const struct part_writer *writer, struct moed_error *error);
 void output_fini(struct output *o);
 
 /* The ask's answers need separating, so special tokens' texts must come too. */
@@ -61,7 +71,7 @@ bool output_is_over_budget(const struct output *o);
 /* The text that ends the reasoning, for good. */
 void output_end_reasoning(struct output *o, const char *text, uint32_t n_tokens);
 /* The choice has its result: a part that is open is complete unless the choice was cut. */
-void output_finish(struct output *o);
+void output_finish(struct output *o, bool cut);
 /* Nothing more is needed: the one call that was allowed is complete. */
 bool output_is_over(const struct output *o);
 

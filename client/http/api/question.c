@@ -3,6 +3,7 @@
 
 #include "client/http/api/answer.h"
 #include "client/http/api/conversation.h"
+#include "client/http/api/failure.h"
 #include "client/http/model/chat_render.h"
 
 #include <stdio.h>

@@ -41,6 +41,7 @@ void deployments_fini(struct deployments *d)
         struct deployment *each = d->items[i];
         jobs_stop(&each->queue);
         detach(each);
+        moed_detach(each->grammar_session);
         moed_model_free(each->facts);
         free(each);
     }
@@ -107,14 +108,36 @@ static void look(struct deployments *d)
 
 /* ---- On a deployment's thread ---- */
 
+static enum moed_code attach(struct deployment *d, struct moed_session **out,
+                             struct moed_error *error)
+{
+    struct moed_attach_options options = {
+        .deployment = d->name, .client = "moed-http", .timeout_ms = ASK_TIMEOUT_MS};
+    return moed_attach(&options, out, error);
+}
+
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error)
 {
     if (d->session && moed_session_alive(d->session))
         return MOED_OK;
     detach(d);
-    struct moed_attach_options options = {
-        .deployment = d->name, .client = "moed-http", .timeout_ms = ASK_TIMEOUT_MS};
-    return moed_attach(&options, &d->session, error);
+    return attach(d, &d->session, error);
+}
+
+enum moed_code deployment_generate(struct deployment *d,
+                                   const struct moed_generate_options *options,
+                                   struct moed_request **out, struct moed_error *error)
+{
+    enum moed_code code = deployment_attach(d, error);
+    if (code || !options->grammar)
+        return code ? code : moed_generate_start(d->session, options, out, error);
+    if (d->grammar_session && !moed_session_alive(d->grammar_session)) {
+        moed_detach(d->grammar_session);
+        d->grammar_session = NULL;
+    }
+    if (!d->grammar_session)
+        code = attach(d, &d->grammar_session, error);
+    return code ? code : moed_generate_start(d->grammar_session, options, out, error);
 }
 
 static void probe_work(struct job *job)

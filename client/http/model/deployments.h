@@ -36,6 +36,9 @@ struct deployment {
     bool probing;
     struct job_queue queue;
     struct moed_session *session; /* its thread's; NULL: not attached */
+    /* The same, for answers under a grammar: the worker compiles grammars on the session's thread,
+     * so one that takes long delays no others. */
+    struct moed_session *grammar_session;
     /* Of the session's model, its thread's; NULL: not known yet. */
     struct chat_model *chat;       /* chat_render.h */
     struct vocabulary *vocabulary; /* vocabulary.h */
@@ -71,5 +74,9 @@ struct deployment *deployments_find(struct deployments *d, const char *model);
 
 /* On the deployment's thread: attaches where that is needed. */
 enum moed_code deployment_attach(struct deployment *d, struct moed_error *error);
+/* The same; starts the request on the session that is for it. */
+enum moed_code deployment_generate(struct deployment *d,
+                                   const struct moed_generate_options *options,
+                                   struct moed_request **out, struct moed_error *error);
 
 #endif

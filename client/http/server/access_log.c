@@ -23,8 +23,12 @@ void access_take_trace(const char *header, char trace[33])
     trace[0] = '\0';
     if (strlen(header) < 55 || strspn(header, hex) != 2 || header[2] != '-' ||
         strspn(header + 3, hex) != 32 || header[35] != '-' || strspn(header + 36, hex) != 16 ||
-        header[52] != '-' || strspn(header + 3, "0") == 32)
+        header[52] != '-' || strspn(header + 53, hex) != 2 || strspn(header + 3, "0") == 32 ||
+        strspn(header + 36, "0") == 16)
         return;
+    bool first_version = strncmp(header, "00", 2) == 0;
+    if (strncmp(header, "ff", 2) == 0 || (header[55] && (first_version || header[55] != '-')))
+        return; /* later versions may append fields */
     memcpy(trace, header + 3, 32);
     trace[32] = '\0';
 }

@@ -1,0 +1,105 @@
+/* The state of an answer, its choices and their budgets, and the dialect that writes it; answer.h
+ * says how an answer goes on. */
+#ifndef MOED_HTTP_ANSWER_STATE_H
+#define MOED_HTTP_ANSWER_STATE_H
+
+#include "client/http/api/app.h"
+#include "client/http/api/ask.h"
+#include "client/http/api/output.h"
+#include "client/http/api/scores.h"
+#include "client/http/api/structure.h"
+#include "client/http/server/exchange.h"
+
+#include "base/strbuf.h"
+
+#include <time.h>
+
+struct answer;
+
+/* What has come of an answer before its prompt's log-probabilities, which stand before it. */
+struct held {
+    struct strbuf text;
+    struct scores scores;
+    uint32_t tokens;
+    bool done; /* the answer is */
+};
+
+/* See budget.h. */
+struct budget {
+    struct job job; /* first */
+    struct choice *choice;
+    /* The next request is there; or there is none, as choice->result says; or *p says why it
+     * failed. On the loop, at the end of the job. */
+    void (*on_resumed)(struct choice *c, const struct problem *p);
+    uint32_t *tokens; /* of the answer so far; owned */
+    size_t count, capacity;
+    bool failed; /* no memory for them */
+    bool reached;
+    bool resumed;
+    struct moed_result before; /* of the cancelled request; its tokens are `count` */
+    /* the job's */
+    const char *end;              /* what ends the reasoning */
+    uint32_t end_tokens;          /* how many tokens that is */
+    enum moed_reason stop;        /* why nothing follows; NONE: the request goes on */
+    struct moed_request *request; /* which goes on */
+    struct problem problem;
+};
+
+struct choice {
+    struct watch watch; /* first: of the request's descriptor */
+    struct answer *answer;
+    struct moed_request *request;
+    unsigned index, prompt; /* of the choice; of its prompt */
+    struct output output;
+    struct budget budget;
+    struct scores scores;
+    size_t score_offset;  /* characters of the text before the next score that is written */
+    struct watch scoring; /* of the prompt's log-probabilities, which the answer repeats */
+    struct moed_request
+        *score_request; /* NULL: none; the answer waits in `held` until it is done */
+    struct held held;
+    struct moed_result result;
+    uint64_t tokens; /* so far */
+    uint64_t first_ns;
+    bool done;
+};
+
+/* How an API writes answers. Each function appends to answer->x->out. */
+struct dialect {
+    const char *stream_type; /* Content-Type of a stream */
+    struct part_writer parts;
+    void (*begin)(struct answer *a);      /* of a stream */
+    void (*scored)(struct choice *c);     /* of a stream: the prompt has its scores; may be NULL */
+    void (*end_choice)(struct choice *c); /* of a stream */
+    void (*end)(struct answer *a);        /* of a stream */
+    void (*whole)(struct answer *a);      /* not of a stream */
+    void (*fail)(struct answer *a, const struct problem *p); /* in the middle of a stream */
+    void (*keep_alive)(struct answer *a);                    /* of a stream; NULL: nothing */
+};
+
+struct answer {
+    struct job job; /* first */
+    struct deployments_waiter waiter;
+    struct exchange *x;
+    struct app *app;
+    const struct dialect *dialect;
+    struct ask ask;
+    struct deployment *deployment;
+    char id[40]; /* "chatcmpl-..." */
+    char model[MODEL_NAME_BYTES];
+    time_t created;
+    struct chat_rendered chat;     /* of a conversation: how its answer is read */
+    struct structure structure;    /* what binds the answer */
+    struct vocabulary *vocabulary; /* for log-probabilities and budgets; else NULL */
+    struct choice *choices;
+    unsigned n_choices, n_running;
+    bool begun;                  /* the stream's head was sent */
+    bool only_echo;              /* nothing is generated */
+    bool starting;               /* the first job runs: the choices are its own */
+    unsigned jobs;               /* that run: the answer must not be freed */
+    unsigned n_events;           /* of a dialect that numbers them */
+    struct answer *next, **link; /* in app->first */
+    struct problem problem;
+};
+
+#endif
