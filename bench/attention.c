@@ -117,7 +117,7 @@ static double attend_s(struct bench *b, struct attention *a, const struct cache_
         for (size_t page = 0; page < pages_of(l->depth); page++)
             b->pages[page] = first + page * l->page_bytes;
         struct attention_row row = {b->pages, 0, l->depth};
-        attention_run(a, &row, 1, 0, b->q, NULL, b->out);
+        attention_run(a, &l->attention, &row, 1, b->q, NULL, b->out);
     }
     return clock_s() - start;
 }
@@ -172,7 +172,7 @@ static int measure(struct bench *b, const struct shape *s, enum tensor_type type
     struct attention *a;
     struct error e;
     if (l.bytes > b->bytes || SAMPLE_BYTES > b->bytes ||
-        attention_new(b->pool, &l.attention, 1, &a, &e))
+        attention_new(b->pool, s->n_heads, s->k_dim, s->v_dim, 1, &a, &e))
         return -1;
     size_t calls = SAMPLE_BYTES / l.bytes ? SAMPLE_BYTES / l.bytes : 1;
     double flop = 2.0 * s->n_heads * depth * (s->k_dim + s->v_dim);

@@ -234,6 +234,18 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
     return code;
 }
 
+/* The device does not compute recurrent layers: the host then computes the dense part. */
+static void keep_dense_on_host(struct memd *m)
+{
+    uint32_t n = params_recurrent_layers(&m->plan.header.params);
+    if (n == 0 || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
+        return;
+    log_info("%" PRIu32 " of the model's layers are recurrent: the host computes them and the rest "
+             "of the dense part, as with dense=host; the device has memory for experts only",
+             n);
+    m->device_spec.dense_on_host = true;
+}
+
 /* Copies the dense weights to the device, before any worker gets their address. */
 static enum error_code place_dense(struct memd *m, struct error *e)
 {
@@ -342,6 +354,7 @@ static enum error_code start(struct memd *m, struct error *e)
         return code;
     if (m->tier_plan.n_slots)
         pool_plan_keep_dense(&m->plan);
+    keep_dense_on_host(m);
     code = memory_need_check(&m->plan, m->tier_plan.bytes + m->tier_plan.read_bytes, e);
     if (!code)
         code = load_predictors(m, has_memory || m->tier_plan.n_slots, e);

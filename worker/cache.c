@@ -3,6 +3,7 @@
 
 #include "base/strbuf.h"
 #include "worker/kv/prefix_cache.h"
+#include "worker/kv/state_snapshots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,8 @@ static void read_cache(void *arg)
     struct error e;
     if (report->clear)
         report->cleared = prefix_cache_clear(w->prefixes);
+    if (report->clear && w->snapshots)
+        state_snapshots_clear(w->snapshots);
     report->stats = prefix_cache_stats(w->prefixes);
     if (report->most)
         prefix_cache_visit(w->prefixes, add_leaf, report);

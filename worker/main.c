@@ -5,6 +5,7 @@
 #include "worker/experts/experts_metrics.h"
 #include "worker/forward/prediction_routers.h"
 #include "worker/kv/prefix_cache.h"
+#include "worker/kv/state_snapshots.h"
 #include "worker/prefetch/prediction_metrics.h"
 
 #include "base/checksum.h"
@@ -195,6 +196,9 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
     if (code)
         return code;
     uint64_t tokens = (uint64_t)w->kv_pool.n_pages * KV_POOL_TOKENS, asked = w->context;
+    code = params_check_context(p, asked, e);
+    if (code)
+        return code;
     if (asked > tokens)
         return error_set(e, ERROR_MEMORY,
                          "a context of %" PRIu64 " tokens does not fit the KV cache, which holds "
@@ -202,7 +206,11 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
                          asked, tokens);
     w->context =
         serving_context(p, (uint32_t)asked, (uint32_t)tokens, w->device_spec.kind == DEVICE_CUDA);
-    if (!asked && w->context < p->context_trained)
+    if (!asked && w->context == p->context_most)
+        log_info("the context is %" PRIu64 " of the model's %" PRIu32
+                 " tokens: moed does not run the indexer that chooses among more positions",
+                 w->context, p->context_trained);
+    else if (!asked && w->context < p->context_trained)
         log_info(
             "the context is %" PRIu64 " of the model's %" PRIu32 " tokens; %s gives a longer one",
             w->context, p->context_trained, w->context < tokens ? "--ctx" : "a larger --kv-cache");
@@ -250,6 +258,23 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
     return code;
 }
 
+/* Of the states of recurrent layers, where the model has some. */
+static enum error_code make_snapshots(struct worker *w, struct error *e)
+{
+    struct state_snapshots_options options = {
+        .count = memory_state_snapshots((uint32_t)w->parallel),
+        .context = (uint32_t)w->context,
+        .state_bytes = params_state_bytes(&w->memory.map.params),
+        .exact = w->exact};
+    if (options.state_bytes == 0)
+        return ERROR_OK;
+    double state = (double)options.state_bytes * 1e-6;
+    log_info("the model has %" PRIu32 " recurrent layers: %.1f MB of state for each of %" PRIu64
+             " requests, and up to %" PRIu32 " snapshots; no speculation",
+             params_recurrent_layers(&w->memory.map.params), state, w->parallel, options.count);
+    return state_snapshots_new(&options, &w->snapshots, e);
+}
+
 static enum error_code make_engine(struct worker *w, struct error *e)
 {
     struct metrics *m = w->daemon.metrics;
@@ -281,6 +306,8 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                            (uint32_t)w->context, &w->forward, e);
     if (!code)
         code = make_prefix_cache(w, e);
+    if (!code)
+        code = make_snapshots(w, e);
     if (code)
         return code;
     struct engine_config config = {.forward = w->forward,
@@ -291,6 +318,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .vocab = w->memory.map.params.vocab,
                                    .d_model = w->memory.map.params.d_model,
                                    .prefixes = w->prefixes,
+                                   .snapshots = w->snapshots,
                                    .exact = w->exact,
                                    .parallel = (uint32_t)w->parallel,
                                    .queue = (uint32_t)w->queue,
@@ -417,6 +445,7 @@ static void stop(struct worker *w)
         _exit(EXIT_RETRY);
     recent_free(w->recent); /* its thread uses the engine */
     engine_free(w->engine);
+    state_snapshots_free(w->snapshots);
     prefix_cache_free(w->prefixes);
     strbuf_fini(&w->calibration);
     forward_free(w->forward);

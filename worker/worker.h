@@ -53,6 +53,7 @@ struct worker {
     struct forward *forward;
     struct kv_pool kv_pool; /* memd's */
     struct prefix_cache *prefixes;
+    struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     struct engine *engine;
     struct sessions *sessions;
     uint8_t *activity; /* of the last reply to people who watch; NULL: nobody has asked */

@@ -9,6 +9,7 @@
 #include "client/cli/fold.h"
 #include "client/cli/model_file.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,6 +39,11 @@ static void print_needs(const struct inspect *x)
     print_amount("KV cache        ", 1000 * memory_kv_bytes_a_token(p, x->kv_type),
                  " for 1000 tokens");
     fold_printf(" as %s\n", x->kv_type_name);
+    if (params_recurrent_layers(p)) {
+        print_amount("state           ", params_state_bytes(p), " a request and snapshot, ");
+        print_amount("", memory_state_bytes(p, DEFAULT_PARALLEL), " for ");
+        fold_printf("%d requests at once with their snapshots\n", DEFAULT_PARALLEL);
+    }
     print_amount("host memory     ", h->bytes, " for the weights; ");
     print_amount("", available, " are available here");
     fold_printf("%s\n", h->bytes + memory_margin_bytes(h->bytes) > available ? ": too little" : "");

@@ -43,6 +43,10 @@ const char *inspect_attention_name(const struct model_params *p);
 const char *inspect_rope_name(enum rope_scaling scaling);
 const char *inspect_router_name(enum router_kind kind);
 const char *inspect_activation_name(enum activation activation);
+const char *inspect_layer_name(enum layer_kind kind);
+const char *inspect_feed_forward_name(enum feed_forward_kind kind);
+/* How many layers are alike with this one, itself included; 0 if an earlier one is. */
+uint32_t inspect_alike(const struct model_params *p, uint32_t layer);
 const char *inspect_norm_name(enum norm_kind norm);
 
 /* "1.53 GB", "12.3 MB", "7.0 kB". */

@@ -28,16 +28,43 @@ static void boolean(struct strbuf *b, const char *key, bool value)
     strbuf_printf(b, ", \"%s\": %s", key, value ? "true" : "false");
 }
 
+/* One entry for each kind of layer. */
+static void add_layers(struct strbuf *b, const struct model_params *p)
+{
+    const char *before = "";
+    strbuf_printf(b, ", \"layer_kinds\": [");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct layer_params *l = &p->layers[i];
+        uint32_t n = inspect_alike(p, i);
+        if (n == 0)
+            continue;
+        strbuf_printf(b, "%s{\"kind\": \"%s\"", before, inspect_layer_name(l->kind));
+        word(b, "feed_forward", inspect_feed_forward_name(l->feed_forward));
+        number(b, "first", i);
+        number(b, "layers", n);
+        number(b, "heads", l->n_heads);
+        number(b, "kv_heads", l->n_kv_heads);
+        number(b, "head_dim", l->q_dim);
+        number(b, "value_dim", l->o_dim);
+        number(b, "window", l->window);
+        strbuf_printf(b, "}");
+        before = ", ";
+    }
+    strbuf_printf(b, "]");
+}
+
 static void add_attention(struct strbuf *b, const struct model_params *p,
                           const struct inspect_tensors *has)
 {
+    const struct layer_params *l = params_attention(p);
+    add_layers(b, p);
     word(b, "norm", inspect_norm_name(p->arch->norm));
     real(b, "norm_eps", p->norm_eps);
     word(b, "attention", inspect_attention_name(p));
-    number(b, "heads", p->n_heads);
-    number(b, "kv_heads", p->n_kv_heads);
-    number(b, "head_dim", p->q_dim);
-    number(b, "value_dim", p->o_dim);
+    number(b, "heads", l->n_heads);
+    number(b, "kv_heads", l->n_kv_heads);
+    number(b, "head_dim", l->q_dim);
+    number(b, "value_dim", l->o_dim);
     number(b, "q_rank", p->q_rank);
     number(b, "kv_rank", p->kv_rank);
     number(b, "window", params_windows(p).largest);
@@ -46,6 +73,8 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     real(b, "temperature_scale", p->temperature_scale);
     boolean(b, "attention_sinks", p->arch->attention_sinks);
     boolean(b, "qkv_bias", has->qkv_bias);
+    boolean(b, "query_gate", p->arch->query_gate);
+    number(b, "recurrent_layers", params_recurrent_layers(p));
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
     number(b, "rope_dims", p->rope.dims);
     real(b, "rope_base", p->rope.base);
@@ -96,6 +125,7 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "segment_bytes", s->segment_bytes);
     number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));
     word(b, "kv_type", x->kv_type_name);
+    number(b, "state_bytes", params_state_bytes(&x->params));
 }
 
 void inspect_print_json(const struct inspect *x)
@@ -116,6 +146,7 @@ void inspect_print_json(const struct inspect *x)
     number(&b, "hidden", p->d_model);
     number(&b, "vocab", p->vocab);
     number(&b, "context", p->context_trained);
+    number(&b, "context_most", p->context_most);
     boolean(&b, "tied_output", has.tied_output);
     add_attention(&b, p, &has);
     add_experts(&b, p, &has);

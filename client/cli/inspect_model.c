@@ -19,10 +19,14 @@ static bool has(const struct inspect *x, uint32_t layer, const char *part)
 struct inspect_tensors inspect_find_tensors(const struct inspect *x)
 {
     uint32_t layer = x->params.n_dense; /* the first with experts */
+    uint32_t attention = layer;         /* the first of these with attention */
+    while (attention + 1 < x->params.n_layers &&
+           x->params.layers[attention].kind != LAYER_ATTENTION)
+        attention++;
     return (struct inspect_tensors){
-        .qk_norm = has(x, layer, "attn_q_norm.weight"),
-        .qkv_bias = has(x, layer, "attn_q.bias") || has(x, layer, "attn_qkv.bias"),
-        .attention_output_bias = has(x, layer, "attn_output.bias"),
+        .qk_norm = has(x, attention, "attn_q_norm.weight"),
+        .qkv_bias = has(x, attention, "attn_q.bias") || has(x, attention, "attn_qkv.bias"),
+        .attention_output_bias = has(x, attention, "attn_output.bias"),
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
         .selection_bias = has(x, layer, "exp_probs_b.bias"),
         .expert_bias = has(x, layer, "ffn_down_exps.bias"),
@@ -72,7 +76,8 @@ const char *inspect_attention_name(const struct model_params *p)
 {
     if (p->arch->attention == ATTENTION_LATENT)
         return "latent";
-    return p->n_heads == p->n_kv_heads ? "multi-head" : "grouped";
+    const struct layer_params *l = params_attention(p);
+    return l->n_heads == l->n_kv_heads ? "multi-head" : "grouped";
 }
 
 const char *inspect_rope_name(enum rope_scaling scaling)
@@ -96,6 +101,38 @@ const char *inspect_router_name(enum router_kind kind)
 const char *inspect_activation_name(enum activation activation)
 {
     return activation == ACTIVATION_SILU ? "silu" : "clamped-swiglu";
+}
+
+const char *inspect_layer_name(enum layer_kind kind)
+{
+    static const char *const names[] = {[LAYER_ATTENTION] = "attention",
+                                        [LAYER_DELTA_NET] = "gated delta net",
+                                        [LAYER_SHORT_CONVOLUTION] = "short convolution"};
+    return names[kind];
+}
+
+const char *inspect_feed_forward_name(enum feed_forward_kind kind)
+{
+    return kind == FEED_FORWARD_DENSE ? "dense" : "experts";
+}
+
+static bool alike(const struct layer_params *a, const struct layer_params *b)
+{
+    return a->kind == b->kind && a->feed_forward == b->feed_forward && a->n_heads == b->n_heads &&
+           a->n_kv_heads == b->n_kv_heads && a->q_dim == b->q_dim && a->o_dim == b->o_dim &&
+           a->window == b->window && a->unrotated == b->unrotated;
+}
+
+uint32_t inspect_alike(const struct model_params *p, uint32_t layer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        bool same = alike(&p->layers[i], &p->layers[layer]);
+        if (same && i < layer)
+            return 0;
+        n += same;
+    }
+    return n;
 }
 
 const char *inspect_norm_name(enum norm_kind norm)
@@ -147,22 +184,23 @@ static void print_norms(const struct model_params *p, const struct inspect_tenso
 
 static void print_attention(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
+    const struct layer_params *l = params_attention(p);
     struct params_windows windows = params_windows(p);
     if (p->arch->attention == ATTENTION_LATENT) {
         fold_printf("attention       latent (MLA), %" PRIu32 " heads of %" PRIu32
                     ", values of %" PRIu32 "; keys and values compressed to %" PRIu32 " + %" PRIu32
                     " rotated, ",
-                    p->n_heads, p->q_dim, p->o_dim, p->kv_rank, p->rope.dims);
+                    l->n_heads, l->q_dim, l->o_dim, p->kv_rank, p->rope.dims);
         if (p->q_rank)
             fold_printf("queries to %" PRIu32, p->q_rank);
         else
             fold_printf("queries not compressed");
     } else {
         fold_printf("attention       %s, %" PRIu32 " heads of %" PRIu32,
-                    p->n_heads == p->n_kv_heads ? "multi-head" : "grouped (GQA)", p->n_heads,
-                    p->k_dim);
-        if (p->n_kv_heads != p->n_heads)
-            fold_printf(", %" PRIu32 " for keys and values", p->n_kv_heads);
+                    l->n_heads == l->n_kv_heads ? "multi-head" : "grouped (GQA)", l->n_heads,
+                    l->k_dim);
+        if (l->n_kv_heads != l->n_heads)
+            fold_printf(", %" PRIu32 " for keys and values", l->n_kv_heads);
     }
     if (has_tensor->qkv_bias || has_tensor->attention_output_bias)
         fold_printf("; biases of %s%s%s", has_tensor->qkv_bias ? "q, k, v" : "",
@@ -173,6 +211,8 @@ static void print_attention(const struct model_params *p, const struct inspect_t
     if (p->temperature_scale > 0)
         fold_printf("; q grows with the position, by %g times the logarithm of each %" PRIu32,
                     (double)p->temperature_scale, p->temperature_length);
+    if (p->arch->query_gate)
+        fold_printf("; a gate of the output");
     if (windows.layers)
         fold_printf("; %" PRIu32 " of %" PRIu32 " layers %s the last %" PRIu32 " positions only",
                     windows.layers, p->n_layers, windows.layers == 1 ? "sees" : "see",
@@ -180,10 +220,28 @@ static void print_attention(const struct model_params *p, const struct inspect_t
     fold_printf("\n");
 }
 
+static void print_recurrent(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    if (d->v_heads == 0) {
+        fold_printf("recurrent       %" PRIu32 " of %" PRIu32
+                    " layers: a gated convolution of %" PRIu32 " positions\n",
+                    params_recurrent_layers(p), p->n_layers, d->taps);
+        return;
+    }
+    fold_printf("recurrent       %" PRIu32 " of %" PRIu32
+                " layers: linear attention (gated DeltaNet), %" PRIu32 " value heads of %" PRIu32
+                " on %" PRIu32 " key heads of %" PRIu32 ", a convolution of %" PRIu32
+                " positions\n",
+                params_recurrent_layers(p), p->n_layers, d->v_heads, d->v_dim, d->k_heads, d->k_dim,
+                d->taps);
+}
+
 static void print_rope(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
     const struct rope_params *r = &p->rope;
-    uint32_t dims = p->arch->attention == ATTENTION_LATENT ? p->q_dim : p->k_dim;
+    uint32_t dims = p->arch->attention == ATTENTION_LATENT ? params_attention(p)->q_dim
+                                                           : params_attention(p)->k_dim;
     fold_printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
                 r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
     if (r->scaling == ROPE_SCALING_LINEAR)
@@ -300,6 +358,25 @@ static void print_tokenizer(const struct inspect *x)
                     memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");
 }
 
+/* Prints the kinds of layers where there are several, each with its number of layers. */
+static void print_layers(const struct model_params *p)
+{
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct layer_params *l = &p->layers[i];
+        uint32_t n = inspect_alike(p, i);
+        if (n == 0 || n == p->n_layers)
+            continue;
+        fold_printf("  %" PRIu32 " layer%s from %" PRIu32 ": %s", n, n == 1 ? "" : "s", i,
+                    inspect_layer_name(l->kind));
+        if (l->kind == LAYER_ATTENTION)
+            fold_printf(", %" PRIu32 " heads of %" PRIu32 ", %" PRIu32 " for keys and values",
+                        l->n_heads, l->q_dim, l->n_kv_heads);
+        if (l->window)
+            fold_printf(", a window of %" PRIu32, l->window);
+        fold_printf("; %s\n", inspect_feed_forward_name(l->feed_forward));
+    }
+}
+
 void inspect_print_model(const struct inspect *x)
 {
     const struct pool_header *h = &x->plan.header;
@@ -317,11 +394,18 @@ void inspect_print_model(const struct inspect *x)
     if (inspect_further_layers(x))
         fold_printf("; %" PRIu32 " more for further tokens (MTP), not run",
                     inspect_further_layers(x));
-    fold_printf("\nhidden          %" PRIu32 "\n", p->d_model);
+    fold_printf("\n");
+    print_layers(p);
+    fold_printf("hidden          %" PRIu32 "\n", p->d_model);
     print_norms(p, &has_tensor);
     print_attention(p, &has_tensor);
+    if (params_recurrent_layers(p))
+        print_recurrent(p);
     print_rope(p, &has_tensor);
-    fold_printf("context         %" PRIu32 " tokens in training\n", p->context_trained);
+    fold_printf("context         %" PRIu32 " tokens in training", p->context_trained);
+    if (p->context_most)
+        fold_printf(", computed up to %" PRIu32 ": the indexer is not run", p->context_most);
+    fold_printf("\n");
     print_router(p, &has_tensor);
     print_experts(p, &has_tensor);
     fold_printf("output          %s%s\n",

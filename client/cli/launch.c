@@ -90,6 +90,8 @@ static int check_model(const struct launch *l)
         if (!code)
             warn_of_context(l, &plan.header.params);
         if (!code)
+            code = params_check_context(&plan.header.params, l->ctx, &e);
+        if (!code)
             code = check_kv_type(l, &plan.header.params, &e);
         if (!code)
             code = tier_plan_new(&plan, l->ram, &tier, &e);

@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    4u
+#define DEVICE_MODULE_ABI    5u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -122,11 +122,11 @@ struct device_segments {
 enum { DEVICE_CHOSEN = 256 };  /* experts_chosen: the most choices of all rows together */
 enum { DEVICE_LARGEST = 256 }; /* largest: the most values of a row */
 
-/* The cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds, for
- * each layer, all its positions' keys, then all their values (none where values are the keys' first
- * part). Q8_0, where a head's keys and values are multiples of 32: all positions' quants, then all
- * their scales (halves, one for 32 quants), so that both are aligned. A slot's pages may change
- * between operations of the stream without a change of this struct. */
+/* A layer's cache of keys and values on the device: pages of DEVICE_PAGE positions. A page holds,
+ * for each layer with attention, all its positions' keys, then all their values (none where values
+ * are the keys' first part). Q8_0, where a head's keys and values are multiples of 32: all
+ * positions' quants, then all their scales (halves, one for 32 quants), so that both are aligned. A
+ * slot's pages may change between operations of the stream without a change of this struct. */
 enum { DEVICE_PAGE = 64 };
 struct device_kv {
     uint32_t type;       /* enum tensor_type: F32, F16 (rounded to nearest even) or Q8_0 */
@@ -134,8 +134,10 @@ struct device_kv {
     uint32_t row_values; /* of a position's keys, of its values */
     uint32_t row_bytes;  /* of those, with their scales */
     /* device: [n_slots][pages_a_slot], the address of the page of each DEVICE_PAGE positions,
-     * aligned to 16 bytes: [n_layers][rows][DEVICE_PAGE][row_bytes] */
+     * aligned to 16 bytes; the same for all layers. The layer's [rows][DEVICE_PAGE][row_bytes] lie
+     * `offset` further, a multiple of 16. */
     const uint64_t *pages;
+    uint64_t offset;
     uint32_t pages_a_slot;
 };
 
@@ -244,7 +246,7 @@ struct device_ops {
                     uint32_t width);
     /* Writes row t's keys and values (values NULL: only keys) into the cache. rows: device memory.
      */
-    void (*kv_store)(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+    void (*kv_store)(struct device_stream *s, const struct device_kv *kv,
                      const struct device_row *rows, uint32_t n, const float *keys,
                      const float *values);
     /* Attention of every head of every row over the positions up to its own, `window` of them at
@@ -253,7 +255,7 @@ struct device_ops {
      * attend_scratch_bytes. */
     size_t (*attend_scratch_bytes)(uint32_t n, uint32_t n_heads, uint32_t v_dim,
                                    uint32_t most_positions);
-    void (*attend)(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+    void (*attend)(struct device_stream *s, const struct device_kv *kv,
                    const struct device_row *rows, uint32_t n, uint32_t most_positions,
                    const float *q, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
                    uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,

@@ -44,17 +44,26 @@ static uint64_t pages_of(uint32_t parallel, uint32_t context)
     return product(parallel, ((uint64_t)context + DEVICE_PAGE - 1) / DEVICE_PAGE);
 }
 
-uint64_t worker_memory_row(const struct model_params *p, enum tensor_type type)
+uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    return larger(p->k_dim, p->v_dim) * p->n_kv_heads / info->block_values * info->block_bytes;
+    const struct layer_params *l = &p->layers[layer];
+    return larger(l->k_dim, l->v_dim) * l->n_kv_heads / info->block_values * info->block_bytes;
 }
 
-/* [n_layers][rows][DEVICE_PAGE][row_bytes] */
+/* [rows][DEVICE_PAGE][row_bytes] */
+uint64_t worker_memory_layer(const struct model_params *p, uint32_t layer, enum tensor_type type)
+{
+    return product(worker_memory_row(p, layer, type), params_cache_rows(p) * DEVICE_PAGE);
+}
+
 uint64_t worker_memory_page(const struct model_params *p, enum tensor_type type)
 {
-    uint64_t rows = (uint64_t)p->n_layers * params_cache_rows(p) * DEVICE_PAGE;
-    return product(worker_memory_row(p, type), rows);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        if (!checked_add(sum, worker_memory_layer(p, i, type), &sum))
+            return UINT64_MAX;
+    return sum;
 }
 
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
@@ -132,9 +141,9 @@ uint64_t worker_memory_many(const struct device_module *module, const struct poo
  * the scale of q and the rows that are brought from the host. */
 static uint64_t dense_floats(const struct model_params *p)
 {
-    uint64_t heads = (uint64_t)p->n_heads * (p->q_dim + p->o_dim) +
-                     (uint64_t)p->n_kv_heads * (p->k_dim + p->v_dim);
-    uint64_t latent = p->kv_rank ? p->q_rank + (uint64_t)p->n_heads * (p->k_dim + p->kv_rank) : 0;
+    const struct params_most most = params_most(p);
+    uint64_t heads = (uint64_t)most.q + most.attended + most.k + most.v;
+    uint64_t latent = p->kv_rank ? p->q_rank + (uint64_t)most.heads * (most.k_dim + p->kv_rank) : 0;
     uint64_t routing = 2 * (uint64_t)p->router.n_experts + 7 * (uint64_t)p->router.n_used;
     uint64_t feed_forward = 2 * larger(p->d_shared, p->d_dense) + 1;
     uint64_t brought = p->rope.dims + 1 + p->d_model + p->router.n_used;
@@ -147,6 +156,7 @@ static uint64_t dense_floats(const struct model_params *p)
 static uint64_t dense_scratch(const struct worker_memory_needs *n)
 {
     const struct model_params *p = &n->map->params;
+    const struct params_most heads = params_most(p);
     const struct device_ops *ops = &n->module->ops;
     uint32_t logits = worker_logits_rows(n->blas),
              most = n->max_tokens > logits ? n->max_tokens : logits;
@@ -155,8 +165,8 @@ static uint64_t dense_scratch(const struct worker_memory_needs *n)
     add(&sum, product(3, ops->activations_bytes(params_widest_input(p),
                                                 most))); /* three inputs: EXEC_SLOTS */
     if (p->kv_rank)                                      /* a matrix a head */
-        add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * p->n_heads));
-    add(&sum, ops->attend_scratch_bytes(n->max_tokens, p->n_heads, p->v_dim, n->context));
+        add(&sum, ops->activations_bytes(params_head_input(p), n->max_tokens * heads.heads));
+    add(&sum, ops->attend_scratch_bytes(n->max_tokens, heads.heads, heads.v_dim, n->context));
     add(&sum, product(p->vocab, logits * sizeof(float)));
     add(&sum, product(2 * DEVICE_LARGEST, logits * sizeof(uint32_t)));
     add(&sum, product(pages_of(n->parallel, n->context), sizeof(uint64_t)));

@@ -30,7 +30,9 @@ void worker_memory(const struct worker_memory_needs *n, struct worker_memory *ou
 
 /* Bytes of struct device_kv's memory: of a row; of a page, with all layers; of all pages for
  * `parallel` requests of `context` tokens. */
-uint64_t worker_memory_row(const struct model_params *p, enum tensor_type type);
+uint64_t worker_memory_row(const struct model_params *p, uint32_t layer, enum tensor_type type);
+/* Of a layer's part of a page. */
+uint64_t worker_memory_layer(const struct model_params *p, uint32_t layer, enum tensor_type type);
 uint64_t worker_memory_page(const struct model_params *p, enum tensor_type type);
 uint64_t worker_memory_kv(const struct model_params *p, enum tensor_type type, uint32_t parallel,
                           uint32_t context);

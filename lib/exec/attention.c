@@ -28,17 +28,17 @@ struct attention_tile {
 struct attention {
     struct pool *pool;
     const struct kernels *kernels;
-    struct attention_shape shape;
-    uint32_t max_rows, n_slots;
+    uint32_t n_slots;
     uint8_t *scratch;             /* [threads][scratch_bytes], for the kernels */
     size_t scratch_bytes;         /* of one thread */
-    float *values;                /* [n_slots][ATTEND_QUERIES][v_dim rounded up to 16] */
+    size_t value_floats;          /* max_v_dim rounded up to 16 */
+    float *values;                /* [n_slots][ATTEND_QUERIES][value_floats] */
     struct attend_part *parts;    /* [n_slots][ATTEND_QUERIES]; their values lie in `values` */
-    struct attend_part *sums;     /* [max_rows][n_heads]: of the blocks so far; values in `out` */
+    struct attend_part *sums;     /* [max_rows][max_heads]: of the blocks so far; values in `out` */
     struct attention_tile *tiles; /* [max_rows] */
     /* the current call */
     const struct attention_row *rows;
-    size_t layer_offset;
+    struct attention_shape shape;
     const float *q, *sinks;
     uint32_t n_tiles, heads_a_unit, units_a_head, n_units;
     uint32_t first_block, end_block; /* of all tiles */
@@ -50,34 +50,29 @@ static void *allocate(size_t bytes)
     return aligned_alloc(64, round_up(bytes ? bytes : 1, 64));
 }
 
-static size_t value_floats(const struct attention *a)
-{
-    return round_up(a->shape.v_dim, 16);
-}
-
 /* Points each part at its values. A slot's values are first written when a wave uses it. */
 static void bind_slots(struct attention *a)
 {
     for (size_t i = 0; i < (size_t)a->n_slots * ATTEND_QUERIES; i++)
-        a->parts[i] = (struct attend_part){.values = a->values + i * value_floats(a)};
+        a->parts[i] = (struct attend_part){.values = a->values + i * a->value_floats};
 }
 
-enum error_code attention_new(struct pool *pool, const struct attention_shape *shape,
-                              uint32_t max_rows, struct attention **out, struct error *e)
+enum error_code attention_new(struct pool *pool, uint32_t max_heads, uint32_t max_k_dim,
+                              uint32_t max_v_dim, uint32_t max_rows, struct attention **out,
+                              struct error *e)
 {
     struct attention *a = calloc(1, sizeof *a);
     unsigned threads = pool_thread_count(pool);
     if (a) {
         a->pool = pool;
         a->kernels = kernels_get();
-        a->shape = *shape;
-        a->max_rows = max_rows;
         a->n_slots = threads * SLOTS_A_THREAD;
-        a->scratch_bytes = round_up(a->kernels->attend_scratch(shape->k_dim, shape->v_dim), 64);
+        a->scratch_bytes = round_up(a->kernels->attend_scratch(max_k_dim, max_v_dim), 64);
         a->scratch = allocate(threads * a->scratch_bytes);
-        a->values = allocate((size_t)a->n_slots * ATTEND_QUERIES * value_floats(a) * sizeof(float));
+        a->value_floats = round_up(max_v_dim, 16);
+        a->values = allocate((size_t)a->n_slots * ATTEND_QUERIES * a->value_floats * sizeof(float));
         a->parts = calloc((size_t)a->n_slots * ATTEND_QUERIES, sizeof *a->parts);
-        a->sums = calloc((size_t)max_rows * shape->n_heads, sizeof *a->sums);
+        a->sums = calloc((size_t)max_rows * max_heads, sizeof *a->sums);
         a->tiles = calloc(max_rows, sizeof *a->tiles);
     }
     if (!a || !a->scratch || !a->values || !a->parts || !a->sums || !a->tiles) {
@@ -155,7 +150,7 @@ static void find_unit(const struct attention *a, uint32_t index, struct attentio
     uint32_t first = part * a->heads_a_unit, end = first + a->heads_a_unit;
     u->tile = &a->tiles[index / a->units_a_head / s->n_kv_heads];
     const struct attention_row *row = &a->rows[u->tile->row];
-    size_t keys_offset = a->layer_offset + kv_head * s->head_stride;
+    size_t keys_offset = s->layer_offset + kv_head * s->head_stride;
     u->kv = (struct kv_head){s->type,       s->k_dim,       s->v_dim,
                              row->pages,    keys_offset,    keys_offset + s->values_offset,
                              s->key_stride, s->value_stride};
@@ -270,14 +265,15 @@ static bool wants_waves(const struct attention *a)
     return threads > 1 && most > 1 && a->n_units <= a->n_slots && 4 * threads * most > total;
 }
 
-void attention_run(struct attention *a, const struct attention_row *rows, uint32_t n_rows,
-                   size_t layer_offset, const float *q, const float *sinks, float *out)
+void attention_run(struct attention *a, const struct attention_shape *shape,
+                   const struct attention_row *rows, uint32_t n_rows, const float *q,
+                   const float *sinks, float *out)
 {
-    size_t n_sums = (size_t)n_rows * a->shape.n_heads;
+    size_t n_sums = (size_t)n_rows * shape->n_heads;
     if (n_rows == 0)
         return;
     a->rows = rows;
-    a->layer_offset = layer_offset;
+    a->shape = *shape;
     a->q = q;
     a->sinks = sinks;
     for (size_t i = 0; i < n_sums; i++)

@@ -14,7 +14,7 @@
 
 struct attention;
 
-/* The parameters that are the same in all calls. */
+/* The heads of a layer, and how they lie in a page. */
 struct attention_shape {
     enum tensor_type type;        /* of the cache: F32, F16, Q8_0 */
     uint32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads; query head h reads KV
@@ -23,7 +23,8 @@ struct attention_shape {
     float scale;
     size_t key_stride, value_stride; /* in bytes, from one position to the next */
     size_t values_offset;            /* in bytes, from a KV head's keys in a page to its values */
-    size_t head_stride; /* in bytes, from one KV head's keys in a page to the next head's */
+    size_t head_stride;  /* in bytes, from one KV head's keys in a page to the next head's */
+    size_t layer_offset; /* in bytes, of the keys of KV head 0 in a page */
 };
 
 /* A row of a batch: the pages of its request (struct kv_head), and the positions [first, end) that
@@ -33,14 +34,15 @@ struct attention_row {
     uint32_t first, end;
 };
 
-/* Borrows pool. */
-enum error_code attention_new(struct pool *pool, const struct attention_shape *shape,
-                              uint32_t max_rows, struct attention **out, struct error *e);
+/* Borrows pool. max_heads, max_k_dim, max_v_dim: of all shapes. */
+enum error_code attention_new(struct pool *pool, uint32_t max_heads, uint32_t max_k_dim,
+                              uint32_t max_v_dim, uint32_t max_rows, struct attention **out,
+                              struct error *e);
 void attention_free(struct attention *a); /* takes NULL */
 
-/* q [n_rows][n_heads][k_dim], out [n_rows][n_heads][v_dim]; sinks [n_heads] or NULL. layer_offset:
- * of the keys of KV head 0 in a page, in bytes. */
-void attention_run(struct attention *a, const struct attention_row *rows, uint32_t n_rows,
-                   size_t layer_offset, const float *q, const float *sinks, float *out);
+/* q [n_rows][n_heads][k_dim], out [n_rows][n_heads][v_dim]; sinks [n_heads] or NULL. */
+void attention_run(struct attention *a, const struct attention_shape *shape,
+                   const struct attention_row *rows, uint32_t n_rows, const float *q,
+                   const float *sinks, float *out);
 
 #endif

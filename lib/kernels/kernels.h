@@ -54,7 +54,20 @@
  *     L = fmaf(L, a, exp(sink - M')), O = O * a
  * The result is O / L. Different threads may compute different blocks.
  * The kernels read cached halves and quants exactly (d * q of Q8_0 is exact in float32); the
- * arithmetic is the same. With a NaN or an infinity the result may be any NaN. */
+ * arithmetic is the same. With a NaN or an infinity the result may be any NaN.
+ *
+ * Gated DeltaNet (Yang et al., "Gated Delta Networks", 2024), one value head at one position
+ *
+ * The state S [k_dim][v_dim] is 0 before position 0; q, k [k_dim], v [v_dim]. For each column j,
+ * sums in order of i:
+ *     r_j    = sum_i (decay * S_ij) * k_i    fmaf(decay * S_ij, k_i, r_j) from 0
+ *     u_j    = beta * (v_j - r_j)
+ *     S_ij   = fmaf(k_i, u_j, decay * S_ij)
+ *     o_j    = sum_i S_ij * q_i              fmaf(S_ij, q_i, o_j) from 0
+ *
+ * Causal convolution of one channel, then silu or not, w[taps - 1] being the tap of the newest
+ * input x_t; inputs before position 0 are 0:
+ *     y_t = sum_j w[j] * x_(t - taps + 1 + j)   fmaf in order of j, from 0 */
 #ifndef MOED_KERNELS_KERNELS_H
 #define MOED_KERNELS_KERNELS_H
 
@@ -86,6 +99,7 @@ enum activation {
     ACTIVATION_SILU,           /* silu(g) * u; silu(x) = x / (1 + exp(-x)) with kernels' own exp */
     ACTIVATION_SWIGLU_CLAMPED, /* g' / (1 + exp(-1.702 g')) * (u' + 1), g' = min(g, 7), u' = u
                                   clamped to -7..7 */
+    ACTIVATION_SIGMOID, /* u / (1 + exp(-g)): a gate of attention's output; no model's experts */
 };
 
 enum {
@@ -122,6 +136,8 @@ struct attend_part {
     float max, sum;
     float *values; /* attend_block writes v_dim rounded up to 16; the others read and write v_dim */
 };
+
+enum { CONVOLVE_TAPS = 16 };
 
 enum {
     WEIGH_ONE = 1 << 30,
@@ -168,6 +184,16 @@ struct kernels {
     void (*axpy)(float a, const float *x, float *y, size_t n);
     /* y[i] += x[i]. */
     void (*add)(const float *x, float *y, size_t n);
+
+    /* One step of a gated DeltaNet head: state [k_dim][v_dim] is updated, out [v_dim] written. */
+    void (*delta_step)(float *state, uint32_t k_dim, uint32_t v_dim, const float *q, const float *k,
+                       const float *v, float decay, float beta, float *out);
+    /* The causal convolution of n_channels channels, and silu of it or not, in place: x [n][stride]
+     * are adjacent positions. past [taps - 1][past_stride] has the inputs before them, oldest
+     * first, and is set to those before the next position. w [n_channels][taps]; taps is at most
+     * CONVOLVE_TAPS. */
+    void (*convolve)(const float *w, uint32_t taps, uint32_t n_channels, float *past,
+                     size_t past_stride, float *x, size_t stride, uint32_t n, bool silu);
 
     /* Rotates the pairs (a[i], b[i]): a' = a cos - b sin, b' = a sin + b cos, each product rounded.
      * All four arrays have n elements. */

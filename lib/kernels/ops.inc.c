@@ -154,6 +154,8 @@ static inline vf vf_swiglu_clamped(vf gate, vf up)
 
 static inline vf vf_gated(enum activation act, vf gate, vf up)
 {
+    if (act == ACTIVATION_SIGMOID)
+        return vf_div(up, vf_add(vf_set1(1.0f), vf_exp(vf_negate(gate))));
     return act == ACTIVATION_SILU ? vf_mul(vf_silu(gate), up) : vf_swiglu_clamped(gate, up);
 }
 
@@ -343,6 +345,7 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
 }
 
 #include "kernels/attend.inc.c"
+#include "kernels/delta.inc.c"
 
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
@@ -350,5 +353,6 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
         .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .weigh = weigh,        \
         .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,                          \
         .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
-        .attend_merge = attend_merge, .attend_finish = attend_finish,                              \
+        .attend_merge = attend_merge, .attend_finish = attend_finish, .delta_step = delta_step,    \
+        .convolve = convolve,                                                                      \
     }

@@ -10,6 +10,11 @@
     .dense_layers = true, .shared_expert = true, .weights_scale = true, .router_keys = true,       \
     .sigmoid = true, .expert_width = true
 
+/* Qwen3-Next and its successors. */
+#define DELTA                                                                                      \
+    .ffn_norm = "post_attention_norm", .qk_norm = true, .delta = true, .quarter_rope = true,       \
+    .shared_expert = true, .shared_gate = true, .shared_width = true, .expert_width = true
+
 static const struct mkmodel_arch table[] = {
     {.name = "llama", .ffn_norm = "ffn_norm"},
     {.name = "qwen2moe",
@@ -35,6 +40,13 @@ static const struct mkmodel_arch table[] = {
      .weights_scale = true,
      .router_keys = true,
      .expert_width = true,
+     .yarn = true},
+    {.name = "glm-dsa", .ffn_norm = "ffn_norm", .latent = true, .indexer = true, V3_EXPERTS},
+    {.name = "deepseek32",
+     .ffn_norm = "ffn_norm",
+     .latent = true,
+     .indexer = true,
+     V3_EXPERTS,
      .yarn = true},
     {.name = "phimoe",
      .ffn_norm = "ffn_norm",
@@ -92,6 +104,16 @@ static const struct mkmodel_arch table[] = {
      .shared_width = true,
      .expert_width = true},
     {.name = "exaone-moe", .ffn_norm = "ffn_norm", .qk_norm = true, .window = true, V3_EXPERTS},
+    {.name = "qwen35moe", DELTA},
+    {.name = "qwen3next", .delta_grouped = true, DELTA},
+    {.name = "lfm2moe",
+     .ffn_norm = "ffn_norm",
+     .qk_norm = true,
+     .convolutions = true,
+     .dense_layers = true,
+     .sigmoid = true,
+     .gating_key = true,
+     .expert_width = true},
 };
 
 const struct mkmodel_arch *mkmodel_arch_find(const char *name)

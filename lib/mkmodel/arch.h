@@ -11,6 +11,12 @@ struct mkmodel_arch {
     bool qk_norm;                  /* attn_q_norm and attn_k_norm of a head's width */
     bool qk_norm_whole;            /* the same, of all heads' width */
     bool latent;                   /* one compressed vector for the keys and values of all heads */
+    bool indexer;                  /* latent, and an indexer that chooses positions */
+    bool delta;                    /* linear attention in all layers but every fourth; attn_q has
+                                      each head's gate, too */
+    bool delta_grouped;            /* ssm_ba instead of ssm_beta and ssm_alpha */
+    bool convolutions;             /* short convolutions instead; token_embd_norm */
+    bool quarter_rope;             /* a quarter of each head's values rotate */
     bool fused_qkv;                /* attn_qkv instead of attn_q, attn_k, attn_v */
     bool half_rope;                /* half of each head's values rotate */
     bool sinks;                    /* attn_sinks */
@@ -32,6 +38,11 @@ struct mkmodel_arch {
     bool expert_width;   /* key expert_feed_forward_length; else feed_forward_length */
     bool yarn;           /* rotary scaling by YaRN */
     bool rotary_factors; /* rope_factors_long and rope_factors_short */
+};
+
+enum {
+    MKMODEL_CONVOLUTION_TAPS = 3,
+    MKMODEL_DELTA_TAPS = 4,
 };
 
 /* NULL for an unknown name. */

@@ -39,7 +39,20 @@ static uint32_t rotated(const struct plan *p)
     const struct mkmodel_options *o = &p->options;
     if (p->arch->latent)
         return o->rope_dim;
+    if (p->arch->quarter_rope && o->head_dim >= 8)
+        return o->head_dim / 8 * 2;
     return p->arch->half_rope && o->head_dim >= 4 ? o->head_dim / 4 * 2 : o->head_dim;
+}
+
+/* A list by layer, with 0 for short convolutions. */
+static void put_kv_heads(struct keys *k)
+{
+    const struct mkmodel_options *o = &k->plan->options;
+    int32_t heads[MKMODEL_MOST_LAYERS];
+    for (uint32_t i = 0; i < o->layers; i++)
+        heads[i] = mkmodel_attends(k->plan, i) ? (int32_t)o->kv_heads : 0;
+    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), heads, o->layers);
+    put_u32(k, "shortconv.l_cache", MKMODEL_CONVOLUTION_TAPS);
 }
 
 /* DeepSeek-V2's files count one key-value head of the cached row's size, and have further keys for
@@ -49,7 +62,10 @@ static void put_attention(struct keys *k)
     const struct mkmodel_options *o = &k->plan->options;
     bool latent = k->plan->arch->latent;
     put_u32(k, "attention.head_count", o->heads);
-    put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
+    if (k->plan->arch->convolutions)
+        put_kv_heads(k);
+    else
+        put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
     put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
     put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
@@ -62,6 +78,11 @@ static void put_attention(struct keys *k)
         put_u32(k, "attention.key_length_mla", o->head_dim + o->rope_dim);
         put_u32(k, "attention.value_length_mla", o->head_dim);
     }
+    if (k->plan->arch->indexer) {
+        put_u32(k, "attention.indexer.head_count", INDEXER_HEADS);
+        put_u32(k, "attention.indexer.key_length", 2 * o->rope_dim);
+        put_u32(k, "attention.indexer.top_k", INDEXER_TOP_K);
+    }
     if (k->plan->arch->window)
         put_u32(k, "attention.sliding_window", o->window);
 }
@@ -73,6 +94,17 @@ static void put_image_keys(struct keys *k)
     const int32_t sections[] = {pairs - 2 * part, part, part, 0};
     gguf_writer_i32s(k->writer, arch_key(k, "rope.dimension_sections"), sections, 4);
     put_u32(k, "n_deepstack_layers", 3);
+}
+
+static void put_delta(struct keys *k)
+{
+    struct mkmodel_delta d = mkmodel_delta_of(&k->plan->options);
+    put_u32(k, "full_attention_interval", mkmodel_attention_interval(&k->plan->options));
+    put_u32(k, "ssm.conv_kernel", MKMODEL_DELTA_TAPS);
+    put_u32(k, "ssm.state_size", d.head_dim);
+    put_u32(k, "ssm.group_count", d.k_heads);
+    put_u32(k, "ssm.time_step_rank", d.v_heads);
+    put_u32(k, "ssm.inner_size", d.v_heads * d.head_dim);
 }
 
 /* The context is four times the original one. */
@@ -147,6 +179,8 @@ void keys_write(struct gguf_writer *w, const struct plan *p)
     put_u32(&k, "embedding_length", o->hidden);
     put_attention(&k);
     put_rope_scaling(&k);
+    if (p->arch->delta)
+        put_delta(&k);
     if (p->arch->deepstack)
         put_image_keys(&k);
     put_experts(&k);

@@ -78,7 +78,8 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
     return error_set(e, ERROR_USAGE,
                      "--arch %s: unknown, expected llama, qwen2moe, qwen3moe, olmoe, deepseek, "
                      "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
-                     "bailingmoe2, ernie4_5-moe, hunyuan-moe or exaone-moe",
+                     "bailingmoe2, ernie4_5-moe, hunyuan-moe, exaone-moe, glm-dsa, "
+                     "deepseek32, qwen35moe, qwen3next or lfm2moe",
                      p->options.arch);
 }
 
@@ -125,7 +126,7 @@ static enum error_code check_ranges(const struct mkmodel_options *o, struct erro
         const char *option;
         uint32_t value, low, high;
     } ranges[] = {
-        {"--layers", o->layers, 1, 1000},
+        {"--layers", o->layers, 1, MKMODEL_MOST_LAYERS},
         {"--hidden", o->hidden, 1, 1 << 17},
         {"--heads", o->heads, 1, 4096},
         {"--kv-heads", o->kv_heads, 1, 4096},
@@ -172,6 +173,8 @@ static enum error_code fill_in(struct plan *p, struct error *e)
         o->dense_width = o->expert_width * (o->top_k < 16 ? o->top_k : 16);
     if (o->kv_rank == 0)
         o->kv_rank = 4 * o->head_dim;
+    if (o->q_rank == 0 && p->arch->indexer)
+        o->q_rank = o->kv_rank;
     if (o->rope_dim == 0)
         o->rope_dim = o->head_dim / 2 + o->head_dim / 2 % 2; /* pairs */
     if (o->groups && o->groups_used == 0)

@@ -18,6 +18,10 @@ struct planned_tensor {
     float mean, deviation;
 };
 
+enum { MKMODEL_MOST_LAYERS = 1000 };
+/* Of models that choose positions: heads of twice the rotated values. */
+enum { INDEXER_HEADS = 2, INDEXER_TOP_K = 2048 };
+
 struct plan {
     struct mkmodel_options options; /* with zeros replaced by their defaults */
     const struct mkmodel_arch *arch;
@@ -31,6 +35,28 @@ struct plan {
     uint64_t other_type_count;
     const struct planned_tensor *other_type_example; /* or NULL */
 };
+
+/* The heads of linear attention: as in the published models, two value heads and one key head for
+ * each head of attention, half as wide. */
+struct mkmodel_delta {
+    uint32_t k_heads, v_heads, head_dim;
+};
+static inline struct mkmodel_delta mkmodel_delta_of(const struct mkmodel_options *o)
+{
+    return (struct mkmodel_delta){o->heads, 2 * o->heads, o->head_dim / 2};
+}
+
+/* Where layers differ, of so many the last has attention, and the others have none. */
+static inline uint32_t mkmodel_attention_interval(const struct mkmodel_options *o)
+{
+    return o->layers < 4 ? o->layers : 4;
+}
+
+static inline bool mkmodel_attends(const struct plan *p, uint32_t layer)
+{
+    return !(p->arch->delta || p->arch->convolutions) ||
+           (layer + 1) % mkmodel_attention_interval(&p->options) == 0;
+}
 
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);

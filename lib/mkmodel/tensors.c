@@ -92,6 +92,8 @@ static bool add_projections(struct plan *p, uint32_t layer, uint64_t query, uint
                             enum tensor_type value_type)
 {
     uint64_t hidden = p->options.hidden;
+    if (p->arch->delta) /* each head's query and gate */
+        query *= 2;
     if (p->arch->fused_qkv)
         return add_tensor(p, p->type, 0, 2, hidden, query + 2 * key, 0, "blk.%u.attn_qkv.weight",
                           layer);
@@ -147,6 +149,58 @@ static bool add_latent_attention(struct plan *p, uint32_t layer)
            add_tensor(p, p->type, 0, 1, o->kv_rank, o->head_dim, o->heads, "blk.%u.attn_v_b.weight",
                       layer) &&
            add_tensor(p, p->type, 0, 1, value, o->hidden, 0, "blk.%u.attn_output.weight", layer);
+}
+
+/* Linear attention. The decays of a position, exp(ssm_a * softplus(about -1)), are near 0.7. */
+static bool add_delta(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    struct mkmodel_delta d = mkmodel_delta_of(o);
+    uint64_t values = (uint64_t)d.v_heads * d.head_dim;
+    uint64_t channels = 2 * (uint64_t)d.k_heads * d.head_dim + values;
+    bool ok =
+        add_tensor(p, p->type, 0, 1, o->hidden, channels, 0, "blk.%u.attn_qkv.weight", layer) &&
+        add_tensor(p, p->type, 0, 1, o->hidden, values, 0, "blk.%u.attn_gate.weight", layer);
+    if (ok && p->arch->delta_grouped)
+        ok = add_tensor(p, TENSOR_F32, 0, 1, o->hidden, 2 * d.v_heads, 0, "blk.%u.ssm_ba.weight",
+                        layer);
+    else if (ok)
+        ok = add_tensor(p, TENSOR_F32, 0, 1, o->hidden, d.v_heads, 0, "blk.%u.ssm_beta.weight",
+                        layer) &&
+             add_tensor(p, TENSOR_F32, 0, 1, o->hidden, d.v_heads, 0, "blk.%u.ssm_alpha.weight",
+                        layer);
+    return ok &&
+           add_tensor(p, TENSOR_F32, 0, 1, MKMODEL_DELTA_TAPS, channels, 0,
+                      "blk.%u.ssm_conv1d.weight", layer) &&
+           add_tensor(p, TENSOR_F32, -1, 0.5f, d.v_heads, 0, 0, "blk.%u.ssm_dt.bias", layer) &&
+           add_tensor(p, TENSOR_F32, -1, 0.1f, d.v_heads, 0, 0, "blk.%u.ssm_a", layer) &&
+           add_layer_norm(p, layer, d.head_dim, "ssm_norm") &&
+           add_tensor(p, p->type, 0, 1, values, o->hidden, 0, "blk.%u.ssm_out.weight", layer);
+}
+
+static bool add_convolution(struct plan *p, uint32_t layer)
+{
+    uint64_t hidden = p->options.hidden;
+    return add_tensor(p, p->type, 0, 1, hidden, 3 * hidden, 0, "blk.%u.shortconv.in_proj.weight",
+                      layer) &&
+           add_tensor(p, TENSOR_F32, 0, 1, MKMODEL_CONVOLUTION_TAPS, hidden, 0,
+                      "blk.%u.shortconv.conv.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, hidden, hidden, 0, "blk.%u.shortconv.out_proj.weight",
+                      layer);
+}
+
+static bool add_indexer(struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint32_t head = 2 * o->rope_dim;
+    return add_tensor(p, p->type, 0, 1, o->q_rank, INDEXER_HEADS * head, 0,
+                      "blk.%u.indexer.attn_q_b.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, o->hidden, head, 0, "blk.%u.indexer.attn_k.weight",
+                      layer) &&
+           add_tensor(p, TENSOR_F32, 1, 0, head, 0, 0, "blk.%u.indexer.k_norm.weight", layer) &&
+           add_tensor(p, TENSOR_F32, 0, 0, head, 0, 0, "blk.%u.indexer.k_norm.bias", layer) &&
+           add_tensor(p, TENSOR_F32, 0, 1, o->hidden, INDEXER_HEADS, 0,
+                      "blk.%u.indexer.proj.weight", layer);
 }
 
 /* ---- feed-forward ---- */
@@ -219,8 +273,10 @@ static bool add_layer(struct plan *p, uint32_t layer)
     const struct mkmodel_options *o = &p->options;
     enum tensor_type finer = p->mixed && layer % 2 == 0 ? TENSOR_Q6_K : p->type;
     bool ok = add_layer_norm(p, layer, o->hidden, "attn_norm");
-    if (ok && p->arch->latent)
-        ok = add_latent_attention(p, layer);
+    if (ok && !mkmodel_attends(p, layer))
+        ok = p->arch->delta ? add_delta(p, layer) : add_convolution(p, layer);
+    else if (ok && p->arch->latent)
+        ok = add_latent_attention(p, layer) && (!p->arch->indexer || add_indexer(p, layer));
     else if (ok)
         ok = add_grouped_attention(p, layer, finer);
     ok = ok && add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);
@@ -236,7 +292,7 @@ enum error_code tensors_list(struct plan *p, struct error *e)
     /* Embeddings have a deviation of 1, like the norms' outputs. */
     bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
                          "token_embd.weight") &&
-              add_norm(p, o->hidden, "output_norm") &&
+              add_norm(p, o->hidden, p->arch->convolutions ? "token_embd_norm" : "output_norm") &&
               add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
     if (ok && p->arch->logits_bias)
         ok = add_tensor(p, TENSOR_F32, 0, 0.3f, o->vocab, 0, 0, "output.bias");

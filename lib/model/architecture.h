@@ -57,11 +57,23 @@ struct architecture {
     bool shared_expert_gate; /* multiplies it by sigmoid(ffn_gate_inp_shexp . x) */
     bool leading_dense;      /* the first leading_dense_block_count layers have a plain FFN */
     bool tied_output;        /* output.weight may be absent: token_embd.weight serves */
-    bool attention_sinks;    /* attn_sinks: per head one softmax logit that has no value */
-    unsigned window_period;  /* unless the file says which: in each run of so many layers, all but
-                                the last have a sliding window; 0: no layer */
-    float rope_magnitude;    /* of a longrope model's cosines; 0: the file's */
-    const char *ffn_norm;    /* the tensor of the norm before the FFN; NULL: ffn_norm */
+    /* An indexer chooses the positions that a layer attends to, attention.indexer.top_k of them:
+     * all of a context that is no longer. Only such contexts are computed. */
+    bool indexer;
+    bool attention_sinks; /* attn_sinks: per head one softmax logit that has no value */
+    /* Linear attention (gated DeltaNet) in all layers but every full_attention_interval-th. */
+    bool delta_layers;
+    bool delta_grouped;      /* value head j reads key head j / (value heads / key heads); else
+                                key head j mod key heads */
+    bool short_convolutions; /* layers without key-value heads are gated convolutions */
+    bool query_gate; /* attn_q has for each head the query, then a gate: attention's output is
+                        multiplied by sigmoid(gate) */
+    unsigned window_period; /* unless the file says which: in each run of so many layers, all but
+                               the last have a sliding window; 0: no layer */
+    float rope_magnitude;   /* of a longrope model's cosines; 0: the file's */
+    /* The tensor of the norm before the output head; NULL: output_norm. */
+    const char *output_norm;
+    const char *ffn_norm; /* the tensor of the norm before the FFN; NULL: ffn_norm */
     /* Keys after "ARCH.": an expert's width (NULL: feed_forward_length), and the number of shared
      * experts of that width (NULL: the shared expert has a width of its own). */
     const char *expert_width_key, *shared_count_key;

@@ -21,13 +21,14 @@ enum error_code kv_type_parse(const char *text, enum tensor_type *out, struct er
 enum error_code kv_type_check(const struct model_params *p, enum tensor_type type, struct error *e)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    if (p->k_dim % info->block_values == 0 && p->v_dim % info->block_values == 0)
-        return ERROR_OK;
-    return error_set(
-        e, ERROR_UNSUPPORTED,
-        "--kv-type q8_0 takes heads of a multiple of %u values: this model's have %" PRIu32
-        " and %" PRIu32 "; take f16",
-        (unsigned)info->block_values, p->k_dim, p->v_dim);
+    for (const struct layer_params *l = p->layers; l < p->layers + p->n_layers; l++)
+        if (l->k_dim % info->block_values || l->v_dim % info->block_values)
+            return error_set(
+                e, ERROR_UNSUPPORTED,
+                "--kv-type q8_0 takes heads of a multiple of %u values: this model's have %" PRIu32
+                " and %" PRIu32 "; take f16",
+                (unsigned)info->block_values, l->k_dim, l->v_dim);
+    return ERROR_OK;
 }
 
 static size_t row_bytes(enum tensor_type type, uint32_t values)
@@ -36,12 +37,12 @@ static size_t row_bytes(enum tensor_type type, uint32_t values)
     return (size_t)values / info->block_values * info->block_bytes;
 }
 
-size_t kv_key_bytes(const struct model_params *p, enum tensor_type type)
+size_t kv_key_bytes(const struct model_params *p, uint32_t layer, enum tensor_type type)
 {
-    return row_bytes(type, p->k_dim);
+    return row_bytes(type, p->layers[layer].k_dim);
 }
 
-size_t kv_value_bytes(const struct model_params *p, enum tensor_type type)
+size_t kv_value_bytes(const struct model_params *p, uint32_t layer, enum tensor_type type)
 {
-    return params_cache_rows(p) == 1 ? 0 : row_bytes(type, p->v_dim);
+    return params_cache_rows(p) == 1 ? 0 : row_bytes(type, p->layers[layer].v_dim);
 }

@@ -18,10 +18,10 @@ enum error_code kv_type_parse(const char *text, enum tensor_type *out, struct er
 /* ERROR_UNSUPPORTED if the type's blocks do not divide the model's heads. */
 enum error_code kv_type_check(const struct model_params *p, enum tensor_type type, struct error *e);
 
-/* Bytes of the keys, and of the values, of one position of one KV head in one layer. With latent
- * attention the values are the first part of the keys and take 0 bytes. kv_type_check must allow
- * the type. */
-size_t kv_key_bytes(const struct model_params *p, enum tensor_type type);
-size_t kv_value_bytes(const struct model_params *p, enum tensor_type type);
+/* Bytes of the keys, and of the values, of one position of one KV head in a layer: none in a layer
+ * without attention. With latent attention the values are the first part of the keys and take 0
+ * bytes. kv_type_check must allow the type. */
+size_t kv_key_bytes(const struct model_params *p, uint32_t layer, enum tensor_type type);
+size_t kv_value_bytes(const struct model_params *p, uint32_t layer, enum tensor_type type);
 
 #endif

@@ -16,10 +16,11 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
                                   struct error *e)
 {
     uint64_t weights = plan->header.bytes + tier_bytes;
-    uint64_t need = weights + memory_margin_bytes(weights);
+    uint64_t states = memory_state_bytes(&plan->header.params, 1);
+    uint64_t need = weights + memory_margin_bytes(weights) + states;
     uint64_t available = memory_available_bytes(), page;
     if (weights <= memory_reserved_bytes(&page)) /* they will lie there (shm_create_large) */
-        need = memory_margin_bytes(weights);
+        need = memory_margin_bytes(weights) + states;
     if (need <= available)
         return ERROR_OK;
     return error_set(e, ERROR_MEMORY,
@@ -33,8 +34,21 @@ enum error_code memory_need_check(const struct pool_plan *plan, uint64_t tier_by
 
 uint64_t memory_kv_bytes_a_token(const struct model_params *p, enum tensor_type type)
 {
-    return (uint64_t)p->n_layers * p->n_kv_heads *
-           (kv_key_bytes(p, type) + kv_value_bytes(p, type));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        sum += (uint64_t)p->layers[i].n_kv_heads *
+               (kv_key_bytes(p, i, type) + kv_value_bytes(p, i, type));
+    return sum;
+}
+
+uint32_t memory_state_snapshots(uint32_t parallel)
+{
+    return 2 * parallel + 4;
+}
+
+uint64_t memory_state_bytes(const struct model_params *p, uint32_t parallel)
+{
+    return ((uint64_t)parallel + memory_state_snapshots(parallel)) * params_state_bytes(p);
 }
 
 uint64_t memory_kv_page_bytes(const struct model_params *p, enum tensor_type type)

@@ -15,6 +15,7 @@ enum {
     MAX_HEAD_DIM = 4096,
     MAX_VOCAB = 1 << 22,
     MAX_CONTEXT = 1 << 28,
+    MAX_TAPS = 16,
 };
 
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
@@ -51,46 +52,86 @@ static void read_name(const struct gguf *g, struct model_params *p)
             *c = '?';
 }
 
-/* One KV head for each group of query heads. */
-static void read_grouped_attention(struct key_reader *r, struct model_params *p)
+static const char kv_heads_suffix[] = "attention.head_count_kv";
+
+/* A list by layer of 32-bit integers, for each layer one; NULL: the file has no such list. */
+static const struct gguf_kv *find_list(const struct key_reader *r, const char *suffix,
+                                       uint32_t n_layers)
 {
-    p->n_kv_heads = key_u32_or(r, "attention.head_count_kv", p->n_heads, MAX_HEADS);
+    char key[KEY_BYTES];
+    key_name(r, suffix, key);
+    const struct gguf_kv *list = gguf_find(r->g, key);
+    bool is_list = list && list->type == GGUF_ARRAY && list->count >= n_layers &&
+                   (list->element_type == GGUF_I32 || list->element_type == GGUF_U32);
+    return is_list ? list : NULL;
+}
+
+static uint32_t list_u32(const struct gguf_kv *list, uint32_t layer)
+{
+    uint32_t value;
+    memcpy(&value, list->data + layer * sizeof value, sizeof value);
+    return value;
+}
+
+/* A list by layer: 0 for the layers that are short convolutions, the same number for the others. */
+static uint32_t read_kv_heads_list(struct key_reader *r, const struct model_params *p)
+{
+    const struct gguf_kv *list = find_list(r, kv_heads_suffix, p->n_layers);
+    uint32_t heads = 0, differ = 0;
+    for (uint32_t i = 0; i < p->n_layers && list; i++) {
+        uint32_t n = list_u32(list, i);
+        heads = heads ? heads : n;
+        differ += n && n != heads;
+    }
+    if (!r->failed && (differ || !heads))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s.%s': expected a list by layer of 0 and one other number "
+                              "of heads",
+                              gguf_path(r->g, 0), r->arch, kv_heads_suffix);
+    return key_check(r, kv_heads_suffix, heads ? heads : 1, MAX_HEADS);
+}
+
+static uint32_t read_kv_heads(struct key_reader *r, const struct model_params *p, uint32_t n_heads)
+{
+    return p->arch->short_convolutions ? read_kv_heads_list(r, p)
+                                       : key_u32_or(r, kv_heads_suffix, n_heads, MAX_HEADS);
+}
+
+/* One KV head for each group of query heads. */
+static void read_grouped_attention(struct key_reader *r, struct model_params *p,
+                                   struct layer_params *l)
+{
+    l->n_kv_heads = read_kv_heads(r, p, l->n_heads);
     if (r->failed)
         return;
-    if (p->n_heads % p->n_kv_heads) {
-        r->failed = error_set(r->e, ERROR_FORMAT,
-                              "%s: %" PRIu32 " attention heads cannot share %" PRIu32
-                              " key-value heads evenly ('%s.attention.head_count_kv')",
-                              gguf_path(r->g, 0), p->n_heads, p->n_kv_heads, r->arch);
-        return;
-    }
-    uint32_t head_dim = p->d_model / p->n_heads;
-    p->q_dim = p->k_dim = key_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
-    p->o_dim = p->v_dim = key_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
-    p->rope.dims = key_u32_or(r, "rope.dimension_count", p->k_dim, MAX_HEAD_DIM);
+    uint32_t head_dim = p->d_model / l->n_heads;
+    l->q_dim = l->k_dim = key_u32_or(r, "attention.key_length", head_dim, MAX_HEAD_DIM);
+    l->o_dim = l->v_dim = key_u32_or(r, "attention.value_length", head_dim, MAX_HEAD_DIM);
+    p->rope.dims = key_u32_or(r, "rope.dimension_count", l->k_dim, MAX_HEAD_DIM);
 }
 
 /* Files whose kv_b is split have keys for a head's own sizes; key_length is then the cached row's.
  */
-static void read_latent_attention(struct key_reader *r, struct model_params *p)
+static void read_latent_attention(struct key_reader *r, struct model_params *p,
+                                  struct layer_params *l)
 {
     bool split = key_exists(r, "attention.key_length_mla");
-    p->n_kv_heads = 1;
+    l->n_kv_heads = 1;
     p->kv_rank = key_u32(r, "attention.kv_lora_rank", MAX_WIDTH);
     if (key_exists(r, "attention.q_lora_rank"))
         p->q_rank = key_u32(r, "attention.q_lora_rank", MAX_WIDTH);
-    p->q_dim =
+    l->q_dim =
         key_u32(r, split ? "attention.key_length_mla" : "attention.key_length", MAX_HEAD_DIM);
-    p->o_dim =
+    l->o_dim =
         key_u32(r, split ? "attention.value_length_mla" : "attention.value_length", MAX_HEAD_DIM);
     p->rope.dims = key_u32(r, "rope.dimension_count", MAX_HEAD_DIM);
-    p->k_dim = p->kv_rank + p->rope.dims;
-    p->v_dim = p->kv_rank;
-    if (!r->failed && p->rope.dims >= p->q_dim)
+    l->k_dim = p->kv_rank + p->rope.dims;
+    l->v_dim = p->kv_rank;
+    if (!r->failed && p->rope.dims >= l->q_dim)
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.rope.dimension_count' is %" PRIu32
                               ": expected less than the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, l->q_dim);
 }
 
 static void refuse_value(struct key_reader *r, const char *suffix, double value, const char *what)
@@ -140,23 +181,102 @@ static void read_window(struct key_reader *r, struct model_params *p)
         refuse_value(r, suffix, window, "less than the context: a window");
 }
 
+/* Which layers are linear attention: a list by layer in the file, or all but the last in each run
+ * of full_attention_interval. */
+static void read_delta_layers(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "attention.recurrent_layers";
+    char key[KEY_BYTES];
+    key_name(r, suffix, key);
+    const struct gguf_kv *list = gguf_find(r->g, key);
+    uint32_t interval = key_u32_or(r, "full_attention_interval", 4, PARAMS_MAX_LAYERS);
+    if (!r->failed && list &&
+        (list->type != GGUF_ARRAY || list->element_type != GGUF_BOOL || list->count < p->n_layers))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s': expected a list of booleans, one for each of the "
+                              "%" PRIu32 " layers",
+                              gguf_path(r->g, 0), key, p->n_layers);
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++)
+        if (list ? list->data[i] != 0 : (i + 1) % interval != 0)
+            p->layers[i] = (struct layer_params){.kind = LAYER_DELTA_NET};
+}
+
+/* The keys are named as a state space model's. */
+static void read_delta(struct key_reader *r, struct model_params *p)
+{
+    struct delta_params *d = &p->delta;
+    if (r->failed || !p->arch->delta_layers)
+        return;
+    d->taps = key_u32(r, "ssm.conv_kernel", MAX_TAPS);
+    d->k_dim = key_u32(r, "ssm.state_size", MAX_HEAD_DIM);
+    d->k_heads = key_u32(r, "ssm.group_count", MAX_HEADS);
+    d->v_heads = key_u32(r, "ssm.time_step_rank", MAX_HEADS);
+    uint32_t inner = key_u32(r, "ssm.inner_size", MAX_WIDTH);
+    if (!r->failed && (inner % d->v_heads || d->v_heads % d->k_heads || d->taps < 2 ||
+                       inner / d->v_heads > MAX_HEAD_DIM))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: %" PRIu32 " key heads, %" PRIu32 " value heads, an inner size "
+                              "of %" PRIu32 " and %" PRIu32 " taps make no linear attention "
+                              "(keys '%s.ssm.*')",
+                              gguf_path(r->g, 0), d->k_heads, d->v_heads, inner, d->taps, r->arch);
+    if (r->failed)
+        return;
+    d->v_dim = inner / d->v_heads;
+    read_delta_layers(r, p);
+}
+
+static void read_short_convolutions(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "shortconv.l_cache";
+    if (r->failed || !p->arch->short_convolutions)
+        return;
+    const struct gguf_kv *list = find_list(r, kv_heads_suffix, p->n_layers);
+    uint32_t taps = key_u32(r, suffix, MAX_TAPS);
+    p->delta.taps = key_check(r, suffix, taps < 2 ? 0 : taps, MAX_TAPS);
+    for (uint32_t i = 0; i < p->n_layers && list; i++)
+        if (list_u32(list, i) == 0)
+            p->layers[i] = (struct layer_params){.kind = LAYER_SHORT_CONVOLUTION};
+}
+
+static void check_attention(struct key_reader *r, const struct model_params *p)
+{
+    if (!r->failed && params_count_kind(p, LAYER_ATTENTION) == 0)
+        r->failed = error_set(r->e, ERROR_UNSUPPORTED,
+                              "%s: no layer has attention: moed does not run such a model",
+                              gguf_path(r->g, 0));
+}
+
+static void check_heads(struct key_reader *r, const struct layer_params *l)
+{
+    if (!r->failed && l->n_heads % l->n_kv_heads)
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: %" PRIu32 " attention heads cannot share %" PRIu32
+                              " key-value heads evenly ('%s.attention.head_count_kv')",
+                              gguf_path(r->g, 0), l->n_heads, l->n_kv_heads, r->arch);
+}
+
 static void read_attention(struct key_reader *r, struct model_params *p)
 {
-    p->n_heads = key_u32(r, "attention.head_count", MAX_HEADS);
+    struct layer_params l = {.n_heads = key_u32(r, "attention.head_count", MAX_HEADS)};
     if (r->failed)
         return;
     if (p->arch->attention == ATTENTION_LATENT)
-        read_latent_attention(r, p);
+        read_latent_attention(r, p, &l);
     else
-        read_grouped_attention(r, p);
-    if (!r->failed && (p->rope.dims > p->q_dim || p->rope.dims % 2))
+        read_grouped_attention(r, p, &l);
+    check_heads(r, &l);
+    if (!r->failed && (p->rope.dims > l.q_dim || p->rope.dims % 2))
         r->failed = error_set(r->e, ERROR_FORMAT,
                               "%s: key '%s.rope.dimension_count' is %" PRIu32
                               ": expected an even number up to the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope.dims, p->q_dim);
+                              gguf_path(r->g, 0), r->arch, p->rope.dims, l.q_dim);
     if (r->failed)
         return;
-    p->attention_scale = 1.0f / sqrtf((float)p->q_dim);
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        p->layers[i] = l;
+    p->attention_scale = 1.0f / sqrtf((float)l.q_dim);
+    if (p->arch->indexer)
+        p->context_most = key_u32(r, "attention.indexer.top_k", MAX_CONTEXT);
     read_window(r, p);
 }
 
@@ -383,6 +503,8 @@ static void read_leading_dense(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), key, p->n_dense, p->n_layers);
     if (p->n_dense)
         p->d_dense = key_u32(r, "feed_forward_length", MAX_WIDTH);
+    for (uint32_t i = 0; i < p->n_dense && !r->failed; i++)
+        p->layers[i].feed_forward = FEED_FORWARD_DENSE;
 }
 
 /* block_count includes the layers after the trunk that predict further tokens (DeepSeek-V3). moed
@@ -434,6 +556,9 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     p.d_model = key_u32(&r, "embedding_length", MAX_WIDTH);
     p.context_trained = key_u32(&r, "context_length", MAX_CONTEXT);
     read_attention(&r, &p);
+    read_delta(&r, &p);
+    read_short_convolutions(&r, &p);
+    check_attention(&r, &p);
     read_rope(&r, &p);
     read_temperature(&r, &p);
     p.norm_eps = key_f32_or(&r,
@@ -453,6 +578,62 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     return ERROR_OK;
 }
 
+enum error_code params_check_context(const struct model_params *p, uint64_t context,
+                                     struct error *e)
+{
+    if (!p->context_most || context <= p->context_most)
+        return ERROR_OK;
+    return error_set(e, ERROR_UNSUPPORTED,
+                     "--ctx %" PRIu64 ": moed computes this model up to %" PRIu32
+                     " tokens, because it does not run the indexer that chooses among more: give "
+                     "--ctx %" PRIu32 " or less",
+                     context, p->context_most, p->context_most);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+struct params_most params_most(const struct model_params *p)
+{
+    struct params_most most = {0};
+    for (const struct layer_params *l = p->layers; l < p->layers + p->n_layers; l++) {
+        most.heads = larger(most.heads, l->n_heads);
+        most.k_dim = larger(most.k_dim, l->k_dim);
+        most.v_dim = larger(most.v_dim, l->v_dim);
+        most.q = larger(most.q, l->n_heads * l->q_dim);
+        most.k = larger(most.k, l->n_kv_heads * l->k_dim);
+        most.v = larger(most.v, l->n_kv_heads * l->v_dim);
+        most.attended = larger(most.attended, l->n_heads * l->o_dim);
+    }
+    return most;
+}
+
+uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n += p->layers[i].kind == kind;
+    return n;
+}
+
+const struct layer_params *params_attention(const struct model_params *p)
+{
+    const struct layer_params *l = p->layers, *last = p->layers + p->n_layers - 1;
+    while (l < last && l->kind != LAYER_ATTENTION)
+        l++;
+    return l;
+}
+
+const struct layer_params *params_uneven(const struct model_params *p)
+{
+    for (uint32_t i = 0; i < p->n_layers && !p->kv_rank; i++)
+        if (p->layers[i].k_dim != p->layers[i].v_dim)
+            return &p->layers[i];
+    return NULL;
+}
+
 struct params_windows params_windows(const struct model_params *p)
 {
     struct params_windows w = {0};
@@ -461,6 +642,31 @@ struct params_windows params_windows(const struct model_params *p)
         w.largest = p->layers[i].window > w.largest ? p->layers[i].window : w.largest;
     }
     return w;
+}
+
+uint32_t params_recurrent_layers(const struct model_params *p)
+{
+    return p->n_layers - params_count_kind(p, LAYER_ATTENTION);
+}
+
+uint32_t params_convolved(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    return d->v_heads ? 2 * d->k_heads * d->k_dim + d->v_heads * d->v_dim : p->d_model;
+}
+
+uint64_t params_layer_state_floats(const struct model_params *p)
+{
+    const struct delta_params *d = &p->delta;
+    if (d->taps == 0)
+        return 0;
+    return (uint64_t)(d->taps - 1) * params_convolved(p) +
+           (uint64_t)d->v_heads * d->k_dim * d->v_dim;
+}
+
+uint64_t params_state_bytes(const struct model_params *p)
+{
+    return params_recurrent_layers(p) * params_layer_state_floats(p) * sizeof(float);
 }
 
 float params_query_scale(const struct model_params *p, uint32_t position)
@@ -477,16 +683,16 @@ uint32_t params_cache_rows(const struct model_params *p)
 
 uint32_t params_widest_input(const struct model_params *p)
 {
-    uint32_t widths[] = {p->d_model,  p->n_heads * p->o_dim, p->q_rank,
-                         p->d_shared, p->d_expert,           p->d_dense};
+    uint32_t widths[] = {
+        p->d_model, params_most(p).attended,          p->q_rank, p->d_shared, p->d_expert,
+        p->d_dense, p->delta.v_heads * p->delta.v_dim};
     uint32_t most = 0;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
-        most = widths[i] > most ? widths[i] : most;
+        most = larger(most, widths[i]);
     return most;
 }
 
 uint32_t params_head_input(const struct model_params *p)
 {
-    uint32_t unrotated = p->q_dim - p->rope.dims;
-    return unrotated > p->kv_rank ? unrotated : p->kv_rank;
+    return larger(params_attention(p)->q_dim - p->rope.dims, p->kv_rank);
 }

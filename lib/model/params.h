@@ -32,9 +32,36 @@ struct router_params {
     float scale;                /* then multiplies them */
 };
 
-/* What differs between the layers of a model. Zero: attention to all positions, as in most models.
+/* What mixes the positions of a request in a layer. Only attention has keys and values; the other
+ * kinds keep a state of fixed size for each request. */
+enum layer_kind {
+    LAYER_ATTENTION,
+    LAYER_DELTA_NET,         /* the gated delta rule, behind a short convolution */
+    LAYER_SHORT_CONVOLUTION, /* a gated convolution alone */
+};
+
+/* Gated DeltaNet, the linear attention of the layers of kind LAYER_DELTA_NET (kernels/kernels.h has
+ * the recurrence). Short convolutions have `taps` only. All 0: the model has neither. */
+struct delta_params {
+    uint32_t taps;             /* of the causal convolution over positions */
+    uint32_t k_heads, v_heads; /* each key head serves v_heads / k_heads value heads */
+    uint32_t k_dim, v_dim;     /* values of a head; a head's state is [k_dim][v_dim] */
+};
+
+enum feed_forward_kind { FEED_FORWARD_EXPERTS, FEED_FORWARD_DENSE };
+
+/* A layer by itself. The sizes of heads are those of its attention; 0 in a layer of another kind.
  */
 struct layer_params {
+    enum layer_kind kind;
+    enum feed_forward_kind feed_forward;
+    uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
+    /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
+     * v_dim: of keys and values in the KV cache. They are equal except with latent attention, which
+     * caches the compressed row (kv_rank values, which serve as values too) and the rotated part of
+     * the key. */
+    uint32_t q_dim, o_dim;
+    uint32_t k_dim, v_dim;
     uint32_t window; /* the most positions that it attends to, its own included; 0: all */
     bool unrotated;  /* q and k do not turn with their positions */
 };
@@ -47,13 +74,6 @@ struct model_params {
     char name[96]; /* general.name, sanitised; the file's name if absent */
     uint32_t n_layers;
     uint32_t d_model;
-    uint32_t n_heads, n_kv_heads; /* latent: one key-value head */
-    /* Values per head. q_dim, o_dim: of the projections of q and k, and of v and the output. k_dim,
-     * v_dim: of keys and values in the KV cache. They are equal except with latent attention, which
-     * caches the compressed row (kv_rank values, which serve as values too) and the rotated part of
-     * the key. */
-    uint32_t q_dim, o_dim;
-    uint32_t k_dim, v_dim;
     uint32_t q_rank;       /* latent: values of the compressed q; 0: q is not compressed */
     uint32_t kv_rank;      /* latent: values of compressed keys and values; 0: grouped attention */
     float attention_scale; /* of q . k */
@@ -61,6 +81,7 @@ struct model_params {
     float temperature_scale;
     uint32_t temperature_length;
     struct rope_params rope;
+    struct delta_params delta;
     float norm_eps;
     struct router_params router;
     uint32_t d_expert; /* an expert's intermediate width */
@@ -69,6 +90,7 @@ struct model_params {
     uint32_t d_dense;  /* the width of their FFN */
     uint32_t vocab;
     uint32_t context_trained;
+    uint32_t context_most; /* longer contexts are not computed (architecture.indexer); 0: any */
     struct layer_params layers[PARAMS_MAX_LAYERS]; /* [n_layers] */
 };
 
@@ -76,11 +98,36 @@ struct model_params {
  * key. ERROR_FORMAT: an impossible value. Each names the key and the value. */
 enum error_code model_params_read(const struct gguf *g, struct model_params *out, struct error *e);
 
+/* The most that any layer's attention has of each. */
+struct params_most {
+    uint32_t heads, k_dim, v_dim;
+    uint32_t q, k, v, attended; /* values of all heads of a row */
+};
+struct params_most params_most(const struct model_params *p);
+/* Layers of a kind. */
+uint32_t params_count_kind(const struct model_params *p, enum layer_kind kind);
+/* The first layer with attention. Every model has one. */
+const struct layer_params *params_attention(const struct model_params *p);
+/* A layer whose keys and values in the cache differ in size, without being latent; NULL: none. */
+const struct layer_params *params_uneven(const struct model_params *p);
+/* ERROR_UNSUPPORTED: the model is not computed in a context of so many tokens. */
+enum error_code params_check_context(const struct model_params *p, uint64_t context,
+                                     struct error *e);
 /* Layers with a window, and the largest of their windows. */
 struct params_windows {
     uint32_t layers, largest;
 };
 struct params_windows params_windows(const struct model_params *p);
+/* Layers with a state instead of keys and values. */
+uint32_t params_recurrent_layers(const struct model_params *p);
+/* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
+ * heads, in this order; short convolution: d_model. */
+uint32_t params_convolved(const struct model_params *p);
+/* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
+ * [taps - 1][channels], then the heads' states [v_heads][k_dim][v_dim]. */
+uint64_t params_layer_state_floats(const struct model_params *p);
+/* Bytes of the state of one request, of all its recurrent layers. 0: the model has none. */
+uint64_t params_state_bytes(const struct model_params *p);
 /* The factor of q at a position: 1 + temperature_scale * ln(1 + floor(position /
  * temperature_length)). */
 float params_query_scale(const struct model_params *p, uint32_t position);

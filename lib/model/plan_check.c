@@ -39,6 +39,9 @@ static bool changes_nothing(const struct planner *p, const char *name)
     if (strncmp(part, "attn_rot_embd", 13) ==
         0) /* early files: the frequencies of rope.freq_base */
         return true;
+    /* A context that is no longer than what the indexer chooses does not show it. */
+    if (p->params->arch->indexer && strncmp(part, "indexer.", 8) == 0)
+        return true;
     /* Some files have it in addition to its two parts; the plan uses the parts
      * (plan_latent_expansion). */
     return p->params->arch->attention == ATTENTION_LATENT &&

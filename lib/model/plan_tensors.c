@@ -18,6 +18,14 @@ static struct tensor_name layer_tensor(uint32_t layer, const char *part, const c
     return name;
 }
 
+/* "blk.7.PART": a tensor without a suffix. */
+static struct tensor_name layer_scalars(uint32_t layer, const char *part)
+{
+    struct tensor_name name;
+    snprintf(name.text, sizeof name.text, "blk.%" PRIu32 ".%s", layer, part);
+    return name;
+}
+
 static void add_matrix(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
                        uint32_t cols)
 {
@@ -58,12 +66,13 @@ static bool has_qk_norm(const struct planner *p, uint32_t layer)
 static void plan_projections(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     const struct {
         const char *part;
         uint32_t rows;
-    } parts[] = {{"attn_q", m->n_heads * m->k_dim},
-                 {"attn_k", m->n_kv_heads * m->k_dim},
-                 {"attn_v", m->n_kv_heads * m->v_dim}};
+    } parts[] = {{"attn_q", l->n_heads * l->k_dim * (m->arch->query_gate ? 2 : 1)},
+                 {"attn_k", l->n_kv_heads * l->k_dim},
+                 {"attn_v", l->n_kv_heads * l->v_dim}};
     uint32_t rows = parts[0].rows + parts[1].rows + parts[2].rows;
     struct tensor_name whole = layer_tensor(layer, "attn_qkv", "weight");
     struct tensor_name whole_bias = layer_tensor(layer, "attn_qkv", "bias");
@@ -87,8 +96,8 @@ static void plan_projections(struct planner *p, uint32_t layer)
         fused_bias.first_row = fused.first_row;
     }
     if (has_qk_norm(p, layer)) {
-        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : m->k_dim);
-        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : m->k_dim);
+        add_vector(p, layer, "attn_q_norm", m->arch->qk_norm_whole ? parts[0].rows : l->k_dim);
+        add_vector(p, layer, "attn_k_norm", m->arch->qk_norm_whole ? parts[1].rows : l->k_dim);
     }
 }
 
@@ -98,49 +107,113 @@ static void plan_projections(struct planner *p, uint32_t layer)
 static void plan_latent_expansion(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
-    uint32_t nope = m->q_dim - m->rope.dims, head = nope + m->o_dim;
+    const struct layer_params *l = &m->layers[layer];
+    uint32_t nope = l->q_dim - m->rope.dims, head = nope + l->o_dim;
     struct tensor_name k_b = layer_tensor(layer, "attn_k_b", "weight");
     struct tensor_name v_b = layer_tensor(layer, "attn_v_b", "weight");
     struct tensor_name both = layer_tensor(layer, "attn_kv_b", "weight");
     if (planner_has(p, k_b.text) || !planner_has(p, both.text)) {
-        planner_add_matrix(p, k_b.text, m->kv_rank, nope, m->n_heads);
-        planner_add_matrix(p, v_b.text, m->o_dim, m->kv_rank, m->n_heads);
+        planner_add_matrix(p, k_b.text, m->kv_rank, nope, l->n_heads);
+        planner_add_matrix(p, v_b.text, l->o_dim, m->kv_rank, l->n_heads);
         return;
     }
     struct pool_source source = {
-        planner_require(p, both.text, (uint64_t)m->n_heads * head, m->kv_rank, 1), 0, head, true};
-    planner_add_part(p, k_b.text, &source, m->kv_rank, nope, m->n_heads);
+        planner_require(p, both.text, (uint64_t)l->n_heads * head, m->kv_rank, 1), 0, head, true};
+    planner_add_part(p, k_b.text, &source, m->kv_rank, nope, l->n_heads);
     source.first_row = nope;
     source.transposed = false;
-    planner_add_part(p, v_b.text, &source, m->o_dim, m->kv_rank, m->n_heads);
+    planner_add_part(p, v_b.text, &source, l->o_dim, m->kv_rank, l->n_heads);
 }
 
 static void plan_latent_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     if (m->q_rank) {
         add_matrix(p, layer, "attn_q_a", m->q_rank, m->d_model);
         add_vector(p, layer, "attn_q_a_norm", m->q_rank);
-        add_matrix(p, layer, "attn_q_b", m->n_heads * m->q_dim, m->q_rank);
+        add_matrix(p, layer, "attn_q_b", l->n_heads * l->q_dim, m->q_rank);
     } else
-        add_matrix(p, layer, "attn_q", m->n_heads * m->q_dim, m->d_model);
-    add_matrix(p, layer, "attn_kv_a_mqa", m->k_dim, m->d_model);
+        add_matrix(p, layer, "attn_q", l->n_heads * l->q_dim, m->d_model);
+    add_matrix(p, layer, "attn_kv_a_mqa", l->k_dim, m->d_model);
     add_vector(p, layer, "attn_kv_a_norm", m->kv_rank);
     plan_latent_expansion(p, layer);
+}
+
+/* The projections of linear attention. Early qwen3next files have them in ssm_in, a key head's q,
+ * k, v and z after the other. There beta and alpha share a tensor in all files, too, each key
+ * head's betas before its alphas. */
+static void plan_delta_projections(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    uint32_t values = m->delta.v_heads * m->delta.v_dim, channels = params_convolved(m);
+    struct tensor_name early = layer_tensor(layer, "ssm_in", "weight");
+    if (m->arch->delta_grouped && planner_has(p, early.text))
+        planner_add_matrix(p, early.text, channels + values, m->d_model, 1);
+    else {
+        add_matrix(p, layer, "attn_qkv", channels, m->d_model);
+        add_matrix(p, layer, "attn_gate", values, m->d_model);
+    }
+    if (m->arch->delta_grouped)
+        add_matrix(p, layer, "ssm_ba", 2 * m->delta.v_heads, m->d_model);
+    else {
+        add_matrix(p, layer, "ssm_beta", m->delta.v_heads, m->d_model);
+        add_matrix(p, layer, "ssm_alpha", m->delta.v_heads, m->d_model);
+    }
+}
+
+static void plan_delta(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    const struct delta_params *d = &m->delta;
+    add_norm(p, layer, "attn_norm", m->d_model);
+    plan_delta_projections(p, layer);
+    planner_add_vectors(p, layer_tensor(layer, "ssm_conv1d", "weight").text, d->taps,
+                        params_convolved(m), false);
+    planner_add_vectors(p, layer_tensor(layer, "ssm_dt", "bias").text, d->v_heads, 1, false);
+    planner_add_vectors(p, layer_scalars(layer, "ssm_a").text, d->v_heads, 1, false);
+    add_vector(p, layer, "ssm_norm", d->v_dim);
+    add_matrix(p, layer, "ssm_out", m->d_model, d->v_heads * d->v_dim);
 }
 
 static void plan_attention(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    const struct layer_params *l = &m->layers[layer];
     add_norm(p, layer, "attn_norm", m->d_model);
     if (m->arch->attention == ATTENTION_LATENT)
         plan_latent_attention(p, layer);
     else
         plan_projections(p, layer);
-    add_matrix(p, layer, "attn_output", m->d_model, m->n_heads * m->o_dim);
+    add_matrix(p, layer, "attn_output", m->d_model, l->n_heads * l->o_dim);
     add_bias(p, layer, "attn_output", m->d_model, BIAS_ATTENTION_OUTPUT);
     if (m->arch->attention_sinks)
-        add_vector(p, layer, "attn_sinks", m->n_heads);
+        add_vector(p, layer, "attn_sinks", l->n_heads);
+}
+
+static void plan_short_convolution(struct planner *p, uint32_t layer)
+{
+    const struct model_params *m = p->params;
+    add_norm(p, layer, "attn_norm", m->d_model);
+    add_matrix(p, layer, "shortconv.in_proj", 3 * m->d_model, m->d_model);
+    planner_add_vectors(p, layer_tensor(layer, "shortconv.conv", "weight").text, m->delta.taps,
+                        m->d_model, false);
+    add_matrix(p, layer, "shortconv.out_proj", m->d_model, m->d_model);
+}
+
+/* What mixes the positions. */
+static void plan_mixer(struct planner *p, uint32_t layer)
+{
+    switch (p->params->layers[layer].kind) {
+    case LAYER_DELTA_NET:
+        plan_delta(p, layer);
+        return;
+    case LAYER_SHORT_CONVOLUTION:
+        plan_short_convolution(p, layer);
+        return;
+    case LAYER_ATTENTION:
+        plan_attention(p, layer);
+    }
 }
 
 /* The gate of the shared expert is a vector in the file. It takes part in a product, so the pool
@@ -269,7 +342,10 @@ static void plan_ends(struct planner *p)
 {
     const struct model_params *m = p->params;
     planner_add_matrix(p, "token_embd.weight", m->vocab, m->d_model, 1);
-    planner_add_vectors(p, "output_norm.weight", m->d_model, 1, false);
+    char norm[TENSOR_NAME_BYTES];
+    snprintf(norm, sizeof norm, "%s.weight",
+             m->arch->output_norm ? m->arch->output_norm : "output_norm");
+    planner_add_vectors(p, norm, m->d_model, 1, false);
     if (m->arch->norm == NORM_LAYER)
         planner_add_vectors(p, "output_norm.bias", m->d_model, 1, false);
     if (planner_has(p, "output.weight") || !m->arch->tied_output)
@@ -287,9 +363,9 @@ void plan_model(struct planner *p)
     const struct model_params *m = p->params;
     plan_ends(p);
     for (uint32_t layer = 0; layer < m->n_layers && !p->failed; layer++) {
-        plan_attention(p, layer);
+        plan_mixer(p, layer);
         add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
-        if (layer < m->n_dense)
+        if (m->layers[layer].feed_forward == FEED_FORWARD_DENSE)
             plan_dense_ffn(p, layer);
         else
             plan_experts(p, layer);

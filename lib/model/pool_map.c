@@ -57,7 +57,7 @@ static enum error_code check_tensor(const struct pool_header *h, const struct po
 static enum error_code check_slabs(const struct pool_header *h, uint32_t layer,
                                    const struct pool_slabs *s, struct error *e)
 {
-    if (layer < h->params.n_dense)
+    if (h->params.layers[layer].feed_forward == FEED_FORWARD_DENSE)
         return s->n_experts == 0 ? ERROR_OK : nonsense(e, "a dense layer's slabs");
     uint64_t bytes = h->tiered ? 0 : s->slab_bytes * s->n_experts; /* in the pool */
     bool sane = s->n_experts == h->params.router.n_experts && s->d_model == h->params.d_model &&

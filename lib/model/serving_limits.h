@@ -18,13 +18,15 @@ static inline uint32_t serving_batch_tokens(uint32_t parallel)
 }
 
 /* Tokens that a request may have. asked 0: the model's own, at most kv_tokens, which is what the KV
- * cache holds; on a device at most DEFAULT_CONTEXT. */
+ * cache holds, and at most what moed computes; on a device at most DEFAULT_CONTEXT. */
 static inline uint32_t serving_context(const struct model_params *p, uint32_t asked,
                                        uint32_t kv_tokens, bool on_device)
 {
     uint32_t most = on_device && kv_tokens > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : kv_tokens;
     if (asked)
         return asked;
+    if (p->context_most && p->context_most < most)
+        most = p->context_most;
     return p->context_trained < most ? p->context_trained : most;
 }
 

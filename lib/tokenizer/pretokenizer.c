@@ -85,6 +85,12 @@ static const struct pretokenizer_kind KINDS[] = {
     {"gpt-2", false, false, GPT2_PATTERNS},
     {"olmo", false, false, GPT2_PATTERNS},
     {"qwen2", false, false, QWEN2_PATTERNS},
+    /* As qwen2, but combining marks belong to words. */
+    {"qwen35",
+     false,
+     false,
+     {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS
+                  "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" WS "*[\\r\\n]+|" WS_RUNS}},
     {"deepseek-r1-qwen", false, false, QWEN2_PATTERNS},
     {"hunyuan", false, false, QWEN2_PATTERNS},
     {"solar-open", false, false, QWEN2_PATTERNS},
@@ -94,6 +100,7 @@ static const struct pretokenizer_kind KINDS[] = {
     {"llama-bpe", true, true, LLAMA3_PATTERNS},
     {"llama3", true, true, LLAMA3_PATTERNS},
     {"llama-v3", true, true, LLAMA3_PATTERNS},
+    {"lfm2", true, true, LLAMA3_PATTERNS},
     {"dbrx", false, false, LLAMA3_PATTERNS},
     {"glm4", false, false, LLAMA3_PATTERNS},
     {"gpt-4o", false, false, GPT4O_PATTERNS},

@@ -91,6 +91,11 @@ static enum error_code open_file(struct conversations *c, const struct conversat
         .dir = o->dir, .version = file_version(o), .page_bytes = c->pool.page_bytes};
     if (!o->dir)
         return ERROR_OK;
+    if (params_state_bytes(o->params)) {
+        log_warn("conversations are not kept in a file: the model has recurrent layers, whose "
+                 "states moed does not save");
+        return ERROR_OK;
+    }
     enum error_code code = kv_file_model(o->model, &file.model, e);
     if (!code && mkdir(o->dir, 0700) != 0 && errno != EEXIST)
         code = error_set(e, ERROR_IO, "cannot make %.300s: %m", o->dir);

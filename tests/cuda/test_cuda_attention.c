@@ -25,7 +25,7 @@ struct shape {
 struct cache {
     struct shape shape;
     struct device_kv kv;
-    uint32_t layer, n_slots, positions;
+    uint32_t n_slots, positions;
     float *keys, *values; /* [slot][position][row_values]: rounded as in the cache */
 };
 
@@ -99,7 +99,7 @@ static void round_to_cache(const struct cache *c, float *values, size_t n)
 static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint32_t positions,
                                uint64_t *state)
 {
-    struct cache c = {.shape = *shape, .layer = LAYER, .n_slots = n_slots, .positions = positions};
+    struct cache c = {.shape = *shape, .n_slots = n_slots, .positions = positions};
     uint32_t dim = shape->k_dim > shape->v_dim ? shape->k_dim : shape->v_dim,
              width = shape->n_kv_heads * dim;
     uint32_t used = (positions + DEVICE_PAGE - 1) / DEVICE_PAGE, pages_a_slot = used + 3;
@@ -114,12 +114,13 @@ static struct cache make_cache(const struct shape *shape, uint32_t n_slots, uint
                               .row_values = width,
                               .row_bytes = bytes_of(shape->type, width),
                               .pages = to_device(pages, n_slots * pages_a_slot * sizeof *pages),
+                              .offset = LAYER * page_bytes / LAYERS,
                               .pages_a_slot = pages_a_slot};
     c.keys = random_floats(n * width, shape->size, state);
     c.values = random_floats(n * width, 1, state);
     for (uint32_t i = 0; i < n; i++)
         rows[i] = (struct device_row){i / positions, i % positions};
-    module->ops.kv_store(stream, &c.kv, LAYER, to_device(rows, n * sizeof *rows), (uint32_t)n,
+    module->ops.kv_store(stream, &c.kv, to_device(rows, n * sizeof *rows), (uint32_t)n,
                          to_device(c.keys, n * width * sizeof(float)),
                          shape->latent ? NULL : to_device(c.values, n * width * sizeof(float)));
     finish();
@@ -223,7 +224,7 @@ static void check_rows(const struct cache *c, const struct device_row *rows, uin
     for (uint32_t t = 0; t < n; t++)
         most = rows[t].position + 1 > most ? rows[t].position + 1 : most;
     size_t scratch = module->ops.attend_scratch_bytes(n, s->n_heads, s->v_dim, most);
-    module->ops.attend(stream, &c->kv, c->layer, to_device(rows, n * sizeof *rows), n, most,
+    module->ops.attend(stream, &c->kv, to_device(rows, n * sizeof *rows), n, most,
                        to_device(q, n_q * sizeof *q), s->n_heads, s->n_kv_heads, s->k_dim, s->v_dim,
                        1.0f / sqrtf((float)s->k_dim), s->window,
                        s->sinks ? to_device(sinks, s->n_heads * sizeof *sinks) : NULL, device_out,
@@ -402,11 +403,11 @@ static void test_q8_0_scales(void **state)
     }
     struct device_row *device_rows = to_device(rows, sizeof rows);
     float *device_out = on_device(sizeof out);
-    module->ops.kv_store(stream, &c.kv, LAYER, device_rows, N,
+    module->ops.kv_store(stream, &c.kv, device_rows, N,
                          to_device(c.keys, N * WIDTH * sizeof(float)),
                          to_device(values, N * WIDTH * sizeof(float)));
-    module->ops.attend(stream, &c.kv, LAYER, device_rows, N, N, to_device(q, sizeof q), 1, 1, WIDTH,
-                       WIDTH, 1, 1, NULL, device_out, NULL);
+    module->ops.attend(stream, &c.kv, device_rows, N, N, to_device(q, sizeof q), 1, 1, WIDTH, WIDTH,
+                       1, 1, NULL, device_out, NULL);
     from_device(out, device_out, sizeof out);
     round_to_cache(&c, values, N * WIDTH);
     for (uint32_t t = 0; t < N; t++) {

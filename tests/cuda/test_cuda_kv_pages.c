@@ -142,6 +142,21 @@ static void test_what_goes(void **state)
 
 /* ---- Attention in the pool ---- */
 
+/* Layers of several shapes; together their rows are as long as those of LAYERS layers of WIDTH. The
+ * third has no keys and values. */
+static const struct layer_params layers[LAYERS] = {
+    {.n_heads = HEADS,
+     .n_kv_heads = HEADS,
+     .q_dim = HEAD_DIM,
+     .o_dim = HEAD_DIM,
+     .k_dim = HEAD_DIM,
+     .v_dim = HEAD_DIM},
+    {.n_heads = 2, .n_kv_heads = 1, .q_dim = 128, .o_dim = 128, .k_dim = 128, .v_dim = 128},
+    {.kind = LAYER_DELTA_NET},
+    {.n_heads = 10, .n_kv_heads = 10, .q_dim = 64, .o_dim = 64, .k_dim = 64, .v_dim = 64},
+};
+enum { WIDEST = 640 }; /* of a row of one */
+
 struct side {
     struct dense *dense;
     struct mirrored_values q, k, v, out;
@@ -161,7 +176,7 @@ static uint8_t *host_page(int side, uint32_t slot, uint32_t index)
 
 static void must_allocate(struct side *s)
 {
-    const size_t bytes = (size_t)MOST_ROWS * WIDTH * sizeof(float);
+    const size_t bytes = (size_t)MOST_ROWS * WIDEST * sizeof(float);
     struct mirrored_values *all[] = {&s->q, &s->k, &s->v, &s->out};
     for (int i = 0; i < 4; i++)
         assert_true(s->dense->ops->allocate_shared(s->dense, bytes, all[i]));
@@ -178,9 +193,10 @@ static void give(const struct mirrored_values *v, const float *from, uint32_t n)
 static void attend_layer(struct side *sides, uint32_t layer, uint32_t n)
 {
     static const struct layer_weights no_norms;
-    static float q[MOST_ROWS * WIDTH], k[MOST_ROWS * WIDTH], v[MOST_ROWS * WIDTH];
+    static float q[MOST_ROWS * WIDEST], k[MOST_ROWS * WIDEST], v[MOST_ROWS * WIDEST];
+    uint32_t width = n * layers[layer].n_heads * layers[layer].k_dim;
     struct error e;
-    for (uint32_t i = 0; i < n * WIDTH; i++) {
+    for (uint32_t i = 0; i < width; i++) {
         q[i] = (float)between(-1, 1);
         k[i] = (float)between(-1, 1);
         v[i] = (float)between(-1, 1);
@@ -188,15 +204,15 @@ static void attend_layer(struct side *sides, uint32_t layer, uint32_t n)
     for (int i = 0; i < 2; i++) {
         struct side *s = &sides[i];
         const struct dense_ops *ops = s->dense->ops;
-        give(&s->q, q, n * WIDTH);
-        give(&s->k, k, n * WIDTH);
-        give(&s->v, v, n * WIDTH);
+        give(&s->q, q, width);
+        give(&s->k, k, width);
+        give(&s->v, v, width);
         ops->place_heads(s->dense, layer, &no_norms, s->q.own, s->k.own, s->v.own);
         ops->attend(s->dense, layer, s->q.own, NULL, s->out.own);
-        ops->fetch(s->dense, &s->out, (size_t)n * WIDTH * sizeof(float));
+        ops->fetch(s->dense, &s->out, width * sizeof(float));
         check_code(ops->wait(s->dense, &e), &e);
     }
-    assert_same_floats(sides[1].out.host, sides[0].out.host, (size_t)n * WIDTH, "attention");
+    assert_same_floats(sides[1].out.host, sides[0].out.host, width, "attention");
 }
 
 /* The next tokens of some slots. */
@@ -214,7 +230,8 @@ static void run_batch(struct side *sides, struct slot *slots)
     for (int i = 0; n > 0 && i < 2; i++)
         sides[i].dense->ops->begin(sides[i].dense, batch, n, angles, false);
     for (uint32_t layer = 0; n > 0 && layer < LAYERS; layer++)
-        attend_layer(sides, layer, n);
+        if (layers[layer].kind == LAYER_ATTENTION)
+            attend_layer(sides, layer, n);
 }
 
 /* Gives a free slot pages on both sides, or finds that the device has too few. */
@@ -291,17 +308,13 @@ static void check_life(enum tensor_type type, uint64_t page_bytes, struct exec *
     struct pool_map map = {.params = {.arch = architecture_find("qwen3moe", 8),
                                       .n_layers = LAYERS,
                                       .d_model = WIDTH,
-                                      .n_heads = HEADS,
-                                      .n_kv_heads = HEADS,
-                                      .q_dim = HEAD_DIM,
-                                      .o_dim = HEAD_DIM,
-                                      .k_dim = HEAD_DIM,
-                                      .v_dim = HEAD_DIM,
                                       .attention_scale = 0.125f,
                                       .rope = {.dims = HEAD_DIM},
                                       .router = {.n_experts = 8, .n_used = 2},
                                       .d_expert = 32,
                                       .vocab = 32}};
+    for (int i = 0; i < LAYERS; i++)
+        map.params.layers[i] = layers[i];
     struct side sides[2];
     struct slot slots[SLOTS] = {0};
     uint64_t aim = UINT64_MAX;

@@ -64,6 +64,10 @@ PRE_TOKENIZERS = {
     "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
     "gpt-2": [GPT2],
     "qwen2": [CL100K.replace("DIGITS", r"\p{N}")],
+    "qwen35": [
+        CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+",
+    ],
     "llama-bpe": [CL100K.replace("DIGITS", r"\p{N}{1,3}")],
     "gpt-4o": [O200K.replace("NOTHAN", "").replace("ENDS", r"\r\n/")],
     "tekken": [

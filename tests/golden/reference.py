@@ -45,6 +45,11 @@ from reference_parts import (  # noqa: E402
     rms_norm,
     rope_frequencies,
     rotate,
+    gated_delta_rule,
+    causal_convolution,
+    l2_norm,
+    softplus,
+    silu,
     round_like_kernel,
     route_chosen_softmax,
     route_groups,
@@ -76,7 +81,10 @@ class Traits:
     windowed_rotate_only: bool = False  # layers without a window do not rotate
     norm_after_rotation: bool = False  # of the heads of q and k
     ffn_norm: str = "ffn_norm"
+    output_norm: str = "output_norm"
     activation: Callable = swiglu
+    delta: bool = False  # linear attention in all layers but every full_attention_interval-th
+    delta_grouped: bool = False  # the value heads of one key head are together
 
 
 TRAITS = {
@@ -86,6 +94,8 @@ TRAITS = {
     "olmoe": Traits(),
     "deepseek": Traits(adjacent_pairs=True),
     "deepseek2": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "glm-dsa": Traits(adjacent_pairs=True, router="groups", mla=True),
+    "deepseek32": Traits(adjacent_pairs=True, router="groups", mla=True),
     "phimoe": Traits(router="sparse mixer", layer_norm=True, long_magnitude=PHI_MSCALE),
     "glm4moe": Traits(router="groups", ffn_norm="post_attention_norm"),
     "minimax-m2": Traits(router="groups", renormalise=True),
@@ -95,6 +105,9 @@ TRAITS = {
     "ernie4_5-moe": Traits(adjacent_pairs=True, router="groups", renormalise=True),
     "hunyuan-moe": Traits(renormalise=True, norm_after_rotation=True),
     "exaone-moe": Traits(router="groups", window_every=4, windowed_rotate_only=True),
+    "qwen35moe": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True),
+    "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
+    "lfm2moe": Traits(router="groups", renormalise=True, output_norm="token_embd_norm"),
     "gpt-oss": Traits(
         router="chosen softmax",
         window_every=2,
@@ -121,6 +134,8 @@ class Model:
         self.d_model = self.key("embedding_length")
         self.heads = self.key("attention.head_count")
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
+        if isinstance(self.kv_heads, list):  # 0: a layer without attention
+            self.kv_heads = max(self.kv_heads)
         self.head_dim = self.key("attention.key_length", self.d_model // self.heads)
         self.eps = self.key("attention.layer_norm_rms_epsilon")
         self.experts_used = self.key("expert_used_count")
@@ -237,6 +252,10 @@ class Model:
         """Grouped-query attention over all positions. x: [n][d_model], already normalised."""
         block = f"blk.{layer}."
         q, k, v = self.projections(x, block)
+        gate = None
+        if self.traits.delta:  # each head's query and its gate
+            q, gate = np.split(q.reshape(len(x), self.heads, -1), 2, axis=2)
+            q = q.reshape(len(x), -1)
         q = self.placed_heads(q, layer, block + "attn_q", self.heads)
         k = self.placed_heads(k, layer, block + "attn_k", self.kv_heads)
         v = v.reshape(len(x), self.kv_heads, -1)
@@ -244,7 +263,53 @@ class Model:
         self.observe(block + "k", k)
         self.observe(block + "v", v)
         context = self.attend(q, k, v, 1 / np.sqrt(self.head_dim), layer)
+        if gate is not None:
+            context = context * sigmoid(gate)
         return self.attention_output(context, layer)
+
+    def delta_projections(self, x, block, k_heads, sizes):
+        """q, k and v together, z, beta and alpha, each [n][...], of linear attention."""
+        n = len(x)
+        if block + "ssm_in.weight" in self.weights:
+            by_key = self.linear(x, block + "ssm_in").reshape(n, k_heads, -1)
+            q, k, v, z = (p.reshape(n, -1) for p in np.split(by_key, np.cumsum(sizes)[:-1], axis=2))
+            qkv = np.concatenate([q, k, v], axis=1)
+        else:
+            qkv, z = self.linear(x, block + "attn_qkv"), self.linear(x, block + "attn_gate")
+        if block + "ssm_ba.weight" in self.weights:
+            both = self.linear(x, block + "ssm_ba").reshape(n, k_heads, 2, -1)
+            return qkv, z, both[:, :, 0].reshape(n, -1), both[:, :, 1].reshape(n, -1)
+        beta = x @ self.weights[block + "ssm_beta.weight"].T
+        return qkv, z, beta, x @ self.weights[block + "ssm_alpha.weight"].T
+
+    def delta_attention(self, x, layer):
+        """Gated DeltaNet over all positions. x: [n][d_model], already normalised."""
+        block, n = f"blk.{layer}.", len(x)
+        k_heads, v_heads = self.key("ssm.group_count"), self.key("ssm.time_step_rank")
+        k_dim, v_dim = self.key("ssm.state_size"), self.key("ssm.inner_size") // v_heads
+        group = v_heads // k_heads
+        sizes = [k_dim, k_dim, group * v_dim, group * v_dim]
+        qkv, z, beta, alpha = self.delta_projections(x, block, k_heads, sizes)
+        mixed = silu(causal_convolution(qkv, self.weights[block + "ssm_conv1d.weight"]))
+        self.observe(block + "delta_mixed", mixed)
+        keys = k_heads * k_dim
+        q, k, v = (part.reshape(n, heads, -1) for part, heads in
+                   zip(np.split(mixed, [keys, 2 * keys], axis=1), (k_heads, k_heads, v_heads)))
+        serving = np.arange(v_heads) // group if self.traits.delta_grouped else np.arange(v_heads) % k_heads
+        decay = np.exp(self.weights[block + "ssm_a"] * softplus(alpha + self.weights[block + "ssm_dt.bias"]))
+        q, k = l2_norm(q) / np.sqrt(k_dim), l2_norm(k)
+        out = gated_delta_rule(q[:, serving], k[:, serving], v, decay, sigmoid(beta))
+        out = rms_norm(out, self.weights[block + "ssm_norm.weight"], self.eps) * silu(z.reshape(out.shape))
+        self.observe(block + "delta_out", out)
+        return self.linear(out.reshape(n, -1), block + "ssm_out")
+
+    def short_convolution(self, x, layer):
+        """LFM2's gated convolution over the last positions. x: [n][d_model], already normalised."""
+        block = f"blk.{layer}.shortconv."
+        before, after, values = np.split(self.linear(x, block + "in_proj"), 3, axis=1)
+        mixed = after * causal_convolution(before * values, self.weights[block + "conv.weight"])
+        self.observe(block + "mixed", mixed)
+        return self.linear(mixed, block + "out_proj")
 
     def latent_query(self, x, block, head):
         """q of all heads, [n][heads][head], by way of a compressed vector where there is one."""
@@ -355,6 +420,10 @@ class Model:
         normalised = self.norm(x, block + "attn_norm")
         self.observe(block + "attn_norm", normalised)
         attention = self.latent_attention if self.traits.mla else self.attention
+        if self.traits.delta and (layer + 1) % self.key("full_attention_interval", 4) != 0:
+            attention = self.delta_attention
+        if block + "shortconv.conv.weight" in self.weights:
+            attention = self.short_convolution
         x = x + attention(normalised, layer)
         self.observe(block + "after_attention", x)
         normalised = self.norm(x, block + self.traits.ffn_norm)
@@ -373,7 +442,7 @@ class Model:
         self.observe("embedding", x)
         for layer in range(self.layers):
             x = self.layer(x, layer)
-        x = self.norm(x, "output_norm")
+        x = self.norm(x, self.traits.output_norm)
         self.observe("output_norm", x)
         tied = "output.weight" not in self.weights
         out = self.linear(x, "token_embd" if tied else "output")

@@ -52,6 +52,40 @@ def swiglu_clamped(gate, up):
     return gate * sigmoid(OAI_ALPHA * gate) * (up + 1)
 
 
+def softplus(x):
+    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
+
+
+def l2_norm(x):
+    return x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + 1e-6)
+
+
+# ---- linear attention --------------------------------------------------------------------------
+
+
+def causal_convolution(x, taps):
+    """x: [n][channels], taps: [channels][count], the last for the same position."""
+    count = taps.shape[1]
+    padded = np.concatenate([np.zeros((count - 1, x.shape[1])), x])
+    return sum(padded[i : i + len(x)] * taps[:, i] for i in range(count))
+
+
+def gated_delta_rule(q, k, v, decay, beta):
+    """Gated DeltaNet (arXiv 2412.06464), position by position: the state forgets, learns the
+    difference between v and what it holds for k, and answers q.
+
+    q, k: [n][heads][k_dim], v: [n][heads][v_dim], decay, beta: [n][heads]. -> [n][heads][v_dim]
+    """
+    state = np.zeros((v.shape[1], k.shape[2], v.shape[2]))
+    out = np.empty_like(v)
+    for t in range(len(v)):
+        state *= decay[t][:, None, None]
+        held = np.einsum("hkv,hk->hv", state, k[t])
+        state += np.einsum("hk,hv->hkv", k[t], beta[t][:, None] * (v[t] - held))
+        out[t] = np.einsum("hkv,hk->hv", state, q[t])
+    return out
+
+
 # ---- what CPU kernels round --------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "worker/experts/experts_metrics.h"
+#include "worker/kv/state_snapshots.h"
 #include "worker/serve/engine_internal.h"
 
 #include "base/checked.h"
@@ -41,6 +42,7 @@ struct engine_bench {
     void *kv_memory; /* of the KV pool */
     struct kv_pool kv_pool;
     struct prefix_cache *prefixes;
+    struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     struct engine *engine;
     uint32_t context;
 };
@@ -114,6 +116,12 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
     struct prefix_cache_options prefixes = {
         .pool = b->kv_pool, .format = 1, .vocab = VOCAB, .exact = true};
     must(prefix_cache_new(&prefixes, &b->prefixes, &e), &e);
+    struct state_snapshots_options snapshots = {.count = memory_state_snapshots(parallel),
+                                                .context = b->context,
+                                                .state_bytes = params_state_bytes(p),
+                                                .exact = true};
+    if (snapshots.state_bytes)
+        must(state_snapshots_new(&snapshots, &b->snapshots, &e), &e);
     struct engine_config config = {.forward = b->forward,
                                    .dense = b->dense,
                                    .experts = b->experts,
@@ -122,6 +130,7 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
                                    .vocab = p->vocab,
                                    .d_model = p->d_model,
                                    .prefixes = b->prefixes,
+                                   .snapshots = b->snapshots,
                                    .exact = true,
                                    .parallel = parallel,
                                    .queue = options->queue ? options->queue : 1000,
@@ -156,6 +165,7 @@ static inline void bench_close(struct engine_bench *b)
     engine_stop(b->engine);
     engine_free(b->engine);
     prefix_cache_free(b->prefixes);
+    state_snapshots_free(b->snapshots);
     free(b->kv_memory);
     forward_free(b->forward);
     experts_free(b->experts);

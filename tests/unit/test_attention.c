@@ -3,6 +3,7 @@
  * threads (exec/attention.h), with any grouping. */
 #include "exec/attention.h"
 #include "model/kv_type.h"
+#include "model/memory_need.h"
 #include "quant/quant.h"
 #include "random_numbers.h"
 
@@ -412,9 +413,16 @@ static void test_kv_write_q8_0(void **state)
 
 static void test_kv_types(void **state)
 {
-    struct model_params grouped = {.n_layers = 3, .n_kv_heads = 2, .k_dim = 64, .v_dim = 32};
-    struct model_params latent = {.n_kv_heads = 1, .k_dim = 576, .v_dim = 512, .kv_rank = 512};
-    struct model_params odd = {.n_kv_heads = 2, .k_dim = 80, .v_dim = 80};
+    static const struct model_params grouped = {
+        .n_layers = 2,
+        .layers = {{.n_kv_heads = 2, .k_dim = 64, .v_dim = 32},
+                   {.n_kv_heads = 1, .k_dim = 128, .v_dim = 128}}};
+    static const struct model_params latent = {
+        .n_layers = 1, .kv_rank = 512, .layers = {{.n_kv_heads = 1, .k_dim = 576, .v_dim = 512}}};
+    static const struct model_params odd = {
+        .n_layers = 2,
+        .layers = {{.n_kv_heads = 2, .k_dim = 64, .v_dim = 64},
+                   {.n_kv_heads = 2, .k_dim = 80, .v_dim = 80}}};
     enum tensor_type type;
     struct error e;
 
@@ -424,11 +432,14 @@ static void test_kv_types(void **state)
     assert_int_equal(kv_type_parse("f16", &type, &e), ERROR_OK);
     assert_int_equal(type, TENSOR_F16);
     assert_int_equal(kv_type_parse("F64", &type, &e), ERROR_USAGE);
-    assert_int_equal(kv_key_bytes(&grouped, TENSOR_F32), 256);
-    assert_int_equal(kv_value_bytes(&grouped, TENSOR_F16), 64);
-    assert_int_equal(kv_key_bytes(&grouped, TENSOR_Q8_0), 68);
-    assert_int_equal(kv_key_bytes(&latent, TENSOR_Q8_0), 18 * 34);
-    assert_int_equal(kv_value_bytes(&latent, TENSOR_F32), 0);
+    assert_int_equal(kv_key_bytes(&grouped, 0, TENSOR_F32), 256);
+    assert_int_equal(kv_value_bytes(&grouped, 0, TENSOR_F16), 64);
+    assert_int_equal(kv_key_bytes(&grouped, 0, TENSOR_Q8_0), 68);
+    assert_int_equal(kv_key_bytes(&grouped, 1, TENSOR_F16), 256);
+    assert_int_equal(kv_key_bytes(&latent, 0, TENSOR_Q8_0), 18 * 34);
+    assert_int_equal(kv_value_bytes(&latent, 0, TENSOR_F32), 0);
+    /* 2 heads of 64 and 32 halves, 1 of 128 and 128 */
+    assert_int_equal(memory_kv_bytes_a_token(&grouped, TENSOR_F16), 2 * 192 + 512);
     assert_int_equal(kv_type_check(&grouped, TENSOR_Q8_0, &e), ERROR_OK);
     assert_int_equal(kv_type_check(&odd, TENSOR_F16, &e), ERROR_OK);
     assert_int_equal(kv_type_check(&odd, TENSOR_Q8_0, &e), ERROR_UNSUPPORTED);
@@ -446,7 +457,6 @@ struct batch {
     struct cache caches[MAX_REQUESTS][8]; /* of each KV head */
     uint8_t **pages[MAX_REQUESTS];        /* of all KV heads, as the shape's strides say */
     uint32_t n_pages;
-    size_t layer_offset;
     uint32_t n_rows, request[MAX_ROWS];
     struct attention_row rows[MAX_ROWS];
     float *q, *out, *expected, *sinks;
@@ -460,7 +470,6 @@ static void make_batch(struct batch *b, enum tensor_type type, uint32_t n_heads,
 
     *b = (struct batch){.n_requests = n_requests, .context = context};
     b->n_pages = (context + KV_PAGE - 1) / KV_PAGE;
-    b->layer_offset = 192;
     b->shape = (struct attention_shape){.type = type,
                                         .n_heads = n_heads,
                                         .n_kv_heads = n_kv_heads,
@@ -470,15 +479,16 @@ static void make_batch(struct batch *b, enum tensor_type type, uint32_t n_heads,
                                         .key_stride = key,
                                         .value_stride = latent ? key : value,
                                         .values_offset = latent ? 0 : KV_PAGE * key,
-                                        .head_stride = KV_PAGE * (key + value)};
+                                        .head_stride = KV_PAGE * (key + value),
+                                        .layer_offset = 192};
     for (uint32_t r = 0; r < n_requests; r++) {
         b->pages[r] = malloc(b->n_pages * sizeof *b->pages[r]);
         for (uint32_t i = 0; i < b->n_pages; i++)
-            b->pages[r][i] = malloc(b->layer_offset + n_kv_heads * b->shape.head_stride);
+            b->pages[r][i] = malloc(b->shape.layer_offset + n_kv_heads * b->shape.head_stride);
         for (uint32_t h = 0; h < n_kv_heads; h++) {
             make_cache(type, context, k_dim, v_dim, latent, &b->caches[r][h]);
             for (uint32_t i = 0; i < b->n_pages; i++)
-                memcpy(b->pages[r][i] + b->layer_offset + h * b->shape.head_stride,
+                memcpy(b->pages[r][i] + b->shape.layer_offset + h * b->shape.head_stride,
                        b->caches[r][h].pages[i], b->shape.head_stride);
         }
     }
@@ -538,11 +548,11 @@ static void check_batch(struct batch *b, bool sinks)
         struct attention *a;
         struct error e;
         assert_int_equal(pool_new("test", thread_counts[i], false, 20, &pool, &e), ERROR_OK);
-        assert_int_equal(attention_new(pool, s, MAX_ROWS, &a, &e), ERROR_OK);
+        assert_int_equal(attention_new(pool, s->n_heads, s->k_dim, s->v_dim, MAX_ROWS, &a, &e),
+                         ERROR_OK);
         for (int again = 0; again < 2; again++) {
             memset(b->out, 0xff, n_out * sizeof *b->out);
-            attention_run(a, b->rows, b->n_rows, b->layer_offset, b->q, sinks ? b->sinks : NULL,
-                          b->out);
+            attention_run(a, s, b->rows, b->n_rows, b->q, sinks ? b->sinks : NULL, b->out);
             assert_memory_equal(b->out, b->expected, n_out * sizeof *b->out);
         }
         attention_free(a);

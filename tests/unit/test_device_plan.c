@@ -266,12 +266,6 @@ static struct pool_map sample_map(void)
     map.params = (struct model_params){.arch = architecture_find("llama", 5),
                                        .n_layers = 2,
                                        .d_model = 32,
-                                       .n_heads = 4,
-                                       .n_kv_heads = 2,
-                                       .q_dim = 8,
-                                       .o_dim = 8,
-                                       .k_dim = 8,
-                                       .v_dim = 8,
                                        .rope.dims = 8,
                                        .router = {.n_experts = 8, .n_used = 2},
                                        .d_expert = 32,
@@ -279,7 +273,20 @@ static struct pool_map sample_map(void)
                                        .d_dense = 48,
                                        .vocab = 100,
                                        .context_trained = 2048};
+    for (int i = 0; i < 2; i++)
+        map.params.layers[i] = (struct layer_params){
+            .n_heads = 4, .n_kv_heads = 2, .q_dim = 8, .o_dim = 8, .k_dim = 8, .v_dim = 8};
+    map.params.layers[0].feed_forward = FEED_FORWARD_DENSE;
     return map;
+}
+
+static void set_heads(struct pool_map *map, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim)
+{
+    for (int i = 0; i < 2; i++) {
+        map->params.layers[i].n_kv_heads = n_kv_heads;
+        map->params.layers[i].k_dim = k_dim;
+        map->params.layers[i].v_dim = v_dim;
+    }
 }
 
 static bool many; /* the plan includes products through BLAS */
@@ -310,17 +317,21 @@ static void test_kv_bytes(void **state)
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 64).kv_bytes, 2 * 64 * 64);
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 1, 65).kv_bytes, 2 * 2 * 64 * 64);
     assert_int_equal(capacity_of(&map, TENSOR_F16, false, 3, 100).kv_bytes, 0);
-    map.params.k_dim = map.params.v_dim = 32; /* two heads of a scale and 32 quants */
+    set_heads(&map, 2, 32, 32); /* two heads of a scale and 32 quants */
     assert_int_equal(capacity_of(&map, TENSOR_Q8_0, true, 3, 100).kv_bytes,
                      2 * 6 * 64 * 2 * 2 * 34);
-    map.params.k_dim = 8;
-    map.params.v_dim = 12; /* rows are as long as the longer */
+    set_heads(&map, 2, 8, 12); /* rows are as long as the longer */
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 96);
+    /* a layer pays its own heads, and nothing without attention */
+    set_heads(&map, 2, 8, 8);
+    map.params.layers[1].n_kv_heads = 4;
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * (64 + 128));
+    map.params.layers[1] = (struct layer_params){.kind = LAYER_DELTA_NET};
+    assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 6 * 64 * 64);
     /* latent: one row of 24 values, which is both */
     map.params.arch = architecture_find("deepseek2", 9);
-    map.params.kv_rank = map.params.v_dim = 16;
-    map.params.k_dim = 24;
-    map.params.n_kv_heads = 1;
+    map.params.kv_rank = 16;
+    set_heads(&map, 1, 24, 16);
     assert_int_equal(capacity_of(&map, TENSOR_F16, true, 3, 100).kv_bytes, 2 * 6 * 64 * 48);
 }
 
@@ -371,8 +382,7 @@ static void test_capacity_overflow(void **state)
 {
     struct pool_map map = sample_map();
     map.params.n_layers = 2;
-    map.params.n_kv_heads = 1024;
-    map.params.k_dim = map.params.v_dim = UINT32_MAX;
+    set_heads(&map, 1024, UINT32_MAX, UINT32_MAX);
     assert_true(capacity_of(&map, TENSOR_F32, true, UINT32_MAX, UINT32_MAX).kv_bytes == UINT64_MAX);
 }
 

@@ -4,6 +4,7 @@
 #include "mkmodel/mkmodel.h"
 #include "model/params.h"
 #include "model/pool_plan.h"
+#include "model/serving_limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -337,16 +338,80 @@ static void test_bailingmoe2(void **state)
     gguf_close(g);
 }
 
+/* Layer 1 is linear attention, layer 3 attention with a gate. Heads of linear attention: 4 of keys
+ * and 8 of values, of 16 each. */
+static void test_delta(void **state)
+{
+    static const struct shape own[] = {
+        {"post_attention_norm.weight", 64, 1, 1},
+        {"attn_norm.weight", 64, 1, 1},
+        {"attn_qkv.weight", 64, 256, 1},
+        {"attn_gate.weight", 64, 128, 1},
+        {"ssm_conv1d.weight", 4, 256, 1},
+        {"ssm_dt.bias", 8, 1, 1},
+        {"ssm_a", 8, 1, 1},
+        {"ssm_norm.weight", 16, 1, 1},
+        {"ssm_out.weight", 128, 64, 1},
+        {"ffn_gate_inp_shexp.weight", 64, 1, 1},
+        {"ffn_up_shexp.weight", 64, 96, 1},
+    };
+    static const struct shape apart[] = {{"ssm_alpha.weight", 64, 8, 1},
+                                         {"ssm_beta.weight", 64, 8, 1}};
+    static const struct shape together[] = {{"ssm_ba.weight", 64, 16, 1}};
+    struct mkmodel_options o;
+    for (int i = 0; i < 2; i++) {
+        tiny(&o, i ? "qwen3next" : "qwen35moe");
+        o.layers = 4;
+        struct gguf *g = make(&o);
+        EXPECT(g, experts);
+        EXPECT(g, own);
+        if (i)
+            EXPECT(g, together);
+        else
+            EXPECT(g, apart);
+        assert_int_equal(layer_tensors(g), 2 + 7 + (i ? 1 : 2) + 4 + 4);
+        assert_int_equal(gguf_tensor_find(g, "blk.3.attn_q.weight")->ne[1], 256);
+        assert_non_null(gguf_tensor_find(g, "blk.3.attn_k_norm.weight"));
+        assert_null(gguf_tensor_find(g, "blk.3.ssm_a"));
+        assert_int_equal(key(g, i ? "qwen3next.ssm.inner_size" : "qwen35moe.ssm.inner_size"), 128);
+        gguf_close(g);
+    }
+}
+
+/* Layer 1 is a short convolution, layer 3 attention. */
+static void test_convolutions(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_norm.weight", 64, 1, 1},           {"ffn_norm.weight", 64, 1, 1},
+        {"shortconv.in_proj.weight", 64, 192, 1}, {"shortconv.conv.weight", 3, 64, 1},
+        {"shortconv.out_proj.weight", 64, 64, 1}, {"exp_probs_b.bias", 8, 1, 1},
+    };
+    struct mkmodel_options o;
+    tiny(&o, "lfm2moe");
+    o.layers = 4;
+    struct gguf *g = make(&o);
+    EXPECT(g, experts);
+    EXPECT(g, own);
+    assert_int_equal(layer_tensors(g), 6 + 4);
+    assert_non_null(gguf_tensor_find(g, "blk.3.attn_q_norm.weight"));
+    assert_non_null(gguf_tensor_find(g, "token_embd_norm.weight"));
+    assert_null(gguf_tensor_find(g, "output_norm.weight"));
+    assert_int_equal(key(g, "lfm2moe.shortconv.l_cache"), 3);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
     const char *name;
     bool dense_first;
-} rows[] = {
-    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
-    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
-    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
-    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true}};
+} rows[] = {{"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},
+            {"olmoe", false},      {"deepseek", true},     {"deepseek2", true},
+            {"phimoe", false},     {"gpt-oss", false},     {"glm4moe", true},
+            {"minimax-m2", false}, {"dots1", true},        {"qwen3vlmoe", false},
+            {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false},
+            {"exaone-moe", true},  {"qwen35moe", false},   {"qwen3next", false},
+            {"lfm2moe", true},     {"glm-dsa", true},      {"deepseek32", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -373,7 +438,8 @@ static void expect_accepted(const struct mkmodel_options *o)
     assert_int_equal(p.d_expert, o->expert_width);
     assert_int_equal(p.n_dense, is_dense_first(o->arch));
     assert_int_equal(p.router.n_groups, o->groups);
-    assert_int_equal(p.q_rank, o->q_rank);
+    assert_int_equal(p.q_rank, p.arch->indexer && !o->q_rank ? p.kv_rank : o->q_rank);
+    assert_int_equal(p.context_most, p.arch->indexer ? 2048 : 0);
     pool_plan_free(&plan);
     gguf_close(g);
 }
@@ -409,6 +475,34 @@ static void test_every_form_of_deepseek2_is_accepted(void **state)
         o.shared_width = 2 * o.expert_width;
         expect_accepted(&o);
     }
+}
+
+/* Up to top_k positions the indexer chooses all; more are refused, and not taken by default. */
+static void test_contexts_of_an_indexer(void **state)
+{
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "glm-dsa");
+    o.ctx = 8192;
+    struct gguf *g = make(&o);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    gguf_close(g);
+    assert_int_equal(p.context_trained, 8192);
+    assert_int_equal(params_check_context(&p, 0, &e), ERROR_OK);
+    assert_int_equal(params_check_context(&p, 2048, &e), ERROR_OK);
+    assert_int_equal(params_check_context(&p, 2049, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "--ctx 2049: moed computes this model up to 2048 tokens"));
+    assert_int_equal(serving_context(&p, 0, UINT32_MAX, false), 2048);
+    assert_int_equal(serving_context(&p, 0, 1000, false), 1000);
+    assert_int_equal(serving_context(&p, 512, UINT32_MAX, true), 512);
+    tiny(&o, "deepseek2");
+    o.ctx = 8192;
+    g = make(&o);
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    gguf_close(g);
+    assert_int_equal(params_check_context(&p, 100000, &e), ERROR_OK);
+    assert_int_equal(serving_context(&p, 0, UINT32_MAX, false), 8192);
 }
 
 static void expect_refused(const struct mkmodel_options *o, const char *text)
@@ -474,8 +568,11 @@ int main(void)
         cmocka_unit_test(test_glm4moe),
         cmocka_unit_test(test_minimax_m2),
         cmocka_unit_test(test_bailingmoe2),
+        cmocka_unit_test(test_delta),
+        cmocka_unit_test(test_convolutions),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
+        cmocka_unit_test(test_contexts_of_an_indexer),
         cmocka_unit_test(test_wrong_options),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { LAYERS = 8 };
+enum { LAYERS = 8, N_DELTA_KEYS = 5 };
 
 /* A file of all keys that any row needs. */
 struct file {
@@ -21,9 +21,10 @@ struct file {
     uint32_t shared_count;
     const char *key; /* another one of a number, NULL: none */
     uint32_t value;
-    float real;          /* not 0: the value */
-    const bool *pattern; /* of windows, by layer; NULL: none */
-    uint64_t n_pattern;  /* 0: of all layers */
+    float real;                   /* not 0: the value */
+    const bool *pattern;          /* by layer: of windows, or of recurrent layers; NULL: none */
+    uint64_t n_pattern;           /* 0: of all layers */
+    uint32_t delta[N_DELTA_KEYS]; /* 0: the usual */
 };
 
 static void kv_arch(struct strbuf *b, const struct file *f, const char *suffix, uint32_t value)
@@ -47,7 +48,8 @@ static void kv_real(struct strbuf *b, const struct file *f)
 static void kv_pattern(struct strbuf *b, const struct file *f)
 {
     char key[96];
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", f->arch);
+    snprintf(key, sizeof key, "%s.attention.%s", f->arch,
+             strcmp(f->arch, "qwen35moe") == 0 ? "recurrent_layers" : "sliding_window_pattern");
     str(b, key);
     u32(b, GGUF_ARRAY);
     u32(b, GGUF_BOOL);
@@ -56,6 +58,16 @@ static void kv_pattern(struct strbuf *b, const struct file *f)
     for (uint64_t i = 0; i < n; i++)
         strbuf_append(b, f->pattern[i] ? "\1" : "\0", 1);
 }
+
+/* Of qwen35moe, in the order of struct file's delta. */
+static const struct {
+    const char *suffix;
+    uint32_t value;
+} delta_keys[] = {{"ssm.conv_kernel", 4},
+                  {"ssm.state_size", 8},
+                  {"ssm.group_count", 2},
+                  {"ssm.time_step_rank", 4},
+                  {"ssm.inner_size", 24}};
 
 static struct strbuf bytes_of(const struct file *f)
 {
@@ -70,9 +82,11 @@ static struct strbuf bytes_of(const struct file *f)
                 {"expert_feed_forward_length", 4}};
     struct strbuf b;
     bool window = strcmp(f->arch, "exaone-moe") == 0 || strcmp(f->arch, "gpt-oss") == 0;
+    bool delta = strcmp(f->arch, "qwen35moe") == 0;
     uint64_t n = sizeof keys / sizeof keys[0];
     strbuf_init(&b);
-    header(&b, 3, 1, n + 2 + window + (f->key != NULL) + (f->pattern != NULL));
+    header(&b, 3, 1,
+           n + 2 + window + (delta ? N_DELTA_KEYS : 0) + (f->key != NULL) + (f->pattern != NULL));
     str(&b, "general.architecture");
     u32(&b, GGUF_STRING);
     str(&b, f->arch);
@@ -81,6 +95,8 @@ static struct strbuf bytes_of(const struct file *f)
     kv_arch(&b, f, "expert_shared_count", f->shared_count);
     if (window)
         kv_arch(&b, f, "attention.sliding_window", 16);
+    for (int i = 0; i < N_DELTA_KEYS && delta; i++)
+        kv_arch(&b, f, delta_keys[i].suffix, f->delta[i] ? f->delta[i] : delta_keys[i].value);
     if (f->key && f->real != 0)
         kv_real(&b, f);
     else if (f->key)
@@ -113,21 +129,26 @@ static struct model_params params_of(const struct file *f)
     return p;
 }
 
-static void expect_refused(const struct file *f, const char *text)
+static void expect_refused_as(const struct file *f, enum error_code code, const char *text)
 {
     struct model_params p;
     struct error e;
-    assert_int_equal(read_file(f, &p, &e), ERROR_UNSUPPORTED);
+    assert_int_equal(read_file(f, &p, &e), code);
     if (!strstr(e.text, text) || strchr(e.text, '\n'))
         fail_msg("expected '%s' in: %s", text, e.text);
+}
+
+static void expect_refused(const struct file *f, const char *text)
+{
+    expect_refused_as(f, ERROR_UNSUPPORTED, text);
 }
 
 static void test_refused_by_name(void **state)
 {
     expect_refused(&(struct file){.arch = "clip"}, "an mmproj file");
-    expect_refused(&(struct file){.arch = "qwen35moe"},
-                   "architecture 'qwen35moe' is not supported");
-    expect_refused(&(struct file){.arch = "qwen35moe"}, "exaone-moe"); /* the whole list */
+    expect_refused(&(struct file){.arch = "nemotron_h_moe"},
+                   "architecture 'nemotron_h_moe' is not supported");
+    expect_refused(&(struct file){.arch = "nemotron_h_moe"}, "lfm2moe"); /* the whole list */
 }
 
 /* Of the architectures, only those with latent attention scale q with the position. */
@@ -148,7 +169,8 @@ static void test_routers(void **state)
     } rows[] = {{"glm4moe", ROUTER_SIGMOID, true},     {"minimax-m2", ROUTER_SIGMOID, true},
                 {"dots1", ROUTER_SIGMOID, false},      {"qwen3vlmoe", ROUTER_SOFTMAX, true},
                 {"bailingmoe2", ROUTER_SIGMOID, true}, {"ernie4_5-moe", ROUTER_SOFTMAX, true},
-                {"hunyuan-moe", ROUTER_SOFTMAX, true}, {"exaone-moe", ROUTER_SIGMOID, true}};
+                {"qwen35moe", ROUTER_SOFTMAX, true},   {"hunyuan-moe", ROUTER_SOFTMAX, true},
+                {"exaone-moe", ROUTER_SIGMOID, true}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct file f = {.arch = rows[i].arch, .shared_count = 1};
         struct model_params p = params_of(&f);
@@ -214,12 +236,62 @@ static void test_windows(void **state)
     assert_non_null(strstr(e.text, "has 7 values for 8 layers"));
 }
 
+static void check_recurrent(const struct file *f, const bool *recurrent, uint32_t n)
+{
+    struct model_params p = params_of(f);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        assert_int_equal(p.layers[layer].kind,
+                         recurrent[layer] ? LAYER_DELTA_NET : LAYER_ATTENTION);
+    assert_int_equal(params_recurrent_layers(&p), n);
+    assert_int_equal(p.delta.v_dim, 6);
+    assert_int_equal(params_convolved(&p), 2 * 2 * 8 + 4 * 6);
+    assert_int_equal(params_state_bytes(&p), n * (3 * 56 + 4 * 8 * 6) * sizeof(float));
+}
+
+static void test_recurrent_layers(void **state)
+{
+    static const bool fourth[LAYERS] = {true, true, true, false, true, true, true, false};
+    static const bool third[LAYERS] = {true, true, false, true, true, false, true, true};
+    static const bool listed[LAYERS] = {false, true, true, true, false, true, true, true};
+    /* no heads that share evenly, no even values, one tap */
+    static const uint32_t impossible[][N_DELTA_KEYS] = {{0, 0, 3}, {0, 0, 0, 0, 25}, {1}};
+    struct file f = {.arch = "qwen35moe", .shared_count = 1};
+    struct model_params p;
+    struct error e;
+    check_recurrent(&f, fourth, 6);
+    f.key = "full_attention_interval";
+    f.value = 3;
+    check_recurrent(&f, third, 6);
+    f.pattern = listed; /* wins */
+    check_recurrent(&f, listed, 6);
+    f.n_pattern = LAYERS - 1;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
+    assert_non_null(strstr(e.text, "one for each of the 8 layers"));
+    f = (struct file){.arch = "qwen35moe", .shared_count = 1};
+    f.key = "full_attention_interval";
+    f.value = LAYERS + 1;
+    assert_int_equal(read_file(&f, &p, &e), ERROR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "no layer has attention"));
+    for (int i = 0; i < 3; i++) {
+        f = (struct file){.arch = "qwen35moe", .shared_count = 1};
+        memcpy(f.delta, impossible[i], sizeof f.delta);
+        assert_int_equal(read_file(&f, &p, &e), ERROR_FORMAT);
+        assert_non_null(strstr(e.text, "make no linear attention"));
+    }
+    expect_refused_as(&(struct file){.arch = "lfm2moe"}, ERROR_FORMAT,
+                      "'lfm2moe.attention.head_count_kv': expected a list by layer");
+    p = params_of(&(struct file){.arch = "qwen3moe"});
+    assert_int_equal(params_recurrent_layers(&p), 0);
+    assert_int_equal(params_state_bytes(&p), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_by_name), cmocka_unit_test(test_temperature),
-        cmocka_unit_test(test_routers),         cmocka_unit_test(test_no_shared_expert),
-        cmocka_unit_test(test_layers_between),  cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_refused_by_name),  cmocka_unit_test(test_temperature),
+        cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
+        cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_recurrent_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

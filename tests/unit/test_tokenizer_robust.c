@@ -7,7 +7,7 @@
 static const char *const PRE_TOKENIZERS[] = {
     "default",        "gpt-2",       "olmo",       "qwen2",  "llama-bpe", "llama3",
     "llama-v3",       "dbrx",        "glm4",       "gpt-4o", "kimi-k2",   "deepseek-llm",
-    "deepseek-coder", "deepseek-v3", "exaone-moe", "tekken",
+    "deepseek-coder", "deepseek-v3", "exaone-moe", "tekken", "qwen35",
 };
 #define PRE_TOKENIZER_COUNT (sizeof PRE_TOKENIZERS / sizeof PRE_TOKENIZERS[0])
 

@@ -11,19 +11,24 @@ static void project_grouped(struct forward *f, uint32_t layer)
     const struct layer_weights *w = &f->weights->layers[layer];
     bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
     const void *in = f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
-    const struct exec_product products[] = {{&w->q, f->q, w->q.rows, false},
+    bool gated = f->params->arch->query_gate;
+    float *q = gated ? f->q_and_gate : f->q;
+    const struct exec_product products[] = {{&w->q, q, w->q.rows, false},
                                             {&w->k, f->k, w->k.rows, false},
                                             {&w->v, f->v, w->v.rows, false}};
     f->ops->multiply_several(f->dense, products, 3, in);
-    f->ops->add_bias(f->dense, w->q_bias, f->q, w->q.rows);
+    f->ops->add_bias(f->dense, w->q_bias, q, w->q.rows);
     f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
     f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
+    if (gated)
+        f->ops->split_gate(f->dense, layer, q, f->q, f->query_gate);
     f->ops->place_heads(f->dense, layer, w, f->q, f->k, f->v);
 }
 
 static void project_latent(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
     const struct layer_weights *w = &f->weights->layers[layer];
     const struct matrix *first = w->q_a.tiles ? &w->q_a : &w->q;
     bool quantize = weights_quantize(first) || weights_quantize(&w->kv_a);
@@ -39,24 +44,28 @@ static void project_latent(struct forward *f, uint32_t layer)
         f->ops->multiply(f->dense, &w->q_b, in, f->q, false);
     }
     f->ops->place_latent(f->dense, layer, w, f->k, f->q, f->latent.absorbed);
-    f->ops->multiply_heads(f->dense, &w->k_b, f->q, p->q_dim, f->latent.absorbed, p->k_dim);
+    f->ops->multiply_heads(f->dense, &w->k_b, f->q, l->q_dim, f->latent.absorbed, l->k_dim);
 }
 
 void forward_attention(struct forward *f, uint32_t layer)
 {
     const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
     const struct layer_weights *w = &f->weights->layers[layer];
     if (p->arch->attention == ATTENTION_LATENT) {
         project_latent(f, layer);
         f->ops->attend(f->dense, layer, f->latent.absorbed, w->sinks, f->latent.context);
         f->ops->multiply_heads(f->dense, &w->v_b, f->latent.context, p->kv_rank, f->attended,
-                               p->o_dim);
+                               l->o_dim);
     } else {
         project_grouped(f, layer);
         f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
+        if (p->arch->query_gate)
+            f->ops->gate_by_sigmoid(f->dense, f->query_gate, f->attended,
+                                    p->layers[layer].n_heads * p->layers[layer].o_dim);
     }
     const void *in =
-        f->ops->prepare(f->dense, 0, f->attended, p->n_heads * p->o_dim, weights_quantize(&w->o));
+        f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, weights_quantize(&w->o));
     f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
     f->ops->add_bias(f->dense, w->o_bias, f->x.own, p->d_model);
 }

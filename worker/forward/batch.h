@@ -14,6 +14,7 @@ struct batch_token {
     /* from 0; all earlier positions of the slot are filled, or come earlier in this batch */
     uint32_t position;
     struct recording *recording; /* of the request, begun; NULL: not recorded */
+    uint8_t *state; /* where the slot's state after this row is copied; NULL: nowhere */
 };
 
 #endif

@@ -110,6 +110,31 @@ struct dense_ops {
     /* Attention of all heads of all rows, over the positions up to each row's own, within the
      * layer's window. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; sinks [n_heads] or NULL. */
     void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
+    /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
+     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
+    void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
+    /* rows [n][width] *= sigmoid(gate [n][width]). */
+    void (*gate_by_sigmoid)(struct dense *d, const float *gate, float *rows, uint32_t width);
+    /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
+     * qkv [n][channels] and z [n][v_heads * v_dim]. */
+    void (*split_delta)(struct dense *d, const float *x, float *qkv, float *z);
+    /* Gated DeltaNet of all heads of all rows: convolves qkv [n][channels] in place, norms q and k,
+     * and steps each request's state from its rows in order. out [n][v_heads * v_dim] = the heads'
+     * outputs, normed and gated by silu(z). beta and alpha [n][v_heads], before their sigmoid and
+     * softplus; where the model has both in one (delta_weights.ba), beta has those and alpha is
+     * NULL. A slot's rows are adjacent; its state begins at 0 with position 0. */
+    void (*delta)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
+                  const float *z, const float *beta, const float *alpha, float *out);
+    /* Short convolution: in [n][3][d_model] is b, c and x; out [n][d_model] = c * the convolution
+     * of b * x. Steps the states as `delta` does. */
+    void (*short_convolution)(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                              const float *in, float *out);
+    /* Copy a slot's state of all recurrent layers, params_state_bytes, between batches. `position`
+     * is the next one. save, false: the state is that of another position, after a batch that
+     * failed. */
+    bool (*save_state)(struct dense *d, uint32_t slot, uint32_t position, void *state);
+    void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
+
     /* h = act(gate) * up, all [n][width]; h may be gate. */
     void (*gated)(struct dense *d, const float *gate, const float *up, uint32_t width, float *h);
     /* rows [n][width] *= sigmoid(by [n]). */

@@ -161,17 +161,19 @@ static void cuda_combine(struct dense *d, const struct experts *experts, const f
 static bool make_tables(struct dense_cuda *c)
 {
     uint32_t a_slot = (c->context + DEVICE_PAGE - 1) / DEVICE_PAGE;
-    c->kv.pages_a_slot = a_slot;
+    c->pages_a_slot = a_slot;
     c->graphs = layer_graphs_new(c->module, c->stream, c->base.params->n_layers);
     c->tables = ARRAYS_NEW(ARRAY(c->slot_pages, (size_t)a_slot * c->n_slots),
                            ARRAY(c->slot_hosts, (size_t)a_slot * c->n_slots),
-                           ARRAY(c->slots, c->n_slots), ARRAY(c->tokens, c->base.max_tokens));
+                           ARRAY(c->kv, c->base.params->n_layers), ARRAY(c->slots, c->n_slots),
+                           ARRAY(c->tokens, c->base.max_tokens));
     return c->graphs && c->tables;
 }
 
 static bool make_scratch(struct dense_cuda *c)
 {
     const struct model_params *p = c->base.params;
+    const struct params_most heads = params_most(p);
     const struct device_ops *ops = &c->module->ops;
     struct dense *d = &c->base;
     uint32_t n = d->max_tokens, most = n > c->logits_rows ? n : c->logits_rows;
@@ -181,9 +183,9 @@ static bool make_scratch(struct dense_cuda *c)
             return false;
     if (p->kv_rank)
         c->heads_scratch =
-            dense_cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * p->n_heads));
+            dense_cuda_allocate(d, ops->activations_bytes(params_head_input(p), n * heads.heads));
     c->attend_scratch =
-        dense_cuda_allocate(d, ops->attend_scratch_bytes(n, p->n_heads, p->v_dim, c->context));
+        dense_cuda_allocate(d, ops->attend_scratch_bytes(n, heads.heads, heads.v_dim, c->context));
     c->logits = dense_cuda_allocate(d, (size_t)c->logits_rows * p->vocab * sizeof(float));
     c->largest =
         dense_cuda_allocate(d, (size_t)2 * c->logits_rows * DEVICE_LARGEST * sizeof *c->largest);
@@ -208,11 +210,12 @@ static enum error_code make_all(struct dense_cuda *c, const struct dense_options
     enum error_code code = kv_type_check(p, options->kv_type, e);
     if (code)
         return code;
-    if (!p->kv_rank && p->k_dim != p->v_dim)
+    const struct layer_params *uneven = params_uneven(p);
+    if (uneven)
         return error_set(e, ERROR_UNSUPPORTED,
                          "a CUDA device's KV cache does not support keys of %" PRIu32
                          " values with values of %" PRIu32 ": give dense=host in --device",
-                         p->k_dim, p->v_dim);
+                         uneven->k_dim, uneven->v_dim);
     if (!make_tables(c))
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");
     if (dense_cuda_make_kv(c, options->kv_type, options->kv_bytes) && make_scratch(c))
@@ -257,6 +260,10 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .combine = cuda_combine,
                                          .logits = dense_cuda_logits,
                                          .largest = dense_cuda_largest};
+    if (params_recurrent_layers(
+            &options->map->params)) /* memd keeps such a dense part on the host */
+        return error_set(e, ERROR_UNSUPPORTED,
+                         "a device does not compute recurrent layers: use dense=host");
     struct dense_cuda *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");

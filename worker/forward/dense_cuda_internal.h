@@ -24,7 +24,7 @@ struct dense_cuda {
     struct device *device;
     struct device_stream *stream;
     struct layer_graphs *graphs;
-    void *tables; /* holds slot_pages, slots and tokens */
+    void *tables; /* holds kv, slot_pages, slot_hosts, slots and tokens */
 
     /* the batch under way */
     uint32_t *tokens;                    /* [max_tokens], in host memory: embed's */
@@ -36,13 +36,14 @@ struct dense_cuda {
 
     /* the KV cache */
     uint32_t n_slots, context;
-    struct device_kv kv;
+    uint32_t pages_a_slot;
+    struct device_kv *kv; /* [n_layers] */
     struct kv_pages *pages;
-    uint64_t *slot_pages; /* [n_slots][kv.pages_a_slot]: addresses of pages */
+    uint64_t *slot_pages; /* [n_slots][pages_a_slot]: addresses of pages */
     uint8_t **slot_hosts; /* too: where put_page's caller has them */
     uint64_t page_bytes;
     struct kv_slot *slots;        /* [n_slots] */
-    struct mirrored_values table; /* slot_pages, as kv.pages reads it */
+    struct mirrored_values table; /* slot_pages, as kv[].pages reads it */
 
     /* products */
     struct device_activations inputs[EXEC_SLOTS]; /* prepared */

@@ -103,7 +103,7 @@ void dense_cuda_multiply_heads(struct dense *d, const struct head_matrices *m, c
                                uint32_t in_head, float *out, uint32_t out_head)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    uint32_t n_heads = d->params->n_heads;
+    uint32_t n_heads = m->n;
     bool blas = c->blas_batch && blas_takes(c, &m->first, n_heads * m->first.rows);
     const struct device_ops *ops = &c->module->ops;
     (blas ? ops->multiply_many_planes : ops->multiply_planes)(

@@ -15,10 +15,12 @@
 static void host_free(struct dense *d)
 {
     struct dense_host *h = dense_host_of(d);
+    dense_host_free_states(h);
     while (h->n_buffers)
         free(h->buffers[--h->n_buffers]);
     attention_free(h->attention);
     kv_cache_free(&h->kv);
+    free(h->shapes);
     free(h);
 }
 
@@ -216,7 +218,7 @@ static void multiply_head(void *arg, unsigned thread, uint32_t head)
 {
     const struct heads_job *job = arg;
     struct dense_host *h = job->h;
-    size_t n_heads = h->base.params->n_heads;
+    size_t n_heads = job->heads->n;
     struct matrix plane = job->heads->first;
     plane.tiles = (const uint8_t *)plane.tiles + head * job->heads->bytes;
     struct activations a;
@@ -233,7 +235,7 @@ static void host_multiply_heads(struct dense *d, const struct head_matrices *m, 
 {
     struct dense_host *h = dense_host_of(d);
     struct heads_job job = {h, m, in, in_head, out, out_head};
-    exec_each(h->exec, multiply_head, &job, d->params->n_heads);
+    exec_each(h->exec, multiply_head, &job, m->n);
 }
 
 static enum error_code host_logits(struct dense *d, const struct matrix *m, const float *bias,
@@ -342,8 +344,13 @@ static enum error_code make_all(struct dense_host *h, const struct dense_options
 {
     enum error_code code = kv_cache_new(&options->map->params, options->kv_type, options->n_slots,
                                         options->context, &h->kv, e);
+    h->shapes = calloc(options->map->params.n_layers, sizeof *h->shapes);
+    if (!code && !h->shapes)
+        code = error_set(e, ERROR_MEMORY, "no memory for the table of layers");
     if (!code)
         code = dense_host_make_attention(h, e);
+    if (!code)
+        code = dense_host_make_states(h, options->n_slots, e);
     if (!code && !allocate_scratch(h))
         code = error_set(e, ERROR_MEMORY, "no memory for the scratch of %u tokens",
                          options->max_tokens);
@@ -376,6 +383,13 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .place_heads = dense_host_place_heads,
                                          .place_latent = dense_host_place_latent,
                                          .attend = dense_host_attend,
+                                         .split_gate = dense_host_split_gate,
+                                         .gate_by_sigmoid = dense_host_gate_by_sigmoid,
+                                         .split_delta = dense_host_split_delta,
+                                         .delta = dense_host_delta,
+                                         .short_convolution = dense_host_short_convolution,
+                                         .save_state = dense_host_save_state,
+                                         .load_state = dense_host_load_state,
                                          .gated = host_gated,
                                          .scale_by_sigmoid = host_scale_by_sigmoid,
                                          .route = host_route,

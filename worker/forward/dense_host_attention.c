@@ -6,17 +6,24 @@
 enum error_code dense_host_make_attention(struct dense_host *h, struct error *e)
 {
     const struct model_params *p = h->base.params;
-    struct attention_shape shape = {.type = h->kv.type,
-                                    .n_heads = p->n_heads,
-                                    .n_kv_heads = p->n_kv_heads,
-                                    .k_dim = p->k_dim,
-                                    .v_dim = p->v_dim,
-                                    .scale = p->attention_scale,
-                                    .key_stride = h->kv.key_bytes,
-                                    .value_stride = kv_cache_value_stride(&h->kv),
-                                    .values_offset = h->kv.values_offset,
-                                    .head_stride = h->kv.head_bytes};
-    return attention_new(exec_pool(h->exec), &shape, h->base.max_tokens, &h->attention, e);
+    const struct params_most most = params_most(p);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct layer_params *l = &p->layers[i];
+        const struct kv_cache_layer *kv = &h->kv.layers[i];
+        h->shapes[i] = (struct attention_shape){.type = h->kv.type,
+                                                .n_heads = l->n_heads,
+                                                .n_kv_heads = l->n_kv_heads,
+                                                .k_dim = l->k_dim,
+                                                .v_dim = l->v_dim,
+                                                .scale = p->attention_scale,
+                                                .key_stride = kv->key_bytes,
+                                                .value_stride = kv_cache_value_stride(kv),
+                                                .values_offset = kv->values_offset,
+                                                .head_stride = kv->head_bytes,
+                                                .layer_offset = kv->offset};
+    }
+    return attention_new(exec_pool(h->exec), most.heads, most.k_dim, most.v_dim, h->base.max_tokens,
+                         &h->attention, e);
 }
 
 /* Norms and rotates, where the layer does, all heads of row t of q or k. */
@@ -24,19 +31,20 @@ static void norm_and_rotate(const struct dense_host *h, uint32_t layer, float *h
                             uint32_t n_heads, const float *norm, uint32_t t)
 {
     const struct model_params *p = h->base.params;
+    uint32_t k_dim = p->layers[layer].k_dim;
     const float *cos_sin = h->cos_sin + (size_t)t * p->rope.dims;
     bool by_head = norm && p->arch->qk_norm, after = p->arch->qk_norm_after_rope;
     bool rotates = !p->layers[layer].unrotated;
     if (norm && p->arch->qk_norm_whole)
-        h->kernels->rms_norm(heads, norm, p->norm_eps, (size_t)n_heads * p->k_dim, heads);
+        h->kernels->rms_norm(heads, norm, p->norm_eps, (size_t)n_heads * k_dim, heads);
     for (uint32_t i = 0; i < n_heads; i++) {
-        float *head = heads + (size_t)i * p->k_dim;
+        float *head = heads + (size_t)i * k_dim;
         if (by_head && !after)
-            h->kernels->rms_norm(head, norm, p->norm_eps, p->k_dim, head);
+            h->kernels->rms_norm(head, norm, p->norm_eps, k_dim, head);
         if (rotates)
             rope_apply(head, p->rope.dims, cos_sin, p->arch->rope_neox);
         if (by_head && after)
-            h->kernels->rms_norm(head, norm, p->norm_eps, p->k_dim, head);
+            h->kernels->rms_norm(head, norm, p->norm_eps, k_dim, head);
     }
 }
 
@@ -45,17 +53,17 @@ static void norm_and_rotate(const struct dense_host *h, uint32_t layer, float *h
 static void cache_row(const struct dense_host *h, uint32_t layer, uint32_t t, const float *keys,
                       const float *values)
 {
-    const struct model_params *p = h->base.params;
-    const struct kv_cache *kv = &h->kv;
+    const struct layer_params *l = &h->base.params->layers[layer];
+    const struct kv_cache_layer *kv = &h->kv.layers[layer];
     const struct batch_token *b = &h->base.batch[t];
-    uint8_t *page = kv_cache_pages(kv, b->slot)[b->position / KV_PAGE] + layer * kv->layer_bytes;
+    uint8_t *page = kv_cache_pages(&h->kv, b->slot)[b->position / KV_PAGE] + kv->offset;
     uint8_t *k = page + b->position % KV_PAGE * kv->key_bytes;
     uint8_t *v = page + kv->values_offset + b->position % KV_PAGE * kv->value_bytes;
-    for (uint32_t head = 0; head < p->n_kv_heads; head++) {
-        h->kernels->kv_write(kv->type, keys + (size_t)head * p->k_dim, p->k_dim,
+    for (uint32_t head = 0; head < l->n_kv_heads; head++) {
+        h->kernels->kv_write(h->kv.type, keys + (size_t)head * l->k_dim, l->k_dim,
                              k + head * kv->head_bytes);
         if (values)
-            h->kernels->kv_write(kv->type, values + (size_t)head * p->v_dim, p->v_dim,
+            h->kernels->kv_write(h->kv.type, values + (size_t)head * l->v_dim, l->v_dim,
                                  v + head * kv->head_bytes);
     }
 }
@@ -71,13 +79,13 @@ struct heads_job {
 static void place_token(void *arg, unsigned thread, uint32_t t)
 {
     const struct heads_job *job = arg;
-    const struct model_params *p = job->h->base.params;
-    float *k = job->k + (size_t)t * p->n_kv_heads * p->k_dim;
+    const struct layer_params *l = &job->h->base.params->layers[job->layer];
+    float *k = job->k + (size_t)t * l->n_kv_heads * l->k_dim;
     (void)thread;
-    float *q = job->q + (size_t)t * p->n_heads * p->k_dim;
-    norm_and_rotate(job->h, job->layer, q, p->n_heads, job->w->q_norm, t);
-    norm_and_rotate(job->h, job->layer, k, p->n_kv_heads, job->w->k_norm, t);
-    cache_row(job->h, job->layer, t, k, job->v + (size_t)t * p->n_kv_heads * p->v_dim);
+    float *q = job->q + (size_t)t * l->n_heads * l->k_dim;
+    norm_and_rotate(job->h, job->layer, q, l->n_heads, job->w->q_norm, t);
+    norm_and_rotate(job->h, job->layer, k, l->n_kv_heads, job->w->k_norm, t);
+    cache_row(job->h, job->layer, t, k, job->v + (size_t)t * l->n_kv_heads * l->v_dim);
 }
 
 void dense_host_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
@@ -96,11 +104,10 @@ struct latent_job {
     float *absorbed; /* [n][n_heads][k_dim] */
 };
 
-static void scale_queries(const struct dense_host *h, uint32_t t, float *q)
+static void scale_queries(const struct dense_host *h, uint32_t t, float *q, size_t n)
 {
-    const struct model_params *p = h->base.params;
-    float scale = params_query_scale(p, h->base.batch[t].position);
-    for (size_t i = 0; i < (size_t)p->n_heads * p->q_dim; i++)
+    float scale = params_query_scale(h->base.params, h->base.batch[t].position);
+    for (size_t i = 0; i < n; i++)
         q[i] *= scale;
 }
 
@@ -109,18 +116,20 @@ static void place_latent_row(void *arg, unsigned thread, uint32_t t)
     const struct latent_job *job = arg;
     const struct dense_host *h = job->h;
     const struct model_params *p = h->base.params;
+    const struct layer_params *l = &p->layers[job->layer];
     uint32_t dims = p->rope.dims;
     const float *cos_sin = h->cos_sin + (size_t)t * dims;
-    float *row = job->row + (size_t)t * p->k_dim;
+    float *row = job->row + (size_t)t * l->k_dim;
     (void)thread;
     h->kernels->rms_norm(row, job->w->kv_a_norm, LATENT_NORM_EPS, p->kv_rank, row);
     rope_apply(row + p->kv_rank, dims, cos_sin, p->arch->rope_neox);
     if (p->temperature_scale > 0)
-        scale_queries(h, t, job->q + (size_t)t * p->n_heads * p->q_dim);
-    for (uint32_t head = 0; head < p->n_heads; head++) {
-        size_t at = (size_t)t * p->n_heads + head;
-        float *rotated = job->absorbed + at * p->k_dim + p->kv_rank;
-        memcpy(rotated, job->q + (at + 1) * p->q_dim - dims, dims * sizeof *rotated);
+        scale_queries(h, t, job->q + (size_t)t * l->n_heads * l->q_dim,
+                      (size_t)l->n_heads * l->q_dim);
+    for (uint32_t head = 0; head < l->n_heads; head++) {
+        size_t at = (size_t)t * l->n_heads + head;
+        float *rotated = job->absorbed + at * l->k_dim + p->kv_rank;
+        memcpy(rotated, job->q + (at + 1) * l->q_dim - dims, dims * sizeof *rotated);
         rope_apply(rotated, dims, cos_sin, p->arch->rope_neox);
     }
     cache_row(h, job->layer, t, row, NULL);
@@ -146,5 +155,5 @@ void dense_host_attend(struct dense *d, uint32_t layer, const float *q, const fl
                                    .first = window && end > window ? end - window : 0,
                                    .end = end};
     }
-    attention_run(h->attention, h->rows, d->n, layer * h->kv.layer_bytes, q, sinks, out);
+    attention_run(h->attention, &h->shapes[layer], h->rows, d->n, q, sinks, out);
 }

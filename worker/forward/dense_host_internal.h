@@ -7,7 +7,7 @@
 #include "exec/attention.h"
 #include "kv_cache.h"
 
-enum { DENSE_HOST_BUFFERS = 48 };
+enum { DENSE_HOST_BUFFERS = 64 };
 
 struct dense_host {
     struct dense base;
@@ -15,8 +15,10 @@ struct dense_host {
     const struct kernels *kernels;
     struct kv_cache kv;
     struct attention *attention;
-    struct attention_row *rows; /* [max_tokens] */
-    const float *cos_sin;       /* of the batch */
+    struct delta_states *states;    /* NULL: the model has no recurrent layers */
+    struct attention_shape *shapes; /* [n_layers] */
+    struct attention_row *rows;     /* [max_tokens] */
+    const float *cos_sin;           /* of the batch */
     unsigned n_threads;
     float *sums;              /* [threads][d_model]: combine's */
     void **heads_activations; /* [threads]: multiply_heads' */
@@ -50,7 +52,22 @@ static inline void dense_host_each_row(struct dense_host *h, pool_work *work, vo
 /* h->kv is made already. */
 enum error_code dense_host_make_attention(struct dense_host *h, struct error *e);
 
+/* The states of the recurrent layers, where the model has some. */
+enum error_code dense_host_make_states(struct dense_host *h, uint32_t n_slots, struct error *e);
+void dense_host_free_states(struct dense_host *h); /* before h's buffers */
+
 /* Of dense_ops. */
+void dense_host_split_gate(struct dense *d, uint32_t layer, const float *both, float *q,
+                           float *gate);
+void dense_host_gate_by_sigmoid(struct dense *d, const float *gate, float *rows, uint32_t width);
+void dense_host_split_delta(struct dense *d, const float *x, float *qkv, float *z);
+void dense_host_delta(struct dense *d, uint32_t layer, const struct layer_weights *w, float *qkv,
+                      const float *z, const float *beta, const float *alpha, float *out);
+void dense_host_short_convolution(struct dense *d, uint32_t layer, const struct layer_weights *w,
+                                  const float *in, float *out);
+bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, void *state);
+void dense_host_load_state(struct dense *d, uint32_t slot, const void *state, uint32_t position);
+
 void dense_host_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
                             float *q, float *k, const float *v);
 void dense_host_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,

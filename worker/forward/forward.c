@@ -17,9 +17,39 @@ static bool allocate_latent(struct forward *f, size_t n)
 {
     const struct model_params *p = f->params;
     f->latent.q_low = f->ops->allocate(f->dense, n * p->q_rank * sizeof(float));
-    f->latent.absorbed = f->ops->allocate(f->dense, n * p->n_heads * p->k_dim * sizeof(float));
-    f->latent.context = f->ops->allocate(f->dense, n * p->n_heads * p->kv_rank * sizeof(float));
+    const struct params_most most = params_most(p);
+    f->latent.absorbed = f->ops->allocate(f->dense, n * most.heads * most.k_dim * sizeof(float));
+    f->latent.context = f->ops->allocate(f->dense, n * most.heads * p->kv_rank * sizeof(float));
     return f->latent.q_low && f->latent.absorbed && f->latent.context;
+}
+
+static bool allocate_delta(struct forward *f, size_t row)
+{
+    const struct delta_params *d = &f->params->delta;
+    uint32_t channels = params_convolved(f->params), values = d->v_heads * d->v_dim;
+    f->delta.in = f->ops->allocate(f->dense, row * (channels + values));
+    f->delta.qkv = f->ops->allocate(f->dense, row * channels);
+    f->delta.z = f->ops->allocate(f->dense, row * values);
+    f->delta.beta = f->ops->allocate(f->dense, row * 2 * d->v_heads);
+    f->delta.alpha = f->ops->allocate(f->dense, row * d->v_heads);
+    f->delta.out = f->ops->allocate(f->dense, row * values);
+    return f->delta.in && f->delta.qkv && f->delta.z && f->delta.beta && f->delta.alpha &&
+           f->delta.out;
+}
+
+static bool allocate_convolution(struct forward *f, size_t row)
+{
+    f->convolution.in = f->ops->allocate(f->dense, row * 3 * f->params->d_model);
+    f->convolution.out = f->ops->allocate(f->dense, row * f->params->d_model);
+    return f->convolution.in && f->convolution.out;
+}
+
+static bool allocate_query_gate(struct forward *f, size_t row)
+{
+    size_t values = params_most(f->params).q;
+    f->q_and_gate = f->ops->allocate(f->dense, row * 2 * values);
+    f->query_gate = f->ops->allocate(f->dense, row * values);
+    return f->q_and_gate && f->query_gate;
 }
 
 static bool allocate_predicted(struct forward *f, size_t row)
@@ -36,15 +66,16 @@ static bool allocate(struct forward *f)
     const struct model_params *p = f->params;
     const struct dense_ops *ops = f->ops;
     struct dense *d = f->dense;
+    const struct params_most most = params_most(p);
     size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
     f->device_only_stride = WORKER_DEVICE_ONLY_TOKENS * p->router.n_used;
     f->rope_memory =
         ARRAYS_NEW(ARRAY(f->rope, n * p->rope.dims), ARRAY(f->rope_frequency, p->rope.dims / 2));
-    f->q = ops->allocate(d, row * p->n_heads * p->q_dim);
-    f->k = ops->allocate(d, row * p->n_kv_heads * p->k_dim);
-    f->v = ops->allocate(d, row * p->n_kv_heads * p->v_dim);
-    f->attended = ops->allocate(d, row * p->n_heads * p->o_dim);
+    f->q = ops->allocate(d, row * most.q);
+    f->k = ops->allocate(d, row * most.k);
+    f->v = ops->allocate(d, row * most.v);
+    f->attended = ops->allocate(d, row * most.attended);
     f->predicted_weights = ops->allocate(d, row * p->router.n_used);
     f->expert_weights = ops->allocate(d, row * p->router.n_used);
     f->ffn_gate = ops->allocate(d, row * width);
@@ -59,7 +90,10 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, row * p->router.n_used, &f->selected) &&
            ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
                                 &f->device_only) &&
-           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n));
+           allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
+           (!p->arch->query_gate || allocate_query_gate(f, row)) &&
+           (!p->delta.v_heads || allocate_delta(f, row)) &&
+           (!p->arch->short_convolutions || allocate_convolution(f, row));
 }
 
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
@@ -311,7 +345,12 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
 static void run_attention(struct forward *f, uint32_t layer)
 {
     norm_rows(f, &f->weights->layers[layer].attn_norm);
-    forward_attention(f, layer);
+    if (f->params->layers[layer].kind == LAYER_DELTA_NET)
+        forward_delta(f, layer);
+    else if (f->params->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
+        forward_short_convolution(f, layer);
+    else
+        forward_attention(f, layer);
 }
 
 /* ---- Device-only layers: device_only.h ---- */

@@ -34,13 +34,23 @@ struct forward {
         predicted_routing[PREDICTED_LAYERS_AT_ONCE]; /* uint32_t [n][n_used]: of coming layers */
     struct mirrored_values predicted_router;         /* float [n][n_experts]: of the last of them */
     float *q;                                        /* [n][n_heads][q_dim] */
-    float *k, *v;             /* [n][n_kv_heads][k_dim or v_dim]; latent: only k */
-    float *attended;          /* [n][n_heads][o_dim] */
-    float *predicted_weights; /* [n][n_used], which nothing reads */
-    float *expert_weights;    /* [n][n_used] */
-    float *ffn_gate, *ffn_up; /* [n][the wider of d_shared and d_dense] */
-    float *shared_out;        /* [n][d_model] */
-    float *shared_scale;      /* [n] */
+    float *k, *v;                   /* [n][n_kv_heads][k_dim or v_dim]; latent: only k */
+    float *attended;                /* [n][n_heads][o_dim] */
+    float *predicted_weights;       /* [n][n_used], which nothing reads */
+    float *expert_weights;          /* [n][n_used] */
+    float *ffn_gate, *ffn_up;       /* [n][the wider of d_shared and d_dense] */
+    float *shared_out;              /* [n][d_model] */
+    float *shared_scale;            /* [n] */
+    float *q_and_gate, *query_gate; /* [n][n_heads][2][k_dim], [n][n_heads][k_dim]; NULL: none */
+    struct {
+        float *in;           /* [n][channels + values], where delta_weights has `in` */
+        float *qkv, *z;      /* [n][channels], [n][values]; values: v_heads * v_dim */
+        float *beta, *alpha; /* [n][2 * v_heads], [n][v_heads] */
+        float *out;          /* [n][values] */
+    } delta;
+    struct {
+        float *in, *out; /* [n][3][d_model], [n][d_model] */
+    } convolution;
     struct {
         float *q_low;    /* [n][q_rank] */
         float *absorbed; /* [n][n_heads][k_dim]: q as the cached rows see it */
@@ -48,6 +58,10 @@ struct forward {
     } latent;
 };
 
+/* x += the layer's linear attention of h (normed); steps the states of the batch's requests. */
+void forward_delta(struct forward *f, uint32_t layer);
+/* The same of a short convolution. */
+void forward_short_convolution(struct forward *f, uint32_t layer);
 /* x += the layer's attention of h (normed); writes the batch's keys and values into the cache. */
 void forward_attention(struct forward *f, uint32_t layer);
 

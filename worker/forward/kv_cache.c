@@ -1,9 +1,24 @@
 /* The KV cache of the dense part on this process's threads; see kv_cache.h. */
 #include "kv_cache.h"
 
+#include "base/arrays.h"
 #include "model/kv_type.h"
 
 #include <stdlib.h>
+
+static void lay_out(const struct model_params *p, struct kv_cache *c)
+{
+    size_t offset = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        struct kv_cache_layer *l = &c->layers[i];
+        l->offset = offset;
+        l->key_bytes = kv_key_bytes(p, i, c->type);
+        l->value_bytes = kv_value_bytes(p, i, c->type);
+        l->values_offset = l->value_bytes ? KV_PAGE * l->key_bytes : 0;
+        l->head_bytes = KV_PAGE * (l->key_bytes + l->value_bytes);
+        offset += p->layers[i].n_kv_heads * l->head_bytes;
+    }
+}
 
 enum error_code kv_cache_new(const struct model_params *p, enum tensor_type type, uint32_t n_slots,
                              uint32_t context, struct kv_cache *out, struct error *e)
@@ -11,28 +26,24 @@ enum error_code kv_cache_new(const struct model_params *p, enum tensor_type type
     enum error_code code = kv_type_check(p, type, e);
     if (code)
         return code;
-    struct kv_cache c = {.type = type,
-                         .n_slots = n_slots,
-                         .pages_a_slot = (context + KV_PAGE - 1) / KV_PAGE,
-                         .key_bytes = kv_key_bytes(p, type),
-                         .value_bytes = kv_value_bytes(p, type)};
-    c.values_offset = c.value_bytes ? KV_PAGE * c.key_bytes : 0;
-    c.head_bytes = KV_PAGE * (c.key_bytes + c.value_bytes);
-    c.layer_bytes = p->n_kv_heads * c.head_bytes;
-    c.pages = calloc((size_t)n_slots * c.pages_a_slot, sizeof *c.pages);
-    if (!c.pages)
+    struct kv_cache c = {
+        .type = type, .n_slots = n_slots, .pages_a_slot = (context + KV_PAGE - 1) / KV_PAGE};
+    c.memory =
+        ARRAYS_NEW(ARRAY(c.pages, (size_t)n_slots * c.pages_a_slot), ARRAY(c.layers, p->n_layers));
+    if (!c.memory)
         return error_set(e, ERROR_MEMORY, "no memory for the page tables of the KV cache");
+    lay_out(p, &c);
     *out = c;
     return ERROR_OK;
 }
 
 void kv_cache_free(struct kv_cache *c)
 {
-    free(c->pages);
-    c->pages = NULL;
+    free(c->memory);
+    c->memory = NULL;
 }
 
-size_t kv_cache_value_stride(const struct kv_cache *c)
+size_t kv_cache_value_stride(const struct kv_cache_layer *l)
 {
-    return c->value_bytes ? c->value_bytes : c->key_bytes;
+    return l->value_bytes ? l->value_bytes : l->key_bytes;
 }

@@ -11,15 +11,21 @@
 
 #include <stdint.h>
 
-struct kv_cache {
-    enum tensor_type type; /* F32, F16 or Q8_0 */
-    uint32_t n_slots, pages_a_slot;
+/* A layer's part of a page. A layer without attention has none. */
+struct kv_cache_layer {
+    size_t offset;        /* from the page's first byte */
     size_t key_bytes;     /* of a position of a head */
     size_t value_bytes;   /* too; 0: latent attention, whose values are in its keys */
     size_t values_offset; /* from a head's keys in a page */
-    size_t head_bytes;    /* [KV_PAGE] keys, [KV_PAGE] values */
-    size_t layer_bytes;   /* [n_kv_heads] of these; a page is [n_layers] of those */
-    uint8_t **pages;      /* [n_slots][pages_a_slot] */
+    size_t head_bytes;    /* [KV_PAGE] keys, [KV_PAGE] values; a layer has [n_kv_heads] of these */
+};
+
+struct kv_cache {
+    enum tensor_type type; /* F32, F16 or Q8_0 */
+    uint32_t n_slots, pages_a_slot;
+    void *memory;                  /* holds both */
+    struct kv_cache_layer *layers; /* [n_layers] */
+    uint8_t **pages;               /* [n_slots][pages_a_slot] */
 };
 
 /* ERROR_UNSUPPORTED: heads of this model's size cannot be stored in the type. */
@@ -34,6 +40,6 @@ static inline uint8_t **kv_cache_pages(const struct kv_cache *c, uint32_t slot)
 }
 
 /* Bytes from one position's values of a head to the next position's. */
-size_t kv_cache_value_stride(const struct kv_cache *c);
+size_t kv_cache_value_stride(const struct kv_cache_layer *l);
 
 #endif

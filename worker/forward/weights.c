@@ -39,8 +39,8 @@ static struct head_matrices head_matrices(struct binder *b, const char *name, ui
     const struct pool_tensor *t = find(b, name, false, POOL_MATRIX, rows, cols, heads);
     if (!t)
         return (struct head_matrices){0};
-    return (struct head_matrices){{(enum tensor_type)t->type, rows, cols, b->base + t->offset},
-                                  t->bytes / heads};
+    return (struct head_matrices){
+        {(enum tensor_type)t->type, rows, cols, b->base + t->offset}, t->bytes / heads, heads};
 }
 
 static struct matrix matrix(struct binder *b, const char *name, bool optional, uint32_t rows,
@@ -85,17 +85,19 @@ static struct norm_weights norm(struct binder *b, uint32_t layer, const char *pa
 static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    uint32_t q_rows = p->n_heads * p->k_dim, k_rows = p->n_kv_heads * p->k_dim;
-    uint32_t v_rows = p->n_kv_heads * p->v_dim;
+    const struct layer_params *l = &p->layers[layer];
+    uint32_t q_rows = l->n_heads * l->k_dim, k_rows = l->n_kv_heads * l->k_dim;
+    uint32_t q_outputs = p->arch->query_gate ? 2 * q_rows : q_rows;
+    uint32_t v_rows = l->n_kv_heads * l->v_dim;
     if (p->arch->qk_norm || p->arch->qk_norm_whole) {
         bool whole = p->arch->qk_norm_whole, optional = p->arch->qk_norm_optional;
-        w->q_norm = vector(b, WEIGHT("attn_q_norm"), optional, whole ? q_rows : p->k_dim);
-        w->k_norm = vector(b, WEIGHT("attn_k_norm"), optional, whole ? k_rows : p->k_dim);
+        w->q_norm = vector(b, WEIGHT("attn_q_norm"), optional, whole ? q_rows : l->k_dim);
+        w->k_norm = vector(b, WEIGHT("attn_k_norm"), optional, whole ? k_rows : l->k_dim);
     }
-    w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
+    w->q = matrix(b, WEIGHT("attn_q"), false, q_outputs, p->d_model);
     w->k = matrix(b, WEIGHT("attn_k"), false, k_rows, p->d_model);
     w->v = matrix(b, WEIGHT("attn_v"), false, v_rows, p->d_model);
-    w->q_bias = vector(b, BIAS("attn_q"), true, q_rows);
+    w->q_bias = vector(b, BIAS("attn_q"), true, q_outputs);
     w->k_bias = vector(b, BIAS("attn_k"), true, k_rows);
     w->v_bias = vector(b, BIAS("attn_v"), true, v_rows);
 }
@@ -103,39 +105,81 @@ static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights 
 static void bind_latent(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    uint32_t q_rows = p->n_heads * p->q_dim;
+    const struct layer_params *l = &p->layers[layer];
+    uint32_t q_rows = l->n_heads * l->q_dim;
     if (p->q_rank) {
         w->q_a = matrix(b, WEIGHT("attn_q_a"), false, p->q_rank, p->d_model);
         w->q_a_norm = vector(b, WEIGHT("attn_q_a_norm"), false, p->q_rank);
         w->q_b = matrix(b, WEIGHT("attn_q_b"), false, q_rows, p->q_rank);
     } else
         w->q = matrix(b, WEIGHT("attn_q"), false, q_rows, p->d_model);
-    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, p->k_dim, p->d_model);
+    w->kv_a = matrix(b, WEIGHT("attn_kv_a_mqa"), false, l->k_dim, p->d_model);
     w->kv_a_norm = vector(b, WEIGHT("attn_kv_a_norm"), false, p->kv_rank);
-    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, p->q_dim - p->rope.dims, p->n_heads);
-    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), p->o_dim, p->kv_rank, p->n_heads);
+    w->k_b = head_matrices(b, WEIGHT("attn_k_b"), p->kv_rank, l->q_dim - p->rope.dims, l->n_heads);
+    w->v_b = head_matrices(b, WEIGHT("attn_v_b"), l->o_dim, p->kv_rank, l->n_heads);
+}
+
+static void bind_delta(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    const struct delta_params *d = &p->delta;
+    struct delta_weights *to = &w->delta;
+    uint32_t channels = params_convolved(p), values = d->v_heads * d->v_dim;
+    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    to->in = matrix(b, WEIGHT("ssm_in"), true, channels + values, p->d_model);
+    if (!to->in.tiles) {
+        to->qkv = matrix(b, WEIGHT("attn_qkv"), false, channels, p->d_model);
+        to->z = matrix(b, WEIGHT("attn_gate"), false, values, p->d_model);
+    }
+    if (p->arch->delta_grouped)
+        to->ba = matrix(b, WEIGHT("ssm_ba"), false, 2 * d->v_heads, p->d_model);
+    else {
+        to->beta = matrix(b, WEIGHT("ssm_beta"), false, d->v_heads, p->d_model);
+        to->alpha = matrix(b, WEIGHT("ssm_alpha"), false, d->v_heads, p->d_model);
+    }
+    to->conv = vectors(b, WEIGHT("ssm_conv1d"), false, channels, d->taps);
+    to->dt = vector(b, BIAS("ssm_dt"), false, d->v_heads);
+    snprintf(b->name, sizeof b->name, "blk.%" PRIu32 ".ssm_a", layer);
+    to->a = vector(b, b->name, false, d->v_heads);
+    to->norm = vector(b, WEIGHT("ssm_norm"), false, d->v_dim);
+    w->o = matrix(b, WEIGHT("ssm_out"), false, p->d_model, values);
+}
+
+static void bind_short_convolution(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
+    w->convolution.in = matrix(b, WEIGHT("shortconv.in_proj"), false, 3 * p->d_model, p->d_model);
+    w->convolution.taps = vectors(b, WEIGHT("shortconv.conv"), false, p->d_model, p->delta.taps);
+    w->o = matrix(b, WEIGHT("shortconv.out_proj"), false, p->d_model, p->d_model);
 }
 
 static void bind_attention(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
+    const struct layer_params *l = &p->layers[layer];
     w->attn_norm = norm(b, layer, "attn_norm", p->d_model);
     if (p->arch->attention == ATTENTION_LATENT)
         bind_latent(b, layer, w);
     else
         bind_grouped(b, layer, w);
-    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, p->n_heads * p->o_dim);
+    w->o = matrix(b, WEIGHT("attn_output"), false, p->d_model, l->n_heads * l->o_dim);
     w->o_bias = vector(b, BIAS("attn_output"), true, p->d_model);
     if (p->arch->attention_sinks)
-        w->sinks = vector(b, WEIGHT("attn_sinks"), false, p->n_heads);
+        w->sinks = vector(b, WEIGHT("attn_sinks"), false, l->n_heads);
 }
 
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
-    bind_attention(b, layer, w);
+    if (p->layers[layer].kind == LAYER_DELTA_NET)
+        bind_delta(b, layer, w);
+    else if (p->layers[layer].kind == LAYER_SHORT_CONVOLUTION)
+        bind_short_convolution(b, layer, w);
+    else
+        bind_attention(b, layer, w);
     w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
-    if (layer < p->n_dense) {
+    if (p->layers[layer].feed_forward == FEED_FORWARD_DENSE) {
         w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
         w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
         w->dense_down = matrix(b, WEIGHT("ffn_down"), false, p->d_model, p->d_dense);
@@ -169,7 +213,9 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
     w.output = matrix(&b, "output.weight", p->arch->tied_output, p->vocab, p->d_model);
     if (!w.output.tiles)
         w.output = w.embedding;
-    w.output_norm.weight = vector(&b, "output_norm.weight", false, p->d_model);
+    snprintf(b.name, sizeof b.name, "%s.weight",
+             p->arch->output_norm ? p->arch->output_norm : "output_norm");
+    w.output_norm.weight = vector(&b, b.name, false, p->d_model);
     if (p->arch->norm == NORM_LAYER)
         w.output_norm.bias = vector(&b, "output_norm.bias", false, p->d_model);
     w.output_bias = vector(&b, "output.bias", true, p->vocab);
@@ -218,10 +264,23 @@ bool weights_all_quantized(const struct model_weights *w, const struct pool_map 
 {
     for (uint32_t i = 0; i < map->params.n_layers; i++) {
         const struct layer_weights *l = &w->layers[i];
-        const struct matrix *const all[] = {
-            &l->q,          &l->k,        &l->v,           &l->o,         &l->q_a,
-            &l->q_b,        &l->kv_a,     &l->shared_gate, &l->shared_up, &l->shared_down,
-            &l->dense_gate, &l->dense_up, &l->dense_down};
+        const struct matrix *const all[] = {&l->q,
+                                            &l->k,
+                                            &l->v,
+                                            &l->o,
+                                            &l->q_a,
+                                            &l->q_b,
+                                            &l->kv_a,
+                                            &l->shared_gate,
+                                            &l->shared_up,
+                                            &l->shared_down,
+                                            &l->dense_gate,
+                                            &l->dense_up,
+                                            &l->dense_down,
+                                            &l->delta.qkv,
+                                            &l->delta.z,
+                                            &l->delta.in,
+                                            &l->convolution.in};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
             if (!is_quantized(all[k]))
                 return false;

@@ -10,6 +10,7 @@
 struct head_matrices {
     struct matrix first;
     size_t bytes; /* from one to the next */
+    uint32_t n;
 };
 
 struct norm_weights {
@@ -28,6 +29,21 @@ struct layer_weights {
     struct matrix kv_a;       /* to the compressed row and the key's rotated part */
     struct head_matrices k_b; /* [kv_rank][q_dim - rope dims] */
     struct head_matrices v_b; /* [o_dim][kv_rank] */
+    /* Linear attention, which has an output matrix (ssm_out) in o and none of the above. */
+    struct delta_weights {
+        struct matrix qkv, z;      /* tiles NULL: `in` */
+        struct matrix in;          /* of each key head: q, k, its value heads' v, then their z */
+        struct matrix beta, alpha; /* [v_heads][d_model]; tiles NULL: `ba` */
+        struct matrix ba;          /* of each key head: its value heads' beta, then alpha */
+        const float *conv;         /* [channels][taps] */
+        const float *dt, *a;       /* [v_heads] */
+        const float *norm;         /* [v_dim] */
+    } delta;
+    /* A short convolution, which has an output matrix in o, too. */
+    struct {
+        struct matrix in;  /* to b, c and x, of d_model each */
+        const float *taps; /* [d_model][delta.taps] */
+    } convolution;
     /* FFN. */
     struct matrix router;                      /* [n_experts][d_model] */
     struct matrix prediction_router;           /* only for predictions: router, or a copy of it in

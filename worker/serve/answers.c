@@ -99,8 +99,8 @@ static void add_rows(struct engine *g, struct answer_rows *a, uint32_t first)
     a->first = first;
     for (uint32_t i = 0; i < a->n; i++) {
         uint32_t token = i ? draft_token(r->draft, tokens, i - 1) : tokens[r->n_past];
-        g->batch[first + i] =
-            (struct batch_token){token, (uint32_t)r->slot, r->serial, r->n_past + i, r->recording};
+        g->batch[first + i] = (struct batch_token){token,         (uint32_t)r->slot, r->serial,
+                                                   r->n_past + i, r->recording,      NULL};
     }
     if (r->recording)
         recording_begin(r->recording, r->n_past, a->n);

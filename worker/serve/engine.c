@@ -459,7 +459,8 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     g->paged = config->dense->ops->kv_use(config->dense).bytes > 0;
     g->inbox_end = &g->inbox;
     request_queue_init(&g->waiting);
-    speculation_init(&g->speculation, config->speculate);
+    /* A draft that is wrong cannot be taken out of a state. */
+    speculation_init(&g->speculation, config->snapshots ? 0 : config->speculate);
     pthread_mutex_init(&g->lock, NULL);
     pthread_condattr_t by_clock;
     pthread_condattr_init(&by_clock);

@@ -145,6 +145,19 @@ void engine_share_pages(struct engine *g, struct request *r, enum kv_kind kind, 
 /* r leaves its slot: its pages stay in the prefix cache, as far as they are computed. */
 void engine_close_pages(struct engine *g, struct request *r);
 
+/* ---- states.c: models with recurrent layers; elsewhere these do nothing ---- */
+
+/* Begins r's path and its state with the longest prefix of which there are keys, values and a
+ * snapshot, and chooses the snapshots that its prompt takes. */
+void engine_open_state(struct engine *g, struct request *r);
+/* Where the state after a position of r's prompt, which is about to be computed, goes; NULL:
+ * nowhere. */
+uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position);
+/* The rows up to n_past have been computed: their snapshots are valid. */
+void engine_keep_snapshots(struct engine *g, struct request *r);
+/* r leaves its slot: takes a snapshot of its state. */
+void engine_close_state(struct engine *g, struct request *r);
+
 /* ---- step.c ---- */
 
 /* Runs one step. False: there is nothing to do until something changes. */

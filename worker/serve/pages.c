@@ -31,7 +31,9 @@ static bool put_pages(struct engine *g, struct request *r, uint32_t first)
 bool engine_open_pages(struct engine *g, struct request *r)
 {
     r->n_put = 0;
-    if (r->shares_pages) {
+    if (r->shares_pages && g->config.snapshots)
+        engine_open_state(g, r);
+    else if (r->shares_pages) {
         prefix_cache_open(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt,
                           &r->path);
         r->n_past = r->path.n;
@@ -85,6 +87,7 @@ void engine_close_pages(struct engine *g, struct request *r)
 {
     uint32_t left = r->n_past > r->path.n ? r->n_past - r->path.n : 0;
     share_pages(g, r, KV_DEFINED, left * g->token_ns, true);
+    engine_close_state(g, r);
     prefix_cache_close(g->config.prefixes, &r->path);
     g->config.dense->ops->release_slot(g->config.dense, (uint32_t)r->slot);
 }

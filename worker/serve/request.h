@@ -29,8 +29,12 @@ enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 #define REQUEST_MAX_STOPS 16
 /* The most probable tokens that log-probabilities may name at each place. */
 #define REQUEST_MAX_TOP 64
+/* Snapshots of its state that a prompt may want. */
+#define REQUEST_SNAPSHOTS 2
 /* Tokens with log-probabilities that one event may have. */
 #define REQUEST_EVENT_LOGPROBS 64
+
+struct state_snapshot;
 
 struct request {
     struct request *next; /* in the engine's inbox or in one of its lists */
@@ -76,7 +80,12 @@ struct request {
     uint32_t n_most;          /* positions that it may need; request_reserve */
     struct kv_path path;      /* its pages; path.n of n_past are shared with the prefix cache */
     uint32_t n_put;           /* pages of the path that are in the slot */
-    uint32_t n_cached;        /* positions that the prefix cache had when it first started */
+    /* Of states.c: snapshots of its state that its prompt takes on the way. position 0: none. */
+    struct request_snapshot {
+        uint32_t position;
+        struct state_snapshot *place; /* while a batch computes it; NULL: none */
+    } snapshots[REQUEST_SNAPSHOTS];
+    uint32_t n_cached;     /* positions that the prefix cache had when it first started */
     uint64_t waits_for;    /* waiting: the serial of a request that computes its prompt; 0: none */
     uint32_t n_pages_lost; /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended

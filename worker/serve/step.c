@@ -62,8 +62,12 @@ static bool gives_token(const struct request *r, uint32_t n)
 static void add_rows(struct engine *g, struct request *r, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i], (uint32_t)r->slot,
-                                                   r->serial, r->n_past + i, r->recording};
+        g->batch[first + i] = (struct batch_token){r->tokens.ids[r->n_past + i],
+                                                   (uint32_t)r->slot,
+                                                   r->serial,
+                                                   r->n_past + i,
+                                                   r->recording,
+                                                   engine_snapshot_after(g, r, r->n_past + i)};
     if (r->recording)
         recording_begin(r->recording, r->n_past, n);
 }
@@ -79,6 +83,7 @@ static void finish_rows(struct engine *g, const struct prompt_rows *p, const flo
     counter_add(g->counters.prompt_tokens, p->n);
     engine_report_progress(r);
     engine_share_pages(g, r, kind, ns);
+    engine_keep_snapshots(g, r);
     if (r->kind != REQUEST_GENERATE) {
         engine_keep_rows(g, r, hidden, p->n);
     } else if (r->n_past == r->n_prefill && r->prompt_only) {

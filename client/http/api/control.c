@@ -1,7 +1,7 @@
 /* Changing a deployment; see control.h. A change runs on the deployment's thread. */
 #include "client/http/api/control.h"
 
-#include "client/http/api/answer.h"
+#include "client/http/api/failure.h"
 #include "client/http/api/app.h"
 #include "client/http/watch/control.h"
 #include "daemon/run_dir.h"

@@ -1,7 +1,7 @@
 /* Watching a deployment; see watch.h. The polls are client/http/watch/watch.c's. */
 #include "client/http/api/watch.h"
 
-#include "client/http/api/answer.h"
+#include "client/http/api/failure.h"
 #include "client/http/api/app.h"
 #include "client/http/api/stream.h"
 

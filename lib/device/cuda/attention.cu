@@ -116,17 +116,16 @@ static bool aligned_to(size_t value, size_t to)
     return value % to == 0;
 }
 
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
-                 const struct device_row *rows, uint32_t n, uint32_t most_positions, const float *q,
-                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale,
-                 uint32_t window, const float *sinks, float *out, void *scratch)
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
+                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
+                 uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
+                 const float *sinks, float *out, void *scratch)
 {
     uint32_t group = n_heads / n_kv_heads, queries = n >= MANY_ROWS || group > 8 ? 16 : 8;
     uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
     attend_call c = {};
 
     c.kv = *kv;
-    c.layer = layer;
     c.rows = rows;
     c.q = q;
     c.n_heads = n_heads;

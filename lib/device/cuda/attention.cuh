@@ -30,7 +30,6 @@ enum { ATTEND_BLOCK = 256 }; /* positions: of the definition */
 
 struct attend_call {
     device_kv kv;
-    uint32_t layer;
     const device_row *rows; /* [end_row] */
     uint32_t first_row, end_row;
     const float *q;

@@ -84,10 +84,9 @@ static __device__ void prepare(const attend_call &c, const tile &g, uint32_t b,
     if (i < PAGES) {
         uint32_t position = b * BLOCK + i * DEVICE_PAGE;
         if (position < g.seen.end && position + DEVICE_PAGE > g.seen.first) {
-            sh->keys_of[i] =
-                kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_KEYS, g.kv_head * c.k_dim);
+            sh->keys_of[i] = kv_head_rows<T>(c.kv, g.slot, position, KV_KEYS, g.kv_head * c.k_dim);
             sh->values_of[i] =
-                kv_head_rows<T>(c.kv, c.layer, g.slot, position, KV_VALUES, g.kv_head * c.v_dim);
+                kv_head_rows<T>(c.kv, g.slot, position, KV_VALUES, g.kv_head * c.v_dim);
         }
     }
 }

@@ -33,8 +33,8 @@ static __device__ __forceinline__ void put(const device_kv &kv, uint8_t *page, s
 }
 
 /* A row in x, its values in y; keys, then values, in z. Of Q8_0 a row's are whole warps'. */
-static __global__ void store_rows(device_kv kv, uint32_t layer, const device_row *rows,
-                                  const float *keys, const float *values)
+static __global__ void store_rows(device_kv kv, const device_row *rows, const float *keys,
+                                  const float *values)
 {
     kv_part part = blockIdx.z == 0 ? KV_KEYS : KV_VALUES;
     uint32_t i = blockIdx.y * THREADS + threadIdx.x;
@@ -42,11 +42,11 @@ static __global__ void store_rows(device_kv kv, uint32_t layer, const device_row
     const float *from = (part == KV_KEYS ? keys : values) + (size_t)blockIdx.x * kv.row_values;
 
     if (i < kv.row_values)
-        put(kv, kv_page(kv, layer, row.slot, row.position, part),
+        put(kv, kv_page(kv, row.slot, row.position, part),
             (size_t)(row.position % DEVICE_PAGE) * kv.row_values + i, from[i]);
 }
 
-void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+void cuda_kv_store(struct device_stream *s, const struct device_kv *kv,
                    const struct device_row *rows, uint32_t n, const float *keys,
                    const float *values)
 {
@@ -54,6 +54,6 @@ void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t
         return;
     CUDA_LAUNCH(store_rows,
                 dim3(n, (kv->row_values + THREADS - 1) / THREADS, values != NULL ? 2 : 1), THREADS,
-                0, cuda_stream(s), *kv, layer, rows, keys, values);
+                0, cuda_stream(s), *kv, rows, keys, values);
     cuda_check(s, "kv_store");
 }

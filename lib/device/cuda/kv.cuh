@@ -7,15 +7,15 @@
 
 enum kv_part { KV_KEYS, KV_VALUES };
 
-/* The keys, or values, of a layer in the page with `position` of a slot: the address of the page's
+/* The keys, or values, in the page with `position` of a slot: the address of the page's
  * first position. */
-static __device__ __forceinline__ uint8_t *kv_page(const device_kv &kv, uint32_t layer,
-                                                   uint32_t slot, uint32_t position, kv_part part)
+static __device__ __forceinline__ uint8_t *kv_page(const device_kv &kv, uint32_t slot,
+                                                   uint32_t position, kv_part part)
 {
     uint64_t page = kv.pages[(size_t)slot * kv.pages_a_slot + position / DEVICE_PAGE];
-    uint32_t rows = layer * kv.rows + (kv.rows == 1 ? 0 : part);
+    uint32_t rows = kv.rows == 1 ? 0 : part;
 
-    return (uint8_t *)page + (size_t)rows * DEVICE_PAGE * kv.row_bytes;
+    return (uint8_t *)page + kv.offset + (size_t)rows * DEVICE_PAGE * kv.row_bytes;
 }
 
 /* Types of cached values: float, uint16_t (a half), kv_quant (of Q8_0). */
@@ -38,11 +38,11 @@ static __device__ __forceinline__ uint16_t *kv_scales(const device_kv &kv, uint8
 
 /* first: of the head's values in a row. */
 template <class T>
-static __device__ __forceinline__ kv_rows kv_head_rows(const device_kv &kv, uint32_t layer,
-                                                       uint32_t slot, uint32_t position,
-                                                       kv_part part, uint32_t first)
+static __device__ __forceinline__ kv_rows kv_head_rows(const device_kv &kv, uint32_t slot,
+                                                       uint32_t position, kv_part part,
+                                                       uint32_t first)
 {
-    uint8_t *page = kv_page(kv, layer, slot, position, part);
+    uint8_t *page = kv_page(kv, slot, position, part);
 
     return {page + first * sizeof(T), kv_scales(kv, page) + first / 32};
 }

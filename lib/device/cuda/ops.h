@@ -48,15 +48,15 @@ void cuda_rotate(struct device_stream *s, float *heads, size_t row_stride, size_
 void cuda_scatter(struct device_stream *s, const float *from, size_t from_row, size_t from_part,
                   float *to, size_t to_row, size_t to_part, uint32_t n, uint32_t n_parts,
                   uint32_t width);
-void cuda_kv_store(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
+void cuda_kv_store(struct device_stream *s, const struct device_kv *kv,
                    const struct device_row *rows, uint32_t n, const float *keys,
                    const float *values);
 size_t cuda_attend_scratch_bytes(uint32_t n, uint32_t n_heads, uint32_t v_dim,
                                  uint32_t most_positions);
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, uint32_t layer,
-                 const struct device_row *rows, uint32_t n, uint32_t most_positions, const float *q,
-                 uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale,
-                 uint32_t window, const float *sinks, float *out, void *scratch);
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
+                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
+                 uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
+                 const float *sinks, float *out, void *scratch);
 void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
                 float *h, size_t n);
 void cuda_scale(struct device_stream *s, const float *by, float *rows, uint32_t n, uint32_t d);

@@ -1,8 +1,10 @@
 """The architectures of the golden models, by their names in GGUF."""
 
-from .deepseek import Deepseek, Deepseek2
+from .deepseek import Deepseek, Deepseek2, Indexed
+from .delta import Qwen3Next, Qwen35Moe
 from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
+from .lfm2 import Lfm2Moe
 from .phimoe import Phimoe
 from .routed import BailingMoe2, Dots1, Ernie45Moe, ExaoneMoe, Glm4Moe, MiniMaxM2
 
@@ -13,6 +15,8 @@ ARCHITECTURES = {
     "olmoe": Olmoe(),
     "deepseek": Deepseek(),
     "deepseek2": Deepseek2(),
+    "glm-dsa": Indexed(),
+    "deepseek32": Indexed(),
     "gpt-oss": GptOss(),
     "phimoe": Phimoe(),
     "glm4moe": Glm4Moe(),
@@ -23,4 +27,7 @@ ARCHITECTURES = {
     "ernie4_5-moe": Ernie45Moe(),
     "hunyuan-moe": HunyuanMoe(),
     "exaone-moe": ExaoneMoe(),
+    "qwen35moe": Qwen35Moe(),
+    "qwen3next": Qwen3Next(),
+    "lfm2moe": Lfm2Moe(),
 }

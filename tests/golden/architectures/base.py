@@ -161,9 +161,11 @@ class Architecture:
                 if block + ours in exact:
                     state[prefix + theirs] = exact[block + ours]
             if layer >= spec.dense_layers:
-                gate_up = [exact[f"{block}ffn_{n}_exps.weight"] for n in ("gate", "up")]
-                state[prefix + "mlp.experts.gate_up_proj"] = np.concatenate(gate_up, axis=1)
+                state[prefix + "mlp.experts.gate_up_proj"] = self.fused_experts(exact, block)
         return state
+
+    def fused_experts(self, exact, block):
+        return np.concatenate([exact[f"{block}ffn_{n}_exps.weight"] for n in ("gate", "up")], axis=1)
 
     def rope_parameters(self, spec):
         return {"rope_type": "default", "rope_theta": spec.rope.base}

@@ -237,3 +237,55 @@ class Deepseek2(DeepseekFfn):
         kinds = ["dense"] * dense + ["sparse"] * (spec.layers - dense)
         config = transformers.Glm4MoeLiteConfig(mlp_layer_types=kinds, **values)
         return transformers.Glm4MoeLiteForCausalLM(config)
+
+
+class Indexed(Deepseek2):
+    """DeepSeek-V3.2 and GLM-5: an indexer chooses the positions that a layer attends to. Here it may
+    choose as many as there are, so that its weights change nothing."""
+
+    HEADS, TOP_K = 2, 512
+
+    layer_names = Deepseek2.layer_names | {
+        "indexer.attn_q_b.weight": "self_attn.indexer.wq_b.weight",
+        "indexer.attn_k.weight": "self_attn.indexer.wk.weight",
+        "indexer.k_norm.weight": "self_attn.indexer.k_norm.weight",
+        "indexer.k_norm.bias": "self_attn.indexer.k_norm.bias",
+        "indexer.proj.weight": "self_attn.indexer.weights_proj.weight",
+    }
+
+    def indexer_width(self, spec):
+        return spec.latent.rotated + 8
+
+    def attention_tensors(self, spec, block):
+        yield from super().attention_tensors(spec, block)
+        d, width = spec.d_model, self.indexer_width(spec)
+        yield matrix(block + "indexer.attn_q_b.weight", (self.HEADS * width, spec.latent.q_rank))
+        yield matrix(block + "indexer.attn_k.weight", (width, d))
+        yield norm(block + "indexer.k_norm.weight", width)
+        yield bias(block + "indexer.k_norm.bias", (width,))
+        yield matrix(block + "indexer.proj.weight", (self.HEADS, d))
+
+    def own_keys(self, spec, writer):
+        super().own_keys(spec, writer)
+        writer.add_indexer_head_count(self.HEADS)
+        writer.add_indexer_key_length(self.indexer_width(spec))
+        writer.add_indexer_top_k(self.TOP_K)
+
+    def empty_model(self, spec):
+        latent = spec.latent
+        values = self.common_config(spec) | self.ffn_config(spec) | {"num_key_value_heads": spec.heads}
+        values |= dict(
+            kv_lora_rank=latent.kv_rank,
+            q_lora_rank=latent.q_rank,
+            qk_nope_head_dim=latent.plain,
+            qk_rope_head_dim=latent.rotated,
+            v_head_dim=latent.value,
+            n_group=spec.router.groups or 1,
+            topk_group=spec.router.groups_used or 1,
+            index_topk=self.TOP_K,
+            index_head_dim=self.indexer_width(spec),
+            index_n_heads=self.HEADS,
+        )
+        if spec.arch == "glm-dsa":
+            return transformers.GlmMoeDsaForCausalLM(transformers.GlmMoeDsaConfig(**values))
+        return transformers.DeepseekV32ForCausalLM(transformers.DeepseekV32Config(**values))

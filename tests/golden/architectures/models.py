@@ -2,7 +2,7 @@
 
 from gguf import GGMLQuantizationType as Type
 
-from .spec import CONTEXT, Latent, Rope, Router, Spec
+from .spec import CONTEXT, Delta, Latent, Rope, Router, Spec
 
 
 def quantised(kind, seed, **changes):
@@ -20,16 +20,24 @@ def phimoe(name, seed, original_context):
     return Spec(name, "phimoe", seed, 32, 4, 2, 8, rope=rope, router_margin=5e-4, **sizes)
 
 
-def deepseek2(name, seed, latent, **changes):
+def deepseek2(name, seed, latent, arch="deepseek2", **changes):
     """Heads of 24 for q and k, 20 for v; a latent vector of 24."""
     shape = {"d_model": 32, "heads": 4, "head_dim": 24, "kv_heads": 4 if latent.unsplit else 1, "width": 20}
     layers = {"layers": 2, "dense_layers": 1, "dense_width": 44}
     values = shape | layers | {"shared_width": 20, "shared_count": 1} | changes
-    return Spec(name, "deepseek2", seed, latent=latent, **values)
+    return Spec(name, arch, seed, latent=latent, **values)
 
 
 def latent(**changes):
     return Latent(**({"kv_rank": 24, "plain": 12, "rotated": 12, "value": 20} | changes))
+
+
+def delta_net(name, arch, seed, **changes):
+    """Five layers, of which the fourth has attention."""
+    shape = {"heads": 4, "kv_heads": 2, "head_dim": 16, "width": 12, "experts": 5, "experts_used": 2}
+    sizes = {"layers": 5, "shared_width": 12, "rotated_dims": 8, "delta": Delta(2, 6, 16, 16)}
+    values = shape | sizes | {"rope": Rope(base=1e7), "router_margin": 2e-3} | changes
+    return Spec(name, arch, seed, 32, **values)
 
 
 # A ramp from pair 1 to pair 4 of the six rotated ones.
@@ -87,6 +95,16 @@ SPECS = [
         rope=Rope("yarn", base=1e4, factor=4.0, original_context=16, mscale_all_dim=1.0, temperature=0.5),
         router_margin=1e-3, original="mistral",
     ),
+    # GLM-5: an indexer, which within top_k positions changes nothing; another eps than the latent norms'.
+    deepseek2(
+        "glm-dsa", 1, latent(q_rank=28, value=24), arch="glm-dsa", experts=8, experts_used=3, eps=1e-5,
+        router=Router(True, True, True, scale=2.5), router_margin=2e-3, further_layers=1,
+    ),
+    # DeepSeek-V3.2: the same with V3's groups and YaRN.
+    deepseek2(
+        "deepseek32", 1, latent(q_rank=28), arch="deepseek32", experts=12, experts_used=3, rope=DEEPSEEK_YARN,
+        router=Router(True, True, True, groups=4, groups_used=2, scale=2.5), router_margin=2e-3,
+    ),
     # Older files of DeepSeek-V2.
     deepseek2(
         "deepseek2-unsplit", 2, latent(q_rank=28, unsplit=True), experts=6, experts_used=3,
@@ -140,6 +158,17 @@ SPECS = [
     Spec(
         "exaone-moe", "exaone-moe", 1, 32, 4, 2, 16, width=12, experts=5, experts_used=2, eps=1e-5, window=8,
         router=Router(True, True, True, scale=2.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 12}),
+    ),
+    # Qwen3.5 and 3.6: three linear layers of four, three value heads a key head, which tells their
+    # orders apart; a quarter of a head rotates; a layer after the trunk.
+    delta_net("qwen35moe", "qwen35moe", 4, further_layers=1),
+    # Qwen3-Next: other orders of heads, and no two sizes alike; in both layouts of its files.
+    delta_net("qwen3next", "qwen3next", 1, delta=Delta(2, 4, 12, 16), tied=True),
+    delta_net("qwen3next-early", "qwen3next", 1, delta=Delta(2, 4, 12, 16, early=True)),
+    # LFM2: short convolutions, attention in the third and fifth layer, two dense layers; tied.
+    Spec(
+        "lfm2moe", "lfm2moe", 1, 32, 4, 2, 8, width=20, experts=6, experts_used=2, eps=1e-5, tied=True, layers=6,
+        dense_layers=2, dense_width=28, attention_layers=(2, 4), router_margin=2e-3,
     ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),

@@ -32,6 +32,26 @@ class Latent:
 
 
 @dataclass(frozen=True)
+class Delta:
+    """Linear attention (gated DeltaNet)."""
+
+    k_heads: int
+    v_heads: int
+    k_dim: int
+    v_dim: int
+    taps: int = 4
+    early: bool = False  # qwen3next: the layout of files before January 2026
+
+    @property
+    def keys(self):
+        return self.k_heads * self.k_dim
+
+    @property
+    def values(self):
+        return self.v_heads * self.v_dim
+
+
+@dataclass(frozen=True)
 class Router:
     """DeepSeek-V2's and V3's choices, which the file tells."""
 
@@ -72,6 +92,10 @@ class Spec:
     rotated_dims: int = 0  # of a head; 0: all
     rope: Rope = Rope()
     latent: Latent | None = None
+    delta: Delta | None = None
+    attention_layers: tuple = ()  # lfm2moe: the others are short convolutions
+    taps: int = 3  # of these
+    full_interval: int = 4  # of so many layers the last has attention, where the others are linear
     router: Router = Router()
     type: Type = Type.F32
     dense_type: Type | None = None  # of matrices that are no routed expert's; None: the same

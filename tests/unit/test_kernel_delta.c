@@ -1,0 +1,179 @@
+/* Gated DeltaNet's kernels: each build against the definition in float64, and all builds to the
+ * bit; positions in one piece as in odd pieces. */
+#include "tests/unit/kernel_cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#if defined(MOED_HAVE_SIMDE)
+extern const struct kernels kernels_avx512_simde;
+#endif
+
+static const struct kernels *builds[8]; /* the portable one first */
+static int n_builds = 1;
+
+static int find_builds(void **state)
+{
+    (void)state;
+    for (const char *const *name = kernels_available(); *name != NULL; name++) {
+        assert_true(kernels_select(*name));
+        builds[strcmp(*name, "portable") == 0 ? 0 : n_builds++] = kernels_get();
+    }
+#if defined(MOED_HAVE_SIMDE)
+    if (n_builds > 1) /* it needs AVX2 */
+        builds[n_builds++] = &kernels_avx512_simde;
+#endif
+    return 0;
+}
+
+enum { STEPS = 20, MOST_DIM = 128, TAPS = 4, MOST_CHANNELS = 70 };
+
+/* The inputs of STEPS steps of a head. k is near a unit vector, as the model norms it. */
+static struct {
+    float q[STEPS][MOST_DIM], k[STEPS][MOST_DIM], v[STEPS][MOST_DIM], decay[STEPS], beta[STEPS];
+} in;
+
+static void draw_steps(uint32_t k_dim, uint32_t v_dim)
+{
+    uint64_t seed = 1000 * k_dim + v_dim;
+    for (int t = 0; t < STEPS; t++) {
+        for (uint32_t i = 0; i < k_dim; i++) {
+            in.q[t][i] = random_float(&seed) / sqrtf((float)k_dim);
+            in.k[t][i] = random_float(&seed) * sqrtf(3 / (float)k_dim);
+        }
+        for (uint32_t i = 0; i < v_dim; i++)
+            in.v[t][i] = random_float(&seed);
+        in.decay[t] = 0.55f + 0.45f * random_float(&seed);
+        in.beta[t] = 0.5f + 0.5f * random_float(&seed);
+    }
+}
+
+static void step_exactly(double state[MOST_DIM][MOST_DIM], uint32_t k_dim, uint32_t v_dim, int t,
+                         double *out)
+{
+    for (uint32_t j = 0; j < v_dim; j++) {
+        double held = 0, sum = 0;
+        for (uint32_t i = 0; i < k_dim; i++) {
+            state[i][j] *= (double)in.decay[t];
+            held += state[i][j] * (double)in.k[t][i];
+        }
+        for (uint32_t i = 0; i < k_dim; i++) {
+            state[i][j] += (double)in.k[t][i] * (double)in.beta[t] * ((double)in.v[t][j] - held);
+            sum += state[i][j] * (double)in.q[t][i];
+        }
+        out[j] = sum;
+    }
+}
+
+static void check_steps(uint32_t k_dim, uint32_t v_dim)
+{
+    static float state[8][MOST_DIM * MOST_DIM + 1];
+    static double exact[MOST_DIM][MOST_DIM];
+    float out[8][MOST_DIM + 1];
+    double want[MOST_DIM];
+    memset(state, 0, sizeof state);
+    memset(exact, 0, sizeof exact);
+    memset(out, 0, sizeof out);
+    draw_steps(k_dim, v_dim);
+    for (int t = 0; t < STEPS; t++) {
+        for (int b = 0; b < n_builds; b++) {
+            builds[b]->delta_step(state[b], k_dim, v_dim, in.q[t], in.k[t], in.v[t], in.decay[t],
+                                  in.beta[t], out[b]);
+            assert_memory_equal(state[b], state[0], sizeof state[0]);
+            assert_memory_equal(out[b], out[0], sizeof out[0]);
+        }
+        step_exactly(exact, k_dim, v_dim, t, want);
+        for (uint32_t j = 0; j < v_dim; j++)
+            if (!(fabs((double)out[0][j] - want[j]) < 1e-5))
+                fail_msg("%u x %u, step %d, %u: %.9g, expected %.9g", k_dim, v_dim, t, j,
+                         (double)out[0][j], want[j]);
+    }
+}
+
+static void test_steps(void **state)
+{
+    static const uint32_t dims[][2] = {{1, 1},   {16, 16},  {12, 16},  {16, 24},  {7, 65},
+                                       {64, 64}, {128, 80}, {80, 128}, {128, 128}};
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        check_steps(dims[i][0], dims[i][1]);
+}
+
+static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c, bool silu)
+{
+    double sum = 0;
+    for (int j = 0; j < TAPS; j++)
+        if (t - TAPS + 1 + j >= 0)
+            sum += (double)w[c * TAPS + (uint32_t)j] * (double)x[t - TAPS + 1 + j][c];
+    return silu ? sum / (1 + exp(-sum)) : sum;
+}
+
+static void check_convolution(bool silu)
+{
+    static const uint32_t widths[] = {1, 15, 16, 33, MOST_CHANNELS};
+    static const int pieces[] = {STEPS, 1, 2, 7};
+    float w[MOST_CHANNELS * TAPS], x[STEPS][MOST_CHANNELS], first[STEPS][MOST_CHANNELS];
+    uint64_t seed = 7;
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++)
+        w[i] = random_float(&seed);
+    for (int t = 0; t < STEPS; t++)
+        for (uint32_t c = 0; c < MOST_CHANNELS; c++)
+            x[t][c] = 3 * random_float(&seed);
+    for (size_t n = 0; n < sizeof widths / sizeof *widths; n++)
+        for (int b = 0; b < n_builds; b++)
+            for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+                float past[TAPS - 1][MOST_CHANNELS] = {{0}}, y[STEPS][MOST_CHANNELS];
+                memcpy(y, x, sizeof y);
+                for (int t = 0; t < STEPS; t += pieces[p])
+                    builds[b]->convolve(
+                        w, TAPS, widths[n], past[0], MOST_CHANNELS, y[t], MOST_CHANNELS,
+                        (uint32_t)(STEPS - t < pieces[p] ? STEPS - t : pieces[p]), silu);
+                if (b == 0 && p == 0)
+                    memcpy(first, y, sizeof y);
+                assert_memory_equal(y, first, sizeof y);
+                for (uint32_t c = 0; c < widths[n]; c++) {
+                    assert_true(past[TAPS - 2][c] == x[STEPS - 1][c]);
+                    assert_true(past[0][c] == x[STEPS - TAPS + 1][c]);
+                }
+            }
+    for (int t = 0; t < STEPS; t++)
+        for (uint32_t c = 0; c < MOST_CHANNELS; c++)
+            assert_true(fabs((double)first[t][c] - convolved(w, x, t, c, silu)) < 1e-5);
+}
+
+static void test_convolution(void **state)
+{
+    (void)state;
+    check_convolution(true);
+    check_convolution(false);
+}
+
+static void test_sigmoid_gate(void **state)
+{
+    float gate[40], up[40], out[8][40];
+    uint64_t seed = 3;
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        gate[i] = 20 * random_float(&seed);
+        up[i] = random_float(&seed);
+    }
+    for (int b = 0; b < n_builds; b++) {
+        builds[b]->gated(ACTIVATION_SIGMOID, gate, up, out[b], 40);
+        assert_memory_equal(out[b], out[0], sizeof out[0]);
+    }
+    for (int i = 0; i < 40; i++)
+        assert_true(fabs((double)out[0][i] - (double)up[i] / (1 + exp(-(double)gate[i]))) < 1e-6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_sigmoid_gate),
+    };
+    return cmocka_run_group_tests(tests, find_builds, NULL);
+}

@@ -1,0 +1,45 @@
+/* Snapshots of the states of recurrent layers, kept beside the prefix cache. Keys and values of a
+ * prefix can be cut at any position; a state cannot. A request of a model with such layers begins
+ * with what the prefix cache has only up to a position at which there is a snapshot, else with its
+ * first token.
+ *
+ * The snapshots are this process's own: they end with it. The least recently used one makes place
+ * for a new one.
+ *
+ * Threads: only the engine's. Nothing here allocates after state_snapshots_new. */
+#ifndef MOED_WORKER_KV_STATE_SNAPSHOTS_H
+#define MOED_WORKER_KV_STATE_SNAPSHOTS_H
+
+#include "worker/kv/prefix_cache.h"
+
+struct state_snapshots;
+
+struct state_snapshot {
+    uint32_t position; /* tokens [0, position) made the state */
+    uint8_t *state;
+};
+
+struct state_snapshots_options {
+    uint32_t count, context; /* snapshots; the most tokens of one */
+    uint64_t state_bytes;
+    bool exact; /* see kv_kind_of */
+};
+
+enum error_code state_snapshots_new(const struct state_snapshots_options *options,
+                                    struct state_snapshots **out, struct error *e);
+void state_snapshots_free(struct state_snapshots *s); /* takes NULL */
+
+/* The longest snapshot of a prefix of tokens[0, n) that has the bits which a prompt of n_prompt
+ * tokens would give it (enum kv_kind). NULL: there is none. Valid until the next reserve. */
+const struct state_snapshot *state_snapshots_find(struct state_snapshots *s, const uint32_t *tokens,
+                                                  uint32_t n, uint32_t n_prompt);
+/* A snapshot for the caller to write the state after tokens[0, n), n > 0, of a prompt of n_prompt
+ * tokens; the caller then calls keep or drop. NULL: it is there already, or all are reserved. */
+struct state_snapshot *state_snapshots_reserve(struct state_snapshots *s, const uint32_t *tokens,
+                                               uint32_t n, uint32_t n_prompt);
+void state_snapshots_keep(struct state_snapshots *s, struct state_snapshot *snapshot);
+void state_snapshots_drop(struct state_snapshots *s, struct state_snapshot *snapshot);
+/* Drops all that are not reserved. */
+void state_snapshots_clear(struct state_snapshots *s);
+
+#endif

@@ -1,0 +1,89 @@
+/* The states of the requests of a model with recurrent layers; see engine_internal.h.
+ *
+ * A state cannot be cut, so what the prefix cache has of a prompt is of use only up to a snapshot.
+ * They are taken
+ *   - where a prompt leaves what the prefix cache has: another prompt with the same beginning, a
+ *     system prompt for example, leaves it there too;
+ *   - some tokens before a prompt's end: a template often writes the end of a prompt otherwise once
+ *     the answer is there, and the same prompt may come again;
+ *   - when a request leaves its slot: the next turn goes on there.
+ * The first two at a group's end, because a group is computed as a whole (kv_kind). They do not cut
+ * a batch: the forward pass copies the state on its way. */
+#include "engine_internal.h"
+
+#include "worker/kv/state_snapshots.h"
+
+/* The last position up to n at which a group of a prompt of n_prompt tokens ends. */
+static uint32_t cut_before(const struct engine *g, uint32_t n, uint32_t n_prompt)
+{
+    uint32_t at = n - n % KV_SMALL_TOKENS;
+    if (at > 0 && kv_kind_of(at - 1, n_prompt, g->config.exact) == KV_LARGE_GROUP)
+        at = n - n % KV_LARGE_TOKENS;
+    return at;
+}
+
+static void choose_snapshots(const struct engine *g, struct request *r, uint32_t known)
+{
+    uint32_t branch = cut_before(g, known, r->n_prompt);
+    uint32_t end = cut_before(g, r->n_prefill - 1, r->n_prompt);
+    r->snapshots[0] = (struct request_snapshot){branch > r->n_past ? branch : 0, NULL};
+    r->snapshots[1] = (struct request_snapshot){end > r->n_past && end > branch ? end : 0, NULL};
+}
+
+void engine_open_state(struct engine *g, struct request *r)
+{
+    const uint32_t *tokens = r->tokens.ids;
+    struct prefix_cache *prefixes = g->config.prefixes;
+    uint32_t known = prefix_cache_find(prefixes, tokens, r->n_prefill - 1, r->n_prompt);
+    const struct state_snapshot *s =
+        state_snapshots_find(g->config.snapshots, tokens, known, r->n_prompt);
+    r->n_past = 0;
+    if (s)
+        prefix_cache_open(prefixes, tokens, s->position, r->n_prompt, &r->path);
+    if (s && r->path.n == s->position) {
+        g->config.dense->ops->load_state(g->config.dense, (uint32_t)r->slot, s->state, s->position);
+        r->n_past = s->position;
+    } else
+        prefix_cache_close(prefixes, &r->path);
+    choose_snapshots(g, r, known);
+}
+
+uint8_t *engine_snapshot_after(struct engine *g, struct request *r, uint32_t position)
+{
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->position != position + 1)
+            continue;
+        s->place =
+            state_snapshots_reserve(g->config.snapshots, r->tokens.ids, s->position, r->n_prompt);
+        return s->place ? s->place->state : NULL;
+    }
+    return NULL;
+}
+
+void engine_keep_snapshots(struct engine *g, struct request *r)
+{
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->place)
+            state_snapshots_keep(g->config.snapshots, s->place);
+        s->place = NULL;
+    }
+}
+
+void engine_close_state(struct engine *g, struct request *r)
+{
+    struct state_snapshots *all = g->config.snapshots;
+    struct dense *d = g->config.dense;
+    if (!all || !r->shares_pages)
+        return;
+    for (struct request_snapshot *s = r->snapshots; s < r->snapshots + REQUEST_SNAPSHOTS; s++) {
+        if (s->place) /* of a batch that failed */
+            state_snapshots_drop(all, s->place);
+        *s = (struct request_snapshot){0};
+    }
+    struct state_snapshot *end =
+        r->n_past ? state_snapshots_reserve(all, r->tokens.ids, r->n_past, r->n_prompt) : NULL;
+    if (end && d->ops->save_state(d, (uint32_t)r->slot, r->n_past, end->state))
+        state_snapshots_keep(all, end);
+    else if (end)
+        state_snapshots_drop(all, end);
+}
