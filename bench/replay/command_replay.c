@@ -23,7 +23,7 @@ struct request {
     const char *policies, *vram, *batch, *machine, *csv, *html, *outside, *predictors_path;
     struct file_map predictors_file;
     struct trained_predictors predictors;
-    uint64_t tokens, prompt, predict_tokens;
+    uint64_t tokens, prompt, predict_tokens, half_life;
     const char *path;
     struct replay_plan plan;
     struct strbuf command;
@@ -64,6 +64,8 @@ static int parse(struct request *r, int argc, char **argv, struct error *e)
          "length of each sequence's prompt; 0: as recorded"},
         {"predict-tokens", OPTION_UINT, &r->predict_tokens, 1, PREDICTING_MAX_TOKENS, "N",
          "predict in steps of at most N tokens: 32 as a worker, to 512 for prompts"},
+        {"half-life", OPTION_UINT, &r->half_life, 0, 1u << 20, "N",
+         "a fixed half-life of cache `value`, in steps; 0: it adapts"},
         {"predictors", OPTION_STRING, &r->predictors_path, 0, 0, "FILE",
          "trained predictors (`moed train`); without them promoe uses next-gate "
          "and prescope expert-map"},
@@ -299,7 +301,8 @@ static enum error_code replay(const struct request *r, const struct trace *t, st
                                    .predictors = r->predictors_path ? &r->predictors : NULL,
                                    .max_tokens = r->tokens,
                                    .prompt = (uint32_t)r->prompt,
-                                   .predict_tokens = (uint32_t)r->predict_tokens};
+                                   .predict_tokens = (uint32_t)r->predict_tokens,
+                                   .half_life = (double)r->half_life};
     enum error_code code =
         plan_run(&r->plan, &run, replay_simulate, show_progress, NULL, results, e);
     end_progress();

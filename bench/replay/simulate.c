@@ -75,7 +75,10 @@ static bool make_engine(struct simulation *s)
         .cache = p->cache,
         .budget = p->budget,
         .prefetcher = p->prefetcher,
-        .cache_options = {.profile = profile(s), .next_use = next_use, .next_use_arg = &s->future},
+        .cache_options = {.profile = profile(s),
+                          .value_half_life = s->run->half_life,
+                          .next_use = next_use,
+                          .next_use_arg = &s->future},
     };
     return options.n_slots > 0 && engine_init(&s->engine, &options);
 }

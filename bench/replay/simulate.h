@@ -31,6 +31,7 @@ struct replay_run {
     /* steps of more tokens have no predictions; 0: REPLAY_PREDICT_TOKENS; at most
      * PREDICTING_MAX_TOKENS */
     uint32_t predict_tokens;
+    double half_life;         /* of cache `value`, in steps; 0: it adapts */
     struct replay_cell *cell; /* the first run fills it, the other runs read it; NULL: none */
 };
 

@@ -80,15 +80,17 @@ static inline void report(struct owner *o, uint32_t layer, uint32_t expert, uint
     assert_int_equal(sched_cache_segments(o->cache, layer, expert), segments);
 }
 
-/* What value makes of the long run in every eighth step of a layer: 4 activations for the mean
- * expert, and one more of each in the mean. In a step that follows it has decayed once since. */
+/* What value makes of the long run in every eighth step of a layer: for the mean expert 1/24 of
+ * what one is worth that every step activates, and one more of each in the mean. In a step that
+ * follows it has decayed once since. */
 static inline void layer_is_over(struct owner *o, long double decay)
 {
     uint32_t layer = o->routed_layer,
              n = (o->shape.n_layers - o->shape.first_layer) * o->shape.n_experts;
     memset(o->upcoming[layer], 0, sizeof o->upcoming[layer]);
     for (uint32_t e = 0; (o->steps_counted + layer) % 8 == 0 && e < o->shape.n_experts; e++)
-        o->usual[layer][e] = 4 * decay * o->count[layer][e] / (o->counted / n + 1);
+        o->usual[layer][e] =
+            o->decay / (1 - o->decay) / 24 * decay * o->count[layer][e] / (o->counted / n + 1);
 }
 
 /* Counts of the long run are halved now and then. */

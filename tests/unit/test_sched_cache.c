@@ -325,8 +325,8 @@ static void test_dali_random(void **state)
 
 /* Half-life of one step: an activation counts 1, 1/2, 1/4 ... In three steps expert 0 has 1/4 +
  * 1/2, expert 1 has 1, expert 2 has 1/4 + 1, expert 3 nothing. In the long run, which is looked at
- * after the first step, 0 and 2 have one each and the mean 1/2: worth 4 / (1/2 + 1), two steps
- * later a quarter of it, 2/3. Together 17/12, 1 and 23/12. */
+ * after the first step, 0 and 2 have one each and the mean 1/2: worth 1 / 24 / (1/2 + 1), two steps
+ * later a quarter of it, 1/144. */
 static void test_value(void **state)
 {
     struct sched_cache_options options = {.value_half_life = 1};
@@ -340,7 +340,7 @@ static void test_value(void **state)
     route(&o, 0, (const uint16_t[]){0}, (const uint16_t[]){1}, 1);
     o.step = 3;
     route(&o, 0, (const uint16_t[]){1, 2}, (const uint16_t[]){1, 1}, 2);
-    static const uint32_t order[] = {2, 2, 0, 0, 1, 1};
+    static const uint32_t order[] = {2, 2, 1, 1, 0, 0};
     for (uint32_t i = 0; i < 6; i++) {
         assert_true(sched_cache_wanted(o.cache, 6 - i, NULL, NULL, &layer, &expert));
         assert_int_equal(expert, order[i]);
@@ -349,30 +349,59 @@ static void test_value(void **state)
     assert_false(
         sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert)); /* 3 was never activated */
     expect_no_victim(&o, 0, 3, false);
-    expect_victim(&o, 0, 3, true, 0, 1);
-    report(&o, 0, 1, 0);
+    expect_victim(&o, 0, 3, true, 0, 0);
+    report(&o, 0, 0, 0);
     assert_false(sched_cache_wanted(o.cache, 0, NULL, NULL, &layer, &expert)); /* no free slot */
-    expect_no_victim(&o, 0, 1, false);                                         /* 17/12 for 1: no */
-    expect_victim(&o, 0, 1, true, 0, 0);
+    expect_no_victim(&o, 0, 0, false);                                         /* 3/4 for 1: no */
+    expect_victim(&o, 0, 0, true, 0, 1);
     o.step = 4;
-    route_one(&o, 0, 1, 1); /* now 1/2 + 1, against 17/24 and 23/24 */
-    expect_victim(&o, 0, 1, false, 0, 0);
-    o.blocked[0][0] = true;
-    expect_victim(&o, 0, 1, false, 0, 2);
+    route_one(&o, 0, 0, 1); /* now 3/8 + 1, against 1/2 and 5/8 */
+    expect_victim(&o, 0, 0, false, 0, 1);
+    o.blocked[0][1] = true;
+    expect_victim(&o, 0, 0, false, 0, 2);
     o.blocked[0][2] = true;
-    expect_no_victim(&o, 0, 1, true);
-    o.blocked[0][0] = o.blocked[0][2] = false;
+    expect_no_victim(&o, 0, 0, true);
+    o.blocked[0][1] = o.blocked[0][2] = false;
     /* A prediction of 3, never seen, is worth its share of what all steps before this one would
-     * make, 1/2 + 1/4 + ... = 1, four times for it is needed next: against 0's 17/24. */
-    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.18, is_blocked, &o, &layer, &expert));
-    assert_int_equal(expert, 0);
-    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.17, is_blocked, &o, &layer, &expert));
+     * make, 1/2 + 1/4 + ... = 1, four times for it is needed next: against 1's 1/2. */
+    assert_true(sched_cache_victim(o.cache, 0, 3, false, 0.13, is_blocked, &o, &layer, &expert));
+    assert_int_equal(expert, 1);
+    assert_false(sched_cache_victim(o.cache, 0, 3, false, 0.12, is_blocked, &o, &layer, &expert));
     sched_cache_free(o.cache);
 }
 
-/* A profile of 10, 30, 0 and 20, the mean 15: worth 4 * 30 / 16 = 7.5, then 5, 2.5 and nothing.
- * What is activated in every step has 1, in the second 1.98 and 4 / 16.25 of the long run, less
- * than 2.4, then 2.94: more than 2.4, what the profile's last one has then. */
+/* Half-life of one step, three layers of two experts: one of each is activated in step 1, the other
+ * one in step 2. After layer 1 of step 2, the expert of layer 2 that step 1 activated is the next
+ * to be used, and counts 1/2 * 2 * 2, more than the 1 of what step 2 has activated. So the least
+ * is layer 1's expert of step 1, then layer 0's, which has a little of the long run. */
+static void test_value_by_turn(void **state)
+{
+    struct sched_cache_options options = {.value_half_life = 1};
+    struct owner o = new_owner(CACHE_VALUE, shape(3, 2, 1, 6), &options);
+    for (uint32_t layer = 0; layer < 3; layer++)
+        for (uint32_t e = 0; e < 2; e++)
+            report(&o, layer, e, 1);
+    for (o.step = 1; o.step <= 2; o.step++)
+        for (uint32_t layer = 0; layer < (o.step == 1 ? 3 : 2); layer++)
+            route_one(&o, layer, o.step == 1 ? 0 : 1, 1);
+    o.step = 2;
+    o.blocked[2][1] = true; /* never activated */
+    expect_victim(&o, 1, 1, true, 1, 0);
+    report(&o, 1, 0, 0);
+    expect_victim(&o, 2, 1, true, 0, 0);
+    report(&o, 0, 0, 0);
+    expect_victim(&o, 2, 1, true, 0, 1);
+    report(&o, 0, 1, 0);
+    expect_victim(&o, 2, 1, true, 1, 1);
+    report(&o, 1, 1, 0);
+    expect_victim(&o, 2, 1, true, 2, 0);
+    sched_cache_free(o.cache);
+}
+
+/* A profile of 10, 30, 0 and 20, the mean 15. An expert that every step activates has 45.7 with the
+ * first half-life, 32 steps; so 45.7 / 24 * 30 / 16 = 3.57, then 2.38, 1.19 and nothing. What is
+ * activated once has 1; twice, 1.98 and 0.11 of the long run, more than the 1.15 of the profile's
+ * last one then. */
 static void test_value_profile(void **state)
 {
     static const uint32_t profile[] = {10, 30, 0, 20};
@@ -386,11 +415,11 @@ static void test_value_profile(void **state)
         report(&o, 0, expert, 1);
     }
     assert_false(sched_cache_wanted(o.cache, 1, NULL, NULL, &layer, &expert));
-    for (o.step = 1; o.step <= 2; o.step++) {
-        route_one(&o, 0, 2, 1);
-        expect_no_victim(&o, 0, 2, false);
-        expect_victim(&o, 0, 2, true, 0, 0);
-    }
+    o.step = 1;
+    route_one(&o, 0, 2, 1);
+    expect_no_victim(&o, 0, 2, false);
+    expect_victim(&o, 0, 2, true, 0, 0);
+    o.step = 2;
     route_one(&o, 0, 2, 1);
     expect_victim(&o, 0, 2, false, 0, 0);
     sched_cache_free(o.cache);
@@ -534,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_dali_defaults),
         cmocka_unit_test(test_dali_random),
         cmocka_unit_test(test_value),
+        cmocka_unit_test(test_value_by_turn),
         cmocka_unit_test(test_value_profile),
         cmocka_unit_test(test_value_of_a_step_that_uses_most),
         cmocka_unit_test(test_value_of_what_comes_next),

@@ -29,6 +29,13 @@ static long double model_key(const struct owner *o, uint32_t l, uint32_t e)
     }
 }
 
+/* By the place in the step: a coming layer's experts count as much as if two steps less had passed.
+ */
+static long double by_turn(const struct owner *o, uint32_t layer)
+{
+    return o->kind == CACHE_VALUE && layer > o->routed_layer ? 1 / (o->decay * o->decay) : 1;
+}
+
 /* True if `layer` follows the routed layer in a step that activates more than half of each layer,
  * and nothing is predicted of it. */
 static bool is_coming(const struct owner *o, uint32_t layer)
@@ -84,7 +91,7 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
         for (uint32_t e = 0; e < s->n_experts; e++) {
             if (!evictable(o, layer, expert, l, e))
                 continue;
-            long double key = model_key(o, l, e);
+            long double key = model_key(o, l, e) * by_turn(o, l);
             if (key < best || (key == best && o->last[l][e] < best_last)) {
                 best = key;
                 best_last = o->last[l][e];
@@ -106,11 +113,13 @@ static void check_against_model(const struct owner *o, uint32_t layer, uint32_t 
     if (o->kind == CACHE_VALUE) {
         /* The model adds up in another order and to more digits. */
         long double slack = best * 1e-9L + 1e-140L;
-        long double incoming = coming ? INFINITY : model_key(o, layer, expert);
+        long double incoming = coming ? INFINITY : model_key(o, layer, expert) * by_turn(o, layer);
+        long double goes =
+            found ? model_key(o, victim_layer, victim_expert) * by_turn(o, victim_layer) : 0;
         if (found)
-            assert_true(model_key(o, victim_layer, victim_expert) <= best + slack);
+            assert_true(goes <= best + slack);
         if (!demanded && found)
-            assert_true(model_key(o, victim_layer, victim_expert) < incoming + slack);
+            assert_true(goes < incoming + slack);
         if (!found)
             assert_true(!demanded && best >= incoming - slack);
         return;

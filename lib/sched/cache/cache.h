@@ -24,8 +24,8 @@ enum sched_cache_kind {
                     part of experts */
     CACHE_SCORE, /* HybriMoE: lowest moving average of gate probabilities of the layer */
     CACHE_MAP_FREQUENCY, /* FineMoE: lowest predicted probability times frequency, all layers */
-    CACHE_VALUE, /* moed: CPU seconds saved, exponentially decayed, and predictions; all layers,
-                    segment by segment */
+    CACHE_VALUE, /* moed: CPU seconds saved, decayed with the half-life that finds the most, and
+                    predictions; all layers, segment by segment */
     CACHE_DALI_GUARDED, /* as CACHE_DALI; a swap needs an expert with more tokens than its victim */
     /* for replay only */
     CACHE_BELADY, /* used the farthest in the future (sched_cache_options.next_use) */
@@ -64,7 +64,7 @@ struct sched_cache_options {
     /* 0: by the number of experts, as in the paper: (4, 1) up to 16 experts, (4, 8) for more */
     uint32_t dali_w_size;
     uint32_t dali_u_size;
-    double value_half_life; /* steps; 0: 32 */
+    double value_half_life; /* steps; 0: adapts to what is activated */
     /* static, value: activations [n_layers][n_experts]; NULL: none. Borrowed in _new */
     const uint32_t *profile;
     uint64_t buffers;   /* static: segments of the capacity that are left to prefetches

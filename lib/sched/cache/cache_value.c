@@ -3,10 +3,16 @@
  *
  * Value. Each activation counts by the CPU seconds that it saves: where they grow with the
  * expert's tokens, more for more tokens; once a step while costs are not known. Older activations
- * count less, half as much after the half-life, over all layers. The least valuable resident
+ * count less, half as much after the half-life. half_lives.h counts with several half-lives and
+ * chooses the one that would have found the most on the device lately. The least valuable resident
  * segment goes; free slots take the most valuable absent one. All segments are of one size and a
  * prefix of an expert is kept, so an expert's value is that of each of its segments, and shares
  * between layers and splits of experts follow from it.
+ *
+ * Layers. In the middle of a step some layers have had their turn and others not. An expert of a
+ * layer that is still to come counts as much as if one step less had passed, because its layer's
+ * activations of this step are missing, and one step less again, because it is used sooner. Without
+ * this, loads of the first layers evict what the last layers are about to use.
  *
  * Predictions. An expert predicted for a coming layer is worth PREDICTED_COUNTS times what it
  * would be if it were activated that often, until that layer is over. So it comes in, and its
@@ -14,9 +20,10 @@
  * in its own turn.
  *
  * The long run. The next text may be about something else than the last. So an expert is worth
- * USUAL_ACTIVATIONS more, times its share of all activations in the long run by the mean expert's:
- * an estimate from few activations and prior knowledge (the mean of a Poisson rate with a Gamma
- * prior). This part is computed again every USUAL_TURNS steps and decays like the rest until then.
+ * USUAL_SHARE of one that every step activates more, times its share of all activations in the long
+ * run by the mean expert's: an estimate from few activations and prior knowledge (the mean of a
+ * Poisson rate with a Gamma prior). This part is computed again every USUAL_TURNS steps and decays
+ * like the rest until then.
  *
  * Prompts. A step that activates half of a layer's experts will most likely use what is resident
  * of its coming layers, so its loads evict from the layers that it has passed. (By values only,
@@ -25,38 +32,35 @@
  * absent experts in place of the least valuable ones of the layers passed: nearly all of them will
  * be activated.
  *
- * Decay. Nothing is multiplied: each step's activations count more than the last step's, by 2^(1 /
- * half-life), which leaves the order the same and touches only what is activated. Long before the
- * numbers overflow all are divided by the same power of two.
- *
- * Two heaps hold the order: of the experts with resident segments, the least valuable first; of
- * those that lack some and have been activated, the most valuable first. */
+ * Heaps hold the order: for each layer, of the experts with resident segments, the least valuable
+ * first; for all layers, of those that lack some and have been activated, the most valuable
+ * first. */
 #include "base/arrays.h"
 #include "sched/cache/cache_internal.h"
+#include "sched/cache/half_lives.h"
 #include "sched/cache/heap.h"
 #include "sched/cache/long_run.h"
 
 #include <math.h>
 
-#define HALF_LIFE_STEPS 32
-#define LARGEST         0x1p500
-#define MEAN_OVER       256 /* activations */
-/* With fewer, prefill gains less; with 6 (and no profile) decode lost up to 0.6 %. */
-#define USUAL_ACTIVATIONS 4
-#define USUAL_TURNS       8 /* steps, layers in turn: one layer of 512 experts takes 13 us */
+#define MEAN_OVER 256 /* activations */
+/* With none, prompts lose up to 5 %; with twice as much, decoding of local text up to 3 %. */
+#define USUAL_SHARE (1.0 / 24)
+#define USUAL_TURNS 8 /* steps, layers in turn: one layer of 512 experts takes 13 us */
 /* From 2 to 16 the same to 0.2 %; with 1 the next copy evicted unused prefetches of the same layer.
  */
 #define PREDICTED_COUNTS 4
 
 struct value_cache {
-    double *values;    /* [layer][expert]: the next two added, or the third where it is larger */
-    double *frequency; /* by recent activations */
+    /* [layer][expert]: by recent activations and the next one added, or the last where it is larger
+     */
+    double *values;
     double *usual;     /* by the long run */
     double *predicted; /* for the layer's coming turn; 0: not predicted */
-    struct heap resident, lacking;
+    struct half_lives recent;
+    struct heap *resident; /* [layers], of a layer's experts */
+    struct heap lacking;   /* of all slabs */
     struct long_run long_run;
-    double now;    /* the weight of an activation now */
-    double growth; /* from one step to the next */
     double cpu_s, cpu_token_s;
     double saved; /* by an activation, a moving average; an activation of one token saves 1 */
     uint32_t layers_over; /* of the current step */
@@ -68,13 +72,14 @@ static void place(struct sched_cache *c, uint32_t slab)
 {
     struct value_cache *v = c->state;
     uint32_t limit = c->limit[cache_layer_of(c, slab)];
-    heap_place(&v->resident, slab, c->resident[slab] > 0);
+    heap_place(&v->resident[cache_layer_of(c, slab)], slab % c->shape.n_experts,
+               c->resident[slab] > 0);
     heap_place(&v->lacking, slab, c->resident[slab] < limit && v->values[slab] > 0);
 }
 
 static double value_of(const struct value_cache *v, uint32_t slab)
 {
-    return fmax(v->frequency[slab] + v->usual[slab], v->predicted[slab]);
+    return fmax(half_lives_recent(&v->recent, slab) + v->usual[slab], v->predicted[slab]);
 }
 
 static void set_value(struct sched_cache *c, uint32_t slab)
@@ -89,30 +94,47 @@ static void reckon_usual(struct sched_cache *c, uint32_t layer)
 {
     struct value_cache *v = c->state;
     uint32_t first = cache_slab(c, layer, 0);
+    double worth = USUAL_SHARE * v->saved * half_lives_always(&v->recent);
     for (uint32_t i = first; i < first + c->shape.n_experts; i++) {
-        v->usual[i] = USUAL_ACTIVATIONS * v->saved * v->now * long_run_share(&v->long_run, i);
+        v->usual[i] = worth * long_run_share(&v->long_run, i);
         set_value(c, i);
     }
+}
+
+static bool init_resident(struct sched_cache *c)
+{
+    struct value_cache *v = c->state;
+    bool ok = true;
+    for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
+        ok &= heap_init(&v->resident[layer], v->values + cache_slab(c, layer, 0),
+                        c->shape.n_experts, false);
+    return ok;
+}
+
+/* As many whole experts as have the capacity's segments. */
+static uint64_t experts_that_fit(const struct sched_cache *c)
+{
+    uint64_t segments = 0;
+    for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
+        segments += (uint64_t)c->limit[layer] * c->shape.n_experts;
+    uint64_t experts = (uint64_t)c->expert_layers * c->shape.n_experts;
+    return c->shape.capacity < segments ? c->shape.capacity * experts / segments : experts;
 }
 
 static bool value_init(struct sched_cache *c, const struct sched_cache_options *o)
 {
     struct value_cache *v, new = {0};
-    c->state =
-        ARRAYS_NEW(ARRAY(v, 1), ARRAY(new.values, c->n_slabs), ARRAY(new.frequency, c->n_slabs),
-                   ARRAY(new.usual, c->n_slabs), ARRAY(new.predicted, c->n_slabs));
+    c->state = ARRAYS_NEW(ARRAY(v, 1), ARRAY(new.values, c->n_slabs), ARRAY(new.usual, c->n_slabs),
+                          ARRAY(new.predicted, c->n_slabs), ARRAY(new.resident, c->shape.n_layers));
     if (!c->state)
         return false;
     *v = new;
     if (!long_run_init(&v->long_run, c->n_slabs, c->expert_layers * c->shape.n_experts,
                        o ? o->profile : NULL, c->expert_layers * c->shape.n_used) ||
-        !heap_init(&v->resident, v->values, c->n_slabs, false) ||
-        !heap_init(&v->lacking, v->values, c->n_slabs, true))
+        !half_lives_init(&v->recent, c->n_slabs, experts_that_fit(c), o ? o->value_half_life : 0) ||
+        !init_resident(c) || !heap_init(&v->lacking, v->values, c->n_slabs, true))
         return false;
-    double half_life = o && o->value_half_life > 0 ? o->value_half_life : HALF_LIFE_STEPS;
-    v->now = 1;
     v->saved = 1;
-    v->growth = exp2(1 / fmax(half_life, 0.01));
     for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
         reckon_usual(c, layer);
     return true;
@@ -121,8 +143,10 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
 static void value_fini(struct sched_cache *c)
 {
     struct value_cache *v = c->state;
-    heap_fini(&v->resident);
+    for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
+        heap_fini(&v->resident[layer]);
     heap_fini(&v->lacking);
+    half_lives_fini(&v->recent);
     long_run_fini(&v->long_run);
 }
 
@@ -140,11 +164,20 @@ static void value_costs(struct sched_cache *c, const struct sched_cache_costs *c
     v->cpu_token_s = costs->cpu_token_s;
 }
 
+/* Segments of an expert, in experts. */
+static double share_of(const struct sched_cache *c, uint32_t slab, uint32_t segments)
+{
+    uint32_t limit = c->limit[cache_layer_of(c, slab)];
+    return limit ? (double)segments / limit : 0;
+}
+
 static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workload)
 {
     struct value_cache *v = c->state;
     double saved = saved_by(v, workload);
-    v->frequency[slab] += v->now * saved;
+    half_lives_missed(&v->recent,
+                      share_of(c, slab, c->limit[cache_layer_of(c, slab)] - c->resident[slab]));
+    half_lives_count(&v->recent, slab, saved);
     v->saved += (saved - v->saved) / MEAN_OVER;
     long_run_count(&v->long_run, slab, saved);
     v->predicted[slab] = 0;
@@ -154,22 +187,32 @@ static void value_activated(struct sched_cache *c, uint32_t slab, uint32_t workl
 
 static void value_changed(struct sched_cache *c, uint32_t slab, uint32_t before)
 {
+    struct value_cache *v = c->state;
+    if (c->resident[slab] > before)
+        half_lives_arrived(&v->recent, share_of(c, slab, c->resident[slab] - before));
     place(c, slab);
 }
 
-/* The smallest may become 0, and so equal: the heaps are rebuilt. */
-static void shrink(struct sched_cache *c)
+/* Recomputes all values, of which the parts that are not counts are now `scale` times what they
+ * were. The smallest may become 0, and so equal: the heaps are rebuilt. */
+static void revalue(struct sched_cache *c, double scale)
 {
     struct value_cache *v = c->state;
     for (uint32_t i = 0; i < c->n_slabs; i++) {
-        v->frequency[i] *= 1 / LARGEST;
-        v->usual[i] *= 1 / LARGEST;
-        v->predicted[i] *= 1 / LARGEST;
+        v->usual[i] *= scale;
+        v->predicted[i] *= scale;
         v->values[i] = value_of(v, i);
     }
-    v->now *= 1 / LARGEST;
-    heap_rebuild(&v->resident);
+    for (uint32_t layer = 0; layer < c->shape.n_layers; layer++)
+        heap_rebuild(&v->resident[layer]);
     heap_rebuild(&v->lacking);
+}
+
+/* True if the step activates half of a layer's experts. */
+static bool uses_most(const struct sched_cache *c)
+{
+    const struct value_cache *v = c->state;
+    return 2 * v->n_activated > c->shape.n_experts;
 }
 
 /* A prediction for the layer that did not come true adds nothing any more. */
@@ -191,21 +234,25 @@ static void value_step_over(struct sched_cache *c, uint32_t layer)
     forget_predictions(c, layer);
     if ((v->long_run.steps + layer) % USUAL_TURNS == 0)
         reckon_usual(c, layer);
+    half_lives_layer_over(&v->recent, !uses_most(c));
     v->n_activated = 0;
     if (++v->layers_over < c->expert_layers)
         return;
     v->layers_over = 0;
-    v->now *= v->growth;
+    double before = half_lives_always(&v->recent);
+    enum half_lives_change change = half_lives_step_over(&v->recent);
     long_run_step_over(&v->long_run);
-    if (v->now >= LARGEST)
-        shrink(c);
+    if (change == HALF_LIVES_RESCALED)
+        revalue(c, half_lives_scale());
+    if (change == HALF_LIVES_CHANGED)
+        revalue(c, half_lives_always(&v->recent) / before);
 }
 
 /* A probability scales the value, before this step's activation, of an expert that every step
  * activates. */
 static double value_of_predicted(const struct value_cache *v, double probability)
 {
-    return PREDICTED_COUNTS * probability * v->saved * v->now / (v->growth - 1);
+    return PREDICTED_COUNTS * probability * v->saved * half_lives_always(&v->recent);
 }
 
 static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab, uint32_t rank,
@@ -214,13 +261,6 @@ static void value_predicted(struct sched_cache *c, uint64_t step, uint32_t slab,
     struct value_cache *v = c->state;
     v->predicted[slab] = value_of_predicted(v, (double)probability);
     set_value(c, slab);
-}
-
-/* True if the step activates half of a layer's experts. */
-static bool uses_most(const struct sched_cache *c)
-{
-    const struct value_cache *v = c->state;
-    return 2 * v->n_activated > c->shape.n_experts;
 }
 
 /* True if such a step comes to this layer next and nothing is predicted of it. */
@@ -236,6 +276,48 @@ static bool is_coming(const struct sched_cache *c, uint32_t layer)
     return true;
 }
 
+/* What a value of this layer counts now by the place in the step. */
+static double by_turn(const struct sched_cache *c, uint32_t layer)
+{
+    const struct value_cache *v = c->state;
+    double growth = half_lives_used(&v->recent)->growth;
+    return layer <= c->layer ? 1 : growth * growth;
+}
+
+struct search_in {
+    const struct sched_cache *cache;
+    const struct cache_search *search;
+    uint32_t first; /* slab of the heap's first item */
+};
+
+static bool may_go(const void *arg, uint32_t item)
+{
+    const struct search_in *s = arg;
+    return cache_evictable(s->cache, s->search, s->first + item);
+}
+
+/* The evictable expert that counts least now; its value by turn in *least. */
+static bool least_resident(const struct sched_cache *c, const struct cache_search *s,
+                           uint32_t *slab, double *least)
+{
+    const struct value_cache *v = c->state;
+    bool found = false;
+    for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++) {
+        const struct heap *h = &v->resident[layer];
+        struct search_in in = {c, s, cache_slab(c, layer, 0)};
+        double turn = by_turn(c, layer);
+        uint32_t item;
+        if (h->n == 0 || (found && h->values[h->items[0]] * turn >= *least))
+            continue;
+        if (heap_first(h, may_go, &in, &item) && (!found || h->values[item] * turn < *least)) {
+            *slab = in.first + item;
+            *least = h->values[item] * turn;
+            found = true;
+        }
+    }
+    return found;
+}
+
 static bool value_victim(const struct sched_cache *c, const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
@@ -243,21 +325,18 @@ static bool value_victim(const struct sched_cache *c, const struct cache_search 
     if (!s->demanded && !(s->probability > 0) &&
         is_coming(c, s->layer)) /* a segment that this policy wants */
         return cache_least_of_passed(c, s, v->values, slab);
-    if (!(uses_most(c) && cache_least_of_passed(c, s, v->values, &least)) &&
-        !cache_first_of_heap(c, s, &v->resident, &least))
+    double value = 0, turn = by_turn(c, s->layer);
+    if (uses_most(c) && cache_least_of_passed(c, s, v->values, &least))
+        value = v->values[least];
+    else if (!least_resident(c, s, &least, &value))
         return false;
     double worth =
         fmax(v->values[cache_slab(c, s->layer, s->expert)], value_of_predicted(v, s->probability));
-    if (!s->demanded && v->values[least] >= worth)
+    if (!s->demanded && value >= worth * turn)
         return false;
     *slab = least;
     return true;
 }
-
-struct search_in {
-    const struct sched_cache *cache;
-    const struct cache_search *search;
-};
 
 static bool may_come(const void *arg, uint32_t slab)
 {
@@ -269,7 +348,7 @@ static bool value_wanted(struct sched_cache *c, uint64_t free_segments,
                          const struct cache_search *s, uint32_t *slab)
 {
     const struct value_cache *v = c->state;
-    struct search_in in = {c, s};
+    struct search_in in = {c, s, 0};
     uint32_t next = c->layer + 1;
     if (is_coming(c, next) && cache_most_lacking(c, s, next, v->values, slab))
         return true;
