@@ -70,6 +70,8 @@ static void build_arguments(struct supervisor *s)
         {TO_WORKER, "--speculate", o->speculate},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
+        {TO_MEMD, "--kv-dir", o->kv_dir},
+        {TO_MEMD, "--kv-dir-size", o->kv_dir_size},
         {TO_HTTP, "--name", o->name},
         {TO_HTTP, "--config", o->http_config},
         {TO_HTTP, "--listen", o->http},

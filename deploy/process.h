@@ -21,7 +21,7 @@ enum process_state {
 };
 const char *process_state_name(enum process_state state);
 
-#define PROCESS_MAX_ARGUMENTS 40
+#define PROCESS_MAX_ARGUMENTS 48
 
 struct process {
     const char *name; /* "memd" */

@@ -422,6 +422,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"speculate", OPTION_STRING, &o->speculate, 0, 0, "N", "pass to worker"},
         {"kv-type", OPTION_STRING, &o->kv_type, 0, 0, "TYPE", "pass to memd and worker"},
         {"kv-cache", OPTION_STRING, &o->kv_cache, 0, 0, "SIZE", "pass to memd"},
+        {"kv-dir", OPTION_STRING, &o->kv_dir, 0, 0, "DIR", "pass to memd"},
+        {"kv-dir-size", OPTION_STRING, &o->kv_dir_size, 0, 0, "SIZE", "pass to memd"},
         {"cpuexec", OPTION_BOOL, &o->cpuexec, 0, 0, NULL, "start cpuexec on device host too"},
         {"reproducible", OPTION_BOOL, &o->reproducible, 0, 0, NULL, "pass to all three"},
         {"calibrate", OPTION_BOOL, &o->calibrate, 0, 0, NULL, "pass to worker"},

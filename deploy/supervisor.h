@@ -19,7 +19,7 @@ enum { MEMD, CPUEXEC, WORKER, HTTP };
 struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
-        *kv_cache, *speculate;
+        *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http, *http_config, *api_key_file, *tls_cert, *tls_key; /* http NULL: none */
     uint64_t threads, ctx, parallel, segment_bytes, queue,
         decode_share; /* 0: the process's own default */

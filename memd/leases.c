@@ -189,7 +189,7 @@ static unsigned describe_grant(const struct leases *l, uint64_t number, struct l
                   first ? first->n_slots * arena->slot_bytes : 0, tier ? tier->bytes : 0,
                   lent->predictors ? lent->predictors->bytes : 0, arena ? arena->dense_bytes : 0,
                   arena ? arena->slots_offset : 0, arena ? arena->flags_offset : DEVICE_NO_FLAGS,
-                  lent->kv ? lent->kv->bytes : 0}};
+                  lent->kv ? lent->kv->bytes : 0, lent->kv_index ? lent->kv_index->bytes : 0}};
     if (arena && !shares) {
         m->kind = MEMORY_GRANT_DEVICE;
         memcpy(m->bytes, first->handle.bytes, sizeof m->bytes);
@@ -205,6 +205,10 @@ static unsigned describe_grant(const struct leases *l, uint64_t number, struct l
         fds[n++] = lent->predictors->fd;
     if (lent->kv)
         fds[n++] = lent->kv->fd;
+    if (lent->kv_index) {
+        fds[n++] = lent->kv_index->fd;
+        fds[n++] = lent->kv_file;
+    }
     return n;
 }
 

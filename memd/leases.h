@@ -20,6 +20,8 @@ struct lent {
     struct tier *tier;            /* NULL: all experts are in the pool */
     const struct shm *predictors; /* trained predictors; NULL: none */
     const struct shm *kv;         /* the KV pool; NULL: none */
+    const struct shm *kv_index;   /* of conversations in a file; NULL: none */
+    int kv_file;                  /* that file, read-only */
     uint64_t generation;
 };
 

@@ -189,8 +189,12 @@ static enum error_code make_tier(struct memd *m, struct error *e)
 
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
-    struct conversations_options options = {
-        .params = &m->plan.header.params, .size = m->kv_cache, .generation = m->generation};
+    struct conversations_options options = {.params = &m->plan.header.params,
+                                            .size = m->kv_cache,
+                                            .generation = m->generation,
+                                            .dir = m->kv_dir,
+                                            .dir_size = m->kv_dir_size,
+                                            .model = m->model};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -434,6 +438,11 @@ int main(int argc, char **argv)
         {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",
          "host memory for conversations: bytes (K, M, G, Ki, Mi, Gi) or a share of the memory that "
          "the weights leave free (50%)"},
+        {"kv-dir", OPTION_STRING, &m.kv_dir, 0, 0, "DIR",
+         "keep conversations in a file there too, and find those of earlier runs"},
+        {"kv-dir-size", OPTION_STRING, &m.kv_dir_size, 0, 0, "SIZE",
+         "the largest size of that file: bytes or a share of the free disk space (twice the KV "
+         "cache, at most 50%)"},
         {"reproducible", OPTION_BOOL, &m.reproducible, 0, 0, NULL,
          "plan for the worker's --reproducible"},
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
@@ -456,6 +465,8 @@ int main(int argc, char **argv)
                         m.tier,
                         m.predictors.region.base ? &m.predictors.region : NULL,
                         &m.conversations.region,
+                        m.conversations.saver ? &m.conversations.file.region : NULL,
+                        m.conversations.file.read_fd,
                         m.generation};
     code = leases_open(m.daemon.run, &lent, &m.leases, &e);
     if (!code)
@@ -468,6 +479,7 @@ int main(int argc, char **argv)
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
+    conversations_close(&m.conversations);
     if (atomic_load(&m.device_failed)) /* does not wait for its driver */
         _exit(exit_code);
     recent_free(m.recent);

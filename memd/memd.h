@@ -20,7 +20,7 @@
 struct memd {
     struct daemon daemon;
     /* options */
-    const char *model, *device, *ram, *predictors_path, *kv_cache;
+    const char *model, *device, *ram, *predictors_path, *kv_cache, *kv_dir, *kv_dir_size;
     struct policy_names names;
     uint64_t threads, segment_bytes;
     const char *kv_type; /* this and the next three: the worker's, for the plan of the device */

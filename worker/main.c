@@ -8,6 +8,7 @@
 #include "worker/kv/state_snapshots.h"
 #include "worker/prefetch/prediction_metrics.h"
 
+#include "base/checksum.h"
 #include "base/log.h"
 #include "confine/confine.h"
 #include "ipc/watch.h"
@@ -219,13 +220,21 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
-/* A worker whose pages have another layout or other bits has another number. */
+/* A worker whose pages have another layout or other bits has another number. Float products may
+ * round otherwise with another number of threads or other kernels. */
 static uint64_t kv_format(const struct worker *w, bool exact)
 {
     enum tensor_type type = TENSOR_F16;
     struct error e;
     kv_type_parse(w->kv_type, &type, &e);
-    return 1 + ((uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact) * 2;
+    uint64_t format = (uint64_t)type << 8 | (uint64_t)dense_on_device(w) << 1 | exact;
+    if (!exact) {
+        const char *name = kernels_get()->name;
+        uint64_t threads = pool_thread_count(w->pool);
+        uint64_t rounding = checksum64(threads, name, strlen(name));
+        format |= (rounding & 0xffffffff) << 16;
+    }
+    return 1 + format * 2;
 }
 
 static enum error_code make_prefix_cache(struct worker *w, struct error *e)
@@ -236,7 +245,12 @@ static enum error_code make_prefix_cache(struct worker *w, struct error *e)
                                            .format = kv_format(w, exact),
                                            .vocab = w->memory.map.params.vocab,
                                            .exact = exact};
-    enum error_code code = prefix_cache_new(&options, &w->prefixes, e);
+    const struct shm *index = &w->memory.kv_index_shm;
+    enum error_code code = ERROR_OK;
+    if (index->base)
+        code = kv_store_attach(&options.store, index->base, index->bytes, w->memory.kv_file_fd, e);
+    if (!code)
+        code = prefix_cache_new(&options, &w->prefixes, e);
     if (!code && prefix_cache_stats(w->prefixes).adopted)
         log_info("the KV cache has %" PRIu32 " pages of earlier conversations",
                  prefix_cache_stats(w->prefixes).adopted);

@@ -172,6 +172,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--speculate", l->speculate},
                  {"--kv-type", l->kv_type},
                  {"--kv-cache", l->kv_cache},
+                 {"--kv-dir", l->kv_dir},
+                 {"--kv-dir-size", l->kv_dir_size},
                  {"--http", l->http},
                  {"--http-config", l->http_config},
                  {"--api-key-file", l->api_key_file},

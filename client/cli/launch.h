@@ -9,7 +9,7 @@ struct launch {
     /* what to start; NULL and 0 leave the choice to the processes */
     const char *name, *device, *ram, *policy, *assign, *cache, *predictor, *budget, *prefetch;
     const char *predictors; /* a path */
-    const char *kv_type, *kv_cache, *speculate;
+    const char *kv_type, *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http; /* [HOST:]PORT; NULL: no HTTP */
     const char *http_config, *api_key_file, *tls_cert, *tls_key;
     const char *log_level;

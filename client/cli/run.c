@@ -105,6 +105,22 @@ static enum moed_code stream(struct run *run, struct moed_request *request,
     }
 }
 
+void run_buffers_init(struct run *run)
+{
+    strbuf_init(&run->text);
+    strbuf_init(&run->tokens);
+    strbuf_init(&run->logprobs);
+    strbuf_init(&run->progress);
+}
+
+void run_buffers_fini(struct run *run)
+{
+    strbuf_fini(&run->text);
+    strbuf_fini(&run->tokens);
+    strbuf_fini(&run->logprobs);
+    strbuf_fini(&run->progress);
+}
+
 static void forget_attempt(struct run *run)
 {
     strbuf_clear(&run->text);
@@ -115,13 +131,12 @@ static void forget_attempt(struct run *run)
     run->started_s = clock_s();
 }
 
-/* Starts the request. The prompt of a chat is made here: it needs a session. */
-static enum moed_code start(struct run *run, struct moed_session *session,
-                            struct moed_request **request, struct moed_error *error)
+enum moed_code run_start(struct run *run, struct moed_session *session,
+                         struct moed_request **requests, struct moed_error *error)
 {
     struct moed_generate_options options = run->options;
     if (!run->chat)
-        return moed_generate_start(session, &options, request, error);
+        return moed_generate_answers_start(session, &options, run->n_answers, requests, error);
     struct chat_prompt prompt;
     enum moed_code code = chat_prompt(session, &run->chat_options, options.prompt,
                                       options.prompt_bytes, &prompt, error);
@@ -136,7 +151,7 @@ static enum moed_code start(struct run *run, struct moed_session *session,
     options.token_count = prompt.count;
     struct moed_grammar grammar = chat_prompt_bind(&prompt, options.grammar);
     options.grammar = &grammar;
-    code = moed_generate_start(session, &options, request, error);
+    code = moed_generate_answers_start(session, &options, run->n_answers, requests, error);
     moed_free(prompt.tokens);
     return code;
 }
@@ -153,7 +168,7 @@ static enum moed_code attempt(struct run *run, bool *attached, struct moed_error
     *attached = true;
     forget_attempt(run);
     struct moed_request *request;
-    code = start(run, session, &request, error);
+    code = run_start(run, session, &request, error);
     if (!code) {
         interrupts_hold(true);
         code = stream(run, request, error);
@@ -247,24 +262,18 @@ int run_main(int argc, char **argv)
     uint32_t *ids = NULL;
     int exit_code = CLI_USAGE;
     strbuf_init(&prompt);
-    strbuf_init(&run.text);
-    strbuf_init(&run.tokens);
-    strbuf_init(&run.logprobs);
-    strbuf_init(&run.progress);
+    run_buffers_init(&run);
     if (run_arguments_take(&arguments, argc, argv, &exit_code) &&
         deployment_choose(&arguments.name, &exit_code)) {
         run_arguments_apply(&arguments, &run);
         exit_code = CLI_FAILURE;
         if (take_prompt(&run, arguments.prompt, arguments.tokens, &prompt, &ids) &&
             interrupts_watch())
-            exit_code = answer(&run);
+            exit_code = run.n_answers > 1 ? run_answers(&run) : answer(&run);
     }
     run_arguments_fini(&arguments);
     strbuf_fini(&prompt);
-    strbuf_fini(&run.text);
-    strbuf_fini(&run.tokens);
-    strbuf_fini(&run.logprobs);
-    strbuf_fini(&run.progress);
+    run_buffers_fini(&run);
     free(ids);
     return exit_code;
 }

@@ -1,5 +1,5 @@
-/* What the files of `moed run` share: run.c (the request), run_arguments.c (the command line),
- * run_output.c (JSON, speeds, progress). */
+/* What the files of `moed run` share: run.c (the request), run_answers.c (several answers),
+ * run_arguments.c (the command line), run_output.c (JSON, speeds, progress). */
 #ifndef MOED_CLI_RUN_H
 #define MOED_CLI_RUN_H
 
@@ -7,6 +7,8 @@
 #include "client/cli/chat.h"
 #include "client/cli/grammar_options.h"
 #include "client/cli/sampling_options.h"
+
+#define RUN_MAX_ANSWERS 64
 
 struct run {
     const char *deployment;
@@ -16,6 +18,7 @@ struct run {
     struct chat_options chat_options;
     bool plain_reported; /* that the model has no chat template */
     bool json, stats;
+    unsigned n_answers; /* at most RUN_MAX_ANSWERS */
 
     struct strbuf text;               /* collected for json */
     struct strbuf tokens;             /* "1, 2" */
@@ -39,7 +42,7 @@ struct repeated {
 
 struct run_arguments {
     const char *name, *prompt;
-    uint64_t n, min_tokens, logprobs;
+    uint64_t n, answers, min_tokens, logprobs;
     struct sampling_options sampling;
     struct chat_options chat_options;
     struct grammar_options grammar;
@@ -55,6 +58,20 @@ struct run_arguments {
 bool run_arguments_take(struct run_arguments *a, int argc, char **argv, int *exit_code);
 void run_arguments_apply(const struct run_arguments *a, struct run *run);
 void run_arguments_fini(struct run_arguments *a);
+
+/* ---- run.c ---- */
+
+/* Starts run->n_answers requests. The prompt of a chat is made here: it needs a session. */
+enum moed_code run_start(struct run *run, struct moed_session *session,
+                         struct moed_request **requests, struct moed_error *error);
+/* What is collected of an answer. */
+void run_buffers_init(struct run *run);
+void run_buffers_fini(struct run *run);
+
+/* ---- run_answers.c ---- */
+
+/* Several answers; returns the exit code. */
+int run_answers(struct run *run);
 
 /* ---- run_output.c ---- */
 

@@ -105,6 +105,8 @@ static bool parse(struct run_arguments *a, const char *several[5], int argc, cha
     const struct option_spec table[] = {
         {"n", OPTION_UINT, &a->n, 0, UINT32_MAX, "N",
          "stop after N tokens; 0: when the context is full"},
+        {"answers", OPTION_UINT, &a->answers, 1, RUN_MAX_ANSWERS, "N",
+         "give N answers, with the seeds S, S + 1, ... (1)"},
         {"chat", OPTION_BOOL, &a->chat, 0, 0, NULL,
          "take PROMPT as the user's turn of a conversation"},
         {"system", OPTION_STRING, &a->chat_options.system, 0, 0, "TEXT",
@@ -208,7 +210,8 @@ static bool check_grammar(const struct run_arguments *a)
 bool run_arguments_take(struct run_arguments *a, int argc, char **argv, int *exit_code)
 {
     const char *several[5] = {NULL};
-    *a = (struct run_arguments){.logprobs = UINT64_MAX, .sampling = sampling_options_unset()};
+    *a = (struct run_arguments){
+        .answers = 1, .logprobs = UINT64_MAX, .sampling = sampling_options_unset()};
     *exit_code = CLI_USAGE;
     if (!take_all_repeated(a, &argc, argv) || !parse(a, several, argc, argv, exit_code))
         return false;
@@ -220,6 +223,7 @@ void run_arguments_apply(const struct run_arguments *a, struct run *run)
 {
     struct moed_generate_options *o = &run->options;
     run->deployment = a->name;
+    run->n_answers = (unsigned)a->answers;
     run->chat = a->chat;
     run->chat_options = a->chat_options;
     run->json = a->json;

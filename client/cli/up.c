@@ -10,9 +10,12 @@
 #include "model/speculate.h"
 #include "sched/policy.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Prints how fast memd loaded the weights, which is most of the start. */
@@ -115,6 +118,25 @@ static const char *find_configuration(int argc, char **argv)
     return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0 ? path : NULL;
 }
 
+/* Makes --kv-dir, and its path absolute: memd has another working directory. */
+static bool find_kv_dir(const char *verb, struct launch *l)
+{
+    static char path[PATH_MAX];
+    if (!l->kv_dir && !l->kv_dir_size)
+        return true;
+    if (!l->kv_dir) {
+        cli_complain("%s: --kv-dir-size needs --kv-dir", verb);
+        return false;
+    }
+    if ((mkdir(l->kv_dir, 0700) != 0 && errno != EEXIST) || !realpath(l->kv_dir, path) ||
+        access(path, R_OK | W_OK | X_OK) != 0) {
+        cli_complain("--kv-dir %s cannot be used: %s", l->kv_dir, strerror(errno));
+        return false;
+    }
+    l->kv_dir = path;
+    return true;
+}
+
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
@@ -142,6 +164,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "keep the KV cache as " KV_TYPES " (default: " KV_TYPE_DEFAULT ")"},
         {"kv-cache", OPTION_STRING, &l->kv_cache, 0, 0, "SIZE",
          "keep conversations in SIZE of host memory (default: half of what is free)"},
+        {"kv-dir", OPTION_STRING, &l->kv_dir, 0, 0, "DIR",
+         "keep conversations in a file there, too: they survive a restart"},
+        {"kv-dir-size", OPTION_STRING, &l->kv_dir_size, 0, 0, "SIZE",
+         "limit that file (default: twice the KV cache, at most half of what is free)"},
         {"foreground", OPTION_BOOL, &l->bound, 0, 0, NULL, "stay until Ctrl-C, which stops it"},
         {"config", OPTION_STRING, &config, 0, 0, "FILE",
          "read options from FILE first (default: ~/.config/moed/NAME.conf, if it exists)"},
@@ -201,6 +227,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_USAGE;
     if (!model_file_find(model_text, model) ||
         !predictors_file_find(option_text, model, predictors))
+        return CLI_FAILURE;
+    if (!find_kv_dir(verb, l))
         return CLI_FAILURE;
     l->model = model;
     l->predictors = predictors[0] ? predictors : NULL;

@@ -403,6 +403,14 @@ MOED_API MOED_MUST_USE enum moed_code
 moed_generate_start(struct moed_session *session, const struct moed_generate_options *options,
                     struct moed_request **out, struct moed_error *error);
 
+/* Starts `count` answers to one prompt: the same as `count` calls of moed_generate_start with the
+ * seeds seed, seed + 1, ... The prompt is computed once. Fills requests[count]. On an error none is
+ * started. Requests with one prompt that a program starts itself share its computation as well. */
+MOED_API MOED_MUST_USE enum moed_code
+moed_generate_answers_start(struct moed_session *session,
+                            const struct moed_generate_options *options, size_t count,
+                            struct moed_request **requests, struct moed_error *error);
+
 /* Requests the logits that follow each of the tokens: one MOED_EVENT_ROW a token, in order, then
  * MOED_EVENT_DONE. stepwise: compute one token at a time, as decoding does, not one batch. */
 MOED_API MOED_MUST_USE enum moed_code moed_logits_start(struct moed_session *session,

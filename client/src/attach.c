@@ -78,6 +78,15 @@ bool session_has_processes(const struct moed_session *s)
            (run_dir_hint(run, "memd") || run_dir_hint(run, "worker"));
 }
 
+enum supervisor_state session_supervisor_state(const struct moed_session *s, int timeout_ms,
+                                               char *reason, size_t reason_bytes)
+{
+    char run[RUN_DIR_BYTES];
+    if (run_dir_path(s->deployment, run, NULL) || run_dir_check(run, NULL))
+        return SUPERVISOR_NONE;
+    return supervisor_state_get(run, timeout_ms, reason, reason_bytes);
+}
+
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error)
 {
     struct error why = {0};

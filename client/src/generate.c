@@ -94,6 +94,29 @@ enum moed_code moed_generate_start(struct moed_session *session,
     return code;
 }
 
+enum moed_code moed_generate_answers_start(struct moed_session *session,
+                                           const struct moed_generate_options *options,
+                                           size_t count, struct moed_request **requests,
+                                           struct moed_error *error)
+{
+    struct moed_generate_options o = *options;
+    if (o.sampling.seed == MOED_RANDOM_SEED)
+        o.sampling.seed = random_seed();
+    for (size_t i = 0; i < count; i++, o.sampling.seed++) {
+        if (o.sampling.seed == MOED_RANDOM_SEED) /* the name of no seed */
+            o.sampling.seed = 0;
+        enum moed_code code = moed_generate_start(session, &o, &requests[i], error);
+        if (!code)
+            continue;
+        while (i-- > 0) {
+            moed_request_free(requests[i]);
+            requests[i] = NULL;
+        }
+        return code;
+    }
+    return MOED_OK;
+}
+
 enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *tokens,
                                  size_t token_count, bool stepwise, struct moed_request **out,
                                  struct moed_error *error)

@@ -14,10 +14,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define RETRY_MS 50
-/* A supervisor starts a process that died again within seconds. Later than that it has given up. */
-#define DEAD_MS    8000
+#define RETRY_MS   50
 #define ATTEMPT_MS 1000
+/* How often to ask the supervisor, which lets a process that died rest up to 10 s. */
+#define STATE_EVERY_MS 200
+/* Without a process and without a supervisor that restarts them. A service manager needs seconds.
+ */
+#define DEAD_MS 8000
 
 static uint64_t now_ms(void)
 {
@@ -51,21 +54,48 @@ static bool pause_alive(struct moed_session *s)
     return alive;
 }
 
+/* What speaks for another worker. */
+struct hope {
+    uint64_t end;        /* of waiting in any case */
+    uint64_t alive, ask; /* when there was a sign of life; when to ask the supervisor next */
+};
+
+/* A worker did not answer. True: another may come. False: *why says why not. */
+static bool may_come(struct moed_session *s, struct hope *h, struct moed_error *why)
+{
+    char reason[400];
+    uint64_t now = now_ms();
+    if (now >= h->ask) {
+        enum supervisor_state state =
+            session_supervisor_state(s, ATTEMPT_MS, reason, sizeof reason);
+        if (state == SUPERVISOR_GAVE_UP) {
+            error_report(why, MOED_ERROR_UNAVAILABLE, false, "the worker has gone, and %s", reason);
+            return false;
+        }
+        now = now_ms();
+        h->ask = now + STATE_EVERY_MS;
+        if (state == SUPERVISOR_RESTARTS || (state == SUPERVISOR_NONE && session_has_processes(s)))
+            h->alive = now;
+    }
+    if (now < h->end && now < h->alive + DEAD_MS)
+        return true;
+    error_report(why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+    return false;
+}
+
 /* Gets a channel to the next worker. False: none came in time, or the session died; *why is set. */
 static bool attach_again(struct moed_session *s, struct moed_error *why)
 {
-    uint64_t end = now_ms() + (uint64_t)s->resume_ms, alive = now_ms();
+    uint64_t now = now_ms();
+    struct hope hope = {.end = now + (uint64_t)s->resume_ms, .alive = now, .ask = now};
     while (pause_alive(s)) {
         enum moed_code code = session_open(s, ATTEMPT_MS, why);
         if (!code)
             return true;
         if (code != MOED_ERROR_UNAVAILABLE && code != MOED_ERROR_TIMEOUT)
             return false;
-        alive = session_has_processes(s) ? now_ms() : alive;
-        if (now_ms() >= end || now_ms() >= alive + DEAD_MS) {
-            error_report(why, MOED_ERROR_UNAVAILABLE, true, SESSION_GONE);
+        if (!may_come(s, &hope, why))
             return false;
-        }
     }
     return false;
 }

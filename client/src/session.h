@@ -22,6 +22,7 @@
 #include "client/include/moed.h"
 #include "client/src/mailbox.h"
 
+#include "daemon/supervisor_client.h"
 #include "ipc/channel.h"
 
 #include <stdatomic.h>
@@ -83,6 +84,9 @@ void session_resume_end(struct moed_session *s);
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
 /* Whether memd or a worker of the deployment lives, perhaps to answer later. */
 bool session_has_processes(const struct moed_session *s);
+/* What the deployment's supervisor does about its processes; see daemon/supervisor_client.h. */
+enum supervisor_state session_supervisor_state(const struct moed_session *s, int timeout_ms,
+                                               char *reason, size_t reason_bytes);
 /* Sends a packed ToWorker. */
 enum moed_code session_send_packed(struct moed_session *s, const uint8_t *data, size_t len,
                                    struct moed_error *error);

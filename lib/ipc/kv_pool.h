@@ -41,7 +41,8 @@ struct kv_pool_header {
     uint64_t generation; /* of the weights */
     /* What the worker's pages look like: a worker that would write others frees all first. */
     _Alignas(64) _Atomic uint64_t format;
-    _Atomic uint64_t owner; /* the process that writes; 0, or one that has ended: none does */
+    _Atomic uint64_t owner;   /* the process that writes; 0, or one that has ended: none does */
+    _Atomic uint64_t cleared; /* how often the worker was told to drop all (moed cache --clear) */
 };
 _Static_assert(sizeof(struct kv_pool_header) == 128, "shared layout");
 

@@ -26,7 +26,9 @@ static enum error_code receive_grant(struct memory_client *c, bool is_worker, in
                   grant.value[4] && !on_device,
                   grant.value[5] != 0,
                   grant.value[6] != 0,
-                  grant.value[10] != 0};
+                  grant.value[10] != 0,
+                  grant.value[11] != 0,
+                  grant.value[11] != 0};
     unsigned expected = 0;
     for (unsigned i = 0; i < sizeof has / sizeof *has; i++)
         expected += has[i];
@@ -46,15 +48,22 @@ static enum error_code receive_grant(struct memory_client *c, bool is_worker, in
     const struct {
         struct shm *region;
         uint64_t bytes;
-        bool writable;
-    } regions[] = {
-        {&c->pool, grant.value[2], false},           {&c->residency_shm, grant.value[3], false},
-        {&c->arena, grant.value[4], false},          {&c->tier_shm, grant.value[5], false},
-        {&c->predictors_shm, grant.value[6], false}, {&c->kv_shm, grant.value[10], true}};
+        bool writable, workers; /* workers: only theirs */
+    } regions[] = {{&c->pool, grant.value[2], false, false},
+                   {&c->residency_shm, grant.value[3], false, false},
+                   {&c->arena, grant.value[4], false, false},
+                   {&c->tier_shm, grant.value[5], false, false},
+                   {&c->predictors_shm, grant.value[6], false, false},
+                   {&c->kv_shm, grant.value[10], true, true},
+                   {&c->kv_index_shm, grant.value[11], false, true}};
+    if (grant.value[11] && is_worker)
+        c->kv_file_fd = fds[n_fds - 1];
+    else if (grant.value[11])
+        close(fds[n_fds - 1]);
     for (unsigned i = 0, fd = 0; i < sizeof regions / sizeof *regions; i++) {
         if (!has[i])
             continue;
-        if (code || (regions[i].writable && !is_worker))
+        if (code || (regions[i].workers && !is_worker))
             close(fds[fd++]);
         else
             code = shm_map(fds[fd++], regions[i].writable, regions[i].bytes, regions[i].region, e);
@@ -149,7 +158,9 @@ enum error_code memory_client_attach(const char *run, const char *role, int time
                               .arena.fd = -1,
                               .tier_shm.fd = -1,
                               .predictors_shm.fd = -1,
-                              .kv_shm.fd = -1};
+                              .kv_shm.fd = -1,
+                              .kv_index_shm.fd = -1,
+                              .kv_file_fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
         code = receive_grant(&c, strcmp(role, "worker") == 0, timeout_ms, e);
@@ -173,6 +184,10 @@ void memory_client_detach(struct memory_client *c)
     shm_close(&c->tier_shm);
     shm_close(&c->predictors_shm);
     shm_close(&c->kv_shm);
+    shm_close(&c->kv_index_shm);
+    if (c->kv_file_fd >= 0)
+        close(c->kv_file_fd);
+    c->kv_file_fd = -1;
     if (c->lease_fd >= 0)
         close(c->lease_fd);
     c->lease_fd = -1;

@@ -21,9 +21,11 @@
  *                              arena's first extent          value[9]  where their flags begin;
  *                                                                      DEVICE_NO_FLAGS: no flags
  *                                                             value[10] bytes of the KV pool
+ *                                                             value[11] bytes of the index of
+ *                                                                       conversations in a file
  *                    read-only descriptors, those that exist, in this order: pool, residency table,
- *                    the arena's first extent, host tier, trained predictors; and the KV pool's,
- *                    which may be mapped writable
+ *                    the arena's first extent, host tier, trained predictors; the KV pool's,
+ *                    which may be mapped writable; the index of conversations, and their file
  *     GRANT_DEVICE   the same, but the arena is a device's memory, without a descriptor; bytes is
  *                    the first extent's struct device_handle. Only here is a copy of the dense
  *                    weights.
@@ -48,6 +50,8 @@ struct memory_client {
     struct shm tier_shm; /* base NULL: all experts are in the pool */
     struct shm predictors_shm; /* a file of `moed train` that memd has checked; base NULL: none */
     struct shm kv_shm;         /* of the KV pool; base NULL: not the worker's client */
+    struct shm kv_index_shm;   /* ipc/kv_store.h; base NULL: none, or not the worker's client */
+    int kv_file_fd;            /* read-only; -1: none */
     struct pool_map map;
     struct residency_table residency;
     struct host_tier tier; /* slots NULL: all experts are in the pool */

@@ -1,36 +1,48 @@
 /* memd's part of the KV pool; see conversations.h. */
 #include "memd/host/conversations.h"
 
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
 #include "base/quantity.h"
 #include "model/memory_need.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 
 enum {
     DEFAULT_SHARE = 50,  /* percent of the free memory */
     MOST_PAGES = 1 << 16 /* the worker looks through all of them */
 };
 
+/* A size in bytes, or as a share of `available`. */
+static bool parse_size(const char *text, uint64_t available, uint64_t *out)
+{
+    double value;
+    size_t len = strlen(text);
+    if (quantity_parse(text, len, quantity_percent, &value) && value <= 100)
+        *out = (uint64_t)((double)available * value / 100);
+    else if (quantity_parse(text, len, quantity_sizes, &value) && value < 0x1p62)
+        *out = (uint64_t)value;
+    else
+        return false;
+    return true;
+}
+
 /* The size that is asked for, of `available` bytes. */
 static enum error_code size_in_bytes(const char *text, uint64_t available, uint64_t *out,
                                      struct error *e)
 {
-    double value;
-    size_t len = text ? strlen(text) : 0;
     if (available > (uint64_t)1 << 60) /* not known */
         available = (uint64_t)1 << 32;
     if (!text) {
         *out = available / 100 * DEFAULT_SHARE;
         return ERROR_OK;
     }
-    if (quantity_parse(text, len, quantity_percent, &value) && value <= 100)
-        *out = (uint64_t)((double)available * value / 100);
-    else if (quantity_parse(text, len, quantity_sizes, &value) && value < 0x1p62)
-        *out = (uint64_t)value;
-    else
+    if (!parse_size(text, available, out))
         return error_set(e, ERROR_USAGE,
                          "--kv-cache: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
                          "share of the free memory, as 25%%",
@@ -40,6 +52,64 @@ static enum error_code size_in_bytes(const char *text, uint64_t available, uint6
     return error_set(e, ERROR_MEMORY,
                      "--kv-cache %.20s: only %.2f GB of memory are available after the weights",
                      text, (double)available * 1e-9);
+}
+
+/* ---- The file ---- */
+
+/* Bytes that the file may have. */
+static enum error_code file_size(const struct conversations *c,
+                                 const struct conversations_options *o, uint64_t *out,
+                                 struct error *e)
+{
+    struct statvfs disk;
+    uint64_t free_bytes = 0;
+    if (statvfs(o->dir, &disk) == 0)
+        free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (o->dir_size && !parse_size(o->dir_size, free_bytes, out))
+        return error_set(e, ERROR_USAGE,
+                         "--kv-dir-size: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
+                         "share of the free disk space, as 25%%",
+                         o->dir_size);
+    if (!o->dir_size)
+        *out = 2 * c->region.bytes < free_bytes / 2 ? 2 * c->region.bytes : free_bytes / 2;
+    return ERROR_OK;
+}
+
+/* All that a page depends on beside the model and kv_pool_header.format. */
+static uint64_t file_version(const struct conversations_options *o)
+{
+    static const char release[] = MOED_VERSION;
+    const uint32_t parts[] = {KV_POOL_LAYOUT_VERSION, KV_STORE_LAYOUT_VERSION, KV_POOL_TOKENS,
+                              (uint32_t)o->type};
+    return checksum64(checksum64(0, release, sizeof release), parts, sizeof parts);
+}
+
+static enum error_code open_file(struct conversations *c, const struct conversations_options *o,
+                                 struct error *e)
+{
+    struct kv_file_options file = {
+        .dir = o->dir, .version = file_version(o), .page_bytes = c->pool.page_bytes};
+    if (!o->dir)
+        return ERROR_OK;
+    if (params_state_bytes(o->params)) {
+        log_warn("conversations are not kept in a file: the model has recurrent layers, whose "
+                 "states moed does not save");
+        return ERROR_OK;
+    }
+    enum error_code code = kv_file_model(o->model, &file.model, e);
+    if (!code && mkdir(o->dir, 0700) != 0 && errno != EEXIST)
+        code = error_set(e, ERROR_IO, "cannot make %.300s: %m", o->dir);
+    if (!code)
+        code = file_size(c, o, &file.most_bytes, e);
+    if (!code)
+        code = kv_file_open(&c->file, &file, e);
+    if (!code)
+        code = kv_saver_new(&c->pool, &c->file, &c->saver, e);
+    if (code == ERROR_OK || code == ERROR_USAGE)
+        return code;
+    log_warn("conversations are not kept in a file: %s", e->text);
+    kv_file_close(&c->file);
+    return ERROR_OK;
 }
 
 enum error_code conversations_make(struct conversations *c,
@@ -62,11 +132,19 @@ enum error_code conversations_make(struct conversations *c,
     kv_pool_init(c->region.base, n, page_bytes, options->generation);
     log_info("KV cache: up to %.2f GB of host memory, %" PRIu64 " tokens of conversations",
              (double)c->region.bytes * 1e-9, (uint64_t)n * KV_POOL_TOKENS);
-    return kv_pool_attach(&c->pool, c->region.base, c->region.bytes, e);
+    code = kv_pool_attach(&c->pool, c->region.base, c->region.bytes, e);
+    return code ? code : open_file(c, options, e);
 }
 
 void conversations_close(struct conversations *c)
 {
+    uint64_t before = c->file.written;
+    kv_saver_free(c->saver);
+    if (c->saver)
+        log_info("conversations saved: %" PRIu64 " pages, of these %" PRIu64 " at the end",
+                 c->file.written, c->file.written - before);
+    c->saver = NULL;
+    kv_file_close(&c->file);
     shm_close(&c->region);
 }
 
@@ -86,7 +164,21 @@ static void read_values(void *arg, double *values)
     values[2] = (double)use.tokens;
 }
 
+static const struct metrics_row file_rows[] = {
+    {"moed_memd_kv_file_bytes", NULL, "Bytes of conversations in the file of --kv-dir."},
+    {"moed_memd_kv_file_pages_written", NULL, "Pages written to that file since the start."},
+};
+
+static void read_file_values(void *arg, double *values)
+{
+    struct conversations *c = arg;
+    values[0] = (double)atomic_load(&c->file.n_used) * (double)c->pool.page_bytes;
+    values[1] = (double)atomic_load(&c->file.written);
+}
+
 void conversations_register(struct conversations *c, struct metrics *m)
 {
     metrics_group(m, rows, sizeof rows / sizeof *rows, read_values, c);
+    if (c->saver)
+        metrics_group(m, file_rows, sizeof file_rows / sizeof *file_rows, read_file_values, c);
 }

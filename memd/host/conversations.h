@@ -1,10 +1,12 @@
 /* The KV pool of a deployment: memd makes its shared region once, sized by --kv-cache, and lends it
- * to the worker, which keeps conversations in it (ipc/kv_pool.h). memd only counts. */
+ * to the worker, which keeps conversations in it (ipc/kv_pool.h). memd counts, and with --kv-dir
+ * copies them to a file (kv_file.h). */
 #ifndef MOED_MEMD_HOST_CONVERSATIONS_H
 #define MOED_MEMD_HOST_CONVERSATIONS_H
 
 #include "base/error.h"
 #include "ipc/kv_pool.h"
+#include "memd/host/kv_saver.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"
 #include "model/kv_type.h"
@@ -12,6 +14,8 @@
 struct conversations {
     struct shm region; /* base NULL: not made */
     struct kv_pool pool;
+    struct kv_file file; /* not open: conversations end with memd */
+    struct kv_saver *saver;
 };
 
 struct conversations_options {
@@ -19,13 +23,19 @@ struct conversations_options {
     enum tensor_type type; /* of keys and values */
     const char *size;      /* "6G", "25%" of the memory that is free now; NULL: half of it */
     uint64_t generation;
+    const char *dir;      /* where to keep them in a file; NULL: nowhere */
+    const char *dir_size; /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
+                             most half of that space */
+    const char *model;    /* its file */
 };
 
-/* The region takes memory as conversations fill it. Call it after the weights have theirs.
- * ERROR_USAGE: the size is no size, or holds no page. ERROR_MEMORY. */
+/* A file that cannot be used costs a warning. The region takes memory as conversations fill it.
+ * Call it after the weights have theirs. ERROR_USAGE: the size is no size, or holds no page.
+ * ERROR_MEMORY. */
 enum error_code conversations_make(struct conversations *c,
                                    const struct conversations_options *options, struct error *e);
-void conversations_close(struct conversations *c); /* a zeroed one: no effect */
+/* Saves what the file does not have yet. A zeroed one: no effect. */
+void conversations_close(struct conversations *c);
 
 void conversations_register(struct conversations *c, struct metrics *m);
 

@@ -23,3 +23,17 @@ for i in "${!prompts[@]}"; do
         fail "request $i: as the only one $(cat "$WORK/single-$i.tokens"), in the batch $(cat "$WORK/batch-$i.tokens")"
 done
 say "ok: ${#prompts[@]} requests, the same tokens one at a time and as a batch"
+
+# Several answers to one prompt: those of single requests with the seeds one after the other, and the prompt is computed once.
+single() { "$MOED" run -n 24 --ignore-end --temp 0.9 --seed "$1" --json "$long so" | sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p'; }
+"$MOED" cache --clear >/dev/null
+before=$(metric worker moed_worker_prompt_tokens_total)
+"$MOED" run -n 24 --ignore-end --temp 0.9 --seed 50 --json --answers 6 "$long so" > "$WORK/answers" || fail "six answers"
+computed=$(($(metric worker moed_worker_prompt_tokens_total) - before))
+prompt=$(sed -n '1s/.*"prompt_tokens": *\([0-9]*\).*/\1/p' "$WORK/answers")
+sed -n 's/.*"tokens": *\(\[[^]]*\]\).*/\1/p' "$WORK/answers" > "$WORK/answers.tokens"
+for seed in 50 51 52 53 54 55; do single $seed; done | cmp -s - "$WORK/answers.tokens" || fail "six answers are not those of the six seeds"
+[ "$prompt" -gt 600 ] && [ "$computed" -le $((prompt + 5 * 64)) ] || fail "six answers computed $computed tokens of a prompt of $prompt"
+"$MOED" run -n 4 --temp 0 --answers 2 "A" > "$WORK/text" || fail "two answers"
+[ "$(grep -c '^--- answer [12] of 2$' "$WORK/text")" = 2 ] || fail "two answers: $(cat "$WORK/text")"
+say "ok: several answers computed $computed tokens of a prompt of $prompt"

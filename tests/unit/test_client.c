@@ -2,6 +2,12 @@
  * sessions and requests, a worker that misbehaves, many threads in one session. */
 #include "client_session.h"
 
+#include "daemon/supervisor_client.h"
+#include "daemon/supervisor_protocol.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
 /* ---- Attaching ---- */
 
 static void test_not_running(void **state)
@@ -400,6 +406,108 @@ static void test_no_worker_comes(void **state)
     stand_in_refuse(&worker, false);
 }
 
+/* A supervisor that reports the deployment's state, to the first command of each client. */
+struct stand_in_supervisor {
+    int fd;
+    const char *line;
+    _Atomic unsigned asked;
+};
+
+static void *supervisor_main(void *arg)
+{
+    struct stand_in_supervisor *s = arg;
+    for (int fd; (fd = accept(s->fd, NULL, NULL)) >= 0; close(fd)) {
+        char command[SUPERVISE_LINE_BYTES];
+        ssize_t n = read(fd, command, sizeof command);
+        if (n == 7 && memcmp(command, "status\n", 7) == 0) {
+            s->asked++;
+            dprintf(fd, "%s\nprocess\tname=memd\tstate=ready\tpid=0\nok\n", s->line);
+        }
+    }
+    return NULL;
+}
+
+static void supervisor_start(struct stand_in_supervisor *s, pthread_t *thread)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", run_dir, SUPERVISE_SOCKET);
+    s->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(s->fd, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(s->fd, 8), 0);
+    pthread_create(thread, NULL, supervisor_main, s);
+}
+
+static void supervisor_stop(struct stand_in_supervisor *s, pthread_t thread)
+{
+    char path[RUN_PATH_BYTES];
+    shutdown(s->fd, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(s->fd);
+    run_dir_file(run_dir, SUPERVISE_SOCKET, path);
+    unlink(path);
+}
+
+/* The supervisor has given the worker up: the session does not wait for its two minutes. */
+static void test_supervisor_gave_up(void **state)
+{
+    (void)state;
+    struct stand_in_supervisor supervisor = {
+        .line = "deployment\tname=x\tstate=failed\tpid=1\tuptime_ms=5\tmodel=m\t"
+                "reason=worker has failed: exit status 3"};
+    pthread_t thread;
+    supervisor_start(&supervisor, &thread);
+    struct moed_session *s;
+    assert_int_equal(moed_attach(NULL, &s, NULL), MOED_OK);
+    struct moed_generate_options prompt = prompt_of("quiet");
+    struct moed_request *r;
+    assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
+    stand_in_refuse(&worker, true);
+    stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
+    struct moed_event event;
+    struct moed_error error;
+    assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
+    assert_false(error.retry);
+    assert_non_null(strstr(error.message, "worker has failed: exit status 3"));
+    moed_request_free(r);
+    moed_detach(s);
+    stand_in_refuse(&worker, false);
+    supervisor_stop(&supervisor, thread);
+}
+
+/* What the supervisor's answers mean. */
+static void test_supervisor_state(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        enum supervisor_state state;
+        const char *reason;
+    } cases[] = {
+        {"deployment\tname=x\tstate=starting\treason=", SUPERVISOR_RESTARTS, ""},
+        {"deployment\tname=x\tstate=degraded\treason=no cpuexec", SUPERVISOR_RESTARTS,
+         "no cpuexec"},
+        {"deployment\tname=x\tstate=ready\treason=", SUPERVISOR_RESTARTS, ""},
+        {"deployment\tname=x\tstate=failed\treason=why", SUPERVISOR_GAVE_UP, "why"},
+        {"deployment\tname=x\tstate=stopping\treason=", SUPERVISOR_STOPPING, ""},
+        {"deployment\tname=x\tstate=unheard of\treason=", SUPERVISOR_NONE, ""},
+        {"deployment\tname=x", SUPERVISOR_NONE, ""}, /* memd's own state is not it */
+        {"process\tname=x\tstate=ready", SUPERVISOR_NONE, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct stand_in_supervisor supervisor = {.line = cases[i].line};
+        pthread_t thread;
+        char reason[64];
+        supervisor_start(&supervisor, &thread);
+        assert_int_equal(supervisor_state_get(run_dir, 5000, reason, sizeof reason),
+                         cases[i].state);
+        assert_string_equal(reason, cases[i].reason);
+        assert_int_equal(supervisor.asked, 1);
+        supervisor_stop(&supervisor, thread);
+    }
+    char reason[8];
+    assert_int_equal(supervisor_state_get(run_dir, 5000, reason, sizeof reason), SUPERVISOR_NONE);
+}
+
 static void test_worker_goes_under_threads(void **state)
 {
     enum { N = 4 };
@@ -432,15 +540,26 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_running), cmocka_unit_test(test_worker_restarts),
-        cmocka_unit_test(test_bad_name),    cmocka_unit_test(test_names),
-        WITH_WORKER(test_attach),           WITH_WORKER(test_model),
-        WITH_WORKER(test_tokenize),         WITH_WORKER(test_question_limits),
-        WITH_WORKER(test_metrics),          WITH_WORKER(test_worker_errors),
-        WITH_WORKER(test_late_messages),    WITH_WORKER(test_worker_misbehaves),
-        WITH_WORKER(test_worker_goes),      WITH_WORKER(test_detach_with_requests),
-        WITH_WORKER(test_threads),          WITH_WORKER(test_continues),
-        WITH_WORKER(test_no_worker_comes),  WITH_WORKER(test_worker_goes_under_threads),
+        cmocka_unit_test(test_not_running),
+        cmocka_unit_test(test_worker_restarts),
+        cmocka_unit_test(test_bad_name),
+        cmocka_unit_test(test_names),
+        WITH_WORKER(test_attach),
+        WITH_WORKER(test_model),
+        WITH_WORKER(test_tokenize),
+        WITH_WORKER(test_question_limits),
+        WITH_WORKER(test_metrics),
+        WITH_WORKER(test_worker_errors),
+        WITH_WORKER(test_late_messages),
+        WITH_WORKER(test_worker_misbehaves),
+        WITH_WORKER(test_worker_goes),
+        WITH_WORKER(test_detach_with_requests),
+        WITH_WORKER(test_threads),
+        WITH_WORKER(test_continues),
+        WITH_WORKER(test_no_worker_comes),
+        WITH_WORKER(test_supervisor_gave_up),
+        cmocka_unit_test(test_supervisor_state),
+        WITH_WORKER(test_worker_goes_under_threads),
     };
     return cmocka_run_group_tests(tests, make_run_dir, remove_run_dir);
 }

@@ -140,11 +140,11 @@ static void test_descriptors_travel(void **state)
     shm_close(&mapped);
 
     /* none and the most, the other way */
-    const int seven[] = {s.fd, s.fd, s.fd, s.fd, s.fd, s.fd, s.fd};
-    _Static_assert(sizeof seven == (LEASE_MAX_FDS + 1) * sizeof(int), "one more than go");
+    const int nine[] = {s.fd, s.fd, s.fd, s.fd, s.fd, s.fd, s.fd, s.fd, s.fd};
+    _Static_assert(sizeof nine == (LEASE_MAX_FDS + 1) * sizeof(int), "one more than go");
     assert_int_equal(lease_send(server, &m, NULL, 0, NULL), ERROR_OK);
-    assert_int_equal(lease_send(server, &m, seven, LEASE_MAX_FDS, NULL), ERROR_OK);
-    assert_int_equal(lease_send(server, &m, seven, LEASE_MAX_FDS + 1, NULL), ERROR_USAGE);
+    assert_int_equal(lease_send(server, &m, nine, LEASE_MAX_FDS, NULL), ERROR_OK);
+    assert_int_equal(lease_send(server, &m, nine, LEASE_MAX_FDS + 1, NULL), ERROR_USAGE);
     assert_int_equal(lease_receive(client, &in, NULL, 0, NULL, 1000, NULL), ERROR_OK);
     int before = open_fds();
     assert_int_equal(lease_receive(client, &in, received, LEASE_MAX_FDS, &n, 1000, NULL), ERROR_OK);

@@ -31,6 +31,7 @@ struct node {
 
 struct prefix_cache {
     struct kv_pool pool;
+    struct kv_store store; /* header NULL: none */
     bool exact;
     uint64_t last_serial, last_evicted; /* last_evicted: the value of a page */
     uint32_t first_root, first_free, n_free, n_in_use;
@@ -108,6 +109,7 @@ static void free_page(struct prefix_cache *c, uint32_t page)
     assert(c->nodes[page].children == 0 && c->nodes[page].paths == 0);
     unlink_page(c, page);
     atomic_store_explicit(&record_of(c, page)->serial, 0, memory_order_release);
+    atomic_thread_fence(memory_order_release); /* before the page's next content is written */
     push_free(c, page);
 }
 
@@ -287,9 +289,104 @@ static bool take_page(struct prefix_cache *c, struct kv_path *path, uint32_t pag
     return true;
 }
 
+/* ---- Pages in the store ---- */
+
+static uint32_t common_in_store(const struct kv_store_page *page, const uint32_t *tokens,
+                                uint32_t n)
+{
+    uint32_t same = 0;
+    n = n < page->n ? n : page->n;
+    while (same < n && page->tokens[same] == tokens[same])
+        same++;
+    return same;
+}
+
+/* The page of the store that continues key with most of these tokens, more than `least`. False:
+ * none. */
+static bool best_in_store(const struct prefix_cache *c, uint64_t key, enum kv_kind kind,
+                          const uint32_t *tokens, uint32_t n, uint32_t least, uint32_t *slot,
+                          struct kv_store_page *best)
+{
+    struct kv_store_page page;
+    bool found = false;
+    for (uint32_t at = 0; kv_store_next(&c->store, key, &at, &page); at++) {
+        uint32_t same = page.kind == (uint32_t)kind ? common_in_store(&page, tokens, n) : 0;
+        if (same <= least || (kind != KV_DEFINED && same < KV_POOL_TOKENS))
+            continue;
+        least = same;
+        *slot = at;
+        *best = page;
+        found = true;
+    }
+    return found;
+}
+
+/* Reads a page of the store into the pool, after parent. NONE: there is no page free, or the file
+ * is damaged there. */
+static uint32_t restore_page(struct prefix_cache *c, uint32_t parent, uint32_t slot,
+                             const struct kv_store_page *from)
+{
+    uint32_t depth = parent == NONE ? 0 : record_of(c, parent)->depth + 1;
+    if (parent != NONE)
+        c->nodes[parent].paths++; /* not to be evicted for what continues it */
+    uint32_t page = new_page(c, parent, depth);
+    if (parent != NONE)
+        c->nodes[parent].paths--;
+    if (page == NONE)
+        return NONE;
+    c->nodes[page].owned = false;
+    if (!kv_store_read(&c->store, slot, from, kv_pool_page(&c->pool, page))) {
+        free_page(c, page);
+        return NONE;
+    }
+    struct kv_page_record *r = record_of(c, page);
+    r->kind = from->kind;
+    r->cost_ns = from->cost_ns;
+    memcpy(r->tokens, from->tokens, sizeof r->tokens);
+    atomic_store_explicit(&r->n, from->n, memory_order_release);
+    touch(c, page);
+    c->stats.restored++;
+    return page;
+}
+
+/* Whether the store is of use, and follows what the pool was told to drop. */
+static bool has_store(const struct prefix_cache *c)
+{
+    return c->store.header &&
+           atomic_load(&c->store.header->cleared) == atomic_load(&c->pool.header->cleared);
+}
+
+/* Reads those pages of the prefix that the pool has not, and the store has. */
+static void restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n, uint32_t n_prompt)
+{
+    uint64_t key = kv_store_root_key(c->store.seed, atomic_load(&c->pool.header->format));
+    uint32_t parent = NONE;
+    for (uint32_t at = 0; at < n; at += KV_POOL_TOKENS) {
+        enum kv_kind kind = kv_kind_of(at, n_prompt, c->exact);
+        struct match m = best_child(c, parent, at, tokens + at, n - at, n_prompt);
+        struct kv_store_page page;
+        uint32_t slot;
+        if (m.n < KV_POOL_TOKENS) {
+            if (!best_in_store(c, key, kind, tokens + at, n - at, m.n, &slot, &page))
+                return;
+            uint32_t n_page = page.n;
+            m.page = restore_page(c, parent, slot, &page);
+            if (m.page == NONE || n_page < KV_POOL_TOKENS)
+                return;
+            if (memcmp(page.tokens, tokens + at,
+                       (n - at < KV_POOL_TOKENS ? n - at : KV_POOL_TOKENS) * sizeof *tokens) != 0)
+                return; /* they part inside this page */
+        }
+        parent = m.page;
+        key = kv_store_key(key, (uint32_t)kind, record_of(c, parent)->tokens, KV_POOL_TOKENS);
+    }
+}
+
 void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                        uint32_t n_prompt, struct kv_path *path)
 {
+    if (has_store(c))
+        restore(c, tokens, n, n_prompt);
     uint32_t found = find(c, tokens, n, n_prompt, path->pages, path->capacity);
     for (uint32_t at = 0; at < found;) {
         uint32_t left = found - at, part = left < KV_POOL_TOKENS ? left : KV_POOL_TOKENS;
@@ -405,6 +502,7 @@ uint32_t prefix_cache_available(const struct prefix_cache *c)
 uint32_t prefix_cache_clear(struct prefix_cache *c)
 {
     uint32_t n = 0;
+    atomic_fetch_add(&c->pool.header->cleared, 1);
     for (bool again = true; again;) {
         again = false;
         for (uint32_t page = 0; page < c->pool.n_pages; page++)
@@ -531,6 +629,9 @@ enum error_code prefix_cache_new(const struct prefix_cache_options *options,
         return error_set(e, ERROR_MEMORY, "no memory for the table of %" PRIu32 " KV pages", n);
     c->pool = options->pool;
     c->exact = options->exact;
+    if (options->store.header && options->store.page_bytes == c->pool.page_bytes)
+        c->store = options->store;
+    c->last_serial = (uint64_t)time(NULL) << 20; /* no earlier worker's serial comes again */
     c->nodes = nodes;
     c->first_root = c->first_free = NONE;
     for (uint32_t page = 0; page < n; page++)

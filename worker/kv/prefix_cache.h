@@ -17,7 +17,7 @@
 #ifndef MOED_WORKER_KV_PREFIX_CACHE_H
 #define MOED_WORKER_KV_PREFIX_CACHE_H
 
-#include "ipc/kv_pool.h"
+#include "ipc/kv_store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,6 +48,8 @@ struct prefix_cache_options {
     uint64_t format;     /* of the worker's pages; other pages in the pool are dropped */
     uint32_t vocab;      /* records with other tokens are dropped */
     bool exact;          /* see kv_kind_of */
+    struct kv_store
+        store; /* pages in a file, which a path that needs them reads; header NULL: none */
 };
 
 /* Reads the pool's records. */
@@ -61,7 +63,7 @@ uint32_t prefix_cache_find(const struct prefix_cache *c, const uint32_t *tokens,
 
 /* Begins a path, which was {0} but for its array, with pages of the longest prefix of tokens[0, n);
  * the caller passes fewer than all tokens of which it needs a result. The prompt's n_prompt tokens
- * decide the kinds. Sets path->n. */
+ * decide the kinds. Reads pages of the prefix that only the store has. Sets path->n. */
 void prefix_cache_open(struct prefix_cache *c, const uint32_t *tokens, uint32_t n,
                        uint32_t n_prompt, struct kv_path *path);
 /* Adds pages until the path has `positions`. False: no page is free, and none can be evicted; the
@@ -88,6 +90,7 @@ struct prefix_cache_stats {
     uint64_t page_bytes;
     uint64_t evictions, copies, shared; /* pages, since the start; shared: found computed twice */
     uint32_t adopted;                   /* pages that prefix_cache_new found */
+    uint64_t restored;                  /* pages read from the store */
 };
 struct prefix_cache_stats prefix_cache_stats(const struct prefix_cache *c);
 

@@ -11,7 +11,8 @@
  * 1. Other threads touch only what `lock` guards, a request's `cancelled`, and the atomics of
  *    engine_status. All else is the engine thread's; after it has ended, engine_stop's caller's.
  * 2. Waiting requests are admitted in the order that queue.h gives, each when a slot is free and
- *    there are pages for its prompt; none overtakes one that waits for pages.
+ *    there are pages for its prompt; none overtakes one that waits for pages. A request whose
+ * prompt another one is computing waits for that (shared_prompts.c), and holds up no other.
  * 3. Once `stopping` is set, nothing enters the inbox. So engine_stop finds all requests. */
 #include "engine.h"
 #include "engine_internal.h"
@@ -274,6 +275,7 @@ static void admit(struct engine *g)
     int64_t slot;
     struct request *r;
     struct error e;
+    engine_end_waits(g);
     while ((r = request_queue_next(&g->waiting, g->running)) && (slot = free_slot(g)) >= 0) {
         if (is_late(r)) {
             engine_fail(g, r, ERROR_TIMEOUT, "the request waited beyond its deadline");
@@ -287,6 +289,8 @@ static void admit(struct engine *g)
             engine_finish(g, r, r->ended_before);
             continue;
         }
+        if (engine_waits_for_prompt(g, r))
+            continue;
         enum page_supply supply = engine_page_supply(g, r);
         if (supply == PAGES_LATER)
             break;

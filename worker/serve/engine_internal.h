@@ -1,6 +1,6 @@
 /* What the engine's files share: engine.c (the thread, admission), step.c (prefill and decode),
- * answers.c (rows of answers, with drafts), pages.c (pages of the KV cache), pick.c (the next
- * tokens), respond.c (events and ends of requests), rows.c (rows of logits). */
+ * answers.c (rows of answers, with drafts), pages.c (pages of the KV cache), shared_prompts.c,
+ * pick.c (the next tokens), respond.c (events and ends of requests), rows.c (rows of logits). */
 #ifndef MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 #define MOED_WORKER_SERVE_ENGINE_INTERNAL_H
 
@@ -115,6 +115,14 @@ void engine_suspend(struct engine *g, struct request *r);
 /* r is in the list of running requests, or in the queue, and shall not be. */
 void engine_leave_slot(struct engine *g, struct request *r);
 void engine_leave_queue(struct engine *g, struct request *r);
+
+/* ---- shared_prompts.c ---- */
+
+/* Whether a running request computes a prompt that r begins with, by a page more than the prefix
+ * cache has. r then waits for it; others may overtake r. */
+bool engine_waits_for_prompt(struct engine *g, struct request *r);
+/* Ends the waiting for prompts that are computed, or whose requests have ended. */
+void engine_end_waits(struct engine *g);
 
 /* ---- pages.c ---- */
 

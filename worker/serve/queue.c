@@ -42,6 +42,8 @@ struct request *request_queue_next(const struct request_queue *q, const struct r
     struct request *best = NULL;
     uint64_t least = UINT64_MAX;
     for (struct request *r = q->first; r; r = r->next) {
+        if (r->waits_for)
+            continue;
         if (r->n_pages_lost) /* it had a slot */
             return r;
         uint64_t rank = (uint64_t)(r->priority == PRIORITY_BATCH) << 32;

@@ -86,6 +86,7 @@ struct request {
         struct state_snapshot *place; /* while a batch computes it; NULL: none */
     } snapshots[REQUEST_SNAPSHOTS];
     uint32_t n_cached;     /* positions that the prefix cache had when it first started */
+    uint64_t waits_for;    /* waiting: the serial of a request that computes its prompt; 0: none */
     uint32_t n_pages_lost; /* how often its pages were taken from it while it ran */
     /* It begins with what the prefix cache has and leaves its pages there, so it can be suspended
      * and begin again. False: what it wants is in the computing of each position. */

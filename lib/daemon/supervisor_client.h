@@ -1,0 +1,25 @@
+/* The client side of the supervisor's socket (daemon/supervisor_protocol.h). Any thread. */
+#ifndef MOED_DAEMON_SUPERVISOR_CLIENT_H
+#define MOED_DAEMON_SUPERVISOR_CLIENT_H
+
+#include "base/error.h"
+#include "base/strbuf.h"
+
+/* Sends one command to the supervisor of RUN. answer: its lines without the last "ok". timeout_ms:
+ * of each wait. ERROR_UNAVAILABLE: no supervisor listens. ERROR_USAGE: it refused the command. */
+enum error_code supervisor_command(const char *run, const char *command, int timeout_ms,
+                                   struct strbuf *answer, struct error *e);
+
+enum supervisor_state {
+    SUPERVISOR_NONE,     /* none listens, or it does not answer */
+    SUPERVISOR_RESTARTS, /* memd and the worker run, or the supervisor starts them again */
+    SUPERVISOR_GAVE_UP,  /* memd or the worker has failed: it is not started again */
+    SUPERVISOR_STOPPING
+};
+
+/* What the supervisor of RUN does about its processes. reason: one line where it gave up, else "".
+ */
+enum supervisor_state supervisor_state_get(const char *run, int timeout_ms, char *reason,
+                                           size_t reason_bytes);
+
+#endif

@@ -1,0 +1,301 @@
+/* Conversations in a file (memd/host/kv_file.h, kv_saver.h, ipc/kv_store.h), which the prefix cache
+ * reads back. The truth is that of prefix_bench.h: whatever happens to pool, worker, memd and file,
+ * a path has what computing gives. */
+#include "prefix_bench.h"
+
+#include "base/checksum.h"
+#include "memd/host/kv_saver.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAGES = 14, SLOTS = 60 };
+
+static char dir[] = "/tmp/moed-test-kv-XXXXXX";
+
+static int make_dir(void **state)
+{
+    return !mkdtemp(dir);
+}
+
+static void path_of(uint64_t model, const char *end, char out[80])
+{
+    snprintf(out, 80, "%s/%016llx.kv%s", dir, (unsigned long long)model, end);
+}
+
+static int remove_dir(void **state)
+{
+    char path[80];
+    for (uint64_t model = 1; model <= 9; model++)
+        for (int i = 0; i < 2; i++) {
+            path_of(model, i ? ".bad" : "", path);
+            unlink(path);
+        }
+    return rmdir(dir);
+}
+
+/* memd: a pool, a file, and what saves. */
+struct memd_bench {
+    struct bench bench;
+    struct kv_file file;
+    struct kv_saver *saver;
+    struct kv_file_options options;
+};
+
+static void open_memd(struct memd_bench *m, uint32_t n_pages, bool exact)
+{
+    struct error e;
+    bench_open(&m->bench, n_pages, exact);
+    assert_int_equal(kv_file_open(&m->file, &m->options, &e), ERROR_OK);
+    assert_int_equal(kv_saver_new_idle(&m->bench.pool, &m->file, &m->saver, &e), ERROR_OK);
+    m->bench.store = m->file.index;
+    prefix_cache_free(m->bench.cache);
+    bench_attach(&m->bench, 1);
+}
+
+static void close_memd(struct memd_bench *m)
+{
+    kv_saver_free(m->saver);
+    kv_file_close(&m->file);
+    bench_close(&m->bench);
+}
+
+static struct kv_file_options options_of(uint64_t model, uint32_t slots)
+{
+    return (struct kv_file_options){.dir = dir,
+                                    .model = model,
+                                    .version = 5,
+                                    .page_bytes = PAGE_BYTES,
+                                    .most_bytes = KV_STORE_BLOCK +
+                                                  (uint64_t)slots * (KV_STORE_BLOCK + PAGE_BYTES)};
+}
+
+static void damage_file(const char *path, uint32_t times)
+{
+    struct stat s;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && fstat(fd, &s) == 0);
+    for (uint32_t i = 0; i < times; i++) {
+        off_t at = KV_STORE_BLOCK + (off_t)below((uint32_t)s.st_size - KV_STORE_BLOCK - 512);
+        at -= at % 512; /* numbers and records are at the beginnings of blocks */
+        uint64_t other = 0x0102030405060708u * (below(200) + 1);
+        assert_int_equal(pwrite(fd, &other, sizeof other, at + 8 * (off_t)below(64)), sizeof other);
+    }
+    close(fd);
+}
+
+/* memd ends, and another one begins with nothing but the file. Returns the pages that were read. */
+static uint64_t restart(struct memd_bench *m, struct talk *talks, bool damage)
+{
+    char path[80];
+    uint64_t restored = prefix_cache_stats(m->bench.cache).restored;
+    bool exact = m->bench.exact;
+    for (uint32_t i = 0; i < PATHS; i++) {
+        talks[i].open = false;
+        talks[i].path.n_pages = talks[i].path.n = 0;
+    }
+    close_memd(m);
+    path_of(m->options.model, "", path);
+    if (damage)
+        damage_file(path, 20);
+    open_memd(m, PAGES, exact);
+    return restored;
+}
+
+/* Returns how many pages came from the file. */
+static uint64_t check_life(bool exact, uint64_t seed, bool damage)
+{
+    static struct talk talks[PATHS];
+    struct memd_bench m = {.options = options_of(1, seed % 3 ? SLOTS : 9)};
+    uint64_t restored = 0;
+    random_state = seed;
+    memset(talks, 0, sizeof talks);
+    open_memd(&m, PAGES, exact);
+    for (uint32_t i = 0; i < 5000; i++) {
+        step(&m.bench, talks);
+        if (below(12) == 0)
+            kv_saver_scan(m.saver, below(2));
+        if (below(400) == 0) {
+            restored += prefix_cache_stats(m.bench.cache).restored;
+            die(&m.bench, talks);
+        }
+        if (below(700) == 0)
+            restored += restart(&m, talks, damage);
+        if (below(1500) == 0)
+            prefix_cache_clear(m.bench.cache);
+    }
+    restored += prefix_cache_stats(m.bench.cache).restored;
+    close_memd(&m);
+    return restored;
+}
+
+static void test_life(void **state)
+{
+    uint64_t restored = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        restored += check_life(seed % 2, seed, false);
+    assert_true(restored > 100);
+}
+
+static void test_damage(void **state)
+{
+    uint64_t restored = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        restored += check_life(seed % 2, seed, true);
+    assert_true(restored > 100);
+}
+
+/* ---- By hand ---- */
+
+static void ask(struct memd_bench *m, struct talk *t, uint32_t n, uint32_t token, uint32_t found)
+{
+    memset(t, 0, sizeof *t);
+    for (uint32_t i = 0; i < n; i++)
+        t->tokens[i] = token;
+    t->n = n;
+    open_talk(&m->bench, t);
+    assert_int_equal(t->path.n, found);
+    while (t->n_past < t->n)
+        assert_true(compute(&m->bench, t));
+    close_talk(&m->bench, t);
+}
+
+static void reopen(struct memd_bench *m)
+{
+    close_memd(m);
+    open_memd(m, PAGES, true);
+}
+
+/* All of a conversation comes back, also its last part of a page; another one does not get it. */
+static void test_comes_back(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(2, SLOTS)};
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    reopen(&m);
+    assert_int_equal(atomic_load(&m.file.n_used), 4);
+    ask(&m, &t, 210, 7, 200);
+    ask(&m, &t, 200, 8, 0);
+    reopen(&m);
+    ask(&m, &t, 100, 7, 99);
+    assert_int_equal(prefix_cache_stats(m.bench.cache).restored, 2);
+    close_memd(&m);
+}
+
+/* What is cleared is gone from the file. */
+static void test_clear(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(3, SLOTS)};
+    struct stat s;
+    char path[80];
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    kv_saver_scan(m.saver, true);
+    prefix_cache_clear(m.bench.cache);
+    ask(&m, &t, 30, 7, 0); /* the file has not followed yet */
+    prefix_cache_clear(m.bench.cache);
+    kv_saver_scan(m.saver, true);
+    assert_int_equal(atomic_load(&m.file.n_used), 0);
+    path_of(3, "", path);
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_size, KV_STORE_BLOCK);
+    reopen(&m);
+    ask(&m, &t, 200, 7, 0);
+    close_memd(&m);
+}
+
+/* A file of other options is begun again; what is no file of ours is set aside. One is locked. */
+static void test_other_files(void **state)
+{
+    static struct talk t;
+    struct memd_bench m = {.options = options_of(4, SLOTS)};
+    struct kv_file second;
+    struct error e;
+    char path[80], aside[80], text[8] = "";
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    assert_int_equal(kv_file_open(&second, &m.options, &e), ERROR_EXISTS);
+    close_memd(&m);
+    m.options.version = 6;
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    close_memd(&m);
+
+    path_of(4, "", path);
+    path_of(4, ".bad", aside);
+    int fd = open(path, O_WRONLY | O_TRUNC);
+    assert_int_equal(write(fd, "foreign", 7), 7);
+    close(fd);
+    open_memd(&m, PAGES, true);
+    ask(&m, &t, 200, 7, 0);
+    close_memd(&m);
+    fd = open(aside, O_RDONLY);
+    assert_int_equal(read(fd, text, 7), 7);
+    close(fd);
+    assert_string_equal(text, "foreign");
+    m.options.most_bytes = KV_STORE_BLOCK;
+    assert_int_equal(kv_file_open(&second, &m.options, &e), ERROR_USAGE);
+}
+
+/* If the file is full, the pages used longest ago go, the end of a conversation first. */
+static void test_full(void **state)
+{
+    static const uint32_t used[] = {30, 10, 20, 20};
+    uint8_t memory[PAGE_BYTES] = {0};
+    struct kv_file_options options = options_of(5, 4);
+    struct kv_file f;
+    struct error e;
+    assert_int_equal(kv_file_open(&f, &options, &e), ERROR_OK);
+    struct kv_store_page page = {.parent_key = 1, .n = 1};
+    for (uint32_t i = 0; i < 4; i++) {
+        page.key = 10 + i;
+        page.used_s = used[i];
+        page.depth = i;
+        kv_file_put(&f, &page, memory, NULL, NULL);
+    }
+    static const struct {
+        uint32_t used_s;
+        uint64_t gone;
+    } more[] = {{5, 20}, {15, 11}, {40, 21}, {40, 13}};
+    for (uint32_t i = 0; i < 4; i++) {
+        page.key = 20 + i;
+        page.used_s = more[i].used_s;
+        kv_file_put(&f, &page, memory, NULL, NULL);
+        assert_int_equal(kv_file_find(&f, 1, more[i].gone), UINT32_MAX);
+        assert_int_equal(atomic_load(&f.n_used), 4);
+    }
+    assert_int_not_equal(kv_file_find(&f, 1, 10), UINT32_MAX);
+    assert_int_not_equal(kv_file_find(&f, 1, 12), UINT32_MAX);
+    kv_file_close(&f);
+}
+
+/* Each bit of data and seed counts. */
+static void test_checksum(void **state)
+{
+    uint8_t data[100] = {1, 2, 3};
+    for (size_t n = 0; n <= sizeof data; n++) {
+        uint64_t sum = checksum64(3, data, n);
+        assert_int_not_equal(sum, checksum64(4, data, n));
+        for (size_t bit = 0; bit < 8 * n; bit++) {
+            data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            assert_int_not_equal(sum, checksum64(3, data, n));
+            data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+        if (n < sizeof data) /* a zero more */
+            assert_int_not_equal(sum, checksum64(3, data, n + 1));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_life),        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_comes_back),  cmocka_unit_test(test_clear),
+        cmocka_unit_test(test_other_files), cmocka_unit_test(test_full),
+        cmocka_unit_test(test_checksum)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
