@@ -107,7 +107,7 @@ token_bytes() {
 }
 
 bytes=$(token_bytes)
-all_segments=$((($(fact layers) - $(fact dense_layers)) * $(fact experts) * $(fact segments)))
+all_segments=$((($(fact layers | head -n 1) - $(fact dense_layers)) * $(fact experts) * $(fact segments)))
 echo "$(basename "$MODEL"): a token reads $(awk -v b="$bytes" 'BEGIN { printf "%.1f", b / 1e6 }') MB of weights"
 echo "| all experts resident | prefill tokens/s ($PROMPT tokens) | decode tokens/s, median (least-most)" \
     "| weights read, of the memory's rate | times host |"

@@ -122,7 +122,7 @@ int main(int argc, char **argv)
         daemon_fail(&c.daemon, code == ERROR_USAGE ? EXIT_BAD_USAGE : EXIT_RETRY, &e);
     daemon_status(&c.daemon, "serving %s with %u threads, %s kernels", c.memory.map.params.name,
                   pool_thread_count(c.pool), kernels_get()->name);
-    confine_daemon();
+    confine_daemon(false);
     daemon_ready(&c.daemon);
     int exit_code = daemon_wait(&c.daemon);
     daemon_stop(&c.daemon);

@@ -474,14 +474,14 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
-    confine_daemon();
+    confine_daemon(true);
     daemon_ready(&m.daemon);
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);
     leases_close(m.leases);
-    conversations_close(&m.conversations);
-    if (atomic_load(&m.device_failed)) /* does not wait for its driver */
+    if (atomic_load(&m.device_failed)) /* waits neither for its driver nor for the disk */
         _exit(exit_code);
+    conversations_close(&m.conversations);
     recent_free(m.recent);
     place_map_free(m.watch.map);
     policy_metrics_free(m.policy_metrics);

@@ -107,7 +107,7 @@ static bool take_bytes(struct stream *s, const char *data, size_t n, bool *text)
 static bool take(struct stream *s, bool *text)
 {
     char data[16384];
-    ssize_t n;
+    ssize_t n = 0;
     while (!s->done && (n = recv(s->fd, data, sizeof data, MSG_DONTWAIT)) > 0)
         if (!take_bytes(s, data, (size_t)n, text))
             return false;

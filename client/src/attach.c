@@ -1,113 +1,18 @@
-/* Attaching and detaching, and the other questions that go to a process's control socket. */
+/* Attaching, detaching, and metrics. */
 #include "client/src/error.h"
 #include "client/src/receive.h"
 #include "client/src/session.h"
 #include "daemon/control.h"
 #include "daemon/run_dir.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define DEFAULT_RESUME_MS  120000 /* a large model is loaded again where memd has gone, too */
 /* How long moed_detach waits for cancels to leave; the worker notices the closed channel anyway. */
 #define FLUSH_MS           200
-#define WINDOW_MAX         (1u << 20)
 #define PROCESS_NAME_BYTES 32
-
-static bool deployment_runs(const char *run)
-{
-    return run_dir_hint(run, "supervise") || run_dir_hint(run, "memd") ||
-           run_dir_hint(run, "worker") || run_dir_hint(run, "cpuexec");
-}
-
-/* Reports a failed control_call. A deployment that does not run and a process that does not run now
- * get errors of their own. */
-static enum moed_code call_failed(struct moed_error *error, const char *deployment, const char *run,
-                                  const char *process, const struct error *why)
-{
-    if (why->code != ERROR_UNAVAILABLE || run_dir_hint(run, process))
-        return error_convert(error, why);
-    if (!deployment)
-        deployment = "default";
-    if (!deployment_runs(run))
-        return error_report(error, MOED_ERROR_NOT_FOUND, false,
-                            "deployment '%s' is not running: start it with: moed up MODEL.gguf",
-                            deployment);
-    if (strcmp(process, "cpuexec") == 0) /* without a device there need not be one */
-        return error_report(error, MOED_ERROR_UNAVAILABLE, false,
-                            "deployment '%s' has no cpuexec: its worker computes the experts, or "
-                            "it is being started",
-                            deployment);
-    return error_report(error, MOED_ERROR_UNAVAILABLE, true,
-                        "deployment '%s' has no %s now; it is being started, try again", deployment,
-                        process);
-}
-
-/* Takes fd. */
-static enum moed_code open_channel(struct moed_session *s,
-                                   const Moed__V1__SessionAttachReply *reply, int fd,
-                                   struct moed_error *error)
-{
-    if (!reply->window || reply->window > WINDOW_MAX) {
-        close(fd);
-        return error_report(error, MOED_ERROR_PROTOCOL, false,
-                            "the worker offers a window of %" PRIu32 " events: expected 1 to %u",
-                            reply->window, WINDOW_MAX);
-    }
-    pthread_mutex_lock(&s->lock); /* before the callback can run */
-    s->window = reply->window;
-    pthread_mutex_unlock(&s->lock);
-    struct error why = {0};
-    struct channel *channel;
-    if (channel_open(fd, NULL, session_receive, s, &channel, &why))
-        return error_convert(error, &why);
-    pthread_mutex_lock(&s->send_lock);
-    s->channel = channel;
-    pthread_mutex_unlock(&s->send_lock);
-    return MOED_OK;
-}
-
-bool session_has_processes(const struct moed_session *s)
-{
-    char run[RUN_DIR_BYTES];
-    return run_dir_path(s->deployment, run, NULL) == ERROR_OK &&
-           (run_dir_hint(run, "memd") || run_dir_hint(run, "worker"));
-}
-
-enum supervisor_state session_supervisor_state(const struct moed_session *s, int timeout_ms,
-                                               char *reason, size_t reason_bytes)
-{
-    char run[RUN_DIR_BYTES];
-    if (run_dir_path(s->deployment, run, NULL) || run_dir_check(run, NULL))
-        return SUPERVISOR_NONE;
-    return supervisor_state_get(run, timeout_ms, reason, reason_bytes);
-}
-
-enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error)
-{
-    struct error why = {0};
-    char run[RUN_DIR_BYTES];
-    if (run_dir_path(s->deployment, run, &why) || run_dir_check(run, &why))
-        return error_convert(error, &why);
-    Moed__V1__SessionAttachRequest attach = MOED__V1__SESSION_ATTACH_REQUEST__INIT;
-    attach.client = s->client ? s->client : program_invocation_short_name;
-    attach.pid = (uint32_t)getpid();
-    Moed__V1__Request request = MOED__V1__REQUEST__INIT;
-    request.body_case = MOED__V1__REQUEST__BODY_SESSION_ATTACH;
-    request.session_attach = &attach;
-    Moed__V1__Reply *reply = NULL;
-    int fd;
-    if (control_call_open(run, "worker", &request, MOED__V1__REPLY__BODY_SESSION_ATTACH, timeout_ms,
-                          &reply, &fd, &why))
-        return call_failed(error, s->deployment, run, "worker", &why);
-    enum moed_code code = open_channel(s, reply->session_attach, fd, error);
-    moed__v1__reply__free_unpacked(reply, NULL);
-    return code;
-}
 
 /* NULL or a copy. False: no memory. */
 static bool copy_text(const char *text, char **out)
@@ -128,6 +33,7 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
             session_unref(s);
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a session");
     }
+    s->receive = session_receive;
     s->resume_ms = o.resume_ms < 0 ? 0 : o.resume_ms ? o.resume_ms : DEFAULT_RESUME_MS;
     enum moed_code code = session_open(s, s->timeout_ms, error);
     if (code)
@@ -171,7 +77,7 @@ enum moed_code moed_metrics(const char *deployment, const char *process, char **
     Moed__V1__Reply *reply = NULL;
     if (control_call(run, process, &request, MOED__V1__REPLY__BODY_METRICS, DEFAULT_TIMEOUT_MS,
                      &reply, &why))
-        return call_failed(error, deployment, run, process, &why);
+        return session_call_failed(error, deployment, run, process, &why);
     char *copy = strdup(reply->metrics->prometheus_text);
     moed__v1__reply__free_unpacked(reply, NULL);
     if (!copy)

@@ -4,8 +4,8 @@
  *       |  ^
  *       '--' session_resume: the channel closed; another worker continues the requests
  *
- * attach.c creates and detaches sessions, receive.c takes the worker's messages, request.c puts
- * mailboxes into the session.
+ * attach.c creates and detaches sessions, open.c opens their channels, receive.c takes the worker's
+ * messages, request.c puts mailboxes into the session.
  *
  * Invariants:
  *  1. `lock` guards every field of the session and of its mailboxes but `channel`, which
@@ -53,7 +53,8 @@ struct moed_session {
     pthread_cond_t changed; /* lost, or dead */
 
     pthread_mutex_t send_lock;
-    struct channel *channel; /* NULL before it is connected and once detached */
+    struct channel *channel;   /* NULL before it is connected and once detached */
+    channel_callback *receive; /* of each channel (receive.h); moed_attach sets it */
 };
 
 /* Returns a session without a channel, with one reference; NULL: no memory. */
@@ -80,8 +81,12 @@ void session_fail(struct moed_session *s, const struct moed_error *why);
 bool session_resume(struct moed_session *s);
 /* Waits for that thread, which ends soon once the session is dead. */
 void session_resume_end(struct moed_session *s);
-/* One attempt to get a channel (attach.c). */
+/* One attempt to get a channel (open.c). */
 enum moed_code session_open(struct moed_session *s, int timeout_ms, struct moed_error *error);
+/* Reports a failed control_call. A deployment that does not run and a process that does not run now
+ * get errors of their own. */
+enum moed_code session_call_failed(struct moed_error *error, const char *deployment,
+                                   const char *run, const char *process, const struct error *why);
 /* Whether memd or a worker of the deployment lives, perhaps to answer later. */
 bool session_has_processes(const struct moed_session *s);
 /* What the deployment's supervisor does about its processes; see daemon/supervisor_client.h. */

@@ -17,6 +17,7 @@ static const char *const forbidden[] = {
     "execveat",
     "fork",
     "vfork",
+    "pidfd_getfd",
     "ptrace",
     "process_vm_readv",
     "process_vm_writev",
@@ -79,17 +80,30 @@ static const char *const forbidden[] = {
     "userfaultfd",
 };
 
-static int add_rules(scmp_filter_ctx filter)
+/* Sockets made by io_uring do not pass a filter of calls. */
+static const char *const uring[] = {"io_uring_enter", "io_uring_register", "io_uring_setup"};
+
+static int forbid(scmp_filter_ctx filter, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int number = seccomp_syscall_resolve_name(names[i]);
+        int failed = number == __NR_SCMP_ERROR
+                         ? 0
+                         : seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+static int add_rules(scmp_filter_ctx filter, bool uses_uring)
 {
     static const struct scmp_arg_cmp elsewhere = {.arg = 0, .op = SCMP_CMP_NE, .datum_a = AF_UNIX};
     static const struct scmp_arg_cmp process = {
         .arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = CLONE_THREAD, .datum_b = 0};
-    int failed = 0;
-    for (size_t i = 0; i < sizeof forbidden / sizeof *forbidden && !failed; i++) {
-        int number = seccomp_syscall_resolve_name(forbidden[i]);
-        if (number != __NR_SCMP_ERROR)
-            failed = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
-    }
+    int failed = forbid(filter, forbidden, sizeof forbidden / sizeof *forbidden);
+    if (!failed && !uses_uring)
+        failed = forbid(filter, uring, sizeof uring / sizeof *uring);
     if (!failed)
         failed =
             seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, &elsewhere);
@@ -100,7 +114,7 @@ static int add_rules(scmp_filter_ctx filter)
     return failed ? failed : seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
-void confine_daemon(void)
+void confine_daemon(bool uses_uring)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     return;
@@ -114,7 +128,7 @@ void confine_daemon(void)
     if (!failed) /* the threads that run already too */
         failed = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (!failed)
-        failed = add_rules(filter);
+        failed = add_rules(filter, uses_uring);
     if (!failed)
         failed = seccomp_load(filter);
     if (failed)

@@ -9,9 +9,12 @@
 #ifndef MOED_CONFINE_CONFINE_H
 #define MOED_CONFINE_CONFINE_H
 
+#include <stdbool.h>
+
 /* Of all threads, for good; a forbidden call fails with EPERM. Logs a warning where the kernel
- * refuses. Sanitizer builds keep all calls: their reports start programs and threads of their own.
+ * refuses. uses_uring: io_uring stays, which can make sockets too. Sanitizer builds keep all calls:
+ * their reports start programs and threads of their own.
  */
-void confine_daemon(void);
+void confine_daemon(bool uses_uring);
 
 #endif

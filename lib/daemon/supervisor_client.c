@@ -81,6 +81,8 @@ enum error_code supervisor_command(const char *run, const char *command, int tim
 {
     char line[SUPERVISE_LINE_BYTES];
     int len = snprintf(line, sizeof line, "%s\n", command), fd = -1;
+    if (len >= (int)sizeof line)
+        return error_set(e, ERROR_USAGE, "the command for the supervisor is too long");
     enum error_code code = connect_supervisor(run, timeout_ms, &fd, e);
     if (code)
         return code;

@@ -58,13 +58,13 @@ static enum error_code size_in_bytes(const char *text, uint64_t available, uint6
 
 /* Bytes that the file may have. */
 static enum error_code file_size(const struct conversations *c,
-                                 const struct conversations_options *o, uint64_t *out,
-                                 struct error *e)
+                                 const struct conversations_options *o, uint64_t model,
+                                 uint64_t *out, struct error *e)
 {
     struct statvfs disk;
     uint64_t free_bytes = 0;
     if (statvfs(o->dir, &disk) == 0)
-        free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+        free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize + kv_file_disk_bytes(o->dir, model);
     if (o->dir_size && !parse_size(o->dir_size, free_bytes, out))
         return error_set(e, ERROR_USAGE,
                          "--kv-dir-size: '%.20s' is no size; give bytes (K, M, G, Ki, Mi, Gi) or a "
@@ -100,12 +100,12 @@ static enum error_code open_file(struct conversations *c, const struct conversat
     if (!code && mkdir(o->dir, 0700) != 0 && errno != EEXIST)
         code = error_set(e, ERROR_IO, "cannot make %.300s: %m", o->dir);
     if (!code)
-        code = file_size(c, o, &file.most_bytes, e);
+        code = file_size(c, o, file.model, &file.most_bytes, e);
     if (!code)
         code = kv_file_open(&c->file, &file, e);
     if (!code)
         code = kv_saver_new(&c->pool, &c->file, &c->saver, e);
-    if (code == ERROR_OK || code == ERROR_USAGE)
+    if (code == ERROR_OK || (code == ERROR_USAGE && o->dir_size))
         return code;
     log_warn("conversations are not kept in a file: %s", e->text);
     kv_file_close(&c->file);

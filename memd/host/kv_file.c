@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "gguf/gguf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -184,8 +185,13 @@ static void read_records(struct kv_file *f)
     uint32_t damaged = 0;
     struct file_record r;
     for (uint32_t slot = 0; slot < f->index.n_slots; slot++) {
-        if (!read_all(f->fd, &r, sizeof r, kv_store_offset(&f->index, slot)))
-            break; /* the end of the file */
+        errno = 0; /* stays so at the end of the file */
+        if (!read_all(f->fd, &r, sizeof r, kv_store_offset(&f->index, slot))) {
+            if (errno == 0)
+                break;
+            damaged++;
+            continue;
+        }
         if (r.page.key == 0)
             continue;
         if (r.checksum != record_checksum(f, &r.page, slot) || r.page.parent_key == 0 ||
@@ -296,6 +302,20 @@ static enum error_code open_at(struct kv_file *f, const struct kv_file_options *
     return code;
 }
 
+/* False: the path is too long. */
+static bool path_of(const char *dir, uint64_t model, char out[PATH_MAX])
+{
+    int n = snprintf(out, PATH_MAX, "%s/%016" PRIx64 ".kv", dir, model);
+    return n > 0 && n < PATH_MAX;
+}
+
+uint64_t kv_file_disk_bytes(const char *dir, uint64_t model)
+{
+    char path[PATH_MAX];
+    struct stat s;
+    return path_of(dir, model, path) && stat(path, &s) == 0 ? (uint64_t)s.st_blocks * 512 : 0;
+}
+
 enum error_code kv_file_open(struct kv_file *f, const struct kv_file_options *o, struct error *e)
 {
     char path[PATH_MAX];
@@ -304,8 +324,7 @@ enum error_code kv_file_open(struct kv_file *f, const struct kv_file_options *o,
         return error_set(e, ERROR_USAGE,
                          "--kv-dir-size: a file of %.1f MB holds no page, which takes %.1f MB",
                          (double)o->most_bytes * 1e-6, (double)o->page_bytes * 1e-6);
-    int n = snprintf(path, sizeof path, "%s/%016" PRIx64 ".kv", o->dir, o->model);
-    if (n < 0 || n >= (int)sizeof path)
+    if (!path_of(o->dir, o->model, path))
         return error_set(e, ERROR_USAGE, "--kv-dir: the path is too long");
     enum error_code code = open_at(f, o, path, e);
     if (code) {
@@ -331,26 +350,42 @@ void kv_file_close(struct kv_file *f)
 
 /* ---- The model ---- */
 
+/* Mixes in a file's length, when it was written, and bytes from all parts of it. */
+static bool mix_file(int fd, uint8_t *part, size_t part_bytes, uint64_t *h)
+{
+    enum { PARTS = 256 };
+    struct stat s;
+    if (fstat(fd, &s) != 0)
+        return false;
+    uint64_t bytes = (uint64_t)s.st_size;
+    const uint64_t facts[] = {bytes, (uint64_t)s.st_mtim.tv_sec, (uint64_t)s.st_mtim.tv_nsec};
+    *h = checksum64(*h, facts, sizeof facts);
+    for (uint64_t i = 0; i < PARTS; i++) {
+        uint64_t at = bytes / PARTS * i, n = bytes - at < part_bytes ? bytes - at : part_bytes;
+        if (!read_all(fd, part, n, at))
+            return false;
+        *h = checksum64(*h, part, n);
+    }
+    return true;
+}
+
 enum error_code kv_file_model(const char *path, uint64_t *out, struct error *e)
 {
-    enum { PARTS = 256, PART_BYTES = 16384 };
+    enum { PART_BYTES = 16384 };
+    struct gguf *g;
+    enum error_code code = gguf_open(path, &g, e);
+    if (code)
+        return code;
     uint8_t *part = malloc(PART_BYTES);
-    if (!part)
-        return error_set(e, ERROR_MEMORY, "no memory to read the model file");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat s;
-    bool good = fd >= 0 && fstat(fd, &s) == 0;
-    uint64_t bytes = good ? (uint64_t)s.st_size : 0, h = checksum64(1, &bytes, sizeof bytes);
-    for (uint64_t i = 0; good && i < PARTS; i++) {
-        uint64_t at = bytes / PARTS * i, n = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
-        good = read_all(fd, part, n, at);
-        h = checksum64(h, part, n);
-    }
-    enum error_code code = good ? ERROR_OK : error_set(e, ERROR_IO, "cannot read %.300s: %m", path);
-    if (fd >= 0)
-        close(fd);
-    free(part);
+    uint64_t h = 1;
+    bool good = part != NULL;
+    for (uint32_t i = 0; good && i < gguf_file_count(g); i++)
+        good = mix_file(gguf_fd(g, i), part, PART_BYTES, &h);
     if (good)
         *out = h;
+    else
+        code = error_set(e, ERROR_IO, "cannot read %.300s: %m", path);
+    free(part);
+    gguf_close(g);
     return code;
 }

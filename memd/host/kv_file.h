@@ -50,7 +50,11 @@ void kv_file_touch(struct kv_file *f, uint32_t slot, uint64_t used_s);
 /* Drops all pages, and their bytes. */
 void kv_file_clear(struct kv_file *f);
 
-/* The identity of a file's content: its length and bytes from all parts of it. */
+/* What a model's file takes on the disk now; 0: there is none. */
+uint64_t kv_file_disk_bytes(const char *dir, uint64_t model);
+
+/* The identity of a model: of each of its files the length, when it was written, and bytes from all
+ * parts of it. */
 enum error_code kv_file_model(const char *path, uint64_t *out, struct error *e);
 
 #endif

@@ -83,7 +83,7 @@ code "$MOED" run --order kq x
 # The context is a limit said before any work.
 head -c 6000 /dev/zero | tr '\0' x > "$WORK/long"
 code "$MOED" run - < "$WORK/long"
-[ $CODE -eq 1 ] && grep -q 'context is 1024' "$WORK/err" || fail "a prompt longer than the context: $CODE $(cat "$WORK/err")"
+[ $CODE -eq 1 ] && grep -q 'context length is 1024' "$WORK/err" || fail "a prompt longer than the context: $CODE $(cat "$WORK/err")"
 
 # Tokens round trip, and the logits of them have the right size.
 text='def f(x): return "héllo"'

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -42,6 +43,8 @@ static int check_forbidden(void)
         return 3;
     if (!forbidden(ptrace(PTRACE_TRACEME, 0, NULL, NULL)))
         return 4;
+    if (!forbidden(syscall(SYS_io_uring_setup, 1, NULL)))
+        return 6;
     return forbidden(setuid(0)) ? 0 : 5;
 }
 
@@ -76,7 +79,7 @@ static int child_main(void)
     pthread_barrier_init(&confined, NULL, 2);
     if (pthread_create(&thread, NULL, check_in_thread, &in_thread) != 0)
         return 20;
-    confine_daemon();
+    confine_daemon(false);
     pthread_barrier_wait(&confined);
     pthread_join(thread, NULL);
     int failed = check_forbidden();

@@ -502,7 +502,6 @@ uint32_t prefix_cache_available(const struct prefix_cache *c)
 uint32_t prefix_cache_clear(struct prefix_cache *c)
 {
     uint32_t n = 0;
-    atomic_fetch_add(&c->pool.header->cleared, 1);
     for (bool again = true; again;) {
         again = false;
         for (uint32_t page = 0; page < c->pool.n_pages; page++)
@@ -512,6 +511,8 @@ uint32_t prefix_cache_clear(struct prefix_cache *c)
                 again = true;
             }
     }
+    /* Last: what memd saves of these pages until it sees this, it drops. */
+    atomic_fetch_add(&c->pool.header->cleared, 1);
     return n;
 }
 

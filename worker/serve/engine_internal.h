@@ -118,8 +118,8 @@ void engine_leave_queue(struct engine *g, struct request *r);
 
 /* ---- shared_prompts.c ---- */
 
-/* Whether a running request computes a prompt that r begins with, by a page more than the prefix
- * cache has. r then waits for it; others may overtake r. */
+/* Whether a running request of the same submitter computes r's prompt, and the prefix cache lacks a
+ * page or more of it. r then waits for it; others may overtake r. */
 bool engine_waits_for_prompt(struct engine *g, struct request *r);
 /* Ends the waiting for prompts that are computed, or whose requests have ended. */
 void engine_end_waits(struct engine *g);

@@ -1,5 +1,5 @@
-/* Requests whose prompts begin alike, as the answers of one question do: while one of them computes
- * its prompt, the others wait. They then find those pages, and the prompt is computed once. */
+/* Several answers to one prompt: while one of the requests computes it, the others wait. They then
+ * find its pages, and the prompt is computed once. */
 #include "engine_internal.h"
 
 #include <string.h>
@@ -9,33 +9,27 @@ static bool computes_prompt(const struct request *r)
     return r->shares_pages && r->n_past < r->n_prefill;
 }
 
-static bool same_page(const struct request *a, const struct request *b, uint32_t at)
+/* The same prompt of the same client. Prompts that only begin alike do not wait: the other may be
+ * much longer, may leave nothing that r can use (kv_kind_of, snapshots), or may stand still because
+ * its client does not read. */
+static bool same_prompt(const struct request *a, const struct request *b)
 {
-    return memcmp(a->tokens.ids + at, b->tokens.ids + at, KV_POOL_TOKENS * sizeof(uint32_t)) == 0;
-}
-
-/* Whole pages that both begin with; r computes its last position itself. */
-static uint32_t common_positions(const struct request *r, const struct request *other)
-{
-    uint32_t n = 0, most = r->n_prefill - 1;
-    most = most < other->n_prefill ? most : other->n_prefill;
-    while (n + KV_POOL_TOKENS <= most && same_page(r, other, n))
-        n += KV_POOL_TOKENS;
-    return n;
+    return a->submitter == b->submitter && a->n_prompt == b->n_prompt &&
+           a->n_prefill == b->n_prefill &&
+           memcmp(a->tokens.ids, b->tokens.ids, a->n_prefill * sizeof *a->tokens.ids) == 0;
 }
 
 bool engine_waits_for_prompt(struct engine *g, struct request *r)
 {
-    uint32_t cached = UINT32_MAX;
-    for (const struct request *q = g->running; r->shares_pages && q; q = q->next) {
-        uint32_t common = computes_prompt(q) ? common_positions(r, q) : 0;
-        if (common == 0)
+    if (!r->shares_pages || r->n_prefill <= KV_POOL_TOKENS)
+        return false;
+    for (const struct request *q = g->running; q; q = q->next) {
+        if (!computes_prompt(q) || !same_prompt(q, r))
             continue;
-        if (cached == UINT32_MAX)
-            cached =
-                prefix_cache_find(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt);
-        if (common < cached + KV_POOL_TOKENS)
-            continue;
+        uint32_t cached =
+            prefix_cache_find(g->config.prefixes, r->tokens.ids, r->n_prefill - 1, r->n_prompt);
+        if (r->n_prefill - 1 - cached < KV_POOL_TOKENS)
+            return false;
         r->waits_for = q->serial;
         return true;
     }
