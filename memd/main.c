@@ -194,7 +194,8 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .generation = m->generation,
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
-                                            .model = m->model};
+                                            .model = m->model,
+                                            .parallel = (uint32_t)m->parallel};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);

@@ -116,7 +116,10 @@ enum error_code conversations_make(struct conversations *c,
                                    const struct conversations_options *options, struct error *e)
 {
     uint64_t bytes, page_bytes = memory_kv_page_bytes(options->params, options->type);
-    enum error_code code = size_in_bytes(options->size, memory_available_bytes(), &bytes, e);
+    uint64_t available = memory_available_bytes();
+    uint64_t states = memory_state_bytes(options->params, options->parallel); /* the worker's */
+    available = available > states ? available - states : 0;
+    enum error_code code = size_in_bytes(options->size, available, &bytes, e);
     if (code)
         return code;
     uint32_t n = kv_pool_pages_in(bytes, page_bytes);

@@ -27,6 +27,7 @@ struct conversations_options {
     const char *dir_size; /* "20G", "25%" of the disk space that is free; NULL: twice `size`, at
                              most half of that space */
     const char *model;    /* its file */
+    uint32_t parallel;    /* requests at once, which may have states of recurrent layers */
 };
 
 /* A file that cannot be used costs a warning. The region takes memory as conversations fill it.

@@ -20,7 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-#define NONE KV_POOL_NO_PAGE
+#define NONE                KV_POOL_NO_PAGE
+#define RESTORE_PATIENCE_NS 200000000 /* of reading pages that cost less to compute */
 
 struct node {
     uint32_t first_child, next_sibling, previous_sibling;
@@ -356,11 +357,13 @@ static bool has_store(const struct prefix_cache *c)
            atomic_load(&c->store.header->cleared) == atomic_load(&c->pool.header->cleared);
 }
 
-/* Reads those pages of the prefix that the pool has not, and the store has. */
+/* Reads those pages of the prefix that the pool has not, and the store has. Requests wait for it:
+ * it stops where reading takes longer than computing those pages again would. */
 static void restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n, uint32_t n_prompt)
 {
     uint64_t key = kv_store_root_key(c->store.seed, atomic_load(&c->pool.header->format));
     uint32_t parent = NONE;
+    uint64_t start_ns = clock_ns(), saved_ns = RESTORE_PATIENCE_NS;
     for (uint32_t at = 0; at < n; at += KV_POOL_TOKENS) {
         enum kv_kind kind = kv_kind_of(at, n_prompt, c->exact);
         struct match m = best_child(c, parent, at, tokens + at, n - at, n_prompt);
@@ -369,6 +372,9 @@ static void restore(struct prefix_cache *c, const uint32_t *tokens, uint32_t n, 
         if (m.n < KV_POOL_TOKENS) {
             if (!best_in_store(c, key, kind, tokens + at, n - at, m.n, &slot, &page))
                 return;
+            if (clock_ns() - start_ns > saved_ns)
+                return;
+            saved_ns += page.cost_ns;
             uint32_t n_page = page.n;
             m.page = restore_page(c, parent, slot, &page);
             if (m.page == NONE || n_page < KV_POOL_TOKENS)
