@@ -220,12 +220,12 @@ def check_death(v):
     kill(v, "worker")
     until("the dead worker's activity is shown", 10, lambda: not any(v.map["use"]))
     generate(6)
-    until("the rebuilt map is not the new worker's", 10, lambda: any(v.map["chosen"]) and v.same())
+    until("the rebuilt map is not the new worker's", 20, lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
     whole = v.events.count("map")
     kill(v, "memd")
     until("no map of the new memd", 20, lambda: v.events.count("map") > whole)
     generate(6)
-    until("the rebuilt map is not the new memd's", 10, lambda: any(v.map["chosen"]) and v.same())
+    until("the rebuilt map is not the new memd's", 20, lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
 
 
 def check_figures(v):

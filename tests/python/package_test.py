@@ -124,6 +124,23 @@ class Sessions(unittest.TestCase):
 
         self.assertEqual(asyncio.run(ask_all()), [expected] * 6)
 
+    def test_asyncio_close_while_iterating(self):
+        async def consume(generation):
+            with self.assertRaisesRegex(moed.Error, "closed"):
+                async for _ in generation:
+                    pass
+
+        async def close_one_and_ask_another():
+            for _ in range(5):
+                with self.session.generate(PROMPT, ignore_end=True, max_tokens=4000) as generation:
+                    task = asyncio.create_task(consume(generation))
+                    await asyncio.sleep(0.01)
+                await asyncio.wait_for(task, 10)
+                with self.session.generate(PROMPT, temperature=0, max_tokens=5) as another:
+                    self.assertEqual(len([p async for p in another]) > 0, True)
+
+        asyncio.run(close_one_and_ask_another())
+
     def test_model_and_metrics(self):
         model = self.session.model
         self.assertEqual((model.experts > model.experts_used > 0, model.layers > 0, model.device), (True, True, "host"))

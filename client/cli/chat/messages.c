@@ -84,9 +84,13 @@ static enum error_code check_replaceable(const char *file, struct error *e)
 
 static bool write_all(const json_t *messages, const char *file)
 {
-    FILE *f = fopen(file, "wxe");
-    if (!f)
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); /* as the history */
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
         return false;
+    }
     bool ok = json_dumpf(messages, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF;
     return fclose(f) == 0 && ok;
 }

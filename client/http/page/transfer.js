@@ -55,7 +55,7 @@ function readMessage(id, value, ids) {
 }
 
 function readSettings(value) {
-  const plain = Object.entries(value ?? {}).filter(([, setting]) => ['string', 'boolean'].includes(typeof setting));
+  const plain = Object.entries(value ?? {}).filter(([, setting]) => typeof setting === 'string');
   return Object.fromEntries(plain);
 }
 

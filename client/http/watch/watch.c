@@ -20,6 +20,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#define MOST_VIEWERS 64 /* each may hold a full buffer */
 #define POLL_NS      250000000
 #define FIGURES_NS   1000000000ull
 #define PROCESSES_NS 2000000000ull
@@ -239,6 +240,8 @@ void watches_fini(struct watches *w)
 enum error_code watch_join(struct watches *w, const char *deployment, struct viewer *v,
                            struct error *e)
 {
+    if (w->viewers >= MOST_VIEWERS)
+        return error_set(e, ERROR_BUSY, "%d programs watch already", MOST_VIEWERS);
     struct deployment_watch *d = w->first;
     while (d && strcmp(d->name, deployment) != 0)
         d = d->next;

@@ -107,6 +107,7 @@ class Generation:
         self._event = ffi.new("struct moed_event *")
         self._error = ffi.new("struct moed_error *")
         self.result: Result | None = None
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, int, asyncio.Event]] = []
         request = ffi.new("struct moed_request **")
         check(lib.moed_generate_start(session._handle(), options.struct, request, self._error), self._error)
         self._request = request[0]
@@ -124,7 +125,15 @@ class Generation:
         return None
 
     def __iter__(self) -> Iterator[Piece]:
-        while (piece := self._next(-1)) is not None:
+        while True:
+            try:
+                piece = self._next(200)
+            except Error as e:  # in short waits, so that Ctrl-C is seen
+                if e.code != "timeout":
+                    raise
+                continue
+            if piece is None:
+                return
             yield piece
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
@@ -138,10 +147,13 @@ class Generation:
                     raise
                 ready = asyncio.Event()
                 loop.add_reader(fd, ready.set)
+                self._waiting.append((loop, fd, ready))
                 try:
                     await ready.wait()
                 finally:
-                    loop.remove_reader(fd)
+                    if (loop, fd, ready) in self._waiting:  # not closed since
+                        self._waiting.remove((loop, fd, ready))
+                        loop.remove_reader(fd)
                 continue
             if piece is None:
                 return
@@ -153,6 +165,11 @@ class Generation:
             lib.moed_request_cancel(self._request)
 
     def close(self) -> None:
+        """Ends it. What iterates over it raises an Error then. Call it from the thread that iterates, or from its event loop."""
+        for loop, fd, ready in self._waiting:  # the descriptor is closed below, and its number used again
+            loop.remove_reader(fd)
+            ready.set()
+        self._waiting.clear()
         if self._request is not None:
             lib.moed_request_free(self._request)
         self._request = None
