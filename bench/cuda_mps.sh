@@ -1,13 +1,13 @@
 #!/bin/bash
 # Measures the effect of NVIDIA's MPS on a deployment whose two processes use a CUDA device at the same time: memd copies and the
 # worker computes. A quarter of the experts is resident and every missing one is loaded. The output is decode speed and the time
-# waited for loads, without MPS and with it, in turns. The script fails unless every answer has the tokens of --device host.
+# waited for loads, without MPS and with it, in turns. The script fails at its end unless every answer had the tokens of --device host.
 #   cuda_mps.sh MOED MODEL [-d DEVICE] [-r RUNS] [-n TOKENS]
 # Exit code 77: MPS is not installed, or does not start. On the simulated device a stand-in replaces NVIDIA's program, and the script
 # prints no speed.
 MOED=$1 MODEL=$2
 shift 2
-DEVICE=cuda:0 RUNS=3 TOKENS=64
+DEVICE=cuda:0 RUNS=3 TOKENS=64 ASK_SECONDS=60
 while getopts d:r:n: option; do
     case $option in
     d) DEVICE=$OPTARG ;; r) RUNS=$OPTARG ;; n) TOKENS=$OPTARG ;;
@@ -37,7 +37,7 @@ measure() {
     prompts=("Once upon a time")
     before=$(waited)
     ask_all "$TOKENS" got
-    cmp -s "$WORK/want" "$WORK/got" || fail "$name MPS: other tokens than with --device host"
+    same got want "$name MPS"
     [ "$(metric worker 'moed_worker_segments_total{where="loaded"}')" -gt 0 ] || fail "no segment was loaded, so nothing was measured"
     rate=$(number tokens_per_s)
     awk -v r="$rate" -v n="$TOKENS" -v a="$before" -v b="$(waited)" \
@@ -56,3 +56,4 @@ for ((run = 0; run < RUNS; run++)); do
 done
 line() { echo "$(shown "$(median "$WORK/$1.figures" 1)") tokens/s ($(shown "$(median "$WORK/$1.figures" 2)") % waited for loads)"; }
 echo "figure: 25 % resident, the rest loaded: $(line without), with MPS $(line with)"
+all_same

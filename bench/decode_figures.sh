@@ -84,3 +84,44 @@ median() { cut -d ' ' -f "$2" "$1" | sort -g | awk '{ v[NR] = $1 } END { printf 
 spread() { cut -d ' ' -f "$2" "$1" | sort -g | awk 'NR == 1 { a = $1 } END { printf "%.1f-%.1f", a, $1 }'; }
 # step_by_bound FILE: the median of step / bound
 step_by_bound() { awk '{ print $2 / $3 }' "$1" | sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] }'; }
+
+# same GOT WANT WHAT: compares two files of token lists in $WORK. A difference is a line "differ: WHAT: tokens differ at position N",
+# which tests/gpu/run shows in its table, and no reason to stop measuring. all_same fails at the end if there was one.
+same() {
+    cmp -s "$WORK/$2" "$WORK/$1" && return
+    awk -v what="$3" '
+        { gsub(/[][ ]/, "") }
+        NR == FNR { want[FNR] = $0; lines = FNR; next }
+        { got[FNR] = $0; if (FNR > lines) lines = FNR }
+        END {
+            for (line = 1; line <= lines; line++) {
+                if (want[line] == got[line]) continue
+                a = split(want[line], w, ","); b = split(got[line], g, ",")
+                for (i = 1; i <= a && i <= b && w[i] == g[i]; i++) ;
+                request = (lines > 1) ? ", request " line : ""
+                printf "differ: %s%s: tokens differ at position %d\n", what, request, i - 1
+            }
+        }' "$WORK/$2" "$WORK/$1" | tee -a "$WORK/differences"
+}
+all_same() { [ ! -s "$WORK/differences" ] || fail "$(wc -l <"$WORK/differences") answers have other tokens than with --device host"; }
+
+# attempt NAME COMMAND...: runs COMMAND in a subshell. If it fails, prints the row "| NAME | failed: REASON |" and a line "failed: NAME:
+# REASON", stops the deployment, and returns: the next measurement still has its turn. all_done fails at the end if there was one.
+attempt() {
+    local name=$1 status reason
+    shift
+    set +e # in a subshell of a condition, -e has no effect
+    (set -e; "$@") 2>"$WORK/attempt"
+    status=$?
+    set -e
+    [ ! -s "$WORK/attempt" ] || cat "$WORK/attempt" >&2
+    [ $status -ne 0 ] || return 0
+    reason=$(sed -n 's/^FAILED: //p' "$WORK/attempt" | tail -n 1)
+    reason=${reason:-$(tail -n 1 "$WORK/attempt")}
+    echo "| $name | failed: ${reason:-exit code $status} |"
+    echo "failed: $name: ${reason:-exit code $status}" | tee -a "$WORK/failed"
+    tail -n 12 "$RUN"/*.log >&2 2>/dev/null || true
+    timeout -k 1 20 "$MOED" down >/dev/null 2>&1 || true
+    rm -f "$RUN"/*.log
+}
+all_done() { [ ! -s "$WORK/failed" ] || fail "$(wc -l <"$WORK/failed") measurements failed"; }

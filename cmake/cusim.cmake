@@ -24,6 +24,18 @@ function(moed_cuda_sim_options target)
   target_compile_options(${target} PRIVATE -O2 -Wno-unknown-pragmas)
 endfunction()
 
+# moed_cuda_sim_races(target): the kernels among its sources report their accesses to shared memory
+# (tests/cusim/races.cpp), by the calls of -fsanitize=thread, whose library is not linked. Not in builds with sanitizers.
+# They take two to three times as long; MOED_CUSIM_RACES=ON does it for all kernels.
+option(MOED_CUSIM_RACES "Look for races in the shared memory of every kernel on tests/cusim" OFF)
+function(moed_cuda_sim_races target)
+  if(NOT MOED_SANITIZE)
+    target_compile_definitions(${target} PRIVATE CUSIM_RACES)
+    target_compile_options(${target} PRIVATE
+      "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread;--param=tsan-instrument-func-entry-exit=0;-Wno-tsan>")
+  endif()
+endfunction()
+
 # moed_cuda_sim_library(name [STATIC|SHARED|MODULE] SOURCES ... [LINK libs...]): a library of .cu, .cpp and .c sources
 # on cusim. Not to be called in a folder that gives the same .cu files to nvcc: a source has one language a folder.
 function(moed_cuda_sim_library name)
@@ -37,6 +49,9 @@ function(moed_cuda_sim_library name)
   add_library(${name} ${kind} ${L_SOURCES})
   moed_cuda_sim_sources(${L_SOURCES})
   moed_cuda_sim_options(${name})
+  if(MOED_CUSIM_RACES)
+    moed_cuda_sim_races(${name})
+  endif()
   target_link_libraries(${name} PUBLIC moed-cusim ${L_LINK})
 endfunction()
 

@@ -76,6 +76,7 @@ static void build_arguments(struct supervisor *s)
         {TO_HTTP, "--config", o->http_config},
         {TO_HTTP, "--listen", o->http},
         {TO_HTTP, "--api-key-file", o->api_key_file},
+        {TO_HTTP, "--admin-key-file", o->admin_key_file},
         {TO_HTTP, "--tls-cert", o->tls_cert},
         {TO_HTTP, "--tls-key", o->tls_key},
     };
@@ -209,8 +210,10 @@ static enum error_code open_sockets(struct supervisor *s, struct error *e)
     if (code)
         return code;
     setenv("NOTIFY_SOCKET", path, 1); /* for the processes */
-    unsetenv("WATCHDOG_USEC");
     unsetenv("WATCHDOG_PID");
+    char interval[24];
+    snprintf(interval, sizeof interval, "%" PRIu64, s->policy.watchdog_ns / 1000u);
+    setenv("WATCHDOG_USEC", interval, 1);
     run_dir_file(s->run, SUPERVISE_SOCKET, path);
     return clients_open(&s->clients, path, e);
 }

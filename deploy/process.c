@@ -4,7 +4,8 @@
  *   waiting, backoff -------> starting -----------------> ready
  *      ^        ^                |  exits                   |  exits
  *      |        +----------------+--------------------------+        (process_end)
- *      |                         |  5 times in a row, or exit status 2 or 3
+ *      |                         |  5 times in a row, or exit status 2 or 3, or killed by the
+ *      |                         |  watchdog 5 times in a row
  *      |                         +-------> failed
  *      +-- stopping <-- process_stop from starting, ready      stopping --> stopped
  */
@@ -28,6 +29,8 @@
 
 #define LOG_ROTATE_BYTES (10 << 20)
 #define MAX_FAILURES     5
+#define MAX_SILENCES     5
+#define SILENCE_FORGIVEN 10 /* watchdog intervals that a process serves until its silences are */
 #define FIRST_BACKOFF_MS 100u
 #define LAST_BACKOFF_MS  10000u
 #define EXIT_NOT_STARTED 127
@@ -92,6 +95,7 @@ void process_start(struct process *p, const struct process_policy *policy)
     p->state = PROCESS_STARTING;
     p->started_ns = clock_ns();
     p->ready_ns = 0;
+    p->silent = false;
     p->starts++;
     p->status[0] = '\0';
     if (pid < 0) {
@@ -155,7 +159,9 @@ static void set_reason(struct process *p)
     const char *when = p->state == PROCESS_STOPPING ? " when stopped"
                        : p->ready_ns                ? ""
                                                     : " before it was ready";
-    if (WIFSIGNALED(status))
+    if (p->silent && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        snprintf(p->reason, sizeof p->reason, "killed by the watchdog: silent%s", when);
+    else if (WIFSIGNALED(status))
         snprintf(p->reason, sizeof p->reason, "killed by signal %d (%s)%s%s%s", WTERMSIG(status),
                  strsignal(WTERMSIG(status)), when, line[0] ? ": " : "", line);
     else
@@ -186,7 +192,7 @@ static void back_off(struct process *p, const struct process_policy *policy)
     else
         p->backoff_ms = p->backoff_ms * 2 < LAST_BACKOFF_MS ? p->backoff_ms * 2 : LAST_BACKOFF_MS;
     p->failures = p->ready_ns ? 0 : p->failures + 1;
-    if (p->failures >= MAX_FAILURES) {
+    if (p->failures >= MAX_FAILURES || p->silences >= MAX_SILENCES) {
         give_up(p);
         return;
     }
@@ -264,6 +270,45 @@ void process_notified(struct process *p, char *message)
                      (double)(p->ready_ns - p->started_ns) * 1e-9);
         }
     }
+}
+
+/* Whether another process traces this one, as a debugger does. */
+/* A debugger holds it, or it has crashed and its memory is being written to a file. */
+static bool is_examined(pid_t pid)
+{
+    char path[64], text[2048];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *tracer = strstr(text, "\nTracerPid:");
+    return (tracer && atoi(tracer + strlen("\nTracerPid:")) != 0) ||
+           strstr(text, "\nCoreDumping:\t1");
+}
+
+void process_heard(struct process *p, uint64_t awake_ns)
+{
+    p->heard_ns = awake_ns;
+}
+
+void process_check_silence(struct process *p, uint64_t awake_ns,
+                           const struct process_policy *policy)
+{
+    if ((p->state != PROCESS_STARTING && p->state != PROCESS_READY) || !p->pid || p->silent ||
+        awake_ns - p->heard_ns <= policy->watchdog_ns)
+        return;
+    if (is_examined(p->pid)) {
+        p->heard_ns = awake_ns;
+        return;
+    }
+    log_error("%s (pid %d) has been silent for %.1f s: killing it", p->name, (int)p->pid,
+              (double)(awake_ns - p->heard_ns) * 1e-9);
+    bool served = p->ready_ns && clock_ns() - p->ready_ns > SILENCE_FORGIVEN * policy->watchdog_ns;
+    p->silences = served ? 1 : p->silences + 1;
+    p->silent = true;
+    kill(p->pid, SIGKILL); /* it is stopped or hangs: nothing else ends it for sure */
 }
 
 uint64_t process_deadline(const struct process *p)

@@ -40,6 +40,9 @@ struct process {
     unsigned starts;
     unsigned failures;   /* ends in a row before it was ready */
     unsigned backoff_ms; /* the last delay; doubles */
+    uint64_t heard_ns;   /* of the supervisor's waking time: the last beat of the watchdog */
+    unsigned silences;   /* kills by the watchdog in a row */
+    bool silent;         /* the watchdog has killed it; process_end has not run yet */
     bool ended;          /* reaped; process_end has not run yet */
     int wait_status;
     off_t log_start; /* where the log lines of this start begin */
@@ -52,6 +55,7 @@ struct process_policy {
     uint64_t
         stable_ns; /* a process that was ready for so long is restarted without growing delay */
     uint64_t stop_timeout_ns; /* SIGTERM to SIGKILL */
+    uint64_t watchdog_ns;     /* a process that sends no beat for so long is killed; 0: none is */
 };
 
 /* Starts the process: PROCESS_STARTING, or the state that process_end gives where it cannot start.
@@ -67,6 +71,13 @@ void process_stop(struct process *p, enum process_state after_stop, uint64_t gra
 void process_send_due_signals(struct process *p);
 /* Takes a notification datagram of the process: READY=1, STATUS=. */
 void process_notified(struct process *p, char *message);
+/* The watchdog: notes a beat; kills the process where it had none for too long. awake_ns: the
+ * supervisor's waking time, which does not count suspends of the machine, and stops of the
+ * supervisor. A process under a debugger is left
+ * alone, and so is one that has crashed while its core is written. */
+void process_heard(struct process *p, uint64_t awake_ns);
+void process_check_silence(struct process *p, uint64_t awake_ns,
+                           const struct process_policy *policy);
 /* The time of the next signal or restart (clock_ns); UINT64_MAX: none. */
 uint64_t process_deadline(const struct process *p);
 

@@ -26,6 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* The kill comes at most 1.25 intervals after the last beat, before a client's 30 s are over. */
+#define WATCHDOG_S   20
 #define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
 /* A process that lost memd ends on its own within this time, or gets SIGTERM. */
 #define LOST_MEMD_GRACE_NS 1000000000ull
@@ -33,6 +35,9 @@
 #define CPUEXEC_HEAD_START_NS 5000000000ull
 /* More notifications than this wait for the next turn of the loop. */
 #define NOTIFICATIONS_A_TURN 64
+
+/* The watchdog's clock may go on by this share of its interval in a turn of the loop. */
+#define WATCHDOG_TURNS 4
 
 /* -- acting on the states -- */
 
@@ -89,6 +94,12 @@ static void advance_to_stop(struct supervisor *s)
     }
 }
 
+static void start(struct supervisor *s, int which)
+{
+    process_start(&s->processes[which], &s->policy);
+    process_heard(&s->processes[which], s->awake_ns);
+}
+
 static void advance(struct supervisor *s)
 {
     struct process *memd = &s->processes[MEMD];
@@ -103,7 +114,7 @@ static void advance(struct supervisor *s)
         set_idle(&s->processes[CPUEXEC], PROCESS_STOPPED);
         set_idle(&s->processes[WORKER], PROCESS_STOPPED);
         if (is_due(&s->processes[HTTP]))
-            process_start(&s->processes[HTTP], &s->policy);
+            start(s, HTTP);
         return;
     }
     if (s->restart_memd) {
@@ -115,7 +126,7 @@ static void advance(struct supervisor *s)
     }
     for (int i = 0; i < SUPERVISE_PROCESSES; i++)
         if (is_due(&s->processes[i]) && may_start(s, i))
-            process_start(&s->processes[i], &s->policy);
+            start(s, i);
 }
 
 static bool all_gone(const struct supervisor *s)
@@ -195,9 +206,36 @@ static void take_notifications(struct supervisor *s)
         if (!notify_socket_receive(s->notify_fd, text, sizeof text, &pid))
             return;
         for (int i = 0; i < SUPERVISE_PROCESSES; i++)
-            if (pid && s->processes[i].pid == pid)
+            if (pid && s->processes[i].pid == pid) {
+                if (strstr(text, "WATCHDOG=1"))
+                    process_heard(&s->processes[i], s->awake_ns);
                 process_notified(&s->processes[i], text);
+            }
     }
+}
+
+static uint64_t watchdog_turn_ns(const struct supervisor *s)
+{
+    return s->policy.watchdog_ns / WATCHDOG_TURNS;
+}
+
+/* After a suspend of the machine, or a stop of the supervisor, the clocks of all have gone on, but
+ * no process could send a beat: so a turn of the loop counts at most as long as it should have
+ * been. */
+static void count_waking_time(struct supervisor *s)
+{
+    uint64_t now = clock_ns(), turn = now - s->turn_ns, most = watchdog_turn_ns(s);
+    s->turn_ns = now;
+    s->awake_ns += turn < most ? turn : most;
+}
+
+/* Kills processes that are silent. */
+static void watch_processes(struct supervisor *s)
+{
+    if (!s->policy.watchdog_ns)
+        return;
+    for (int i = 0; i < SUPERVISE_PROCESSES; i++)
+        process_check_silence(&s->processes[i], s->awake_ns, &s->policy);
 }
 
 /* Something in RUN was removed. A process that no client reaches any more is restarted. */
@@ -286,7 +324,7 @@ static void command_status(const struct supervisor *s, struct strbuf *answer)
 
 static void forgive(struct process *p)
 {
-    p->failures = 0;
+    p->failures = p->silences = 0;
     p->backoff_ms = 0;
     if (!p->pid)
         p->state = PROCESS_WAITING;
@@ -362,6 +400,8 @@ static int poll_timeout_ms(const struct supervisor *s)
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS > now &&
         cpuexec->started_ns + CPUEXEC_HEAD_START_NS < next)
         next = cpuexec->started_ns + CPUEXEC_HEAD_START_NS;
+    if (s->policy.watchdog_ns && !all_gone(s) && now + watchdog_turn_ns(s) < next)
+        next = now + watchdog_turn_ns(s);
     if (next == UINT64_MAX)
         return -1;
     return next <= now ? 0 : (int)((next - now) / 1000000u) + 1;
@@ -380,10 +420,12 @@ static void loop(struct supervisor *s)
         clients_poll_set(&s->clients, fds + 3);
         if (poll(fds, sizeof fds / sizeof *fds, poll_timeout_ms(s)) < 0)
             continue;
+        count_waking_time(s);
         /* Notifications before deaths: the last messages of a process that has ended still count.
          */
         if (fds[1].revents)
             take_notifications(s);
+        watch_processes(s);
         if (fds[0].revents)
             take_signals(s);
         clients_serve(&s->clients, fds + 3, command, s);
@@ -433,10 +475,13 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"http", OPTION_STRING, &o->http, 0, 0, "[HOST:]PORT", "start moed-http, listening there"},
         {"http-config", OPTION_STRING, &o->http_config, 0, 0, "FILE", "pass to moed-http"},
         {"api-key-file", OPTION_STRING, &o->api_key_file, 0, 0, "FILE", "pass to moed-http"},
+        {"admin-key-file", OPTION_STRING, &o->admin_key_file, 0, 0, "FILE", "pass to moed-http"},
         {"tls-cert", OPTION_STRING, &o->tls_cert, 0, 0, "FILE", "pass to moed-http"},
         {"tls-key", OPTION_STRING, &o->tls_key, 0, 0, "FILE", "pass to moed-http"},
         {"stop-timeout", OPTION_FLOAT, &o->stop_timeout_s, 0.01, 3600, "S",
          "wait S seconds from SIGTERM to SIGKILL"},
+        {"watchdog", OPTION_FLOAT, &o->watchdog_s, 0, 3600, "S",
+         "restart a process that is silent for S seconds; 0: never"},
         {"stable-after", OPTION_FLOAT, &o->stable_s, 0.01, 3600, "S",
          "count a process as stable after S seconds"},
         {0},
@@ -481,15 +526,16 @@ int main(int argc, char **argv)
 {
     open_standard_streams();
     umask(077);
-    struct settings settings = {.name = "default", .stop_timeout_s = 10, .stable_s = 10};
+    struct settings settings = {
+        .name = "default", .stop_timeout_s = 10, .stable_s = 10, .watchdog_s = WATCHDOG_S};
     if (parse_settings(&settings, argc, argv) != 0)
         return 2;
     static struct supervisor s;
     s.settings = &settings;
-    s.started_ns = clock_ns();
-    s.policy =
-        (struct process_policy){.stable_ns = (uint64_t)(settings.stable_s * 1e9),
-                                .stop_timeout_ns = (uint64_t)(settings.stop_timeout_s * 1e9)};
+    s.started_ns = s.turn_ns = clock_ns();
+    s.policy = (struct process_policy){.stable_ns = (uint64_t)(settings.stable_s * 1e9),
+                                       .stop_timeout_ns = (uint64_t)(settings.stop_timeout_s * 1e9),
+                                       .watchdog_ns = (uint64_t)(settings.watchdog_s * 1e9)};
     struct error e = {0};
     enum error_code code = supervisor_prepare(&s, &e);
     if (code) {

@@ -20,11 +20,12 @@ struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
-    const char *http, *http_config, *api_key_file, *tls_cert, *tls_key; /* http NULL: none */
+    const char *http, *http_config, *api_key_file, *admin_key_file, *tls_cert,
+        *tls_key; /* http NULL: none */
     uint64_t threads, ctx, parallel, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
-    double stop_timeout_s, stable_s;
+    double stop_timeout_s, stable_s, watchdog_s;
 };
 
 struct supervisor {
@@ -38,6 +39,7 @@ struct supervisor {
     struct run_watch watch;
     int signal_fd, notify_fd;
     uint64_t started_ns;
+    uint64_t awake_ns, turn_ns; /* waking time (process_heard); when the last turn began */
     bool stopping;
     bool restart_memd; /* once the processes that need it are gone */
     bool freed;        /* free_device has restarted memd since the worker was last ready */

@@ -235,15 +235,15 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
     return code;
 }
 
-/* The device does not compute recurrent layers: the host then computes the dense part. */
+/* The host computes a dense part that the device cannot compute. */
 static void keep_dense_on_host(struct memd *m)
 {
-    uint32_t n = params_recurrent_layers(&m->plan.header.params);
-    if (n == 0 || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
+    const char *host_only = params_host_dense(&m->plan.header.params);
+    if (!host_only || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
         return;
-    log_info("%" PRIu32 " of the model's layers are recurrent: the host computes them and the rest "
-             "of the dense part, as with dense=host; the device has memory for experts only",
-             n);
+    log_info("the model has %s: the host computes them and the rest of the dense part, as with "
+             "dense=host; the device has memory for experts only",
+             host_only);
     m->device_spec.dense_on_host = true;
 }
 

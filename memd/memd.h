@@ -3,7 +3,7 @@
 #define MOED_MEMD_MEMD_H
 
 #include "memd/device/cache.h"
-#include "memd/device/device_plan.h"
+#include "device/device_plan.h"
 #include "place_map.h"
 #include "leases.h"
 #include "memd/load/load.h"

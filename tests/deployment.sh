@@ -7,6 +7,7 @@ RUN=$WORK/run
 export MOED_RUN=$RUN
 export XDG_CACHE_HOME=$WORK/cache # calibrations
 export XDG_CONFIG_HOME=$WORK/config # options of moed up
+export MOED_DEVICE=host # of `moed up` without --device: what the tests compare with
 
 # A test that is killed cannot clean up after itself: this process does.
 setsid bash -c 'tail --pid="$0" -f /dev/null; "$1" down; rm -rf "$2"' $$ "$MOED" "$WORK" </dev/null >/dev/null 2>&1 &
@@ -18,7 +19,7 @@ end() {
     "$MOED" down >/dev/null 2>&1 || true
     if [ $status -ne 0 ] && [ $status -ne 77 ] && [ -d "$RUN" ]; then
         echo "-- logs of the deployment:" >&2
-        tail -n 12 "$RUN"/*.log >&2 || true
+        tail -n 40 "$RUN"/*.log >&2 || true
     fi
     rm -rf "$WORK"
     kill -- "-$GUARD" 2>/dev/null || true
@@ -29,6 +30,8 @@ trap 'exit 130' INT TERM
 
 say() { printf '%s\n' "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+# start_deployment ARGUMENT...: moed up; if it fails, the test fails with what it printed.
+start_deployment() { "$MOED" up "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "moed up $*"; }; }
 skip() { printf 'skipped: %s\n' "$*" >&2; exit 77; }
 
 # pid_of PROCESS: prints the pid from the lock file that the process holds.
@@ -55,11 +58,12 @@ slots_add_up() {
 # metric PROCESS NAME: prints the value of one metric line.
 metric() { "$MOED" metrics "$1" | awk -v name="$2" '$1 == name { print $2; exit }'; }
 
-# ask_all TOKENS FILE: sends all of the array `prompts` at once; writes one line of tokens each to $WORK/FILE.
+# ask_all TOKENS FILE: sends all of the array `prompts` at once; writes one line of tokens each to $WORK/FILE. A request may take
+# ASK_SECONDS (default: any time).
 ask_all() {
     local pids=() i
     for i in "${!prompts[@]}"; do
-        "$MOED" run -n "$1" --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
+        timeout -k 1 "${ASK_SECONDS:-0}" "$MOED" run -n "$1" --ignore-end --temp 0 --json "${prompts[$i]}" > "$WORK/answer-$i" & pids+=($!)
     done
     for i in "${!pids[@]}"; do wait "${pids[$i]}" || fail "request $i of $2"; done
     for i in "${!prompts[@]}"; do

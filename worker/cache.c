@@ -88,7 +88,8 @@ enum error_code worker_reply_cache(struct worker *w, const Moed__V1__CacheReques
     report.most = request->conversations < MOST_LISTED ? request->conversations : MOST_LISTED;
     report.cleared = report.total = report.n = 0;
     if (!engine_call(w->engine, read_cache, &report))
-        return error_set(e, ERROR_UNAVAILABLE, "the worker is stopping: try again");
+        return error_set(e, ERROR_UNAVAILABLE,
+                         "the worker is stopping, or computes a long step: try again");
     struct engine_status status = engine_status(w->engine);
     moed__v1__cache_reply__init(&cache);
     cache.page_bytes = report.stats.page_bytes;

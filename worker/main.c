@@ -326,7 +326,10 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .decode_share = (uint32_t)w->decode_share,
                                    .speculate = w->drafts,
                                    .waits_for_disk = w->memory.tier.slots != NULL,
-                                   .metrics = m};
+                                   .metrics = m,
+                                   .heartbeat = &w->heartbeat};
+    forward_set_heartbeat(w->forward, &w->heartbeat);
+    daemon_watch(&w->daemon, &w->heartbeat);
     return engine_new(&config, &w->engine, e);
 }
 

@@ -55,6 +55,7 @@ struct worker {
     struct prefix_cache *prefixes;
     struct state_snapshots *snapshots; /* NULL: the model has no recurrent layers */
     struct engine *engine;
+    struct heartbeat heartbeat; /* of its thread */
     struct sessions *sessions;
     uint8_t *activity; /* of the last reply to people who watch; NULL: nobody has asked */
 };

@@ -40,8 +40,9 @@ static void print_help(const struct option_spec *options)
     options_print_help(
         options, "moed-replay", "TRACE [OPTION]...",
         "Simulates policies on a routing trace, in virtual time, on the cost model of a\n"
-        "machine. Also: moed-replay --synthesize --help, moed-replay --fit --help.");
-    printf("\n");
+        "machine. Also: moed-replay --list, moed-replay --synthesize --help,\n"
+        "moed-replay --fit --help.");
+    printf("A report over a grid of traces and machines: moed-replay --report --help.\n\n");
     options_print_list("policies: ", sched_policy_names_any());
     options_print_list("machines: ", machine_names());
 }
@@ -150,21 +151,6 @@ static void end_progress(void)
 
 typedef void writer(const struct replay_report *r, struct strbuf *out);
 
-static enum error_code store(const char *path, const struct strbuf *text, struct error *e)
-{
-    struct file_writer *file;
-    if (text->failed)
-        return error_set(e, ERROR_MEMORY, "%.200s: out of memory", path);
-    enum error_code code = file_writer_open(path, &file, e);
-    if (code)
-        return code;
-    code = file_writer_write(file, text->data, text->len, e);
-    if (!code)
-        return file_writer_finish(file, e);
-    file_writer_abandon(file);
-    return code;
-}
-
 static enum error_code write_file(const char *path, writer *write, const struct replay_report *r,
                                   struct error *e)
 {
@@ -173,7 +159,7 @@ static enum error_code write_file(const char *path, writer *write, const struct 
         return ERROR_OK;
     strbuf_init(&text);
     write(r, &text);
-    enum error_code code = store(path, &text, e);
+    enum error_code code = file_write_text(path, &text, e);
     strbuf_fini(&text);
     return code;
 }

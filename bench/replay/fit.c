@@ -55,6 +55,55 @@ static const struct fit_target targets[] = {
                    {"random", false, {.1641, .3302, .4969, .6741, .8315}},
                    {"lcp", false, {.2556, .4536, .6221, .7712, .9008}}},
     },
+    /* github.com/kekzl/imp, pull request 1359: three prompts of 512 tokens; 45 % of the choices
+     * repeat at the next token (what the last token's 8 experts would hit), and LRU at 40 %
+     * residency hits 94.7, 90.0 and 95.3 %. */
+    {
+        .name = "qwen3-30b-imp",
+        .what = "kekzl/imp 1359: Qwen3-30B-A3B, three prompts",
+        .shape = {.model = "Qwen3-30B-A3B (synthetic, fitted to kekzl/imp 1359)",
+                  .n_layers = 48,
+                  .n_experts = 128,
+                  .n_used = 8,
+                  .n_tokens = 8192,
+                  .sequence = 512,
+                  .prompt = 64,
+                  .d_model = 32,
+                  .seed = 1,
+                  .topics = 8,
+                  .predictability = 0.96,
+                  .segment_bytes = 1,
+                  .n_segments = 1},
+        .n_layers = 2,
+        .n_sizes = 2,
+        .sizes = {8, 51},
+        .n_caches = 1,
+        .caches = {{"lru", true, {.45, .933}}},
+    },
+    /* github.com/kekzl/imp, pull request 2061: a generation of 300 tokens of Qwen3.8-Flash-Next, a
+     * trace against LRU; the engine's own counter agreed to a point at 186. */
+    {
+        .name = "qwen3.8-next-imp",
+        .what = "kekzl/imp 2061: Qwen3.8-Flash-Next, 300 tokens",
+        .shape = {.model = "Qwen3.8-Flash-Next (synthetic, fitted to kekzl/imp 2061)",
+                  .n_layers = 48,
+                  .n_experts = 512,
+                  .n_used = 10,
+                  .n_tokens = 4096,
+                  .sequence = 300,
+                  .prompt = 64,
+                  .d_model = 32,
+                  .seed = 1,
+                  .topics = 8,
+                  .predictability = 0.96,
+                  .segment_bytes = 1,
+                  .n_segments = 1},
+        .n_layers = 1,
+        .n_sizes = 4,
+        .sizes = {93, 186, 279, 372},
+        .n_caches = 1,
+        .caches = {{"lru", true, {.435, .620, .720, .789}}},
+    },
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 

@@ -98,11 +98,15 @@ uint64_t future_next_use(struct future *f, uint32_t layer, uint32_t expert, bool
 }
 
 /* Belady's rule with bypass. A heap contains the cached slabs; its first one has the most distant
- * next use. Prompts do not count as uses, but their copies are free. */
+ * next use. Prompts do not count as uses, but their copies are free. A layer needs all its experts
+ * at once: its hits are counted before one of them may replace another. */
 struct oracle {
     struct future *future;
     struct heap heap;
-    double *next; /* [slabs] */
+    double *next;     /* [slabs] */
+    uint32_t *missed; /* [n_experts] slabs that missed in the layer under way */
+    uint32_t n_missed;
+    uint64_t layer_time; /* of the layer under way */
     uint64_t capacity, misses, uses;
     bool refill; /* a prompt was the last step */
 };
@@ -132,10 +136,21 @@ static void refill(struct oracle *o)
     o->refill = false;
 }
 
+static void end_layer(struct oracle *o)
+{
+    for (uint32_t i = 0; i < o->n_missed; i++)
+        keep_sooner(o, o->missed[i]);
+    o->n_missed = 0;
+}
+
 static void oracle_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert, bool decoding)
 {
     struct oracle *o = arg;
     uint32_t slab = layer * o->future->n_experts + expert;
+    uint64_t time = step * o->future->n_layers + layer;
+    if (time != o->layer_time)
+        end_layer(o);
+    o->layer_time = time;
     if (!decoding) {
         o->refill = true;
         return;
@@ -152,7 +167,7 @@ static void oracle_use(void *arg, uint64_t step, uint32_t layer, uint32_t expert
     if (hit)
         heap_moved(&o->heap, slab);
     else
-        keep_sooner(o, slab);
+        o->missed[o->n_missed++] = slab;
 }
 
 bool future_least_misses(struct future *f, const struct trace *trace, uint32_t batch,
@@ -160,13 +175,17 @@ bool future_least_misses(struct future *f, const struct trace *trace, uint32_t b
                          uint64_t *uses)
 {
     uint32_t n = f->n_layers * f->n_experts;
-    struct oracle o = {.future = f, .capacity = capacity, .next = calloc(n, sizeof *o.next)};
-    bool ok = o.next && heap_init(&o.heap, o.next, n, true);
+    struct oracle o = {.future = f,
+                       .capacity = capacity,
+                       .next = calloc(n, sizeof *o.next),
+                       .missed = calloc(f->n_experts, sizeof *o.missed)};
+    bool ok = o.next && o.missed && heap_init(&o.heap, o.next, n, true);
     future_rewind(f);
     ok = ok && visit_uses(trace, batch, prompt, max_tokens, oracle_use, &o);
     future_rewind(f);
     heap_fini(&o.heap);
     free(o.next);
+    free(o.missed);
     *misses = o.misses;
     *uses = o.uses;
     return ok;

@@ -23,7 +23,11 @@ int main(int argc, char **argv)
     }
     if (has_flag(argc, argv, "--synthesize"))
         return command_synthesize(argc, argv);
+    if (has_flag(argc, argv, "--report"))
+        return command_report(argc, argv);
     if (has_flag(argc, argv, "--fit"))
         return command_fit(argc, argv);
+    if (has_flag(argc, argv, "--list"))
+        return command_list(argc, argv);
     return command_replay(argc, argv);
 }

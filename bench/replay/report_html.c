@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static const char style[] =
+const char report_style[] =
     ":root{color-scheme:light dark;--page:#fff;--ink:#15181d;--soft:#5b6472;--rule:#dfe3e8;"
     "--bar:#9db4d3;--best:#1d5fbf;--second:#e0913a;--third:#6aa56c;--mark:#c0262d}\n"
     "@media (prefers-color-scheme:dark){:root{--page:#14171c;--ink:#e8eaee;--soft:#9aa4b2;"
@@ -206,7 +206,7 @@ static void append_head(const struct replay_report *r, struct strbuf *out)
     html_text(out, r->model);
     strbuf_printf(out, " on ");
     html_text(out, r->machine);
-    strbuf_printf(out, ": policies replayed</title>\n<style>\n%s</style>\n</head>\n", style);
+    strbuf_printf(out, ": policies replayed</title>\n<style>\n%s</style>\n</head>\n", report_style);
 }
 
 void report_html(const struct replay_report *r, struct strbuf *out)

@@ -35,6 +35,8 @@ bool plot_has_figures(const struct replay_report *r, const struct plot *p);
 void plot_draw(const struct replay_report *r, const struct plot *p, const struct report_group *g,
                struct strbuf *out);
 
+/* The style sheet of the pages (report_html.c). */
+extern const char report_style[];
 /* Escapes text for XML. Characters that XML does not allow become '?'. */
 void html_text(struct strbuf *out, const char *text);
 

@@ -1,5 +1,5 @@
 /* Simulates a policy on a trace; see simulate.h. simulate_layer.c simulates one layer. */
-#include "bench/replay/simulate_internal.h"
+#include "bench/replay/simulation.h"
 
 #include "base/arrays.h"
 #include "base/sort_doubles.h"

@@ -1,7 +1,7 @@
 /* Simulates one layer of a step; see simulate.h. The order is that of worker/experts: report the
  * predictions, plan the layer from the residency, start the CPU, compute the resident
  * segments on the device, then each load as it arrives. */
-#include "bench/replay/simulate_internal.h"
+#include "bench/replay/simulation.h"
 
 #include "base/clock.h"
 #include "bench/replay/deciding.h"
@@ -215,6 +215,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .costs = &s->costs[layer],
         .n_slots = e->n_slots,
         .n_spare = e->reserve,
+        .n_tokens = n_tokens,
         .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
         .device_call_s = simulate_call_s(s, true),
         .cpu_busy_s = simulate_call_s(s, false),
@@ -305,8 +306,7 @@ static void predict(struct simulation *s, uint32_t layer, uint32_t n_tokens, dou
     enum sched_predictor predictor = s->run->policy->predictor;
     double call_s = s->predicts ? deciding_call_s(m, predictor) : 0;
     double gate_s = s->predicts ? deciding_gate_s(m, predictor, s->shape, layer, n_tokens) : 0;
-    bool gates = prefetch_gate_pays(s->run->policy->assigner, predicting_early(s->predicting),
-                                    gate_s, s->layer_s);
+    bool gates = prefetch_gate_pays(predicting_early(s->predicting), gate_s, s->layer_s);
     gate_s = gates ? gate_s : 0;
     engine_advance_to(&s->engine,
                       s->engine.now_s + (device_s > call_s ? device_s : call_s) + gate_s);

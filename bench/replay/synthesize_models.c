@@ -31,6 +31,8 @@ static const struct model {
     {"qwen2-57b", "Qwen2-57B-A14B", 28, 0, 64, 8, 3584, 2560, 7540, 4.5, 4.5, false},
     {"phi-3.5-moe", "Phi-3.5-MoE", 32, 0, 16, 2, 4096, 6400, 1475, 4.5, 4.5, true},
     {"olmoe", "OLMoE-1B-7B", 16, 0, 64, 8, 2048, 1024, 373, 4.5, 4.5, false},
+    {"qwen3.6-35b", "Qwen3.6-35B-A3B", 40, 0, 256, 8, 2048, 512, 1940, 4.5, 4.5, true},
+    {"gpt-oss-20b", "gpt-oss-20b", 24, 0, 32, 4, 2880, 2880, 1225, 4.25, 8.5, true},
     {"gpt-oss-120b", "gpt-oss-120b", 36, 0, 128, 4, 2880, 2880, 1547, 4.25, 8.5, true},
 };
 enum { N_MODELS = sizeof models / sizeof *models };

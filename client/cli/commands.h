@@ -15,6 +15,7 @@ int rm_main(int argc, char **argv);
 int logs_main(int argc, char **argv);
 int policy_main(int argc, char **argv);
 int resize_main(int argc, char **argv);
+int devices_main(int argc, char **argv);
 int metrics_main(int argc, char **argv);
 int run_main(int argc, char **argv);
 int chat_main(int argc, char **argv);

@@ -78,6 +78,9 @@ static void add_attention(struct strbuf *b, const struct model_params *p,
     word(b, "rope_scaling", inspect_rope_name(p->rope.scaling));
     number(b, "rope_dims", p->rope.dims);
     real(b, "rope_base", p->rope.base);
+    number(b, "windowed_rope_dims", p->windowed_rope.dims);
+    real(b, "windowed_rope_base", p->windowed_rope.base);
+    real(b, "logit_cap", p->logit_cap);
     real(b, "rope_factor", p->rope.factor);
     number(b, "rope_original_context", p->rope.original_context);
 }

@@ -100,7 +100,11 @@ const char *inspect_router_name(enum router_kind kind)
 
 const char *inspect_activation_name(enum activation activation)
 {
-    return activation == ACTIVATION_SILU ? "silu" : "clamped-swiglu";
+    static const char *const names[] = {[ACTIVATION_SILU] = "silu",
+                                        [ACTIVATION_SWIGLU_CLAMPED] = "clamped-swiglu",
+                                        [ACTIVATION_GELU] = "gelu",
+                                        [ACTIVATION_SIGMOID] = "sigmoid"};
+    return names[activation];
 }
 
 const char *inspect_layer_name(enum layer_kind kind)
@@ -179,7 +183,20 @@ static void print_norms(const struct model_params *p, const struct inspect_tenso
                     p->arch->qk_norm_after_rope ? " after rope" : "");
     if (p->arch->qk_norm_whole)
         fold_printf("; of all of q and all of k");
+    if (p->arch->value_norm)
+        fold_printf("; of each head of v, without weights");
+    if (p->arch->post_norms)
+        fold_printf("; of the outputs of attention and feed-forward");
     fold_printf("\n");
+}
+
+/* The first layer with attention, or the first without a window where those differ. */
+static const struct layer_params *full_attention(const struct model_params *p)
+{
+    const struct layer_params *l = params_attention(p);
+    while (p->windowed_rope.dims && l->window && l + 1 < p->layers + p->n_layers)
+        l++;
+    return l;
 }
 
 static void print_attention(const struct model_params *p, const struct inspect_tensors *has_tensor)
@@ -201,6 +218,11 @@ static void print_attention(const struct model_params *p, const struct inspect_t
                     l->k_dim);
         if (l->n_kv_heads != l->n_heads)
             fold_printf(", %" PRIu32 " for keys and values", l->n_kv_heads);
+        const struct layer_params *full = full_attention(p);
+        if (full->k_dim != l->k_dim || full->n_kv_heads != l->n_kv_heads)
+            fold_printf("; in the layers without a window %" PRIu32 " of %" PRIu32 ", %" PRIu32
+                        " for keys and values",
+                        full->n_heads, full->k_dim, full->n_kv_heads);
     }
     if (has_tensor->qkv_bias || has_tensor->attention_output_bias)
         fold_printf("; biases of %s%s%s", has_tensor->qkv_bias ? "q, k, v" : "",
@@ -240,8 +262,8 @@ static void print_recurrent(const struct model_params *p)
 static void print_rope(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
     const struct rope_params *r = &p->rope;
-    uint32_t dims = p->arch->attention == ATTENTION_LATENT ? params_attention(p)->q_dim
-                                                           : params_attention(p)->k_dim;
+    const struct layer_params *l = full_attention(p);
+    uint32_t dims = p->arch->attention == ATTENTION_LATENT ? l->q_dim : l->k_dim;
     fold_printf("rope            %" PRIu32 " of a head's %" PRIu32 " values, %s pairs, base %.9g",
                 r->dims, dims, p->arch->rope_neox ? "half-apart" : "adjacent", (double)r->base);
     if (r->scaling == ROPE_SCALING_LINEAR)
@@ -255,6 +277,9 @@ static void print_rope(const struct model_params *p, const struct inspect_tensor
                     r->original_context);
     if (has_tensor->rope_factors)
         fold_printf("; factors of the file");
+    if (p->windowed_rope.dims)
+        fold_printf("; in the layers with a window %" PRIu32 " values, base %.9g",
+                    p->windowed_rope.dims, (double)p->windowed_rope.base);
     if (p->arch->rope_windowed_only)
         fold_printf("; in the layers with a window only");
     fold_printf("\n");
@@ -282,16 +307,21 @@ static void print_router(const struct model_params *p, const struct inspect_tens
         fold_printf("; weights divided by their sum");
     if (r->scale != 1.0f)
         fold_printf("; weights times %g", (double)r->scale);
+    if (p->arch->expert_scales)
+        fold_printf("; each expert's weight times a scale of its own");
     fold_printf("\n");
 }
 
 static void print_experts(const struct model_params *p, const struct inspect_tensors *has_tensor)
 {
+    static const char *const activations[] = {[ACTIVATION_SILU] = "SiLU",
+                                              [ACTIVATION_SWIGLU_CLAMPED] = "clamped SwiGLU",
+                                              [ACTIVATION_GELU] = "GELU",
+                                              [ACTIVATION_SIGMOID] = "sigmoid"};
     fold_printf("experts         %" PRIu32 " a layer, %" PRIu32 " a token, width %" PRIu32
                 ", %s%s\n",
                 p->router.n_experts, p->router.n_used, p->d_expert,
-                p->arch->activation == ACTIVATION_SILU ? "SiLU" : "clamped SwiGLU",
-                has_tensor->expert_bias ? ", biases" : "");
+                activations[p->arch->activation], has_tensor->expert_bias ? ", biases" : "");
     if (p->d_shared)
         fold_printf("shared expert   width %" PRIu32 "%s\n", p->d_shared,
                     has_tensor->shared_gate ? ", with a gate of its own" : "");
@@ -411,6 +441,8 @@ void inspect_print_model(const struct inspect *x)
     fold_printf("output          %s%s\n",
                 has_tensor.tied_output ? "the embedding's matrix (tied)" : "a matrix of its own",
                 has_tensor.output_bias ? ", with a bias" : "");
+    if (p->logit_cap > 0)
+        fold_printf("logits          capped to %g by tanh\n", (double)p->logit_cap);
     print_tokenizer(x);
     inspect_print_sampling(x->g);
     print_types(x);

@@ -107,7 +107,7 @@ static int check_model(const struct launch *l)
     return code ? CLI_FAILURE : CLI_OK;
 }
 
-static int check_not_running(const struct launch *l)
+int launch_check_not_running(const struct launch *l)
 {
     char unit[128];
     pid_t pid = run_dir_find_holder(l->run, "supervise");
@@ -177,8 +177,10 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                  {"--http", l->http},
                  {"--http-config", l->http_config},
                  {"--api-key-file", l->api_key_file},
+                 {"--admin-key-file", l->admin_key_file},
                  {"--tls-cert", l->tls_cert},
                  {"--tls-key", l->tls_key},
+                 {"--watchdog", l->watchdog},
                  {"--log-level", l->log_level}};
     const struct {
         const char *flag;
@@ -356,7 +358,7 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
 
 int launch_start(struct launch *l)
 {
-    int result = check_not_running(l);
+    int result = launch_check_not_running(l);
     if (!result)
         result = check_model(l);
     if (result)

@@ -11,8 +11,8 @@ struct launch {
     const char *predictors; /* a path */
     const char *kv_type, *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http; /* [HOST:]PORT; NULL: no HTTP */
-    const char *http_config, *api_key_file, *tls_cert, *tls_key;
-    const char *log_level;
+    const char *http_config, *api_key_file, *admin_key_file, *tls_cert, *tls_key;
+    const char *log_level, *watchdog;
     const char *model; /* as model_file_find gives it */
     uint64_t segment_bytes, threads, ctx, parallel, queue, decode_share;
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
@@ -33,6 +33,9 @@ struct launch {
 int launch_start(struct launch *l);
 /* Stops what launch_start started, and waits for its end. */
 void launch_stop(struct launch *l);
+/* That the deployment of l->run does not run. Ends what is left of one whose supervisor was killed.
+ * Returns an exit code; where it is not CLI_OK, it has complained. */
+int launch_check_not_running(const struct launch *l);
 /* Waits until the supervisor ends, and passes Ctrl-C on to it. Returns an exit code. */
 int launch_wait(struct launch *l);
 /* "default" where the deployment has no name. */

@@ -31,6 +31,7 @@ static const struct verb verbs[] = {
     {"perplexity", perplexity_main, "MODEL -f FILE", "measure how well a model predicts a text"},
     {"policy", policy_main, "[POLICY]", "show or change where experts are computed"},
     {"resize", resize_main, "--vram SIZE", "change the device memory of experts"},
+    {"devices", devices_main, "[MODEL]", "list GPUs, and what would fit on each"},
     {"map", map_main, "", "print what lies where in the host pool"},
     {"metrics", metrics_main, "[PROCESS]", "print metrics in Prometheus' text format"},
     {"profile", profile_main, "MODEL --text F -o TRACE", "record which experts a model chooses"},

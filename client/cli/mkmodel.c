@@ -24,7 +24,7 @@ static const char help[] =
     "                       deepseek, deepseek2, phimoe, gpt-oss, glm4moe,\n"
     "                       minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe,\n"
     "                       hunyuan-moe, exaone-moe, glm-dsa, deepseek32,\n"
-    "                       qwen35moe, qwen3next or lfm2moe\n"
+    "                       qwen35moe, qwen3next, lfm2moe or gemma4\n"
     "      --type TYPE      F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K\n"
     "                       Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS\n"
     "                       IQ2_XXS IQ1_S IQ1_M MXFP4 NVFP4, or the mixes Q4_K_M and\n"
@@ -64,7 +64,7 @@ static const char help[] =
     "deepseek2, glm4moe, dots1, bailingmoe2, exaone-moe, glm-dsa and deepseek32:\n"
     "      --groups N       groups of experts (default none)\n"
     "      --groups-used N  groups that a token may use (default half of them)\n"
-    "gpt-oss and exaone-moe:\n"
+    "gpt-oss, exaone-moe and gemma4:\n"
     "      --window N       sliding window of some layers (default 128)\n"
     "\n"
     "      --help\n";

@@ -4,11 +4,10 @@
  * poll(2) waits for the request, for Ctrl-C (interrupt.h) and for standard output, so that a reader
  * that goes away ends the request at once and not with the next token. */
 #include "client/cli/ask.h"
-#include "client/cli/chat.h"
 #include "client/cli/commands.h"
 #include "client/cli/deployment.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/run.h"
+#include "client/cli/run_command.h"
 
 #include "base/clock.h"
 #include "base/utf8.h"
@@ -105,57 +104,6 @@ static enum moed_code stream(struct run *run, struct moed_request *request,
     }
 }
 
-void run_buffers_init(struct run *run)
-{
-    strbuf_init(&run->text);
-    strbuf_init(&run->tokens);
-    strbuf_init(&run->logprobs);
-    strbuf_init(&run->progress);
-}
-
-void run_buffers_fini(struct run *run)
-{
-    strbuf_fini(&run->text);
-    strbuf_fini(&run->tokens);
-    strbuf_fini(&run->logprobs);
-    strbuf_fini(&run->progress);
-}
-
-static void forget_attempt(struct run *run)
-{
-    strbuf_clear(&run->text);
-    strbuf_clear(&run->tokens);
-    strbuf_clear(&run->logprobs);
-    strbuf_clear(&run->progress);
-    run->first_token_s = 0;
-    run->started_s = clock_s();
-}
-
-enum moed_code run_start(struct run *run, struct moed_session *session,
-                         struct moed_request **requests, struct moed_error *error)
-{
-    struct moed_generate_options options = run->options;
-    if (!run->chat)
-        return moed_generate_answers_start(session, &options, run->n_answers, requests, error);
-    struct chat_prompt prompt;
-    enum moed_code code = chat_prompt(session, &run->chat_options, options.prompt,
-                                      options.prompt_bytes, &prompt, error);
-    if (code)
-        return code;
-    if (prompt.plain && !run->plain_reported)
-        cli_complain("the model has no chat template: turns are written as \"User: ...\"; give "
-                     "one with --chat-template");
-    run->plain_reported = true;
-    options.prompt_bytes = 0;
-    options.tokens = prompt.tokens;
-    options.token_count = prompt.count;
-    struct moed_grammar grammar = chat_prompt_bind(&prompt, options.grammar);
-    options.grammar = &grammar;
-    code = moed_generate_answers_start(session, &options, run->n_answers, requests, error);
-    moed_free(prompt.tokens);
-    return code;
-}
-
 /* Attaches, sends the request, detaches. *attached: false where attaching failed. */
 static enum moed_code attempt(struct run *run, bool *attached, struct moed_error *error)
 {
@@ -166,7 +114,7 @@ static enum moed_code attempt(struct run *run, bool *attached, struct moed_error
     if (code)
         return code;
     *attached = true;
-    forget_attempt(run);
+    run_buffers_clear(run);
     struct moed_request *request;
     code = run_start(run, session, &request, error);
     if (!code) {

@@ -5,7 +5,7 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/interrupt.h"
-#include "client/cli/run.h"
+#include "client/cli/run_command.h"
 
 #include "base/clock.h"
 #include "base/utf8.h"

@@ -1,5 +1,5 @@
 /* The command line of `moed run`; see run.h. */
-#include "client/cli/run.h"
+#include "client/cli/run_command.h"
 
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"

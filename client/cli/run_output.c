@@ -1,5 +1,5 @@
 /* What `moed run` prints beside the answer's text; see run.h. */
-#include "client/cli/run.h"
+#include "client/cli/run_command.h"
 
 #include "client/cli/ask.h"
 

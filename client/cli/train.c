@@ -257,19 +257,6 @@ static void print_json(const struct training *t, const struct train_result *resu
 
 /* ---- The verb ---- */
 
-static enum error_code save(const struct training *t, const struct train_result *r, struct error *e)
-{
-    struct file_writer *w;
-    enum error_code code = file_writer_open(t->path, &w, e);
-    if (code)
-        return code;
-    code = file_writer_write(w, r->bytes, r->n, e);
-    if (!code)
-        return file_writer_finish(w, e);
-    file_writer_abandon(w);
-    return code;
-}
-
 static int train(struct training *t, const struct trace *trace, struct train_options *options)
 {
     struct train_result result;
@@ -290,7 +277,7 @@ static int train(struct training *t, const struct trace *trace, struct train_opt
                : code == ERROR_USAGE   ? CLI_USAGE
                                        : CLI_FAILURE;
     }
-    code = save(t, &result, &e);
+    code = file_write(t->path, result.bytes, result.n, &e);
     if (code)
         cli_complain("%s", e.text);
     else if (t->json)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
+#include "client/cli/device_choice.h"
 #include "client/cli/launch.h"
 #include "client/cli/predictors_file.h"
 #include "client/cli/model_file.h"
@@ -10,6 +11,7 @@
 #include "model/speculate.h"
 #include "sched/policy.h"
 
+#include <inttypes.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -140,13 +142,18 @@ static bool find_kv_dir(const char *verb, struct launch *l)
 static int start(struct launch *l, const char *verb, const char *purpose, int argc, char **argv)
 {
     static char model[PATH_MAX], predictors[PREDICTORS_PATH];
-    const char *option_text = NULL, *model_text = NULL;
+    static char watchdog_text[24];
+    uint64_t watchdog = UINT64_MAX; /* not given */
+    const char *option_text = NULL, *model_text = NULL, *vram = NULL;
     const char *found = find_configuration(argc, argv), *config = found;
     const struct option_spec table[] = {
         {"model", OPTION_STRING, &model_text, 0, 0, "MODEL", "the same as MODEL"},
         {"name", OPTION_STRING, &l->name, 0, 0, "NAME", "name the deployment (default: default)"},
         {"device", OPTION_STRING, &l->device, 0, 0, "D",
-         "run on host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE"},
+         "run on host, cuda[:N][,vram=SIZE][,dense=host], or emu:vram=SIZE,link=RATE (default: a "
+         "GPU, if there is one)"},
+        {"vram", OPTION_STRING, &vram, 0, 0, "SIZE",
+         "give experts SIZE of the device's memory: bytes, or a share of them (25%)"},
         {"ctx", OPTION_UINT, &l->ctx, 0, 1u << 24, "N",
          "set a request's context; 0: the worker's choice"},
         {"ram", OPTION_STRING, &l->ram, 0, 0, "SIZE",
@@ -186,9 +193,13 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "measure again what experts cost on this machine"},
         {"log-level", OPTION_STRING, &l->log_level, 0, 0, "LEVEL",
          "log error, warn, info or debug"},
+        {"watchdog", OPTION_UINT, &watchdog, 0, 3600, "S",
+         "restart a process that is silent for S seconds (default: 20); 0: never"},
         {"tls-cert", OPTION_STRING, &l->tls_cert, 0, 0, "FILE", "HTTP: use TLS with a certificate"},
         {"tls-key", OPTION_STRING, &l->tls_key, 0, 0, "FILE",
          "HTTP: the certificate's private key"},
+        {"admin-key-file", OPTION_STRING, &l->admin_key_file, 0, 0, "FILE",
+         "HTTP: the keys in FILE may change policy and memory"},
         {"http-config", OPTION_STRING, &l->http_config, 0, 0, "FILE",
          "HTTP: read moed-http's other options from FILE"},
         {"Research: what is cached, prefetched and computed where", OPTION_HEADING, NULL, 0, 0,
@@ -210,6 +221,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     int n, exit_code;
     if (!ask_arguments(table, verb, "MODEL [OPTION]...", purpose, argc, argv, 0, 1, &n, &exit_code))
         return exit_code;
+    if (watchdog != UINT64_MAX) {
+        snprintf(watchdog_text, sizeof watchdog_text, "%" PRIu64, watchdog);
+        l->watchdog = watchdog_text;
+    }
     if (n)
         model_text = argv[1];
     if (!model_text) {
@@ -218,8 +233,10 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
     }
     if (found && config == found)
         fprintf(stderr, "moed: options from %s\n", found);
-    if (!l->http && (l->http_config || l->api_key_file || l->tls_cert || l->tls_key)) {
-        cli_complain("%s: --http-config, --api-key-file, --tls-cert and --tls-key need --http",
+    if (!l->http &&
+        (l->http_config || l->api_key_file || l->admin_key_file || l->tls_cert || l->tls_key)) {
+        cli_complain("%s: --http-config, --api-key-file, --admin-key-file, --tls-cert and "
+                     "--tls-key need --http",
                      verb);
         return CLI_USAGE;
     }
@@ -232,7 +249,12 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
         return CLI_FAILURE;
     l->model = model;
     l->predictors = predictors[0] ? predictors : NULL;
-    return up(l);
+    if (!l->device)
+        l->device = getenv("MOED_DEVICE");
+    exit_code = launch_check_not_running(l); /* it would have the device's memory */
+    if (!exit_code)
+        exit_code = device_choice_make(l, vram);
+    return exit_code ? exit_code : up(l);
 }
 
 int up_main(int argc, char **argv)

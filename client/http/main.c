@@ -260,6 +260,7 @@ int main(int argc, char **argv)
         code = daemon_serve(&f.daemon, &handlers, &f, &e);
     if (code)
         daemon_fail(&f.daemon, code == ERROR_USAGE ? EXIT_PERMANENT : EXIT_RETRY, &e);
+    daemon_watch(&f.daemon, &f.loop.heartbeat);
     daemon_status(&f.daemon, "listening at %s", f.url);
     daemon_ready(&f.daemon);
     serve(&f);

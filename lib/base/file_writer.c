@@ -110,3 +110,23 @@ void file_writer_abandon(struct file_writer *w)
     unlink(w->unfinished_path);
     free_writer(w);
 }
+
+enum error_code file_write(const char *path, const void *data, size_t bytes, struct error *e)
+{
+    struct file_writer *w;
+    enum error_code code = file_writer_open(path, &w, e);
+    if (code)
+        return code;
+    code = file_writer_write(w, data, bytes, e);
+    if (!code)
+        return file_writer_finish(w, e);
+    file_writer_abandon(w);
+    return code;
+}
+
+enum error_code file_write_text(const char *path, const struct strbuf *text, struct error *e)
+{
+    if (text->failed)
+        return error_set(e, ERROR_MEMORY, "%.200s: out of memory", path);
+    return file_write(path, text->data, text->len, e);
+}

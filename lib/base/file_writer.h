@@ -6,6 +6,7 @@
 #define MOED_BASE_FILE_WRITER_H
 
 #include "base/error.h"
+#include "base/strbuf.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +23,10 @@ const char *file_writer_path(const struct file_writer *w);
 /* Frees w. Where it fails no file is left. */
 enum error_code file_writer_finish(struct file_writer *w, struct error *e);
 void file_writer_abandon(struct file_writer *w); /* takes NULL; no file is left */
+
+/* A file of these bytes. */
+enum error_code file_write(const char *path, const void *data, size_t bytes, struct error *e);
+/* A file of this text; a failed one is ERROR_MEMORY. */
+enum error_code file_write_text(const char *path, const struct strbuf *text, struct error *e);
 
 #endif

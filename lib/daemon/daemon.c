@@ -122,13 +122,6 @@ static void raise_event(int event_fd)
     (void)n; /* an eventfd at its limit is readable already */
 }
 
-/* Whether the control thread has handled one request for longer than the watchdog allows. */
-static bool control_thread_hangs(const struct daemon_internal *i)
-{
-    uint64_t since = atomic_load(&i->handler_since_ns);
-    return since != 0 && clock_ns() - since > i->watchdog_us * 1000u;
-}
-
 static void on_signal(int signal_number)
 {
     int saved_errno = errno;
@@ -196,11 +189,19 @@ static void watch_removals(struct daemon *d)
     d->internal->removals = fd;
 }
 
-/* Of a timeout for poll, and a time. */
-static int earlier(int timeout_ms, uint64_t end_ns)
+/* As a timeout for poll; UINT64_MAX: none. */
+static int ms_until(uint64_t end_ns)
 {
-    int ms = end_ns == UINT64_MAX ? -1 : clock_ms_until(end_ns);
-    return ms < 0 || (timeout_ms >= 0 && timeout_ms < ms) ? timeout_ms : ms;
+    return end_ns == UINT64_MAX ? -1 : clock_ms_until(end_ns);
+}
+
+/* While it stops, a process closes what the watchdog looks at. */
+static void notify_watchdog(struct daemon *d)
+{
+    if (!atomic_load(&d->stopping) && !watchdog_lives(&d->internal->watchdog))
+        return;
+    /* The manager may have lost the first READY=1: it was stopped, and its queue full. */
+    notify_send(atomic_load(&d->ready) ? "READY=1\nWATCHDOG=1" : "WATCHDOG=1", false);
 }
 
 static void *signals_main(void *arg)
@@ -211,21 +212,27 @@ static void *signals_main(void *arg)
     prctl(PR_SET_NAME, "signals");
     stop_signals(&set);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    /* Twice in an interval, as systemd recommends. */
-    int timeout_ms = i->watchdog_us ? (int)(i->watchdog_us / 2000u) : -1;
-    uint64_t check_ns = UINT64_MAX; /* when to look for the pid file */
+    int pause_ms = watchdog_pause_ms(&i->watchdog);
+    uint64_t beat_ns = pause_ms < 0 ? UINT64_MAX : 0; /* when to notify the watchdog */
+    uint64_t check_ns = UINT64_MAX;                   /* when to look for the pid file */
     for (;;) {
         struct pollfd fds[] = {{i->signal_event, POLLIN, 0},
                                {i->shutdown_event, POLLIN, 0},
                                {i->thread_event, POLLIN, 0},
-                               {i->removals, POLLIN, 0}};
-        int n = poll(fds, 4, earlier(timeout_ms, check_ns));
+                               {i->removals, POLLIN, 0},
+                               {i->watchdog.probe_fd, POLLIN, 0}};
+        int n =
+            poll(fds, sizeof fds / sizeof *fds, ms_until(beat_ns < check_ns ? beat_ns : check_ns));
+        if (n > 0 && fds[4].revents)
+            watchdog_take_greeting(&i->watchdog);
         if (check_ns <= clock_ns()) {
             check_pid_file(d);
             check_ns = UINT64_MAX;
         }
-        if (i->watchdog_us && !control_thread_hangs(i))
-            notify_send("WATCHDOG=1", false);
+        if (beat_ns <= clock_ns()) {
+            notify_watchdog(d);
+            beat_ns = clock_end_ns(pause_ms);
+        }
         if (n <= 0)
             continue;
         if (fds[2].revents)
@@ -265,7 +272,7 @@ static void start_signals(struct daemon *d)
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    i->watchdog_us = notify_watchdog_us();
+    watchdog_init(&i->watchdog, notify_watchdog_us());
     watch_removals(d);
     int failed = pthread_create(&i->signals, NULL, signals_main, d);
     if (failed) {
@@ -324,8 +331,19 @@ void daemon_status(struct daemon *d, const char *format, ...)
 void daemon_ready(struct daemon *d)
 {
     atomic_store(&d->ready, true);
+    heartbeat_rest(&d->internal->watchdog.start);
     notify_send("READY=1", true);
     log_info("ready after %.1f s", (double)(clock_ns() - d->started_ns) * 1e-9);
+}
+
+void daemon_watch(struct daemon *d, const struct heartbeat *h)
+{
+    for (int i = 0; i < WATCHDOG_THREADS; i++) {
+        const struct heartbeat *none = NULL;
+        if (atomic_compare_exchange_strong(&d->internal->watchdog.threads[i], &none, h))
+            return;
+    }
+    abort(); /* a bug: more threads than WATCHDOG_THREADS */
 }
 
 void daemon_request_stop(struct daemon *d, int exit_code)

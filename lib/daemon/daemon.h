@@ -16,6 +16,7 @@
 #define MOED_DAEMON_DAEMON_H
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "daemon/options.h"
 #include "daemon/run_dir.h"
 #include "metrics/metrics.h"
@@ -74,6 +75,9 @@ enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *han
 /* Set the one-line state: HealthReply.state, and STATUS= for the service manager. */
 void daemon_status(struct daemon *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void daemon_ready(struct daemon *d); /* sets `ready`, sends READY=1 */
+/* The watchdog counts the process as hung where the thread of this heartbeat works for four of the
+ * watchdog's intervals without a beat. Borrows h until the process ends. */
+void daemon_watch(struct daemon *d, const struct heartbeat *h);
 /* Request that the process stops, as when a peer that it needs has gone. Any thread. */
 void daemon_request_stop(struct daemon *d, int exit_code);
 /* Block until `stopping`. Returns the exit code. */

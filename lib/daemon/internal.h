@@ -3,6 +3,7 @@
 #define MOED_DAEMON_INTERNAL_H
 
 #include "daemon/daemon.h"
+#include "daemon/watchdog.h"
 
 #include <pthread.h>
 
@@ -30,8 +31,7 @@ struct daemon_internal {
     bool signals_running;
     pthread_t signals;
     _Atomic int exit_code;
-    _Atomic uint64_t handler_since_ns; /* when the request being handled began; 0: none is */
-    uint64_t watchdog_us;              /* 0: no watchdog */
+    struct watchdog watchdog;
 };
 
 void daemon_copy_state(struct daemon *d, char out[DAEMON_STATE_BYTES]);

@@ -134,7 +134,7 @@ static enum error_code answer(struct daemon *d, const Moed__V1__Request *request
 static void handle_locked(struct daemon *d, const uint8_t *data, size_t len, struct rpc_reply *out)
 {
     d->internal->adopt = NULL;
-    atomic_store(&d->internal->handler_since_ns, clock_ns());
+    heartbeat_beat(&d->internal->watchdog.control);
     struct error e = {0};
     struct decode_limit limit;
     decode_limit_init(&limit, DECODE_REQUEST_BYTES);
@@ -170,7 +170,7 @@ static void handle_locked(struct daemon *d, const uint8_t *data, size_t len, str
     strbuf_fini(&parts.text);
     if (request)
         moed__v1__request__free_unpacked(request, &limit.allocator);
-    atomic_store(&d->internal->handler_since_ns, 0);
+    heartbeat_rest(&d->internal->watchdog.control);
 }
 
 static void handle(void *arg, const uint8_t *data, size_t len, struct rpc_reply *out)
@@ -198,13 +198,18 @@ void daemon_adopt(struct daemon *d, void (*adopt)(void *arg, int fd), void *arg)
 enum error_code daemon_serve(struct daemon *d, const struct daemon_handlers *handlers, void *arg,
                              struct error *e)
 {
+    heartbeat_beat(&d->internal->watchdog.start);
     d->internal->handlers = handlers;
     d->internal->handlers_arg = arg;
     char file[64], url[RUN_URL_BYTES];
     snprintf(file, sizeof file, "%s.ctl", d->process);
     run_dir_url(d->run, file, url);
     enum error_code code = rpc_serve(url, handle, d, &d->internal->server, e);
-    if (code || !handlers || !handlers->peers)
+    if (code)
+        return code;
+    run_dir_file(d->run, file, d->internal->watchdog.socket);
+    atomic_store(&d->internal->watchdog.serving, true);
+    if (!handlers || !handlers->peers)
         return code;
     snprintf(file, sizeof file, "%s.peers", d->process);
     run_dir_url(d->run, file, url);

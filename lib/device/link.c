@@ -2,6 +2,7 @@
 #include "link_internal.h"
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "ipc/residency.h"
 
 _Static_assert((int)RESIDENCY_HANDLE_BYTES == (int)DEVICE_HANDLE_BYTES,
@@ -79,7 +80,7 @@ static uint8_t *base_of(const struct device_link *l)
     return l->arena.extents[0].slots - l->arena.slots_offset;
 }
 
-static uint32_t *flag_of(const struct device_link *l, uint32_t slot)
+uint32_t *device_link_flag(const struct device_link *l, uint32_t slot)
 {
     return (uint32_t *)(base_of(l) + l->arena.flags_offset) + slot;
 }
@@ -136,7 +137,7 @@ enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes
     for (uint32_t i = 0; !code && i < arena_extents(layout, n_slots); i++)
         code = add_extent(l, i ? 0 : offset, arena_extent_slots(layout, i, n_slots), e);
     if (!code && n_flags)
-        code = l->kind->clear(l, flag_of(l, 0), n_flags * sizeof(uint32_t), e);
+        code = l->kind->clear(l, device_link_flag(l, 0), n_flags * sizeof(uint32_t), e);
     if (!code)
         *out = a;
     return code;
@@ -144,40 +145,85 @@ enum error_code device_link_allocate(struct device_link *l, uint64_t dense_bytes
 
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e)
 {
-    uint64_t busy_ns;
-    return l->kind->copy(l, base_of(l), from, l->arena.dense_bytes, NULL, 0, &busy_ns, e);
+    uint64_t busy_ns = atomic_load(&l->busy_ns), bytes = atomic_load(&l->bytes);
+    enum error_code code = device_link_copy(l, base_of(l), from, l->arena.dense_bytes, e);
+    atomic_store(&l->busy_ns, busy_ns); /* no traffic of experts */
+    atomic_store(&l->bytes, bytes);
+    return code;
 }
 
-static enum error_code copy(struct device_link *l, void *to, const void *from, size_t bytes,
-                            uint32_t *flag, uint32_t value, struct error *e)
+/* ---- The queue ---- */
+
+enum error_code device_link_queue(struct device_link *l, const struct device_copy *copy,
+                                  struct error *e)
 {
-    uint64_t busy_ns = 0;
-    enum error_code code = l->kind->copy(l, to, from, bytes, flag, value, &busy_ns, e);
+    uint32_t at = (l->oldest + l->n_queued) % DEVICE_LINK_QUEUE;
+    assert(l->n_queued < DEVICE_LINK_QUEUE && copy->n_signals <= DEVICE_COPY_SIGNALS);
+    for (uint32_t i = 0; i < copy->n_signals; i++)
+        assert(copy->signals[i].slot < l->arena.n_flags);
+    l->queue[at] = (struct link_copy){.copy = *copy, .queued_ns = clock_ns()};
+    enum error_code code = l->kind->queue(l, at, e);
+    if (!code)
+        l->n_queued++;
+    return code;
+}
+
+uint32_t device_link_queued(const struct device_link *l)
+{
+    return l->n_queued;
+}
+
+static uint64_t until(uint64_t ns)
+{
+    uint64_t now = clock_ns();
+    return ns > now ? ns - now : 0;
+}
+
+uint64_t device_link_left_ns(const struct device_link *l)
+{
+    const struct link_copy *oldest = &l->queue[l->oldest];
+    return l->n_queued ? until(oldest->due_ns - oldest->early_ns) : 0;
+}
+
+uint64_t device_link_all_left_ns(const struct device_link *l)
+{
+    const struct link_copy *newest = device_link_newest(l);
+    return newest ? until(newest->due_ns) : 0;
+}
+
+uint64_t device_link_copying_ns(const struct device_link *l, size_t bytes)
+{
+    return l->kind->copying_ns(l, bytes);
+}
+
+enum error_code device_link_collect(struct device_link *l, struct error *e)
+{
+    const struct link_copy *oldest = &l->queue[l->oldest];
+    assert(l->n_queued);
+    enum error_code code = l->kind->collect(l, l->oldest, e);
     if (code)
         return code;
-    atomic_fetch_add_explicit(&l->busy_ns, busy_ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&l->bytes, bytes, memory_order_relaxed);
+    /* Consecutive copies make the link busy without a gap. */
+    uint64_t now = clock_ns(), since = l->done_ns ? l->done_ns : oldest->queued_ns;
+    atomic_fetch_add_explicit(&l->busy_ns, now - since, memory_order_relaxed);
+    atomic_fetch_add_explicit(&l->bytes, oldest->copy.bytes, memory_order_relaxed);
+    l->done_ns = now;
+    l->oldest = (l->oldest + 1) % DEVICE_LINK_QUEUE;
+    l->n_queued--;
     return ERROR_OK;
 }
 
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e)
 {
-    return copy(l, to, from, bytes, NULL, 0, e);
-}
-
-enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from,
-                                           size_t bytes, uint32_t slot, uint32_t value,
-                                           struct error *e)
-{
-    assert(slot < l->arena.n_flags);
-    return copy(l, to, from, bytes, flag_of(l, slot), value, e);
+    struct device_copy copy = {.to = to, .from = from, .bytes = bytes};
+    enum error_code code = device_link_queue(l, &copy, e);
+    return code ? code : device_link_collect(l, e);
 }
 
 void device_link_rest(struct device_link *l)
 {
-    if (l->kind->rest)
-        l->kind->rest(l);
+    l->done_ns = 0;
 }
 
 void device_link_poison(struct device_link *l, void *memory, size_t bytes)

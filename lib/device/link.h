@@ -91,19 +91,48 @@ void device_link_drop_extent(struct device_link *l);
  * counted in device_link_bytes. */
 enum error_code device_link_place_dense(struct device_link *l, const void *from, struct error *e);
 
-/* Copies host memory into the arena and returns when the copy is done. One thread a link. An error:
- * the device is lost to this process.
+/* Copies of host memory into the arena. The link has a queue: copies are made and end in the order
+ * in which they were queued, and the link goes on to the next one without waiting for its owner.
+ * One thread a link. An error: the device is lost to this process.
  *
- * emu: the calling thread sleeps, except for the time that moving the bytes takes, at the end.
- * Consecutive copies are paced without gaps, however long the caller took in between: the link is
- * busy from the last copy's end. After device_link_rest it is busy from the call. */
+ * emu: the calling thread moves the bytes, in device_link_collect, so that they are there when the
+ * link would have them. It sleeps, except for the time that this takes. The latency of a copy that
+ * is queued behind another one overlaps that one. Consecutive copies are paced without gaps,
+ * however long the caller took in between: the link is busy from the last copy's end. After
+ * device_link_rest it is busy from the call. */
+enum { DEVICE_LINK_QUEUE = 4, DEVICE_COPY_SIGNALS = 8 };
+
+/* What a slot's flag becomes. */
+struct device_signal {
+    uint32_t slot, value;
+};
+
+struct device_copy {
+    void *to;
+    const void *from; /* unchanged until the copy has been collected */
+    size_t bytes;
+    /* When the bytes are there the flags of these slots are set: streams may wait for them (await
+     * of module.h). Copies queued earlier are there then, too. */
+    struct device_signal signals[DEVICE_COPY_SIGNALS];
+    uint32_t n_signals;
+};
+
+/* Queues a copy, DEVICE_LINK_QUEUE at most, and returns at once. */
+enum error_code device_link_queue(struct device_link *l, const struct device_copy *copy,
+                                  struct error *e);
+uint32_t device_link_queued(const struct device_link *l); /* and not collected */
+/* Nanoseconds until it is worth while to collect the oldest queued copy, and until all are made, as
+ * far as is known. 0: now. */
+uint64_t device_link_left_ns(const struct device_link *l);
+uint64_t device_link_all_left_ns(const struct device_link *l);
+/* How long the link needs for so many bytes, without latency, as far as is known. */
+uint64_t device_link_copying_ns(const struct device_link *l, size_t bytes);
+/* Takes the oldest copy, of which there is one, out of the queue when it is made. Waits for it:
+ * polls for a moment, then sleeps. */
+enum error_code device_link_collect(struct device_link *l, struct error *e);
+/* Queues a copy, which may be large, behind no other, and collects it. */
 enum error_code device_link_copy(struct device_link *l, void *to, const void *from, size_t bytes,
                                  struct error *e);
-/* As device_link_copy, and sets the slot's flag to value when the bytes are there: streams may wait
- * for it (await of module.h). */
-enum error_code device_link_copy_signalled(struct device_link *l, void *to, const void *from,
-                                           size_t bytes, uint32_t slot, uint32_t value,
-                                           struct error *e);
 /* Reports that there is nothing to copy for now. On the thread that copies. */
 void device_link_rest(struct device_link *l);
 /* Poisons a slot before a later copy of this thread: a result computed with it before that copy is
@@ -113,7 +142,8 @@ void device_link_poison(struct device_link *l, void *memory, size_t bytes);
 
 /* Pins host memory, so that copies from it are faster. Takes a while for much memory. Any thread,
  * also while another one copies. The memory must exist as long as the link. Gives up soon after
- * *stop becomes true. After an error copies work as before, but slower. */
+ * *stop becomes true. An error: the driver refused some parts, and the text says how much; copies
+ * from those work as before, but slower. The other parts are pinned. */
 enum error_code device_link_pin(struct device_link *l, const void *memory, size_t bytes,
                                 const _Atomic bool *stop, struct error *e);
 

@@ -1,15 +1,17 @@
 /* The emulated link: a copy takes as long as on a bus of the given rate, in wall-clock time; see
  * link.h.
  *
- * Each copy has a due time: its start plus latency plus bytes / rate. The thread sleeps, moves the
- * bytes so that they are there just before the due time, and sleeps for the rest.
+ * Each copy has a due time: its start plus bytes / rate. It starts a latency after the call that
+ * queued it, but not before the last copy was due: so the latency of a copy that waits in the queue
+ * costs nothing. The thread that collects it sleeps, moves the bytes so that they are there just
+ * before the due time, and sleeps for the rest. Until then the destination is as it was.
  *
- * A copy starts when the last one was due, not when it returned. A thread never wakes exactly on
- * time, and its delays would add up over many copies and make the link slower than its rate. A
- * queue on a real bus does not wait for its observer either. If the caller had nothing to copy in
- * between (device_link_rest), the copy starts at the call.
+ * A call that comes after the last copy was due counts as if it came then. A thread never wakes
+ * exactly on time, and its delays would add up over many copies and make the link slower than its
+ * rate. If the caller had nothing to copy in between (device_link_rest), the call counts when it
+ * comes.
  *
- * Invariants: due times never decrease; a copy never returns before its due time. */
+ * Invariants: due times never decrease; a copy is never collected before its due time. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
@@ -31,9 +33,7 @@
 struct emu_link {
     struct device_link base;
     double memcpy_ns_per_byte; /* estimate */
-    uint64_t due_ns;           /* of the last copy; 0: none yet */
-    uint64_t done_ns;          /* when the last copy returned */
-    bool rested;               /* there was nothing to copy since then */
+    uint64_t due_ns;           /* of the copy queued last; 0: none yet */
     bool checked;              /* the link's rate was compared with the machine's */
 };
 
@@ -174,42 +174,53 @@ static void estimate_memcpy(struct emu_link *l, uint64_t ns, size_t bytes)
     l->memcpy_ns_per_byte += ((seen < limit ? seen : limit) - l->memcpy_ns_per_byte) / 8;
 }
 
-static enum error_code emu_copy(struct device_link *link, void *to, const void *from, size_t bytes,
-                                uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e)
+/* When the copy queued before was or will be made, as later copies count it; 0: the link was idle
+ * in between. */
+static uint64_t due_before(const struct emu_link *l, uint64_t now)
 {
-    (void)flag, (void)value, (void)e; /* the emulated device has no flags */
+    if (!l->due_ns || (!l->base.n_queued && !l->base.done_ns))
+        return 0;
+    return now < l->due_ns + LATE_MAX_NS ? l->due_ns : now - LATE_MAX_NS;
+}
+
+static uint64_t emu_copying_ns(const struct device_link *link, size_t bytes)
+{
+    return (uint64_t)(1e9 / link->spec.link_bytes_per_s * (double)bytes);
+}
+
+static enum error_code emu_queue(struct device_link *link, uint32_t at, struct error *e)
+{
+    (void)e; /* the emulated device has no flags */
     struct emu_link *l = (struct emu_link *)link;
+    struct link_copy *c = &link->queue[at];
     double latency_ns = link->spec.link_latency_s * 1e9;
-    double ns_per_byte = 1e9 / link->spec.link_bytes_per_s;
-    uint64_t now = clock_ns();
     if (l->due_ns == 0) /* once, for the calling thread: the kernel adds up to 50 us to a sleep */
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-    bool follows = l->due_ns && !l->rested;
-    l->rested = false;
-    uint64_t start = !follows                         ? now
-                     : now - l->due_ns <= LATE_MAX_NS ? l->due_ns
-                                                      : now - LATE_MAX_NS;
-    uint64_t due = start + (uint64_t)(latency_ns + ns_per_byte * (double)bytes);
-    uint64_t moving = (uint64_t)(l->memcpy_ns_per_byte * (double)bytes);
-    if (due > now + moving)
-        sleep_until(due - moving);
-    uint64_t before = clock_ns();
-    move_bytes(to, from, bytes);
-    uint64_t done = clock_ns();
-    estimate_memcpy(l, done - before, bytes);
-    if (done < due) {
-        sleep_until(due);
-        done = clock_ns();
-    }
-    *busy_ns = done - (follows ? l->done_ns : now);
-    l->due_ns = due;
-    l->done_ns = done;
+    uint64_t now = c->queued_ns, before = due_before(l, now);
+    uint64_t called = before && before < now ? before : now; /* a late call is made up for */
+    uint64_t begins = called + (uint64_t)latency_ns;
+    if (begins < before)
+        begins = before;
+    c->due_ns = l->due_ns = begins + emu_copying_ns(link, c->copy.bytes);
+    c->early_ns = (uint64_t)(l->memcpy_ns_per_byte * (double)c->copy.bytes);
     return ERROR_OK;
 }
 
-static void emu_rest(struct device_link *l)
+static enum error_code emu_collect(struct device_link *link, uint32_t at, struct error *e)
 {
-    ((struct emu_link *)l)->rested = true;
+    (void)e;
+    struct emu_link *l = (struct emu_link *)link;
+    const struct link_copy *c = &link->queue[at];
+    uint64_t moving = (uint64_t)(l->memcpy_ns_per_byte * (double)c->copy.bytes);
+    if (c->due_ns > clock_ns() + moving)
+        sleep_until(c->due_ns - moving);
+    uint64_t before = clock_ns();
+    move_bytes(c->copy.to, c->copy.from, c->copy.bytes);
+    uint64_t done = clock_ns();
+    estimate_memcpy(l, done - before, c->copy.bytes);
+    if (done < c->due_ns)
+        sleep_until(c->due_ns);
+    return ERROR_OK;
 }
 
 /* Only POISON_PART of each POISON_EACH bytes is poisoned: writing all would cost half as much as
@@ -245,8 +256,9 @@ enum error_code device_link_emu_new(struct device_link **out, struct error *e)
         .await = emu_await,
         .allocate = emu_allocate,
         .release = emu_release,
-        .copy = emu_copy,
-        .rest = emu_rest,
+        .queue = emu_queue,
+        .copying_ns = emu_copying_ns,
+        .collect = emu_collect,
         .poison = emu_poison,
         .pin = emu_pin,
     };

@@ -16,16 +16,25 @@ struct device_link_kind {
     enum error_code (*allocate)(struct device_link *l, uint64_t bytes, struct device_extent *p,
                                 struct error *e);
     void (*release)(struct device_link *l, struct device_extent *p); /* takes an empty one */
-    /* Sets *flag to value after the copy; NULL: no flag. *busy_ns: added time that the link was
-     * busy */
-    enum error_code (*copy)(struct device_link *l, void *to, const void *from, size_t bytes,
-                            uint32_t *flag, uint32_t value, uint64_t *busy_ns, struct error *e);
-    void (*rest)(struct device_link *l); /* NULL: nothing to do */
+    /* Begins the copy at this place of the queue's ring, with the writes of its flags behind it. */
+    enum error_code (*queue)(struct device_link *l, uint32_t at, struct error *e);
+    uint64_t (*copying_ns)(const struct device_link *l, size_t bytes);
+    /* Waits for the copy at this place of the ring, the oldest. */
+    enum error_code (*collect)(struct device_link *l, uint32_t at, struct error *e);
     /* Sets flags to 0 before anything reads them; called where the facts say `signals`. */
     enum error_code (*clear)(struct device_link *l, void *memory, size_t bytes, struct error *e);
     void (*poison)(struct device_link *l, void *memory, size_t bytes);
     enum error_code (*pin)(struct device_link *l, const void *memory, size_t bytes,
                            const _Atomic bool *stop, struct error *e);
+};
+
+/* A copy that was queued and not collected. */
+struct link_copy {
+    struct device_copy copy;
+    uint64_t queued_ns;
+    /* Set by `queue` of the kind: when the copy will have been made, and how much earlier the owner
+     * should collect it. */
+    uint64_t due_ns, early_ns;
 };
 
 /* The first member of each kind's own struct. */
@@ -34,7 +43,20 @@ struct device_link {
     struct device_spec spec;
     struct device_arena arena;
     _Atomic uint64_t busy_ns, bytes;
+    /* The queue: n_queued copies from `oldest` on. The owner's thread's alone. */
+    struct link_copy queue[DEVICE_LINK_QUEUE];
+    uint32_t oldest, n_queued;
+    uint64_t done_ns; /* when the last copy was collected; 0: none was, or the link has rested */
 };
+
+/* The copy queued last; not collected yet. NULL: none. */
+static inline const struct link_copy *device_link_newest(const struct device_link *l)
+{
+    return l->n_queued ? &l->queue[(l->oldest + l->n_queued - 1) % DEVICE_LINK_QUEUE] : NULL;
+}
+
+/* The device address of a slot's flag. */
+uint32_t *device_link_flag(const struct device_link *l, uint32_t slot);
 
 enum error_code device_link_emu_new(struct device_link **out, struct error *e);
 enum error_code device_link_cuda_new(const struct device_spec *s, struct device_link **out,

@@ -33,7 +33,7 @@ extern "C" {
 #include "base/error.h"
 #include "kernels/tile.h"
 
-#define DEVICE_MODULE_ABI    5u
+#define DEVICE_MODULE_ABI    6u
 #define DEVICE_MODULE_SYMBOL "moed_device_module"
 
 struct device;        /* one accelerator, opened by this process */
@@ -44,6 +44,8 @@ struct device_graph;  /* operations of one, to be queued again */
 struct device_facts {
     char name[128];
     char version[64]; /* of driver and library, as text for logs */
+    char pci[24];     /* its address on the bus, as 0000:65:00.0; "": not known */
+    char blas[200];   /* the library of matrix products and its version; "": none is loaded */
     uint64_t memory_bytes, free_bytes;
     unsigned multiprocessors;
     bool signals; /* signal and await can be called */

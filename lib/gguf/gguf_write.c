@@ -154,6 +154,13 @@ void gguf_writer_i32s(struct gguf_writer *w, const char *key, const int32_t *v, 
         put_bytes(&w->keys, (uint32_t)v[i], 4);
 }
 
+void gguf_writer_bools(struct gguf_writer *w, const char *key, const bool *v, uint64_t count)
+{
+    begin_array(w, key, GGUF_BOOL, count);
+    for (uint64_t i = 0; i < count; i++)
+        put_bytes(&w->keys, v[i], 1);
+}
+
 void gguf_writer_f32s(struct gguf_writer *w, const char *key, const float *v, uint64_t count)
 {
     begin_array(w, key, GGUF_F32, count);

@@ -21,6 +21,7 @@ void gguf_writer_string(struct gguf_writer *w, const char *key, const char *data
 void gguf_writer_strings(struct gguf_writer *w, const char *key, const struct gguf_string *v,
                          uint64_t count);
 void gguf_writer_i32s(struct gguf_writer *w, const char *key, const int32_t *v, uint64_t count);
+void gguf_writer_bools(struct gguf_writer *w, const char *key, const bool *v, uint64_t count);
 void gguf_writer_f32s(struct gguf_writer *w, const char *key, const float *v, uint64_t count);
 /* Declares a tensor. ne[0] must be a multiple of the type's block. */
 void gguf_writer_tensor(struct gguf_writer *w, const char *name, enum tensor_type type,

@@ -15,7 +15,8 @@ static inline const char *peer_rpc_path_of(const char *url)
 }
 
 /* Call it before nng's first socket: where nng 1.5.2 cannot start its threads, it crashes.
- * ERROR_MEMORY: there is no address space for them. */
+ * ERROR_MEMORY: there is no address space for them, or they are not
+ * allowed. */
 enum error_code peer_rpc_check_start(struct error *e);
 
 #endif

@@ -7,7 +7,7 @@ size_t residency_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_segment
 {
     size_t n = (size_t)n_layers * n_experts;
     return sizeof(struct residency_header) +
-           n * (2 * sizeof(uint64_t) + n_segments * sizeof(uint32_t));
+           n * (sizeof(uint64_t) + n_segments * (sizeof(uint64_t) + sizeof(uint32_t)));
 }
 
 void residency_init(void *memory, uint32_t n_layers, uint32_t n_experts, uint32_t n_segments,
@@ -51,7 +51,8 @@ enum error_code residency_attach(struct residency_table *t, void *memory, size_t
                          table.n_layers, table.n_experts, bytes);
     table.words = (_Atomic uint64_t *)((uint8_t *)memory + sizeof *h);
     table.arriving = table.words + (size_t)table.n_layers * table.n_experts;
-    table.slots = (_Atomic uint32_t *)(table.arriving + (size_t)table.n_layers * table.n_experts);
+    table.slots = (_Atomic uint32_t *)(table.arriving +
+                                       (size_t)table.n_layers * table.n_experts * table.n_segments);
     *t = table;
     return ERROR_OK;
 }

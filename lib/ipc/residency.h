@@ -1,18 +1,19 @@
 /* The residency table: where each expert's segments are, in shared memory. Only memd writes it; any
  * process reads it without a message.
  *
- *     header | words [n_layers][n_experts] | arriving [same] | slots
- * [n_layers][n_experts][n_segments]
+ *     header | words [n_layers][n_experts] | arriving [n_layers][n_experts][n_segments] | slots
+ * [same]
  *
  * An expert's 64-bit atomic word holds the number of leading segments resident on the device (a
  * prefix), the number in flight after them, and a generation that grows with every change. Its
  * slots say, for each resident segment, which slot of the device's arena holds it. On the `host`
  * device nothing is resident: the CPU executor computes every expert.
  *
- * Where the device's slots have flags (device/module.h, signal), `arriving` holds the slot of the
+ * Where the device's slots have flags (device/module.h, signal), `arriving` holds the slot of each
  * segment in flight, and the number that the slot's flag will have once it has arrived. memd stores
- * it before the word that has the segment in flight; it belongs to that segment as long as the
- * expert's word stays the same.
+ * it before the word that has the segment in flight. It belongs to that segment as long as the
+ * expert's word has the segment in flight. Segments arrive in the order in which memd announced
+ * them.
  *
  * memd stores a word after the segment's bytes and its slot are in place; a reader loads it before
  * it reads them. A slot that a reader found here keeps its bytes until the reader's epoch has
@@ -34,7 +35,7 @@
 #include <stdint.h>
 
 #define RESIDENCY_MAGIC          0x5345524445304dull
-#define RESIDENCY_LAYOUT_VERSION 7u
+#define RESIDENCY_LAYOUT_VERSION 8u
 #define RESIDENCY_COSTS          12
 
 enum { RESIDENCY_HANDLE_BYTES = 64 }; /* those of struct device_handle (device/module.h) */
@@ -59,10 +60,10 @@ struct residency_header {
     /* how many of them memd keeps free: that many segments can be loaded without waiting */
     _Atomic uint64_t n_spare;
     struct arena_layout slots;
-    /* Incremented by memd's copy thread when a copy to the device begins and when it ends: odd
-     * during a copy. */
+    /* Changed by memd's copy thread when a copy to the device begins and when it ends: odd while
+     * any is queued or under way. */
     _Alignas(64) _Atomic uint64_t copies;
-    _Atomic uint64_t copy_began_ns; /* the last one's (clock_ns); stored before `copies` */
+    _Atomic uint64_t copy_began_ns; /* the oldest one's (clock_ns); stored before `copies` */
     _Atomic uint32_t cache_reads;   /* optional records that the policy uses: sched_cache_reads */
     _Atomic uint32_t pinning; /* 1: memd still pins host memory, copies are slower than later */
     _Atomic uint64_t word_changes; /* counts changes of words: while it is the same, so are they */
@@ -93,9 +94,9 @@ static inline uint64_t residency_n_spare(const struct residency_header *h)
 
 struct residency_table {
     const struct residency_header *header;
-    _Atomic uint64_t *words;                  /* [n_layers][n_experts] */
-    _Atomic uint64_t *arriving;               /* [n_layers][n_experts]: residency_arrival, packed */
-    _Atomic uint32_t *slots;                  /* [n_layers][n_experts][n_segments] */
+    _Atomic uint64_t *words;    /* [n_layers][n_experts] */
+    _Atomic uint64_t *arriving; /* [n_layers][n_experts][n_segments]: residency_arrival, packed */
+    _Atomic uint32_t *slots;    /* [n_layers][n_experts][n_segments] */
     uint32_t n_layers, n_experts, n_segments; /* checked copies */
 };
 
@@ -139,30 +140,40 @@ static inline _Atomic uint32_t *residency_slot(const struct residency_table *t, 
     return &t->slots[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
 }
 
-/* Whether the expert's segment after its first `segment` ones is in flight, and where to. The slot
- * keeps that segment for the reader's epoch, as it keeps a resident one. */
+static inline _Atomic uint64_t *residency_arrival_at(const struct residency_table *t,
+                                                     uint32_t layer, uint32_t expert,
+                                                     uint32_t segment)
+{
+    return &t->arriving[((size_t)layer * t->n_experts + expert) * t->n_segments + segment];
+}
+
+/* Whether the expert's segment number `segment` (from 0) is in flight, and where to. The slot keeps
+ * that segment for the reader's epoch, as it keeps a resident one. */
 static inline bool residency_arriving(const struct residency_table *t, uint32_t layer,
                                       uint32_t expert, uint32_t segment,
                                       struct residency_arrival *out)
 {
-    size_t i = (size_t)layer * t->n_experts + expert;
-    uint64_t before = atomic_load(&t->words[i]);
-    struct residency r = residency_unpack(before);
-    if (r.resident != segment || !r.in_flight)
-        return false;
-    uint64_t arriving = atomic_load(&t->arriving[i]);
-    if (atomic_load(&t->words[i]) != before) /* `arriving` may be another segment's */
-        return false;
+    const _Atomic uint64_t *word = &t->words[(size_t)layer * t->n_experts + expert];
+    uint64_t before = atomic_load(word), arriving;
+    for (;;) {
+        struct residency r = residency_unpack(before);
+        if (segment < r.resident || segment >= (uint32_t)r.resident + r.in_flight)
+            return false;
+        arriving = atomic_load(residency_arrival_at(t, layer, expert, segment));
+        uint64_t after = atomic_load(word);
+        if (after == before)
+            break;
+        before = after; /* `arriving` may be an earlier or a later copy's */
+    }
     *out = (struct residency_arrival){(uint32_t)arriving, (uint32_t)(arriving >> 32)};
     return true;
 }
 
 /* memd only, before it publishes that the segment is in flight. */
 static inline void residency_announce(const struct residency_table *t, uint32_t layer,
-                                      uint32_t expert, struct residency_arrival a)
+                                      uint32_t expert, uint32_t segment, struct residency_arrival a)
 {
-    atomic_store(&t->arriving[(size_t)layer * t->n_experts + expert],
-                 (uint64_t)a.flag << 32 | a.slot);
+    atomic_store(residency_arrival_at(t, layer, expert, segment), (uint64_t)a.flag << 32 | a.slot);
 }
 
 /* memd only: publish new counts; the generation grows by one. memd retires a slot after it has

@@ -56,14 +56,21 @@
  * The kernels read cached halves and quants exactly (d * q of Q8_0 is exact in float32); the
  * arithmetic is the same. With a NaN or an infinity the result may be any NaN.
  *
- * Gated DeltaNet (Yang et al., "Gated Delta Networks", 2024), one value head at one position
+ * Gated DeltaNet (Yang et al., "Gated Delta Networks", 2024), one value head
  *
- * The state S [k_dim][v_dim] is 0 before position 0; q, k [k_dim], v [v_dim]. For each column j,
- * sums in order of i:
- *     r_j    = sum_i (decay * S_ij) * k_i    fmaf(decay * S_ij, k_i, r_j) from 0
- *     u_j    = beta * (v_j - r_j)
- *     S_ij   = fmaf(k_i, u_j, decay * S_ij)
- *     o_j    = sum_i S_ij * q_i              fmaf(S_ij, q_i, o_j) from 0
+ * The recurrence S = d_t (I - beta_t k_t k_t^T) S + beta_t k_t v_t^T, o_t = S^T q_t, with q_t, k_t
+ * [k_dim], v_t [v_dim], is computed from the state S [k_dim][v_dim] before a chunk of DELTA_CHUNK
+ * positions, at absolute multiples; S is 0 before position 0. For position t of a chunk, s <= t of
+ * the same chunk, and each column j, sums in order of i and of s:
+ *     g(t)    = d_0 d_1 ... d_t, g(t, s) = d_(s+1) ... d_t, multiplied in this order; below 2^-100: 0
+ *     r_tj    = sum_i k_ti S_ij     fmaf(k_ti, S_ij, r_tj) from 0
+ *     p_tj    = sum_i q_ti S_ij     the same
+ *     a_ts    = -g(t, s) * (k_t . k_s), b_ts = g(t, s) * (q_t . k_s)     products as attention's
+ *     u_tj    = beta_t * (v_tj - g(t) * r_tj + sum_(s<t) a_ts u_sj)      fmaf(a_ts, u_sj, ...)
+ *     o_tj    = g(t) * p_tj + sum_(s<=t) b_ts u_sj                       fmaf(b_ts, u_sj, ...)
+ * After the chunk's last position t:
+ *     S_ij    = g(t) * S_ij + sum_s k_si * (g(t, s) * u_sj)              fmaf(k_si, ..., ...)
+ * So a position's bits do not depend on how many positions a call computes.
  *
  * Causal convolution of one channel, then silu or not, w[taps - 1] being the tap of the newest
  * input x_t; inputs before position 0 are 0:
@@ -99,6 +106,8 @@ enum activation {
     ACTIVATION_SILU,           /* silu(g) * u; silu(x) = x / (1 + exp(-x)) with kernels' own exp */
     ACTIVATION_SWIGLU_CLAMPED, /* g' / (1 + exp(-1.702 g')) * (u' + 1), g' = min(g, 7), u' = u
                                   clamped to -7..7 */
+    ACTIVATION_GELU, /* gelu(g) * u; gelu(x) = x / (1 + exp(-2 t)), t = sqrt(2 / pi) (x + 0.044715
+                        x^3): the form with tanh (arXiv 1606.08415, section 2) */
     ACTIVATION_SIGMOID, /* u / (1 + exp(-g)): a gate of attention's output; no model's experts */
 };
 
@@ -137,6 +146,29 @@ struct attend_part {
     float *values; /* attend_block writes v_dim rounded up to 16; the others read and write v_dim */
 };
 
+enum {
+    DELTA_CHUNK = 16,
+    DELTA_KEY_MOST = 512, /* the largest k_dim */
+};
+
+/* One head's rows of adjacent positions, with strides in floats. */
+struct delta_rows {
+    const float *q, *k, *v; /* [n][stride]: k_dim, k_dim and v_dim values */
+    size_t stride;
+    const float *decay, *beta; /* [n][rate_stride], one value each; decay: d, from 0 to 1 */
+    size_t rate_stride;
+    float *out; /* [n][out_stride]: v_dim values; not the memory of v */
+    size_t out_stride;
+};
+
+/* The floats of one head's state: S, and the keys, updates and decays of the chunk under way. */
+static inline size_t delta_state_floats(uint32_t k_dim, uint32_t v_dim)
+{
+    size_t k = ((size_t)k_dim + 15) / 16 * 16, v = ((size_t)v_dim + 15) / 16 * 16;
+
+    return k * v + DELTA_CHUNK * (k + v) + DELTA_CHUNK + 16;
+}
+
 enum { CONVOLVE_TAPS = 16 };
 
 enum {
@@ -162,6 +194,9 @@ struct kernels {
     /* h[i] from gate[i] and up[i], by enum activation. */
     void (*gated)(enum activation act, const float *gate, const float *up, float *h, size_t n);
 
+    /* x[i] = cap * tanh(x[i] / cap), within cap * 2^-22; a NaN stays one. */
+    void (*soft_cap)(float cap, float *x, size_t n);
+
     /* out[i] = x[i] * scale * w[i], scale = 1 / sqrt(mean(x^2) + eps); 16 partial sums by i mod 16,
      * folded 8, 4, 2, 1. w NULL: 1. out may be x. */
     void (*rms_norm)(const float *x, const float *w, float eps, size_t n, float *out);
@@ -185,9 +220,10 @@ struct kernels {
     /* y[i] += x[i]. */
     void (*add)(const float *x, float *y, size_t n);
 
-    /* One step of a gated DeltaNet head: state [k_dim][v_dim] is updated, out [v_dim] written. */
-    void (*delta_step)(float *state, uint32_t k_dim, uint32_t v_dim, const float *q, const float *k,
-                       const float *v, float decay, float beta, float *out);
+    /* Steps a gated DeltaNet head through n positions from `position` on. state: of
+     * delta_state_floats, after the positions before; zeros before position 0. */
+    void (*delta)(float *state, uint32_t k_dim, uint32_t v_dim, uint32_t position,
+                  const struct delta_rows *rows, uint32_t n);
     /* The causal convolution of n_channels channels, and silu of it or not, in place: x [n][stride]
      * are adjacent positions. past [taps - 1][past_stride] has the inputs before them, oldest
      * first, and is set to those before the next position. w [n_channels][taps]; taps is at most

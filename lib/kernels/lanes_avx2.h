@@ -23,6 +23,10 @@
 #define ATTEND_ROWS    2
 #define ATTEND_KEYS    2
 #define ATTEND_VECTORS 2
+/* See delta.inc.c: 12 registers of sums. Rows of a chunk come in pairs. */
+#define DELTA_ROWS         6
+#define DELTA_VECTORS      1
+#define DELTA_PAIR_VECTORS 2
 
 typedef struct {
     __m256 lo, hi;

@@ -92,13 +92,19 @@ LANES __m512i simde_join(__m256i lo, __m256i hi)
 /* See attend.inc.c: 16 registers of sums, 4 of rows, and their factors. Emulated registers are
  * arrays: the full set would take minutes to compile. */
 #if defined(MOED_SIMDE)
-#define ATTEND_ROWS    1
-#define ATTEND_KEYS    1
-#define ATTEND_VECTORS 1
+#define ATTEND_ROWS        1
+#define ATTEND_KEYS        1
+#define ATTEND_VECTORS     1
+#define DELTA_ROWS         1
+#define DELTA_VECTORS      1
+#define DELTA_PAIR_VECTORS 1
 #else
-#define ATTEND_ROWS    4
-#define ATTEND_KEYS    4
-#define ATTEND_VECTORS 4
+#define ATTEND_ROWS        4
+#define ATTEND_KEYS        4
+#define ATTEND_VECTORS     4
+#define DELTA_ROWS         4 /* see delta.inc.c */
+#define DELTA_VECTORS      4
+#define DELTA_PAIR_VECTORS 4
 #endif
 
 typedef __m512 vf;

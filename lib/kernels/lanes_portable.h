@@ -20,6 +20,10 @@
 #define ATTEND_ROWS    1
 #define ATTEND_KEYS    4
 #define ATTEND_VECTORS 1
+/* See delta.inc.c. */
+#define DELTA_ROWS         1
+#define DELTA_VECTORS      1
+#define DELTA_PAIR_VECTORS 1
 
 typedef struct {
     float f[16];

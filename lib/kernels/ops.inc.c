@@ -152,11 +152,27 @@ static inline vf vf_swiglu_clamped(vf gate, vf up)
     return vf_mul(swish, vf_add(u, one));
 }
 
+/* -2 t = x (a + b x^2), a = -sqrt(8 / pi), b = 0.044715 a. */
+static inline vf vf_gelu(vf x)
+{
+    vf inner = vf_fma(vf_mul(x, x), vf_set1(-0x1.2444f2p-4f), vf_set1(-0x1.988454p+0f));
+
+    return vf_div(x, vf_add(vf_set1(1.0f), vf_exp(vf_mul(x, inner))));
+}
+
 static inline vf vf_gated(enum activation act, vf gate, vf up)
 {
-    if (act == ACTIVATION_SIGMOID)
-        return vf_div(up, vf_add(vf_set1(1.0f), vf_exp(vf_negate(gate))));
-    return act == ACTIVATION_SILU ? vf_mul(vf_silu(gate), up) : vf_swiglu_clamped(gate, up);
+    switch (act) {
+    case ACTIVATION_SILU:
+        return vf_mul(vf_silu(gate), up);
+    case ACTIVATION_SWIGLU_CLAMPED:
+        return vf_swiglu_clamped(gate, up);
+    case ACTIVATION_GELU:
+        return vf_mul(vf_gelu(gate), up);
+    case ACTIVATION_SIGMOID:
+        break;
+    }
+    return vf_div(up, vf_add(vf_set1(1.0f), vf_exp(vf_negate(gate))));
 }
 
 static void gated(enum activation act, const float *gate, const float *up, float *h, size_t n)
@@ -168,6 +184,26 @@ static void gated(enum activation act, const float *gate, const float *up, float
     if (i < n)
         store_part(h + i, n - i,
                    vf_gated(act, load_part(gate + i, n - i, 0), load_part(up + i, n - i, 0)));
+}
+
+/* tanh(y) = 1 - 2 / (1 + exp(2 y)). */
+static inline vf vf_soft_cap(vf cap, vf twice_inverse, vf x)
+{
+    vf one = vf_set1(1.0f);
+    vf below = vf_div(vf_set1(2.0f), vf_add(one, vf_exp(vf_mul(x, twice_inverse))));
+
+    return vf_mul(cap, vf_sub(one, below));
+}
+
+static void soft_cap(float cap, float *x, size_t n)
+{
+    vf most = vf_set1(cap), twice_inverse = vf_set1(2.0f / cap);
+    size_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        vf_store(x + i, vf_soft_cap(most, twice_inverse, vf_load(x + i)));
+    if (i < n)
+        store_part(x + i, n - i, vf_soft_cap(most, twice_inverse, load_part(x + i, n - i, 0)));
 }
 
 static void rms_norm(const float *x, const float *w, float eps, size_t n, float *out)
@@ -350,9 +386,9 @@ static void rotate(float *a, float *b, const float *cosines, const float *sines,
 #define KERNELS_TABLE                                                                              \
     {                                                                                              \
         .name = LANES_NAME, .quantize = quantize, .multiply = multiply, .gated = gated,            \
-        .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax, .weigh = weigh,        \
-        .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,                          \
+        .soft_cap = soft_cap, .rms_norm = rms_norm, .layer_norm = layer_norm, .softmax = softmax,  \
+        .weigh = weigh, .axpy = axpy, .add = add, .rotate = rotate, .kv_write = kv_write,          \
         .attend_scratch = attend_scratch, .attend_block = attend_block,                            \
-        .attend_merge = attend_merge, .attend_finish = attend_finish, .delta_step = delta_step,    \
+        .attend_merge = attend_merge, .attend_finish = attend_finish, .delta = delta,              \
         .convolve = convolve,                                                                      \
     }

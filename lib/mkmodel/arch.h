@@ -21,6 +21,10 @@ struct mkmodel_arch {
     bool half_rope;                /* half of each head's values rotate */
     bool sinks;                    /* attn_sinks */
     bool window;                   /* a sliding window in some layers */
+    bool gemma;                    /* Gemma 4: every sixth layer and the last without a window, with
+                                      heads of twice the width, a quarter of the key-value heads and
+                                      no attn_v; a norm after each part; the shared expert is
+                                      ffn_gate, ffn_up, ffn_down of feed_forward_length */
     bool qkv_bias, attention_bias; /* of q, k, v; of attn_output */
     bool norm_bias, logits_bias;
     bool router_bias, expert_bias;

@@ -55,6 +55,33 @@ static void put_kv_heads(struct keys *k)
     put_u32(k, "shortconv.l_cache", MKMODEL_CONVOLUTION_TAPS);
 }
 
+static void put_gemma_attention(struct keys *k)
+{
+    const struct plan *p = k->plan;
+    const struct mkmodel_options *o = &p->options;
+    int32_t heads[MKMODEL_MOST_LAYERS];
+    bool windowed[MKMODEL_MOST_LAYERS];
+    for (uint32_t i = 0; i < o->layers; i++) {
+        heads[i] = (int32_t)mkmodel_heads_of(p, i).kv_heads;
+        windowed[i] = mkmodel_heads_of(p, i).windowed;
+    }
+    uint32_t whole = mkmodel_heads_of(p, o->layers - 1).head_dim;
+    gguf_writer_i32s(k->writer, arch_key(k, "attention.head_count_kv"), heads, o->layers);
+    gguf_writer_bools(k->writer, arch_key(k, "attention.sliding_window_pattern"), windowed,
+                      o->layers);
+    put_u32(k, "attention.sliding_window", o->window);
+    put_u32(k, "attention.key_length", whole);
+    put_u32(k, "attention.value_length", whole);
+    put_u32(k, "attention.key_length_swa", o->head_dim);
+    put_u32(k, "attention.value_length_swa", o->head_dim);
+    put_u32(k, "attention.shared_kv_layers", 0);
+    put_u32(k, "rope.dimension_count", whole);
+    put_u32(k, "rope.dimension_count_swa", o->head_dim);
+    put_f32(k, "rope.freq_base_swa", 10000.0f);
+    put_f32(k, "final_logit_softcapping", 30.0f);
+    put_u32(k, "embedding_length_per_layer_input", 0);
+}
+
 /* DeepSeek-V2's files count one key-value head of the cached row's size, and have further keys for
  * the heads' own sizes. */
 static void put_attention(struct keys *k)
@@ -62,15 +89,19 @@ static void put_attention(struct keys *k)
     const struct mkmodel_options *o = &k->plan->options;
     bool latent = k->plan->arch->latent;
     put_u32(k, "attention.head_count", o->heads);
+    put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
+    put_f32(k, "rope.freq_base", 1000000.0f);
+    if (k->plan->arch->gemma) {
+        put_gemma_attention(k);
+        return;
+    }
     if (k->plan->arch->convolutions)
         put_kv_heads(k);
     else
         put_u32(k, "attention.head_count_kv", latent ? 1 : o->kv_heads);
     put_u32(k, "attention.key_length", latent ? o->kv_rank + o->rope_dim : o->head_dim);
     put_u32(k, "attention.value_length", latent ? o->kv_rank : o->head_dim);
-    put_f32(k, "attention.layer_norm_rms_epsilon", 1e-6f);
     put_u32(k, "rope.dimension_count", rotated(k->plan));
-    put_f32(k, "rope.freq_base", 1000000.0f);
     if (latent) {
         if (o->q_rank)
             put_u32(k, "attention.q_lora_rank", o->q_rank);
@@ -147,14 +178,17 @@ static void put_experts(struct keys *k)
 {
     const struct mkmodel_options *o = &k->plan->options;
     const struct mkmodel_arch *arch = k->plan->arch;
-    put_u32(k, "feed_forward_length", arch->dense_layers ? o->dense_width : o->expert_width);
+    put_u32(k, "feed_forward_length",
+            arch->dense_layers ? o->dense_width
+            : arch->gemma      ? o->shared_width
+                               : o->expert_width);
     put_u32(k, "expert_count", o->experts);
     put_u32(k, "expert_used_count", o->top_k);
     if (arch->expert_width)
         put_u32(k, "expert_feed_forward_length", o->expert_width);
-    if (arch->shared_width)
+    if (arch->shared_width && !arch->gemma)
         put_u32(k, "expert_shared_feed_forward_length", o->shared_width);
-    else if (arch->shared_expert)
+    else if (arch->shared_expert && !arch->gemma)
         put_u32(k, "expert_shared_count", o->shared_width / o->expert_width);
     if (arch->dense_layers)
         put_u32(k, "leading_dense_block_count", o->dense_layers);

@@ -79,7 +79,7 @@ static enum error_code choose_arch(struct plan *p, struct error *e)
                      "--arch %s: unknown, expected llama, qwen2moe, qwen3moe, olmoe, deepseek, "
                      "deepseek2, phimoe, gpt-oss, glm4moe, minimax-m2, dots1, qwen3vlmoe, "
                      "bailingmoe2, ernie4_5-moe, hunyuan-moe, exaone-moe, glm-dsa, "
-                     "deepseek32, qwen35moe, qwen3next or lfm2moe",
+                     "deepseek32, qwen35moe, qwen3next, lfm2moe or gemma4",
                      p->options.arch);
 }
 

@@ -58,6 +58,21 @@ static inline bool mkmodel_attends(const struct plan *p, uint32_t layer)
            (layer + 1) % mkmodel_attention_interval(&p->options) == 0;
 }
 
+/* The heads of a layer. */
+struct mkmodel_heads {
+    bool windowed; /* of gemma4 */
+    uint32_t kv_heads, head_dim;
+};
+static inline struct mkmodel_heads mkmodel_heads_of(const struct plan *p, uint32_t layer)
+{
+    const struct mkmodel_options *o = &p->options;
+    enum { PERIOD = 6, SHARE = 4 };
+    if (!p->arch->gemma || ((layer + 1) % PERIOD != 0 && layer + 1 < o->layers))
+        return (struct mkmodel_heads){p->arch->gemma, o->kv_heads, o->head_dim};
+    uint32_t kv_heads = o->kv_heads % SHARE ? 1 : o->kv_heads / SHARE;
+    return (struct mkmodel_heads){false, kv_heads, 2 * o->head_dim};
+}
+
 /* Checks the options (ERROR_USAGE names the wrong one) and lists the tensors. Initialises *p. */
 enum error_code plan_init(struct plan *p, const struct mkmodel_options *o, struct error *e);
 void plan_fini(struct plan *p);

@@ -123,6 +123,26 @@ static bool add_grouped_attention(struct plan *p, uint32_t layer, enum tensor_ty
     return ok;
 }
 
+/* Attention is not scaled: the norms of q and k keep its logits near 1. */
+static bool add_gemma_attention(struct plan *p, uint32_t layer, enum tensor_type value_type)
+{
+    const struct mkmodel_options *o = &p->options;
+    struct mkmodel_heads h = mkmodel_heads_of(p, layer);
+    uint64_t hidden = o->hidden, query = (uint64_t)o->heads * h.head_dim;
+    uint64_t key = (uint64_t)h.kv_heads * h.head_dim;
+    float mean = 1 / sqrtf(sqrtf((float)h.head_dim));
+    return add_tensor(p, p->type, 0, 1, hidden, query, 0, "blk.%u.attn_q.weight", layer) &&
+           add_tensor(p, p->type, 0, 1, hidden, key, 0, "blk.%u.attn_k.weight", layer) &&
+           (!h.windowed ||
+            add_tensor(p, value_type, 0, 1, hidden, key, 0, "blk.%u.attn_v.weight", layer)) &&
+           add_tensor(p, p->type, 0, 1, query, hidden, 0, "blk.%u.attn_output.weight", layer) &&
+           add_tensor(p, TENSOR_F32, mean, 0.1f * mean, h.head_dim, 0, 0,
+                      "blk.%u.attn_q_norm.weight", layer) &&
+           add_tensor(p, TENSOR_F32, mean, 0.1f * mean, h.head_dim, 0, 0,
+                      "blk.%u.attn_k_norm.weight", layer) &&
+           add_layer_norm(p, layer, hidden, "post_attention_norm");
+}
+
 /* A head's query and key have head_dim plain values and rope_dim rotated ones, its value head_dim.
  */
 static bool add_latent_attention(struct plan *p, uint32_t layer)
@@ -245,6 +265,33 @@ static bool add_expert_biases(struct plan *p, uint32_t layer)
     return true;
 }
 
+static bool add_ones(struct plan *p, uint32_t layer, uint64_t width, const char *name)
+{
+    return add_tensor(p, TENSOR_F32, 1, 0.1f, width, 0, 0, "blk.%u.%s", layer, name);
+}
+
+/* The router divides its input by the root of its width. */
+static bool add_gemma_experts(struct plan *p, uint32_t layer, enum tensor_type down_type)
+{
+    const struct mkmodel_options *o = &p->options;
+    uint64_t hidden = o->hidden, width = o->expert_width;
+    static const char *const norms[] = {"post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2",
+                                        "post_ffw_norm"};
+    bool ok = add_ffn(p, layer, o->shared_width, "");
+    for (int i = 0; i < 4 && ok; i++)
+        ok = add_layer_norm(p, layer, hidden, norms[i]);
+    return ok &&
+           add_tensor(p, TENSOR_F32, 0, 4 * sqrtf((float)hidden), hidden, o->experts, 0,
+                      "blk.%u.ffn_gate_inp.weight", layer) &&
+           add_ones(p, layer, hidden, "ffn_gate_inp.scale") &&
+           add_tensor(p, p->type, 0, 1.5f, hidden, 2 * width, o->experts,
+                      "blk.%u.ffn_gate_up_exps.weight", layer) &&
+           add_tensor(p, down_type, 0, 1.5f, width, hidden, o->experts,
+                      "blk.%u.ffn_down_exps.weight", layer) &&
+           add_ones(p, layer, o->experts, "ffn_down_exps.scale") &&
+           add_ones(p, layer, 1, "layer_output_scale.weight");
+}
+
 static bool add_experts(struct plan *p, uint32_t layer, enum tensor_type down_type)
 {
     const struct mkmodel_options *o = &p->options;
@@ -277,11 +324,15 @@ static bool add_layer(struct plan *p, uint32_t layer)
         ok = p->arch->delta ? add_delta(p, layer) : add_convolution(p, layer);
     else if (ok && p->arch->latent)
         ok = add_latent_attention(p, layer) && (!p->arch->indexer || add_indexer(p, layer));
+    else if (ok && p->arch->gemma)
+        ok = add_gemma_attention(p, layer, finer);
     else if (ok)
         ok = add_grouped_attention(p, layer, finer);
     ok = ok && add_layer_norm(p, layer, o->hidden, p->arch->ffn_norm);
     if (layer < o->dense_layers)
         return ok && add_ffn(p, layer, o->dense_width, "");
+    if (p->arch->gemma)
+        return ok && add_gemma_experts(p, layer, finer);
     return ok && add_experts(p, layer, finer);
 }
 
@@ -289,9 +340,9 @@ enum error_code tensors_list(struct plan *p, struct error *e)
 {
     const struct mkmodel_options *o = &p->options;
     enum tensor_type head = p->mixed ? TENSOR_Q6_K : p->type;
-    /* Embeddings have a deviation of 1, like the norms' outputs. */
-    bool ok = add_tensor(p, p->type, 0, sqrtf((float)o->hidden), o->hidden, o->vocab, 0,
-                         "token_embd.weight") &&
+    /* Embeddings have a deviation of 1, like the norms' outputs; Gemma scales them itself. */
+    float embedding = p->arch->gemma ? 1 : sqrtf((float)o->hidden);
+    bool ok = add_tensor(p, p->type, 0, embedding, o->hidden, o->vocab, 0, "token_embd.weight") &&
               add_norm(p, o->hidden, p->arch->convolutions ? "token_embd_norm" : "output_norm") &&
               add_tensor(p, head, 0, 2, o->hidden, o->vocab, 0, "output.weight");
     if (ok && p->arch->logits_bias)
@@ -300,6 +351,8 @@ enum error_code tensors_list(struct plan *p, struct error *e)
         ok = add_tensor(p, TENSOR_F32, 1.1f, 0.02f, o->head_dim / 2, 0, 0,
                         "rope_factors_short.weight") &&
              add_tensor(p, TENSOR_F32, 4, 0.5f, o->head_dim / 2, 0, 0, "rope_factors_long.weight");
+    if (ok && p->arch->gemma) /* all of the other layers' pairs turn */
+        ok = add_tensor(p, TENSOR_F32, 1, 0, o->head_dim, 0, 0, "rope_freqs.weight");
     for (uint32_t layer = 0; ok && layer < o->layers; layer++)
         ok = add_layer(p, layer);
     if (!ok)

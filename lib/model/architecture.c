@@ -243,6 +243,29 @@ static const struct architecture architectures[] = {
         .output_norm = "token_embd_norm",
         .expert_width_key = "expert_feed_forward_length",
     },
+    {
+        .name = "gemma4",
+        .models = "Gemma-4-26B-A4B, text only",
+        .activation = ACTIVATION_GELU,
+        .rope_neox = true,
+        .qk_norm = true,
+        .value_norm = true,
+        .unscaled_attention = true,
+        .windowed_heads = true,
+        .post_norms = true,
+        .shared_expert = true,
+        .shared_expert_normed = true,
+        .router_norm = true,
+        .expert_scales = true,
+        .embedding_scale = true,
+        .logit_cap = true,
+        .renormalise = true,
+        .tied_output = true,
+        .window_period = 6,
+        .ffn_norm = "pre_ffw_norm_2",
+        .shared_norm = "ffn_norm",
+        .expert_width_key = "expert_feed_forward_length",
+    },
 };
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
@@ -264,5 +287,5 @@ const char *architecture_names(void)
     return "llama (with experts), qwen2moe, qwen3moe, olmoe, deepseek, deepseek2, mistral4, "
            "phimoe, gpt-oss, "
            "glm4moe, minimax-m2, dots1, qwen3vlmoe, bailingmoe2, ernie4_5-moe, hunyuan-moe, "
-           "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe";
+           "exaone-moe, glm-dsa, deepseek32, qwen35moe, qwen3next, lfm2moe, gemma4";
 }

@@ -49,7 +49,26 @@ struct architecture {
     bool qk_norm_after_rope; /* qk_norm comes after rope */
     bool qk_norm_optional;   /* a file may lack the weights of qk_norm; it then has no such norm */
     bool qk_norm_whole;      /* RMS norm of all of q, all of k, before rope */
-    bool renormalise;        /* divides the selected probabilities by their sum */
+    bool value_norm;         /* RMS norm without weights of each head of v; a layer without a window
+                                may lack attn_v: its values are k before norm and rope */
+    bool unscaled_attention; /* q . k is not divided by the root of the head's size */
+    /* Layers with a window have heads and a rotation of their own: the file's *_swa keys, and
+     * attention.head_count_kv as a list by layer. rope_freqs is of the other layers. */
+    bool windowed_heads;
+    /* What attention and the feed-forward part add to x goes through a norm first
+     * (post_attention_norm, post_ffw_norm); x is then multiplied by layer_output_scale. */
+    bool post_norms;
+    /* The shared expert is ffn_gate, ffn_up, ffn_down of feed_forward_length, with an input norm of
+     * its own (shared_norm), and both its output and the routed experts' sum have a norm
+     * (post_ffw_norm_1, post_ffw_norm_2). */
+    bool shared_expert_normed;
+    /* The router's input is x through an RMS norm with the weights ffn_gate_inp.scale, divided by
+     * the root of d_model. */
+    bool router_norm;
+    bool expert_scales;   /* ffn_down_exps.scale: a factor of each expert's weight */
+    bool embedding_scale; /* embeddings are multiplied by the root of d_model */
+    bool logit_cap;       /* logits go through cap * tanh(x / cap): final_logit_softcapping */
+    bool renormalise;     /* divides the selected probabilities by their sum */
     /* The file has keys for the router (expert_gating_func, expert_weights_norm,
      * expert_group_count) and may have exp_probs_b. */
     bool router_keys;
@@ -73,7 +92,9 @@ struct architecture {
     float rope_magnitude;   /* of a longrope model's cosines; 0: the file's */
     /* The tensor of the norm before the output head; NULL: output_norm. */
     const char *output_norm;
-    const char *ffn_norm; /* the tensor of the norm before the FFN; NULL: ffn_norm */
+    /* The tensors of the norms before the FFN or the routed experts (NULL: ffn_norm), and before a
+     * shared expert that has one of its own. */
+    const char *ffn_norm, *shared_norm;
     /* Keys after "ARCH.": an expert's width (NULL: feed_forward_length), and the number of shared
      * experts of that width (NULL: the shared expert has a width of its own). */
     const char *expert_width_key, *shared_count_key;

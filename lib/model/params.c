@@ -2,6 +2,7 @@
 #include "model/params.h"
 #include "model/key_reader.h"
 #include "model/router.h"
+#include "kernels/kernels.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -73,6 +74,17 @@ static uint32_t list_u32(const struct gguf_kv *list, uint32_t layer)
     return value;
 }
 
+/* The number of key-value heads of the first layer that has a window, or has none. */
+static uint32_t list_kv_heads(const struct key_reader *r, const struct model_params *p,
+                              bool windowed, uint32_t absent)
+{
+    const struct gguf_kv *list = find_list(r, kv_heads_suffix, p->n_layers);
+    for (uint32_t i = 0; list && i < p->n_layers; i++)
+        if ((p->layers[i].window > 0) == windowed)
+            return list_u32(list, i);
+    return absent;
+}
+
 /* A list by layer: 0 for the layers that are short convolutions, the same number for the others. */
 static uint32_t read_kv_heads_list(struct key_reader *r, const struct model_params *p)
 {
@@ -93,8 +105,11 @@ static uint32_t read_kv_heads_list(struct key_reader *r, const struct model_para
 
 static uint32_t read_kv_heads(struct key_reader *r, const struct model_params *p, uint32_t n_heads)
 {
-    return p->arch->short_convolutions ? read_kv_heads_list(r, p)
-                                       : key_u32_or(r, kv_heads_suffix, n_heads, MAX_HEADS);
+    if (p->arch->short_convolutions)
+        return read_kv_heads_list(r, p);
+    if (p->arch->windowed_heads && find_list(r, kv_heads_suffix, p->n_layers))
+        return n_heads; /* read_windowed_heads */
+    return key_u32_or(r, kv_heads_suffix, n_heads, MAX_HEADS);
 }
 
 /* One KV head for each group of query heads. */
@@ -208,7 +223,7 @@ static void read_delta(struct key_reader *r, struct model_params *p)
     if (r->failed || !p->arch->delta_layers)
         return;
     d->taps = key_u32(r, "ssm.conv_kernel", MAX_TAPS);
-    d->k_dim = key_u32(r, "ssm.state_size", MAX_HEAD_DIM);
+    d->k_dim = key_u32(r, "ssm.state_size", DELTA_KEY_MOST);
     d->k_heads = key_u32(r, "ssm.group_count", MAX_HEADS);
     d->v_heads = key_u32(r, "ssm.time_step_rank", MAX_HEADS);
     uint32_t inner = key_u32(r, "ssm.inner_size", MAX_WIDTH);
@@ -255,6 +270,55 @@ static void check_heads(struct key_reader *r, const struct layer_params *l)
                               gguf_path(r->g, 0), l->n_heads, l->n_kv_heads, r->arch);
 }
 
+static void check_rope_dims(struct key_reader *r, const char *suffix, uint32_t dims, uint32_t head)
+{
+    if (!r->failed && (dims > head || dims % 2))
+        r->failed = error_set(r->e, ERROR_FORMAT,
+                              "%s: key '%s.%s' is %" PRIu32
+                              ": expected an even number up to the head's %" PRIu32,
+                              gguf_path(r->g, 0), r->arch, suffix, dims, head);
+}
+
+/* The list by layer of key-value heads, where the file has one: one number for the layers with a
+ * window, one for the others. */
+static void check_kv_heads_list(struct key_reader *r, const struct model_params *p)
+{
+    const struct gguf_kv *list = find_list(r, kv_heads_suffix, p->n_layers);
+    for (uint32_t i = 0; list && i < p->n_layers && !r->failed; i++)
+        if (list_u32(list, i) != p->layers[i].n_kv_heads)
+            r->failed = error_set(r->e, ERROR_FORMAT,
+                                  "%s: key '%s.%s': layer %" PRIu32 " has %" PRIu32
+                                  " key-value heads, other layers like it %" PRIu32,
+                                  gguf_path(r->g, 0), r->arch, kv_heads_suffix, i,
+                                  list_u32(list, i), p->layers[i].n_kv_heads);
+}
+
+/* Heads and rotation of the layers with a window. l: of the other layers. */
+static void read_windowed_heads(struct key_reader *r, struct model_params *p,
+                                const struct layer_params *l)
+{
+    static const char rope_suffix[] = "rope.dimension_count_swa";
+    struct layer_params whole = *l, windowed = *l;
+    windowed.k_dim = windowed.q_dim =
+        key_u32_or(r, "attention.key_length_swa", l->k_dim, MAX_HEAD_DIM);
+    windowed.v_dim = windowed.o_dim =
+        key_u32_or(r, "attention.value_length_swa", l->v_dim, MAX_HEAD_DIM);
+    whole.n_kv_heads =
+        key_check(r, kv_heads_suffix, list_kv_heads(r, p, false, l->n_kv_heads), MAX_HEADS);
+    windowed.n_kv_heads =
+        key_check(r, kv_heads_suffix, list_kv_heads(r, p, true, l->n_kv_heads), MAX_HEADS);
+    check_heads(r, &whole);
+    check_heads(r, &windowed);
+    p->windowed_rope.dims = key_u32_or(r, rope_suffix, windowed.k_dim, MAX_HEAD_DIM);
+    check_rope_dims(r, rope_suffix, p->windowed_rope.dims, windowed.q_dim);
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
+        uint32_t window = p->layers[i].window;
+        p->layers[i] = window ? windowed : whole;
+        p->layers[i].window = window;
+    }
+    check_kv_heads_list(r, p);
+}
+
 static void read_attention(struct key_reader *r, struct model_params *p)
 {
     struct layer_params l = {.n_heads = key_u32(r, "attention.head_count", MAX_HEADS)};
@@ -265,19 +329,17 @@ static void read_attention(struct key_reader *r, struct model_params *p)
     else
         read_grouped_attention(r, p, &l);
     check_heads(r, &l);
-    if (!r->failed && (p->rope.dims > l.q_dim || p->rope.dims % 2))
-        r->failed = error_set(r->e, ERROR_FORMAT,
-                              "%s: key '%s.rope.dimension_count' is %" PRIu32
-                              ": expected an even number up to the head's %" PRIu32,
-                              gguf_path(r->g, 0), r->arch, p->rope.dims, l.q_dim);
+    check_rope_dims(r, "rope.dimension_count", p->rope.dims, l.q_dim);
     if (r->failed)
         return;
     for (uint32_t i = 0; i < p->n_layers; i++)
         p->layers[i] = l;
-    p->attention_scale = 1.0f / sqrtf((float)l.q_dim);
+    p->attention_scale = p->arch->unscaled_attention ? 1.0f : 1.0f / sqrtf((float)l.q_dim);
     if (p->arch->indexer)
         p->context_most = key_u32(r, "attention.indexer.top_k", MAX_CONTEXT);
     read_window(r, p);
+    if (!r->failed && p->arch->windowed_heads)
+        read_windowed_heads(r, p, &l);
 }
 
 /* Files without the length mean the original context. */
@@ -338,8 +400,17 @@ static void read_yarn(struct key_reader *r, struct model_params *p)
     p->attention_scale *= scale * scale;
 }
 
+/* The rotation of layers with a window is never scaled. */
+static void read_windowed_rope(struct key_reader *r, struct model_params *p)
+{
+    p->windowed_rope.base = key_f32_or(r, "rope.freq_base_swa", 10000.0f, 1.001f, 1e12f);
+    p->windowed_rope.factor = p->windowed_rope.magnitude = 1.0f;
+}
+
 static void read_rope(struct key_reader *r, struct model_params *p)
 {
+    if (p->arch->windowed_heads)
+        read_windowed_rope(r, p);
     /* yarn divides by its logarithm */
     p->rope.base = key_f32_or(r, "rope.freq_base", 10000.0f, 1.001f, 1e12f);
     p->rope.factor = p->rope.magnitude = 1.0f;
@@ -396,7 +467,9 @@ static void read_experts(struct key_reader *r, struct model_params *p)
         p->d_expert =
             key_check(r, "feed_forward_length",
                       key_u32(r, "feed_forward_length", MAX_WIDTH) / router->n_used, MAX_WIDTH);
-    if (p->arch->shared_count_key) {
+    if (p->arch->shared_expert_normed)
+        p->d_shared = key_u32(r, "feed_forward_length", MAX_WIDTH);
+    else if (p->arch->shared_count_key) {
         p->d_shared = read_shared_count(r, p->arch->shared_count_key) * p->d_expert;
         if (p->d_shared)
             key_check(r, p->arch->shared_count_key, p->d_shared, MAX_WIDTH);
@@ -464,11 +537,15 @@ static void refuse_features(struct key_reader *r, const struct model_params *p)
         float neutral;
         bool longrope; /* longrope models may have it */
     } features[] = {
-        {"attention.clamp_kqv", 0, false},     {"attention.max_alibi_bias", 0, false},
-        {"attention.scale", 0, false},         {"attn_logit_softcapping", 0, false},
-        {"final_logit_softcapping", 0, false}, {"logit_scale", 1, false},
-        {"embedding_scale", 1, false},         {"residual_scale", 1, false},
-        {"expert_group_scale", 1, false},      {"rope.scaling.attn_factor", 1, true},
+        {"attention.clamp_kqv", 0, false},
+        {"attention.max_alibi_bias", 0, false},
+        {"attention.scale", 0, false},
+        {"attn_logit_softcapping", 0, false},
+        {"logit_scale", 1, false},
+        {"embedding_scale", 1, false},
+        {"residual_scale", 1, false},
+        {"expert_group_scale", 1, false},
+        {"rope.scaling.attn_factor", 1, true},
     };
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (features[i].longrope && p->rope.scaling == ROPE_SCALING_LONG)
@@ -477,6 +554,29 @@ static void refuse_features(struct key_reader *r, const struct model_params *p)
         if (value != 0 && value != features[i].neutral)
             refuse_value(r, features[i].suffix, (double)value, "a feature");
     }
+}
+
+/* Of Gemma 4's dense models: keys and values that layers share, embeddings by layer. */
+static void refuse_dense_gemma(struct key_reader *r)
+{
+    static const char *const suffixes[] = {"attention.shared_kv_layers",
+                                           "embedding_length_per_layer_input"};
+    for (int i = 0; i < 2 && !r->failed; i++) {
+        char key[KEY_BYTES];
+        uint32_t value;
+        key_name(r, suffixes[i], key);
+        r->failed = gguf_get_u32_or(r->g, key, 0, &value, r->e);
+        if (!r->failed && value)
+            refuse_value(r, suffixes[i], value, "a feature");
+    }
+}
+
+static void read_logit_cap(struct key_reader *r, struct model_params *p)
+{
+    static const char suffix[] = "final_logit_softcapping";
+    p->logit_cap = key_f32_or(r, suffix, 0, 0, 1e6f);
+    if (p->logit_cap > 0 && !p->arch->logit_cap)
+        refuse_value(r, suffix, (double)p->logit_cap, "a feature");
 }
 
 /* ERNIE's files: every so many layers after the dense ones have experts. All published models have
@@ -571,6 +671,8 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_leading_dense(&r, &p);
     check_layer_step(&r);
     refuse_features(&r, &p);
+    refuse_dense_gemma(&r);
+    read_logit_cap(&r, &p);
     read_vocab(&r, &p);
     if (r.failed)
         return r.failed;
@@ -644,6 +746,23 @@ struct params_windows params_windows(const struct model_params *p)
     return w;
 }
 
+const struct rope_params *params_rope(const struct model_params *p, uint32_t layer)
+{
+    return p->windowed_rope.dims && p->layers[layer].window ? &p->windowed_rope : &p->rope;
+}
+
+uint32_t params_angles(const struct model_params *p)
+{
+    return p->rope.dims + p->windowed_rope.dims;
+}
+
+const char *params_host_dense(const struct model_params *p)
+{
+    if (params_recurrent_layers(p))
+        return "recurrent layers";
+    return p->windowed_rope.dims ? "layers with other heads and another rotation" : NULL;
+}
+
 uint32_t params_recurrent_layers(const struct model_params *p)
 {
     return p->n_layers - params_count_kind(p, LAYER_ATTENTION);
@@ -661,7 +780,7 @@ uint64_t params_layer_state_floats(const struct model_params *p)
     if (d->taps == 0)
         return 0;
     return (uint64_t)(d->taps - 1) * params_convolved(p) +
-           (uint64_t)d->v_heads * d->k_dim * d->v_dim;
+           (uint64_t)d->v_heads * delta_state_floats(d->k_dim, d->v_dim);
 }
 
 uint64_t params_state_bytes(const struct model_params *p)

@@ -81,11 +81,13 @@ struct model_params {
     float temperature_scale;
     uint32_t temperature_length;
     struct rope_params rope;
+    struct rope_params windowed_rope; /* of layers with a window; dims 0: `rope` */
     struct delta_params delta;
     float norm_eps;
     struct router_params router;
     uint32_t d_expert; /* an expert's intermediate width */
     uint32_t d_shared; /* the shared expert's, 0: none */
+    float logit_cap;   /* logits go through cap * tanh(x / cap); 0: they do not */
     uint32_t n_dense;  /* leading layers without experts */
     uint32_t d_dense;  /* the width of their FFN */
     uint32_t vocab;
@@ -118,13 +120,20 @@ struct params_windows {
     uint32_t layers, largest;
 };
 struct params_windows params_windows(const struct model_params *p);
+/* How positions turn q and k of a layer. */
+const struct rope_params *params_rope(const struct model_params *p, uint32_t layer);
+/* Values of the cosines and sines of a position, of all rotations of the model. */
+uint32_t params_angles(const struct model_params *p);
+/* What a CUDA device does not compute of the dense part ("recurrent layers"), so that the host
+ * computes all of it; NULL: nothing. */
+const char *params_host_dense(const struct model_params *p);
 /* Layers with a state instead of keys and values. */
 uint32_t params_recurrent_layers(const struct model_params *p);
 /* Channels of a recurrent layer's convolution. Gated DeltaNet: the values of q, k and v of all
  * heads, in this order; short convolution: d_model. */
 uint32_t params_convolved(const struct model_params *p);
 /* Floats of the state of one recurrent layer: the convolution's last taps - 1 inputs
- * [taps - 1][channels], then the heads' states [v_heads][k_dim][v_dim]. */
+ * [taps - 1][channels], then the heads' states [v_heads][delta_state_floats]. */
 uint64_t params_layer_state_floats(const struct model_params *p);
 /* Bytes of the state of one request, of all its recurrent layers. 0: the model has none. */
 uint64_t params_state_bytes(const struct model_params *p);

@@ -37,6 +37,11 @@ static void add_vector(struct planner *p, uint32_t layer, const char *part, uint
     planner_add_vectors(p, layer_tensor(layer, part, "weight").text, rows, 1, false);
 }
 
+static void add_scales(struct planner *p, uint32_t layer, const char *part, uint32_t rows)
+{
+    planner_add_vectors(p, layer_tensor(layer, part, "scale").text, rows, 1, false);
+}
+
 /* required: one of the architecture's BIAS_*, or 0. */
 static void add_bias(struct planner *p, uint32_t layer, const char *part, uint32_t rows,
                      unsigned required)
@@ -81,7 +86,14 @@ static void plan_projections(struct planner *p, uint32_t layer)
         fused.tensor = planner_require(p, whole.text, rows, m->d_model, 1);
     if (planner_has(p, whole_bias.text))
         fused_bias.tensor = planner_require_vectors(p, whole_bias.text, rows, 1);
-    for (int i = 0; i < 3 && !p->failed; i++) {
+    /* v is k then */
+    bool no_values = m->arch->value_norm && l->window == 0 && !fused.tensor &&
+                     !planner_has(p, layer_tensor(layer, "attn_v", "weight").text);
+    if (no_values && l->k_dim != l->v_dim && !p->failed)
+        p->failed = error_set(p->e, ERROR_UNSUPPORTED,
+                              "%s: layer %" PRIu32 " has no values, and keys of another size",
+                              gguf_path(p->g, 0), layer);
+    for (int i = 0; i < (no_values ? 2 : 3) && !p->failed; i++) {
         if (fused.tensor)
             planner_add_part(p, layer_tensor(layer, parts[i].part, "weight").text, &fused,
                              parts[i].rows, m->d_model, 1);
@@ -216,11 +228,26 @@ static void plan_mixer(struct planner *p, uint32_t layer)
     }
 }
 
+static void plan_ffn(struct planner *p, uint32_t layer, uint32_t width)
+{
+    uint32_t d_model = p->params->d_model;
+    add_matrix(p, layer, "ffn_gate", width, d_model);
+    add_matrix(p, layer, "ffn_up", width, d_model);
+    add_matrix(p, layer, "ffn_down", d_model, width);
+}
+
 /* The gate of the shared expert is a vector in the file. It takes part in a product, so the pool
  * holds it as a matrix of one row. */
 static void plan_shared_expert(struct planner *p, uint32_t layer)
 {
     const struct model_params *m = p->params;
+    if (m->arch->shared_expert_normed) {
+        plan_ffn(p, layer, m->d_shared);
+        add_norm(p, layer, m->arch->shared_norm, m->d_model);
+        add_norm(p, layer, "post_ffw_norm_1", m->d_model);
+        add_norm(p, layer, "post_ffw_norm_2", m->d_model);
+        return;
+    }
     add_matrix(p, layer, "ffn_gate_shexp", m->d_shared, m->d_model);
     add_matrix(p, layer, "ffn_up_shexp", m->d_shared, m->d_model);
     add_matrix(p, layer, "ffn_down_shexp", m->d_model, m->d_shared);
@@ -323,19 +350,15 @@ static void plan_experts(struct planner *p, uint32_t layer)
     add_bias(p, layer, "ffn_gate_inp", m->router.n_experts, BIAS_ROUTER);
     if (m->arch->router_keys)
         add_bias(p, layer, "exp_probs_b", m->router.n_experts, 0);
+    if (m->arch->router_norm)
+        add_scales(p, layer, "ffn_gate_inp", m->d_model);
+    if (m->arch->expert_scales)
+        add_scales(p, layer, "ffn_down_exps", m->router.n_experts);
     find_expert_sources(p, layer);
     if (!p->failed)
         lay_out_segments(p, layer);
     if (m->d_shared)
         plan_shared_expert(p, layer);
-}
-
-static void plan_dense_ffn(struct planner *p, uint32_t layer)
-{
-    const struct model_params *m = p->params;
-    add_matrix(p, layer, "ffn_gate", m->d_dense, m->d_model);
-    add_matrix(p, layer, "ffn_up", m->d_dense, m->d_model);
-    add_matrix(p, layer, "ffn_down", m->d_model, m->d_dense);
 }
 
 static void plan_ends(struct planner *p)
@@ -355,7 +378,15 @@ static void plan_ends(struct planner *p)
         planner_add_vectors(p, "rope_factors_long.weight", m->rope.dims / 2, 1, false);
         planner_add_vectors(p, "rope_factors_short.weight", m->rope.dims / 2, 1, false);
     } else
-        planner_add_vectors(p, "rope_freqs.weight", m->rope.dims / 2, 1, true);
+        planner_add_vectors(p, "rope_freqs.weight", m->rope.dims / 2, 1, !m->arch->windowed_heads);
+}
+
+static void plan_post_norms(struct planner *p, uint32_t layer)
+{
+    uint32_t d_model = p->params->d_model;
+    add_norm(p, layer, "post_attention_norm", d_model);
+    add_norm(p, layer, "post_ffw_norm", d_model);
+    add_vector(p, layer, "layer_output_scale", 1);
 }
 
 void plan_model(struct planner *p)
@@ -366,8 +397,10 @@ void plan_model(struct planner *p)
         plan_mixer(p, layer);
         add_norm(p, layer, m->arch->ffn_norm ? m->arch->ffn_norm : "ffn_norm", m->d_model);
         if (m->layers[layer].feed_forward == FEED_FORWARD_DENSE)
-            plan_dense_ffn(p, layer);
+            plan_ffn(p, layer, m->d_dense);
         else
             plan_experts(p, layer);
+        if (m->arch->post_norms)
+            plan_post_norms(p, layer);
     }
 }

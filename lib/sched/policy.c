@@ -43,6 +43,8 @@
     SEP X("finemoe", "prefetches what the most similar iteration activated (FineMoE)",             \
           ASSIGN_LOAD_ALL, CACHE_MAP_FREQUENCY, BUDGET_GLOBAL, PREDICT_EXPERT_MAP,                 \
           PREFETCH_URGENT)                                                                         \
+    SEP X("specmd", "prefetches by the next gate, keeps what this pass used (SpecMD)",             \
+          ASSIGN_LOAD_ALL, CACHE_LEAST_STALE, BUDGET_GLOBAL, PREDICT_NEXT_GATE, PREFETCH_PROBABLE) \
     SEP X("moed", "segments balanced between link and CPU; cache and prefetch by what they save",  \
           ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, PREDICT_MIXTURE, PREFETCH_PROBABLE)
 
@@ -65,7 +67,11 @@
           "the CPU from the fewest tokens up, the device from the most down (HybriMoE)",           \
           ASSIGN_SCORE_QUEUE)                                                                      \
     SEP X("balance", "move segments from the CPU to the link until both finish together",          \
-          ASSIGN_BALANCE)
+          ASSIGN_BALANCE)                                                                          \
+    SEP X("qstar-stream", "as qstar; a prompt loads every missing segment (FreeToken's prefill)",  \
+          ASSIGN_QSTAR_STREAM)                                                                     \
+    SEP X("greedy-unbound", "as greedy; loads may use half of the device, not the free slots",     \
+          ASSIGN_GREEDY_UNBOUND)
 
 #define REPLAY_ASSIGNERS(X, SEP) X("optimal", "the exact 0-1 assignment", ASSIGN_OPTIMAL)
 
@@ -88,7 +94,14 @@
     SEP X("map-frequency", "least probability times frequency goes (FineMoE)",                     \
           CACHE_MAP_FREQUENCY)                                                                     \
     SEP X("value", "least CPU time saved, recently or by predictions, goes, by segment",           \
-          CACHE_VALUE)
+          CACHE_VALUE)                                                                             \
+    SEP X("arc", "recent against frequent experts, balanced by what was evicted too soon (ARC)",   \
+          CACHE_ARC)                                                                               \
+    SEP X("lrfu", "least combined recency and frequency goes (LRFU)", CACHE_LRFU)                  \
+    SEP X("w-tinylfu", "a small window, and beyond it only what is used more often (W-TinyLFU)",   \
+          CACHE_TINYLFU)                                                                           \
+    SEP X("least-stale", "what this pass has not used goes, the first layers first (SpecMD)",      \
+          CACHE_LEAST_STALE)
 
 /* For replay only: one knows the future, one is a baseline. */
 #define REPLAY_CACHES(X, SEP)                                                                      \

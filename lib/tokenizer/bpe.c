@@ -1,6 +1,7 @@
 /* Byte-level BPE; see bpe.h. */
 #include "tokenizer/bpe.h"
 
+#include "base/utf8.h"
 #include "tokenizer/byte_level.h"
 
 #include <inttypes.h>
@@ -20,6 +21,16 @@ static struct bpe_merge *find_merge(const struct bpe *b, uint32_t left, uint32_t
     }
 }
 
+/* The bytes of a part of a merge. False: no text can have them. */
+static bool part_bytes(const struct bpe *b, const char *text, size_t len, uint8_t *out,
+                       size_t *out_len)
+{
+    if (!b->characters)
+        return byte_level_decode(text, len, out, out_len);
+    *out_len = vocab_unescape_spaces(text, len, out);
+    return true;
+}
+
 /* Adds a merge, "left right". The first space after the first character separates the parts. */
 static enum error_code add_merge(struct bpe *b, struct vocab *v, const char *path, uint32_t rank,
                                  struct gguf_string text, uint8_t *scratch, struct error *e)
@@ -31,9 +42,9 @@ static enum error_code add_merge(struct bpe *b, struct vocab *v, const char *pat
                          " bytes) is not two parts with a space between",
                          path, rank, text.len);
     size_t left_text = (size_t)(space - text.data), left_len, right_len;
-    if (!byte_level_decode(text.data, left_text, scratch, &left_len) ||
-        !byte_level_decode(space + 1, (size_t)text.len - left_text - 1, scratch + left_len,
-                           &right_len) ||
+    if (!part_bytes(b, text.data, left_text, scratch, &left_len) ||
+        !part_bytes(b, space + 1, (size_t)text.len - left_text - 1, scratch + left_len,
+                    &right_len) ||
         left_len == 0 || right_len == 0)
         return ERROR_OK;
     uint32_t left, right, symbol;
@@ -74,7 +85,7 @@ static enum error_code add_merges(struct bpe *b, struct vocab *v, const struct g
 enum error_code bpe_init(struct bpe *b, struct vocab *v, const struct gguf *g, struct error *e)
 {
     const struct gguf_kv *merges;
-    *b = (struct bpe){.seed = symbol_seed()};
+    *b = (struct bpe){.seed = symbol_seed(), .characters = v->model == VOCAB_GEMMA4};
     enum error_code error = vocab_array(g, MERGES_KEY, GGUF_STRING, &merges, e);
     if (error)
         return error;
@@ -103,6 +114,8 @@ static bool lookup(const void *context, const struct merge_node *left,
                    const struct merge_node *right, uint32_t *rank, uint32_t *symbol)
 {
     const struct bpe *b = context;
+    if (left->symbol == SYMBOL_NONE || right->symbol == SYMBOL_NONE)
+        return false;
     const struct bpe_merge *m = find_merge(b, left->symbol, right->symbol);
     *rank = m->rank;
     *symbol = m->symbol;
@@ -121,6 +134,26 @@ static bool push_bytes(const struct vocab *v, const char *text, size_t len, stru
     return true;
 }
 
+/* Cuts a piece into its bytes or characters; returns how many. A character that is no symbol merges
+ * with nothing. */
+static uint32_t first_symbols(const struct bpe *b, const struct vocab *v, const char *piece,
+                              size_t len, struct merge_node *nodes)
+{
+    uint32_t n = 0;
+    for (size_t i = 0, length; i < len; i += length) {
+        length = b->characters ? utf8_valid_length(piece + i, len - i) : 1;
+        length = length ? length : 1;
+        nodes[n++] = (struct merge_node){
+            .start = (uint32_t)i,
+            .length = (uint32_t)length,
+            .symbol = length == 1 && !b->characters
+                          ? b->byte_symbols[(unsigned char)piece[i]]
+                          : symbol_table_find(&v->symbols, piece + i, length),
+        };
+    }
+    return n;
+}
+
 bool bpe_encode(const struct bpe *b, const struct vocab *v, bool whole, struct merge_space *space,
                 const char *piece, size_t len, struct token_list *out)
 {
@@ -133,13 +166,7 @@ bool bpe_encode(const struct bpe *b, const struct vocab *v, bool whole, struct m
         return true;
     if (!merge_space_reserve(space, len))
         return false;
-    for (size_t i = 0; i < len; i++)
-        space->nodes[i] = (struct merge_node){
-            .start = (uint32_t)i,
-            .length = 1,
-            .symbol = b->byte_symbols[(unsigned char)piece[i]],
-        };
-    merge_run(space, (uint32_t)len, lookup, b);
+    merge_run(space, first_symbols(b, v, piece, len, space->nodes), lookup, b);
     for (uint32_t i = 0; i != MERGE_END; i = space->nodes[i].next) {
         const struct merge_node *n = &space->nodes[i];
         bool pushed = n->symbol < v->count ? token_list_push(out, n->symbol)

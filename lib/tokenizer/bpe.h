@@ -1,4 +1,5 @@
-/* Byte-level BPE: merges by rank, from a file's tokenizer.ggml.merges.
+/* Byte-level BPE: merges by rank, from a file's tokenizer.ggml.merges. `gemma4` merges characters
+ * instead of bytes, from merges that are plain text with U+2581 for a space.
  *
  *  - A merge without a space between two parts is an error.
  *  - bpe keeps a merge whose parts or result are not in the vocabulary, because a later merge may
@@ -24,6 +25,7 @@ struct bpe {
     uint32_t mask;
     uint64_t seed;
     uint32_t byte_symbols[256]; /* the symbol of each byte */
+    bool characters;            /* a text's symbols are its characters; else its bytes */
 };
 
 /* Reads the merges. Adds their strings that are no tokens to v->symbols. */

@@ -106,6 +106,7 @@ static const struct pretokenizer_kind KINDS[] = {
     {"gpt-4o", false, false, GPT4O_PATTERNS},
     {"minimax-m2", false, false, GPT4O_PATTERNS},
     {"tekken", true, true, {O200K_WITH(O200K_UPPER, O200K_LOWER, "", "\\p{N}", "[\\r\\n/]*")}},
+    {"gemma4", false, true, {"[^\\n]+|\\n+"}},
     /* Words that single spaces separate are one piece. */
     {"exaone-moe",
      false,

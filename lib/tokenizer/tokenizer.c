@@ -15,8 +15,8 @@
 
 struct tokenizer {
     struct vocab vocab;
-    struct bpe bpe;                   /* gpt2 */
-    struct pretokenizer pretokenizer; /* gpt2 */
+    struct bpe bpe;                   /* gpt2, gemma4 */
+    struct pretokenizer pretokenizer; /* gpt2, gemma4 */
     const struct pretokenizer_kind *kind;
     struct special_set specials;     /* control, unknown and user-defined */
     struct special_set user_defined; /* found in every text */
@@ -49,15 +49,18 @@ static enum error_code find_model(const struct gguf *g, enum vocab_model *out, s
         *out = VOCAB_GPT2;
     else if (model.len == 5 && memcmp(model.data, "llama", 5) == 0)
         *out = VOCAB_LLAMA;
+    else if (model.len == 6 && memcmp(model.data, "gemma4", 6) == 0)
+        *out = VOCAB_GEMMA4;
     else
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "%s: tokenizer model '%.*s' is not supported; known are gpt2, llama",
-                         gguf_path(g, 0), printed_length(model.len), model.data);
+        return error_set(
+            e, ERROR_UNSUPPORTED,
+            "%s: tokenizer model '%.*s' is not supported; known are gpt2, llama, gemma4",
+            gguf_path(g, 0), printed_length(model.len), model.data);
     return ERROR_OK;
 }
 
 /* The pre-tokenizer by the caller's name, else the file's, else "default". The llama model does not
- * use it: there only the caller's name is checked. */
+ * use it, and gemma4 has its own: there only the caller's name is checked. */
 static enum error_code find_kind(const struct gguf *g, enum vocab_model model, const char *pre,
                                  const struct pretokenizer_kind **out, struct error *e)
 {
@@ -67,6 +70,8 @@ static enum error_code find_kind(const struct gguf *g, enum vocab_model model, c
         return error;
     if (pre)
         name = (struct gguf_string){.data = pre, .len = strlen(pre)};
+    else if (model == VOCAB_GEMMA4)
+        name = (struct gguf_string){.data = "gemma4", .len = 6};
     else if (name.len == 0 || model == VOCAB_LLAMA)
         name = (struct gguf_string){.data = "default", .len = 7};
     const struct pretokenizer_kind *kind = pretokenizer_kind_find(name.data, (size_t)name.len);
@@ -77,7 +82,7 @@ static enum error_code find_kind(const struct gguf *g, enum vocab_model model, c
                          "%s: pre-tokenizer '%.*s' is not supported; known are %s", gguf_path(g, 0),
                          printed_length(name.len), name.data, known);
     }
-    *out = kind;
+    *out = model == VOCAB_GEMMA4 ? pretokenizer_kind_find("gemma4", 6) : kind;
     return ERROR_OK;
 }
 
@@ -124,9 +129,9 @@ enum error_code tokenizer_new(const struct gguf *g, const char *pre, struct toke
         return error_set(e, ERROR_MEMORY, "%s: out of memory for the tokenizer", gguf_path(g, 0));
     t->kind = kind;
     error = vocab_init(&t->vocab, g, model, model == VOCAB_LLAMA || kind->adds_bos, e);
-    if (!error && model == VOCAB_GPT2)
+    if (!error && model != VOCAB_LLAMA)
         error = bpe_init(&t->bpe, &t->vocab, g, e);
-    if (!error && model == VOCAB_GPT2)
+    if (!error && model != VOCAB_LLAMA)
         error = pretokenizer_init(&t->pretokenizer, kind, e);
     if (!error && (!collect(&t->specials, &t->vocab, is_any_special) ||
                    !collect(&t->user_defined, &t->vocab, is_user_defined)))
@@ -170,7 +175,8 @@ static bool encode_piece(void *context, const char *piece, size_t len)
 {
     struct encoding *c = context;
     const struct tokenizer *t = c->tokenizer;
-    return bpe_encode(&t->bpe, &t->vocab, t->kind->ignore_merges, &c->space, piece, len, c->out);
+    bool whole = t->kind->ignore_merges || (t->bpe.characters && len > 0 && piece[0] == '\n');
+    return bpe_encode(&t->bpe, &t->vocab, whole, &c->space, piece, len, c->out);
 }
 
 static enum error_code encode_spm(struct encoding *c, const char *text, size_t len)
@@ -212,7 +218,9 @@ static bool marks_turn(const struct vocab *v, uint32_t id)
 {
     const char *text = (const char *)symbol_bytes(&v->symbols, id);
     size_t len = v->symbols.symbols[id].length;
-    bool mark = len > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + len - 2, "|>", 2) == 0;
+    bool opens = len > 3 && memcmp(text, "<|", 2) == 0; /* Gemma 4: <|turn>, <turn|> */
+    bool closes = len > 3 && memcmp(text + len - 2, "|>", 2) == 0;
+    bool mark = text[0] == '<' && text[len - 1] == '>' && (opens || closes);
     return !is_user_defined(v, id) || mark || v->tokens[id].ends;
 }
 
@@ -374,7 +382,9 @@ int64_t tokenizer_eos(const struct tokenizer *t)
 
 const char *tokenizer_model(const struct tokenizer *t)
 {
-    return t->vocab.model == VOCAB_LLAMA ? "llama" : "gpt2";
+    static const char *const names[] = {
+        [VOCAB_GPT2] = "gpt2", [VOCAB_LLAMA] = "llama", [VOCAB_GEMMA4] = "gemma4"};
+    return names[t->vocab.model];
 }
 
 const char *tokenizer_pre(const struct tokenizer *t)

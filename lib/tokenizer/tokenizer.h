@@ -1,8 +1,9 @@
 /* Converts text to token ids and back, by a GGUF file's tokenizer keys.
  *
- * Models: `gpt2` (byte-level BPE with a pre-tokenizer) and `llama` (SentencePiece-style BPE by
- * score, with byte fallback). A tokenizer never changes after creation: any number of threads may
- * use it (each call has its own match data).
+ * Models: `gpt2` (byte-level BPE with a pre-tokenizer), `llama` (SentencePiece-style BPE by score,
+ * with byte fallback) and `gemma4` (BPE of characters by merges, with byte fallback). A tokenizer
+ * never changes after creation: any number of threads may use it (each call has its own match
+ * data).
  *
  * Any bytes x round-trip, decode(encode(x)) == x, if the vocabulary has the 256 bytes and encoding
  * adds no leading space.

@@ -58,9 +58,7 @@ static int byte_of_text(const char *text, size_t len)
     return (int)strtol(hex, NULL, 16);
 }
 
-/* Replaces U+2581, SentencePiece's space, by a space. out has space for len bytes. Returns the
- * length. */
-static size_t unescape_spaces(const char *text, size_t len, uint8_t *out)
+size_t vocab_unescape_spaces(const char *text, size_t len, uint8_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < len;) {
@@ -82,8 +80,8 @@ static size_t token_bytes(const struct vocab *v, uint32_t type, struct gguf_stri
     size_t len = (size_t)text.len;
     bool plain = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
     *found = type == TOKEN_NORMAL;
-    if (!plain && v->model == VOCAB_LLAMA)
-        return unescape_spaces(text.data, len, out);
+    if (!plain && v->model != VOCAB_GPT2)
+        return vocab_unescape_spaces(text.data, len, out);
     size_t n;
     if (!plain && byte_level_decode(text.data, len, out, &n))
         return n;
@@ -177,8 +175,12 @@ static enum error_code load_tokens(struct vocab *v, const struct gguf *g,
                               gguf_path(g, 0), i, v->count);
             break;
         }
-        /* Old files have no types: their byte tokens are known by their text. */
-        if (!typed && v->model == VOCAB_LLAMA && byte_of_text(text.data, (size_t)text.len) >= 0)
+        /* Old files have no types, and converters of gemma4 may not know the type: byte tokens are
+         * known by their text. */
+        bool untyped = v->model == VOCAB_LLAMA
+                           ? !typed
+                           : v->model == VOCAB_GEMMA4 && v->tokens[i].type == TOKEN_NORMAL;
+        if (untyped && byte_of_text(text.data, (size_t)text.len) >= 0)
             v->tokens[i].type = TOKEN_BYTE;
         error = add_token(v, gguf_path(g, 0), i, text, scratch, e);
     }
@@ -247,6 +249,8 @@ static const char *const END_TEXTS[] = {
     "<|flush|>",
     "<|calls|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "</s>",
@@ -326,6 +330,8 @@ static enum error_code load_special_ids(struct vocab *v, const struct gguf *g, b
             v->tokens[id].ends = true;
     }
     error = gguf_get_bool_or(g, KEY("add_bos_token"), bos_default, &v->add_bos, e);
+    if (v->model == VOCAB_GEMMA4) /* some files say otherwise, and the model needs it */
+        v->add_bos = true;
     if (!error)
         error = gguf_get_bool_or(g, KEY("add_eos_token"), false, &v->add_eos, e);
     if (!error)

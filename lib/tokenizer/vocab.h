@@ -3,8 +3,8 @@
  *
  * Rules:
  *  - This module converts tokens to raw bytes: byte-level text of `gpt2`, U+2581 for a space in
- *    `llama`, <0xXX> for byte tokens. A `gpt2` token with characters outside the byte-level
- * alphabet stands for its own text; encoding never produces it.
+ *    `llama` and `gemma4`, <0xXX> for byte tokens. A `gpt2` token with characters outside the
+ * byte-level alphabet stands for its own text; encoding never produces it.
  *  - Encoding finds normal and user-defined tokens. Control, unknown, unused and byte tokens come
  *    only from their own rules. Among equal tokens encoding finds a normal one before a
  * user-defined one, then the lowest id. Empty tokens are allowed; encoding never produces them.
@@ -34,7 +34,7 @@ enum token_type {
     TOKEN_TYPE_COUNT,
 };
 
-enum vocab_model { VOCAB_GPT2, VOCAB_LLAMA };
+enum vocab_model { VOCAB_GPT2, VOCAB_LLAMA, VOCAB_GEMMA4 };
 
 struct token_info {
     float score; /* llama: higher merges first */
@@ -65,6 +65,10 @@ static inline bool token_is_special(const struct token_info *t)
 {
     return t->type == TOKEN_CONTROL || t->type == TOKEN_UNKNOWN;
 }
+
+/* Replaces U+2581, SentencePiece's space, by a space. out has space for len bytes. Returns the
+ * length. */
+size_t vocab_unescape_spaces(const char *text, size_t len, uint8_t *out);
 
 /* The array `key` of the file. ERROR_FORMAT with key and file: absent or of another type. */
 enum error_code vocab_array(const struct gguf *g, const char *key, enum gguf_value_type element,

@@ -24,49 +24,14 @@ static uint64_t resize_timeout(const struct cache *c, uint64_t timeout_ns)
     return timeout_ns < most ? timeout_ns : most;
 }
 
-/* The device has failed; device_lost ends this process. Takes the lock and keeps it. */
+/* The device has failed; device_lost ends this process. */
 static void lose_device(struct cache *c, const struct error *e)
 {
+    pthread_mutex_unlock(&c->server.lock);
     if (c->options.device_lost)
         c->options.device_lost(c->options.device_lost_arg, e);
     pthread_mutex_lock(&c->server.lock);
     c->lost = true;
-}
-
-static enum error_code copy_segment(struct cache *c, const struct cache_job *job, size_t bytes,
-                                    struct error *e)
-{
-    uint8_t *to = device_arena_slot(c->arena, job->slot);
-    return c->fills
-               ? device_link_copy_signalled(c->link, to, job->from, bytes, job->slot, job->flag, e)
-               : device_link_copy(c->link, to, job->from, bytes, e);
-}
-
-static void run_job(struct cache *c, struct cache_job *job)
-{
-    struct error e;
-    const struct pool_slabs *s = cache_slabs(c, job->what.layer);
-    struct residency_header *shown = c->residency.base;
-    cache_begin_copy(c, job);
-    bool measured = c->measuring && job->what.reason == COPY_DEMANDED;
-    pthread_mutex_unlock(&c->server.lock);
-    uint64_t start = clock_ns(), busy_ns = device_link_busy_ns(c->link);
-    atomic_store_explicit(&shown->copy_began_ns, start, memory_order_relaxed);
-    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_release); /* after its beginning */
-    enum error_code code = copy_segment(c, job, s->segment_bytes, &e);
-    if (code) { /* the segment stays in flight for ever: workers reclaim its loads, or end */
-        lose_device(c, &e);
-        return;
-    }
-    atomic_fetch_add_explicit(&shown->copies, 1, memory_order_relaxed);
-    if (c->counters.copy_seconds && !measured)
-        histogram_observe(c->counters.copy_seconds, (double)(clock_ns() - start) * 1e-9);
-    pthread_mutex_lock(&c->server.lock);
-    if (!measured) {
-        c->link_bytes += s->segment_bytes;
-        c->link_busy_ns += device_link_busy_ns(c->link) - busy_ns;
-    }
-    cache_end_copy(c, job);
 }
 
 static void *copy_thread(void *arg)
@@ -83,17 +48,16 @@ static void *copy_thread(void *arg)
         cache_slots_reclaim(&server->slots);
         cache_resize_step(c);
         slot_server_report_broken(server);
-        struct cache_job job;
+        struct error e;
         uint64_t timeout_ns;
-        bool found = cache_next_job(c, &job, &timeout_ns);
+        enum error_code code = cache_fill_link(c, &timeout_ns, &e);
         cache_publish_counts(c);
-        if (found) {
-            run_job(c, &job);
-            continue;
-        }
-        device_link_rest(c->link);
-        slot_server_sleep(server, resize_timeout(c, timeout_ns));
+        if (!code)
+            code = cache_wait_link(c, resize_timeout(c, timeout_ns), &e);
+        if (code)
+            lose_device(c, &e);
     }
+    cache_drop_queued(c);
     pthread_mutex_unlock(&server->lock);
     return NULL;
 }
@@ -221,7 +185,7 @@ static void *pin_thread(void *arg)
     struct residency_header *header = c->residency.base;
     pthread_setname_np(pthread_self(), "memd/pin");
     if (device_link_pin(c->link, memory, bytes, &c->stop_pinning, &e))
-        log_warn("host memory is not pinned, copies to the device are slower: %s", e.text);
+        log_warn("of the host memory %s; copies from there to the device are slower", e.text);
     else if (!atomic_load(&c->stop_pinning))
         log_info("%.2f GB of host memory pinned in %.2f s", (double)bytes * 1e-9,
                  (double)(clock_ns() - started) * 1e-9);

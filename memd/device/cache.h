@@ -3,10 +3,12 @@
  *
  * One thread, `memd/copy`, makes every decision and every write of the residency table. It takes
  * the workers' records (ipc/cache_channel.h), passes them to the cache policy (sched/cache/cache.h)
- * and copies one segment at a time over the link, in this order: the oldest on-demand load, then
- * what the policy wants, then the most probable prediction. So an on-demand load waits for one
- * segment at most. Loads of the same segment share one copy. A prediction is dropped when its
- * worker has passed the layer.
+ * and copies segments over the link, in this order: the oldest on-demand load, then what the policy
+ * wants, then the most probable prediction. A few copies are in the link's queue, so that it is
+ * never idle between two (cache_link.c has the rules); only loads are queued behind a copy that
+ * still takes long. So an on-demand load waits for one segment, and for a moment more, at most.
+ * Loads of the same segment share one copy. A prediction is dropped when its worker has passed the
+ * layer.
  *
  * Where host memory holds a part of the experts only (tier.h), the engine gives the tier a hint for
  * an expert that is not there, and tries again later. Workers request loads of experts that they
@@ -22,7 +24,7 @@
 #define MOED_MEMD_DEVICE_CACHE_H
 
 #include "device/link.h"
-#include "device_plan.h"
+#include "device/device_plan.h"
 #include "ipc/residency.h"
 #include "ipc/shm.h"
 #include "metrics/metrics.h"

@@ -1,14 +1,15 @@
 /* Makes the copies that lib/sched/prefetch/transfer_scheduler.h decides on; see cache_internal.h.
  *
  * Invariants:
- * 1. The residency word of an expert has the prefix of transfer_scheduler_resident, and one segment
- *    in flight while a slot of it is being filled. Only the functions of this file change it.
+ * 1. The residency word of an expert has the prefix of transfer_scheduler_resident, and in flight
+ *    the segments of transfer_scheduler_filling. Only the functions of this file change it.
  * 2. A segment comes in this order: bytes, slot number (release), word (seq_cst). A reader with an
  *    older word that finds the newer slot number finds the whole segment. A segment goes in this
  *    order: word, slot retired; its bytes change only after its grace.
  * 3. Where slots have flags, the order is: announcement of slot and flag, word with the segment in
  *    flight, bytes, flag, slot number, word. Between the first two words nothing but the copy
- *    changes the slot. The copy ends, or the device is lost. */
+ *    changes the slot. The copy ends, or the device is lost.
+ * 4. Copies end in the order in which they began. */
 #include "cache_internal.h"
 
 #include "base/arrays.h"
@@ -115,14 +116,52 @@ static void release_source(struct cache *c, const struct cache_job *job, bool co
         tier_unpin(c->options.tier, job->what.layer, job->what.expert, copied);
 }
 
-bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns)
+/* A free slot, behind the last job's where that is free. */
+static bool take_slot(struct cache *c, const struct cache_job *last, uint32_t *slot)
 {
-    enum transfer_next next = transfer_scheduler_next(c->transfers, clock_ns(), &job->what);
+    struct cache_slots *s = &c->server.slots;
+    if (!last || !cache_slots_is_free(s, last->slot + 1))
+        return cache_slots_take(s, slot);
+    *slot = last->slot + 1;
+    cache_slots_take_this(s, *slot);
+    return true;
+}
+
+/* Whether slot `next` lies so many bytes behind a slot, in the same allocation. */
+static bool is_behind(const struct cache *c, uint32_t slot, uint32_t next, uint64_t bytes)
+{
+    struct arena_layout l = c->arena->layout;
+    return next == slot + 1 && bytes == c->arena->slot_bytes &&
+           arena_extent_of(l, next) == arena_extent_of(l, slot);
+}
+
+bool cache_has_neighbour(const struct cache *c, const struct cache_job *job)
+{
+    const struct pool_slabs *s = cache_slabs(c, job->what.layer);
+    return job->what.segment + 1 < s->n_segments &&
+           cache_slots_is_free(&c->server.slots, job->slot + 1) &&
+           is_behind(c, job->slot, job->slot + 1, s->segment_bytes);
+}
+
+bool cache_continues(const struct cache *c, const struct cache_job *last,
+                     const struct cache_job *job)
+{
+    uint64_t bytes = cache_slabs(c, last->what.layer)->segment_bytes;
+    return job->from == last->from + bytes && is_behind(c, last->slot, job->slot, bytes);
+}
+
+bool cache_next_job(struct cache *c, bool loads_only, const struct cache_job *last,
+                    struct cache_job *job, uint64_t *timeout_ns)
+{
+    uint64_t now_ns = clock_ns();
+    enum transfer_next next = loads_only
+                                  ? transfer_scheduler_next_load(c->transfers, now_ns, &job->what)
+                                  : transfer_scheduler_next(c->transfers, now_ns, &job->what);
     *timeout_ns = BLOCKED_NS;
     if (next == TRANSFER_JOB) {
         if (!take_source(c, job))
             return false;
-        if (cache_slots_take(&c->server.slots, &job->slot))
+        if (take_slot(c, last, &job->slot))
             return true;
         release_source(c, job, false);
         return false;
@@ -141,8 +180,15 @@ static void announce(struct cache *c, struct cache_job *job)
 {
     const struct copy_job *w = &job->what;
     job->flag = ++c->fills[job->slot];
-    residency_announce(&c->table, w->layer, w->expert,
+    residency_announce(&c->table, w->layer, w->expert, w->segment,
                        (struct residency_arrival){job->slot, job->flag});
+}
+
+static void write_word(struct cache *c, const struct copy_job *w)
+{
+    residency_write(&c->table, w->layer, w->expert,
+                    (uint8_t)transfer_scheduler_resident(c->transfers, w->layer, w->expert),
+                    (uint8_t)transfer_scheduler_filling(c->transfers, w->layer, w->expert));
 }
 
 void cache_begin_copy(struct cache *c, struct cache_job *job)
@@ -153,7 +199,7 @@ void cache_begin_copy(struct cache *c, struct cache_job *job)
     transfer_scheduler_begin(c->transfers, w);
     if (c->fills)
         announce(c, job);
-    residency_write(&c->table, w->layer, w->expert, (uint8_t)w->segment, 1);
+    write_word(c, w);
     if (c->fills)
         slot_server_ring_workers(&c->server);
 }
@@ -163,15 +209,20 @@ void cache_end_copy(struct cache *c, const struct cache_job *job)
     const struct copy_job *w = &job->what;
     release_source(c, job, true);
     cache_slots_filled(&c->server.slots, job->slot);
-    transfer_scheduler_end(c->transfers, w);
     c->measured[w->layer * c->table.n_experts + w->expert] |=
         c->measuring && w->reason == COPY_DEMANDED;
-    cache_publish_counts(c); /* before the word: a worker that sees the segment finds it counted */
     /* Release: a reader that acquires the number finds the bytes, even with an older word. */
     atomic_store_explicit(residency_slot(&c->table, w->layer, w->expert, w->segment), job->slot,
                           memory_order_release);
-    residency_write(&c->table, w->layer, w->expert, (uint8_t)(w->segment + 1), 0);
+    transfer_scheduler_end(c->transfers, w);
+    cache_publish_counts(c); /* before the word: a worker that sees the segment finds it counted */
+    write_word(c, w);
     slot_server_ring_workers(&c->server);
+}
+
+void cache_drop_copy(struct cache *c, const struct cache_job *job)
+{
+    release_source(c, job, false);
 }
 
 void cache_drop_measured(struct cache *c)

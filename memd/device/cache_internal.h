@@ -1,10 +1,12 @@
 /* What the parts of the expert cache share; see cache.h. The server's lock guards everything here.
- * The engine thread gives it up only while it copies, sleeps, or allocates device memory. While it
- * copies, the lock's other users find the segment as SLOT_FILLING and its expert as filling.
+ * The engine thread gives it up only while it queues copies, waits for one, sleeps, or allocates
+ * device memory. The lock's other users find a segment that is queued as SLOT_FILLING and its
+ * expert as filling.
  *
  *     cache.c           the engine thread, the interface
  *     cache_workers.c   workers: their records, `consumed`, leaving
  *     cache_resize.c    more slots or fewer while serving
+ *     cache_link.c      queues copies on the link, and collects them
  *     cache_copies.c    makes the copies that lib/sched/prefetch/transfer_scheduler.h decides on;
  *                       every write of the residency table
  */
@@ -21,6 +23,16 @@ struct cache_job {
     uint32_t slot;
     uint32_t flag; /* the value that the slot's flag gets */
     const uint8_t *from;
+};
+
+/* Neighbouring segments that are copied at once: n jobs, of which each continues the last one's
+ * bytes in host memory and on the device. */
+struct cache_batch {
+    struct cache_job jobs[DEVICE_COPY_SIGNALS];
+    uint32_t n;
+    uint64_t bytes;
+    uint64_t queued_ns;
+    uint64_t measured_bytes; /* of jobs for a calibration */
 };
 
 /* What the arena is to become; see cache_resize.c. */
@@ -46,6 +58,10 @@ struct cache {
     bool measuring;
     bool *measured; /* [n_layers][n_experts]: copied for a calibration, and dropped at its end */
     uint64_t link_bytes, link_busy_ns; /* without calibrations */
+    /* The copies that the link has in its queue, in order; the engine thread's alone. */
+    struct cache_batch queue[DEVICE_LINK_QUEUE];
+    uint32_t n_queued;
+    uint64_t collected_ns; /* when the last copy was collected */
     struct device_link *link;
     const struct device_arena *arena;
     struct device_plan plan;
@@ -95,15 +111,34 @@ void cache_resize_step(struct cache *c);
 /* Makes c->transfers, for the present arena and table. */
 enum error_code cache_make_transfers(struct cache *c, struct error *e);
 /* True: job is to be copied; its slot is taken, and its slab pinned where it lies in the host tier.
- * False: nothing now; look again after *timeout_ns at the latest. */
-bool cache_next_job(struct cache *c, struct cache_job *job, uint64_t *timeout_ns);
+ * False: nothing now; look again after *timeout_ns at the latest. loads_only: only what a worker
+ * waits for. last: the job before it, whose neighbour the slot should be; NULL: none. */
+bool cache_next_job(struct cache *c, bool loads_only, const struct cache_job *last,
+                    struct cache_job *job, uint64_t *timeout_ns);
 /* Before and after the copy of a job. Before: announces it to workers and sets job->flag. */
 void cache_begin_copy(struct cache *c, struct cache_job *job);
 void cache_end_copy(struct cache *c, const struct cache_job *job);
+/* Whether the expert has another segment, and could have it in the place behind the job's. */
+bool cache_has_neighbour(const struct cache *c, const struct cache_job *job);
+/* Whether job's bytes follow last's, in host memory and on the device. */
+bool cache_continues(const struct cache *c, const struct cache_job *last,
+                     const struct cache_job *job);
+/* Forgets a copy that the link will not make any more. */
+void cache_drop_copy(struct cache *c, const struct cache_job *job);
 /* Adds what was counted since the last call to the metrics. Call before c->measuring changes. */
 void cache_publish_counts(struct cache *c);
 /* Drops the segments that were copied for a calibration, but for those in use. */
 void cache_drop_measured(struct cache *c);
+
+/* cache_link.c; the engine thread's, with the lock, which they give up for a while. An error: the
+ * device is lost. */
+
+/* Queues copies as the rules of cache_link.c allow. Returns after which time to look again. */
+enum error_code cache_fill_link(struct cache *c, uint64_t *timeout_ns, struct error *e);
+/* Waits for the oldest copy, or for a doorbell that was watched, or for timeout_ns. */
+enum error_code cache_wait_link(struct cache *c, uint64_t timeout_ns, struct error *e);
+/* After the engine's last turn: gives up what is still queued. */
+void cache_drop_queued(struct cache *c);
 
 /* cache_workers.c; the engine thread's. The first five: see struct slot_owner. */
 

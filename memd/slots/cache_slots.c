@@ -96,6 +96,11 @@ bool cache_slots_take(struct cache_slots *s, uint32_t *slot)
     return true;
 }
 
+bool cache_slots_is_free(const struct cache_slots *s, uint32_t slot)
+{
+    return slot < s->n && s->states[slot] == SLOT_FREE;
+}
+
 void cache_slots_take_this(struct cache_slots *s, uint32_t slot)
 {
     uint32_t i = 0;

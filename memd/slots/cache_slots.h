@@ -55,8 +55,9 @@ int cache_slots_add_reader(struct cache_slots *s, _Atomic uint64_t *epoch);
 /* The kernel reports that the reader is gone: it reads no more. */
 void cache_slots_remove_reader(struct cache_slots *s, int reader);
 
-bool cache_slots_take(struct cache_slots *s, uint32_t *slot); /* false: none is free */
-/* Takes this slot, which is free: its bytes are wanted again. */
+bool cache_slots_take(struct cache_slots *s, uint32_t *slot);         /* false: none is free */
+bool cache_slots_is_free(const struct cache_slots *s, uint32_t slot); /* slot: any number */
+/* Takes this slot, which is free: its bytes are wanted again, or it follows another one. */
 void cache_slots_take_this(struct cache_slots *s, uint32_t slot);
 void cache_slots_filled(struct cache_slots *s, uint32_t slot);
 /* Call after the store of the residency word that took the slot out of the table. */

@@ -421,7 +421,8 @@ static void test_pin(void **state)
         assert_memory_equal(back, ours, BYTES);
         assert_int_not_equal(module->pin(device, pinned[i], BYTES, &e), ERROR_OK); /* twice */
         assert_non_null(strstr(e.text, "cudaHostRegister: "));
-        module->unpin(device, pinned[i]); /* both */
+        assert_int_not_equal(module->pin(device, pinned[i], BYTES, &e), ERROR_OK); /* still is */
+        module->unpin(device, pinned[i]);
         check_code(module->pin(device, pinned[i], BYTES, &e), &e);
         module->unpin(device, pinned[i]);
         module->fill(stream, memory, 0, BYTES);
@@ -609,7 +610,7 @@ static void test_open(void **state)
         {"MOED_CUSIM_DEVICES", "0", "not found: device cuda: the driver finds no device"},
         {"MOED_CUSIM_DRIVER", "11080",
          "not supported: device cuda: the NVIDIA driver supports CUDA up to 11.8"},
-        {"MOED_CUSIM_DRIVER", "0", "not supported: device cuda: no NVIDIA driver is installed"},
+        {"MOED_CUSIM_DRIVER", "0", "not found: device cuda: no NVIDIA driver is installed"},
         {"MOED_CUSIM_FAIL", "cudaGetDeviceCount:1:cudaErrorUnknown",
          "cudaGetDeviceCount: unknown error"},
         {"MOED_CUDA_MODULE", "/nowhere/libmoed-cuda.so",

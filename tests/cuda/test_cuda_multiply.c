@@ -178,6 +178,35 @@ static void test_many_and_few_groups(void **state)
     }
 }
 
+/* Products for tensor cores: tokens and rows that leave a part of their tiles empty, or need
+ * several; halves of stages and of 256 columns. The simulated device's 16 multiprocessors are busy
+ * enough. */
+static void test_many_tokens(void **state)
+{
+    static const struct {
+        uint32_t rows, blocks, n_tokens;
+    } shapes[] = {{257, 9, 32}, {130, 8, 64}, {65, 3, 81}, {66, 1, 130}, {322, 5, 33}};
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+    (void)state;
+    for (int i = 0; i < SHAPES * N_COMPUTED_TYPES; i++) {
+        enum tensor_type type = computed_types[i / SHAPES];
+        uint32_t block = tensor_type_info(type)->block_values, blocks = shapes[i % SHAPES].blocks;
+        uint32_t rows = shapes[i % SHAPES].rows, n = shapes[i % SHAPES].n_tokens;
+        uint32_t cols = block == 256 ? (blocks + 7) / 8 * 256 : blocks * block;
+        if (block == 1 || (type != TENSOR_Q8_0 && i % SHAPES != i / SHAPES % SHAPES))
+            continue;
+        uint8_t *file = random_rows(type, rows, cols, i % N_WEIGHTS, rows + n);
+        struct matrix m = tiles_of(type, rows, cols, file), on_it = m;
+        on_it.tiles = to_device(m.tiles, tile_matrix_bytes(type, rows, cols));
+        check_product(&m, &on_it, n, i % N_INPUTS);
+        check_product(&m, &on_it, n, INPUTS_USUAL);
+        release_all();
+        free((void *)m.tiles);
+        free(file);
+    }
+}
+
 static void test_every_exponent(void **state)
 {
     enum { ROWS = 256, COLS = 32, BLOCK_BYTES = 17 };
@@ -333,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_every_exponent), cmocka_unit_test(test_many_and_few_groups),
         cmocka_unit_test(test_planes),         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_nothing_to_do),  cmocka_unit_test(test_too_many_columns),
+        cmocka_unit_test(test_many_tokens),
     };
     return cmocka_run_group_tests_name("cuda_multiply", tests, open_all, close_all);
 }

@@ -119,6 +119,14 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle)
     return handle != nullptr ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
+cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version)
+{
+    if (handle == nullptr || version == nullptr)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *version = 120800;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
     if (handle == nullptr)

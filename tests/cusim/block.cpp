@@ -6,7 +6,10 @@
  * stack. If no thread can run and some wait, the barrier is divergent. */
 #include "block.h"
 
+#include "copies.h"
 #include "fiber.h"
+#include "matrix.h"
+#include "races.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,6 +47,7 @@ struct block_run {
     cudaError_t error;
     struct thread threads[MAX_THREADS];
     uint16_t queue[MAX_THREADS];
+    size_t shared_bytes;
     unsigned at_warp_op[MAX_THREADS / WARP]; /* lanes */
 };
 
@@ -57,10 +61,20 @@ unsigned n_idle;
 
 const char *const barrier_names[] = {"__syncthreads", "__syncthreads_count", "__syncthreads_and",
                                      "__syncthreads_or"};
-const char *const op_names[] = {"__syncwarp",        "__shfl_sync",       "a vote",
-                                "__match_any_sync",  "__reduce_add_sync", "__reduce_min_sync",
-                                "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
-                                "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync"};
+const char *const op_names[] = {"__syncwarp",
+                                "__shfl_sync",
+                                "a vote",
+                                "__match_any_sync",
+                                "__reduce_add_sync",
+                                "__reduce_min_sync",
+                                "__reduce_max_sync",
+                                "__reduce_min_sync",
+                                "__reduce_max_sync",
+                                "__reduce_and_sync",
+                                "__reduce_or_sync",
+                                "__reduce_xor_sync",
+                                "ldmatrix",
+                                "mma"};
 
 /* ---- messages ---- */
 
@@ -83,9 +97,9 @@ void print_situation(const struct thread &t)
                                    : "have not started");
 }
 
-/* A kernel broke a rule of the execution model: its results have no meaning, so the process
- * ends. */
-[[noreturn]] void die(const char *format, ...)
+} // namespace
+
+void block_die(const char *format, ...)
 {
     char where[256];
     va_list list;
@@ -105,6 +119,8 @@ void print_situation(const struct thread &t)
     abort();
 }
 
+namespace
+{
 /* ---- the running thread ---- */
 
 void make_here(unsigned t)
@@ -145,7 +161,7 @@ void give_way(struct fiber *from)
     } else if (run.n_unstarted_from < run.n_threads) {
         to = idle_fiber();
     } else if (run.n_ended < run.n_threads) {
-        die("divergent barrier: threads wait for others that do not come,");
+        block_die("divergent barrier: threads wait for others that do not come,");
     }
     fiber_switch(from, to);
 }
@@ -159,6 +175,8 @@ void run_threads(struct fiber *self)
         thread->fiber = self;
         make_here(t);
         run.kernel->invoke(run.kernel->call);
+        if (copies_pending(t))
+            block_die("a thread ends before it has waited for its cp.async");
         thread->state = ENDED;
         run.n_ended++;
     }
@@ -238,10 +256,26 @@ uint64_t lanes_equal_to(const struct thread *lanes, unsigned mask, uint64_t valu
     return equal;
 }
 
+void compute_matrices(const struct thread *lanes, enum cusim_warp_op op)
+{
+    uint64_t values[MATRIX_LANES];
+    for (unsigned lane = 0; lane < MATRIX_LANES; lane++)
+        values[lane] = lanes[lane].value;
+    const char *wrong = matrix_compute(op, values);
+    if (wrong != nullptr)
+        block_die("%s", wrong);
+}
+
 /* All lanes of mask have arrived: computes the result of each. */
 void compute_warp_op(struct thread *lanes, unsigned mask, enum cusim_warp_op op)
 {
     uint64_t common = 0;
+    if (op >= CUSIM_LOAD_MATRICES) {
+        compute_matrices(lanes, op);
+        return;
+    }
+    if (op == CUSIM_SYNCWARP)
+        races_warp_barrier((unsigned)(lanes - run.threads) / WARP, mask);
     if (op == CUSIM_BALLOT)
         common = ballot_of(lanes, mask);
     else if (op >= CUSIM_REDUCE_ADD)
@@ -250,8 +284,8 @@ void compute_warp_op(struct thread *lanes, unsigned mask, enum cusim_warp_op op)
         struct thread *lane = &lanes[__builtin_ctz(left)];
         if (op == CUSIM_SHFL) {
             if (lane->source >= WARP || !(mask >> lane->source & 1))
-                die("a shuffle of mask 0x%08x reads lane %u, which takes no part,", mask,
-                    lane->source);
+                block_die("a shuffle of mask 0x%08x reads lane %u, which takes no part,", mask,
+                          lane->source);
             lane->result = lanes[lane->source].value;
         } else {
             lane->result =
@@ -280,6 +314,9 @@ void begin_block(size_t shared_bytes)
     for (unsigned t = 0; t < run.n_threads; t++)
         run.threads[t].state = UNSTARTED;
     memset(run.at_warp_op, 0, sizeof run.at_warp_op);
+    run.shared_bytes = shared_bytes;
+    copies_begin_block();
+    races_begin_block(cusim_here.shared, shared_bytes);
     if (shared_bytes != 0)
         memset(cusim_here.shared, 0xff, shared_bytes);
 }
@@ -332,7 +369,7 @@ cudaError_t block_run_grid(const struct cusim_kernel *kernel, dim3 grid, dim3 bl
     begin_kernel(kernel, grid, block);
     cusim_here.shared = nullptr;
     if (shared_bytes != 0 && posix_memalign(&cusim_here.shared, 16, shared_bytes) != 0)
-        die("no memory for the shared memory");
+        block_die("no memory for the shared memory");
     uint64_t stride = stride_of(n_blocks, order), b = order / 4 % n_blocks;
     for (uint64_t i = 0; i < n_blocks && run.error == cudaSuccess; i++) {
         cusim_here.block = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
@@ -343,9 +380,22 @@ cudaError_t block_run_grid(const struct cusim_kernel *kernel, dim3 grid, dim3 bl
     }
     if (run.error != cudaSuccess)
         abandon_fibers();
+    races_begin_block(nullptr, 0);
     free(cusim_here.shared);
     run.kernel = nullptr;
     return run.error;
+}
+
+unsigned block_thread()
+{
+    return run.now;
+}
+
+bool block_is_shared(const void *p, size_t bytes)
+{
+    uintptr_t first = (uintptr_t)cusim_here.shared, at = (uintptr_t)p;
+    return at >= first && at - first <= run.shared_bytes &&
+           run.shared_bytes - (at - first) >= bytes;
 }
 
 bool block_describe(char *text, size_t bytes)
@@ -372,11 +422,12 @@ unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate)
         return (unsigned)self->result;
     }
     unsigned n_true = run.n_true;
+    races_block_barrier();
     run.n_at_barrier = run.n_true = 0;
     for (unsigned t = 0; t < run.n_threads; t++)
         if (run.threads[t].barrier != kind)
-            die("divergent barrier: threads wait at %s and at %s,", barrier_names[kind],
-                barrier_names[run.threads[t].barrier]);
+            block_die("divergent barrier: threads wait at %s and at %s,", barrier_names[kind],
+                      barrier_names[run.threads[t].barrier]);
     for (unsigned t = 0; t < run.n_threads; t++) {
         run.threads[t].result = n_true;
         if (t != run.now)
@@ -397,7 +448,7 @@ uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsign
     self->value = value;
     self->source = source;
     if (!(mask >> lane & 1))
-        die("%s of mask 0x%08x by lane %u, which is not in it,", op_names[op], mask, lane);
+        block_die("%s of mask 0x%08x by lane %u, which is not in it,", op_names[op], mask, lane);
     *waiting |= 1u << lane;
     if ((*waiting & mask) != mask) {
         wait_here();
@@ -406,8 +457,8 @@ uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsign
     for (unsigned left = mask; left != 0; left &= left - 1) {
         const struct thread *other = &lanes[__builtin_ctz(left)];
         if (other->mask != mask || other->op != op)
-            die("divergent warp: lanes %u and %u wait at different operations,", lane,
-                (unsigned)__builtin_ctz(left));
+            block_die("divergent warp: lanes %u and %u wait at different operations,", lane,
+                      (unsigned)__builtin_ctz(left));
     }
     compute_warp_op(lanes, mask, op);
     *waiting &= ~mask;

@@ -13,4 +13,14 @@ cudaError_t block_run_grid(const struct cusim_kernel *kernel, dim3 grid, dim3 bl
 /* Writes the running kernel and the position in it, for a message; false: no kernel runs. */
 bool block_describe(char *text, size_t bytes);
 
+/* The running thread's number in its block. */
+unsigned block_thread();
+
+/* True: these bytes are in the block's dynamic shared memory. */
+bool block_is_shared(const void *p, size_t bytes);
+
+/* The kernel broke a rule of the execution model, so its results have no meaning: ends the process
+ * with a message that names the kernel and what each thread does. */
+[[noreturn]] void block_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

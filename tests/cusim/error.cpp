@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 namespace
 {
@@ -20,6 +21,7 @@ struct failure {
 thread_local cudaError_t last_error;
 std::atomic<int> lost; /* cudaError_t */
 std::atomic<bool> forked;
+bool eager; /* set before any call returns */
 /* Never destroyed: threads may call until the process ends. */
 std::mutex &failures_lock = *new std::mutex;
 std::vector<failure> &failures = *new std::vector<failure>;
@@ -27,6 +29,8 @@ std::map<std::string, unsigned long long> &counts = *new std::map<std::string, u
 
 cudaError_t error_of(const std::string &text)
 {
+    if (text == "hang" || text == "skip")
+        return text == "hang" ? FAILURE_HANG : FAILURE_SKIP;
 #define X(name, value, meaning)                                                                    \
     if (text == "cuda" #name)                                                                      \
         return cuda##name;
@@ -59,10 +63,22 @@ void parse_failures(const char *text)
 
 void begin_process()
 {
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+    eager = loading != nullptr && strcmp(loading, "EAGER") == 0;
     pthread_atfork(nullptr, nullptr, [] { forked = true; });
     const char *text = getenv("MOED_CUSIM_FAIL");
     if (text != nullptr)
         parse_failures(text);
+}
+
+cudaError_t listed_failure(const char *name, cudaError_t otherwise)
+{
+    std::lock_guard<std::mutex> guard(failures_lock);
+    unsigned long long n = ++counts[name];
+    for (const failure &f : failures)
+        if (f.name == name && f.at == n)
+            return f.error != cudaSuccess ? f.error : otherwise;
+    return cudaSuccess;
 }
 
 cudaError_t own_error(const char *name)
@@ -92,12 +108,15 @@ cudaError_t injected_failure(const char *name, cudaError_t otherwise)
     std::call_once(once, begin_process);
     if (failures.empty())
         return cudaSuccess;
-    std::lock_guard<std::mutex> guard(failures_lock);
-    unsigned long long n = ++counts[name];
-    for (const failure &f : failures)
-        if (f.name == name && f.at == n)
-            return f.error != cudaSuccess ? f.error : otherwise;
-    return cudaSuccess;
+    cudaError_t error = listed_failure(name, otherwise);
+    while (error == FAILURE_HANG)
+        pause();
+    return error;
+}
+
+bool kernels_are_loaded()
+{
+    return eager;
 }
 
 cudaError_t call_begin(const char *name)

@@ -64,6 +64,8 @@ int cuStreamWaitValue32_v2(cudaStream_t stream, unsigned long long address, uint
         return call_end(cudaErrorNotSupported);
     if (flag == nullptr || flags != WAIT_GEQ)
         return call_end(cudaErrorInvalidValue);
+    if (!kernels_are_loaded())
+        return call_end(cudaErrorNotPermitted);
     return call_end(
         enqueue(stream, {"a wait for a flag", {}, {}, [=] { return reached(flag, value); }}));
 }

@@ -35,6 +35,8 @@ cudaError_t run_kernel(const struct cusim_kernel *kernel, dim3 grid, dim3 block,
     cudaError_t injected = injected_failure("kernel", cudaErrorLaunchFailure);
     if (injected == cudaSuccess)
         injected = injected_failure(kernel->name, cudaErrorLaunchFailure);
+    if (injected == FAILURE_SKIP)
+        return cudaSuccess;
     if (injected != cudaSuccess)
         return injected;
     unsigned long order;

@@ -23,9 +23,15 @@
 cudaError_t call_begin(const char *name);
 /* Stores the error as the thread's last one unless it is success; returns it. */
 cudaError_t call_end(cudaError_t result);
+/* What MOED_CUSIM_FAIL knows beside errors: an event that never ends, a kernel that does nothing.
+ */
+const cudaError_t FAILURE_HANG = (cudaError_t)-1, FAILURE_SKIP = (cudaError_t)-2;
 /* Returns the error that MOED_CUSIM_FAIL sets for this event now, or cudaSuccess. Each call
- * counts. */
+ * counts. Does not return from FAILURE_HANG. */
 cudaError_t injected_failure(const char *name, cudaError_t otherwise);
+/* True if CUDA_MODULE_LOADING was EAGER at the process's first call. Otherwise a kernel's first
+ * launch may wait for the device, also behind a stream that waits for a flag. */
+bool kernels_are_loaded();
 /* Marks the device as lost: every call fails with this error from now on. The first error stays. */
 void device_lost(cudaError_t error);
 cudaError_t device_error();

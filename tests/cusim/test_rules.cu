@@ -1,7 +1,7 @@
 /* Violations of the rules that cusim finds: each ends its own process with a message. */
 #include "check.h"
 
-#include "device/cuda/launch.h"
+#include "device/cuda/tensor_core.cuh"
 
 #include <initializer_list>
 #include <signal.h>
@@ -215,6 +215,142 @@ static void test_memory_is_poisoned()
         CHECK_EQUAL(word, 0xffffffffu);
 }
 
+static __global__ void copy_unaligned(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    tensor_copy<16>(words, out + 1);
+    tensor_copy_wait_all();
+}
+
+static __global__ void copy_to_device_memory(unsigned *out)
+{
+    tensor_copy<4>(out, out + 1);
+    tensor_copy_wait_all();
+}
+
+static __global__ void copy_without_wait(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    tensor_copy<4>(words, out);
+    tensor_copy_group();
+    tensor_copy_wait<1>();
+}
+
+static __global__ void load_unaligned(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    uint32_t got[4];
+    tensor_load_4(words + threadIdx.x, got);
+    out[threadIdx.x] = got[0];
+}
+
+template <void (*kernel)(unsigned *)> static void launch_with_shared()
+{
+    setup();
+    CUDA_LAUNCH(kernel, 1, 32, 512, 0, device_memory);
+    cudaDeviceSynchronize();
+}
+
+static void test_copies_and_matrices()
+{
+    check_dies(launch_with_shared<copy_unaligned>, "cp.async of 16 bytes", "not aligned", "kernel");
+    check_dies(launch_with_shared<copy_to_device_memory>, "cp.async", "outside of the dynamic",
+               "shared memory");
+    check_dies(launch_with_shared<copy_without_wait>, "a thread ends before", "cp.async", "kernel");
+    check_dies(launch_with_shared<load_unaligned>, "ldmatrix", "not aligned to 16", "kernel");
+}
+
+#ifdef CUSIM_RACES /* not in builds with sanitizers */
+static __global__ void read_without_barrier(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    words[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = words[threadIdx.x ^ 1];
+}
+
+static __global__ void overwrite_without_barrier(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    words[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = words[31 - threadIdx.x];
+    words[threadIdx.x] = 0;
+}
+
+/* The lanes of a half-warp that waits see each other's writes, not those of the other half. */
+static __global__ void other_half(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    words[threadIdx.x] = threadIdx.x;
+    __syncwarp(threadIdx.x < 16 ? 0xffffu : 0xffff0000u);
+    out[threadIdx.x] = words[threadIdx.x ^ 15];
+    out[threadIdx.x] = words[threadIdx.x ^ 16];
+}
+
+static __global__ void shuffle_is_no_barrier(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    words[threadIdx.x] = threadIdx.x;
+    unsigned other = __shfl_xor_sync(0xffffffffu, threadIdx.x, 1);
+    out[threadIdx.x] = words[other];
+}
+
+static __global__ void copy_seen_early(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    tensor_copy<4>(words + threadIdx.x, out + threadIdx.x);
+    __syncthreads();
+    out[threadIdx.x + 32] = words[threadIdx.x ^ 1];
+    tensor_copy_wait_all();
+}
+
+static __global__ void load_without_barrier(unsigned *out)
+{
+    CUDA_SHARED(unsigned, words);
+    uint32_t got[4];
+    for (unsigned i = 0; i < 4; i++)
+        words[threadIdx.x + 32 * i] = i;
+    tensor_load_4(words + 4 * threadIdx.x, got);
+    out[threadIdx.x] = got[0];
+}
+#endif
+
+/* Bytes of one word, barriers of the block, of the warp and of its halves: no race. */
+static __global__ void no_race(unsigned *out)
+{
+    CUDA_SHARED(uint8_t, bytes);
+    unsigned half = threadIdx.x < 16 ? 0xffffu : 0xffff0000u;
+    bytes[threadIdx.x] = 1;
+    __syncwarp(half);
+    unsigned sum = bytes[threadIdx.x ^ 15];
+    __syncwarp();
+    sum += bytes[threadIdx.x ^ 31];
+    __syncthreads();
+    bytes[31 - threadIdx.x] = 2;
+    __syncthreads();
+    out[threadIdx.x] = sum + bytes[threadIdx.x];
+}
+
+static void test_races()
+{
+#ifdef CUSIM_RACES
+    check_dies(launch_with_shared<read_without_barrier>, "race: thread", "of the shared memory",
+               "without a barrier");
+    check_dies(launch_with_shared<overwrite_without_barrier>, "race: thread",
+               "of the shared memory", "without a barrier");
+    check_dies(launch_with_shared<other_half>, "race: thread", "of the shared memory",
+               "without a barrier");
+    check_dies(launch_with_shared<shuffle_is_no_barrier>, "race: thread", "of the shared memory",
+               "without a barrier");
+    check_dies(launch_with_shared<copy_seen_early>, "race: thread", "of the shared memory",
+               "without a barrier");
+    check_dies(launch_with_shared<load_without_barrier>, "race: thread", "of the shared memory",
+               "without a barrier");
+#endif
+    launch_with_shared<no_race>();
+    OK(cudaGetLastError());
+}
+
 int main(int argc, char **argv)
 {
     static const struct test tests[] = {
@@ -227,6 +363,8 @@ int main(int argc, char **argv)
         {"bad accesses", test_bad_accesses},
         {"host reads device memory", test_host_reads_device_memory},
         {"memory is poisoned", test_memory_is_poisoned},
+        {"copies and matrices", test_copies_and_matrices},
+        {"races", test_races},
     };
     return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -363,7 +363,8 @@ static void test_a_lost_device_stays_lost()
     unsigned *device = device_words(N), *pinned = pinned_words(N);
     void *p;
     CUDA_LAUNCH(fail, 4, 64, 0, 0, device);
-    OK(cudaGetLastError()); /* the launch itself succeeded */
+    cudaError_t launched = cudaGetLastError(); /* the kernel may have failed already */
+    CHECK(launched == cudaSuccess || launched == cudaErrorLaunchFailure);
     CHECK_ERROR(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
     CHECK_ERROR(cudaMalloc(&p, 100), cudaErrorLaunchFailure);
     CHECK_ERROR(cudaMemcpy(pinned, device, 4, cudaMemcpyDeviceToHost), cudaErrorLaunchFailure);
@@ -487,6 +488,8 @@ static void test_no_calls_from_host_functions_cusim()
     CHECK_EQUAL(result, cudaErrorNotPermitted);
 }
 
+/* Not under ASan: in a child of a process with threads its allocator may stay locked. */
+#ifndef __SANITIZE_ADDRESS__
 static void count_devices()
 {
     int count;
@@ -498,6 +501,7 @@ static void test_forked_process_cusim()
     device_words(1);
     CHECK_EQUAL(run_elsewhere(count_devices).status, 0);
 }
+#endif
 #endif
 
 int main(int argc, char **argv)
@@ -526,7 +530,9 @@ int main(int argc, char **argv)
         {"no device", test_no_device_cusim},
         {"two small devices", test_two_small_devices_cusim},
         {"no calls from host functions", test_no_calls_from_host_functions_cusim},
+#ifndef __SANITIZE_ADDRESS__
         {"forked process", test_forked_process_cusim},
+#endif
 #endif
     };
     return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes vocab-small.gguf, vocab-small-spm.gguf and vocab-small.cases.
+"""Makes vocab-small.gguf, vocab-small-spm.gguf, vocab-small-gemma.gguf and vocab-small.cases.
 
 The vocabularies are trained here and the ids come from the libraries that models are made with, so
 they are independent of moed's tokenizer:
@@ -7,6 +7,9 @@ they are independent of moed's tokenizer:
 - vocab-small.gguf: byte-level BPE trained by Hugging Face's `tokenizers`, which also gives the
   ids for each pre-tokenizer: each is built here from the expressions as the models publish them.
 - vocab-small-spm.gguf: a BPE model with byte fallback trained by `sentencepiece`.
+
+- vocab-small-gemma.gguf: BPE of characters with byte fallback, as Gemma 4's, trained and encoded
+  by `tokenizers`.
 
 vocab-small.cases has one case a line, four fields separated by a tab: the file's name, the
 pre-tokenizer (- for the file's own), the text in hexadecimal, the ids separated by commas. Special
@@ -25,7 +28,7 @@ from pathlib import Path
 
 import sentencepiece
 from gguf import GGUFWriter, TokenType
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 HERE = Path(__file__).parent
 SEED = 20240229
@@ -173,6 +176,49 @@ def write_spm(path, sp):
     finish(w)
 
 
+GEMMA_SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
+GEMMA_TURNS = ["<|turn>", "<turn|>", "<|tool_response>"]
+SPACE = "\u2581"
+
+
+def train_gemma():
+    """(tokens in the order of their ids, merges). Words and runs of newlines are learnt apart; the
+    published tokenizer has no such cut and needs none, because no merge crosses it."""
+    t = Tokenizer(models.BPE())
+    t.normalizer = normalizers.Replace(" ", SPACE)
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex("\n+"), "isolated"), pre_tokenizers.Split(SPACE, "merged_with_next")])
+    t.train_from_iterator([CORPUS + "    \n\n\n" * 9], trainers.BpeTrainer(vocab_size=600, show_progress=False))
+    model = json.loads(t.to_str())["model"]
+    tokens = GEMMA_SPECIAL + [f"<0x{b:02X}>" for b in range(256)]
+    return tokens + sorted(model["vocab"], key=model["vocab"].get), [tuple(m) for m in model["merges"]]
+
+
+def hugging_face_gemma(tokens, merges):
+    t = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
+                             byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    t.normalizer = normalizers.Replace(" ", SPACE)
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.add_special_tokens([AddedToken(text, normalized=False) for text in GEMMA_SPECIAL + GEMMA_TURNS])
+    return t
+
+
+def write_gemma(path, tokens, merges):
+    w = GGUFWriter(path, "gemma4")
+    w.add_name("vocab-small-gemma")
+    w.add_tokenizer_model("gemma4")
+    w.add_token_list(tokens + GEMMA_TURNS)
+    w.add_token_types([TokenType.CONTROL] * len(GEMMA_SPECIAL) + [TokenType.BYTE] * 256
+                      + [TokenType.NORMAL] * (len(tokens) - 256 - len(GEMMA_SPECIAL))
+                      + [TokenType.USER_DEFINED] * len(GEMMA_TURNS))
+    w.add_token_merges([" ".join(m) for m in merges])
+    w.add_bos_token_id(2)
+    w.add_eos_token_id(1)
+    w.add_unk_token_id(3)
+    w.add_add_bos_token(False)  # as in some published files
+    finish(w)
+
+
 def texts():
     rng = random.Random(SEED)
     words = CORPUS.split()
@@ -217,6 +263,12 @@ def main():
                 ids = sp.encode(text)
                 print("vocab-small-spm.gguf", "-", text.encode().hex(), ",".join(map(str, ids)),
                       sep="\t", file=f)
+        gemma = hugging_face_gemma(*train_gemma())
+        write_gemma(out / "vocab-small-gemma.gguf", *train_gemma())
+        for text in texts() + [t.replace("<|im_start|>", "<|turn>") for t in special_texts()]:
+            if SPACE not in text:  # which the published one takes for a space
+                print("vocab-small-gemma.gguf", "-", text.encode().hex(),
+                      ",".join(map(str, gemma.encode(text, add_special_tokens=False).ids)), sep="\t", file=f)
 
 
 main()

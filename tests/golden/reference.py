@@ -46,6 +46,7 @@ from reference_parts import (  # noqa: E402
     rope_frequencies,
     rotate,
     gated_delta_rule,
+    gelu_gated,
     causal_convolution,
     l2_norm,
     softplus,
@@ -85,6 +86,7 @@ class Traits:
     activation: Callable = swiglu
     delta: bool = False  # linear attention in all layers but every full_attention_interval-th
     delta_grouped: bool = False  # the value heads of one key head are together
+    gemma: bool = False  # Gemma 4's layers: see gemma_layer
 
 
 TRAITS = {
@@ -108,6 +110,7 @@ TRAITS = {
     "qwen35moe": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True),
     "qwen3next": Traits(renormalise=True, ffn_norm="post_attention_norm", delta=True, delta_grouped=True),
     "lfm2moe": Traits(router="groups", renormalise=True, output_norm="token_embd_norm"),
+    "gemma4": Traits(renormalise=True, activation=gelu_gated, gemma=True),
     "gpt-oss": Traits(
         router="chosen softmax",
         window_every=2,
@@ -141,6 +144,7 @@ class Model:
         self.experts_used = self.key("expert_used_count")
         self.expert_scale = self.key("expert_weights_scale", 0.0) or 1.0
         self.frequencies, self.magnitude = self.rope(path)
+        self.windowed_layers = self.key("attention.sliding_window_pattern", []) if self.traits.gemma else []
 
         self.round_activations = False
         self.observe = lambda name, value: None  # called with each named intermediate
@@ -163,6 +167,8 @@ class Model:
             plain = rope_frequencies(dims, base)
             return plain / self.weights[name], self.traits.long_magnitude
         kind = self.key("rope.scaling.type", "none")
+        if kind == "none" and self.traits.gemma:
+            return rope_frequencies(dims, base) / self.weights["rope_freqs.weight"], 1.0
         if kind == "none":
             return rope_frequencies(dims, base), 1.0
         if kind != "yarn" or "rope_freqs.weight" in self.weights:
@@ -197,6 +203,8 @@ class Model:
         return rotate(x, self.frequencies, self.magnitude, self.traits.adjacent_pairs)
 
     def windowed(self, layer):
+        if self.windowed_layers:
+            return self.windowed_layers[layer]
         every = self.traits.window_every
         return every > 0 and layer % every != every - 1
 
@@ -415,7 +423,60 @@ class Model:
             out = out + shared
         return out
 
+    def gemma_heads(self, x, layer):
+        """q, k, v of all heads, placed. Values have a norm without weights; where there is no matrix
+        for them they are the keys before their norm and rotation."""
+        block, windowed = f"blk.{layer}.", self.windowed(layer)
+        head = self.key("attention.key_length_swa") if windowed else self.head_dim
+        q, k = (self.linear(x, block + n).reshape(len(x), -1, head) for n in ("attn_q", "attn_k"))
+        own = block + "attn_v.weight" in self.weights
+        v = self.linear(x, block + "attn_v").reshape(k.shape) if own else k
+        frequencies = self.frequencies
+        if windowed:
+            frequencies = rope_frequencies(self.key("rope.dimension_count_swa"), self.key("rope.freq_base_swa"))
+        q, k = (rotate(self.norm(y, block + n), frequencies, 1.0, False)
+                for y, n in ((q, "attn_q_norm"), (k, "attn_k_norm")))
+        return q, k, rms_norm(v, 1.0, self.eps)
+
+    def gemma_experts(self, x, layer):
+        """The routed experts' weighted sum; x: before any norm of the feed-forward part."""
+        block = f"blk.{layer}."
+        seen = rms_norm(x, self.weights[block + "ffn_gate_inp.scale"], self.eps) / np.sqrt(self.d_model)
+        router = self.linear(seen, block + "ffn_gate_inp")
+        chosen, weights, margin = self.route(router, block)
+        weights = weights * self.weights[block + "ffn_down_exps.scale"][chosen]
+        self.observe(block + "router_logits", router)
+        self.observe(block + "experts_chosen", chosen)
+        self.observe(block + "expert_weights", weights)
+        self.observe(block + "router_margin", margin)
+        normalised = self.norm(x, block + "pre_ffw_norm_2")
+        out = np.zeros_like(x)
+        for expert in np.unique(chosen):
+            position, rank = np.nonzero(chosen == expert)
+            both = self.linear(normalised[position], block + "ffn_gate_up_exps", expert)
+            hidden = self.traits.activation(*np.split(both, 2, axis=1))
+            out[position] += self.linear(hidden, block + "ffn_down_exps", expert) * weights[position, rank, None]
+        self.observe(block + "routed_out", out)
+        return out
+
+    def gemma_layer(self, x, layer):
+        """Gemma 4: a norm after each part, and a dense feed-forward part beside the experts."""
+        block = f"blk.{layer}."
+        q, k, v = self.gemma_heads(self.norm(x, block + "attn_norm"), layer)
+        attended = self.attention_output(self.attend(q, k, v, 1.0, layer), layer)
+        x = x + self.norm(attended, block + "post_attention_norm")
+        self.observe(block + "after_attention", x)
+        dense = self.feed_forward(self.norm(x, block + "ffn_norm"), block, "")
+        dense = self.norm(dense, block + "post_ffw_norm_1")
+        routed = self.norm(self.gemma_experts(x, layer), block + "post_ffw_norm_2")
+        x = x + self.norm(dense + routed, block + "post_ffw_norm")
+        x = x * self.weights[block + "layer_output_scale.weight"]
+        self.observe(block + "after_experts", x)
+        return x
+
     def layer(self, x, layer):
+        if self.traits.gemma:
+            return self.gemma_layer(x, layer)
         block = f"blk.{layer}."
         normalised = self.norm(x, block + "attn_norm")
         self.observe(block + "attn_norm", normalised)
@@ -439,6 +500,8 @@ class Model:
     def logits(self, tokens):
         """[n] token ids -> [n][vocabulary] float64."""
         x = self.weights["token_embd.weight"][np.asarray(tokens)]
+        if self.traits.gemma:
+            x = x * np.sqrt(self.d_model)
         self.observe("embedding", x)
         for layer in range(self.layers):
             x = self.layer(x, layer)
@@ -446,6 +509,9 @@ class Model:
         self.observe("output_norm", x)
         tied = "output.weight" not in self.weights
         out = self.linear(x, "token_embd" if tied else "output")
+        cap = self.key("final_logit_softcapping", 0.0)
+        if cap:
+            out = cap * np.tanh(out / cap)
         self.observe("logits", out)
         return out
 

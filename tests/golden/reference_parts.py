@@ -52,6 +52,11 @@ def swiglu_clamped(gate, up):
     return gate * sigmoid(OAI_ALPHA * gate) * (up + 1)
 
 
+def gelu_gated(gate, up):
+    """GELU of the gate in its tanh form (arXiv 1606.08415, section 2)."""
+    return 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3))) * up
+
+
 def softplus(x):
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
 

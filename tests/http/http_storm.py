@@ -198,7 +198,18 @@ def held(pid):
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/comm", encoding="ascii") as f:
             names.append(f.read().strip())
-    return len(os.listdir(f"/proc/{pid}/fd")), sorted(names), resident
+    return len(targets(pid)), sorted(names), resident
+
+
+def targets(pid):
+    """What the descriptors of the process are."""
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(f"{fd} {os.readlink(f'/proc/{pid}/fd/{fd}')}")
+        except OSError:  # closed meanwhile
+            pass
+    return sorted(found)
 
 
 def run(right, victims, seconds):
@@ -221,7 +232,7 @@ pid = pid_of("http")
 calm = run(right, [], SECONDS / 6)
 assert set(calm.counts) == {"right"}, calm.counts
 time.sleep(1)
-before = held(pid)
+before, before_fds = held(pid), targets(pid)
 assert "channel" in before[1] and any(t.startswith("ask/") for t in before[1]), before[1]
 run(right, ["worker", "cpuexec", "memd"], SECONDS / 2)
 assert pid_of("http") == pid, "moed-http was restarted too"
@@ -229,6 +240,8 @@ try:
     wait_for(lambda: held(pid)[0] <= before[0] and [t for t in held(pid)[1] if t != RESUMER] == before[1], 10, "leaks")
 finally:
     after = held(pid)
+    if after[0] > before[0]:
+        print("new descriptors:", *sorted(set(targets(pid)) - set(before_fds)), sep="\n  ")
     print(f"moed-http: descriptors {before[0]} -> {after[0]}, threads {before[1]} -> {after[1]}, resident {before[2]} -> {after[2]}")
 with open(f"/proc/{pid}/maps", encoding="ascii") as f:
     sanitized = re.search("lib[at]san", f.read())  # which keep what is freed

@@ -93,6 +93,8 @@ class Viewer(threading.Thread):
             self.map = m
         elif name in ("figures", "processes"):
             setattr(self, name, data)
+        elif name == "failed":
+            assert data["message"], data
         else:
             raise AssertionError(name)
 
@@ -228,6 +230,22 @@ def check_death(v):
     until("the rebuilt map is not the new memd's", 20, lambda: (any(v.map["chosen"]) or generate(6)) and v.same())
 
 
+def check_silence(v):
+    """memd does not answer: the stream says once why there is no map, and goes on with the rest; then the whole map comes."""
+    memd = next(p["pid"] for p in v.processes if p["name"] == "memd")
+    os.kill(memd, signal.SIGSTOP)
+    try:
+        begin = len(v.events)
+        until("no reason is given", 20, lambda: "failed" in v.events[begin:])
+        at = len(v.events)
+        until("the processes are no longer shown", 20, lambda: "processes" in v.events[at:])
+        assert v.events[begin:].count("failed") == 1, v.events[begin:]
+    finally:
+        os.kill(memd, signal.SIGCONT)
+    at = len(v.events)
+    until("no map of the memd that answers again", 20, lambda: "map" in v.events[at:])
+
+
 def check_figures(v):
     until("no conversation is counted", 5, lambda: v.figures["kv_bytes"]["host"] and v.figures["requests_running"] == 0)
     f = v.figures
@@ -276,6 +294,7 @@ if WORKER:
     checked("policy", check_policy, viewer)
     checked("resize", check_resize, viewer)
     checked("death", check_death, viewer)
+    checked("silence", check_silence, viewer)
     checked("figures", check_figures, viewer)
     viewer.leave()
     checked("nobody looks any more", check_nobody_looks)

@@ -65,6 +65,10 @@ check slots right -DFLAGS
 for fault in FLAG_BEFORE_BYTES WORD_BEFORE_SLOT SAME_NUMBER EARLY_REUSE; do
     check slots wrong "-DFLAGS -DFAULT_$fault"
 done
+check copies right
+for fault in OUT_OF_ORDER FLAGS_FIRST END_ALL ONE_ANNOUNCEMENT EVICT_FILLING EARLY_REUSE; do
+    check copies wrong "-DFAULT_$fault"
+done
 check arena right
 check arena wrong -DFAULT_USE_AT_ONCE
 check arena wrong -DFAULT_FREE_AT_ONCE

@@ -13,7 +13,7 @@
  *
  * -DFLAGS: the device's cache where slots have flags (ipc/residency.h, residency_arriving). memd restores no slot there. A reader also
  * takes a segment in flight, announced with its slot and the number that the flag will have, and reads once the flag has that number,
- * for which the device's streams wait. (Experts have one segment here: that a changed word means another one is not modelled.)
+ * for which the device's streams wait. (Experts have one segment here, and one copy is made at a time; copies.pml has more of both.)
  *
  *   -DFAULT_EARLY_REUSE         one epoch early: memd reuses a slot during the epoch in which it retired it
  *   -DFAULT_SEEN_BEFORE_WORD    M2 before M1

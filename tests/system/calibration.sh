@@ -7,7 +7,7 @@ MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
 
 device=emu:vram=40%,link=500M
-up() { "$MOED" up "$MODEL" --device "$device" "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --device "$device" "$@"; }
 down() { "$MOED" down >/dev/null 2>&1; }
 # value KEY: prints the value of KEY in the JSON of the only calibration
 value() { "$MOED" inspect --calibration --json | tr -d '[]' | tr ',{' '\n' | awk -F': ' -v k="\"$1\"" '{ gsub(/^ +/, "", $1) } $1 == k { print $2; exit }'; }
@@ -131,7 +131,7 @@ wait_until 10 "$MOED" metrics worker
 down
 
 say "host"
-"$MOED" up "$MODEL" >/dev/null 2>&1 || fail "up on the host"
+start_deployment "$MODEL"
 "$MOED" run -n 4 --ignore-end --temp 0 "Once upon a time" >/dev/null || fail "no answer on the host"
 "$MOED" ps | grep -q "cache:" && fail "a cache in ps on the host"
 "$MOED" ps --json | grep -q '"cache"' && fail "a cache in ps --json on the host"

@@ -79,6 +79,26 @@ if [ $SIMULATED = yes ]; then
 fi
 say "ok: messages of failed starts"
 
+# moed devices, and what `moed up` chooses without --device
+devices() { "$MOED" devices "$MODEL" >"$WORK/devices" 2>&1 || true; }
+has() { grep -qE -- "$1" "$WORK/devices" || fail "moed devices lacks '$1': $(cat "$WORK/devices")"; }
+devices
+has '^cuda:0 +.*, [0-9.]+ .B of [0-9.]+ .B free, [0-9]+ multiprocessors'
+has '^ +fits: [0-9.]+ .B of experts, [0-9]+ % of them; [0-9.]+ .B dense weights, [0-9.]+ .B KV cache$'
+if [ $SIMULATED = yes ]; then
+    MOED_CUSIM_DEVICES=2 devices
+    has '^cuda:1 '
+    MOED_CUSIM_MEMORY=2M devices
+    has '^ +does not fit: .* no space for .* dense weights'
+    MOED_CUSIM_DEVICES=0 devices
+    has '^moed: device cuda: the driver finds no device'
+    MOED_DEVICE='' refused "--vram needs a GPU, and none can be used: device cuda: no NVIDIA driver" MOED_CUSIM_DRIVER=0 -- '' --vram 1M
+fi
+refused "--vram needs a device with memory of its own" -- host --vram 1M
+refused "--vram 1x: device cuda: vram is not bytes" -- cuda --vram 1x
+refused "vram is given twice" -- cuda:0,vram=1M --vram 1M
+say "ok: devices"
+
 for model in "$@"; do
     up "$model"
     ask_all 12 want
@@ -105,7 +125,9 @@ for model in "$@"; do
 done
 
 # memd logs the plan; `moed map` and `moed ps` show it. The dense weights can stay on the host, with keys and values of any type.
-up "$MODEL" --device cuda:0,vram=40% --ctx 256 --parallel 3 --policy ondemand
+# Without --device `moed up` chooses the GPU, and says so.
+MOED_DEVICE='' up "$MODEL" --vram 40% --ctx 256 --parallel 3 --policy ondemand
+grep -qE '^moed: uses cuda:[0-9]+: .* % of the experts fit \(--device host: without it\)$' "$WORK/up" || fail "no line that names the chosen GPU: $(cat "$WORK/up")"
 grep -qE 'cuda:0 .*, [0-9.]+ .B free: [0-9.]+ .B dense weights, [0-9.]+ .B KV cache \(3 requests of 256 tokens\), [0-9.]+ .B scratch, [0-9.]+ .B for the driver; [0-9.]+ .B for experts, [0-9]+ % of them$' "$RUN/memd.log" ||
     fail "memd's log lacks the plan"
 for place in map ps; do
@@ -235,11 +257,12 @@ down
 say "ok: memd dies"
 
 [ $SIMULATED = yes ] || exit 0
-# No memory for a graph: the worker makes no more graphs and continues without them.
-MOED_CUSIM_FAIL=cudaGraphInstantiate:3:cudaErrorMemoryAllocation up "$MODEL" --device cuda --policy lru --assign load-all
+# No memory for a graph: the worker makes no more graphs and continues without them. The driver also refuses to pin.
+MOED_CUSIM_FAIL=cudaGraphInstantiate:3:cudaErrorMemoryAllocation,cudaHostRegister:1,cudaHostRegister:2 up "$MODEL" --device cuda --policy lru --assign load-all
 worker=$(pid_of worker)
 for _ in 1 2 3; do check "no memory for a graph"; done
 log_has worker "no more layers are kept as CUDA graphs"
+log_has memd "GB are not pinned: "
 [ "$(pid_of worker)" = "$worker" ] && [ "$(metric worker moed_worker_layers_replayed_total)" -gt 0 ] || fail "no memory for a graph"
 down
 say "ok: no memory for a graph"
@@ -314,7 +337,7 @@ log_has worker "an illegal memory access was encountered (cudaErrorIllegalAddres
 wait_until 20 answers || fail "no answer after the worker's device failed"
 [ "$(pid_of memd)" = "$memd" ] || fail "the worker's fault ended memd"
 down
-MOED_CUSIM_FAIL=cudaEventSynchronize:200:cudaErrorECCUncorrectable up "$MODEL" --device cuda:0,vram=20% --policy ondemand
+MOED_CUSIM_FAIL=cudaEventRecord:200:cudaErrorECCUncorrectable up "$MODEL" --device cuda:0,vram=20% --policy ondemand
 memd=$(pid_of memd)
 died() { "$MOED" run -n 12 --ignore-end x; [ "$(pid_of memd)" != "$memd" ]; }
 wait_until 30 died || fail "the device's fault does not end memd"

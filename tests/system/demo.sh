@@ -16,7 +16,7 @@ mkdir other
 cp "$golden/qwen3moe.gguf" other/demo
 (cd other && "$MOED" inspect demo | grep -q 'name  *qwen3moe') || fail "moed ignores a file called demo"
 
-"$MOED" up demo > /dev/null 2>&1 || fail "moed up demo: exit code $?"
+start_deployment demo
 "$MOED" ps | grep -q 'demo.gguf' || fail "ps does not name demo.gguf: $("$MOED" ps)"
 
 # Questions of the kinds that the training data has (tools/train/generate.py). The training data contains these three; evaluate.py

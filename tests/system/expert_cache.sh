@@ -58,9 +58,9 @@ refused() { # refused LINE ARGUMENT...: `moed policy ARGUMENT...` fails and prin
 }
 check_refusals() {
     refused "cache value does not take budget uniform; those that do are none, static, lru, lfu, workload, lru-prefetch, lcp, score, workload-guarded" --budget uniform
-    refused "cache lfu does not take budget global; those that do are none, static, lru, layerwise, map-frequency, value" lfu --budget global
-    refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance" --assign chance
-    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value" --cache fifo
+    refused "cache lfu does not take budget global; those that do are none, static, lru, layerwise, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" lfu --budget global
+    refused "there are load-all, threshold, qstar, greedy, layerwise, presched, score-queue, balance, qstar-stream, greedy-unbound" --assign chance
+    refused "there are none, static, lru, lfu, workload, workload-guarded, layerwise, lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, least-stale" --cache fifo
     refused "cache 'belady' is not known" --cache belady
     refused "there are none, next-gate, gate-scores, residual, frequency, expert-map, activation-matrix, mlp, llapor, mixture" --predictor oracle
     refused "there are probable, chunked, rotating, urgent, cleared, loaded, value" --prefetch random
@@ -69,7 +69,7 @@ check_refusals() {
 }
 
 # `moed up` sets the policy. memd keeps it for a worker that starts later.
-"$MOED" up "$1" --device emu:vram=50%,link=1G --cache lru --budget uniform --predictor frequency --prefetch urgent >/dev/null 2>&1 || fail "up with a predictor"
+start_deployment "$1" --device emu:vram=50%,link=1G --cache lru --budget uniform --predictor frequency --prefetch urgent
 "$MOED" restart worker >/dev/null || fail "restart"
 chosen=$("$MOED" policy --json)
 for part in '"cache": "lru"' '"budget": "uniform"' '"predictor": "frequency"' '"prefetcher": "urgent"'; do
@@ -124,7 +124,7 @@ shape() {
 }
 # prepare: finds the most segments that the model's experts can be cut into, and trains mlp and llapor into $WORK/predictors.
 prepare() {
-    "$MOED" up "$model" --segment-bytes 1 >/dev/null 2>&1 || fail "up"
+    start_deployment "$model" --segment-bytes 1
     read -r finest expert_bytes _ layers < <(shape)
     predictors=none trained=""
     if [ "$layers" -gt 2 ]; then # fewer layers leave nothing to predict two layers ahead
@@ -137,7 +137,7 @@ prepare() {
 # reference CUT: computes the expected answers on the host, with experts cut into segments of cuts[CUT] bytes.
 reference() {
     cut=$1
-    "$MOED" up "$model" --reproducible --parallel 16 --ctx 2048 --segment-bytes "${cuts[$cut]}" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up on the host"; }
+    start_deployment "$model" --reproducible --parallel 16 --ctx 2048 --segment-bytes "${cuts[$cut]}"
     read -r "segments_per_expert[$cut]" _ "slot_bytes[$cut]" _ < <(shape)
     ask "${LENGTHS[2]}" 0 16 "want-$cut"
     ask "$LONG" 0 4 "long-$cut"
@@ -204,7 +204,7 @@ set_part() {
 # All policies, and every second part of a policy: the next deployment checks the parts that this one omits.
 check_policies() {
     choice=0
-    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe; do
+    for policy in moed ondemand static lru lfu mixtral-offloading eam threshold score qstar layerwise dali prescope moepic promoe finemoe specmd; do
         "$MOED" policy "$policy" >/dev/null || fail "policy $policy"
         check "$policy"
         case $policy in moed | lru | qstar) check_logits "$policy" ;; esac

@@ -45,7 +45,7 @@ say "the installed moed starts the installed daemons, with the installed demo mo
 MOED=$PREFIX/bin/moed
 cd "$WORK" # outside the source tree
 installed share/moed/models/demo.gguf
-"$MOED" up demo --cpuexec > /dev/null 2>&1 || fail "moed up demo: exit code $?"
+start_deployment demo --cpuexec
 "$MOED" inspect --json demo | grep -q "$PREFIX/share/moed/models/demo.gguf" || fail "the demo model is not the installed one: $("$MOED" inspect --json demo)"
 for process in supervise memd cpuexec worker; do
     program=$(readlink "/proc/$(pid_of $process)/exe")

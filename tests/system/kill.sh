@@ -2,7 +2,7 @@
 # kill -9 of each process in the middle of an answer: the test checks what a client loses.
 MOED=$1 MODEL=$2
 . "$(dirname "$0")/../deployment.sh"
-"$MOED" up "$MODEL" --ctx 2048 --cpuexec >/dev/null 2>&1
+"$MOED" up "$MODEL" --ctx 2048 --cpuexec --watchdog 5 >/dev/null 2>&1
 N=1200
 [ -z "${MOED_TEST_SHORT:-}" ] || N=300 # a sanitizer makes them slow
 PROMPT="Once upon a time"
@@ -39,7 +39,7 @@ stopped=$(pid_of cpuexec)
 kill -STOP "$stopped"
 wait $ASKING || fail "the answer was cut short when cpuexec stalled"
 cmp -s "$WORK/answer" "$WORK/reference" || fail "cpuexec's stall changed the answer"
-kill -CONT "$stopped"
+kill -CONT "$stopped" 2>/dev/null || true # the watchdog may have killed it
 
 say "a client: its request ends, other requests continue"
 begin "$WORK/answer"
@@ -73,6 +73,13 @@ begin "$WORK/answer"
 whole nobody
 cached=$(metric worker moed_worker_cached_prompt_tokens_total)
 [ "$cached" -gt 0 ] || fail "the new worker found nothing in the KV cache"
+
+say "the worker stopped: the watchdog kills it, and a new one continues the answer"
+begin "$WORK/answer"
+kill -STOP "$(pid_of worker)"
+whole "the worker, stopped"
+silent() { "$MOED" logs supervise | grep -q 'worker .* has been silent'; }
+wait_until 20 silent || fail "the watchdog left a stopped worker alone"
 
 say "memd: everything starts again, and the answer continues"
 begin "$WORK/answer"

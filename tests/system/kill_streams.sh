@@ -67,7 +67,7 @@ kill_one() {
     done
 }
 
-up() { "$MOED" up "$MODEL" --ctx 1024 --parallel $STREAMS "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --ctx 1024 --parallel $STREAMS "$@"; }
 up
 for i in $(seq 0 $((STREAMS - 1))); do ask "$i" "$WORK/want-$i" || fail "request $i: $(cat "$WORK/want-$i.err")"; done
 # A stop string of several tokens, from the middle of the answer.

@@ -9,7 +9,7 @@ DIR=$WORK/kv
 long=$(seq -s ' ' 1 200)
 prompts=("$long" "$long and then something else" "Once upon a time there was a" "$(seq -s ' ' 300 400)")
 
-up() { "$MOED" up "$MODEL" --ctx 2048 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --ctx 2048 "$@"; }
 down() { "$MOED" down >/dev/null || fail "down"; }
 # ask FILE: all prompts, one after the other; tokens and log-probabilities to FILE, cached tokens to FILE.cached.
 ask() {
@@ -55,7 +55,7 @@ kill -9 "$(pid_of memd)" # what memd wrote before stays, and the lock goes with 
 sleep 0.2
 wait_until 20 "$MOED" run -n 1 x || fail "no answer after memd's death"
 expect_cached "after memd's death"
-MOED_RUN=$WORK/second "$MOED" up "$MODEL" --kv-dir "$DIR" >/dev/null 2>&1 || fail "a second deployment beside the first"
+MOED_RUN=$WORK/second start_deployment "$MODEL" --kv-dir "$DIR"
 grep -q "another deployment uses it" "$WORK/second/memd.log" || fail "two deployments have one file"
 MOED_RUN=$WORK/second "$MOED" down >/dev/null
 down
@@ -97,7 +97,7 @@ say "ok: damage"
 
 # Another model has a file of its own. `moed cache --clear` clears the file.
 cp "$WORK/good" "$file"
-"$MOED" up "$OTHER" --kv-dir "$DIR" >/dev/null 2>&1 || fail "the other model"
+start_deployment "$OTHER" --kv-dir "$DIR"
 "$MOED" run -n 2 --temp 0 --tokens "1 2 3" >/dev/null || fail "an answer of the other model"
 down
 [ "$(ls "$DIR"/*.kv | wc -l)" = 2 ] || fail "the other model has no file of its own"

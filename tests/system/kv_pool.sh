@@ -11,7 +11,7 @@ prompts=("Once upon a time" "int main(void) {" "0 1 2 3")
 CTX=256 PARALLEL=4
 PAGES=$((PARALLEL * CTX / 64)) # of 64 positions
 
-up() { "$MOED" up "$MODEL" --ctx $CTX --parallel $PARALLEL --reproducible "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --ctx $CTX --parallel $PARALLEL --reproducible "$@"; }
 kv_bytes() { metric worker 'moed_worker_device_bytes{use="kv"}'; }
 pages() { metric worker "moed_worker_kv_pages{state=\"$1\"}"; }
 limit() { # limit PAGES

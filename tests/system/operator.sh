@@ -53,7 +53,7 @@ code "$MOED" logs --since tomorrow --name first
 "$MOED" logs -n 3 --json worker --name first | grep -cE '^\{"time":"20[^"]*Z","level":"info","component":"worker","message":"[^"]*"\}$' | grep -qx 3 || fail "logs --json: $("$MOED" logs -n 3 --json worker --name first)"
 
 say "two deployments"
-MOED_RUN=$WORK/other "$MOED" up "$MODEL" --ctx 256 --name second >/dev/null 2>&1 || fail "up of a second one"
+MOED_RUN=$WORK/other start_deployment "$MODEL" --ctx 256 --name second
 [ -e "$WORK/moed/second/worker.pid" ] && [ -z "$(ls "$WORK/other")" ] || fail "up --name with MOED_RUN"
 for verb in "run x" chat "top --once" "tokenize x" map "restart worker"; do
     # shellcheck disable=SC2086 # words

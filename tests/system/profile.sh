@@ -31,7 +31,7 @@ agree 0.99 gates "$WORK/own"
 
 # The whole file to the byte: one token at a time, on a device that must copy experts, with less host memory than the model.
 same() {
-    "$MOED" up "$MODEL" "$@" > /dev/null 2>&1 || fail "moed up $*"
+    start_deployment "$MODEL" "$@"
     profile -o "$WORK/other" > /dev/null || fail "$*"
     "$MOED" down > /dev/null 2>&1
     cmp -s "$WORK/own" "$WORK/other" || fail "another trace with: $*: $("$CHECK" same "$WORK/own" "$WORK/other" 2>&1)"

@@ -30,6 +30,8 @@ refused()
     [ "$(wc -l <"$work/err")" = 1 ] || fail "$*: more than one line of message"
 }
 
+"$replay" --list | grep -q "^  least-stale  *what this pass" || fail "--list lacks the cache least-stale"
+
 make()
 {
     "$replay" --synthesize --layers 4 --experts 16 --topk 2 --tokens 600 --sequence 100 --prompt 20 "$@"
@@ -66,7 +68,7 @@ column "$work/1.csv" hit_rate | awk '!($1 >= 0 && $1 <= 1) { exit 1 }' || fail "
 # figure FILE POLICY NAME: prints a figure of a policy's first row.
 figure() { awk -F, -v policy="$2" -v name="$3" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == name) at = i }
     $1 == policy { print $at; exit }' "$1"; }
-predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe moed"
+predicts="mixtral-offloading eam score dali prescope moepic promoe finemoe specmd moed"
 for policy in $policies; do
     accuracy=$(figure "$work/1.csv" "$policy" prefetch_accuracy)
     case " $predicts " in

@@ -15,7 +15,7 @@ MODEL=$WORK/model.gguf
     --expert-width 512 --vocab 500 --ctx 512 --type Q8_0 --seed 5 -o "$MODEL" >/dev/null 2>&1
 
 PARALLEL=2 # requests at once: the third request of ask_all waits
-up() { "$MOED" up "$MODEL" --reproducible --parallel $PARALLEL --ctx 512 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --reproducible --parallel $PARALLEL --ctx 512 "$@"; }
 down() { "$MOED" down >/dev/null 2>&1 || true; }
 answers() { "$MOED" run -n 1 x; }
 resize() { timeout 60 "$MOED" resize --vram "$1" > "$WORK/resize" 2>&1 || fail "resize $1: $(cat "$WORK/resize")"; }

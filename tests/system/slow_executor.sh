@@ -7,11 +7,11 @@ MOED=$1 MODEL=$2 SLOW=$3
 N=60
 ask() { "$MOED" run -n $N --ignore-end --temp 0 "Once upon a time"; }
 
-"$MOED" up "$MODEL" --reproducible >/dev/null 2>&1 || fail "up on the host"
+start_deployment "$MODEL" --reproducible
 ask > "$WORK/want"
 "$MOED" down >/dev/null
 # layerwise computes much on the CPU, and each job is short: a job of a second is far too slow
-"$MOED" up "$MODEL" --reproducible --device emu:vram=30%,link=400M --policy layerwise >/dev/null 2>&1 || fail "up"
+start_deployment "$MODEL" --reproducible --device emu:vram=30%,link=400M --policy layerwise
 ask > "$WORK/got"
 cmp -s "$WORK/want" "$WORK/got" || fail "wrong tokens"
 stopped=$(pid_of cpuexec)

@@ -11,7 +11,7 @@ TEXT="The owl hunts at night. The fox sleeps in a hole. Bees make honey. The owl
 options=("--temp 0" "--temp 0 --repeat-penalty 1.05 --logprobs 2" "--temp 0.4 --seed 5" "--temp 0.6 --top-p 0.8 --dry-multiplier 0.2 --seed 7"
     "--temp 0.5 --mirostat 2 --mirostat-tau 2 --mirostat-eta 0.1 --seed 2" "--temp 0 --min-tokens 30 --stop . --stop hole")
 
-up() { "$MOED" up "$MODEL" --ctx 512 --parallel 4 "$@" >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$MODEL" --ctx 512 --parallel 4 "$@"; }
 # What an answer says, without its seed, its times, and what it took from the cache or from drafts.
 said() { sed -e 's/, "seed".*//' "$1"; }
 field() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$2"; }

@@ -12,7 +12,7 @@ check() { # check WHAT
     ask_all $N got
     cmp -s "$WORK/want" "$WORK/got" || { diff "$WORK/want" "$WORK/got" >&2; fail "$1: other tokens than with everything in memory"; }
 }
-up() { "$MOED" up "$@" --reproducible >/dev/null 2>"$WORK/up" || { cat "$WORK/up" >&2; fail "up $*"; }; }
+up() { start_deployment "$@" --reproducible; }
 down() { "$MOED" down >/dev/null 2>&1; }
 answers() { wait_until 30 "$MOED" run -n 1 "x"; }
 memory_adds_up() {

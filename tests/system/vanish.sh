@@ -1,4 +1,5 @@
 #!/bin/bash
+# What a deployment needs of the system is missing. With few descriptors, clients wait and all are answered.
 # Files of the runtime directory are removed while a deployment runs: it makes them again or ends, and is never left
 # running where `moed ps` and `moed down` do not see it.
 MOED=$1 MODEL=$2
@@ -11,7 +12,22 @@ keep_pids() { pids="$(pid_of supervise) $(pid_of memd) $(pid_of worker)"; }
 processes() { for p in $pids; do ! readlink "/proc/$p/exe" >/dev/null || echo "$p"; done; } # a zombie has no exe
 answers() { timeout 10 "$MOED" run -n 4 hi; }
 
+# Few descriptors: clients wait for a connection, and all are answered.
+limit=$(ulimit -Sn)
+ulimit -Sn 48
 up
+ulimit -Sn "$limit"
+asking=()
+for i in $(seq 40); do
+    timeout 60 "$MOED" run -n 8 --temp 0 --ignore-end hi > "$WORK/answer-$i" 2>/dev/null & asking+=($!)
+done
+for i in "${!asking[@]}"; do
+    wait "${asking[$i]}" || fail "with 48 descriptors a client of 40 got no answer"
+    cmp -s "$WORK/answer-1" "$WORK/answer-$((i + 1))" || fail "answers differ with 48 descriptors"
+done
+[ "$pids" = "$(pid_of supervise) $(pid_of memd) $(pid_of worker)" ] || fail "a process died for want of descriptors"
+say "40 clients of processes with 48 descriptors are answered"
+
 rm "$RUN"/*.pid
 "$MOED" ps | grep -q worker || fail "ps does not see a deployment without pid files"
 "$MOED" down || fail "down"

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-enum { N_ASSIGNERS = ASSIGN_BALANCE + 1 };
+enum { N_ASSIGNERS = ASSIGN_OPTIMAL };
 
 /* The same costs with and without contention. */
 static inline struct sched_costs costs(double load, double device, double device_token, double cpu,

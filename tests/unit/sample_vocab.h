@@ -147,7 +147,7 @@ static void write_sample(const struct sample *s)
     for (; merge_count < 16 && s->merges[merge_count]; merge_count++)
         merges[merge_count] = (struct gguf_string){.data = s->merges[merge_count],
                                                    .len = strlen(s->merges[merge_count])};
-    if (s->model && strcmp(s->model, "gpt2") == 0 && merge_count < 16)
+    if (s->model && strcmp(s->model, "llama") != 0 && merge_count < 16)
         gguf_writer_strings(w, "tokenizer.ggml.merges", merges, merge_count);
     write_ids(w, s);
     if (gguf_writer_close(w, &e))
@@ -215,6 +215,18 @@ static struct sample *llama_words(uint32_t *first)
     add(s, "\u2581a", NORMAL, -4);
     add(s, "aa", NORMAL, -5);
     add(s, "<tool>", USER_DEFINED, 0);
+    return s;
+}
+
+/* The same tokens, merged as Gemma 4 does, and a run of newlines that no merges lead to. */
+static inline struct sample *gemma_words(uint32_t *first)
+{
+    struct sample *s = llama_words(first);
+    const char *merges[] = {"b c", "a b", "\u2581 a", "a a"};
+    memcpy(s->merges, merges, sizeof merges);
+    s->model = "gemma4";
+    add(s, "\n", NORMAL, 0);
+    add(s, "\n\n", NORMAL, 0);
     return s;
 }
 

@@ -162,6 +162,48 @@ static void test_policies(void **state)
     }
 }
 
+static uint32_t in_flight(const struct bench *b, uint32_t layer, uint32_t expert)
+{
+    return residency_read(&b->table, layer, expert).in_flight;
+}
+
+/* Loads are queued behind the copy under way; segments that are neighbours in host memory get
+ * neighbouring slots and are one copy. A worker that leaves then takes no queued copy with it, and
+ * the cache may end with copies in the queue. */
+static void test_queue(void **state)
+{
+    for (int ends = 0; ends < 2; ends++) {
+        struct bench b;
+        struct bench_worker w;
+        bench_open(&b, CACHE_LRU, ALL_SEGMENTS, 40 * SLOW);
+        bench_attach(&w, &b, 1);
+        bench_load(&w, 3, 0, 1); /* takes the first slot, which has no neighbour: its extent ends */
+        assert_true(bench_await(&w, 3, 0, 1));
+        for (uint32_t expert = 0; expert < 4; expert++)
+            bench_load(&w, 1, expert, 2);
+        BENCH_UNTIL(in_flight(&b, 1, 0) == 2 && in_flight(&b, 1, 1) == 2);
+        assert_int_equal(in_flight(&b, 1, 2), 0); /* the link is slow: two copies are enough */
+        bench_check(&b);
+        if (ends) {
+            bench_close(&b);
+            return;
+        }
+        cache_remove_worker(b.cache, 1);
+        BENCH_UNTIL(bench_resident(&b, 1, 1) == 2);
+        assert_int_equal(bench_resident(&b, 1, 0), 2);
+        assert_int_equal(atomic_load(residency_slot(&b.table, 1, 0, 1)),
+                         atomic_load(residency_slot(&b.table, 1, 0, 0)) + 1);
+        BENCH_UNTIL(bench_state(&b).slots.filling == 0);
+        uint64_t copies = 0;
+        for (uint32_t i = 0; i <= b.copy.n_bounds; i++)
+            copies += b.copy.buckets[i];
+        assert_int_equal(copies, 1 + 2); /* of five segments */
+        assert_int_equal(bench_resident(&b, 1, 2), 0);
+        bench_check(&b);
+        bench_close(&b);
+    }
+}
+
 /* More loads of a layer than slots: in waves, as they are consumed. One slot; and two, of experts
  * of two segments. */
 static void test_waves(void **state)
@@ -500,21 +542,14 @@ static void test_metrics(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_real_model),
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_larger_than_the_arena),
-        cmocka_unit_test(test_merged),
-        cmocka_unit_test(test_reclaimed),
-        cmocka_unit_test(test_epoch_holds),
-        cmocka_unit_test(test_worker_leaves),
-        cmocka_unit_test(test_predictions),
-        cmocka_unit_test(test_wasted),
-        cmocka_unit_test(test_calibration),
-        cmocka_unit_test(test_calibration_leaves_nothing),
-        cmocka_unit_test(test_set_policy),
-        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_in_order),    cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_policies),    cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_waves),       cmocka_unit_test(test_larger_than_the_arena),
+        cmocka_unit_test(test_merged),      cmocka_unit_test(test_reclaimed),
+        cmocka_unit_test(test_epoch_holds), cmocka_unit_test(test_worker_leaves),
+        cmocka_unit_test(test_predictions), cmocka_unit_test(test_wasted),
+        cmocka_unit_test(test_calibration), cmocka_unit_test(test_calibration_leaves_nothing),
+        cmocka_unit_test(test_set_policy),  cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,12 +14,11 @@
 static void test_pays(void **state)
 {
     (void)state;
-    assert_true(prefetch_gate_pays(ASSIGN_BALANCE, false, 15e-6, 160e-6));
-    assert_false(prefetch_gate_pays(ASSIGN_BALANCE, false, 15e-6, 140e-6));
-    assert_true(prefetch_gate_pays(ASSIGN_BALANCE, true, 15e-6, 510e-6));
-    assert_false(prefetch_gate_pays(ASSIGN_BALANCE, true, 15e-6, 490e-6));
-    assert_true(prefetch_gate_pays(ASSIGN_BALANCE, false, 15e-6, 0)); /* not known */
-    assert_true(prefetch_gate_pays(ASSIGN_GREEDY, false, 1, 1e-6));
+    assert_true(prefetch_gate_pays(false, 15e-6, 160e-6));
+    assert_false(prefetch_gate_pays(false, 15e-6, 140e-6));
+    assert_true(prefetch_gate_pays(true, 15e-6, 510e-6));
+    assert_false(prefetch_gate_pays(true, 15e-6, 490e-6));
+    assert_true(prefetch_gate_pays(false, 15e-6, 0)); /* not known */
 }
 
 /* A copy of 3 seconds slows a CPU segment of 2 to 2.5: it costs 3 (1 - 2 / 2.5) = 0.6, and saves 2

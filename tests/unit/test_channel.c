@@ -457,6 +457,7 @@ static void test_memory_of_all(void **state)
         channel_close(c[i], 0);
     for (int i = 0; i < 3; i++)
         close(others[i]);
+    assert_true(wait_until(&client, 100, true, 5000));
     channel_close(reading, 0);
     free(big);
     assert_int_equal(atomic_load(&small.bytes), 0);

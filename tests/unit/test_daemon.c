@@ -446,7 +446,35 @@ static void feeds_the_watchdog(void **state)
     child = spawn(NULL, NULL);
     assert_true(notified("READY=1"));
     for (int i = 0; i < 3; i++)
-        assert_true(notified("WATCHDOG=1"));
+        assert_true(notified("READY=1\nWATCHDOG=1"));
+}
+
+static bool has_text(const char *path, const char *part)
+{
+    char text[4096] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, part) != NULL;
+}
+
+static void does_not_feed_the_watchdog_without_a_control_socket(void **state)
+{
+    char log[RUN_PATH_BYTES], socket[RUN_PATH_BYTES];
+    run_dir_file(run, "watchdog.log", log);
+    run_dir_file(run, "tester.ctl", socket);
+    listen_for_notifications(false);
+    setenv("WATCHDOG_USEC", "100000", 1);
+    child = spawn(NULL, log);
+    assert_true(notified("READY=1"));
+    assert_true(notified("READY=1\nWATCHDOG=1"));
+    assert_int_equal(unlink(socket), 0);
+    for (int i = 0; i < 400 && !has_text(log, "the control socket does not answer"); i++)
+        poll(NULL, 0, 25);
+    assert_true(has_text(log, "the watchdog is not notified: the control socket does not answer"));
+    unlink(log);
 }
 
 static void wrong_use_is_one_line(void **state)
@@ -491,6 +519,7 @@ int main(int argc, char **argv)
         RUNNING(one_of_a_kind),
         TEST(notifies_an_abstract_socket),
         TEST(feeds_the_watchdog),
+        TEST(does_not_feed_the_watchdog_without_a_control_socket),
         TEST(wrong_use_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

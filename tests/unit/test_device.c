@@ -388,6 +388,55 @@ static void test_idle_link(void **state)
     device_link_free(l);
 }
 
+/* Copies in a queue: the link makes them one after the other, in order, each with its latency
+ * during the one before it, and none is there before its time. */
+static void test_queue(void **state)
+{
+    enum { BYTES = 20000, TIMES = 40 };
+    static uint8_t from[BYTES], to[DEVICE_LINK_QUEUE][BYTES];
+    struct device_link *l = new_link("emu:vram=1G,link=10M,latency=1ms"); /* 2 ms and 1 ms */
+    double best = INFINITY;
+    memset(from, 7, sizeof from);
+    int rounds = 0;
+    for (; rounds < TIMES && best > 11e-3; rounds++) { /* 9 ms; without a queue 12 */
+        memset(to, 0, sizeof to);
+        uint64_t started = clock_ns(), busy = device_link_busy_ns(l);
+        for (uint32_t i = 0; i < DEVICE_LINK_QUEUE; i++) {
+            struct device_copy c = {.to = to[i], .from = from, .bytes = BYTES};
+            assert_int_equal(device_link_queued(l), i);
+            assert_int_equal(device_link_queue(l, &c, NULL), ERROR_OK);
+        }
+        assert_true(device_link_left_ns(l) <= 3000000 && device_link_all_left_ns(l) <= 9000000);
+        for (uint32_t i = 0; i < DEVICE_LINK_QUEUE; i++) {
+            assert_true(to[i][0] == 0 && to[i][BYTES - 1] == 0);
+            assert_int_equal(device_link_collect(l, NULL), ERROR_OK);
+            assert_true(clock_ns() - started >= 1000000 + 2000000 * (uint64_t)(i + 1));
+            assert_memory_equal(to[i], from, BYTES);
+        }
+        assert_int_equal(device_link_left_ns(l) + device_link_all_left_ns(l), 0);
+        double took = (double)(clock_ns() - started) * 1e-9;
+        assert_true((double)(device_link_busy_ns(l) - busy) * 1e-9 <= took);
+        best = fmin(best, took);
+        device_link_rest(l);
+    }
+    assert_true(best < 11e-3);
+    assert_int_equal(device_link_copying_ns(l, BYTES), 2000000);
+    assert_int_equal(device_link_bytes(l), (uint64_t)rounds * DEVICE_LINK_QUEUE * BYTES);
+    device_link_free(l);
+}
+
+/* A link that is released with copies in its queue does not make them. */
+static void test_dropped_queue(void **state)
+{
+    static uint8_t from[4096], to[4096];
+    struct device_link *l = new_link("emu:vram=1G,link=1M");
+    struct device_copy c = {.to = to, .from = from, .bytes = sizeof to};
+    memset(from, 7, sizeof from);
+    assert_int_equal(device_link_queue(l, &c, NULL), ERROR_OK);
+    device_link_free(l);
+    assert_int_equal(to[0], 0);
+}
+
 struct slow_copy {
     struct device_link *l;
     uint8_t *to;
@@ -447,6 +496,8 @@ int main(void)
         cmocka_unit_test(test_fast_links),
         cmocka_unit_test(test_poisoned_slots),
         cmocka_unit_test(test_idle_link),
+        cmocka_unit_test(test_queue),
+        cmocka_unit_test(test_dropped_queue),
         cmocka_unit_test(test_not_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* memd/device/device_plan.c and device/worker_memory.c: how memd divides a device's memory, with
  * results worked out by hand. The device is a stand-in with free memory that the test sets, because
  * the simulations have no other users of the device. */
-#include "memd/device/device_plan.h"
+#include "device/device_plan.h"
 
 #include "device/link_internal.h"
 #include "device/worker_memory.h"

@@ -10,7 +10,8 @@
 
 static void test_golden_answers(void **state)
 {
-    static const char *const models[] = {"olmoe", "qwen3moe", "mixtral", "deepseek2-v3", "gpt-oss"};
+    static const char *const models[] = {"olmoe",        "qwen3moe", "mixtral",
+                                         "deepseek2-v3", "gpt-oss",  "gemma4"};
     static struct engine_bench b;
     static struct recorder c;
     (void)state;

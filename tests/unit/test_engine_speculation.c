@@ -127,7 +127,7 @@ static uint64_t check_drafted(const char *model, uint32_t speculate, enum tensor
 static void test_same_answers(void **state)
 {
     static const char *const models[] = {GOLDEN("olmoe.gguf"), GOLDEN("deepseek.gguf"),
-                                         GOLDEN("gpt-oss.gguf")};
+                                         GOLDEN("gpt-oss.gguf"), GOLDEN("gemma4.gguf")};
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         answer_plainly(models[i], TENSOR_F32);

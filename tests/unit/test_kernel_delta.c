@@ -29,28 +29,41 @@ static int find_builds(void **state)
     return 0;
 }
 
-enum { STEPS = 20, MOST_DIM = 128, TAPS = 4, MOST_CHANNELS = 70 };
+enum { STEPS = 20, TAPS = 4, MOST_CHANNELS = 70 };
+enum { POSITIONS = 150, MOST_DIM = 160, STATE_FLOATS = 64 << 10 };
 
-/* The inputs of STEPS steps of a head. k is near a unit vector, as the model norms it. */
+/* The inputs of a head. k is near a unit vector, as the model norms it. */
 static struct {
-    float q[STEPS][MOST_DIM], k[STEPS][MOST_DIM], v[STEPS][MOST_DIM], decay[STEPS], beta[STEPS];
+    float q[POSITIONS][MOST_DIM], k[POSITIONS][MOST_DIM], v[POSITIONS][MOST_DIM];
+    float decay[POSITIONS], beta[POSITIONS];
 } in;
 
-static void draw_steps(uint32_t k_dim, uint32_t v_dim)
+enum heads { HEADS_USUAL, HEADS_FADE, HEADS_REPEAT, N_HEADS };
+
+/* HEADS_FADE: decays as small as 0 follow one another. HEADS_REPEAT: all keys are equal and nothing
+ * decays, so that updates cancel one another. */
+static void draw_rows(uint32_t k_dim, uint32_t v_dim, enum heads heads)
 {
     uint64_t seed = 1000 * k_dim + v_dim;
-    for (int t = 0; t < STEPS; t++) {
+    for (int t = 0; t < POSITIONS; t++) {
         for (uint32_t i = 0; i < k_dim; i++) {
             in.q[t][i] = random_float(&seed) / sqrtf((float)k_dim);
             in.k[t][i] = random_float(&seed) * sqrtf(3 / (float)k_dim);
+            if (heads == HEADS_REPEAT)
+                in.k[t][i] = sqrtf(1 / (float)k_dim);
         }
         for (uint32_t i = 0; i < v_dim; i++)
             in.v[t][i] = random_float(&seed);
         in.decay[t] = 0.55f + 0.45f * random_float(&seed);
         in.beta[t] = 0.5f + 0.5f * random_float(&seed);
+        if (heads == HEADS_FADE)
+            in.decay[t] = ldexpf(1, -(int)(random_u64(&seed) % 160)) * (float)(t % 23 != 0);
+        if (heads == HEADS_REPEAT)
+            in.decay[t] = in.beta[t] = 1;
     }
 }
 
+/* The recurrence of the paper, in double precision. */
 static void step_exactly(double state[MOST_DIM][MOST_DIM], uint32_t k_dim, uint32_t v_dim, int t,
                          double *out)
 {
@@ -68,38 +81,71 @@ static void step_exactly(double state[MOST_DIM][MOST_DIM], uint32_t k_dim, uint3
     }
 }
 
-static void check_steps(uint32_t k_dim, uint32_t v_dim)
+/* Computes all positions in pieces of n, and in between as many as `odd`, if that is not 0. */
+static void run(const struct kernels *build, uint32_t k_dim, uint32_t v_dim, uint32_t n,
+                uint32_t odd, float *state, float out[POSITIONS][MOST_DIM])
 {
-    static float state[8][MOST_DIM * MOST_DIM + 1];
-    static double exact[MOST_DIM][MOST_DIM];
-    float out[8][MOST_DIM + 1];
-    double want[MOST_DIM];
-    memset(state, 0, sizeof state);
-    memset(exact, 0, sizeof exact);
-    memset(out, 0, sizeof out);
-    draw_steps(k_dim, v_dim);
-    for (int t = 0; t < STEPS; t++) {
-        for (int b = 0; b < n_builds; b++) {
-            builds[b]->delta_step(state[b], k_dim, v_dim, in.q[t], in.k[t], in.v[t], in.decay[t],
-                                  in.beta[t], out[b]);
-            assert_memory_equal(state[b], state[0], sizeof state[0]);
-            assert_memory_equal(out[b], out[0], sizeof out[0]);
-        }
-        step_exactly(exact, k_dim, v_dim, t, want);
-        for (uint32_t j = 0; j < v_dim; j++)
-            if (!(fabs((double)out[0][j] - want[j]) < 1e-5))
-                fail_msg("%u x %u, step %d, %u: %.9g, expected %.9g", k_dim, v_dim, t, j,
-                         (double)out[0][j], want[j]);
+    for (uint32_t t = 0, pieces = 0, piece; t < POSITIONS; t += piece) {
+        piece = odd && pieces++ % 2 ? odd : n;
+        piece = POSITIONS - t < piece ? POSITIONS - t : piece;
+        struct delta_rows rows = {in.q[t],     in.k[t], in.v[t], MOST_DIM, in.decay + t,
+                                  in.beta + t, 1,       out[t],  MOST_DIM};
+        build->delta(state, k_dim, v_dim, t, &rows, piece);
     }
 }
 
-static void test_steps(void **state)
+static void check_accuracy(uint32_t k_dim, uint32_t v_dim, float out[POSITIONS][MOST_DIM],
+                           double limit)
+{
+    static double exact[MOST_DIM][MOST_DIM];
+    double want[MOST_DIM];
+    memset(exact, 0, sizeof exact);
+    for (int t = 0; t < POSITIONS; t++) {
+        step_exactly(exact, k_dim, v_dim, t, want);
+        for (uint32_t j = 0; j < v_dim; j++)
+            if (!(fabs((double)out[t][j] - want[j]) < limit))
+                fail_msg("%u x %u, position %d, %u: %.9g, expected %.9g", k_dim, v_dim, t, j,
+                         (double)out[t][j], want[j]);
+    }
+}
+
+/* All builds, in one piece, in odd pieces, and position by position: the same bits, and near the
+ * exact recurrence. The rest of the state's and the outputs' memory stays as it is. */
+static void check_head(uint32_t k_dim, uint32_t v_dim, enum heads heads)
+{
+    static const uint32_t pieces[][2] = {{POSITIONS, 0}, {1, 0}, {64, 0}, {13, 37}};
+    static float state[STATE_FLOATS], first_state[STATE_FLOATS];
+    static float out[POSITIONS][MOST_DIM], first[POSITIONS][MOST_DIM];
+    draw_rows(k_dim, v_dim, heads);
+    assert_true(delta_state_floats(k_dim, v_dim) < STATE_FLOATS);
+    for (int b = 0; b < n_builds; b++)
+        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+            memset(state, 0, sizeof state);
+            memset(out, 0, sizeof out);
+            run(builds[b], k_dim, v_dim, pieces[p][0], pieces[p][1], state, out);
+            if (b == 0 && p == 0) {
+                memcpy(first_state, state, sizeof state);
+                memcpy(first, out, sizeof out);
+            }
+            assert_memory_equal(state, first_state, sizeof state);
+            assert_memory_equal(out, first, sizeof out);
+        }
+    for (size_t i = delta_state_floats(k_dim, v_dim); i < STATE_FLOATS; i++)
+        assert_true(first_state[i] == 0);
+    for (int t = 0; t < POSITIONS; t++)
+        for (uint32_t j = v_dim; j < MOST_DIM; j++)
+            assert_true(first[t][j] == 0);
+    check_accuracy(k_dim, v_dim, first, 3e-6);
+}
+
+static void test_heads(void **state)
 {
     static const uint32_t dims[][2] = {{1, 1},   {16, 16},  {12, 16},  {16, 24},  {7, 65},
-                                       {64, 64}, {128, 80}, {80, 128}, {128, 128}};
+                                       {64, 64}, {128, 80}, {80, 160}, {128, 128}};
     (void)state;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        check_steps(dims[i][0], dims[i][1]);
+        for (enum heads heads = 0; heads < N_HEADS; heads++)
+            check_head(dims[i][0], dims[i][1], heads);
 }
 
 static double convolved(const float *w, float x[STEPS][MOST_CHANNELS], int t, uint32_t c, bool silu)
@@ -171,7 +217,7 @@ static void test_sigmoid_gate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_heads),
         cmocka_unit_test(test_convolution),
         cmocka_unit_test(test_sigmoid_gate),
     };

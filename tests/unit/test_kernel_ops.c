@@ -103,6 +103,58 @@ static void test_gated(void **state)
     }
 }
 
+static void test_gated_gelu(void **state)
+{
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *gate = random_floats(n, 6, n), *up = random_floats(n, 3, n + 1);
+        float *h = random_floats(n, 1, 3), *first = random_floats(n, 1, 3);
+
+        gate[0] = n == 1 ? 1e-3f : 0;
+        gate[n / 2] = -1e20f; /* its cube overflows */
+        gate[n - 1] = 1e20f;
+        builds[0]->gated(ACTIVATION_GELU, gate, up, first, n);
+        for (size_t i = 0; i < n; i++) {
+            double x = gate[i], t = 0.7978845608028654 * (x + 0.044715 * x * x * x);
+            double exact = x / (1 + exp(-2 * t)) * up[i];
+            assert_close(first[i], exact, fabs(exact) * 1e-5 + 1e-30);
+        }
+        for (int b = 1; b < n_builds; b++) {
+            builds[b]->gated(ACTIVATION_GELU, gate, up, h, n);
+            assert_memory_equal(h, first, (n + 1) * sizeof *h);
+        }
+        free(first);
+        free(h);
+        free(up);
+        free(gate);
+    }
+}
+
+static void test_soft_cap(void **state)
+{
+    const float cap = 30;
+    for (int l = 0; l < N_LENGTHS; l++) {
+        size_t n = lengths[l];
+        float *x = random_floats(n, 80, n), *h = random_floats(n, 1, 3),
+              *first = random_floats(n, 1, 3);
+
+        x[0] = n == 1 ? 1e-3f : 0;
+        x[n / 2] = -1e30f;
+        memcpy(first, x, n * sizeof *x);
+        builds[0]->soft_cap(cap, first, n);
+        for (size_t i = 0; i < n; i++)
+            assert_close(first[i], cap * tanh((double)x[i] / cap), cap * 0x1p-22);
+        for (int b = 1; b < n_builds; b++) {
+            memcpy(h, x, n * sizeof *x);
+            builds[b]->soft_cap(cap, h, n);
+            assert_memory_equal(h, first, (n + 1) * sizeof *h);
+        }
+        free(first);
+        free(h);
+        free(x);
+    }
+}
+
 static void test_gated_clamped(void **state)
 {
     for (int l = 0; l < N_LENGTHS; l++) {
@@ -361,7 +413,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),           cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_gated_clamped), cmocka_unit_test(test_gated_gelu),
+        cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_weigh),         cmocka_unit_test(test_axpy_and_add),
         cmocka_unit_test(test_rope),          cmocka_unit_test(test_rotate),

@@ -400,18 +400,56 @@ static void test_convolutions(void **state)
     gguf_close(g);
 }
 
+/* Layer 1 has a window; layer 5 and the last have other heads, and no values. */
+static void test_gemma(void **state)
+{
+    static const struct shape own[] = {
+        {"attn_v.weight", 64, 64, 1},
+        {"attn_q_norm.weight", 32, 1, 1},
+        {"post_attention_norm.weight", 64, 1, 1},
+        {"ffn_gate.weight", 64, 48, 1},
+        {"ffn_gate_up_exps.weight", 64, 192, 8},
+        {"ffn_gate_inp.scale", 64, 1, 1},
+        {"ffn_down_exps.scale", 8, 1, 1},
+        {"layer_output_scale.weight", 1, 1, 1},
+    };
+    struct mkmodel_options o;
+    struct model_params p;
+    struct error e = {0};
+    tiny(&o, "gemma4");
+    o.layers = 8;
+    o.shared_width = 48;
+    struct gguf *g = make(&o);
+    EXPECT(g, own);
+    assert_null(gguf_tensor_find(g, "blk.5.attn_v.weight"));
+    assert_non_null(gguf_tensor_find(g, "blk.6.attn_v.weight"));
+    assert_null(gguf_tensor_find(g, "blk.7.attn_v.weight"));
+    assert_int_equal(model_params_read(g, &p, &e), ERROR_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct layer_params *l = &p.layers[i];
+        bool whole = i == 5 || i == 7;
+        assert_int_equal(l->window, whole ? 0 : 128);
+        assert_int_equal(l->k_dim, whole ? 64 : 32);
+        assert_int_equal(l->n_kv_heads, whole ? 1 : 2);
+        assert_int_equal(params_rope(&p, i)->dims, l->k_dim);
+    }
+    assert_int_equal(p.d_shared, 48);
+    assert_true(p.attention_scale == 1 && p.logit_cap == 30);
+    gguf_close(g);
+}
+
 /* ---- what moed reads from them ---- */
 
 static const struct {
     const char *name;
     bool dense_first;
-} rows[] = {{"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},
-            {"olmoe", false},      {"deepseek", true},     {"deepseek2", true},
-            {"phimoe", false},     {"gpt-oss", false},     {"glm4moe", true},
-            {"minimax-m2", false}, {"dots1", true},        {"qwen3vlmoe", false},
-            {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false},
-            {"exaone-moe", true},  {"qwen35moe", false},   {"qwen3next", false},
-            {"lfm2moe", true},     {"glm-dsa", true},      {"deepseek32", true}};
+} rows[] = {
+    {"llama", false},      {"qwen2moe", false},    {"qwen3moe", false},    {"olmoe", false},
+    {"deepseek", true},    {"deepseek2", true},    {"phimoe", false},      {"gpt-oss", false},
+    {"glm4moe", true},     {"minimax-m2", false},  {"dots1", true},        {"qwen3vlmoe", false},
+    {"bailingmoe2", true}, {"ernie4_5-moe", true}, {"hunyuan-moe", false}, {"exaone-moe", true},
+    {"qwen35moe", false},  {"qwen3next", false},   {"gemma4", false},      {"lfm2moe", true},
+    {"glm-dsa", true},     {"deepseek32", true}};
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 static bool is_dense_first(const char *arch)
@@ -570,6 +608,7 @@ int main(void)
         cmocka_unit_test(test_bailingmoe2),
         cmocka_unit_test(test_delta),
         cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_every_architecture_is_accepted),
         cmocka_unit_test(test_every_form_of_deepseek2_is_accepted),
         cmocka_unit_test(test_contexts_of_an_indexer),

@@ -24,6 +24,7 @@ struct file {
     float real;                   /* not 0: the value */
     const bool *pattern;          /* by layer: of windows, or of recurrent layers; NULL: none */
     uint64_t n_pattern;           /* 0: of all layers */
+    const uint32_t *kv_heads;     /* of each layer; NULL: 1 in all, not a list */
     uint32_t delta[N_DELTA_KEYS]; /* 0: the usual */
 };
 
@@ -59,6 +60,18 @@ static void kv_pattern(struct strbuf *b, const struct file *f)
         strbuf_append(b, f->pattern[i] ? "\1" : "\0", 1);
 }
 
+static void kv_heads_list(struct strbuf *b, const struct file *f)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", f->arch);
+    str(b, key);
+    u32(b, GGUF_ARRAY);
+    u32(b, GGUF_I32);
+    u64(b, LAYERS);
+    for (uint32_t i = 0; i < LAYERS; i++)
+        u32(b, f->kv_heads[i]);
+}
+
 /* Of qwen35moe, in the order of struct file's delta. */
 static const struct {
     const char *suffix;
@@ -81,7 +94,8 @@ static struct strbuf bytes_of(const struct file *f)
                 {"attention.kv_lora_rank", 4},    {"rope.dimension_count", 2},
                 {"expert_feed_forward_length", 4}};
     struct strbuf b;
-    bool window = strcmp(f->arch, "exaone-moe") == 0 || strcmp(f->arch, "gpt-oss") == 0;
+    bool window = strcmp(f->arch, "exaone-moe") == 0 || strcmp(f->arch, "gpt-oss") == 0 ||
+                  strcmp(f->arch, "gemma4") == 0;
     bool delta = strcmp(f->arch, "qwen35moe") == 0;
     uint64_t n = sizeof keys / sizeof keys[0];
     strbuf_init(&b);
@@ -91,7 +105,10 @@ static struct strbuf bytes_of(const struct file *f)
     u32(&b, GGUF_STRING);
     str(&b, f->arch);
     for (uint64_t i = 0; i < n; i++)
-        kv_arch(&b, f, keys[i].suffix, keys[i].value);
+        if (f->kv_heads && strcmp(keys[i].suffix, "attention.head_count_kv") == 0)
+            kv_heads_list(&b, f);
+        else
+            kv_arch(&b, f, keys[i].suffix, keys[i].value);
     kv_arch(&b, f, "expert_shared_count", f->shared_count);
     if (window)
         kv_arch(&b, f, "attention.sliding_window", 16);
@@ -245,7 +262,8 @@ static void check_recurrent(const struct file *f, const bool *recurrent, uint32_
     assert_int_equal(params_recurrent_layers(&p), n);
     assert_int_equal(p.delta.v_dim, 6);
     assert_int_equal(params_convolved(&p), 2 * 2 * 8 + 4 * 6);
-    assert_int_equal(params_state_bytes(&p), n * (3 * 56 + 4 * 8 * 6) * sizeof(float));
+    assert_int_equal(params_state_bytes(&p),
+                     n * (3 * 56 + 4 * (16 * 16 + 16 * (16 + 16) + 32)) * sizeof(float));
 }
 
 static void test_recurrent_layers(void **state)
@@ -285,13 +303,59 @@ static void test_recurrent_layers(void **state)
     assert_int_equal(params_state_bytes(&p), 0);
 }
 
+/* Layers with a window have heads and a rotation of their own. */
+static void test_windowed_heads(void **state)
+{
+    static const uint32_t heads[LAYERS] = {2, 2, 2, 2, 2, 1, 2, 2};
+    static const uint32_t differ[LAYERS] = {2, 2, 2, 1, 2, 1, 2, 2};
+    static const uint32_t uneven[LAYERS] = {3, 3, 3, 3, 3, 1, 3, 3};
+    struct file f = {.arch = "gemma4", .kv_heads = heads};
+    f.key = "attention.key_length_swa";
+    f.value = 6;
+    struct model_params p = params_of(&f);
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        bool whole = i == 5; /* the row's: the sixth */
+        assert_int_equal(p.layers[i].window, whole ? 0 : 16);
+        assert_int_equal(p.layers[i].n_kv_heads, heads[i]);
+        assert_int_equal(p.layers[i].k_dim, whole ? 4 : 6);
+        assert_int_equal(params_rope(&p, i)->dims, whole ? 2 : 6);
+        assert_true(params_rope(&p, i)->base == 10000);
+    }
+    assert_int_equal(params_angles(&p), 8);
+    assert_non_null(params_host_dense(&p));
+    assert_int_equal(p.d_shared, 4);
+    assert_true(p.logit_cap == 0 && p.attention_scale == 1);
+    f.kv_heads = differ;
+    expect_refused_as(&f, ERROR_FORMAT, "layer 3 has 1 key-value heads, other layers like it 2");
+    f.kv_heads = uneven;
+    expect_refused_as(&f, ERROR_FORMAT, "2 attention heads cannot share 3 key-value heads");
+    f = (struct file){.arch = "gemma4", .key = "rope.dimension_count_swa", .value = 6};
+    expect_refused_as(&f, ERROR_FORMAT, "'gemma4.rope.dimension_count_swa' is 6: expected an even");
+    assert_null(params_host_dense(&(struct model_params){.n_layers = 1}));
+}
+
+static void test_of_other_gemmas(void **state)
+{
+    struct file f = {.arch = "gemma4", .key = "attention.shared_kv_layers"};
+    (void)params_of(&f); /* 0 */
+    f.value = 2;
+    expect_refused(&f, "'gemma4.attention.shared_kv_layers' is 2");
+    f.key = "embedding_length_per_layer_input";
+    expect_refused(&f, "'gemma4.embedding_length_per_layer_input' is 2");
+    f = (struct file){.arch = "gemma4", .key = "final_logit_softcapping", .real = 30};
+    assert_true(params_of(&f).logit_cap == 30);
+    f.arch = "qwen3moe";
+    expect_refused(&f, "'qwen3moe.final_logit_softcapping' is 30");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused_by_name),  cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_routers),          cmocka_unit_test(test_no_shared_expert),
         cmocka_unit_test(test_layers_between),   cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_recurrent_layers), cmocka_unit_test(test_windowed_heads),
+        cmocka_unit_test(test_of_other_gemmas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,6 +234,23 @@ static void test_least_misses(void **state)
     trace_close(t);
 }
 
+/* A layer needs its experts at once: those of two sequences, 1 and 0, then 1 and 2. One slot, which
+ * holds 0 after the prompt: 0 hits and 1 misses, then 1 may replace 0, which is not used again, and
+ * hits; 2 misses. */
+static void test_least_misses_of_layers(void **state)
+{
+    static const uint16_t selected[] = {0, 1, 1, 1, 0, 2};
+    struct trace *t = make_trace(2, 3, 1, selected);
+    struct future f = {0};
+    uint64_t misses, uses;
+    assert_true(future_init(&f, t, 2, 0, 0));
+    assert_true(future_least_misses(&f, t, 2, 0, 0, 1, &misses, &uses));
+    assert_int_equal(uses, 4);
+    assert_int_equal(misses, 2);
+    future_fini(&f);
+    trace_close(t);
+}
+
 /* 5 s outside, 6 uses, 2 missing. Both loaded: the link needs 20 s, 5 of them outside: 20 in all.
  * One loaded, the CPU computes the other one, 4 s, concurrently with the device's 5: 5 + max(4, 10
  * - 5, 5) = 10. Both by the CPU: 5 + 8 = 13. Between them, loading x of the two and computing 2 -
@@ -434,13 +451,14 @@ static void test_map_uncut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_uncut),    cmocka_unit_test(test_lru),
-        cmocka_unit_test(test_link_call),    cmocka_unit_test(test_belady),
-        cmocka_unit_test(test_threshold),    cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_at_once),      cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_least_misses), cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_uneven_bound), cmocka_unit_test(test_deciding),
-        cmocka_unit_test(test_never_above),  cmocka_unit_test(test_uneven_batches),
+        cmocka_unit_test(test_map_uncut),      cmocka_unit_test(test_lru),
+        cmocka_unit_test(test_link_call),      cmocka_unit_test(test_belady),
+        cmocka_unit_test(test_threshold),      cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_at_once),        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_least_misses),   cmocka_unit_test(test_least_misses_of_layers),
+        cmocka_unit_test(test_bound),          cmocka_unit_test(test_uneven_bound),
+        cmocka_unit_test(test_deciding),       cmocka_unit_test(test_never_above),
+        cmocka_unit_test(test_uneven_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,11 +29,11 @@ static void test_attach(void **state)
 {
     (void)state;
     size_t bytes = residency_bytes(3, 5, 4);
-    assert_int_equal(bytes, 2624 + 15 * 8 + 15 * 8 + 15 * 4 * 4);
-    void *memory = aligned_alloc(64, 3136);
+    assert_int_equal(bytes, 2624 + 15 * 8 + 15 * 4 * 8 + 15 * 4 * 4);
+    void *memory = aligned_alloc(64, 3520);
     struct residency_table t;
     struct error e;
-    memset(memory, 0, 3136);
+    memset(memory, 0, 3520);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_PROTOCOL);
     residency_init(memory, 3, 5, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes - 1, &e), ERROR_PROTOCOL);
@@ -70,7 +70,7 @@ static void test_arriving(void **state)
     residency_init(memory, 2, 3, 4, 4096, 10, 42);
     assert_int_equal(residency_attach(&t, memory, bytes, &e), ERROR_OK);
     residency_write(&t, 1, 2, 3, 0);
-    residency_announce(&t, 1, 2, (struct residency_arrival){0xfffffffeu, 0x80000001u});
+    residency_announce(&t, 1, 2, 3, (struct residency_arrival){0xfffffffeu, 0x80000001u});
     assert_false(residency_arriving(&t, 1, 2, 3, &a));
     residency_write(&t, 1, 2, 3, 1);
     assert_false(residency_arriving(&t, 1, 2, 2, &a));
@@ -81,6 +81,18 @@ static void test_arriving(void **state)
     residency_write(&t, 1, 2, 4, 0);
     assert_false(residency_arriving(&t, 1, 2, 3, &a));
     assert_false(residency_arriving(&t, 1, 2, 4, &a));
+    for (uint32_t segment = 0; segment < 3; segment++) { /* several of one expert */
+        residency_announce(&t, 0, 1, segment, (struct residency_arrival){10 + segment, segment});
+        residency_write(&t, 0, 1, 0, (uint8_t)(segment + 1));
+    }
+    for (uint32_t arrived = 0; arrived <= 3; arrived++) {
+        residency_write(&t, 0, 1, (uint8_t)arrived, (uint8_t)(3 - arrived));
+        for (uint32_t segment = 0; segment < 4; segment++) {
+            bool arrives = segment >= arrived && segment < 3;
+            assert_int_equal(residency_arriving(&t, 0, 1, segment, &a), arrives);
+            assert_true(!arrives || (a.slot == 10 + segment && a.flag == segment));
+        }
+    }
 }
 
 /* memd fills a slot and publishes it; workers read it. ThreadSanitizer reports a missing order. */

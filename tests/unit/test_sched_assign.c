@@ -78,6 +78,30 @@ static void test_qstar(void **state)
     }
 }
 
+/* In a prompt, 33 tokens or more, qstar-stream loads everything; else it plans as qstar. Of 4
+ * missing experts f = 0.5 loads 2. */
+static void test_qstar_stream(void **state)
+{
+    for (uint32_t n_tokens = 32; n_tokens <= 33; n_tokens++) {
+        struct sched_costs c = costs(1, 0.1, 0, 0, 1);
+        struct sched_layer layer = {.n_segments = 1, .spare_slots = 2, .n_tokens = n_tokens};
+        struct sched_expert e[4];
+        for (uint32_t i = 0; i < 4; i++)
+            e[i] = (struct sched_expert){.expert = i, .workload = 1};
+        sched_assign(ASSIGN_QSTAR_STREAM, &c, &layer, e, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            expect_plan(&e[i], 0, n_tokens > 32 || i < 2);
+    }
+}
+
+/* DALI loads into the slots outside of its cache; greedy-unbound may use half of the device. */
+static void test_spare_slots(void **state)
+{
+    assert_int_equal(sched_spare_slots(ASSIGN_GREEDY, 100, 8), 8);
+    assert_int_equal(sched_spare_slots(ASSIGN_GREEDY, 100, 0), 50);
+    assert_int_equal(sched_spare_slots(ASSIGN_GREEDY_UNBOUND, 100, 8), 50);
+}
+
 /* DALI's greedy: "cpu = t_cpu(w); gpu = max(T, t_gpu(w)), T = 0 if cached, else T_load. Sort by
  * |gpu - cpu| descending; GPU if T_gpu + gpu <= T_cpu + cpu." T_load 10, t_gpu = w, t_cpu = 4 w:
  *   expert  w  cached  cpu  gpu  |gpu - cpu|
@@ -322,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_load_all),
         cmocka_unit_test(test_threshold),
         cmocka_unit_test(test_qstar),
+        cmocka_unit_test(test_qstar_stream),
+        cmocka_unit_test(test_spare_slots),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_layerwise),
         cmocka_unit_test(test_balance),

@@ -28,6 +28,7 @@ static void test_names(void **state)
         {"qstar", ASSIGN_QSTAR, CACHE_LRU, BUDGET_GLOBAL, false},
         {"layerwise", ASSIGN_LAYERWISE, CACHE_LAYERWISE, BUDGET_GLOBAL, false},
         {"dali", ASSIGN_GREEDY, CACHE_DALI, BUDGET_UNIFORM, true},
+        {"specmd", ASSIGN_LOAD_ALL, CACHE_LEAST_STALE, BUDGET_GLOBAL, true},
         {"moed", ASSIGN_BALANCE, CACHE_VALUE, BUDGET_GLOBAL, true},
     };
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
@@ -52,10 +53,10 @@ static void test_names(void **state)
         assert_true(strlen(p->what) > 10);
         assert_true(sched_cache_takes(p->cache, p->budget));
     }
-    assert_int_equal(n, 16);
+    assert_int_equal(n, 17);
     assert_string_equal(sched_policy_names(),
                         "ondemand, static, lru, lfu, mixtral-offloading, eam, threshold, score, "
-                        "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, moed");
+                        "qstar, layerwise, dali, prescope, moepic, promoe, finemoe, specmd, moed");
     /* The oracles are for replay only. */
     assert_string_equal(sched_policy_at_any(n)->name, "belady");
     assert_string_equal(sched_policy_at_any(n + 1)->name, "optimal");
@@ -76,7 +77,7 @@ static void test_names(void **state)
     }
     assert_string_equal(sched_assigner_names(),
                         "load-all, threshold, qstar, greedy, layerwise, presched, score-queue, "
-                        "balance");
+                        "balance, qstar-stream, greedy-unbound");
     assert_non_null(strstr(sched_assigner_help(), sched_assigner_names()));
     for (int kind = 0; kind < CACHE_KINDS; kind++) {
         enum sched_cache_kind found = CACHE_NONE;
@@ -85,7 +86,7 @@ static void test_names(void **state)
         assert_non_null(strstr(sched_cache_names_any(), name));
         /* Lookups do not find names for replay only, and lists omit them. */
         enum sched_cache_kind other = CACHE_NONE;
-        bool live = kind <= CACHE_DALI_GUARDED;
+        bool live = kind < CACHE_BELADY;
         assert_int_equal(sched_cache_replay_only(found), !live);
         assert_int_equal(sched_cache_find(name, &other), live);
         assert_int_equal(other, live ? found : CACHE_NONE);
@@ -95,7 +96,8 @@ static void test_names(void **state)
     }
     assert_string_equal(sched_cache_names(),
                         "none, static, lru, lfu, workload, workload-guarded, layerwise, "
-                        "lru-prefetch, lcp, score, map-frequency, value");
+                        "lru-prefetch, lcp, score, map-frequency, value, arc, lrfu, w-tinylfu, "
+                        "least-stale");
     assert_null(strstr(sched_cache_names(), "belady"));
     assert_null(strstr(sched_cache_help(), "random"));
     assert_non_null(strstr(sched_cache_help(), sched_cache_names()));

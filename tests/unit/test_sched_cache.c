@@ -60,6 +60,10 @@ static void test_budgets(void **state)
         [CACHE_LCP] = {[BUDGET_UNIFORM] = true, [BUDGET_CONFIGURED] = true},
         [CACHE_SCORE] = {[BUDGET_UNIFORM] = true},
         [CACHE_MAP_FREQUENCY] = {[BUDGET_GLOBAL] = true},
+        [CACHE_ARC] = {[BUDGET_GLOBAL] = true},
+        [CACHE_LRFU] = {[BUDGET_GLOBAL] = true},
+        [CACHE_TINYLFU] = {[BUDGET_GLOBAL] = true},
+        [CACHE_LEAST_STALE] = {[BUDGET_GLOBAL] = true},
         [CACHE_BELADY] = {[BUDGET_GLOBAL] = true, [BUDGET_UNIFORM] = true},
         [CACHE_RANDOM] = {[BUDGET_UNIFORM] = true},
     };

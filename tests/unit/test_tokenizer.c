@@ -219,6 +219,29 @@ static void test_llama(void **state)
     tokenizer_free(t);
 }
 
+static void test_gemma(void **state)
+{
+    uint32_t space, byte = 3;
+    struct tokenizer *t = make(gemma_words(&space), NULL);
+    uint32_t a = space + 1, b = space + 2, ab = space + 4, bc = space + 5, space_a = space + 6;
+    uint32_t newline = space + 9, newlines = space + 10;
+    expect(t, "abc", 0, IDS(a, bc)); /* by the merges' order, and without a space in front */
+    expect(t, "ab ab", 0, IDS(ab, space, ab));
+    expect(t, " aa", 0, IDS(space_a, a));
+    expect(t, "b\n\nb\n", 0, IDS(b, newlines, b, newline));
+    expect(t, "\n\n\n", 0, IDS(newline, newline, newline)); /* a run that is no token */
+    expect(t, "\u00e9\u2581", 0,
+           IDS(byte + 0xc3, byte + 0xa9, byte + 0xe2, byte + 0x96, byte + 0x81));
+    expect(t, "b", TOKENIZE_ADD_SPECIAL, IDS(1, b));
+    tokenizer_free(t);
+    struct sample *s = gemma_words(&space);
+    for (uint32_t i = byte; i < byte + 256; i++)
+        s->types[i] = NORMAL;
+    t = make(s, NULL);
+    expect(t, "\u00e9", 0, IDS(byte + 0xc3, byte + 0xa9));
+    tokenizer_free(t);
+}
+
 static void test_llama_without_space(void **state)
 {
     uint32_t space;
@@ -283,7 +306,8 @@ static void test_errors(void **state)
     expect_error(s, NULL, ERROR_FORMAT, "tokenizer.ggml.model");
     s = new_gpt2();
     s->model = "rwkv";
-    expect_error(s, NULL, ERROR_UNSUPPORTED, "'rwkv' is not supported; known are gpt2, llama");
+    expect_error(s, NULL, ERROR_UNSUPPORTED,
+                 "'rwkv' is not supported; known are gpt2, llama, gemma4");
     s = new_gpt2();
     s->pre = "strange";
     expect_error(s, NULL, ERROR_UNSUPPORTED, "'strange'");
@@ -410,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_whole_pieces),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_llama_without_space),
         cmocka_unit_test(test_llama_without_bytes),
         cmocka_unit_test(test_phi3),

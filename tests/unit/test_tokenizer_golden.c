@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define SMALL_CASES    1839
+#define SMALL_CASES    1982
 #define SHARED_SETS    13
 #define CASES_IN_A_SET 59
 
@@ -116,6 +116,34 @@ static void test_committed_cases(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* The file says that no begin token is added; the last three tokens, user-defined, are <|turn>,
+ * <turn|> and <|tool_response>. */
+static void test_gemma_special(void **state)
+{
+    static const char text[] = "<|turn>a<turn|>";
+    const struct plain_range plain = {0, sizeof text - 1};
+    struct tokenizer *t = load(MOED_SOURCE_DIR "/tests/golden/vocab-small-gemma.gguf", NULL);
+    struct token_list ids = {0};
+    struct error e;
+    uint32_t turn = tokenizer_vocab_size(t) - 3;
+    assert_string_equal(tokenizer_model(t), "gemma4");
+    assert_string_equal(tokenizer_pre(t), "gemma4");
+    assert_false(tokenizer_is_end(t, turn));
+    assert_true(tokenizer_is_end(t, turn + 1) && tokenizer_is_end(t, turn + 2));
+    assert_true(tokenizer_is_end(t, (uint32_t)tokenizer_eos(t)));
+    assert_int_equal(tokenizer_encode(t, text, sizeof text - 1, TOKENIZE_ADD_SPECIAL, &ids, &e), 0);
+    assert_int_equal(ids.count, 4);
+    assert_int_equal(ids.ids[0], tokenizer_bos(t));
+    assert_int_equal(ids.ids[1], turn);
+    assert_int_equal(ids.ids[3], turn + 1);
+    ids.count = 0;
+    assert_int_equal(tokenizer_encode_ranges(t, text, sizeof text - 1, 0, &plain, 1, &ids, &e), 0);
+    for (size_t i = 0; i < ids.count; i++)
+        assert_true(ids.ids[i] < turn);
+    token_list_fini(&ids);
+    tokenizer_free(t);
+}
+
 static size_t check_set(const struct json *set)
 {
     const struct json *vocab = json_get(set, "vocab"), *pre = json_get(set, "pre");
@@ -165,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_committed_cases),
+        cmocka_unit_test(test_gemma_special),
         cmocka_unit_test(test_shared_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,6 +89,10 @@ static void test_round_trips(void **state)
         fuzz(t, 2000);
         tokenizer_free(t);
     }
+    uint32_t space;
+    struct tokenizer *gemma = make(gemma_words(&space), NULL);
+    fuzz(gemma, 2000);
+    tokenizer_free(gemma);
 }
 
 /* A megabyte of one character class: a quadratic step would exceed the test's time limit, a regular
@@ -129,9 +133,9 @@ static void test_long_texts(void **state)
 static void test_broken_files(void **state)
 {
     uint32_t space;
-    struct sample *samples[] = {new_gpt2(), llama_words(&space)};
+    struct sample *samples[] = {new_gpt2(), llama_words(&space), gemma_words(&space)};
     samples[0]->merges[0] = "a b";
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         struct gguf *g;
         struct error e;
         size_t len;

@@ -111,6 +111,19 @@ static int copy(struct bench *b)
     return (int)(job.layer * 100 + job.expert * 10 + job.segment);
 }
 
+/* Begins the next copy and leaves it under way; only_loads: of a load. */
+static int begin_copy(struct bench *b, bool only_loads, struct copy_job *job)
+{
+    enum transfer_next next = only_loads ? transfer_scheduler_next_load(b->copies, 1, job)
+                                         : transfer_scheduler_next(b->copies, 1, job);
+    if (next != TRANSFER_JOB)
+        return -1;
+    assert_true(b->n_free > 0);
+    b->n_free--;
+    transfer_scheduler_begin(b->copies, job);
+    return (int)(job->layer * 100 + job->expert * 10 + job->segment);
+}
+
 /* Step 1, layer 0. Predicted in this order: layer 2 expert 3 (40000), layer 1 expert 0 (20000),
  * layer 1 expert 2 (30000). */
 static void predict_three(struct bench *b)
@@ -534,6 +547,63 @@ static void test_policy_that_keeps(void **state)
     close_bench(&b);
 }
 
+/* With several copies under way the same copies are chosen, in the same order, as one at a time: a
+ * segment that is under way is not chosen again, and counts for the policy. They end in that order.
+ */
+static void test_several_under_way(void **state)
+{
+    static const enum sched_cache_kind kinds[] = {CACHE_LRU, CACHE_NONE, CACHE_VALUE, CACHE_LCP,
+                                                  CACHE_LAYERWISE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct bench one, b;
+        struct copy_job jobs[2 * SEGMENTS * EXPERTS];
+        open_bench(&one, kinds[i], PREFETCH_PROBABLE, 2 * SEGMENTS, 0);
+        open_bench(&b, kinds[i], PREFETCH_PROBABLE, 2 * SEGMENTS, 0);
+        for (uint32_t expert = 0; expert < 2; expert++) {
+            transfer_scheduler_load(one.copies, 0, 1, expert, SEGMENTS, 1);
+            transfer_scheduler_load(b.copies, 0, 1, expert, SEGMENTS, 1);
+        }
+        transfer_scheduler_load(b.copies, 0, 1, 0, SEGMENTS, 1); /* shares the copies */
+        uint32_t n = 0, most = 2 * SEGMENTS;
+        for (; n < most; n++)
+            assert_int_equal(begin_copy(&b, n % 2, &jobs[n]), copy(&one));
+        assert_int_equal(begin_copy(&b, true, &jobs[n]), -1);
+        assert_int_equal(transfer_scheduler_filling(b.copies, 1, 0), SEGMENTS);
+        assert_int_equal(transfer_scheduler_resident(b.copies, 1, 0), 0);
+        for (uint32_t k = 0; k < n; k++) {
+            transfer_scheduler_end(b.copies, &jobs[k]);
+            if (transfer_scheduler_filling(b.copies, 1, 1)) /* what is there stays meanwhile */
+                assert_false(transfer_scheduler_shorten(b.copies, 1, 0, 0));
+        }
+        assert_int_equal(transfer_scheduler_resident(b.copies, 1, 0), SEGMENTS);
+        assert_int_equal(transfer_scheduler_filling(b.copies, 1, 0), 0);
+        assert_int_equal(transfer_scheduler_counts(b.copies)->demanded_bytes,
+                         transfer_scheduler_counts(one.copies)->demanded_bytes);
+        close_bench(&one);
+        close_bench(&b);
+    }
+}
+
+/* A requester that leaves while its load is under way: the copy ends, and under a policy that keeps
+ * no loads its segments go then. */
+static void test_leaves_under_way(void **state)
+{
+    struct bench b;
+    struct copy_job jobs[SEGMENTS];
+    open_bench(&b, CACHE_NONE, PREFETCH_PROBABLE, 4, 0);
+    transfer_scheduler_load(b.copies, 0, 1, 1, SEGMENTS, 1);
+    for (uint32_t i = 0; i < SEGMENTS; i++)
+        assert_int_equal(begin_copy(&b, true, &jobs[i]), 110 + i);
+    transfer_scheduler_leave(b.copies, 0);
+    for (uint32_t i = 0; i < SEGMENTS; i++) {
+        assert_int_equal(transfer_scheduler_filling(b.copies, 1, 1), SEGMENTS - i);
+        transfer_scheduler_end(b.copies, &jobs[i]);
+    }
+    assert_int_equal(transfer_scheduler_resident(b.copies, 1, 1), 0);
+    assert_int_equal(transfer_scheduler_counts(b.copies)->evictions, SEGMENTS);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +625,8 @@ int main(void)
         cmocka_unit_test(test_successor),
         cmocka_unit_test(test_policy_that_keeps_nothing),
         cmocka_unit_test(test_policy_that_keeps),
+        cmocka_unit_test(test_several_under_way),
+        cmocka_unit_test(test_leaves_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,20 +207,52 @@ static enum error_code await_arrival(struct experts *x, const struct activated *
     return ERROR_OK;
 }
 
-/* Queues the computation of a segment in flight behind the device's wait for it, and waits for all
- * that is queued. queued_s: predicted time of the tasks queued before. Of the device's wait only
- * that time counts as computation, and all of the time after the arrival. */
+/* Segments [first, first + n) of an expert, of which the last is in flight. Segments arrive in
+ * order, so all are there when that one is. */
+struct arriving {
+    uint32_t first, n;
+    struct cached_arrival last;
+    const uint8_t *const *places; /* [n] */
+};
+
+/* Whether segments [first, target) are in flight, or have arrived by now; within the epoch. */
+static bool all_arrive(struct experts *x, uint32_t at, uint32_t first, uint32_t target,
+                       struct arriving *out)
+{
+    const struct activated *a = &x->work.round[at];
+    const uint8_t **places = x->device.places + (size_t)at * x->n_segments + first;
+    for (uint32_t s = first; s < target; s++) {
+        struct cached_arrival arrival;
+        bool comes = arrives(x, a, s, &arrival);
+        if (!comes && (s + 1 == target ||
+                       device_cache_read(x->device.cache, x->work.layer, a->expert).resident <= s))
+            return false;
+        places[s - first] = comes
+                                ? arrival.place
+                                : device_cache_place(x->device.cache, x->work.layer, a->expert, s);
+        if (comes)
+            out->last = arrival;
+    }
+    out->first = first;
+    out->n = target - first;
+    out->places = places;
+    return target > first;
+}
+
+/* Queues the computation of segments in flight behind the device's wait for the last one, and waits
+ * for all that is queued. queued_s: predicted time of the tasks queued before. Of the device's wait
+ * only that time counts as computation, and all of the time after the arrival. */
 static enum error_code compute_arriving(struct experts *x, const struct activated *a,
-                                        uint32_t segment, const struct cached_arrival *arrival,
-                                        double queued_s, struct error *e)
+                                        const struct arriving *what, double queued_s,
+                                        struct error *e)
 {
     uint64_t started = clock_ns();
-    device_compute_await(x->device.compute, arrival->slot, arrival->flag);
+    device_compute_await(x->device.compute, what->last.slot, what->last.flag);
     x->device.fetch[0] = wants_rows(x, a);
-    x->work.tasks[0] = experts_task(x, a, segment, 1);
-    x->work.tasks[0].places = &arrival->place;
+    x->work.tasks[0] = experts_task(x, a, what->first, what->n);
+    x->work.tasks[0].places = what->places;
     device_compute_queue(x->device.compute, x->work.tasks, x->device.fetch, 1);
-    enum error_code code = await_arrival(x, a, segment, arrival, e);
+    enum error_code code = await_arrival(x, a, what->first + what->n - 1, &what->last, e);
     uint64_t arrived = clock_ns();
     if (!code)
         code = device_compute_settle(x->device.compute, e);
@@ -228,21 +260,20 @@ static enum error_code compute_arriving(struct experts *x, const struct activate
     counter_add(x->counters.device_ns,
                 clock_ns() - arrived +
                     (uint64_t)((queued_s < waiting_s ? queued_s : waiting_s) * 1e9));
-    counter_add(x->counters.awaited, code ? 0 : 1);
+    counter_add(x->counters.awaited, code ? 0 : what->n);
     return code;
 }
 
-/* Computes the first n tasks, and behind them the segment in flight; next NULL: there is none. */
+/* Computes the first n tasks, and behind them the segments in flight; next NULL: there are none. */
 static enum error_code compute_tasks(struct experts *x, uint32_t n, const struct activated *a,
-                                     uint32_t segment, const struct cached_arrival *next,
-                                     struct error *e)
+                                     const struct arriving *next, struct error *e)
 {
     if (!next)
         return n ? compute_on_device(x, n, e) : ERROR_OK;
     double queued_s = predicted_s(x, n);
     if (n)
         device_compute_queue(x->device.compute, x->work.tasks, x->device.fetch, n);
-    return compute_arriving(x, a, segment, next, queued_s, e);
+    return compute_arriving(x, a, next, queued_s, e);
 }
 
 /* ---- Loads ---- */
@@ -253,12 +284,12 @@ static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *do
                                     bool waited, struct error *e)
 {
     const struct activated *a = &x->work.round[at];
-    struct cached_arrival next;
+    struct arriving next;
     uint32_t there = device_cache_read(x->device.cache, x->work.layer, a->expert).resident;
     there = there < target ? there : target;
     if (there < *done)
         return ERROR_OK;
-    bool comes = there < target && arrives(x, a, there, &next);
+    bool comes = there < target && all_arrive(x, at, there, there + 1, &next);
     uint32_t n = there - *done;
     if (there == target)
         correct_load_costs(x, a, waited);
@@ -267,7 +298,7 @@ static enum error_code compute_part(struct experts *x, uint32_t at, uint32_t *do
         x->work.tasks[0] = experts_task(x, a, *done, n);
         x->work.tasks[0].places = find_places(x, at, a->expert, *done, n);
     }
-    enum error_code code = compute_tasks(x, n > 0, a, there, comes ? &next : NULL, e);
+    enum error_code code = compute_tasks(x, n > 0, a, comes ? &next : NULL, e);
     counter_add(x->counters.loaded, code ? 0 : n + comes);
     *done += n + comes;
     return code;
@@ -350,7 +381,7 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
     await_load(x, load);
     uint32_t n = 0;
     uint64_t resident = 0, loaded = 0;
-    struct cached_arrival last;
+    struct arriving coming = {0};
     device_cache_enter(x->device.cache, x->work.step, x->work.layer);
     for (uint32_t i = 0; i < x->work.n_round; i++) {
         struct activated *a = &x->work.round[i];
@@ -366,11 +397,12 @@ static enum error_code compute_at_once(struct experts *x, struct error *e)
         resident += before;
         loaded += a->there.resident - before;
     }
-    bool comes = load->there.resident + 1 == load->device + load->load &&
-                 arrives(x, load, load->there.resident, &last);
-    enum error_code code = compute_tasks(x, n, load, load->there.resident, comes ? &last : NULL, e);
-    load->there.resident += comes;
-    loaded += comes;
+    if (!all_arrive(x, (uint32_t)(load - x->work.round), load->there.resident,
+                    load->device + load->load, &coming))
+        coming.n = 0;
+    enum error_code code = compute_tasks(x, n, load, coming.n ? &coming : NULL, e);
+    load->there.resident += coming.n;
+    loaded += coming.n;
     device_cache_leave(x->device.cache);
     device_cache_consumed(x->device.cache);
     if (code)

@@ -16,7 +16,7 @@ static void project_grouped(struct forward *f, uint32_t layer)
     const struct exec_product products[] = {{&w->q, q, w->q.rows, false},
                                             {&w->k, f->k, w->k.rows, false},
                                             {&w->v, f->v, w->v.rows, false}};
-    f->ops->multiply_several(f->dense, products, 3, in);
+    f->ops->multiply_several(f->dense, products, w->v.tiles ? 3 : 2, in);
     f->ops->add_bias(f->dense, w->q_bias, q, w->q.rows);
     f->ops->add_bias(f->dense, w->k_bias, f->k, w->k.rows);
     f->ops->add_bias(f->dense, w->v_bias, f->v, w->v.rows);
@@ -66,6 +66,12 @@ void forward_attention(struct forward *f, uint32_t layer)
     }
     const void *in =
         f->ops->prepare(f->dense, 0, f->attended, l->n_heads * l->o_dim, weights_quantize(&w->o));
-    f->ops->multiply(f->dense, &w->o, in, f->x.own, true);
-    f->ops->add_bias(f->dense, w->o_bias, f->x.own, p->d_model);
+    bool normed = w->attn_post_norm.weight != NULL;
+    float *out = normed ? f->added : f->x.own;
+    f->ops->multiply(f->dense, &w->o, in, out, !normed);
+    f->ops->add_bias(f->dense, w->o_bias, out, p->d_model);
+    if (normed) {
+        f->ops->norm(f->dense, out, &w->attn_post_norm, p->norm_eps, p->d_model, out);
+        f->ops->add_rows(f->dense, out, f->x.own, p->d_model);
+    }
 }

@@ -51,7 +51,8 @@ struct dense_ops {
      * bring. */
     const void *(*bring)(struct dense *d, const void *host, size_t bytes);
 
-    /* Sets the batch of the operations that follow. cos_sin [n][2][rope dims / 2], in host memory.
+    /* Sets the batch of the operations that follow. cos_sin [n][2][rope dims / 2], then the same of
+     * the windowed rope, where the model has one; in host memory.
      * The caller keeps both until the last of these operations is done. bulk: as
      * forward_run. */
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
@@ -98,9 +99,10 @@ struct dense_ops {
                            uint32_t in_head, float *out, uint32_t out_head);
     /* rows [n][width] += bias, which may be NULL. */
     void (*add_bias)(struct dense *d, const float *bias, float *rows, uint32_t width);
-    /* Norms (where the model does) and rotates q and k, and writes k and v into the cache. */
+    /* Norms (where the model does) and rotates q and k, and writes k and v into the cache. Values
+     * that have a norm, or come from k, are made in v. */
     void (*place_heads)(struct dense *d, uint32_t layer, const struct layer_weights *w, float *q,
-                        float *k, const float *v);
+                        float *k, float *v);
     /* Latent attention. Norms the compressed row, rotates the key's own part in it, and writes the
      * row into the cache. Scales q by its position (params_query_scale). Copies each query's rotary
      * part from q [n][n_heads][q_dim] into absorbed
@@ -137,6 +139,16 @@ struct dense_ops {
 
     /* h = act(gate) * up, all [n][width]; h may be gate. */
     void (*gated)(struct dense *d, const float *gate, const float *up, uint32_t width, float *h);
+    /* rows [n][width] *= by. NULL, as the three after it: no architecture of this dense part needs
+     * it. */
+    void (*scale)(struct dense *d, float by, float *rows, uint32_t width);
+    /* rows [n][width] = 0. */
+    void (*clear)(struct dense *d, float *rows, uint32_t width);
+    /* rows [n][width] += more [n][width]. */
+    void (*add_rows)(struct dense *d, const float *more, float *rows, uint32_t width);
+    /* weights [n][n_used] *= scales[selected]. */
+    void (*scale_weights)(struct dense *d, const float *scales, const uint32_t *selected,
+                          float *weights);
     /* rows [n][width] *= sigmoid(by [n]). */
     void (*scale_by_sigmoid)(struct dense *d, const float *by, float *rows, uint32_t width);
     /* model/router.h: logits [n][n_experts] is overwritten; selected and weights [n][n_used]. */

@@ -260,10 +260,10 @@ enum error_code dense_cuda_new(const struct dense_options *options, struct cuda_
                                          .combine = cuda_combine,
                                          .logits = dense_cuda_logits,
                                          .largest = dense_cuda_largest};
-    if (params_recurrent_layers(
-            &options->map->params)) /* memd keeps such a dense part on the host */
-        return error_set(e, ERROR_UNSUPPORTED,
-                         "a device does not compute recurrent layers: use dense=host");
+    const char *host_only = params_host_dense(&options->map->params);
+    if (host_only) /* memd keeps such a dense part on the host */
+        return error_set(e, ERROR_UNSUPPORTED, "a device does not compute %s: use dense=host",
+                         host_only);
     struct dense_cuda *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(e, ERROR_MEMORY, "no memory for the dense part's tables");

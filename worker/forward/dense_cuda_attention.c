@@ -124,7 +124,7 @@ static void norm_and_rotate(struct dense_cuda *c, uint32_t layer, float *heads, 
 }
 
 void dense_cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
-                            float *q, float *k, const float *v)
+                            float *q, float *k, float *v)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     const struct layer_params *l = &d->params->layers[layer];

@@ -116,7 +116,7 @@ struct dense_kv_use dense_cuda_kv_use(const struct dense *d);
 /* Uploads the page addresses of slots whose pages changed since the last batch. */
 void dense_cuda_upload_pages(struct dense_cuda *c);
 void dense_cuda_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
-                            float *q, float *k, const float *v);
+                            float *q, float *k, float *v);
 void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,
                              float *row, float *q, float *absorbed);
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,

@@ -31,6 +31,9 @@ void dense_cuda_load_blas(struct dense_cuda *c, const struct pool_map *map)
         log_info("long prompts are computed without cuBLAS: %s", e.text);
         return;
     }
+    struct device_facts facts;
+    c->module->facts(c->device, &facts);
+    log_info("long prompts are computed with cuBLAS: %s", facts.blas);
     report_refused_types(&c->blas);
     c->blas_scratch =
         dense_cuda_allocate(&c->base, worker_memory_many(c->module, map, c->base.max_tokens));

@@ -170,6 +170,29 @@ static void host_gated(struct dense *d, const float *gate, const float *up, uint
     each_short_row(h, gated_row, &(struct gated_job){h, width, gate, up, out}, width);
 }
 
+static void host_scale(struct dense *d, float by, float *rows, uint32_t width)
+{
+    for (size_t i = 0; i < (size_t)d->n * width; i++)
+        rows[i] *= by;
+}
+
+static void host_clear(struct dense *d, float *rows, uint32_t width)
+{
+    memset(rows, 0, (size_t)d->n * width * sizeof *rows);
+}
+
+static void host_add_rows(struct dense *d, const float *more, float *rows, uint32_t width)
+{
+    dense_host_of(d)->kernels->add(more, rows, (size_t)d->n * width);
+}
+
+static void host_scale_weights(struct dense *d, const float *scales, const uint32_t *selected,
+                               float *weights)
+{
+    for (size_t i = 0; i < (size_t)d->n * d->params->router.n_used; i++)
+        weights[i] *= scales[selected[i]];
+}
+
 static void host_scale_by_sigmoid(struct dense *d, const float *by, float *rows, uint32_t width)
 {
     for (size_t t = 0; t < d->n; t++) {
@@ -391,6 +414,10 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .save_state = dense_host_save_state,
                                          .load_state = dense_host_load_state,
                                          .gated = host_gated,
+                                         .scale = host_scale,
+                                         .clear = host_clear,
+                                         .add_rows = host_add_rows,
+                                         .scale_weights = host_scale_weights,
                                          .scale_by_sigmoid = host_scale_by_sigmoid,
                                          .route = host_route,
                                          .combine = host_combine,

@@ -32,9 +32,12 @@ static void norm_and_rotate(const struct dense_host *h, uint32_t layer, float *h
 {
     const struct model_params *p = h->base.params;
     uint32_t k_dim = p->layers[layer].k_dim;
-    const float *cos_sin = h->cos_sin + (size_t)t * p->rope.dims;
+    const struct rope_params *rope = params_rope(p, layer);
+    const float *cos_sin = h->cos_sin + (size_t)t * rope->dims;
     bool by_head = norm && p->arch->qk_norm, after = p->arch->qk_norm_after_rope;
     bool rotates = !p->layers[layer].unrotated;
+    if (rope != &p->rope) /* its angles come after the other's */
+        cos_sin += (size_t)h->base.n * p->rope.dims;
     if (norm && p->arch->qk_norm_whole)
         h->kernels->rms_norm(heads, norm, p->norm_eps, (size_t)n_heads * k_dim, heads);
     for (uint32_t i = 0; i < n_heads; i++) {
@@ -42,7 +45,7 @@ static void norm_and_rotate(const struct dense_host *h, uint32_t layer, float *h
         if (by_head && !after)
             h->kernels->rms_norm(head, norm, p->norm_eps, k_dim, head);
         if (rotates)
-            rope_apply(head, p->rope.dims, cos_sin, p->arch->rope_neox);
+            rope_apply(head, rope->dims, cos_sin, p->arch->rope_neox);
         if (by_head && after)
             h->kernels->rms_norm(head, norm, p->norm_eps, k_dim, head);
     }
@@ -72,24 +75,37 @@ struct heads_job {
     const struct dense_host *h;
     uint32_t layer;
     const struct layer_weights *w;
-    float *q, *k;   /* [n][n_heads][k_dim], [n][n_kv_heads][k_dim] */
-    const float *v; /* [n][n_kv_heads][v_dim] */
+    float *q, *k, *v; /* [n][n_heads][k_dim], [n][n_kv_heads][k_dim], [n][n_kv_heads][v_dim] */
 };
+
+/* Values are normed without weights. A layer without values takes k, before its norm. */
+static void norm_values(const struct heads_job *job, const float *k, float *v)
+{
+    const struct model_params *p = job->h->base.params;
+    const struct layer_params *l = &p->layers[job->layer];
+    const float *from = job->w->v.tiles ? v : k;
+    for (size_t i = 0; i < l->n_kv_heads; i++)
+        job->h->kernels->rms_norm(from + i * l->v_dim, NULL, p->norm_eps, l->v_dim,
+                                  v + i * l->v_dim);
+}
 
 static void place_token(void *arg, unsigned thread, uint32_t t)
 {
     const struct heads_job *job = arg;
     const struct layer_params *l = &job->h->base.params->layers[job->layer];
     float *k = job->k + (size_t)t * l->n_kv_heads * l->k_dim;
+    float *v = job->v + (size_t)t * l->n_kv_heads * l->v_dim;
     (void)thread;
     float *q = job->q + (size_t)t * l->n_heads * l->k_dim;
+    if (job->h->base.params->arch->value_norm)
+        norm_values(job, k, v);
     norm_and_rotate(job->h, job->layer, q, l->n_heads, job->w->q_norm, t);
     norm_and_rotate(job->h, job->layer, k, l->n_kv_heads, job->w->k_norm, t);
-    cache_row(job->h, job->layer, t, k, job->v + (size_t)t * l->n_kv_heads * l->v_dim);
+    cache_row(job->h, job->layer, t, k, v);
 }
 
 void dense_host_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
-                            float *q, float *k, const float *v)
+                            float *q, float *k, float *v)
 {
     struct dense_host *h = dense_host_of(d);
     dense_host_each_row(h, place_token, &(struct heads_job){h, layer, w, q, k, v});

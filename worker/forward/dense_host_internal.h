@@ -69,7 +69,7 @@ bool dense_host_save_state(struct dense *d, uint32_t slot, uint32_t position, vo
 void dense_host_load_state(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
 void dense_host_place_heads(struct dense *d, uint32_t layer, const struct layer_weights *w,
-                            float *q, float *k, const float *v);
+                            float *q, float *k, float *v);
 void dense_host_place_latent(struct dense *d, uint32_t layer, const struct layer_weights *w,
                              float *row, float *q, float *absorbed);
 void dense_host_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,

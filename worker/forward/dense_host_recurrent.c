@@ -222,6 +222,37 @@ static void prepare_row(void *arg, unsigned thread, uint32_t t)
     }
 }
 
+/* One value head's rows of a piece, and their outputs, normed and gated. */
+static void step_piece(const struct delta_job *job, uint32_t head, float *state,
+                       const struct delta_piece *piece)
+{
+    const struct dense_host *h = job->h;
+    const struct model_params *p = h->base.params;
+    const struct delta_params *d = &p->delta;
+    uint32_t channels = params_convolved(p);
+    uint32_t key = p->arch->delta_grouped ? head / (d->v_heads / d->k_heads) : head % d->k_heads;
+    size_t keys = (size_t)d->k_heads * d->k_dim, values = (size_t)d->v_heads * d->v_dim;
+    size_t at = (size_t)piece->first * d->v_heads + head;
+    const float *row = job->qkv + (size_t)piece->first * channels;
+    const float *z = job->z + at * d->v_dim;
+    float *out = job->out + at * d->v_dim;
+    struct delta_rows rows = {.q = row + (size_t)key * d->k_dim,
+                              .k = row + keys + (size_t)key * d->k_dim,
+                              .v = row + 2 * keys + (size_t)head * d->v_dim,
+                              .stride = channels,
+                              .decay = h->states->decay + at,
+                              .beta = h->states->beta + at,
+                              .rate_stride = d->v_heads,
+                              .out = out,
+                              .out_stride = values};
+    h->kernels->delta(state, d->k_dim, d->v_dim, h->base.batch[piece->first].position, &rows,
+                      piece->n);
+    for (uint32_t i = 0; i < piece->n; i++, out += values, z += values) {
+        h->kernels->rms_norm(out, job->w->delta.norm, p->norm_eps, d->v_dim, out);
+        h->kernels->gated(ACTIVATION_SILU, z, out, out, d->v_dim);
+    }
+}
+
 /* Steps one value head through the rows of a run. */
 static void step_head(void *arg, unsigned thread, uint32_t chunk)
 {
@@ -230,28 +261,17 @@ static void step_head(void *arg, unsigned thread, uint32_t chunk)
     const struct model_params *p = h->base.params;
     const struct delta_params *d = &p->delta;
     const struct delta_run *run = &h->states->runs[chunk / d->v_heads];
-    uint32_t j = chunk % d->v_heads, channels = params_convolved(p);
-    uint32_t key = p->arch->delta_grouped ? j / (d->v_heads / d->k_heads) : j % d->k_heads;
-    size_t keys = (size_t)d->k_heads * d->k_dim;
-    size_t size = (size_t)d->k_dim * d->v_dim,
-           at_head = (d->taps - 1) * (size_t)channels + j * size;
+    uint32_t head = chunk % d->v_heads;
+    size_t size = delta_state_floats(d->k_dim, d->v_dim);
+    size_t at_head = (size_t)(d->taps - 1) * params_convolved(p) + head * size;
     float *state = state_of(h->states, run->slot, job->layer) + at_head;
-    struct delta_piece piece = piece_at(h, job->layer, run, run->first);
     (void)thread;
-    for (uint32_t t = run->first; t < run->first + run->n; t++) {
-        const float *q = job->qkv + (size_t)t * channels + (size_t)key * d->k_dim;
-        const float *v = job->qkv + (size_t)t * channels + 2 * keys + (size_t)j * d->v_dim;
-        size_t at = (size_t)t * d->v_heads + j;
-        float *out = job->out + at * d->v_dim;
-        h->kernels->delta_step(state, d->k_dim, d->v_dim, q, q + keys, v, h->states->decay[at],
-                               h->states->beta[at], out);
-        h->kernels->rms_norm(out, job->w->delta.norm, p->norm_eps, d->v_dim, out);
-        h->kernels->gated(ACTIVATION_SILU, job->z + at * d->v_dim, out, out, d->v_dim);
-        if (t + 1 < piece.first + piece.n)
-            continue;
+    for (uint32_t t = run->first; t < run->first + run->n;) {
+        struct delta_piece piece = piece_at(h, job->layer, run, t);
+        step_piece(job, head, state, &piece);
         if (piece.copy)
             memcpy(piece.copy + at_head, state, size * sizeof *state);
-        piece = piece_at(h, job->layer, run, t + 1);
+        t += piece.n;
     }
 }
 

@@ -61,6 +61,22 @@ static bool allocate_predicted(struct forward *f, size_t row)
     return f->ops->allocate_shared(f->dense, row * r->n_experts, &f->predicted_router);
 }
 
+/* After h. */
+static bool allocate_gate_in(struct forward *f, size_t row)
+{
+    f->gate_in = f->h;
+    return !f->params->arch->router_norm ||
+           f->ops->allocate_shared(f->dense, row * f->params->d_model, &f->gate_in);
+}
+
+static bool allocate_added(struct forward *f, size_t row)
+{
+    if (!f->params->arch->post_norms)
+        return true;
+    f->added = f->ops->allocate(f->dense, row * f->params->d_model);
+    return f->added != NULL;
+}
+
 static bool allocate(struct forward *f)
 {
     const struct model_params *p = f->params;
@@ -70,8 +86,8 @@ static bool allocate(struct forward *f)
     size_t n = d->max_tokens, row = n * sizeof(float);
     size_t width = p->d_shared > p->d_dense ? p->d_shared : p->d_dense;
     f->device_only_stride = WORKER_DEVICE_ONLY_TOKENS * p->router.n_used;
-    f->rope_memory =
-        ARRAYS_NEW(ARRAY(f->rope, n * p->rope.dims), ARRAY(f->rope_frequency, p->rope.dims / 2));
+    f->rope_memory = ARRAYS_NEW(ARRAY(f->rope, n * params_angles(p)),
+                                ARRAY(f->rope_frequency, params_angles(p) / 2));
     f->q = ops->allocate(d, row * most.q);
     f->k = ops->allocate(d, row * most.k);
     f->v = ops->allocate(d, row * most.v);
@@ -91,6 +107,7 @@ static bool allocate(struct forward *f)
            ops->allocate_shared(d, (size_t)p->n_layers * f->device_only_stride * sizeof(uint32_t),
                                 &f->device_only) &&
            allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
+           allocate_gate_in(f, row) && allocate_added(f, row) &&
            (!p->arch->query_gate || allocate_query_gate(f, row)) &&
            (!p->delta.v_heads || allocate_delta(f, row)) &&
            (!p->arch->short_convolutions || allocate_convolution(f, row));
@@ -116,6 +133,8 @@ enum error_code forward_new(const struct model_params *params, const struct mode
     bool far = rope_uses_long(&params->rope, context);
     rope_frequencies(&params->rope, far ? weights->rope_long_factors : weights->rope_factors,
                      f->rope_frequency);
+    if (params->windowed_rope.dims)
+        rope_frequencies(&params->windowed_rope, NULL, f->rope_frequency + params->rope.dims / 2);
     *out = f;
     return ERROR_OK;
 }
@@ -158,11 +177,27 @@ static void plain_ffn(struct forward *f, const struct matrix *gate, const struct
     f->ops->multiply(f->dense, down, hidden, out, accumulate);
 }
 
+/* The same, of the shared expert's own input and with a norm of its output. */
+static void normed_shared_expert(struct forward *f, const struct layer_weights *w)
+{
+    const struct model_params *p = f->params;
+    bool quantize = weights_quantize(&w->shared_gate) || weights_quantize(&w->shared_up);
+    f->ops->norm(f->dense, f->x.own, &w->shared_norm, p->norm_eps, p->d_model, f->added);
+    const void *in = f->ops->prepare(f->dense, 0, f->added, p->d_model, quantize);
+    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    f->ops->norm(f->dense, f->shared_out, &w->shared_post_norm, p->norm_eps, p->d_model,
+                 f->shared_out);
+}
+
 /* shared_out = the shared expert, times sigmoid(gate . h) where it has a gate, while the routed
  * experts are computed. */
 static void shared_expert(struct forward *f, const struct layer_weights *w, const void *in)
 {
     bool gated = w->shared_gate_input.tiles != NULL;
+    if (w->shared_norm.weight) {
+        normed_shared_expert(f, w);
+        return;
+    }
     if (gated) /* first: the input is overwritten below */
         f->ops->multiply_router(f->dense, &w->shared_gate_input, in, f->shared_scale);
     plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
@@ -183,6 +218,16 @@ static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
  * 1 (device_compute_emu.c), which is still needed for loaded experts. */
 enum { PREDICT_SLOT = 2 };
 
+/* The input of a gate that has a norm of its own, to `out`. */
+static const float *norm_gate(struct forward *f, const struct layer_weights *w, float *out)
+{
+    const struct model_params *p = f->params;
+    const struct norm_weights norm = {w->router_scale, NULL};
+    f->ops->norm(f->dense, f->x.own, &norm, p->norm_eps, p->d_model, out);
+    f->ops->scale(f->dense, 1.0f / sqrtf((float)p->d_model), out, p->d_model);
+    return out;
+}
+
 /* Queues the routing of a coming layer for `input`, the predicted input of its gate. */
 static void queue_prediction(struct forward *f, const struct predict_seen *seen,
                              const struct predict_target *target, const float *input,
@@ -190,8 +235,10 @@ static void queue_prediction(struct forward *f, const struct predict_seen *seen,
 {
     const struct model_params *p = f->params;
     const struct layer_weights *w = &f->weights->layers[target->layer];
-    const float *x = f->h.own;
-    if (input != seen->hidden)
+    const float *x = f->gate_in.own;
+    if (input == seen->hidden && w->router_scale)
+        x = norm_gate(f, w, f->added);
+    else if (input != seen->hidden)
         x = f->ops->bring(f->dense, input, (size_t)f->n * p->d_model * sizeof *input);
     const void *in = f->ops->prepare(f->dense, PREDICT_SLOT, x, p->d_model,
                                      weights_quantize(&w->prediction_router));
@@ -247,7 +294,7 @@ static enum error_code predict_layers(struct forward *f, const struct predict_se
 static void record(struct forward *f, uint32_t layer, const uint32_t *selected)
 {
     const struct model_params *p = f->params;
-    const float *router = f->router.host, *h = f->h.host;
+    const float *router = f->router.host, *h = f->gate_in.host;
     for (size_t t = 0; t < f->n; t++)
         if (f->batch[t].recording)
             recording_layer(f->batch[t].recording, f->batch[t].position, layer,
@@ -265,6 +312,8 @@ static enum error_code fetch_routing(struct forward *f, const struct mirrored_va
     f->ops->fetch(f->dense, selected, row * r->n_used);
     f->ops->fetch(f->dense, &f->router, row * r->n_experts);
     f->ops->fetch(f->dense, &f->h, row * f->params->d_model);
+    if (f->gate_in.own != f->h.own)
+        f->ops->fetch(f->dense, &f->gate_in, row * f->params->d_model);
     enum error_code code = f->ops->wait(f->dense, e);
     return code ? experts_lose_device(f->experts, e) : ERROR_OK;
 }
@@ -278,20 +327,47 @@ static const void *prepare_ffn(struct forward *f, uint32_t layer, bool experts)
     return f->ops->prepare(f->dense, 0, f->h.own, f->params->d_model, quantize);
 }
 
+/* Prepares the input of a gate that has a norm of its own. */
+static const void *prepare_gate(struct forward *f, const struct layer_weights *w)
+{
+    const float *x = norm_gate(f, w, f->gate_in.own);
+    return f->ops->prepare(f->dense, 0, x, f->params->d_model, weights_quantize(&w->router));
+}
+
 static struct predict_seen seen_of(const struct forward *f, uint32_t layer,
                                    const uint32_t *selected)
 {
     return (struct predict_seen){.layer = layer,
                                  .n_tokens = f->n,
                                  .tokens = f->shown,
-                                 .hidden = f->h.host,
+                                 .hidden = f->gate_in.host,
                                  .gate = f->router.host,
                                  .selected = selected};
+}
+
+/* x += the norm of the sum of the shared expert, which is normed already, and the norm of the
+ * routed experts' sum; then x *= output_scale. */
+static void combine_normed(struct forward *f, const struct layer_weights *w,
+                           const uint32_t *selected)
+{
+    uint32_t width = f->params->d_model;
+    float eps = f->params->norm_eps, *added = f->added;
+    f->ops->clear(f->dense, added, width);
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected, NULL, added);
+    f->ops->norm(f->dense, added, &w->experts_post_norm, eps, width, added);
+    f->ops->add_rows(f->dense, f->shared_out, added, width);
+    f->ops->norm(f->dense, added, &w->ffn_post_norm, eps, width, added);
+    f->ops->add_rows(f->dense, added, f->x.own, width);
+    f->ops->scale(f->dense, w->output_scale, f->x.own, width);
 }
 
 /* x += the shared expert and the routed experts; waits for nothing. */
 static void combine(struct forward *f, const struct layer_weights *w, const uint32_t *selected)
 {
+    if (w->ffn_post_norm.weight) {
+        combine_normed(f, w, selected);
+        return;
+    }
     f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
                     f->params->d_shared ? f->shared_out : NULL, f->x.own);
 }
@@ -336,8 +412,10 @@ static enum error_code run_experts(struct forward *f, uint32_t layer, struct err
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_look(f->experts, layer); /* copies that came since, above all for the first layer */
     norm_rows(f, &w->ffn_norm);
-    const void *in = prepare_ffn(f, layer, false);
+    const void *in = w->router_scale ? prepare_gate(f, w) : prepare_ffn(f, layer, false);
     route(f, w, &w->router, in, f->router.own, f->selected.own, f->expert_weights);
+    if (w->expert_scales)
+        f->ops->scale_weights(f->dense, w->expert_scales, f->selected.own, f->expert_weights);
     enum error_code code = fetch_routing(f, &f->selected, e);
     return code ? code : run_planned(f, layer, in, &f->selected, e);
 }
@@ -450,16 +528,25 @@ static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *d
 }
 
 /* Computes the cosines and sines of position * frequency of each row. */
-static void prepare_rope(struct forward *f)
+static void turn_rows(const struct forward *f, const struct rope_params *r, const double *frequency,
+                      float *cos_sin)
 {
-    const struct rope_params *r = &f->params->rope;
     uint32_t half = r->dims / 2;
     for (uint32_t t = 0; t < f->n; t++)
         for (uint32_t i = 0; i < half; i++) {
-            double angle = f->batch[t].position * f->rope_frequency[i];
-            f->rope[(size_t)t * 2 * half + i] = (float)(r->magnitude * cos(angle));
-            f->rope[(size_t)t * 2 * half + half + i] = (float)(r->magnitude * sin(angle));
+            double angle = f->batch[t].position * frequency[i];
+            cos_sin[(size_t)t * 2 * half + i] = (float)(r->magnitude * cos(angle));
+            cos_sin[(size_t)t * 2 * half + half + i] = (float)(r->magnitude * sin(angle));
         }
+}
+
+static void prepare_rope(struct forward *f)
+{
+    const struct model_params *p = f->params;
+    turn_rows(f, &p->rope, f->rope_frequency, f->rope);
+    if (p->windowed_rope.dims)
+        turn_rows(f, &p->windowed_rope, f->rope_frequency + p->rope.dims / 2,
+                  f->rope + (size_t)f->n * p->rope.dims);
 }
 
 /* Shows the embedding to a predictor that reads it. */
@@ -491,17 +578,26 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
     f->ops->begin(f->dense, batch, n, f->rope, kind.bulk);
 }
 
+void forward_set_heartbeat(struct forward *f, struct heartbeat *h)
+{
+    f->heartbeat = h;
+}
+
 const float *forward_run(struct forward *f, const struct batch_token *batch, uint32_t n,
                          struct batch_kind kind, bool fetch, struct error *e)
 {
     const struct model_params *p = f->params;
     begin_batch(f, batch, n, kind);
     f->ops->embed(f->dense, &f->weights->embedding, f->x.own);
+    if (p->arch->embedding_scale)
+        f->ops->scale(f->dense, sqrtf((float)p->d_model), f->x.own, p->d_model);
     if (experts_reads_embedding(f->experts, n) && show_embedding(f, e))
         return NULL;
-    for (uint32_t layer = 0, done; layer < p->n_layers; layer += done)
+    for (uint32_t layer = 0, done; layer < p->n_layers; layer += done) {
+        heartbeat_beat(f->heartbeat);
         if (run_layers(f, layer, &done, e))
             return NULL;
+    }
     norm_rows(f, &f->weights->output_norm);
     if (!fetch)
         return f->h.host;
@@ -542,14 +638,25 @@ static bool are_finite(const float *logits, size_t n, size_t stride, struct erro
     return !found;
 }
 
+static void cap_logits(const struct forward *f, float *logits, size_t n)
+{
+    if (f->params->logit_cap > 0)
+        kernels_get()->soft_cap(f->params->logit_cap, logits, n);
+}
+
 bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bulk, float *logits,
                     struct error *e)
 {
-    if (!f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias,
-                        own_of(f, hidden, n), n, bulk, logits, e))
-        return are_finite(logits, (size_t)n * f->params->vocab, 1, e);
-    experts_lose_device(f->experts, e);
-    return false;
+    size_t n_logits = (size_t)n * f->params->vocab;
+    if (f->ops->logits(f->dense, &f->weights->output, f->weights->output_bias, own_of(f, hidden, n),
+                       n, bulk, logits, e)) {
+        experts_lose_device(f->experts, e);
+        return false;
+    }
+    if (!are_finite(logits, n_logits, 1, e))
+        return false;
+    cap_logits(f, logits, n_logits);
+    return true;
 }
 
 bool forward_gives_largest(const struct forward *f)
@@ -560,9 +667,13 @@ bool forward_gives_largest(const struct forward *f)
 bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_t k, float *values,
                      uint32_t *places, struct error *e)
 {
-    if (!f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias,
-                         own_of(f, hidden, n), n, k, values, places, e))
-        return are_finite(values, n, k, e); /* the largest of each row */
-    experts_lose_device(f->experts, e);
-    return false;
+    if (f->ops->largest(f->dense, &f->weights->output, f->weights->output_bias,
+                        own_of(f, hidden, n), n, k, values, places, e)) {
+        experts_lose_device(f->experts, e);
+        return false;
+    }
+    if (!are_finite(values, n, k, e)) /* the largest of each row */
+        return false;
+    cap_logits(f, values, (size_t)n * k);
+    return true;
 }

@@ -8,6 +8,7 @@
 #define MOED_WORKER_FORWARD_FORWARD_H
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "batch.h"
 #include "dense.h"
 #include "worker/experts/experts.h"
@@ -19,6 +20,8 @@ struct forward;
 enum error_code forward_new(const struct model_params *params, const struct model_weights *weights,
                             struct dense *dense, struct experts *experts, uint32_t context,
                             struct forward **out, struct error *e);
+/* The heartbeat of the thread that computes: a beat at each layer. Borrows h. */
+void forward_set_heartbeat(struct forward *f, struct heartbeat *h);
 void forward_free(struct forward *f); /* takes NULL; before dense */
 
 /* Runs n rows and fills the KV cache. Only with kind.bulk are products through BLAS allowed: their

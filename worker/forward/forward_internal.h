@@ -13,9 +13,10 @@ struct forward {
     struct dense *dense;
     const struct dense_ops *ops; /* dense's */
     struct experts *experts;
-    void *rope_memory;      /* holds both */
-    double *rope_frequency; /* [rope dims / 2] */
-    float *rope;            /* [n][2][rope dims / 2], in host memory */
+    struct heartbeat *heartbeat; /* of the thread that computes; NULL: none */
+    void *rope_memory;           /* holds both */
+    double *rope_frequency;      /* [rope dims / 2], then the windowed rope's, where there is one */
+    float *rope; /* [n][2][rope dims / 2], then the same of the windowed rope; host */
     /* the batch under way */
     const struct batch_token *batch;
     uint32_t n;
@@ -25,6 +26,7 @@ struct forward {
     /* scratch, where the dense part is computed; rows are tokens of the batch */
     struct mirrored_values x;           /* float [n][d_model]: the residual stream */
     struct mirrored_values h;           /* float [n][d_model]: normed */
+    struct mirrored_values gate_in;     /* float [n][d_model]: of a layer's gate; mostly h itself */
     struct mirrored_values router;      /* float [n][n_experts] */
     struct mirrored_values selected;    /* uint32_t [n][n_used]: of a layer that the host plans */
     struct mirrored_values device_only; /* uint32_t [n_layers][device_only_stride]: [n][n_used] of
@@ -40,6 +42,7 @@ struct forward {
     float *expert_weights;          /* [n][n_used] */
     float *ffn_gate, *ffn_up;       /* [n][the wider of d_shared and d_dense] */
     float *shared_out;              /* [n][d_model] */
+    float *added;                   /* [n][d_model]: what a part adds to x; NULL: no post_norms */
     float *shared_scale;            /* [n] */
     float *q_and_gate, *query_gate; /* [n][n_heads][2][k_dim], [n][n_heads][k_dim]; NULL: none */
     struct {

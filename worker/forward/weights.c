@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct binder {
     const struct pool_map *map;
@@ -73,6 +74,7 @@ static const char *name_in(struct binder *b, uint32_t layer, const char *part, c
 
 #define WEIGHT(part) name_in(b, layer, part, "weight")
 #define BIAS(part)   name_in(b, layer, part, "bias")
+#define SCALE(part)  name_in(b, layer, part, "scale")
 
 static struct norm_weights norm(struct binder *b, uint32_t layer, const char *part, uint32_t values)
 {
@@ -96,7 +98,7 @@ static void bind_grouped(struct binder *b, uint32_t layer, struct layer_weights 
     }
     w->q = matrix(b, WEIGHT("attn_q"), false, q_outputs, p->d_model);
     w->k = matrix(b, WEIGHT("attn_k"), false, k_rows, p->d_model);
-    w->v = matrix(b, WEIGHT("attn_v"), false, v_rows, p->d_model);
+    w->v = matrix(b, WEIGHT("attn_v"), p->arch->value_norm && l->window == 0, v_rows, p->d_model);
     w->q_bias = vector(b, BIAS("attn_q"), true, q_outputs);
     w->k_bias = vector(b, BIAS("attn_k"), true, k_rows);
     w->v_bias = vector(b, BIAS("attn_v"), true, v_rows);
@@ -169,6 +171,36 @@ static void bind_attention(struct binder *b, uint32_t layer, struct layer_weight
         w->sinks = vector(b, WEIGHT("attn_sinks"), false, l->n_heads);
 }
 
+static void bind_shared_expert(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    const struct model_params *p = &b->map->params;
+    bool normed = p->arch->shared_expert_normed;
+    w->shared_gate =
+        matrix(b, WEIGHT(normed ? "ffn_gate" : "ffn_gate_shexp"), false, p->d_shared, p->d_model);
+    w->shared_up =
+        matrix(b, WEIGHT(normed ? "ffn_up" : "ffn_up_shexp"), false, p->d_shared, p->d_model);
+    w->shared_down =
+        matrix(b, WEIGHT(normed ? "ffn_down" : "ffn_down_shexp"), false, p->d_model, p->d_shared);
+    if (p->arch->shared_expert_gate)
+        w->shared_gate_input = matrix(b, WEIGHT("ffn_gate_inp_shexp"), false, 1, p->d_model);
+    if (!normed)
+        return;
+    w->shared_norm = norm(b, layer, p->arch->shared_norm, p->d_model);
+    w->shared_post_norm = norm(b, layer, "post_ffw_norm_1", p->d_model);
+    w->experts_post_norm = norm(b, layer, "post_ffw_norm_2", p->d_model);
+}
+
+static void bind_post_norms(struct binder *b, uint32_t layer, struct layer_weights *w)
+{
+    uint32_t d_model = b->map->params.d_model;
+    w->attn_post_norm = norm(b, layer, "post_attention_norm", d_model);
+    w->ffn_post_norm = norm(b, layer, "post_ffw_norm", d_model);
+    const struct pool_tensor *t =
+        find(b, WEIGHT("layer_output_scale"), false, POOL_VECTOR, 1, 1, 1);
+    if (t)
+        memcpy(&w->output_scale, b->map->base + t->offset, sizeof w->output_scale);
+}
+
 static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w)
 {
     const struct model_params *p = &b->map->params;
@@ -179,6 +211,8 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     else
         bind_attention(b, layer, w);
     w->ffn_norm = norm(b, layer, p->arch->ffn_norm ? p->arch->ffn_norm : "ffn_norm", p->d_model);
+    if (p->arch->post_norms)
+        bind_post_norms(b, layer, w);
     if (p->layers[layer].feed_forward == FEED_FORWARD_DENSE) {
         w->dense_gate = matrix(b, WEIGHT("ffn_gate"), false, p->d_dense, p->d_model);
         w->dense_up = matrix(b, WEIGHT("ffn_up"), false, p->d_dense, p->d_model);
@@ -192,13 +226,12 @@ static void bind_layer(struct binder *b, uint32_t layer, struct layer_weights *w
     w->selection_bias = vector(b, BIAS("exp_probs_b"), true, n_experts);
     if (p->arch->biases & BIAS_EXPERTS)
         w->down_bias = vectors(b, BIAS("ffn_down_exps"), false, n_experts, p->d_model);
-    if (p->d_shared) {
-        w->shared_gate = matrix(b, WEIGHT("ffn_gate_shexp"), false, p->d_shared, p->d_model);
-        w->shared_up = matrix(b, WEIGHT("ffn_up_shexp"), false, p->d_shared, p->d_model);
-        w->shared_down = matrix(b, WEIGHT("ffn_down_shexp"), false, p->d_model, p->d_shared);
-        if (p->arch->shared_expert_gate)
-            w->shared_gate_input = matrix(b, WEIGHT("ffn_gate_inp_shexp"), false, 1, p->d_model);
-    }
+    if (p->arch->router_norm)
+        w->router_scale = vector(b, SCALE("ffn_gate_inp"), false, p->d_model);
+    if (p->arch->expert_scales)
+        w->expert_scales = vector(b, SCALE("ffn_down_exps"), false, n_experts);
+    if (p->d_shared)
+        bind_shared_expert(b, layer, w);
 }
 
 enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
@@ -224,7 +257,7 @@ enum error_code weights_bind(const struct pool_map *map, const uint8_t *base,
     b.base = map->base; /* the host computes the angles */
     bool long_rope = p->rope.scaling == ROPE_SCALING_LONG;
     w.rope_factors = vector(&b, long_rope ? "rope_factors_short.weight" : "rope_freqs.weight",
-                            !long_rope, p->rope.dims / 2);
+                            !long_rope && !p->arch->windowed_heads, p->rope.dims / 2);
     if (long_rope)
         w.rope_long_factors = vector(&b, "rope_factors_long.weight", false, p->rope.dims / 2);
     if (b.failed) {

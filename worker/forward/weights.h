@@ -19,8 +19,12 @@ struct norm_weights {
 
 struct layer_weights {
     struct norm_weights attn_norm, ffn_norm;
+    /* Of what is added to x (architecture.post_norms); weight NULL: none. */
+    struct norm_weights attn_post_norm, ffn_post_norm;
+    float output_scale;           /* then multiplies x */
     const float *q_norm, *k_norm; /* NULL: none */
-    struct matrix q, k, v, o;     /* latent attention: q where it is not compressed; no k, no v */
+    struct matrix q, k, v, o;     /* latent attention: q where it is not compressed; no k, no v;
+                                     v with tiles NULL: the values are k before its norm */
     const float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     const float *sinks;                             /* [n_heads]; NULL: none */
     /* Latent attention. */
@@ -49,9 +53,13 @@ struct layer_weights {
     struct matrix prediction_router;           /* only for predictions: router, or a copy of it in
                                                   fewer bits (prediction_routers.h) */
     const float *router_bias, *selection_bias; /* [n_experts]; NULL: none */
+    const float *router_scale;                 /* [d_model]: architecture.router_norm; NULL: none */
+    const float *expert_scales;                /* [n_experts]; NULL: none */
     const float *down_bias;                    /* [n_experts][d_model]; NULL: none */
     struct matrix shared_gate, shared_up, shared_down; /* tiles NULL: no shared expert */
     struct matrix shared_gate_input;                   /* one row; tiles NULL: none */
+    /* Of the shared expert's input and output, and of the routed experts' sum; weight NULL: none */
+    struct norm_weights shared_norm, shared_post_norm, experts_post_norm;
     struct matrix dense_gate, dense_up,
         dense_down; /* of a layer without experts, which has none of the above */
 };

@@ -292,8 +292,8 @@ struct arrival_wait {
     const struct cached_arrival *arrival;
 };
 
-/* While a segment is in flight nothing else happens to its expert. So any other entry now means
- * that it has come. */
+/* While a segment is in flight nothing else happens to its expert, but that segments before it
+ * arrive. So any other entry now means that it has come. */
 static bool has_come(void *arg)
 {
     const struct arrival_wait *a = arg;

@@ -28,6 +28,7 @@
 
 /* How often an idle engine looks at what memd wants. */
 #define IDLE_NS       50000000
+#define ERRAND_S      20 /* for a step to end: less than a client waits for its reply */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
 /* ---- Other threads ---- */
@@ -88,9 +89,23 @@ struct engine_errand {
     bool done, refused;
 };
 
+/* Takes the errand back, unless the engine has it. */
+static void withdraw(struct engine *g, struct engine_errand *errand)
+{
+    struct engine_errand **at = &g->errands;
+    while (*at && *at != errand)
+        at = &(*at)->next;
+    errand->refused = *at != NULL;
+    if (*at)
+        *at = errand->next;
+}
+
 bool engine_call(struct engine *g, void (*work)(void *arg), void *arg)
 {
     struct engine_errand errand = {.work = work, .arg = arg};
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ERRAND_S;
     pthread_mutex_lock(&g->lock);
     errand.refused = g->stopping;
     errand.next = g->errands;
@@ -98,7 +113,10 @@ bool engine_call(struct engine *g, void (*work)(void *arg), void *arg)
     g->woken = true;
     pthread_cond_broadcast(&g->changed);
     while (!errand.done && !errand.refused)
-        pthread_cond_wait(&g->errand_done, &g->lock);
+        if (pthread_cond_timedwait(&g->errand_done, &g->lock, &until) == ETIMEDOUT) {
+            withdraw(g, &errand);
+            until.tv_sec += ERRAND_S; /* the engine has it: it is done soon */
+        }
     pthread_mutex_unlock(&g->lock);
     return errand.done;
 }
@@ -328,6 +346,7 @@ static void wait_for_work(struct engine *g)
 {
     struct experts *x = g->config.experts;
     struct timespec until;
+    heartbeat_rest(g->config.heartbeat);
     if (!experts_share_memory(x)) {
         pthread_cond_wait(&g->changed, &g->lock);
         return;
@@ -358,6 +377,7 @@ static void *engine_main(void *arg)
         bool stopping = g->stopping;
         struct request *submitted = take_inbox(g);
         pthread_mutex_unlock(&g->lock);
+        heartbeat_beat(g->config.heartbeat);
         enqueue(g, submitted);
         if (stopping)
             break;
@@ -368,6 +388,7 @@ static void *engine_main(void *arg)
         publish_status(g);
         busy = engine_step(g);
     }
+    heartbeat_rest(g->config.heartbeat);
     return NULL;
 }
 
@@ -466,8 +487,8 @@ enum error_code engine_new(const struct engine_config *config, struct engine **o
     pthread_condattr_init(&by_clock);
     pthread_condattr_setclock(&by_clock, CLOCK_MONOTONIC);
     pthread_cond_init(&g->changed, &by_clock);
+    pthread_cond_init(&g->errand_done, &by_clock);
     pthread_condattr_destroy(&by_clock);
-    pthread_cond_init(&g->errand_done, NULL);
     if (!make_tables(g)) {
         engine_free(g);
         return error_set(e, ERROR_MEMORY, "no memory for %" PRIu32 " requests at once",

@@ -16,6 +16,7 @@
 #define MOED_WORKER_SERVE_ENGINE_H
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 #include "metrics/metrics.h"
 #include "model/serving_limits.h"
 #include "request.h"
@@ -42,6 +43,7 @@ struct engine_config {
     bool waits_for_disk;   /* a step may wait long for the disk: each token is sent before the next
                               step, not held back to share an event */
     struct metrics *metrics;
+    struct heartbeat *heartbeat; /* of the engine's thread: beats at each layer; NULL: none */
 };
 
 enum error_code engine_new(const struct engine_config *config, struct engine **out,
@@ -64,8 +66,8 @@ void engine_cancel(struct engine *g, struct request *r);
 /* A sink that was behind has credits again. */
 void engine_resume(struct engine *g);
 
-/* Runs work on the engine's thread, between steps, and waits for it. False: the engine is stopping;
- * work does not run. Not from the engine's thread. */
+/* Runs work on the engine's thread, between steps, and waits for it. False: the engine is stopping,
+ * or its step has not ended in time; work does not run. Not from the engine's thread. */
 bool engine_call(struct engine *g, void (*work)(void *arg), void *arg);
 
 struct engine_status {

@@ -41,7 +41,7 @@ static void observe_token(struct engine *g, struct request *r)
 /* Whether memory was short for the text of r's answer; then r has ended. */
 static bool is_text_lost(struct engine *g, struct request *r)
 {
-    bool lost = g->text.failed || r->unsent.failed || r->breakers.text.failed;
+    bool lost = g->text.failed || r->text.failed || r->unsent.failed || r->breakers.text.failed;
     if (lost)
         engine_fail(g, r, ERROR_MEMORY, "no memory for another token's text");
     return lost;

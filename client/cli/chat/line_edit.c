@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -32,6 +33,16 @@ static void on_change(int signal_number)
 {
     (void)signal_number;
     changed = 1;
+}
+
+static struct termios found; /* the terminal's modes before libedit changed them */
+
+/* Ends the program as the signal would, with the terminal as it was. */
+static void on_end(int signal_number)
+{
+    tcsetattr(STDIN_FILENO, TCSANOW, &found);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
 }
 
 static void adapt(EditLine *el)
@@ -91,6 +102,11 @@ static bool prepare(struct line_edit *l)
     struct sigaction change = {.sa_handler = on_change}; /* no SA_RESTART: poll must end */
     sigaction(SIGWINCH, &change, NULL);
     sigaction(SIGCONT, &change, NULL);
+    if (tcgetattr(STDIN_FILENO, &found) == 0) {
+        struct sigaction end = {.sa_handler = on_end};
+        sigaction(SIGTERM, &end, NULL);
+        sigaction(SIGHUP, &end, NULL);
+    }
     l->el = el_init("moed", stdin, stdout, stderr);
     l->history = history_init();
     if (!l->el || !l->history)
@@ -126,11 +142,8 @@ struct line_edit *line_edit_new(const char *history_file)
 
 void line_edit_free(struct line_edit *l)
 {
-    HistEvent event;
     if (!l)
         return;
-    if (l->history && l->history_file)
-        history(l->history, &event, H_SAVE, l->history_file);
     if (l->el)
         el_end(l->el);
     if (l->history)
@@ -154,8 +167,11 @@ enum line_end line_edit_next(struct line_edit *l, const char *prompt, struct str
     }
     if (!line || n <= 0)
         return LINE_OVER;
-    if (strspn(line, " \t\r\n") < (size_t)n)
+    if (strspn(line, " \t\r\n") < (size_t)n) {
         history(l->history, &event, H_ENTER, line);
+        if (l->history_file)
+            history(l->history, &event, H_SAVE, l->history_file);
+    }
     size_t len = (size_t)n;
     if (line[len - 1] == '\n')
         len--;

@@ -15,7 +15,7 @@ enum line_end {
 
 struct line_reader;
 
-/* history_file: read now and written at the end; NULL: none. NULL: no memory. */
+/* history_file: read now and written after each line; NULL: none. NULL: no memory. */
 struct line_reader *line_reader_new(const char *history_file);
 void line_reader_free(struct line_reader *r); /* takes NULL */
 

@@ -1,7 +1,6 @@
 /* Watching a deployment; see watch.h. The polls are client/http/watch/watch.c's. */
 #include "client/http/api/watch.h"
 
-#include "client/http/api/failure.h"
 #include "client/http/api/app.h"
 #include "client/http/api/failure.h"
 #include "client/http/api/stream.h"
@@ -72,10 +71,17 @@ static void see_stream(struct watcher *w, const struct watch_view *view)
     event(&x->out, "change", view->change);
     event(&x->out, "figures", view->figures);
     event(&x->out, "processes", view->processes);
+    if (view->failed) {
+        event_begin(&x->out, "failed");
+        strbuf_append(&x->out, "{", 1);
+        json_member(&x->out, "message", view->failed, strlen(view->failed));
+        strbuf_append(&x->out, "}", 1);
+        event_end(&x->out);
+    }
     if (view->ending) {
         exchange_stream_end(x);
         free_watcher(w);
-    } else if (view->map || view->change || view->figures || view->processes) {
+    } else if (view->map || view->change || view->figures || view->processes || view->failed) {
         exchange_stream_push(x); /* a client that reads too slowly has left after that */
     }
 }

@@ -99,6 +99,7 @@ export class Chat {
     announce('The answer begins.');
     let saved = performance.now();
     await streamAnswer(body, message, controller.signal, () => {
+      if (this.library.get(conversation.id) !== conversation) return controller.abort(); // deleted
       this.#refresh(conversation, message);
       if (performance.now() - saved < SAVE_MS) return;
       saved = performance.now();

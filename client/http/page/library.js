@@ -5,6 +5,7 @@ import { readSetting, writeSetting } from './store.js';
 export class Library {
   #all = new Map();
   #listeners = [];
+  #removed = new Set(); // ids
 
   constructor(store) {
     this.store = store;
@@ -47,7 +48,9 @@ export class Library {
     this.open(this.#fresh());
   }
 
+  /** A conversation that was removed meanwhile is not kept. */
   save(conversation) {
+    if (this.#removed.has(conversation.id)) return;
     if (!Object.keys(conversation.messages).length) return;
     const known = this.#all.has(conversation.id);
     this.#all.set(conversation.id, conversation);
@@ -59,6 +62,7 @@ export class Library {
   }
 
   remove(conversation) {
+    this.#removed.add(conversation.id);
     this.#all.delete(conversation.id);
     this.store.remove(conversation.id).catch(() => {});
     if (this.current === conversation) this.open(this.sorted()[0] ?? this.#fresh());
@@ -66,7 +70,10 @@ export class Library {
   }
 
   add(conversations) {
-    for (const conversation of conversations) this.save(conversation);
+    for (const conversation of conversations) {
+      this.#removed.delete(conversation.id);
+      this.save(conversation);
+    }
     if (conversations.length) this.open(conversations[0]);
   }
 }

@@ -7,6 +7,7 @@ const AGAIN_MS = 3000; // while no model answers
 
 export class Models {
   #listeners = [];
+  #keyRefused = false;
   all = [];
   current = null;
   reason = '';
@@ -27,12 +28,14 @@ export class Models {
       this.all = (await getJson('./v1/models')).data;
       this.reason = '';
     } catch (error) {
+      if (error.status === 401 || error.status === 403) this.#keyRefused = true;
       this.reason = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
     }
     byId('model').replaceChildren(...this.all.map((model) => el('option', { value: model.id }, model.id)));
     byId('model').hidden = !this.all.length;
     byId('model').value = readSetting('model', '');
-    if (!this.all.length) setTimeout(() => this.load(), AGAIN_MS);
+    // A server that wants a key is asked again only when the page is loaded again: each try opens a dialog.
+    if (!this.all.length && !this.#keyRefused) setTimeout(() => this.load(), AGAIN_MS);
     this.#choose();
   }
 

@@ -119,6 +119,7 @@ export class Watch {
     else if (name === 'change' && this.#map) this.#takeChange(data);
     else if (name === 'figures') this.#takeFigures(data);
     else if (name === 'processes') this.#takeProcesses(data);
+    else if (name === 'failed') this.state.textContent = `No expert map: ${data.message}.`;
   }
 
   #takeMap(data) {

@@ -42,8 +42,10 @@ void loop_remove(struct loop *l, struct watch *w)
 
 void loop_wait(struct loop *l, int timeout_ms)
 {
+    heartbeat_rest(&l->heartbeat);
     int n = epoll_wait(l->epoll_fd, l->batch, LOOP_BATCH, timeout_ms);
     l->batch_count = n > 0 ? n : 0;
+    heartbeat_beat(&l->heartbeat);
     for (int i = 0; i < l->batch_count; i++) {
         struct watch *w = l->batch[i].data.ptr;
         if (w)

@@ -4,6 +4,7 @@
 #define MOED_HTTP_LOOP_H
 
 #include "base/error.h"
+#include "base/heartbeat.h"
 
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -19,6 +20,7 @@ struct loop {
     int epoll_fd;
     struct epoll_event batch[LOOP_BATCH]; /* what loop_wait is handling */
     int batch_count;
+    struct heartbeat heartbeat; /* of the loop's thread */
 };
 
 enum error_code loop_init(struct loop *l, struct error *e);

@@ -79,30 +79,25 @@ static void poll_work(struct job *job)
 
 /* ---- On the loop's thread ---- */
 
-static bool anybody_without_map(const struct deployment_watch *d)
-{
-    for (const struct viewer *v = d->viewers; v; v = v->next)
-        if (!v->has_map)
-            return true;
-    return false;
-}
-
 static void start_poll(struct deployment_watch *d)
 {
     struct poll *p = &d->poll;
     uint64_t now_ns = clock_ns();
-    bool newcomer = anybody_without_map(d);
+    bool newcomer = false;
     if (d->polling || !d->viewers)
         return;
-    p->map = newcomer;
+    p->map = false;
+    for (struct viewer *v = d->viewers; v; v = v->next) {
+        v->polled = true;
+        p->map |= !v->has_map;
+        newcomer |= !v->had_all;
+    }
     p->figures = newcomer || now_ns + EARLY_NS >= d->figures_ns;
     p->processes = newcomer || now_ns + EARLY_NS >= d->processes_ns;
     if (p->figures)
         d->figures_ns = now_ns + FIGURES_NS;
     if (p->processes)
         d->processes_ns = now_ns + PROCESSES_NS;
-    for (struct viewer *v = d->viewers; v; v = v->next)
-        v->polled = true;
     d->polling = true;
     counter_add(d->all->polls, 1);
     jobs_post(&d->queue, &p->job);
@@ -123,8 +118,10 @@ static void show(const struct deployment_watch *d, struct viewer *v)
         .change = text_or_null(!whole && p->has_change, &p->change_text),
         .figures = text_or_null(p->figures, &p->figures_text),
         .processes = text_or_null(p->processes, &p->processes_text),
-        .failed = p->failed.code ? p->failed.text : NULL,
+        .failed = p->failed.code && !v->failed ? p->failed.text : NULL,
     };
+    v->had_all = true;
+    v->failed = p->failed.code != 0;
     if (whole || p->failed.code || p->map_text.failed || p->change_text.failed)
         v->has_map = view.map != NULL; /* one that missed a change needs a whole map */
     v->see(v, &view);
@@ -221,6 +218,7 @@ void watches_init(struct watches *w, struct loop *loop, struct metrics *m)
 void watches_end(struct watches *w)
 {
     static const struct watch_view last = {.failed = "the server stops", .ending = true};
+    w->ending = true;
     for (struct deployment_watch *d = w->first; d; d = d->next)
         for (struct viewer *v = d->viewers, *next; v; v = next) {
             next = v->next;
@@ -240,6 +238,8 @@ void watches_fini(struct watches *w)
 enum error_code watch_join(struct watches *w, const char *deployment, struct viewer *v,
                            struct error *e)
 {
+    if (w->ending)
+        return error_set(e, ERROR_UNAVAILABLE, "the server stops");
     if (w->viewers >= MOST_VIEWERS)
         return error_set(e, ERROR_BUSY, "%d programs watch already", MOST_VIEWERS);
     struct deployment_watch *d = w->first;
@@ -251,7 +251,7 @@ enum error_code watch_join(struct watches *w, const char *deployment, struct vie
     if (!d->viewers)
         set_timer(d, true);
     v->watch = d;
-    v->has_map = v->polled = false;
+    v->has_map = v->had_all = v->failed = v->polled = false;
     v->next = d->viewers;
     v->link = &d->viewers;
     if (v->next)

@@ -22,7 +22,7 @@ struct watch_view {
     const struct strbuf *map;    /* whole: the viewer's first, or another model or policy */
     const struct strbuf *change; /* since the viewer's last map or change */
     const struct strbuf *figures, *processes;
-    const char *failed; /* why there is no map */
+    const char *failed; /* why there is no map; once, until there is one */
     bool ending;        /* the server stops: the last view */
 };
 
@@ -32,19 +32,22 @@ struct viewer {
     /* watch.c's */
     struct deployment_watch *watch;
     struct viewer *next, **link;
-    bool has_map, polled; /* polled: before the poll under way was posted */
+    bool polled;           /* joined before the poll under way was posted */
+    bool has_map, had_all; /* a whole map; its first view */
+    bool failed;           /* its last view said that there is no map */
 };
 
 struct watches {
     struct loop *loop;
     struct deployment_watch *first;
     unsigned viewers;
+    bool ending;
     struct gauge *n_viewers;
     struct counter *polls;
 };
 
 void watches_init(struct watches *w, struct loop *loop, struct metrics *m);
-/* Gives each viewer its last view; it must leave. */
+/* Gives each viewer its last view; it must leave. Nobody joins after that. */
 void watches_end(struct watches *w);
 /* Ends the threads; nobody may be watching. */
 void watches_fini(struct watches *w);

@@ -3,10 +3,13 @@
  * it. */
 #include "blas.h"
 
+#include "blas_paths.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     BLAS_SUCCESS = 0,
@@ -29,6 +32,7 @@ _Static_assert((int)BLAS_ANY == (int)CUBLAS_GEMM_DEFAULT, "cublasGemmAlgo_t");
 
 struct cuda_blas {
     struct device_blas operands; /* that it takes on this device */
+    char name[200];
     void *handle;
     int (*create)(void **handle);
     int (*destroy)(void *handle);
@@ -44,6 +48,7 @@ struct cuda_blas {
                         const void *b, cudaDataType b_type, int ldb, long long b_plane,
                         const void *beta, void *c, cudaDataType c_type, int ldc, long long c_plane,
                         int n_planes, int compute, int algorithm);
+    int (*get_version)(void *handle, int *version);
     const char *(*status_words)(int status);
 };
 
@@ -54,6 +59,7 @@ static bool find_functions(void *library, struct cuda_blas *b)
         void **function;
     } functions[] = {{"cublasCreate_v2", (void **)&b->create},
                      {"cublasDestroy_v2", (void **)&b->destroy},
+                     {"cublasGetVersion_v2", (void **)&b->get_version},
                      {"cublasSetStream_v2", (void **)&b->set_stream},
                      {"cublasSetPointerMode_v2", (void **)&b->set_pointer_mode},
                      {"cublasGemmEx", (void **)&b->gemm},
@@ -72,11 +78,15 @@ static bool make_handle(void *library, const char *name, struct cuda_blas *b, st
         error_set(e, ERROR_UNSUPPORTED, "%s is too old", name);
         return false;
     }
-    int status = b->create(&b->handle);
-    if (status != BLAS_SUCCESS) /* a library of a newer CUDA than the driver's fails so */
+    int version = 0, status = b->create(&b->handle);
+    if (status != BLAS_SUCCESS) { /* a library of a newer CUDA than the driver's fails so */
         error_set(e, ERROR_UNSUPPORTED, "%s does not start: %.100s (%d)", name,
                   b->status_words(status), status);
-    return status == BLAS_SUCCESS;
+        return false;
+    }
+    b->get_version(b->handle, &version);
+    snprintf(b->name, sizeof b->name, "%.160s, version %d", name, version);
+    return true;
 }
 
 #ifdef MOED_CUSIM
@@ -86,18 +96,44 @@ static bool find_library(struct cuda_blas *b, struct error *e)
     return make_handle(RTLD_DEFAULT, "cusim's cuBLAS", b, e);
 }
 #else
+struct search {
+    struct cuda_blas *blas;
+    struct error *error; /* of the last library that is there */
+};
+
+/* Loads the library that libcublas needs from the same folder, where the loader would not look. */
+static void load_lt(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *version = slash ? strstr(slash, ".so") : NULL;
+    char lt[PATH_MAX];
+    if (!version)
+        return;
+    int n = snprintf(lt, sizeof lt, "%.*s/libcublasLt%s", (int)(slash - path), path, version);
+    if (n < (int)sizeof lt)
+        dlopen(lt, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* True: this library works; it stays loaded. */
+static bool try_library(const char *path, void *arg)
+{
+    struct search *s = arg;
+    load_lt(path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library && strchr(path, '/'))
+        error_set(s->error, ERROR_UNSUPPORTED, "cuBLAS cannot be loaded: %.200s", dlerror());
+    if (library && make_handle(library, path, s->blas, s->error))
+        return true;
+    if (library)
+        dlclose(library);
+    return false;
+}
+
 static bool find_library(struct cuda_blas *b, struct error *e)
 {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
-    error_set(e, ERROR_UNSUPPORTED, "cuBLAS is not installed (libcublas.so.13, .12 or .11)");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (library && make_handle(library, names[i], b, e))
-            return true; /* it stays loaded */
-        if (library)
-            dlclose(library);
-    }
-    return false;
+    struct search s = {b, e};
+    error_set(e, ERROR_UNSUPPORTED,
+              "cuBLAS is not installed (libcublas.so.13, .12 or .11); MOED_CUBLAS can name it");
+    return blas_paths_try(try_library, &s);
 }
 #endif
 
@@ -215,6 +251,11 @@ enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct
 struct device_blas cuda_blas_operands(const struct device *d)
 {
     return d->blas ? d->blas->operands : (struct device_blas){false, false, false};
+}
+
+const char *cuda_blas_name(const struct device *d)
+{
+    return d->blas ? d->blas->name : "";
 }
 
 void cuda_blas_close(struct device *d)

@@ -16,6 +16,8 @@ enum error_code cuda_blas_open(struct device *d, struct device_blas *out, struct
 void cuda_blas_close(struct device *d);
 /* The operands that it takes; none before cuda_blas_open. */
 struct device_blas cuda_blas_operands(const struct device *d);
+/* The library's file and version; "": none is loaded. */
+const char *cuda_blas_name(const struct device *d);
 
 /* y[t * y_stride + r] = alpha * (sum over c of w[r * cols + c] * x[t * x_stride + c]) + beta * y[t
  * * y_stride + r], sums in float32. The rows of w are w_stride apart. There are n_planes such

@@ -32,9 +32,10 @@ struct device {
     int multiprocessors;
     size_t block_shared_bytes;       /* that a block has by default */
     size_t block_shared_bytes_optin; /* that a block may have after cudaFuncSetAttribute */
+    bool tensor_cores;               /* with int8 matrix functions (tensor_core.cuh) */
     bool pins_read_only;             /* the driver takes cudaHostRegisterReadOnly */
     bool signals;                    /* flags.h: the flags work */
-    char name[128], version[64];
+    char name[128], version[64], pci[24];
     struct cuda_blas *blas; /* blas.h; NULL: not loaded */
 
     pthread_mutex_t lock;     /* guards first */

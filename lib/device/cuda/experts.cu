@@ -34,13 +34,14 @@ struct progress {
     const struct device_expert_task *tasks;
     uint32_t n_tasks, task, token; /* token: the next one of task */
     uint32_t tokens_an_item;
+    bool tensor_cores; /* computed by them, which want whole items */
 };
 
 /* Adds as many tokens of the task, from `first` on, as fit; returns how many. */
 static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, uint32_t first,
-                         uint32_t tokens_an_item)
+                         const struct progress *g)
 {
-    uint32_t n = t->n_tokens - first;
+    uint32_t n = t->n_tokens - first, tokens_an_item = g->tokens_an_item;
 
     if (n > PASS_TOKENS - pass->n_tokens)
         n = PASS_TOKENS - pass->n_tokens;
@@ -49,7 +50,7 @@ static uint32_t add_task(struct pass *pass, const struct device_expert_task *t, 
     if (n == 0 || t->n_segments > PASS_PLACES - pass->n_places)
         return 0;
     uint32_t n_items = (n + tokens_an_item - 1) / tokens_an_item;
-    uint32_t step = (n + n_items - 1) / n_items;
+    uint32_t step = g->tensor_cores ? min(n, tokens_an_item) : (n + n_items - 1) / n_items;
     for (uint32_t i = 0; i < n; i += step) {
         struct product_item *item = &pass->tables.items[pass->n_items++];
         item->place = pass->n_places;
@@ -80,7 +81,7 @@ static bool next_pass(struct progress *g, struct pass *pass)
     while (g->task < g->n_tasks) {
         const struct device_expert_task *t = &g->tasks[g->task];
         if (t->n_segments > 0 && g->token < t->n_tokens) {
-            uint32_t n = add_task(pass, t, g->token, g->tokens_an_item);
+            uint32_t n = add_task(pass, t, g->token, g);
             g->token += n;
             if (n == 0 || g->token < t->n_tokens)
                 return true;
@@ -211,6 +212,24 @@ static uint32_t most_segments(const struct device_expert_task *tasks, uint32_t n
     return most;
 }
 
+/* True: tensor cores compute the tasks in less time. */
+static bool wants_tensor_cores(const struct device_stream *s, const struct device_segments *l,
+                               const struct device_expert_task *tasks, uint32_t n_tasks)
+{
+    uint64_t n_tokens = 0, steps = 0, blocks = 0;
+
+    if (!s->device->tensor_cores || !product_quantizes(l->gate_type) ||
+        !product_quantizes(l->up_type) || !product_quantizes(l->down_type))
+        return false;
+    for (uint32_t i = 0; i < n_tasks; i++) {
+        uint32_t n = tasks[i].n_tokens;
+        n_tokens += n;
+        steps += (n + PRODUCT_MMA_STEP - 1) / PRODUCT_MMA_STEP;
+        blocks += tasks[i].n_segments * product_mma_blocks(l->width, n);
+    }
+    return product_mma_pays(n_tokens, steps, blocks, (uint64_t)s->device->multiprocessors);
+}
+
 static void refuse(struct device_stream *s)
 {
     cuda_refuse(s->device, "experts of too many columns", __FILE__, __LINE__);
@@ -220,16 +239,21 @@ void cuda_experts(struct device_stream *s, const struct device_segments *layout,
                   const struct device_activations *in, const struct device_expert_task *tasks,
                   uint32_t n_tasks, float *rows, void *scratch)
 {
-    struct progress g = {tasks, n_tasks, 0, 0,
-                         tokens_an_item(layout, most_segments(tasks, n_tasks))};
+    struct progress g = {tasks, n_tasks, 0, 0, 0, false};
+    uint32_t most = most_segments(tasks, n_tasks);
     struct pass pass;
 
+    g.tokens_an_item = tokens_an_item(layout, most);
+    g.tensor_cores = most <= PASS_PLACES && wants_tensor_cores(s, layout, tasks, n_tasks);
+    if (g.tensor_cores)
+        g.tokens_an_item = PRODUCT_MMA_TOKENS;
     if (g.tokens_an_item == 0) {
         refuse(s);
         return;
     }
     while (next_pass(&g, &pass)) {
         struct product p = {};
+        p.tensor_cores = g.tensor_cores;
         if (stage(s, &pass, &p))
             run_tables(s, layout, in, p, pass.n_hidden, rows, scratch);
     }

@@ -96,19 +96,24 @@ static cudaError_t register_part(struct device *d, void *memory, size_t bytes)
     return cudaHostRegister(memory, bytes, cudaHostRegisterReadOnly);
 }
 
-/* One cuda_pin has registered several parts. */
-void cuda_unpin(struct device *d, const void *memory)
+/* Unregisters the parts of `memory` that begin in its first `bytes`. */
+static void unpin_parts(struct device *d, const void *memory, size_t bytes)
 {
-    if (!cuda_enter(d))
-        return;
     pthread_mutex_lock(&d->pin_lock);
     for (size_t i = d->n_pinned; i-- > 0;) {
-        if (d->pinned[i].of != memory)
+        const struct cuda_pinned *p = &d->pinned[i];
+        if (p->of != memory || (size_t)((uint8_t *)p->memory - (const uint8_t *)memory) >= bytes)
             continue;
-        cuda_try(d, cudaHostUnregister(d->pinned[i].memory));
+        cuda_try(d, cudaHostUnregister(p->memory));
         d->pinned[i] = d->pinned[--d->n_pinned];
     }
     pthread_mutex_unlock(&d->pin_lock);
+}
+
+void cuda_unpin(struct device *d, const void *memory)
+{
+    if (cuda_enter(d))
+        unpin_parts(d, memory, SIZE_MAX);
 }
 
 void cuda_unpin_all(struct device *d)
@@ -120,7 +125,8 @@ void cuda_unpin_all(struct device *d)
 enum error_code cuda_pin(struct device *d, const void *memory, size_t bytes, struct error *e)
 {
     enum error_code failed = cuda_try_enter(d, e);
-    for (size_t done = 0; !failed && done < bytes; done += PIN_BYTES) {
+    size_t done = 0;
+    while (!failed && done < bytes) {
         size_t n = bytes - done < PIN_BYTES ? bytes - done : PIN_BYTES;
         void *part = (uint8_t *)(uintptr_t)memory + done;
         pthread_mutex_lock(&d->pin_lock);
@@ -131,9 +137,12 @@ enum error_code cuda_pin(struct device *d, const void *memory, size_t bytes, str
         pthread_mutex_unlock(&d->pin_lock);
         if (code != cudaSuccess)
             failed = CUDA_EXPLAIN(e, code, "cudaHostRegister");
+        else
+            done += n;
     }
-    if (failed)
-        cuda_unpin(d, memory);
+    /* only what this call has registered: an earlier call may have pinned the same memory */
+    if (failed && done)
+        unpin_parts(d, memory, done);
     return failed;
 }
 

@@ -30,7 +30,7 @@ static enum error_code check_driver(unsigned ordinal, char version[64], struct e
     snprintf(version, 64, "driver for CUDA %s, runtime %s", driver_text, runtime_text);
     if (driver == 0)
         return error_set(
-            e, ERROR_UNSUPPORTED,
+            e, ERROR_NOT_FOUND,
             "device cuda: no NVIDIA driver is installed here (libcuda.so.1): install it, "
             "or use --device host");
     cudaError_t code = cudaGetDeviceCount(&count);
@@ -62,7 +62,12 @@ static enum error_code read_properties(struct device *d, struct error *e)
     if (code != cudaSuccess)
         return CUDA_EXPLAIN(e, code, "cudaGetDeviceProperties");
     snprintf(d->name, sizeof d->name, "%.127s", p.name);
+    if (cudaDeviceGetPCIBusId(d->pci, sizeof d->pci, d->ordinal) != cudaSuccess) {
+        cudaGetLastError(); /* only `moed devices` shows it */
+        d->pci[0] = '\0';
+    }
     d->multiprocessors = p.multiProcessorCount;
+    d->tensor_cores = cuda_best_architecture(p.major * 10 + p.minor) >= 75;
     d->block_shared_bytes = p.sharedMemPerBlock;
     d->block_shared_bytes_optin = p.sharedMemPerBlockOptin;
     d->pins_read_only = read_only != 0;
@@ -75,6 +80,21 @@ static enum error_code read_properties(struct device *d, struct error *e)
             d->name, p.major, p.minor, cuda_least_architecture() / 10,
             cuda_least_architecture() % 10, p.major, p.minor);
     return ERROR_OK;
+}
+
+static void set_loading(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1); /* containers set LAZY */
+}
+
+/* Makes the driver load every kernel with the context. By default it loads a kernel at its first
+ * launch and may wait for the whole device then. A stream that waits for a flag (flags.h) would
+ * hold up that launch, and with it the thread that must end the wait. The driver reads the variable
+ * at the first call of the process. */
+static void load_kernels_early(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_loading);
 }
 
 static void free_device(struct device *d)
@@ -93,6 +113,7 @@ static enum error_code open_device(unsigned ordinal, struct device **out, struct
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->pin_lock, NULL);
     d->ordinal = (int)ordinal;
+    load_kernels_early();
     enum error_code code = check_driver(ordinal, d->version, e);
     if (!code)
         code = read_properties(d, e);
@@ -128,6 +149,8 @@ static void facts(struct device *d, struct device_facts *out)
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->version, sizeof out->version, "%s", d->version);
     out->multiprocessors = (unsigned)d->multiprocessors;
+    snprintf(out->pci, sizeof out->pci, "%s", d->pci);
+    snprintf(out->blas, sizeof out->blas, "%s", cuda_blas_name(d));
     out->signals = d->signals;
     cuda_memory_info(d, &out->free_bytes, &out->memory_bytes);
 }

@@ -31,11 +31,21 @@ static struct product product_of(const struct matrix *m, const struct device_act
     return p;
 }
 
+static bool wants_tensor_cores(const struct device_stream *s, enum tensor_type type,
+                               const struct product *p)
+{
+    uint32_t steps = (p->n + PRODUCT_MMA_STEP - 1) / PRODUCT_MMA_STEP;
+    return s->device->tensor_cores && product_quantizes(type) &&
+           product_mma_pays(p->n, steps, p->n_planes * product_mma_blocks(p->rows, p->n),
+                            (uint64_t)s->device->multiprocessors);
+}
+
 static void start(struct device_stream *s, const struct matrix *m, struct product *p)
 {
     if (p->n == 0 || p->n_planes == 0 || p->rows == 0)
         return;
-    if (product_tokens(1, p->cols) == 0)
+    p->tensor_cores = wants_tensor_cores(s, m->type, p);
+    if (!p->tensor_cores && product_tokens(1, p->cols) == 0)
         cuda_refuse(s->device, "a matrix of too many columns", __FILE__, __LINE__);
     else
         product_launch(s, m->type, p);

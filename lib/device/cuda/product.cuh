@@ -2,8 +2,7 @@
 #ifndef MOED_DEVICE_CUDA_PRODUCT_CUH
 #define MOED_DEVICE_CUDA_PRODUCT_CUH
 
-#include "device/cuda/product.h"
-#include "device/cuda/tiles.cuh"
+#include "device/cuda/product_mma.cuh"
 
 /* Half-warps of a block: 128 threads. */
 enum { PRODUCT_HALVES = 8, PRODUCT_THREADS = PRODUCT_HALVES * TILE_ROWS };
@@ -22,68 +21,6 @@ template <class T> struct product_stage {
     };
     static_assert(PRODUCT_HALVES * PLACE <= PRODUCT_STAGE_BYTES, "all halves have a place");
 };
-
-/* The work of one block of threads; the same for all its threads. */
-struct product_job {
-    const uint8_t *segment;       /* the beginning of the first part's segment or matrix */
-    const uint8_t *const *places; /* TASKS: of the parts' segments */
-    uint32_t n_parts, n_tokens;
-    const uint32_t *tokens;  /* rows of `in`; NULL: */
-    uint32_t row, part_rows; /* first row of `in`, and how many from one part to the next */
-    int64_t x_shift;
-    float *out; /* of the first token */
-    bool add;
-};
-
-static __device__ __forceinline__ struct product_job product_plane(const struct product &p,
-                                                                   uint32_t index)
-{
-    uint32_t chunks = (p.n + p.tokens_a_block - 1) / p.tokens_a_block;
-    uint32_t plane = index / chunks, first = index % chunks * p.tokens_a_block;
-    struct product_job j = {};
-
-    j.segment = p.tiles + plane * p.plane_bytes;
-    j.n_parts = 1;
-    j.n_tokens = min(p.n - first, p.tokens_a_block);
-    j.row = plane * p.n + first;
-    j.x_shift = (int64_t)plane * ((int64_t)p.in_plane - (int64_t)(p.n * p.x_stride));
-    j.out = p.out + plane * p.out_plane + first * p.out_stride;
-    j.add = p.accumulate;
-    return j;
-}
-
-static __device__ __forceinline__ struct product_job product_segment(const struct product &p,
-                                                                     uint32_t index)
-{
-    const struct product_item item = p.items[index / p.n_segments];
-    uint32_t segment = index % p.n_segments;
-    struct product_job j = {};
-
-    if (segment >= item.n_segments)
-        return j;
-    j.segment = p.places[item.place + segment];
-    j.n_parts = p.part_bytes ? 2 : 1;
-    j.n_tokens = item.n_tokens;
-    j.tokens = p.tokens + item.token;
-    j.out = p.out + (size_t)(item.hidden_row + segment * item.task_tokens) * p.out_stride;
-    return j;
-}
-
-static __device__ __forceinline__ struct product_job product_task(const struct product &p,
-                                                                  uint32_t index)
-{
-    const struct product_item item = p.items[index];
-    struct product_job j = {};
-
-    j.places = p.places + item.place;
-    j.n_parts = item.n_segments;
-    j.n_tokens = item.n_tokens;
-    j.row = item.hidden_row;
-    j.part_rows = item.task_tokens;
-    j.out = p.out + (size_t)item.out_row * p.out_stride;
-    j.add = item.continues;
-    return j;
-}
 
 /* The activations of one token for 32 columns. */
 struct product_input {
@@ -159,29 +96,6 @@ static __device__ __forceinline__ float product_add(const struct tile_block &b,
     return acc;
 }
 
-/* Starts a copy of 16 bytes of device memory to shared memory, both aligned. Done after
- * product_wait. */
-static __device__ __forceinline__ void product_copy_16(uint8_t *to, const uint8_t *from)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    unsigned shared = (unsigned)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                 :
-                 : "r"(shared), "l"(__cvta_generic_to_global(from))
-                 : "memory");
-#else
-    *(uint4 *)to = __ldg((const uint4 *)from);
-#endif
-}
-
-/* Waits for this thread's copies. */
-static __device__ __forceinline__ void product_wait()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" : : : "memory");
-#endif
-}
-
 /* Copies `bytes` (a multiple of 16) to this half-warp's place; its threads no longer need the old
  * contents. All 16 threads call it. */
 static __device__ __forceinline__ void product_fill(uint8_t *place, const uint8_t *from,
@@ -192,8 +106,8 @@ static __device__ __forceinline__ void product_fill(uint8_t *place, const uint8_
     __syncwarp(half);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x % TILE_ROWS * 16; i < bytes; i += TILE_ROWS * 16)
-        product_copy_16(place + i, from + i);
-    product_wait();
+        tensor_copy<16>(place + i, from + i);
+    tensor_copy_wait_all();
     __syncwarp(half);
 }
 
@@ -382,9 +296,7 @@ static __global__ void __launch_bounds__(PRODUCT_THREADS, N == 1 ? 7 : 6)
     CUDA_SHARED(uint8_t, shared);
     float *sums = (float *)(shared + blockDim.x / TILE_ROWS * product_stage<T>::PLACE);
     uint32_t index = blockIdx.x / p.n_blocks, first_tile = blockIdx.x % p.n_blocks * p.n_tiles;
-    const struct product_job j = p.work == PRODUCT_PLANES     ? product_plane(p, index)
-                                 : p.work == PRODUCT_SEGMENTS ? product_segment(p, index)
-                                                              : product_task(p, index);
+    const struct product_job j = product_job_of(p, index);
     uint32_t slices = j.n_parts * p.groups, step = p.tokens_a_block * TILE_ROWS;
     uint32_t half = threadIdx.x / TILE_ROWS, tile = half / p.halves;
 
@@ -426,7 +338,7 @@ static inline uint64_t product_shape(struct product *p, uint32_t slices)
     return (uint64_t)p->n_planes * chunks;
 }
 
-template <class T> static bool product_start(struct device_stream *s, struct product *p)
+template <class T> static void product_dp4a_start(struct device_stream *s, struct product *p)
 {
     uint32_t parts = p->work == PRODUCT_TASKS ? p->n_segments : p->part_bytes ? 2 : 1;
     uint32_t slices = parts * ((p->cols + 255) / 256);
@@ -439,11 +351,23 @@ template <class T> static bool product_start(struct device_stream *s, struct pro
 
     if (jobs * p->n_blocks > INT32_MAX) {
         cuda_refuse(s->device, "a product of too many blocks", __FILE__, __LINE__);
-        return true;
+        return;
     }
     p->row_bytes = tiles_row_bytes<T>(p->cols);
     CUDA_LAUNCH(kernel, (unsigned)(jobs * p->n_blocks), threads, places + sums, cuda_stream(s), *p);
     cuda_check(s, "product");
+}
+
+template <class T> static bool product_start(struct device_stream *s, struct product *p)
+{
+    if constexpr (T::QUANTIZED) {
+        uint32_t tokens = p->work == PRODUCT_PLANES ? p->n : p->n_tokens;
+        if (p->tensor_cores) {
+            (tokens <= 32 ? product_mma_start<T, 1> : product_mma_start<T, 2>)(s, p);
+            return true;
+        }
+    }
+    product_dp4a_start<T>(s, p);
     return true;
 }
 

@@ -36,6 +36,31 @@ static inline uint32_t product_tokens(uint32_t n_parts, uint32_t cols)
     return fit < PRODUCT_TOKENS ? (uint32_t)fit : (uint32_t)PRODUCT_TOKENS;
 }
 
+/* Products by tensor cores (product_mma.cuh). A block of threads has 32 tokens and 128 rows, or 64
+ * tokens and 64 rows if an item has more than 32. It spends the instructions that product.cuh
+ * spends on PRODUCT_MMA_LEAST of 32 tokens. */
+enum {
+    PRODUCT_MMA_TOKENS = 64, /* of an item, at most */
+    PRODUCT_MMA_STEP = 32,
+    PRODUCT_MMA_LEAST = 6,
+};
+
+/* How many blocks of threads n tokens and some rows take. */
+static inline uint64_t product_mma_blocks(uint32_t rows, uint32_t n)
+{
+    uint64_t narrow = ((uint64_t)rows + 127) / 128, wide = ((uint64_t)rows + 63) / 64;
+    return n <= PRODUCT_MMA_STEP ? narrow : wide * ((n + 63) / 64);
+}
+
+/* True: tensor cores take less time, with n_tokens in `steps` groups of PRODUCT_MMA_STEP or fewer.
+ * product.cuh has many more blocks, so they must not leave most multiprocessors idle. */
+static inline bool product_mma_pays(uint64_t n_tokens, uint64_t steps, uint64_t blocks,
+                                    uint64_t multiprocessors)
+{
+    uint64_t busy = blocks < multiprocessors ? blocks : multiprocessors;
+    return n_tokens * busy >= steps * PRODUCT_MMA_LEAST * multiprocessors;
+}
+
 /* True: products with weights of that type take quantised activations. */
 static inline bool product_quantizes(uint32_t type)
 {
@@ -95,6 +120,9 @@ struct product {
     uint64_t part_bytes;  /* SEGMENTS: from the first part to the second; 0: there is one */
     uint64_t bias_offset; /* GATED: in a segment, [2][rows]; 0: none */
     uint32_t activation;
+
+    /* The items have as many tokens as product_item_tokens says; PLANES: n tokens. */
+    bool tensor_cores;
 
     /* Set by product_launch. */
     bool x_aligned; /* every row is aligned to 16 bytes */

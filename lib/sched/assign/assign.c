@@ -156,7 +156,7 @@ double assign_finish(const struct assignment *a, const struct assign_work *w)
     return later(end.cpu_s, device_s);
 }
 
-static void assign_load_all(const struct assignment *a)
+void assign_load_all(const struct assignment *a)
 {
     for (uint32_t i = 0; i < a->n; i++)
         assign_to_device(a->layer, &a->experts[i]);
@@ -185,6 +185,8 @@ double sched_assign(enum sched_assigner kind, const struct sched_costs *costs,
         [ASSIGN_PRESCHED] = assign_presched,
         [ASSIGN_SCORE_QUEUE] = assign_score_queue,
         [ASSIGN_BALANCE] = assign_balance,
+        [ASSIGN_QSTAR_STREAM] = assign_qstar_stream,
+        [ASSIGN_GREEDY_UNBOUND] = assign_greedy,
         [ASSIGN_OPTIMAL] = assign_greedy,
     };
     struct assignment a = {costs, layer, experts, n < SCHED_MAX_EXPERTS ? n : SCHED_MAX_EXPERTS,

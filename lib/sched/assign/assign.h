@@ -69,10 +69,12 @@ enum sched_assigner {
     ASSIGN_LAYERWISE, /* whole resident experts on the device, the rest on the CPU; nothing moves */
     ASSIGN_PRESCHED, /* PreScope's PreSched: loads of this layer and prefetches for the next weighed
                         in one queue */
-    ASSIGN_SCORE_QUEUE, /* HybriMoE: the CPU takes missing experts from the fewest tokens up, the
-                           device from the most down */
-    ASSIGN_BALANCE,     /* moed: segments of missing experts move from the CPU to the link, by CPU
-                           seconds saved a link second, until both finish together */
+    ASSIGN_SCORE_QUEUE,  /* HybriMoE: the CPU takes missing experts from the fewest tokens up, the
+                            device from the most down */
+    ASSIGN_BALANCE,      /* moed: segments of missing experts move from the CPU to the link, by CPU
+                            seconds saved a link second, until both finish together */
+    ASSIGN_QSTAR_STREAM, /* as qstar; a prompt loads all that is missing */
+    ASSIGN_GREEDY_UNBOUND, /* as greedy; loads may use half of the device */
     /* for replay only */
     ASSIGN_OPTIMAL, /* the exact 0-1 assignment, by the owner's solver; sched_assign itself plans as
                        for greedy */
@@ -105,6 +107,7 @@ struct sched_layer {
     uint32_t n_segments;
     uint32_t spare_slots; /* segments that may be loaded at once for this layer */
     bool whole;
+    uint32_t n_tokens;    /* of the step */
     double device_call_s; /* of a device call: one for the resident part, one for each arrival */
     bool never_waits;     /* the device begins with the resident part in any case */
     double cpu_busy_s;    /* work that the CPU still has before this layer's experts */

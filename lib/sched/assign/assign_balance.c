@@ -202,8 +202,8 @@ static void relieve_device(const struct assignment *a, struct assign_work *w)
 }
 
 /* If everything else is done before the segment in flight arrives, the CPU computes that segment
- * and the rest of its expert instead. The segment still arrives, for later. At most one expert has
- * a segment in flight, because there is one link. */
+ * and the rest of its expert instead. The segment still arrives, for later. Where several experts
+ * have segments in flight, in the link's queue, the first of them alone is judged. */
 static void take_from_flight(struct assignment *a, struct assign_work *w)
 {
     for (uint32_t i = 0; i < a->n; i++) {

@@ -74,6 +74,8 @@ double assign_finish(const struct assignment *a, const struct assign_work *w);
 /* assign_*.c, one each. */
 void assign_threshold(const struct assignment *a);
 void assign_qstar(const struct assignment *a);
+void assign_qstar_stream(const struct assignment *a);
+void assign_load_all(const struct assignment *a);
 void assign_greedy(const struct assignment *a);
 void assign_presched(const struct assignment *a);
 void assign_score_queue(const struct assignment *a);

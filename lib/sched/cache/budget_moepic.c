@@ -122,7 +122,8 @@ bool budget_moepic_working(const struct budget_moepic *b)
 
 bool budget_moepic_work(struct budget_moepic *b)
 {
-    if (b->phase == IDLE && b->tokens - b->tokens_before >= MOEPIC_TOKENS)
+    uint64_t interval = b->tokens_before ? MOEPIC_TOKENS : MOEPIC_FIRST_TOKENS;
+    if (b->phase == IDLE && b->tokens - b->tokens_before >= interval)
         budget_moepic_begin(b);
     return b->phase != IDLE && budget_moepic_search_slice(b);
 }

@@ -16,7 +16,9 @@
 
 #include "sched/cache/cache.h"
 
-enum { MOEPIC_TOKENS = 5000 }; /* between two configurations */
+/* Between two configurations, and before the first: the paper names no other time for that, and
+ * a conversation of 5,000 tokens is long. */
+enum { MOEPIC_TOKENS = 5000, MOEPIC_FIRST_TOKENS = 500 };
 
 struct budget_moepic_shape {
     uint32_t n_layers, first_layer, n_experts;

@@ -24,6 +24,10 @@ bool sched_cache_takes(enum sched_cache_kind kind, enum sched_budget budget)
     case CACHE_LAYERWISE:
     case CACHE_MAP_FREQUENCY:
     case CACHE_VALUE:
+    case CACHE_ARC:
+    case CACHE_LRFU:
+    case CACHE_TINYLFU:
+    case CACHE_LEAST_STALE:
         return budget == BUDGET_GLOBAL;
     default:
         return budget == BUDGET_UNIFORM;
@@ -286,4 +290,24 @@ bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search 
 {
     struct search_in in = {c, s};
     return heap_first(h, may_go, &in, slab);
+}
+
+bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
+                          const struct slab_lists *l, uint8_t list, uint32_t *slab)
+{
+    for (uint32_t i = slab_lists_oldest(l, list); i < l->n_slabs; i = slab_lists_newer(l, i))
+        if (cache_evictable(c, s, i)) {
+            *slab = i;
+            return true;
+        }
+    return false;
+}
+
+uint64_t cache_capacity_experts(const struct sched_cache *c)
+{
+    uint64_t segments = 0;
+    for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
+        segments += (uint64_t)c->limit[layer] * c->shape.n_experts;
+    uint64_t experts = (uint64_t)c->expert_layers * c->shape.n_experts;
+    return c->shape.capacity < segments ? c->shape.capacity * experts / segments : experts;
 }

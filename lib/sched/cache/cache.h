@@ -27,6 +27,10 @@ enum sched_cache_kind {
     CACHE_VALUE, /* moed: CPU seconds saved, decayed with the half-life that finds the most, and
                     predictions; all layers, segment by segment */
     CACHE_DALI_GUARDED, /* as CACHE_DALI; a swap needs an expert with more tokens than its victim */
+    CACHE_ARC,          /* adaptive replacement: recent against frequent experts, all layers */
+    CACHE_LRFU,         /* least combined recency and frequency, all layers */
+    CACHE_TINYLFU,      /* W-TinyLFU: a window, and admission by frequency, all layers */
+    CACHE_LEAST_STALE,  /* SpecMD: what this pass has not used, the first layers first */
     /* for replay only */
     CACHE_BELADY, /* used the farthest in the future (sched_cache_options.next_use) */
     CACHE_RANDOM, /* a random expert of the layer */
@@ -69,7 +73,7 @@ struct sched_cache_options {
     const uint32_t *profile;
     uint64_t buffers;   /* static: segments of the capacity that are left to prefetches
                            (sched_prefetch_buffers) */
-    double score_alpha; /* score: the weight of the new value in the moving average; 0: 0.1 */
+    double score_alpha; /* score: the weight of the new value in the moving average; 0: 0.5 */
     /* belady: when this expert is used next, in a number that grows (step * n_layers + layer);
      * UINT64_MAX: never again. Called when its layer has been routed (then: the use after this
      * one) and when a segment arrives. NULL: no expert is used again. */

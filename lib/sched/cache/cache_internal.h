@@ -13,6 +13,7 @@
 
 #include "sched/cache/cache.h"
 #include "sched/cache/heap.h"
+#include "sched/cache/slab_lists.h"
 
 #include <stddef.h>
 
@@ -129,6 +130,12 @@ bool cache_most_lacking(const struct sched_cache *c, const struct cache_search *
 bool cache_first_of_heap(const struct sched_cache *c, const struct cache_search *s,
                          const struct heap *h, uint32_t *slab);
 
+/* The oldest evictable expert of a list. */
+bool cache_oldest_of_list(const struct sched_cache *c, const struct cache_search *s,
+                          const struct slab_lists *l, uint8_t list, uint32_t *slab);
+/* As many whole experts as have the capacity's segments. */
+uint64_t cache_capacity_experts(const struct sched_cache *c);
+
 /* splitmix64: the next number of a repeatable sequence. */
 static inline uint64_t cache_random(uint64_t *state)
 {
@@ -152,6 +159,10 @@ static inline uint64_t cache_random(uint64_t *state)
     X(CACHE_SCORE, score)                                                                          \
     X(CACHE_MAP_FREQUENCY, map_frequency)                                                          \
     X(CACHE_DALI_GUARDED, dali)                                                                    \
+    X(CACHE_ARC, arc)                                                                              \
+    X(CACHE_LRFU, lrfu)                                                                            \
+    X(CACHE_TINYLFU, tinylfu)                                                                      \
+    X(CACHE_LEAST_STALE, least_stale)                                                              \
     X(CACHE_BELADY, belady)                                                                        \
     X(CACHE_RANDOM, random)
 

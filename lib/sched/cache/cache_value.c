@@ -111,16 +111,6 @@ static bool init_resident(struct sched_cache *c)
     return ok;
 }
 
-/* As many whole experts as have the capacity's segments. */
-static uint64_t experts_that_fit(const struct sched_cache *c)
-{
-    uint64_t segments = 0;
-    for (uint32_t layer = c->shape.first_layer; layer < c->shape.n_layers; layer++)
-        segments += (uint64_t)c->limit[layer] * c->shape.n_experts;
-    uint64_t experts = (uint64_t)c->expert_layers * c->shape.n_experts;
-    return c->shape.capacity < segments ? c->shape.capacity * experts / segments : experts;
-}
-
 static bool value_init(struct sched_cache *c, const struct sched_cache_options *o)
 {
     struct value_cache *v, new = {0};
@@ -131,7 +121,8 @@ static bool value_init(struct sched_cache *c, const struct sched_cache_options *
     *v = new;
     if (!long_run_init(&v->long_run, c->n_slabs, c->expert_layers * c->shape.n_experts,
                        o ? o->profile : NULL, c->expert_layers * c->shape.n_used) ||
-        !half_lives_init(&v->recent, c->n_slabs, experts_that_fit(c), o ? o->value_half_life : 0) ||
+        !half_lives_init(&v->recent, c->n_slabs, cache_capacity_experts(c),
+                         o ? o->value_half_life : 0) ||
         !init_resident(c) || !heap_init(&v->lacking, v->values, c->n_slabs, true))
         return false;
     v->saved = 1;

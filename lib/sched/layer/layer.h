@@ -53,6 +53,7 @@ struct layer_state {
     enum sched_assigner assigner;
     const struct sched_costs *costs;
     uint32_t n_slots, n_spare; /* of the device: all, and those kept free for loads */
+    uint32_t n_tokens;         /* of the step */
     bool whole;                /* an expert must not be split */
     bool no_loads;             /* memd does not copy at present: the CPU takes all loads */
     bool never_waits;          /* as sched_layer's, and the next four */

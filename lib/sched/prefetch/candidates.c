@@ -16,10 +16,10 @@ enum { EXPLORE_STEPS = 32 };
 #define GATE_SHARE       0.1
 #define GATE_SHARE_EARLY 0.03
 
-bool prefetch_gate_pays(enum sched_assigner kind, bool early, double gate_s, double layer_s)
+bool prefetch_gate_pays(bool early, double gate_s, double layer_s)
 {
     double share = early ? GATE_SHARE_EARLY : GATE_SHARE;
-    return kind != ASSIGN_BALANCE || !(layer_s > 0) || gate_s <= share * layer_s;
+    return !(layer_s > 0) || gate_s <= share * layer_s;
 }
 
 static void judge_all(struct prefetch_candidate *candidates, uint32_t n, enum sched_verdict verdict)

@@ -9,7 +9,7 @@
  * (layer_s; 0: not known). With small experts on a quick device prefetching brings less than the
  * gate costs. early: the predictor predicts nearly as well without the gate, and earlier
  * (predict_traits.early); then the gate may take a third of that. */
-bool prefetch_gate_pays(enum sched_assigner kind, bool early, double gate_s, double layer_s);
+bool prefetch_gate_pays(bool early, double gate_s, double layer_s);
 
 enum sched_verdict {
     CANDIDATE_PREFETCH,

@@ -18,11 +18,16 @@ struct transfer_expert {
     uint8_t used;        /* leading segments that were used since they were copied */
     uint8_t transient;   /* last resident segments, which are evicted after their use */
     uint16_t predicted;  /* a bit a segment: copied on a prediction, not used since */
-    bool filling;        /* the segment after the resident ones is being copied */
+    uint8_t filling;     /* segments after the resident ones that are being copied */
     uint32_t pins;       /* loads served but not consumed, and the one being served */
     uint32_t queued;     /* loads not served */
     uint8_t user;        /* the requester that activated it last, */
     uint64_t user_place; /* and its place then; 0: none */
+};
+
+/* A copy that has begun. */
+struct transfer_under_way {
+    uint32_t layer, expert;
 };
 
 enum { TRANSFER_NOBODY = TRANSFER_MAX_REQUESTERS };
@@ -49,7 +54,10 @@ struct transfer_scheduler {
         sparing_since_ns; /* since when that load waits for other loads' slots; 0: it does not */
     bool hinting;         /* the policy wants the next segment of this expert */
     uint32_t hint_layer, hint_expert;
-    uint32_t upcoming[2]; /* segments copied on a prediction, not used: of even and odd layers */
+    /* Segments copied on a prediction, not used, and those being copied: of even and odd layers. */
+    uint32_t upcoming[2];
+    struct transfer_under_way under_way[TRANSFER_MAX_UNDER_WAY]; /* the oldest first */
+    uint32_t n_under_way;
 };
 
 static inline struct transfer_expert *transfer_expert_at(const struct transfer_scheduler *c,
@@ -58,10 +66,19 @@ static inline struct transfer_expert *transfer_expert_at(const struct transfer_s
     return &c->experts[(size_t)layer * c->shape.n_experts + expert];
 }
 
+/* The expert's segments that are on the device or on their way: the number of the next to copy. */
+static inline uint32_t transfer_there(const struct transfer_scheduler *c, uint32_t layer,
+                                      uint32_t expert)
+{
+    const struct transfer_expert *x = transfer_expert_at(c, layer, expert);
+    return (uint32_t)x->resident + x->filling;
+}
+
+/* No segment of the expert is left to copy. */
 static inline bool transfer_is_whole(const struct transfer_scheduler *c, uint32_t layer,
                                      uint32_t expert)
 {
-    return transfer_expert_at(c, layer, expert)->resident >= c->layer_segments[layer];
+    return transfer_there(c, layer, expert) >= c->layer_segments[layer];
 }
 
 /* transfer_scheduler.c: clears the mask in transfer_expert.predicted. */

@@ -1,6 +1,9 @@
 /* Which segment is copied next; see transfer_internal.h. */
 #include "transfer_internal.h"
 
+#include <assert.h>
+#include <string.h>
+
 static bool is_obtainable(const struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
 {
     return !c->owner.obtainable || c->owner.obtainable(c->owner.arg, layer, expert);
@@ -36,9 +39,9 @@ static struct cache_load *next_demand(struct transfer_scheduler *c)
         struct cache_queue *q = c->queues[c->serving];
         struct cache_load *l = cache_queue_next(q);
         struct transfer_expert *x = transfer_expert_at(c, l->layer, l->expert);
-        if (x->resident < l->prefix)
+        if (transfer_there(c, l->layer, l->expert) < l->prefix)
             return l;
-        q->served++; /* its pin stays until it is consumed */
+        q->served++; /* its pin stays until it is consumed; copies that have begun end */
         x->queued--;
         c->serving = TRANSFER_NOBODY;
     }
@@ -47,8 +50,8 @@ static struct cache_load *next_demand(struct transfer_scheduler *c)
 static enum transfer_next demand_job(struct transfer_scheduler *c, struct cache_load *l,
                                      uint64_t now_ns, struct copy_job *job)
 {
-    uint32_t resident = transfer_expert_at(c, l->layer, l->expert)->resident;
-    *job = (struct copy_job){l->layer, l->expert, resident, COPY_DEMANDED, 0};
+    uint32_t segment = transfer_there(c, l->layer, l->expert);
+    *job = (struct copy_job){l->layer, l->expert, segment, COPY_DEMANDED, 0};
     if (!is_obtainable(c, l->layer, l->expert)) {
         c->owner.hint(c->owner.arg, l->layer, l->expert, 1, true);
         return TRANSFER_BLOCKED;
@@ -64,8 +67,7 @@ static enum transfer_next demand_job(struct transfer_scheduler *c, struct cache_
 static bool prefetch_job(struct transfer_scheduler *c, uint32_t layer, uint32_t expert,
                          double probability, enum copy_reason reason, struct copy_job *job)
 {
-    *job =
-        (struct copy_job){layer, expert, transfer_expert_at(c, layer, expert)->resident, reason, 0};
+    *job = (struct copy_job){layer, expert, transfer_there(c, layer, expert), reason, 0};
     return transfer_evict_for_prefetch(c, layer, expert, probability);
 }
 
@@ -121,21 +123,40 @@ static bool predicted_job(struct transfer_scheduler *c, struct copy_job *job)
            prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
 }
 
-enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_t now_ns,
-                                           struct copy_job *job)
+/* The policy decides as if the copies under way had ended. */
+static void report_under_way(struct transfer_scheduler *c)
+{
+    for (uint32_t i = 0; i < c->n_under_way; i++) {
+        const struct transfer_under_way *u = &c->under_way[i];
+        sched_cache_resident(c->policy, u->layer, u->expert,
+                             transfer_there(c, u->layer, u->expert));
+    }
+}
+
+enum transfer_next transfer_scheduler_next_load(struct transfer_scheduler *c, uint64_t now_ns,
+                                                struct copy_job *job)
 {
     struct cache_prediction p;
     uint32_t requester;
+    report_under_way(c);
     struct cache_load *l = next_demand(c);
-    if (l) {
-        bool outranked =
-            c->prefetcher == PREFETCH_VALUE && c->has_costs && !l->outranked &&
-            prefetch_next(c, &p, &requester) && requester == c->serving &&
-            sched_prefetch_gain(&c->costs, p.probability / 65535.0) > c->costs.load_s &&
-            prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
-        l->outranked |= outranked;
-        return outranked ? TRANSFER_JOB : demand_job(c, l, now_ns, job);
-    }
+    if (!l)
+        return TRANSFER_NOTHING;
+    bool outranked =
+        c->prefetcher == PREFETCH_VALUE && c->has_costs && !l->outranked &&
+        prefetch_next(c, &p, &requester) && requester == c->serving &&
+        sched_prefetch_gain(&c->costs, p.probability / 65535.0) > c->costs.load_s &&
+        prefetch_job(c, p.layer, p.expert, p.probability / 65535.0, COPY_PREDICTED, job);
+    l->outranked |= outranked;
+    return outranked ? TRANSFER_JOB : demand_job(c, l, now_ns, job);
+}
+
+enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_t now_ns,
+                                           struct copy_job *job)
+{
+    enum transfer_next load = transfer_scheduler_next_load(c, now_ns, job);
+    if (load != TRANSFER_NOTHING)
+        return load;
     bool predicted_first = c->prefetcher == PREFETCH_LOADED;
     if ((predicted_first && predicted_job(c, job)) || wanted_job(c, job) ||
         (!predicted_first && predicted_job(c, job)))
@@ -147,25 +168,35 @@ enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_
 
 void transfer_scheduler_begin(struct transfer_scheduler *c, const struct copy_job *job)
 {
-    transfer_expert_at(c, job->layer, job->expert)->filling = true;
+    struct transfer_expert *x = transfer_expert_at(c, job->layer, job->expert);
+    assert(job->segment == transfer_there(c, job->layer, job->expert));
+    assert(c->n_under_way < TRANSFER_MAX_UNDER_WAY);
+    c->under_way[c->n_under_way++] = (struct transfer_under_way){job->layer, job->expert};
+    x->filling++;
+    c->upcoming[job->layer % 2] += job->reason == COPY_PREDICTED;
 }
 
 void transfer_scheduler_end(struct transfer_scheduler *c, const struct copy_job *job)
 {
     struct transfer_expert *x = transfer_expert_at(c, job->layer, job->expert);
     uint64_t bytes = c->segment_bytes[job->layer];
+    assert(x->filling && job->segment == x->resident && c->under_way[0].layer == job->layer &&
+           c->under_way[0].expert == job->expert);
+    memmove(c->under_way, c->under_way + 1, --c->n_under_way * sizeof *c->under_way);
     *(job->reason == COPY_DEMANDED ? &c->counts.demanded_bytes : &c->counts.prefetched_bytes) +=
         bytes;
     if (job->reason == COPY_PREDICTED) {
         c->counts.predicted_bytes += bytes;
         x->predicted |= (uint16_t)(1u << job->segment);
-        c->upcoming[job->layer % 2]++;
     }
-    x->filling = false;
+    x->filling--;
     x->resident++;
     if (job->reason == COPY_WANTED)
         x->transient = 0; /* it belongs to the policy now */
     else if (!c->keeps_loads)
         x->transient++;
-    sched_cache_resident(c->policy, job->layer, job->expert, x->resident);
+    sched_cache_resident(c->policy, job->layer, job->expert,
+                         transfer_there(c, job->layer, job->expert));
+    if (job->reason == COPY_DEMANDED) /* its requester may have left since the copy began */
+        transfer_settle(c, job->layer, job->expert);
 }

@@ -47,7 +47,7 @@ void transfer_scheduler_use(struct transfer_scheduler *c, struct sched_cache *po
             struct transfer_expert *x = transfer_expert_at(c, layer, i);
             if (c->keeps_loads)
                 x->transient = 0;
-            sched_cache_resident(policy, layer, i, x->resident);
+            sched_cache_resident(policy, layer, i, transfer_there(c, layer, i));
         }
 }
 
@@ -245,7 +245,8 @@ uint32_t transfer_scheduler_resident(const struct transfer_scheduler *c, uint32_
     return transfer_expert_at(c, layer, expert)->resident;
 }
 
-bool transfer_scheduler_filling(const struct transfer_scheduler *c, uint32_t layer, uint32_t expert)
+uint32_t transfer_scheduler_filling(const struct transfer_scheduler *c, uint32_t layer,
+                                    uint32_t expert)
 {
     return transfer_expert_at(c, layer, expert)->filling;
 }

@@ -3,15 +3,17 @@
  *
  * The owner (memd's copy thread, the replay) has the slots, the link and the clock. It reports
  * what its requesters (workers) activate, predict and ask for. It takes the next copy, makes it,
- * and reports when it is done. One copy at a time.
+ * and reports when it is done. Several copies may be under way: each begins before the next one is
+ * chosen, and they end in the order in which they began.
  *
  *     transfer_scheduler_routed / _predicted / _load / _consumed / _place    from a requester
  *     transfer_scheduler_next -> transfer_scheduler_begin -> (the copy) -> transfer_scheduler_end
  *
  * Demanded loads are served one at a time, the oldest of all requesters first. Invariant: only the
  * load being served holds a part of its segments; every other pin belongs to a load that is served
- * whole, which its requester can consume without anything more. So whatever the number of slots,
- * the load being served gets its slots in the end, and no two loads can wait for each other.
+ * whole, its segments resident or under way, which its requester can consume without anything more.
+ * So whatever the number of slots, the load being served gets its slots in the end, and no two
+ * loads can wait for each other.
  *
  * The owner checks all numbers before it passes them: layers and experts exist, prefixes are at
  * most an expert's segments. */
@@ -22,7 +24,7 @@
 #include "sched/cache/cache.h"
 #include "sched/cache/cache_queue.h"
 
-enum { TRANSFER_MAX_REQUESTERS = 32, TRANSFER_MAX_SEGMENTS = 16 };
+enum { TRANSFER_MAX_REQUESTERS = 32, TRANSFER_MAX_SEGMENTS = 16, TRANSFER_MAX_UNDER_WAY = 32 };
 
 /* The order in which predictions are copied. Demanded loads go first, except for `value`. A
  * prediction whose layer has been routed is dropped: that layer's plan is made. */
@@ -167,14 +169,18 @@ void transfer_scheduler_consumed(struct transfer_scheduler *c, uint32_t requeste
 enum transfer_next { TRANSFER_NOTHING, TRANSFER_BLOCKED, TRANSFER_JOB };
 enum transfer_next transfer_scheduler_next(struct transfer_scheduler *c, uint64_t now_ns,
                                            struct copy_job *job);
+/* The same for demanded loads alone (and for a prediction that outranks one). NOTHING: no load
+ * waits for a copy. */
+enum transfer_next transfer_scheduler_next_load(struct transfer_scheduler *c, uint64_t now_ns,
+                                                struct copy_job *job);
 void transfer_scheduler_begin(struct transfer_scheduler *c, const struct copy_job *job);
 void transfer_scheduler_end(struct transfer_scheduler *c, const struct copy_job *job);
 
-/* The expert's leading segments on the device; whether one more is on its way. */
+/* The expert's leading segments on the device; how many after those are on their way. */
 uint32_t transfer_scheduler_resident(const struct transfer_scheduler *c, uint32_t layer,
                                      uint32_t expert);
-bool transfer_scheduler_filling(const struct transfer_scheduler *c, uint32_t layer,
-                                uint32_t expert);
+uint32_t transfer_scheduler_filling(const struct transfer_scheduler *c, uint32_t layer,
+                                    uint32_t expert);
 /* True if a served load is not consumed yet. */
 bool transfer_scheduler_outstanding(const struct transfer_scheduler *c);
 const struct transfer_counts *transfer_scheduler_counts(const struct transfer_scheduler *c);

@@ -123,8 +123,8 @@ static bool slots_will_return(const struct transfer_scheduler *c, uint32_t layer
         struct cache_queue *q = c->queues[i];
         for (uint64_t n = q ? q->consumed + 1 : 1; q && n <= q->served; n++) {
             const struct cache_load *l = cache_queue_load(q, n);
-            if (transfer_expert_at(c, l->layer, l->expert)->transient &&
-                (l->layer != layer || l->expert != expert))
+            const struct transfer_expert *x = transfer_expert_at(c, l->layer, l->expert);
+            if ((x->transient || x->filling) && (l->layer != layer || l->expert != expert))
                 return true;
         }
     }

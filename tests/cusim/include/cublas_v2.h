@@ -35,6 +35,7 @@ typedef struct cublasContext *cublasHandle_t;
 /* The library's exported names. */
 #define cublasCreate         cublasCreate_v2
 #define cublasDestroy        cublasDestroy_v2
+#define cublasGetVersion     cublasGetVersion_v2
 #define cublasSetStream      cublasSetStream_v2
 #define cublasSetPointerMode cublasSetPointerMode_v2
 #define cublasSetWorkspace   cublasSetWorkspace_v2
@@ -45,6 +46,7 @@ extern "C" {
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
+cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
 cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t mode);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);

@@ -2,6 +2,7 @@
 
 from .deepseek import Deepseek, Deepseek2, Indexed
 from .delta import Qwen3Next, Qwen35Moe
+from .gemma4 import Gemma4
 from .gpt_oss import GptOss
 from .grouped import HunyuanMoe, Mixtral, Olmoe, Qwen2Moe, Qwen3Moe, Qwen3VlMoe
 from .lfm2 import Lfm2Moe
@@ -30,4 +31,5 @@ ARCHITECTURES = {
     "qwen35moe": Qwen35Moe(),
     "qwen3next": Qwen3Next(),
     "lfm2moe": Lfm2Moe(),
+    "gemma4": Gemma4(),
 }

@@ -170,6 +170,12 @@ SPECS = [
         "lfm2moe", "lfm2moe", 1, 32, 4, 2, 8, width=20, experts=6, experts_used=2, eps=1e-5, tied=True, layers=6,
         dense_layers=2, dense_width=28, attention_layers=(2, 4), router_margin=2e-3,
     ),
+    # Gemma 4: heads of 8 with a window of 5 in the first, third and fourth layer, else heads of 16 with one for keys
+    # and values, of which a quarter of the pairs turns; logits beyond the cap.
+    Spec(
+        "gemma4", "gemma4", 1, 32, 4, 2, 8, width=12, experts=5, experts_used=2, tied=True, layers=5, dense_width=28,
+        attention_layers=(1, 4), global_heads=(1, 16), window=5, logit_cap=4.0, router_margin=2e-3,
+    ),
     quantised(Type.F16, 8),
     quantised(Type.BF16, 8),
     quantised(Type.Q8_0, 8),

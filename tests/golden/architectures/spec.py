@@ -93,7 +93,10 @@ class Spec:
     rope: Rope = Rope()
     latent: Latent | None = None
     delta: Delta | None = None
-    attention_layers: tuple = ()  # lfm2moe: the others are short convolutions
+    attention_layers: tuple = ()  # lfm2moe: the others are short convolutions; gemma4: have a window
+    global_heads: tuple = ()  # gemma4, layers without a window: key-value heads, size of a head
+    windowed_base: float = 1e4  # gemma4: of the rotation in the layers with a window
+    logit_cap: float = 0.0
     taps: int = 3  # of these
     full_interval: int = 4  # of so many layers the last has attention, where the others are linear
     router: Router = Router()

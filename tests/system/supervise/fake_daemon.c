@@ -8,6 +8,8 @@
  *   hang                never ready
  *   forge               never ready, but a child of it claims so
  *   stubborn            serves and ignores SIGTERM, and memd's end too
+ *   silent              serves and does not notify the watchdog
+ *   unheard             serves, but its first notification that it is ready is lost
  *
  * Each start, readiness and orderly end is a line of RUN/events; its arguments stand in
  * RUN/arguments.NAME, and what its environment has of CUDA's MPS in RUN/environment.NAME. */
@@ -80,8 +82,9 @@ static _Noreturn void last_words(int status)
 }
 
 /* Serves until SIGTERM, or until memd is gone. */
-static _Noreturn void serve(bool stubborn)
+static _Noreturn void serve(const char *word)
 {
+    bool stubborn = strcmp(word, "stubborn") == 0, silent = strcmp(word, "silent") == 0;
     bool needs_memd = strcmp(name, "memd") != 0 && strcmp(name, "http") != 0 && !stubborn;
     signal(SIGTERM, stubborn ? SIG_IGN : on_stop);
     char file[64], path[RUN_PATH_BYTES]; /* stands for the control socket */
@@ -89,8 +92,11 @@ static _Noreturn void serve(bool stubborn)
     run_dir_file(run, file, path);
     close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     event("ready");
-    notify_send("READY=1", true);
-    while (!stopped) {
+    if (strcmp(word, "unheard") != 0)
+        notify_send("READY=1", true);
+    for (int turn = 0; !stopped; turn++) {
+        if (!silent && turn % 10 == 0)
+            notify_send("READY=1\nWATCHDOG=1", false);
         if (needs_memd && !run_dir_holder(run, "memd")) {
             event("lost-memd");
             exit(1);
@@ -148,5 +154,5 @@ int main(int argc, char **argv)
         notify_send("STATUS=loading 50%", false);
         poll(NULL, 0, number);
     }
-    serve(strcmp(word, "stubborn") == 0);
+    serve(word);
 }

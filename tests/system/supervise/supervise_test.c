@@ -93,8 +93,9 @@ static void hands_each_process_its_options(void **state)
 static void http_stands_alone(void **state)
 {
     struct fixture *f = *state;
-    static const char *const more[] = {"--http", "[::1]:80", "--api-key-file", "K", "--http-config",
-                                       "C",      NULL};
+    static const char *const more[] = {
+        "--http", "[::1]:80", "--api-key-file", "K", "--admin-key-file", "A", "--http-config",
+        "C",      NULL};
     fixture_script(f, "memd", "slow 150");
     fixture_start(f, more, false);
     assert_true(fixture_until(f, "http", "state", "ready", 5000));
@@ -102,7 +103,8 @@ static void http_stands_alone(void **state)
     assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
     char expected[512];
     snprintf(expected, sizeof expected,
-             "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n",
+             "--run\n%s\n--name\ntest\n--config\nC\n--listen\n[::1]:80\n--api-key-file\nK\n"
+             "--admin-key-file\nA\n",
              f->run);
     assert_string_equal(fixture_file(f, "arguments.http"), expected);
     pid_t http = fixture_pid(f, "http");
@@ -169,6 +171,67 @@ static void restarts_a_stable_one_at_once(void **state)
     const char *log = fixture_file(f, "supervise.log");
     assert_contains(log, "starting it again in 0 ms");
     assert_contains(log, "starting it again in 100 ms");
+}
+
+static void restarts_a_silent_one(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "2", NULL};
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    pid_t memd = fixture_pid(f, "memd"), cpuexec = fixture_pid(f, "cpuexec");
+    kill(fixture_pid(f, "worker"), SIGSTOP);
+    assert_true(fixture_until(f, "worker", "restarts", "1", 30000));
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    assert_string_equal(fixture_value(f, "worker", "reason"), "killed by the watchdog: silent");
+    assert_int_equal(fixture_pid(f, "memd"), memd);
+    assert_int_equal(fixture_pid(f, "cpuexec"), cpuexec);
+}
+
+/* As after a suspend of the machine: time has passed for the supervisor and its processes. */
+static void a_pause_of_all_is_no_silence(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "2", NULL};
+    static const char *const names[] = {"memd", "cpuexec", "worker"};
+    pid_t pids[3];
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 5000));
+    kill(f->supervisor, SIGSTOP);
+    for (int i = 0; i < 3; i++) {
+        char file[64];
+        snprintf(file, sizeof file, "%s.pid", names[i]);
+        pids[i] = atoi(fixture_file(f, file));
+        kill(pids[i], SIGSTOP);
+    }
+    poll(NULL, 0, 2500);
+    kill(f->supervisor, SIGCONT);
+    /* It has seen the pause once it answers; only then the others go on. */
+    assert_string_equal(fixture_value(f, "deployment", "state"), "ready");
+    for (int i = 0; i < 3; i++)
+        kill(pids[i], SIGCONT);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(fixture_value(f, names[i], "restarts"), "0");
+}
+
+/* A supervisor that is stopped loses notifications once its queue is full. */
+static void a_beat_says_again_that_a_process_is_ready(void **state)
+{
+    struct fixture *f = *state;
+    fixture_script(f, "memd", "unheard");
+    fixture_start(f, NULL, false);
+    assert_true(fixture_until(f, "deployment", "state", "ready", 10000));
+}
+
+static void gives_up_one_that_stays_silent(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const more[] = {"--watchdog", "0.3", NULL};
+    fixture_script(f, "cpuexec", "silent");
+    fixture_start(f, more, false);
+    assert_true(fixture_until(f, "cpuexec", "state", "failed", 30000));
+    assert_string_equal(fixture_value(f, "cpuexec", "reason"), "killed by the watchdog: silent");
+    assert_int_equal(fixture_count_events(f, "start cpuexec"), 5);
 }
 
 static void gives_up_after_five_failures(void **state)
@@ -706,6 +769,10 @@ int main(int argc, char **argv)
         TEST(without_it_there_is_no_http),
         TEST(restarts_the_worker_alone),
         TEST(restarts_a_stable_one_at_once),
+        TEST(restarts_a_silent_one),
+        TEST(a_pause_of_all_is_no_silence),
+        TEST(a_beat_says_again_that_a_process_is_ready),
+        TEST(gives_up_one_that_stays_silent),
         TEST(gives_up_after_five_failures),
         TEST(gives_up_at_once_where_restarting_is_useless),
         TEST(is_degraded_without_cpuexec),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 from screen import Screen
@@ -133,6 +134,23 @@ def editing_and_history():
     assert os.stat(os.path.join(folder, "moed/chat_history")).st_mode & 0o77 == 0
 
 
+def ended_by_a_signal():
+    c = Chat("-n", "4", XDG_STATE_HOME=folder)
+    c.line("Kept")
+    c.send("Not ended")
+    c.see(PROMPT + " Not ended")
+    modes = termios.ICANON | termios.ECHO
+    assert termios.tcgetattr(c.child.child_fd)[3] & modes == 0
+    c.child.kill(signal.SIGTERM)
+    c.wait(lambda s: termios.tcgetattr(s.child.child_fd)[3] & modes == modes, "the terminal as it was")
+    assert c.end() is None and c.child.signalstatus == signal.SIGTERM
+    again = Chat("-n", "4", XDG_STATE_HOME=folder)
+    again.send("\x1b[A")
+    again.see(PROMPT + " Kept")
+    again.send("\x15")
+    again.bye()
+
+
 def a_shell_that_stops_it():
     s = Screen(["/bin/bash", "--norc", "-i"], PS1="@ ")
     s.see("@")
@@ -257,8 +275,8 @@ def pipes():
     assert missing.returncode == 1 and b"/none.json" in missing.stderr, missing
 
 
-for test in (turns_are_those_of_run, commands, editing_and_history, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
+for test in (turns_are_those_of_run, commands, editing_and_history, ended_by_a_signal, a_shell_that_stops_it, interrupts, nothing_reaches_the_terminal, thinking,
              a_worker_that_dies, a_worker_that_hangs, without_editing, pipes):
-    if EDITS or test not in (editing_and_history, a_shell_that_stops_it):
+    if EDITS or test not in (editing_and_history, ended_by_a_signal, a_shell_that_stops_it):
         print(test.__name__, flush=True)
         test()

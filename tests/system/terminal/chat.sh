@@ -4,6 +4,6 @@ MOED=$1 MODEL=$2
 . "$(dirname "$0")/../../deployment.sh"
 . "$(dirname "$0")/python.sh"
 export XDG_STATE_HOME=$WORK/state
-"$MOED" up "$MODEL" --ctx 16384 > /dev/null 2>&1 || fail "no deployment"
+start_deployment "$MODEL" --ctx 16384
 "$PYTHON" "$(dirname "$0")/chat.py" "$MOED" "$WORK" "${3:-}" || fail "see above"
 say ok

@@ -16,8 +16,8 @@ end_all() {
     end
 }
 trap end_all EXIT
-"$MOED" up "$MODEL" --name $FIRST --threads 1 > /dev/null 2>&1 || fail "no deployment"
-"$MOED" up "$MODEL" --name $SECOND --ctx 4096 --threads 1 --device emu:vram=30%,link=200M > /dev/null 2>&1 || fail "no deployment with a device"
+start_deployment "$MODEL" --name $FIRST --threads 1
+start_deployment "$MODEL" --name $SECOND --ctx 4096 --threads 1 --device emu:vram=30%,link=200M
 "$MOED" up "$MODEL" --name $THIRD --threads 1 --ram 60% > /dev/null 2> "$WORK/err" || fail "no deployment with --ram: $(cat "$WORK/err")"
 "$PYTHON" "$(dirname "$0")/top.py" "$MOED" $FIRST $SECOND $THIRD || fail "see above"
 say ok

@@ -98,7 +98,9 @@ enum cusim_warp_op {
     CUSIM_REDUCE_MAX_UNSIGNED,
     CUSIM_REDUCE_AND,
     CUSIM_REDUCE_OR,
-    CUSIM_REDUCE_XOR
+    CUSIM_REDUCE_XOR,
+    CUSIM_LOAD_MATRICES, /* the value: the address of the lane's struct (matrix.h) */
+    CUSIM_MULTIPLY_S8
 };
 
 extern "C" {
@@ -110,6 +112,19 @@ unsigned cusim_block_barrier(enum cusim_barrier kind, int predicate);
 uint64_t cusim_warp(enum cusim_warp_op op, unsigned mask, uint64_t value, unsigned source);
 /* The kernel fails; the thread does not continue. */
 void cusim_trap(int error) __attribute__((noreturn));
+
+/* Instructions of the PTX manual that CUDA's C++ has no functions for. Matrix instructions need all
+ * 32 lanes. */
+/* ldmatrix.sync.aligned.m8n8.x4.shared.b16 */
+void cusim_load_matrices_4(const void *row, uint32_t words[4]);
+/* mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 */
+void cusim_multiply_m16n8k16_s8(const uint32_t a[2], uint32_t b, const int c[4], int d[4]);
+/* cp.async from device memory to dynamic shared memory, 4, 8 or 16 bytes; commit_group, wait_group
+ * and wait_all. Shared memory holds 0xff until the wait, which reads the device memory. */
+void cusim_copy_async(void *to, const void *from, unsigned bytes);
+void cusim_copy_commit();
+void cusim_copy_wait(unsigned pending);
+void cusim_copy_wait_all();
 }
 
 #define threadIdx (cusim_here.thread)

@@ -5,8 +5,8 @@
  * The slots get the size that the user sets, otherwise the rest, but never more than all segments
  * take. An emulated device has only slots. While serving, device_plan_resize can divide the memory
  * of the slots and the KV cache again. */
-#ifndef MOED_MEMD_DEVICE_DEVICE_PLAN_H
-#define MOED_MEMD_DEVICE_DEVICE_PLAN_H
+#ifndef MOED_DEVICE_DEVICE_PLAN_H
+#define MOED_DEVICE_DEVICE_PLAN_H
 
 #include "base/error.h"
 #include "device/link.h"
@@ -68,6 +68,13 @@ struct device_plan_options {
 enum error_code device_plan_new(struct device_link *link, const struct pool_map *map,
                                 const struct device_plan_options *options, struct device_plan *out,
                                 struct error *e);
+
+/* What device_plan_new would plan if the device stayed as it is: neither waits nor logs. For
+ * commands that show or choose a device. A device with a module. */
+enum error_code device_plan_look(const struct device_module *module,
+                                 const struct device_facts *facts, const struct pool_map *map,
+                                 const struct device_plan_options *options, struct device_plan *out,
+                                 struct error *e);
 
 /* As many as the model has segments. */
 static inline uint32_t device_plan_most_slots(const struct device_plan *p)

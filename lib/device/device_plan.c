@@ -1,5 +1,5 @@
 /* Sharing out a device's memory; see device_plan.h. */
-#include "device_plan.h"
+#include "device/device_plan.h"
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -331,6 +331,28 @@ enum error_code device_plan_new(struct device_link *link, const struct pool_map 
     if (lacks)
         return refuse(&p, lacks, never, &words, o->kv_type, e);
     report_plan(&p, &words);
+    *out = p;
+    return ERROR_OK;
+}
+
+enum error_code device_plan_look(const struct device_module *module,
+                                 const struct device_facts *facts, const struct pool_map *map,
+                                 const struct device_plan_options *o, struct device_plan *out,
+                                 struct error *e)
+{
+    struct device_plan p = {.unit_bytes = 1};
+    struct words words;
+    enum error_code code = want_slots(map, o->device, &p, e);
+    if (!code)
+        code = want_fixed(module, map, o, &p, e);
+    if (code)
+        return code;
+    p.n_flags = facts->signals ? p.total_segments : 0;
+    look_at(&p, facts, facts->free_bytes);
+    enum device_part lacks = device_plan_share(&p);
+    put_in_words(&p, facts, map, o, &words);
+    if (lacks)
+        return refuse(&p, lacks, false, &words, o->kv_type, e);
     *out = p;
     return ERROR_OK;
 }

@@ -1,7 +1,8 @@
-/* What the files of `moed run` share: run.c (the request), run_answers.c (several answers),
- * run_arguments.c (the command line), run_output.c (JSON, speeds, progress). */
-#ifndef MOED_CLI_RUN_H
-#define MOED_CLI_RUN_H
+/* What the files of `moed run` share: run.c (the command, one answer), run_answers.c (several
+ * answers), run_start.c (the request), run_arguments.c (the command line), run_output.c (JSON,
+ * speeds, progress). */
+#ifndef MOED_CLI_RUN_COMMAND_H
+#define MOED_CLI_RUN_COMMAND_H
 
 #include "base/strbuf.h"
 #include "client/cli/chat.h"
@@ -59,7 +60,7 @@ bool run_arguments_take(struct run_arguments *a, int argc, char **argv, int *exi
 void run_arguments_apply(const struct run_arguments *a, struct run *run);
 void run_arguments_fini(struct run_arguments *a);
 
-/* ---- run.c ---- */
+/* ---- run_start.c ---- */
 
 /* Starts run->n_answers requests. The prompt of a chat is made here: it needs a session. */
 enum moed_code run_start(struct run *run, struct moed_session *session,
@@ -67,6 +68,8 @@ enum moed_code run_start(struct run *run, struct moed_session *session,
 /* What is collected of an answer. */
 void run_buffers_init(struct run *run);
 void run_buffers_fini(struct run *run);
+/* For another attempt; the time begins anew. */
+void run_buffers_clear(struct run *run);
 
 /* ---- run_answers.c ---- */
 

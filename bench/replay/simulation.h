@@ -1,6 +1,6 @@
 /* The state of a simulation, shared by simulate.c and simulate_layer.c. */
-#ifndef MOED_REPLAY_SIMULATE_INTERNAL_H
-#define MOED_REPLAY_SIMULATE_INTERNAL_H
+#ifndef MOED_REPLAY_SIMULATION_H
+#define MOED_REPLAY_SIMULATION_H
 
 #include "bench/replay/engine.h"
 #include "bench/replay/future.h"

@@ -1,0 +1,128 @@
+/* bench-device: the speed of a device module. Each figure stands with its bound, measured in the
+ * same run:
+ *
+ *   copies     from pinned host memory, by size: queued, and each waited for; the bound is one large
+ *              copy. memory: a copy within the device, bytes read and written a second
+ *   waits      a segment's copy, by the way of waiting, and by how many are queued
+ *   launches   a kernel that does nothing: queued, waited for, in graphs
+ *   experts    1 token and 8 tokens through 8 experts of a Qwen3-30B layer, by tensor type: bytes of
+ *              weights a second; the bound is memory
+ *   rows       matrices of a layer times one row, by shape and tensor type
+ *   attention  of one token, at three depths
+ *   products   a matrix of a layer's attention times the rows of a batch, by tensor type: the
+ *              module's own kernels, which keep to the definition, and cuBLAS, if it is there; in
+ *              arithmetic operations a second, and as a ratio
+ *   pinning    the time of pinning host memory
+ *   sharing    the time of exporting and importing the arena; flags between two processes
+ *   flags      sharing, with a small arena; only by --only
+ *
+ * On a simulated device it runs everything once and prints no speed. tests/gpu/run reads lines
+ * "figure: ...". Exit codes: 77 no module or no device, 1 another error. */
+#include "bench/device/bench.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *only;
+static bool facts_only;
+
+static const struct part {
+    const char *name;
+    void (*run)(void);
+} parts[] = {{"copies", bench_copies},     {"waits", bench_waits},
+             {"launches", bench_launches}, {"experts", bench_experts},
+             {"rows", bench_rows},         {"attention", bench_attention},
+             {"products", bench_products}, {"pinning", bench_pinning}};
+#define N_PARTS (sizeof parts / sizeof *parts)
+
+static bool is_part(const char *name)
+{
+    for (size_t i = 0; i < N_PARTS; i++)
+        if (strcmp(parts[i].name, name) == 0)
+            return true;
+    return strcmp(name, "sharing") == 0 || strcmp(name, "flags") == 0;
+}
+
+static _Noreturn void usage(void)
+{
+    fprintf(stderr,
+            "usage: bench-device [--device cuda[:N]] [--seconds S] [--only PART] [--facts]\n"
+            "  --device   measure this device (cuda:0)\n"
+            "  --seconds  measure each figure for about S seconds (0.1)\n"
+            "  --only     copies, waits, launches, experts, rows, attention, products,\n"
+            "             pinning, sharing or flags; copies and launches give the bounds\n"
+            "  --facts    print only the device's name and memory\n");
+    exit(2);
+}
+
+static unsigned read_options(int argc, char **argv)
+{
+    unsigned ordinal = 0;
+    static const struct option options[] = {{"device", required_argument, NULL, 'd'},
+                                            {"seconds", required_argument, NULL, 's'},
+                                            {"only", required_argument, NULL, 'o'},
+                                            {"facts", no_argument, NULL, 'f'},
+                                            {0}};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        if (o == 'd' && strncmp(optarg, "cuda", 4) == 0)
+            ordinal = optarg[4] == ':' ? (unsigned)atoi(optarg + 5) : 0;
+        else if (o == 's' && atof(optarg) > 0)
+            measure_seconds = atof(optarg);
+        else if (o == 'o' && is_part(optarg))
+            only = optarg;
+        else if (o == 'f')
+            facts_only = true;
+        else
+            usage();
+    return ordinal;
+}
+
+static void open_device(unsigned ordinal)
+{
+    struct error e;
+    struct device_facts facts;
+    if (module->open(ordinal, &device, &e)) {
+        fprintf(stderr, "bench-device: %s\n", e.text);
+        exit(77);
+    }
+    if (module->stream_new(device, &stream, &e))
+        fail(&e);
+    module->facts(device, &facts);
+    printf("%s, %s, %.1f GB of memory, %u multiprocessors\n", facts.name, facts.version,
+           (double)facts.memory_bytes * 1e-9, facts.multiprocessors);
+}
+
+/* The bounds come first, for every part. */
+static void run_parts(struct other_process *other)
+{
+    for (size_t i = 0; i < N_PARTS; i++)
+        if (!only || strcmp(only, parts[i].name) == 0 ||
+            (parts[i].run == bench_copies && strcmp(only, "flags") != 0) ||
+            parts[i].run == bench_launches)
+            parts[i].run();
+    if (other)
+        bench_sharing(other, only && strcmp(only, "flags") == 0);
+}
+
+int main(int argc, char **argv)
+{
+    struct error e;
+    struct other_process *other = NULL;
+    unsigned ordinal = read_options(argc, argv);
+    if (device_module_load("cuda", &module, &e)) {
+        fprintf(stderr, "bench-device: %s\n", e.text);
+        return 77;
+    }
+    simulated = strcmp(module->name, "cusim") == 0;
+    if (!facts_only && (!only || strcmp(only, "sharing") == 0 || strcmp(only, "flags") == 0))
+        other = other_process_new(ordinal);
+    open_device(ordinal);
+    if (!facts_only)
+        run_parts(other);
+    other_process_free(other);
+    module->stream_free(stream);
+    module->close(device);
+    return 0;
+}

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""What can be said of the CUDA kernels without a GPU: for each kernel and architecture its registers, spills and shared
+memory, how many blocks a multiprocessor holds, and with --loops the instructions of its inner loop and the rate of
+multiplications at which a named GPU can issue them, beside the rate at which its memory delivers weights.
+
+    bench/gpu_static.py [--arch 75,80,86,89,90,120] [--kernels REGEX] [--loops] [--check] [FILE.cu ...]
+
+Needs nvcc and ptxas (NVCC=PATH names nvcc); --loops also cuobjdump (CUOBJDUMP=PATH; the PyPI package
+nvidia-cuda-cuobjdump has it). --check prints only kernels that spill registers, and exits with 1 if there is one.
+Without nvcc: exit 77.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CUDA = ROOT / "lib/device/cuda"
+# The flags of lib/device/cuda/CMakeLists.txt that decide what is compiled.
+FLAGS = ["-std=c++17", "-O3", "-fmad=false", f"-I{ROOT}/lib", f"-I{ROOT}", "-D_GNU_SOURCE"]
+
+# Of a multiprocessor: threads, blocks, bytes of shared memory, bytes of it that each block costs in addition.
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Registers: 65536 everywhere, 255 a
+# thread at most, allocated to a warp in units of 256.
+LIMITS = {
+    75: (1024, 16, 64 << 10, 0),
+    80: (2048, 32, 164 << 10, 1024),
+    86: (1536, 16, 100 << 10, 1024),
+    89: (1536, 24, 100 << 10, 1024),
+    90: (2048, 32, 228 << 10, 1024),
+    120: (1536, 24, 100 << 10, 1024),
+}
+# Name, architecture, multiprocessors, boost clock in GHz, memory in GB/s: NVIDIA's data sheets and architecture papers
+# (Turing, GA102, GA100, AD102, GH100/H200, RTX Blackwell).
+GPUS = [
+    ("2080 Ti", 75, 68, 1.545, 616),
+    ("A100 80GB", 80, 108, 1.410, 2039),
+    ("3060", 86, 28, 1.777, 360),
+    ("3090", 86, 82, 1.695, 936),
+    ("4090", 89, 128, 2.520, 1008),
+    ("H200", 90, 132, 1.980, 4800),
+    ("5090", 120, 170, 2.407, 1792),
+]
+ISSUED = 128  # instructions of threads that a multiprocessor issues in a cycle: four schedulers, a warp each
+
+
+def run(command, what):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"gpu_static: {what} failed:\n{done.stderr.strip()}")
+    return done.stdout + done.stderr
+
+
+def demangle(names):
+    out = run(["c++filt", *names], "c++filt").splitlines()
+    return {n: re.sub(r"\(.*", "", o).replace("void ", "").replace("(anonymous namespace)::", "") for n, o in zip(names, out)}
+
+
+class Kernel:
+    def __init__(self, source, arch, name):
+        self.source, self.arch, self.name = source, arch, name
+        self.threads = self.registers = self.shared = self.spilled = 0
+        self.loop = None
+
+    def blocks(self):
+        """Resident on a multiprocessor; None: the size of a block is not fixed at compile time."""
+        if not self.threads:
+            return None
+        threads, blocks, shared, each = LIMITS[self.arch]
+        warps = -(-self.threads // 32)
+        registers = -(-self.registers * 32 // 256) * 256 * warps
+        most = [blocks, threads // (warps * 32), 65536 // registers]
+        if self.shared:
+            most.append(shared // (self.shared + each))
+        return min(most)
+
+
+def read_bounds(ptx, kernels):
+    """Threads of a block, from __launch_bounds__."""
+    for entry, bounds in re.findall(r"\.entry (\w+)\([^)]*\)([^{]*)\{", ptx):
+        found = re.search(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", bounds)
+        if found and entry in kernels:
+            kernels[entry].threads = int(found[1]) * int(found[2] or 1) * int(found[3] or 1)
+
+
+def compile_one(nvcc, source, arch, folder):
+    """Compiles a source for an architecture. Returns its kernels by their mangled names, and the cubin."""
+    base = pathlib.Path(folder) / f"{source.stem}-{arch}"
+    ptx, cubin = f"{base}.ptx", f"{base}.cubin"
+    run([nvcc, *FLAGS, f"-arch=compute_{arch}", "-ptx", str(source), "-o", ptx], f"nvcc of {source.name} for {arch}")
+    ptxas = str(pathlib.Path(shutil.which(nvcc)).resolve().with_name("ptxas"))
+    log = run([ptxas, "-v", f"-arch=sm_{arch}", ptx, "-o", cubin], f"ptxas of {source.name} for {arch}")
+    kernels, name = {}, None
+    for line in log.splitlines():
+        if found := re.search(r"Compiling entry function '(\w+)'", line):
+            name = found[1]
+            kernels[name] = Kernel(source.name, arch, name)
+        elif name and (found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            kernels[name].spilled = int(found[1]) + int(found[2])
+        elif name and (found := re.search(r"Used (\d+) registers", line)):
+            kernels[name].registers = int(found[1])
+            shared = re.search(r"(\d+) bytes smem", line)
+            kernels[name].shared = int(shared[1]) if shared else 0
+            name = None
+    read_bounds(pathlib.Path(ptx).read_text(), kernels)
+    return kernels, cubin
+
+
+# ---- inner loops ----
+
+
+class Loop:
+    """A loop: the instructions between the target of a backward branch and the branch, those of inner loops once."""
+
+    def __init__(self, lines):
+        self.instructions = len(lines)
+        self.dots = sum(bool(re.search(r"\bIDP\.", x)) for x in lines)
+        mma = [m for x in lines if (m := re.search(r"\b[IHQ]MMA\.(16|8)(8)(\d+)", x))]
+        self.mma = len(mma)
+        # A dp4a multiplies four pairs; a warp's mma m * n * k, shared by 32 threads.
+        self.products = 4 * self.dots + sum(int(m[1]) * int(m[2]) * int(m[3]) // 32 for m in mma)
+        self.bytes = sum(self.loaded(x) for x in lines)
+
+    @staticmethod
+    def loaded(line):
+        if not re.search(r"\b(LDG|LDGSTS)\b|\b(LDG|LDGSTS)\.", line):
+            return 0
+        found = re.search(r"\.(128|64|U16|S16|U8|S8)\b", line)
+        return {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}[found[1]] if found else 4
+
+
+def inner_loop(code):
+    """The loop with the most products an instruction; without any, the innermost loop that loads most; None: neither."""
+    at, lines = {}, []
+    for address, text in re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;]*);", code):
+        at[int(address, 16)] = len(lines)
+        lines.append(text)
+    loops = []
+    for i, text in enumerate(lines):
+        found = re.search(r"\bBRA\b.*?0x([0-9a-f]+)", text)
+        if found and (begin := at.get(int(found[1], 16))) is not None and begin < i:
+            loops.append((begin, i))
+    working = [l for l in (Loop(lines[a : b + 1]) for a, b in loops) if l.products]
+    if working:
+        return max(working, key=lambda l: l.products / l.instructions)
+    innermost = [l for l in loops if not any(l != k and l[0] <= k[0] and k[1] <= l[1] for k in loops)]
+    found = [Loop(lines[a : b + 1]) for a, b in innermost]
+    return max((l for l in found if l.bytes), key=lambda l: l.bytes, default=None)
+
+
+def read_loops(cuobjdump, cubin, kernels):
+    text = run([cuobjdump, "-sass", cubin], "cuobjdump")
+    for part in text.split("Function : ")[1:]:
+        name = part.split(None, 1)[0]
+        if name in kernels:
+            kernels[name].loop = inner_loop(part)
+
+
+# ---- the table ----
+
+
+def print_table(kernels, loops):
+    names = demangle([k.name for k in kernels])
+    head = "| kernel | sm | threads | registers | spilled | shared | blocks | threads resident |"
+    print(head + (" loop | dp4a | mma | bytes |" if loops else ""))
+    print("|---" * (head.count("|") - 1 + (4 if loops else 0)) + "|")
+    for k in sorted(kernels, key=lambda k: (k.source, names[k.name], k.arch)):
+        blocks = k.blocks()
+        row = [f"`{names[k.name]}`", k.arch, k.threads or "any", k.registers, k.spilled, k.shared, blocks or "",
+               blocks * k.threads if blocks else ""]
+        if loops:
+            l = k.loop
+            row += [l.instructions, l.dots, l.mma, l.bytes] if l else [""] * 4
+        print("| " + " | ".join(map(str, row)) + " |")
+
+
+def print_rates(kernels):
+    """What the instructions of the loops allow, in 10^9 products a second; for one token a weight is one product."""
+    print("\n| kernel, 10^9 products a second | " + " | ".join(g[0] for g in GPUS) + " |")
+    print("|---" * (len(GPUS) + 1) + "|")
+    names, found = demangle([k.name for k in kernels]), {}
+    for k in kernels:
+        if k.loop and k.loop.products:
+            found.setdefault((k.source, names[k.name]), {})[k.arch] = k.loop
+    for (_, name), by_arch in sorted(found.items()):
+        row = []
+        for _, arch, n, ghz, _ in GPUS:
+            l = by_arch.get(arch)
+            row.append(f"{ISSUED * n * ghz * l.products / l.instructions:.0f}" if l else "")
+        print(f"| `{name}` | " + " | ".join(row) + " |")
+    for bits in 4.5, 8.5:
+        print(f"| memory, weights of {bits} bits | " + " | ".join(f"{g[4] * 8 / bits:.0f}" for g in GPUS) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", default="75,80,86,89,90,120", help="compute capabilities, as 75,90")
+    parser.add_argument("--kernels", default="", metavar="REGEX", help="only kernels of this name")
+    parser.add_argument("--loops", action="store_true", help="disassemble, and add the inner loops")
+    parser.add_argument("--check", action="store_true", help="fail if a kernel spills registers")
+    parser.add_argument("files", nargs="*", type=pathlib.Path, help="sources; default: all of lib/device/cuda")
+    options = parser.parse_args()
+    nvcc, cuobjdump = os.environ.get("NVCC", "nvcc"), os.environ.get("CUOBJDUMP", "cuobjdump")
+    archs = [int(a) for a in re.split("[,;]", options.arch)]
+    if unknown := [a for a in archs if a not in LIMITS]:
+        sys.exit(f"gpu_static: no limits are known of architecture {unknown[0]}; known: {', '.join(map(str, LIMITS))}")
+    if not shutil.which(nvcc):
+        print("skipped: nvcc is not installed (NVCC=PATH names one)")
+        sys.exit(77)
+    if options.loops and not shutil.which(cuobjdump):
+        sys.exit("gpu_static: --loops needs cuobjdump (CUOBJDUMP=PATH, or pip install nvidia-cuda-cuobjdump)")
+    kernels = []
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(compile_one, nvcc, f, a, folder) for f in options.files or sorted(CUDA.glob("*.cu")) for a in archs]
+        for job in jobs:
+            found, cubin = job.result()
+            if options.loops and found:
+                read_loops(cuobjdump, cubin, found)
+            kernels += found.values()
+    names = demangle([k.name for k in kernels]) if kernels else {}
+    kernels = [k for k in kernels if re.search(options.kernels, names[k.name])]
+    if not kernels:
+        sys.exit("gpu_static: there is no such kernel")
+    spilling = [k for k in kernels if k.spilled]
+    if not options.check:
+        print_table(kernels, options.loops)
+        if options.loops:
+            print_rates(kernels)
+        return
+    for k in spilling:
+        print(f"{k.source}: {names[k.name]} spills {k.spilled} bytes on sm_{k.arch} ({k.registers} registers)")
+    print(f"{len(kernels)} kernels of {len(archs)} architectures, {len(spilling)} spill")
+    sys.exit(1 if spilling else 0)
+
+
+if __name__ == "__main__":
+    main()

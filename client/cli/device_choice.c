@@ -1,0 +1,186 @@
+/* See device_choice.h.
+ *
+ * A child process looks at the devices: to see how much memory is free, a process opens the device,
+ * and then takes some of that memory until it ends. */
+#include "client/cli/device_choice.h"
+
+#include "base/quantity.h"
+#include "client/cli/commands.h"
+#include "client/cli/complain.h"
+#include "gguf/gguf.h"
+#include "model/kv_type.h"
+#include "model/pool_plan.h"
+#include "model/serving_limits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the child reports. */
+struct choice {
+    uint32_t seen;     /* devices that are there, in whatever state */
+    uint32_t found;    /* a device is chosen */
+    char device[32];   /* its name for --device */
+    char reason[400];  /* why none is chosen */
+    char summary[300]; /* of the chosen one */
+};
+
+enum error_code device_choice_fit(const struct device_module *module,
+                                  const struct device_facts *facts, const struct pool_map *map,
+                                  const struct launch *l, struct device_spec *spec,
+                                  struct device_plan *out, struct error *e)
+{
+    struct device_plan_options options = {.device = spec,
+                                          .parallel = l->parallel ? (uint32_t)l->parallel
+                                                                  : DEFAULT_PARALLEL,
+                                          .context = (uint32_t)l->ctx,
+                                          .reproducible = l->reproducible};
+    enum error_code code =
+        kv_type_parse(l->kv_type ? l->kv_type : KV_TYPE_DEFAULT, &options.kv_type, e);
+    if (code)
+        return code;
+    /* memd would do the same where it must, but not with uneven layers */
+    spec->dense_on_host = params_host_dense(&map->params) || params_uneven(&map->params);
+    return device_plan_look(module, facts, map, &options, out, e);
+}
+
+/* Describes the open device in c if it takes more experts than *most. */
+static void look_at(const struct device_module *module, struct device *d, unsigned ordinal,
+                    const struct pool_map *map, const struct launch *l, uint32_t *most,
+                    struct choice *c)
+{
+    struct device_facts facts;
+    struct device_spec spec = {.kind = DEVICE_CUDA, .ordinal = ordinal};
+    struct device_plan plan;
+    struct error e;
+    char bytes[24];
+    module->facts(d, &facts);
+    if (device_choice_fit(module, &facts, map, l, &spec, &plan, &e)) {
+        if (!c->found)
+            snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
+        return;
+    }
+    if (plan.n_slots <= *most)
+        return;
+    *most = plan.n_slots;
+    c->found = 1;
+    quantity_format_bytes(facts.free_bytes, bytes);
+    snprintf(c->device, sizeof c->device, "cuda:%u%s", ordinal,
+             spec.dense_on_host ? ",dense=host" : "");
+    snprintf(c->summary, sizeof c->summary, "%.120s, %s free, %.0f %% of the experts fit",
+             facts.name, bytes, 100 * (double)plan.n_slots / (double)plan.total_segments);
+}
+
+static void look_at_all(const struct device_module *module, const struct pool_map *map,
+                        const struct launch *l, struct choice *c)
+{
+    struct device *d;
+    struct error e;
+    uint32_t most = 0;
+    enum error_code code = ERROR_OK;
+    for (unsigned i = 0; i < DEVICES_MOST && code != ERROR_NOT_FOUND; i++) {
+        code = module->open(i, &d, &e);
+        c->seen += code != ERROR_NOT_FOUND;
+        if (!code) {
+            look_at(module, d, i, map, l, &most, c);
+            module->close(d);
+        } else if (code != ERROR_NOT_FOUND && !c->found) { /* full, or too old */
+            snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
+        }
+    }
+    if (!c->found && !c->reason[0])
+        snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
+}
+
+/* In the child. A model that cannot be read is reported by launch_start. */
+static void choose(const struct device_module *module, const struct launch *l, struct choice *c)
+{
+    struct gguf *g;
+    struct pool_plan plan;
+    struct error e;
+    if (gguf_open(l->model, &g, &e))
+        return;
+    if (!pool_plan_new_cut(g, l->segment_bytes ? l->segment_bytes : POOL_SEGMENT_BYTES, &plan,
+                           &e)) {
+        struct pool_map map = pool_plan_map(&plan);
+        look_at_all(module, &map, l, c);
+        pool_plan_free(&plan);
+    }
+    gguf_close(g);
+}
+
+/* Runs `choose` in a child. False: it did not report. */
+static bool choose_in_child(const struct device_module *module, const struct launch *l,
+                            struct choice *c)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        choose(module, l, c);
+        _exit(write(ends[1], c, sizeof *c) == (ssize_t)sizeof *c ? 0 : 1);
+    }
+    close(ends[1]);
+    bool reported = child > 0 && read(ends[0], c, sizeof *c) == (ssize_t)sizeof *c;
+    close(ends[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return reported;
+}
+
+/* Chooses a GPU. Without one *c says why. */
+static void find_gpu(const struct launch *l, struct choice *c)
+{
+    const struct device_module *module;
+    struct error e;
+    *c = (struct choice){0};
+    if (device_module_load("cuda", &module, &e)) {
+        snprintf(c->reason, sizeof c->reason, "%.390s", e.text);
+        return;
+    }
+    if (!choose_in_child(module, l, c))
+        *c = (struct choice){.seen = 1, .reason = "the driver ends the process that looks for one"};
+}
+
+/* Makes --vram a part of the device. Complains. */
+static bool add_vram(struct launch *l, const char *vram)
+{
+    static char device[300];
+    struct device_spec spec;
+    struct error e;
+    bool bare = strcmp(l->device, "emu") == 0; /* no option yet */
+    snprintf(device, sizeof device, "%.200s%cvram=%.60s", l->device, bare ? ':' : ',', vram);
+    if (strcmp(l->device, "host") == 0) {
+        cli_complain("--vram needs a device with memory of its own, --device host has none");
+        return false;
+    }
+    if (device_parse(device, &spec, &e)) {
+        cli_complain("--vram %s: %s", vram, e.text);
+        return false;
+    }
+    l->device = device;
+    return true;
+}
+
+int device_choice_make(struct launch *l, const char *vram)
+{
+    static struct choice c;
+    if (!l->device || !l->device[0]) {
+        find_gpu(l, &c);
+        l->device = c.found ? c.device : NULL;
+        if (c.found)
+            fprintf(stderr, "moed: uses %s: %s (--device host: without it)\n", c.device, c.summary);
+        else if (vram)
+            cli_complain("--vram needs a GPU, and none can be used: %s",
+                         c.reason[0] ? c.reason : "the model cannot be read");
+        else if (c.seen)
+            fprintf(stderr, "moed: uses the host: %s\n", c.reason);
+        if (vram && !c.found)
+            return CLI_FAILURE;
+    }
+    return !vram || add_vram(l, vram) ? CLI_OK : CLI_USAGE;
+}
