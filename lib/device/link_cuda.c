@@ -205,7 +205,7 @@ static enum error_code cuda_collect(struct device_link *link, uint32_t at, struc
     struct cuda_link *l = (struct cuda_link *)link;
     const struct link_copy *c = &link->queue[at];
     uint64_t now = clock_ns(), left = c->due_ns > now ? c->due_ns - now : 0;
-    bool had_ended, done;
+    bool had_ended = false, done;
     enum error_code code = l->module->event_query(l->events[at], &had_ended, e);
     done = had_ended;
     if (!code && !done && left <= POLL_NS)
