@@ -22,7 +22,7 @@ struct settings {
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http, *http_config, *api_key_file, *admin_key_file, *tls_cert,
         *tls_key; /* http NULL: none */
-    uint64_t threads, ctx, parallel, segment_bytes, queue,
+    uint64_t threads, ctx, parallel, batch, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
     double stop_timeout_s, stable_s, watchdog_s;
@@ -32,7 +32,7 @@ struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];
-    char numbers[6][24]; /* the numbers above, as text */
+    char numbers[7][24]; /* the numbers above, as text */
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];
     struct clients clients;

@@ -136,7 +136,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     6
+#define N_NUMBERS     7
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -187,7 +187,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         uint64_t value; /* 0: not given */
     } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
                             {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
-                            {"--queue", l->queue},       {"--decode-share", l->decode_share}};
+                            {"--queue", l->queue},       {"--decode-share", l->decode_share},
+                            {"--batch", l->batch}};
     const struct {
         const char *flag;
         bool given;

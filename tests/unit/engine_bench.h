@@ -52,7 +52,7 @@ static inline void bench_make_compute(struct engine_bench *b, uint32_t parallel,
 {
     struct error e;
     const struct model_params *p = &b->memory.map.params;
-    uint32_t max_tokens = serving_batch_tokens(parallel);
+    uint32_t max_tokens = serving_batch_tokens(BATCH_IN_MEMORY, parallel);
     struct exec_limits limits = {max_tokens, params_widest_input(p), max_tokens * p->router.n_used,
                                  p->d_expert};
     struct dense_options dense = {.map = &b->memory.map,
@@ -134,6 +134,7 @@ static inline void bench_open_with(struct engine_bench *b, const struct bench_op
                                    .exact = true,
                                    .parallel = parallel,
                                    .queue = options->queue ? options->queue : 1000,
+                                   .batch = BATCH_IN_MEMORY,
                                    .decode_share = 50,
                                    .speculate = options->speculate,
                                    .context = b->context,
