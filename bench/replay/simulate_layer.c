@@ -260,23 +260,61 @@ static void give_cpu(struct simulation *s, uint32_t layer)
                         contended_s / uncontended_s);
 }
 
-static void compute_loads(struct simulation *s, uint32_t layer)
+/* Computes the load of an expert segment by segment as it arrives. */
+static void compute_load(struct simulation *s, uint32_t layer, const struct sched_expert *p)
 {
     struct engine *e = &s->engine;
-    for (uint32_t i = 0; i < s->n_activated; i++) {
-        const struct sched_expert *p = &s->plan.experts[i];
-        uint32_t done = p->device, target = p->device + p->load;
-        while (done < target && engine_await(e, layer, p->expert, done + 1)) {
-            uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
-            there = there < target ? there : target;
-            engine_begin_reading(e);
-            engine_advance_to(e, e->now_s + simulate_call_s(s, true) +
-                                     compute_on_device(s, layer, there - done, p->workload));
-            engine_end_reading(e);
-            done = there;
+    uint32_t done = p->device, target = p->device + p->load;
+    while (done < target && engine_await(e, layer, p->expert, done + 1)) {
+        uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
+        there = there < target ? there : target;
+        engine_begin_reading(e);
+        engine_advance_to(e, e->now_s + simulate_call_s(s, true) +
+                                 compute_on_device(s, layer, there - done, p->workload));
+        engine_end_reading(e);
+        done = there;
+    }
+    engine_consumed(e);
+}
+
+/* Computes the loads from experts[first] on that have arrived whole, in one call. Returns how many
+ * of the experts are done with. */
+static uint32_t compute_arrived(struct simulation *s, uint32_t layer, uint32_t first)
+{
+    struct engine *e = &s->engine;
+    uint32_t n = 0, end = first;
+    double took_s = simulate_call_s(s, true);
+    for (; end < s->n_activated; end++) {
+        const struct sched_expert *p = &s->plan.experts[end];
+        if (!p->load)
+            continue;
+        if (transfer_scheduler_resident(e->transfers, layer, p->expert) < p->device + p->load)
+            break;
+        took_s += compute_on_device(s, layer, p->load, p->workload);
+        n++;
+    }
+    if (!n)
+        return 0;
+    engine_begin_reading(e);
+    engine_advance_to(e, e->now_s + took_s);
+    engine_end_reading(e);
+    while (n--)
+        engine_consumed(e);
+    return end - first;
+}
+
+/* In the order of their requests: those that have arrived together, the next one as it arrives. */
+static void compute_loads(struct simulation *s, uint32_t layer)
+{
+    for (uint32_t i = 0, n; i < s->n_activated; i += n) {
+        n = 1;
+        if (!s->plan.experts[i].load)
+            continue;
+        n = compute_arrived(s, layer, i);
+        if (!n) {
+            compute_load(s, layer, &s->plan.experts[i]);
+            n = 1;
         }
-        if (p->load)
-            engine_consumed(e);
     }
 }
 
@@ -339,6 +377,15 @@ double simulate_prompt_bound(struct simulation *s, uint32_t n_tokens, double den
     return fmax(device_s, link_s);
 }
 
+/* As the worker after a layer of a large step: its slots may go to the next layer's experts. */
+static void pass_layer(struct simulation *s, uint32_t layer)
+{
+    if (2 * s->n_activated <= s->shape->n_experts || layer + 1 == s->shape->n_layers)
+        return;
+    transfer_scheduler_place(s->engine.transfers, 0, s->step << 16 | (layer + 1));
+    engine_wake(&s->engine);
+}
+
 void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
 {
     struct engine *e = &s->engine;
@@ -367,4 +414,5 @@ void simulate_layer(struct simulation *s, uint32_t layer, uint32_t n_tokens)
     }
     while (e->cpu_left_s > 0)
         engine_advance(e, e->now_s + e->cpu_left_s * e->cpu_slowdown);
+    pass_layer(s, layer);
 }

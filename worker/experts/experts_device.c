@@ -338,6 +338,56 @@ static enum error_code compute_load(struct experts *x, uint32_t at, struct error
     return code;
 }
 
+/* Computes the loads from `first` on that have arrived whole, in the order of their requests, in
+ * one call. Returns how many of the round's experts are done with; 0: the first load has not
+ * arrived. */
+static uint32_t compute_arrived(struct experts *x, uint32_t first, enum error_code *code,
+                                struct error *e)
+{
+    uint32_t n = 0, end = first;
+    uint64_t segments = 0;
+    device_cache_enter(x->device.cache, x->work.step, x->work.layer);
+    for (; end < x->work.n_round; end++) {
+        const struct activated *a = &x->work.round[end];
+        if (!a->load)
+            continue;
+        if (device_cache_read(x->device.cache, x->work.layer, a->expert).resident <
+            a->device + a->load)
+            break;
+        x->device.fetch[n] = wants_rows(x, a);
+        x->work.tasks[n] = experts_task(x, a, a->device, a->load);
+        x->work.tasks[n++].places = find_places(x, end, a->expert, a->device, a->load);
+        correct_load_costs(x, a, false);
+        segments += a->load;
+    }
+    *code = n ? compute_on_device(x, n, e) : ERROR_OK;
+    device_cache_leave(x->device.cache);
+    counter_add(x->counters.loaded, *code ? 0 : segments);
+    for (uint32_t i = 0; i < n; i++)
+        device_cache_consumed(x->device.cache);
+    if (n && !x->device.breaker.on)
+        circuit_breaker_reset(&x->device.breaker);
+    return n ? end - first : 0;
+}
+
+/* Computes the loads in the order of their requests: those that have arrived together, the next one
+ * segment by segment as it arrives. */
+static enum error_code compute_loads(struct experts *x, struct error *e)
+{
+    enum error_code code = ERROR_OK;
+    for (uint32_t i = 0, n; i < x->work.n_round && !code; i += n) {
+        n = 1;
+        if (!x->work.round[i].load)
+            continue;
+        n = compute_arrived(x, i, &code, e);
+        if (!n && !code) {
+            code = compute_load(x, i, e);
+            n = 1;
+        }
+    }
+    return code;
+}
+
 /* The one expert with a load; NULL: none. */
 static struct activated *loaded_one(struct experts *x)
 {
@@ -434,8 +484,5 @@ enum error_code experts_compute_device(struct experts *x, struct error *e)
     }
     enum error_code code = compute_resident(x, e);
     device_cache_leave(x->device.cache);
-    for (uint32_t i = 0; i < x->work.n_round && !code; i++)
-        if (x->work.round[i].load)
-            code = compute_load(x, i, e);
-    return code;
+    return code ? code : compute_loads(x, e);
 }
