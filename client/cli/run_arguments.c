@@ -222,6 +222,7 @@ bool run_arguments_take(struct run_arguments *a, int argc, char **argv, int *exi
 void run_arguments_apply(const struct run_arguments *a, struct run *run)
 {
     struct moed_generate_options *o = &run->options;
+    o->size = sizeof *o;
     run->deployment = a->name;
     run->n_answers = (unsigned)a->answers;
     run->chat = a->chat;
@@ -241,11 +242,12 @@ void run_arguments_apply(const struct run_arguments *a, struct run *run)
     o->stop_count = a->stops.count;
     o->stop_tokens = a->stop_token_list;
     o->stop_token_count = a->stop_tokens.count;
-    o->sampling = sampling_options_apply(&a->sampling);
-    o->sampling.bias = a->bias_list;
-    o->sampling.bias_count = a->biases.count;
-    o->sampling.dry_breakers = a->breaker_list;
-    o->sampling.dry_breaker_count = a->breakers.count;
+    run->sampling = sampling_options_apply(&a->sampling);
+    run->sampling.bias = a->bias_list;
+    run->sampling.bias_count = a->biases.count;
+    run->sampling.dry_breakers = a->breaker_list;
+    run->sampling.dry_breaker_count = a->breakers.count;
+    o->sampling = &run->sampling;
     o->grammar = &a->grammar.grammar;
 }
 

@@ -14,8 +14,9 @@
 struct run {
     const char *deployment;
     struct moed_generate_options options;
-    bool filters; /* standard output is a terminal: hide control characters */
-    bool chat;    /* the prompt is a turn of a conversation */
+    struct moed_sampling sampling; /* of the options */
+    bool filters;                  /* standard output is a terminal: hide control characters */
+    bool chat;                     /* the prompt is a turn of a conversation */
     struct chat_options chat_options;
     bool plain_reported; /* that the model has no chat template */
     bool json, stats;

@@ -16,7 +16,7 @@ for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-http 
     installed "bin/$program"
     [ -x "$PREFIX/bin/$program" ] || fail "bin/$program is not executable"
 done
-for file in 'lib*/libmoed.so' 'lib*/libmoed.so.0' 'lib*/pkgconfig/moed.pc' include/moed.h \
+for file in 'lib*/libmoed.so' 'lib*/libmoed.so.1' 'lib*/pkgconfig/moed.pc' include/moed.h \
     share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
     'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \

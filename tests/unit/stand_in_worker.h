@@ -691,7 +691,7 @@ static void stand_in_stop(struct stand_in *w)
 }
 
 /* A copy of a session's counters. */
-static struct peer stand_in_look(struct stand_in *w, unsigned session)
+static inline struct peer stand_in_look(struct stand_in *w, unsigned session)
 {
     pthread_mutex_lock(&w->lock);
     struct peer copy = w->peers[session];
@@ -699,7 +699,7 @@ static struct peer stand_in_look(struct stand_in *w, unsigned session)
     return copy;
 }
 
-static void pause_ms(long ms)
+static inline void pause_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }

@@ -10,7 +10,7 @@
 
 void ask_init(struct ask *ask)
 {
-    *ask = (struct ask){.n = 1, .sampling = {.temperature = 1}};
+    *ask = (struct ask){.n = 1, .sampling = {.size = sizeof ask->sampling, .temperature = 1}};
 }
 
 void ask_fini(struct ask *ask)

@@ -243,6 +243,7 @@ static enum moed_code bind_calls(struct structure *s, const struct ask *ask,
         marks++;
     if (s->calls.text)
         s->grammar = (struct moed_grammar){
+            .size = sizeof(struct moed_grammar),
             .kind = MOED_GRAMMAR_GBNF,
             .text = s->calls.text,
             .text_bytes = s->calls.len,
@@ -264,7 +265,8 @@ static enum moed_code bind_gbnf(struct structure *s, struct strbuf *text, size_t
         return no_memory(error);
     }
     s->text = text->data;
-    s->grammar = (struct moed_grammar){.kind = MOED_GRAMMAR_GBNF,
+    s->grammar = (struct moed_grammar){.size = sizeof(struct moed_grammar),
+                                       .kind = MOED_GRAMMAR_GBNF,
                                        .text = s->text,
                                        .text_bytes = text->len,
                                        .marks = s->marks,
@@ -313,8 +315,10 @@ static enum moed_code bind_form(struct structure *s, const struct ask *ask,
         return bind_harmony(s, ask->form_text, !chat->reasoning_open, error);
     if (marks && !chat->reasoning_open && schema && ask->thinking != CHAT_OFF)
         return allow_reasoning(s, ask->form_text, marks, error);
-    s->grammar = (struct moed_grammar){
-        .kind = ask->form, .text = ask->form_text, .text_bytes = strlen(ask->form_text)};
+    s->grammar = (struct moed_grammar){.size = sizeof(struct moed_grammar),
+                                       .kind = ask->form,
+                                       .text = ask->form_text,
+                                       .text_bytes = strlen(ask->form_text)};
     if (harmony)
         bind_behind(s, ANSWER);
     else if (marks && chat->reasoning_open)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, AsyncIterator, Iterator, Sequence
 
-from ._native import ffi, lib
+from ._native import ffi, lib, new
 from .errors import Error, check
 from .options import Options, Prompt
 
@@ -104,7 +104,7 @@ class Generation:
 
     def __init__(self, session: "Session", options: Options) -> None:
         self._session = session  # keeps it attached
-        self._event = ffi.new("struct moed_event *")
+        self._event = ffi.new("const struct moed_event **")
         self._error = ffi.new("struct moed_error *")
         self.result: Result | None = None
         self._waiting: list[tuple[asyncio.AbstractEventLoop, int, asyncio.Event]] = []
@@ -118,10 +118,11 @@ class Generation:
             if self._request is None:
                 raise Error("cancelled", "the generation was closed", False)
             check(lib.moed_request_next(self._request, timeout_ms, self._event, self._error), self._error)
-            if self._event.kind == lib.MOED_EVENT_TOKENS:
-                return _piece(self._event)
-            if self._event.kind == lib.MOED_EVENT_DONE:
-                self.result = _result(self._event.result)
+            event = self._event[0]
+            if event.kind == lib.MOED_EVENT_TOKENS:
+                return _piece(event)
+            if event.kind == lib.MOED_EVENT_DONE:
+                self.result = _result(event.result)
         return None
 
     def __iter__(self) -> Iterator[Piece]:
@@ -189,7 +190,7 @@ class Session:
     """An attachment to a running deployment. Any number of threads may use it; `close` must be its last call."""
 
     def __init__(self, deployment: str | None = None, timeout_s: float = 30.0, resume_s: float | None = None) -> None:
-        options, error = ffi.new("struct moed_attach_options *"), ffi.new("struct moed_error *")
+        options, error = new("moed_attach_options"), ffi.new("struct moed_error *")
         name = ffi.new("char[]", deployment.encode()) if deployment is not None else ffi.NULL
         client = ffi.new("char[]", b"python")
         options.deployment, options.client = name, client
@@ -246,7 +247,7 @@ class Session:
         """Starts an answer to a text, or to token ids.
 
         Options: max_tokens, min_tokens, stop (a text or several), stop_tokens, ignore_end, parse_special, special_text, logprobs,
-        top_logprobs; the parameters of docs/sampling.md by their names in struct moed_sampling (temperature, top_k, top_p, min_p,
+        top_logprobs, priority ("batch"), deadline_ms; the parameters of docs/sampling.md by their names in struct moed_sampling (temperature, top_k, top_p, min_p,
         seed, ...), sampler_order, logit_bias ({id or text: bias}); one of json_schema (a dict, or text), gbnf, regex, choices (a list
         of texts). What is left out has the model's default."""
         return Generation(self, Options(prompt, options))
