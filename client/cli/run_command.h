@@ -44,11 +44,11 @@ struct repeated {
 
 struct run_arguments {
     const char *name, *prompt;
-    uint64_t n, answers, min_tokens, logprobs;
+    uint64_t n, answers, min_tokens, logprobs, deadline_ms;
     struct sampling_options sampling;
     struct chat_options chat_options;
     struct grammar_options grammar;
-    bool chat, special, show_special, tokens, ignore_end, json, stats, raw, progress;
+    bool chat, special, show_special, tokens, ignore_end, json, stats, raw, progress, batch;
     struct repeated stops, stop_tokens, biases, breakers, choices;
     struct moed_bytes *stop_list, *breaker_list; /* for libmoed */
     struct moed_bias *bias_list;

@@ -356,8 +356,9 @@ struct moed_result {
     int64_t end_token;   /* MOED_REASON_END: the token that ended the answer; else -1 */
     int64_t stop_index;  /* MOED_REASON_STOP: the index in options.stop; else -1 */
     uint64_t seed;       /* the one that was used */
-    uint32_t drafted_tokens;  /* drafts that were computed (docs/speculation.md) */
-    uint32_t accepted_tokens; /* of these, right: as many tokens took no step of their own */
+    uint32_t drafted_tokens;   /* drafts that were computed (docs/speculation.md) */
+    uint32_t accepted_tokens;  /* of these, right: as many tokens took no step of their own */
+    uint32_t reasoning_tokens; /* of a chat's answer: those of its reasoning, marks included */
 };
 
 enum moed_event_kind {
@@ -392,6 +393,24 @@ struct moed_progress {
     uint64_t ns; /* since the first computation */
 };
 
+enum moed_part_kind {
+    MOED_PART_CONTENT = 1,   /* text */
+    MOED_PART_REASONING = 2, /* text */
+    MOED_PART_CALL = 3,      /* a call begins: call, id, name */
+    MOED_PART_ARGUMENTS = 4, /* call, text: the next part of the JSON text of its arguments */
+    MOED_PART_CALL_END = 5   /* call, complete */
+};
+
+/* A part of a chat's answer; see moed_chat_start. */
+struct moed_part {
+    enum moed_part_kind kind;
+    uint32_t call; /* which of the answer's calls, from 0 */
+    const char *id, *name;
+    const char *text; /* not NUL-terminated */
+    size_t text_bytes;
+    bool complete; /* the arguments are a whole JSON object */
+};
+
 /* What a request has produced. The library owns it: it is valid until the next moed_request_next or
  * moed_request_free of the request, or until the callback returns. */
 struct moed_event {
@@ -415,6 +434,9 @@ struct moed_event {
     float mirostat_mu; /* after the last of `tokens`; see struct moed_sampling */
     const struct moed_routing *routing;
     const struct moed_progress *progress;
+    /* Of a chat, in MOED_EVENT_TOKENS and MOED_EVENT_DONE: what the text adds to the answer. */
+    const struct moed_part *const *parts;
+    size_t part_count;
 };
 
 struct moed_request;
@@ -495,6 +517,99 @@ MOED_API MOED_MUST_USE enum moed_code moed_logprobs(struct moed_session *session
                                                     size_t first, uint32_t top,
                                                     moed_callback *callback, void *arg,
                                                     struct moed_error *error);
+
+/* ---- Chat ---- */
+
+/* A conversation with the model, in its chat template. One thread at a time uses it. It may
+ * outlive moed_detach, but then only moed_chat_free and what reads it work. */
+struct moed_chat;
+
+enum moed_thinking { MOED_THINKING_DEFAULT = 0, MOED_THINKING_ON = 1, MOED_THINKING_OFF = 2 };
+
+enum moed_tool_choice {
+    MOED_TOOLS_AUTO = 0,     /* the model decides; a call that it begins is well formed */
+    MOED_TOOLS_NONE = 1,     /* it does not see the tools */
+    MOED_TOOLS_REQUIRED = 2, /* the answer is at least one call */
+    MOED_TOOLS_NAMED = 3     /* the answer is one call of tool_name */
+};
+
+struct moed_chat_options {
+    size_t size;               /* sizeof(struct moed_chat_options) */
+    const char *chat_template; /* Jinja (docs/chat-templates.md); NULL: the model's */
+    const char *tools;         /* JSON: an array of tools in OpenAI's form; NULL: none */
+    enum moed_tool_choice tool_choice;
+    const char *tool_name;        /* MOED_TOOLS_NAMED */
+    bool one_call;                /* at most one call in an answer */
+    bool whole_calls;             /* a call's parts come together, once it is complete */
+    enum moed_thinking thinking;  /* the template's enable_thinking */
+    const char *reasoning_effort; /* "low", "medium", "high", ...; NULL: the template's default */
+    const char *variables; /* JSON: an object of more variables of the template; NULL: none */
+};
+
+/* Begins a conversation. options: NULL: the model's template without tools. MOED_ERROR_USAGE:
+ * malformed JSON or tools; MOED_ERROR_FORMAT, MOED_ERROR_UNSUPPORTED: a template that cannot run.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_new(struct moed_session *session,
+                                                    const struct moed_chat_options *options,
+                                                    struct moed_chat **out,
+                                                    struct moed_error *error);
+/* Replaces the options for the answers that follow. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_configure(struct moed_chat *chat,
+                                                          const struct moed_chat_options *options,
+                                                          struct moed_error *error);
+MOED_API void moed_chat_free(struct moed_chat *chat); /* takes NULL */
+
+/* Adds a message. role: "system", "user" or "assistant"; a last message of the assistant is
+ * continued by the answer. text: UTF-8; text_bytes 0: up to its NUL. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add(struct moed_chat *chat, const char *role,
+                                                    const char *text, size_t text_bytes,
+                                                    struct moed_error *error);
+/* Adds what a tool returned for the call with this id. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_result(struct moed_chat *chat,
+                                                           const char *call_id, const char *text,
+                                                           size_t text_bytes,
+                                                           struct moed_error *error);
+/* Adds messages in OpenAI's form: a JSON object or an array of them. json_bytes 0: up to its NUL.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_json(struct moed_chat *chat, const char *json,
+                                                         size_t json_bytes,
+                                                         struct moed_error *error);
+/* Adds what a request of moed_chat_start has answered so far: content, reasoning, complete calls.
+ * To a last message of the assistant, which the request continued, it adds the content. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_answer(struct moed_chat *chat,
+                                                           const struct moed_request *request,
+                                                           struct moed_error *error);
+/* How many messages there are. */
+MOED_API size_t moed_chat_count(const struct moed_chat *chat);
+/* Drops all messages but the first `count`. */
+MOED_API void moed_chat_truncate(struct moed_chat *chat, size_t count);
+/* All messages in OpenAI's form, a JSON array. A NUL follows *json. The program frees *json with
+ * moed_free. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_json(const struct moed_chat *chat, char **json,
+                                                     size_t *json_bytes, struct moed_error *error);
+/* The tokens of the prompt that an answer would get now. The program frees *tokens with moed_free.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_tokens(struct moed_chat *chat, uint32_t **tokens,
+                                                       size_t *token_count,
+                                                       struct moed_error *error);
+
+/* Starts an answer to the conversation, as moed_generate_start does to a prompt, which the options
+ * leave out. options: NULL: the model's defaults of sampling. Its events have parts: content,
+ * reasoning and calls, which the library finds in the text; the text itself may have their marks. A
+ * grammar binds the content, behind reasoning; where the model may call tools of its own accord, it
+ * can only be a JSON schema. The conversation does not change: see moed_chat_add_answer. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_start(struct moed_chat *chat,
+                                                      const struct moed_generate_options *options,
+                                                      struct moed_request **out,
+                                                      struct moed_error *error);
+/* moed_chat_start, then calls callback for each event, MOED_EVENT_DONE included, because it may
+ * have parts. At the end, also where the callback cancels, it adds the answer to the conversation.
+ * callback and result may be NULL. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_answer(struct moed_chat *chat,
+                                                       const struct moed_generate_options *options,
+                                                       moed_callback *callback, void *arg,
+                                                       struct moed_result *result,
+                                                       struct moed_error *error);
 
 /* ---- Monitoring ---- */
 

@@ -3,15 +3,12 @@
 #include "client/src/error.h"
 #include "client/src/grammar.h"
 #include "client/src/options.h"
+#include "client/src/random.h"
 #include "client/src/request.h"
 #include "client/src/sampling.h"
 
-#include "base/clock.h"
-
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 const char *moed_reason_name(enum moed_reason reason)
 {
@@ -24,12 +21,9 @@ static ProtobufCBinaryData bytes_of(const char *data, size_t len)
     return (ProtobufCBinaryData){.len = len, .data = (uint8_t *)data}; /* packing only reads */
 }
 
-/* Bits that no other request has. */
 static uint64_t random_seed(void)
 {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
-        seed = clock_ns() ^ (uint64_t)getpid() << 40;
+    uint64_t seed = random_number();
     return seed == MOED_RANDOM_SEED ? 0 : seed;
 }
 

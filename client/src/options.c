@@ -39,7 +39,7 @@ enum moed_code options_copy(const void *from, void *out, size_t known, size_t fi
 
 enum moed_code result_check(const struct moed_result *out, struct moed_error *error)
 {
-    size_t first = offsetof(struct moed_result, accepted_tokens) + sizeof out->accepted_tokens;
+    size_t first = offsetof(struct moed_result, reasoning_tokens) + sizeof out->reasoning_tokens;
     return check_size(out->size, first, "struct moed_result", error);
 }
 

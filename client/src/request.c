@@ -7,6 +7,7 @@
  * the failure for good. */
 #include "client/src/request.h"
 
+#include "client/src/chat_reader.h"
 #include "client/src/error.h"
 #include "client/src/event.h"
 #include "ipc/rpc.h"
@@ -20,6 +21,8 @@ struct moed_request {
     struct message *held;              /* the latest event points into it */
     bool done;                         /* MOED_EVENT_DONE was returned */
     struct event_box box;              /* the latest event; result.seed is set from the start */
+    struct chat_reader *reader;        /* of a chat\'s answer; owned. NULL: of no chat */
+    bool enough;                       /* of that answer nothing more is needed: it was cancelled */
     uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
     uint64_t end_row;  /* of logprobs: behind the last */
     bool records, logprobs, progress; /* of a generation: what was asked for */
@@ -279,6 +282,7 @@ static uint32_t request_destroy(struct moed_request *r)
     uint32_t events = r->held && message_is_event(r->held->body);
     message_free(r->held);
     events += mailbox_fini(&r->mailbox);
+    chat_reader_free(r->reader);
     free(r->sent);
     free(r->answer);
     free(r);
@@ -374,6 +378,21 @@ enum moed_code request_wait(struct moed_request *r, int timeout_ms,
     return code;
 }
 
+/* Adds the parts of a chat's answer to the event. */
+static enum moed_code read_parts(struct moed_request *r, struct moed_error *error)
+{
+    if (!chat_reader_take(r->reader, &r->box.event))
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the answer");
+    r->box.result.reasoning_tokens = chat_reader_reasoning_tokens(r->reader);
+    if (r->enough && r->box.result.reason == MOED_REASON_CANCELLED)
+        r->box.result.reason = MOED_REASON_END;
+    if (!r->enough && !r->done && chat_reader_is_over(r->reader)) {
+        r->enough = true;
+        moed_request_cancel(r);
+    }
+    return MOED_OK;
+}
+
 enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
                                  const struct moed_event **event, struct moed_error *error)
 {
@@ -391,8 +410,20 @@ enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
         r->done = true;
     }
     event_fill(&r->box, body, r->logprobs, r->top);
-    *event = &r->box.event;
-    return MOED_OK;
+    code = r->reader ? read_parts(r, error) : MOED_OK;
+    if (!code)
+        *event = &r->box.event;
+    return code;
+}
+
+void request_set_reader(struct moed_request *r, struct chat_reader *reader)
+{
+    r->reader = reader;
+}
+
+const struct chat_reader *request_reader(const struct moed_request *r)
+{
+    return r->reader;
 }
 
 int moed_request_fd(struct moed_request *r)

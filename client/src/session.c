@@ -37,6 +37,13 @@ bool session_is_foreign(const struct moed_session *s, struct moed_error *error)
     return true;
 }
 
+void session_ref(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->references++;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void session_unref(struct moed_session *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -64,6 +64,8 @@ struct moed_session *session_new(int timeout_ms);
 /* This process is not the one that attached, but a child of it: the session's threads do not run
  * here, and its locks may be held by threads that do not exist. Then fills *error. */
 bool session_is_foreign(const struct moed_session *s, struct moed_error *error);
+/* Takes a reference. */
+void session_ref(struct moed_session *s);
 /* Drops a reference; the last one frees the session. */
 void session_unref(struct moed_session *s);
 

@@ -112,7 +112,7 @@ static enum moed_code start(struct answer *a, struct moed_request **request,
     settings_apply(s, &options, &sampling);
     options.tokens = a->prompt.tokens;
     options.token_count = a->prompt.count;
-    options.special_text = reply_needs_special(&a->prompt);
+    options.special_text = chat_style_has_marks(&a->prompt.style);
     grammar = chat_prompt_bind(&a->prompt, options.grammar);
     options.grammar = &grammar;
     a->replies = true;

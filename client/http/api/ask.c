@@ -324,6 +324,16 @@ static bool add_stop(struct ask *ask, const json_t *value, struct problem *p)
     return true;
 }
 
+bool take_service_tier(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *tier = json_string_value(value);
+    if (!tier)
+        return problem_set(p, 400, "a string is expected");
+    if (strcmp(tier, "flex") == 0 || strcmp(tier, "batch") == 0)
+        ask->priority = MOED_PRIORITY_BATCH;
+    return true;
+}
+
 bool take_stop(struct ask *ask, json_t *value, struct problem *p)
 {
     if (!json_is_array(value))

@@ -17,13 +17,14 @@ _PRIORITIES = {"interactive": "MOED_PRIORITY_INTERACTIVE", "batch": "MOED_PRIORI
 class Options:
     """The C structure, and the memory that it points into."""
 
-    def __init__(self, prompt: Prompt, arguments: dict[str, Any]) -> None:
+    def __init__(self, prompt: Prompt | None, arguments: dict[str, Any]) -> None:
         self._kept: list[Any] = []
         self.struct = new("moed_generate_options")
         self._sampling = new("moed_sampling")
         lib.moed_sampling_init(self._sampling, ffi.sizeof("struct moed_sampling"))
         self.struct.sampling = self._sampling
-        self._set_prompt(prompt)
+        if prompt is not None:
+            self._set_prompt(prompt)
         grammars = [name for name in _GRAMMARS if arguments.get(name) is not None]
         if len(grammars) > 1:
             raise TypeError(f"{grammars[0]} and {grammars[1]} exclude each other")
