@@ -88,15 +88,18 @@ static void started_file(const struct models *m, char path[RUN_PATH_BYTES])
 void models_save_started(const struct models *m)
 {
     char path[RUN_PATH_BYTES];
+    size_t written = 0;
     started_file(m, path);
     FILE *f = fopen(path, "we");
     for (size_t i = 0; f && i < m->count; i++) {
         const struct model_facts *x = &m->items[i]->facts;
         if (x->own && x->state != MODEL_OFF && x->state != MODEL_FAILED)
-            fprintf(f, "%s\n", m->items[i]->deployment);
+            written += fprintf(f, "%s\n", m->items[i]->deployment) > 0;
     }
     if (!f || fclose(f) != 0)
         log_warn("cannot write %s: %m", path);
+    else if (!written)
+        unlink(path);
 }
 
 static void adopt_started(struct models *m)

@@ -157,7 +157,7 @@ static bool take_error(struct demand_wait *w, const struct question *q)
 {
     bool gone = q->code == ERROR_UNAVAILABLE || q->code == ERROR_TIMEOUT || q->code == ERROR_IO;
     if (gone && clock_ns() - w->since_ns < GONE_NS)
-        return false; /* it is being restarted */
+        return false;                 /* it is being restarted */
     if (q->code == ERROR_NOT_FOUND) { /* without the folder's path */
         problem_fill(&w->problem, 404, "there is no model '%.100s': GET /v1/models lists them",
                      w->model);
