@@ -70,7 +70,7 @@ static void test_makes_space(void **state)
     m[1].own = false; /* a person's is left alone */
     m[1].used_ns = NOW - 100 * S;
     expect(m, 3, &l, ACTION_NONE, 0);
-    m[2].state = MODEL_OFF; /* nothing of ours has memory: waiting is in vain */
+    m[2].state = MODEL_OFF; /* nothing of ours has memory: waiting does not help */
     m[2].busy = false;
     expect(m, 3, &l, ACTION_REFUSE, 0);
     l.available_bytes = 50;
