@@ -60,7 +60,8 @@ def package(name: str, version: str, **more: Any) -> dict[str, Any]:
 
 def document(version: str, installed: str, output: str) -> dict[str, Any]:
     moed = package("moed", version, supplier=AUTHORS, licenseDeclared="Apache-2.0", primaryPackagePurpose="APPLICATION")
-    packages, files, relations = [moed], [], [("SPDXRef-DOCUMENT", "DESCRIBES", moed["SPDXID"])]
+    packages, relations = [moed], [("SPDXRef-DOCUMENT", "DESCRIBES", str(moed["SPDXID"]))]
+    files: list[dict[str, Any]] = []
     for name in sorted(os.listdir(output)):
         path = os.path.join(output, name)
         packages.append(package(name, version, supplier=AUTHORS, licenseDeclared="Apache-2.0", packageFileName=name,

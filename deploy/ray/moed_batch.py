@@ -50,11 +50,12 @@ def answer(a: argparse.Namespace, rows: list[dict[str, Any]], out: Any) -> tuple
     ray.init(runtime_env={"working_dir": HERE, "excludes": ["*.md"]}, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     size = a.batch or 4 * a.parallel
-    settings = Settings(a.model, a.moed, a.up, a.parallel, directory=a.directory)
+    settings = Settings(a.model, a.moed, a.up, parallel=a.parallel, directory=a.directory)
     data = ray.data.from_items([{"row": json.dumps(row)} for row in rows], override_num_blocks=max(1, -(-len(rows) // size)))
+    resources: dict[str, Any] = {"resources": {a.resource: 1}} if a.resource else {}
     answers = data.map_batches(
         Answers, batch_size=size, concurrency=a.nodes, num_cpus=a.num_cpus, fn_constructor_args=(settings, a.parameters),
-        scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=-1, **({"resources": {a.resource: 1}} if a.resource else {}),
+        scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=-1, **resources,
     )
     done = failed = 0
     for row in answers.iter_rows():

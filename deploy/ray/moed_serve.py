@@ -11,11 +11,11 @@ import argparse
 import os
 import signal
 import sys
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray import serve
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, HTTPOptions, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, HTTPOptions, ProxyLocation, RequestRouterConfig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -34,6 +34,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     p.add_argument("--model", required=True, help="the GGUF file, on every node at this path; or demo")
     p.add_argument("--host", default="127.0.0.1", help="listen at this address [%(default)s]")
     p.add_argument("--port", type=int, default=8000, help="listen at this port [%(default)s]")
+    p.add_argument("--api-key-file", default="", metavar="FILE", help="require one of the API keys in FILE, on every node at this path")
+    p.add_argument("--insecure", action="store_true", help="listen to other machines without an API key")
     p.add_argument("--name", default="moed", help="the Serve application's name [%(default)s]")
     p.add_argument("--nodes", default="1", metavar="N[:MOST]", help="nodes that serve; with MOST between N and MOST, by load [%(default)s]")
     p.add_argument("--frontends", type=int, default=2, help="processes of moed-http on a node [%(default)s]")
@@ -55,6 +57,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
         p.error(f"--nodes {a.nodes}: N or N:MOST")
     if not 1 <= a.least <= a.most:
         p.error(f"--nodes {a.nodes}: 1 <= N <= MOST")
+    if not (a.host in ("127.0.0.1", "localhost", "::1") or a.api_key_file or a.insecure):
+        p.error(f"--host {a.host} lets other machines in: name a file of keys with --api-key-file, or say --insecure")
     return a
 
 
@@ -64,7 +68,7 @@ def node_options(a: argparse.Namespace) -> dict[str, Any]:
         "max_ongoing_requests": a.parallel * (1 + QUEUED),
         "ray_actor_options": {"num_cpus": a.num_cpus, **({"resources": {a.resource: 0.001}} if a.resource else {})},
         "request_router_config": RequestRouterConfig(
-            request_router_class=ConversationRouter, request_router_kwargs={"aware": not a.no_prefix_aware}
+            request_router_class=cast(Any, ConversationRouter), request_router_kwargs={"aware": not a.no_prefix_aware}
         ),
         "health_check_period_s": 2,
         "graceful_shutdown_timeout_s": 60,
@@ -78,11 +82,13 @@ def node_options(a: argparse.Namespace) -> dict[str, Any]:
     )}
 
 
-def application(a: argparse.Namespace) -> serve.Application:
-    settings = Settings(a.model, a.moed, a.up, a.parallel, a.frontends, a.linger, a.directory)
-    node = serve.deployment(Node, name="Node", **node_options(a)).bind(settings)
+def application(a: argparse.Namespace) -> Any:
+    keys = [f"--api-key-file={a.api_key_file}"] if a.api_key_file else []
+    settings = Settings(a.model, a.moed, a.up, keys, a.parallel, a.frontends, a.linger, a.directory)
+    deployment: Any = serve.deployment  # its types are not those of its use
+    node = deployment(Node, name="Node", **node_options(a)).bind(settings)
     # Beside the cluster's head, whose death ends the cluster anyway: no node that may go takes a client's connection with it.
-    gateway = serve.deployment(
+    gateway = deployment(
         Gateway, name="Gateway", max_ongoing_requests=10_000,
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
     )
@@ -92,7 +98,7 @@ def application(a: argparse.Namespace) -> serve.Application:
 def main() -> None:
     a = arguments(sys.argv[1:])
     ray.init(runtime_env={"working_dir": HERE, "excludes": ["*.md"]}, log_to_driver=False)
-    serve.start(http_options=HTTPOptions(host=a.host, port=a.port))
+    serve.start(proxy_location=ProxyLocation.HeadOnly, http_options=HTTPOptions(host=a.host, port=a.port))
     serve.run(application(a), name=a.name, route_prefix="/")
     print(f"serving {a.model} at http://{a.host}:{a.port}/v1", flush=True)
     if not a.detach:

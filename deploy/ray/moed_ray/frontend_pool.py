@@ -6,11 +6,12 @@ from typing import AsyncIterator, Mapping, Union
 
 from moed_ray.frontend_process import FrontendProcess, Head
 from moed_ray.node_deployment import NodeDeployment, NodeError
+from moed_ray.settings import Settings
 
 
 class FrontendPool:
-    def __init__(self, deployment: NodeDeployment, moed: str, count: int) -> None:
-        self._deployment, self._moed, self._count = deployment, moed, count
+    def __init__(self, deployment: NodeDeployment, settings: Settings) -> None:
+        self._deployment, self._settings = deployment, settings
         self._processes: list[FrontendProcess] = []
         self._replacing = asyncio.Lock()
 
@@ -22,8 +23,8 @@ class FrontendPool:
             for dead in [p for p in self._processes if not p.alive]:
                 self._processes.remove(dead)
                 await dead.stop()
-            while len(self._processes) < self._count:
-                new = FrontendProcess(self._deployment, self._moed)
+            while len(self._processes) < self._settings.frontends:
+                new = FrontendProcess(self._deployment, self._settings.moed, self._settings.http_options)
                 await new.start()
                 self._processes.append(new)
 

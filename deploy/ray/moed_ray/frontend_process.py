@@ -5,14 +5,14 @@ import asyncio
 import os
 import shutil
 import tempfile
-from typing import AsyncIterator, Mapping, Union
+from typing import AsyncIterator, Mapping, Sequence, Union
 
 import aiohttp
 
 from moed_ray.node_deployment import NodeDeployment, NodeError
 
 READY_S = 30.0
-DROPPED = {"connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+DROPPED = {"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 
 Head = tuple[int, dict[str, str]]
 
@@ -24,8 +24,9 @@ def _program(moed: str) -> str:
 
 
 class FrontendProcess:
-    def __init__(self, deployment: NodeDeployment, moed: str) -> None:
-        self._deployment, self._moed = deployment, moed
+    def __init__(self, deployment: NodeDeployment, moed: str, options: Sequence[str] = ()) -> None:
+        """OPTIONS: of moed-http."""
+        self._deployment, self._moed, self._options = deployment, moed, options
         self._process: asyncio.subprocess.Process | None = None
         self._directory = ""
         self._client: aiohttp.ClientSession | None = None
@@ -35,7 +36,7 @@ class FrontendProcess:
         self._directory = tempfile.mkdtemp(prefix="http-", dir=self._deployment.directory)
         socket = os.path.join(self._directory, "http.sock")
         # setpriv: the kernel ends it with this process, also where that is killed.
-        command = ["setpriv", "--pdeathsig", "KILL", _program(self._moed), f"--run={self._directory}", "--listen=127.0.0.1:0", f"--unix={socket}"]
+        command = ["setpriv", "--pdeathsig", "KILL", _program(self._moed), f"--run={self._directory}", "--listen=127.0.0.1:0", f"--unix={socket}", *self._options]
         with open(os.path.join(self._directory, "http.log"), "wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, env=self._deployment.environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log

@@ -33,8 +33,9 @@ class Exchange:
     """A request at one replica."""
 
     def __init__(self, handle: DeploymentHandle, request: dict[str, Any]) -> None:
-        self._parts = handle.options(stream=True).handle.remote(request)
-        self.status, self.headers = 0, {}  # type: int, dict[str, str]
+        self._parts: Any = handle.options(stream=True).handle.remote(request)
+        self.status = 0
+        self.headers: dict[str, str] = {}
 
     async def _next(self) -> Optional[Part]:
         try:

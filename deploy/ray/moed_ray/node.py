@@ -14,12 +14,12 @@ from moed_ray.settings import Settings
 
 
 class Node:
-    async def __init__(self, settings: Settings) -> None:
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
         self._node = ray.get_runtime_context().get_node_id()
         self._deployment = NodeDeployment(settings, self._node)
         self._figures = Figures()
         await asyncio.to_thread(self._deployment.attach)
-        self._pool = FrontendPool(self._deployment, settings.moed, settings.frontends)
+        self._pool = FrontendPool(self._deployment, settings)
         await self._pool.start()
 
     async def handle(self, request: dict[str, Any]) -> AsyncIterator[Union[Head, bytes]]:

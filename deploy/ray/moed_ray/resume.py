@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-DEFAULT_NONE = (None, False, 0, [], {}, "")
+DEFAULT_NONE: tuple[Any, ...] = (None, False, 0, [], {}, "")
 # Parameters that bind the whole answer, or say something of each of its tokens.
 WHOLE_ANSWER = (
     "tools", "response_format", "json_schema", "grammar", "guided_json", "guided_regex", "guided_choice", "guided_grammar",

@@ -10,6 +10,7 @@ class Settings:
     model: str
     moed: str = "moed"  # the program, on every node
     options: list[str] = field(default_factory=list)  # of `moed up`
+    http_options: list[str] = field(default_factory=list)  # of `moed-http`
     parallel: int = 4  # requests that a node computes at once
     frontends: int = 2  # processes of moed-http on a node
     linger_s: float = 60.0  # how long a node keeps the model after it has stopped serving
