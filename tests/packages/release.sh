@@ -4,7 +4,7 @@ set -eu
 source=$1 build=$2
 fail() { echo "FAILED: $*" >&2; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
-for tool in git xz dpkg-query; do command -v $tool >/dev/null || skip "$tool is not installed"; done
+for tool in git readelf dpkg-query; do command -v $tool >/dev/null || skip "$tool is not installed"; done
 cd "$source"
 git rev-parse --git-dir >/dev/null 2>&1 || skip "this is no checkout of git"
 [ -z "$(git status --porcelain --untracked-files=no)" ] || skip "files differ from the commit, and a release is made of a commit"
@@ -15,12 +15,12 @@ deploy/release --no-packages --build "$build" --output "$work/files" >"$work/log
 [ "$(wc -l <"$work/files/SHA256SUMS")" -eq 3 ] || fail "there are other files: $(ls "$work/files")"
 
 mkdir "$work/x" "$work/s"
-tar -C "$work/s" -xf "$work"/files/moed-*[0-9].tar.xz
+tar -C "$work/s" -xf "$work"/files/moed-*[0-9].tar.gz
 git ls-files | sort >"$work/wanted"
 (cd "$work"/s/moed-* && find . ! -type d | sed 's|^\./||' | sort) >"$work/found"
 diff "$work/wanted" "$work/found" >"$work/diff" || fail "the sources' archive differs from the commit: $(head -n 3 "$work/diff")"
 
-tar -C "$work/x" -xf "$work"/files/moed-*-linux-*.tar.xz
+tar -C "$work/x" -xf "$work"/files/moed-*-linux-*.tar.gz
 export MOED_RUN=$work/run XDG_CACHE_HOME=$work/cache XDG_CONFIG_HOME=$work/config
 moed=$(echo "$work"/x/*/bin/moed)
 "$moed" --version | grep -q "$(sed -nE 's/^project\(moed VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)" || fail "another version: $("$moed" --version)"
