@@ -15,7 +15,7 @@ deploy/release --no-packages --build "$build" --output "$work/files" >"$work/log
 [ "$(wc -l <"$work/files/SHA256SUMS")" -eq 3 ] || fail "there are other files: $(ls "$work/files")"
 
 mkdir "$work/x" "$work/s"
-tar -C "$work/s" -xf "$work"/files/moed-*[0-9].tar.gz
+tar -C "$work/s" -xf "$(find "$work/files" -name "moed-*.tar.gz" ! -name "*-linux-*")"
 git ls-files | sort >"$work/wanted"
 (cd "$work"/s/moed-* && find . ! -type d | sed 's|^\./||' | sort) >"$work/found"
 diff "$work/wanted" "$work/found" >"$work/diff" || fail "the sources' archive differs from the commit: $(head -n 3 "$work/diff")"
