@@ -121,7 +121,8 @@ class Client:
 
 
 async def _run(port: int, load: Load) -> Figures:
-    record, chance, tasks = Record(), random.Random(load.seed), []
+    record, chance = Record(), random.Random(load.seed)
+    tasks: list[asyncio.Task[None]] = []
     client, started = Client(port, load, record), time.monotonic()
     due = started
     while (due := due + chance.expovariate(load.rate)) < started + load.seconds:
@@ -129,9 +130,10 @@ async def _run(port: int, load: Load) -> Figures:
         tasks.append(asyncio.create_task(client.converse(len(tasks))))
     await asyncio.gather(*tasks)
     elapsed = time.monotonic() - started
+    ttft, tpot = record.ttft_s, record.tpot_s
     return Figures(
-        len(record.ttft_s), record.failed, record.tokens / elapsed, *(1000 * percentile(record.ttft_s, p) for p in (0.5, 0.99)),
-        *(1000 * percentile(record.tpot_s, p) for p in (0.5, 0.99)), record.cached_tokens / record.prompt_tokens if record.prompt_tokens else 0.0,
+        len(ttft), record.failed, record.tokens / elapsed, 1000 * percentile(ttft, 0.5), 1000 * percentile(ttft, 0.99), 1000 * percentile(tpot, 0.5),
+        1000 * percentile(tpot, 0.99), record.cached_tokens / record.prompt_tokens if record.prompt_tokens else 0.0,
     )
 
 

@@ -49,8 +49,9 @@ class Replicas:
 
     def _start(self, i: int, model: str) -> int:
         cores = sorted(os.sched_getaffinity(0))
-        command = ["taskset", "-c", str(cores[i % len(cores)]), self._moed, "up", model, "--device", "host", "--threads", "1", "--ctx", "512" if "demo" in model
-                   else "2048", "--parallel", "8", "--kv-cache", "256M", "--http", "127.0.0.1:0"]
+        context = "512" if "demo" in model else "2048"
+        command = ["taskset", "-c", str(cores[i % len(cores)]), str(self._moed), "up", model, "--device", "host", "--threads", "1", "--ctx", context,
+                   "--parallel", "8", "--kv-cache", "256M", "--http", "127.0.0.1:0"]
         done = subprocess.run(command, env=self._environment(self._runs[i]), capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"replica {i} does not start: {done.stderr.strip()[-500:]}")
