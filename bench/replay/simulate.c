@@ -244,8 +244,8 @@ static bool count_misses(struct simulation *s, uint32_t n_segments, struct repla
     const struct steps_options steps = steps_of(s->run);
     uint64_t capacity = (s->engine.n_slots + n_segments - 1) / n_segments, uses;
     if (!cell->counted)
-        cell->counted = future_least_misses(&s->future, s->run->trace, &steps, capacity,
-                                            &cell->misses, &uses);
+        cell->counted =
+            future_least_misses(&s->future, s->run->trace, &steps, capacity, &cell->misses, &uses);
     return cell->counted;
 }
 
