@@ -260,61 +260,37 @@ static void give_cpu(struct simulation *s, uint32_t layer)
                         contended_s / uncontended_s);
 }
 
-/* Computes the load of an expert segment by segment as it arrives. */
-static void compute_load(struct simulation *s, uint32_t layer, const struct sched_expert *p)
+/* Computes in one call what has arrived of the loads of experts [first, n_activated). */
+static void compute_arrived(struct simulation *s, uint32_t layer, uint32_t first)
 {
     struct engine *e = &s->engine;
-    uint32_t done = p->device, target = p->device + p->load;
-    while (done < target && engine_await(e, layer, p->expert, done + 1)) {
-        uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
-        there = there < target ? there : target;
-        engine_begin_reading(e);
-        engine_advance_to(e, e->now_s + simulate_call_s(s, true) +
-                                 compute_on_device(s, layer, there - done, p->workload));
-        engine_end_reading(e);
-        done = there;
-    }
-    engine_consumed(e);
-}
-
-/* Computes the loads from experts[first] on that have arrived whole, in one call. Returns how many
- * of the experts are done with. */
-static uint32_t compute_arrived(struct simulation *s, uint32_t layer, uint32_t first)
-{
-    struct engine *e = &s->engine;
-    uint32_t n = 0, end = first;
     double took_s = simulate_call_s(s, true);
-    for (; end < s->n_activated; end++) {
-        const struct sched_expert *p = &s->plan.experts[end];
-        if (!p->load)
-            continue;
-        if (transfer_scheduler_resident(e->transfers, layer, p->expert) < p->device + p->load)
-            break;
-        took_s += compute_on_device(s, layer, p->load, p->workload);
-        n++;
-    }
-    if (!n)
-        return 0;
     engine_begin_reading(e);
+    for (uint32_t i = first; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        uint32_t there = transfer_scheduler_resident(e->transfers, layer, p->expert);
+        there = there < p->device + p->load ? there : p->device + p->load;
+        if (there <= s->done[i])
+            continue;
+        took_s += compute_on_device(s, layer, there - s->done[i], p->workload);
+        s->done[i] = there;
+    }
     engine_advance_to(e, e->now_s + took_s);
     engine_end_reading(e);
-    while (n--)
-        engine_consumed(e);
-    return end - first;
 }
 
-/* In the order of their requests: those that have arrived together, the next one as it arrives. */
 static void compute_loads(struct simulation *s, uint32_t layer)
 {
-    for (uint32_t i = 0, n; i < s->n_activated; i += n) {
-        n = 1;
-        if (!s->plan.experts[i].load)
-            continue;
-        n = compute_arrived(s, layer, i);
-        if (!n) {
-            compute_load(s, layer, &s->plan.experts[i]);
-            n = 1;
-        }
+    struct engine *e = &s->engine;
+    for (uint32_t i = 0; i < s->n_activated; i++)
+        s->done[i] = s->plan.experts[i].device;
+    for (uint32_t i = 0; i < s->n_activated; i++) {
+        const struct sched_expert *p = &s->plan.experts[i];
+        while (s->done[i] < p->device + p->load &&
+               engine_await(e, layer, p->expert, s->done[i] + 1))
+            compute_arrived(s, layer, i);
+        if (p->load)
+            engine_consumed(e);
     }
 }
 
