@@ -126,7 +126,9 @@ static void add_sizes(struct strbuf *b, const struct inspect *x)
     number(b, "dense_bytes_per_token", pool_plan_dense_token_bytes(&x->plan));
     number(b, "segments", s->n_segments);
     number(b, "segment_bytes", s->segment_bytes);
-    number(b, "kv_bytes_per_token", memory_kv_bytes_a_token(&x->params, x->kv_type));
+    struct memory_kv kv = memory_kv_bytes(&x->params, x->kv_type);
+    number(b, "kv_bytes_per_token", kv.a_token);
+    number(b, "kv_window_bytes", kv.window_bytes);
     word(b, "kv_type", x->kv_type_name);
     number(b, "state_bytes", params_state_bytes(&x->params));
 }
