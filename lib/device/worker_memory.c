@@ -11,6 +11,7 @@
 struct device_segments device_segments_of(const struct pool_map *map, uint32_t layer)
 {
     const struct pool_slabs *s = &map->slabs[layer];
+    struct gating gating = params_expert_gating(&map->params, layer);
     return (struct device_segments){.d_model = s->d_model,
                                     .width = s->segment_width,
                                     .gate_type = s->gate_type,
@@ -19,7 +20,8 @@ struct device_segments device_segments_of(const struct pool_map *map, uint32_t l
                                     .up_offset = s->up_offset,
                                     .down_offset = s->down_offset,
                                     .bias_offset = s->bias_offset,
-                                    .activation = (uint32_t)map->params.arch->activation};
+                                    .activation = (uint32_t)gating.activation,
+                                    .limit = gating.limit};
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)

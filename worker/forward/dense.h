@@ -123,10 +123,13 @@ struct dense_ops {
      * layer's window. q [n][n_heads][k_dim], out [n][n_heads][v_dim]; sinks [n_heads] or NULL. */
     void (*attend)(struct dense *d, uint32_t layer, const float *q, const float *sinks, float *out);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
-     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
+     * [n][n_heads][2][k_dim]. NULL, as the seven after it: no such layers here. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
     /* rows [n][width] *= sigmoid(gate [n][width]). */
     void (*gate_by_sigmoid)(struct dense *d, const float *gate, float *rows, uint32_t width);
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as split_gate. */
+    void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
+                       uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
      * qkv [n][channels] and z [n][v_heads * v_dim]. */
     void (*split_delta)(struct dense *d, const float *x, float *qkv, float *z);
@@ -148,7 +151,8 @@ struct dense_ops {
     void (*load_state)(struct dense *d, uint32_t slot, const void *state, uint32_t position);
 
     /* h = act(gate) * up, all [n][width]; h may be gate. */
-    void (*gated)(struct dense *d, const float *gate, const float *up, uint32_t width, float *h);
+    void (*gated)(struct dense *d, struct gating g, const float *gate, const float *up,
+                  uint32_t width, float *h);
     /* rows [n][width] *= by. NULL, as the three after it: no architecture of this dense part needs
      * it. */
     void (*scale)(struct dense *d, float by, float *rows, uint32_t width);

@@ -98,11 +98,11 @@ static void cuda_add_bias(struct dense *d, const float *bias, float *rows, uint3
         c->module->ops.add(c->stream, bias, 0, rows, width, d->n, width);
 }
 
-static void cuda_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
-                       float *h)
+static void cuda_gated(struct dense *d, struct gating g, const float *gate, const float *up,
+                       uint32_t width, float *h)
 {
     struct dense_cuda *c = dense_cuda_of(d);
-    c->module->ops.gated(c->stream, (uint32_t)d->params->arch->activation, gate, up, h,
+    c->module->ops.gated(c->stream, (uint32_t)g.activation, g.limit, gate, up, h,
                          (size_t)d->n * width);
 }
 

@@ -161,6 +161,7 @@ static void host_add_bias(struct dense *d, const float *bias, float *rows, uint3
 
 struct gated_job {
     const struct dense_host *h;
+    struct gating gating;
     uint32_t width;
     const float *gate, *up; /* [n][width] */
     float *out;             /* [n][width] */
@@ -171,15 +172,14 @@ static void gated_row(void *arg, unsigned thread, uint32_t t)
     const struct gated_job *job = arg;
     size_t at = (size_t)t * job->width;
     (void)thread;
-    job->h->kernels->gated(job->h->base.params->arch->activation, job->gate + at, job->up + at,
-                           job->out + at, job->width);
+    job->h->kernels->gated(job->gating, job->gate + at, job->up + at, job->out + at, job->width);
 }
 
-static void host_gated(struct dense *d, const float *gate, const float *up, uint32_t width,
-                       float *out)
+static void host_gated(struct dense *d, struct gating g, const float *gate, const float *up,
+                       uint32_t width, float *out)
 {
     struct dense_host *h = dense_host_of(d);
-    each_short_row(h, gated_row, &(struct gated_job){h, width, gate, up, out}, width);
+    each_short_row(h, gated_row, &(struct gated_job){h, g, width, gate, up, out}, width);
 }
 
 static void host_scale(struct dense *d, float by, float *rows, uint32_t width)
@@ -423,6 +423,7 @@ enum error_code dense_host_new(const struct dense_options *options, struct exec 
                                          .attend = dense_host_attend,
                                          .split_gate = dense_host_split_gate,
                                          .gate_by_sigmoid = dense_host_gate_by_sigmoid,
+                                         .gate_parts = dense_host_gate_parts,
                                          .split_delta = dense_host_split_delta,
                                          .delta = dense_host_delta,
                                          .short_convolution = dense_host_short_convolution,
