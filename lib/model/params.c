@@ -317,7 +317,7 @@ enum error_code model_params_read(const struct gguf *g, struct model_params *out
     read_experts(&r, &p);
     read_router(&r, &p);
     read_leading_dense(&r, &p);
-    params_choose_rotated(&p);
+    params_choose_rotated(&r, &p);
     read_limits(&r, &p);
     check_layer_step(&r);
     refuse_features(&r, &p);

@@ -228,9 +228,9 @@ static void read_window(struct key_reader *r, struct model_params *p)
         params_refuse_value(r, suffix, window, "less than the context: a window");
 }
 
-void params_choose_rotated(struct model_params *p)
+void params_choose_rotated(const struct key_reader *r, struct model_params *p)
 {
-    for (uint32_t i = 0; i < p->n_layers; i++) {
+    for (uint32_t i = 0; i < p->n_layers && !r->failed; i++) {
         struct layer_params *l = &p->layers[i];
         bool dense = p->arch->rope_dense && l->feed_forward == FEED_FORWARD_DENSE;
         l->unrotated = p->arch->rope_windowed_only && l->window == 0 && !dense;
@@ -305,6 +305,8 @@ static void check_attention(struct key_reader *r, const struct model_params *p)
 
 void params_read_attention(struct key_reader *r, struct model_params *p)
 {
+    if (r->failed) /* the number of layers may be wrong */
+        return;
     read_window(r, p);
     if (p->arch->attention == ATTENTION_LATENT)
         read_latent_attention(r, p);

@@ -34,6 +34,6 @@ float params_list_f32(struct params_list l, uint32_t layer);
 void params_read_attention(struct key_reader *r, struct model_params *p);
 /* After it. Where the file says which layers rotate, they are known after the dense layers are. */
 void params_read_rope(struct key_reader *r, struct model_params *p);
-void params_choose_rotated(struct model_params *p);
+void params_choose_rotated(const struct key_reader *r, struct model_params *p);
 
 #endif
