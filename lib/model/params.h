@@ -66,7 +66,7 @@ struct layer_params {
     uint32_t window; /* the most positions that it attends to, its own included; 0: all */
     bool unrotated;  /* q and k do not turn with their positions */
     /* Of silu(gate) and of up, in the routed experts, and in the shared expert or the dense FFN
-     * (ACTIVATION_SILU_LIMITED); 0: none. */
+     * (struct gating); 0: none. */
     float expert_limit, shared_limit;
 };
 
