@@ -336,7 +336,7 @@ static void pass_gate(struct job *job)
 
 static void ignore_done(struct job *job) {}
 
-/* Of jobs behind one that runs, the first, the last and one between are taken back. */
+/* Of jobs behind one that runs, the first, the last and one between are withdrawn. */
 static void test_withdrawn_jobs(void **state)
 {
     enum { N = 7 };
