@@ -187,6 +187,17 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* Tokens of prompts that a worker computes at once. */
+static uint32_t batch_of(const struct memd *m)
+{
+    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY,
+             context =
+                 serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    return m->device_spec.kind != DEVICE_HOST ? m->device_plan.batch
+           : m->batch                         ? (uint32_t)m->batch
+                                              : serving_batch(most, context);
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {.params = &m->plan.header.params,
@@ -195,7 +206,8 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
                                             .model = m->model,
-                                            .parallel = (uint32_t)m->parallel};
+                                            .parallel = (uint32_t)m->parallel,
+                                            .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -239,7 +251,8 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
 /* The host computes a dense part that the device cannot compute. */
 static void keep_dense_on_host(struct memd *m)
 {
-    const char *host_only = params_host_dense(&m->plan.header.params);
+    const struct pool_map map = pool_plan_map(&m->plan);
+    const char *host_only = params_host_dense(&map.params);
     if (!host_only || m->device_spec.kind != DEVICE_CUDA || m->device_spec.dense_on_host)
         return;
     log_info("the model has %s: the host computes them and the rest of the dense part, as with "
@@ -341,13 +354,8 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
 /* Workers read in the table's header how much they may compute at once. */
 static void publish_batch(struct memd *m)
 {
-    const struct model_params *p = &m->plan.header.params;
     const struct shm *table = m->cache ? cache_residency(m->cache) : &m->residency;
-    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY,
-             context = serving_context(p, (uint32_t)m->context, UINT32_MAX, false);
-    ((struct residency_header *)table->base)->batch = m->cache   ? m->device_plan.batch
-                                                      : m->batch ? (uint32_t)m->batch
-                                                                 : serving_batch(most, context);
+    ((struct residency_header *)table->base)->batch = batch_of(m);
 }
 
 static enum error_code start(struct memd *m, struct error *e)

@@ -129,8 +129,8 @@ static enum error_code want_slots(const struct pool_map *map, const struct devic
     return ERROR_OK;
 }
 
-/* The parts of fixed size but for the scratch, of a device that is not emulated, and what the
- * scratch depends on. */
+/* The parts of fixed size but for the scratch and the KV cache, of a device that is not emulated,
+ * and what these depend on. */
 static enum error_code want_fixed(const struct device_module *module, const struct pool_map *map,
                                   const struct device_plan_options *o, struct device_plan *p,
                                   struct worker_memory_needs *needs, struct error *e)
@@ -153,10 +153,6 @@ static enum error_code want_fixed(const struct device_module *module, const stru
         .kv_type = o->kv_type,
         .dense = dense,
         .blas = !o->reproducible};
-    if (dense)
-        p->kv_bytes = worker_memory_kv(&map->params, o->kv_type, o->parallel, needs->context);
-    if (dense)
-        p->kv_least_bytes = worker_memory_kv(&map->params, o->kv_type, 1, needs->context);
     p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
     p->unit_bytes = DEVICE_ALLOCATION_BYTES;
     return ERROR_OK;
@@ -170,7 +166,7 @@ static void look_at(struct device_plan *p, const struct device_facts *facts, uin
     p->driver_bytes = contexts < most ? contexts : most;
 }
 
-/* Chooses the batch by the memory that is free now, and takes its scratch. */
+/* Chooses the batch by the memory that is free now, and takes its scratch and KV cache. */
 static void want_scratch(struct device_plan *p, const struct device_facts *facts,
                          struct worker_memory_needs *needs, uint32_t batch)
 {
@@ -180,6 +176,10 @@ static void want_scratch(struct device_plan *p, const struct device_facts *facts
     needs->max_tokens = serving_batch_tokens(p->batch, needs->parallel);
     worker_memory(needs, &capacity);
     p->scratch_bytes = capacity.scratch_bytes;
+    p->kv_bytes = capacity.kv_bytes;
+    if (needs->dense)
+        p->kv_least_bytes = worker_memory_kv(&needs->map->params, needs->kv_type, 1, needs->context,
+                                             needs->max_tokens);
 }
 
 /* ---- The plan as text ---- */

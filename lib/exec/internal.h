@@ -72,7 +72,7 @@ struct exec {
     uint32_t first_chunk[TOPOLOGY_MAX_NODES + 1]; /* of each memory node */
     const struct activations *input;              /* of the current call */
     uint32_t n_experts;                           /* of its layer */
-    enum activation activation;
+    struct gating gating;
 };
 
 /* y[i * y_stride + r] (+)= (W x_i)[r] for the rows r of some tile rows, and the rows of `in`, from
