@@ -201,13 +201,37 @@ void dense_cuda_place_latent(struct dense *d, uint32_t layer, const struct layer
     ops->kv_store(c->stream, &c->kv[layer], c->rows.own, n, row, NULL);
 }
 
+typedef __typeof__(*((struct device_ops *)0)->attend) attend_rows;
+
+/* How many rows from `at` on are all of groups that may round otherwise, or all of none. */
+static uint32_t rows_alike(const struct dense_cuda *c, uint32_t at, bool *grouped)
+{
+    struct row_run run = {0};
+    uint32_t n = 0;
+    *grouped = c->base.rounds && row_groups_run(&c->groups, NULL, c->base.n, at).grouped;
+    if (!c->base.rounds)
+        return c->base.n - at;
+    for (; at + n < c->base.n; n += run.n) {
+        run = row_groups_run(&c->groups, NULL, c->base.n, at + n);
+        if (run.grouped != *grouped)
+            break;
+    }
+    return n;
+}
+
 void dense_cuda_attend(struct dense *d, uint32_t layer, const float *q, const float *sinks,
                        float *out)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     const struct model_params *p = d->params;
     const struct layer_params *l = &p->layers[layer];
-    c->module->ops.attend(c->stream, &c->kv[layer], c->rows.own, d->n, c->most_positions, q,
-                          l->n_heads, l->n_kv_heads, l->k_dim, l->v_dim, p->attention_scale,
-                          l->window, sinks, out, c->attend_scratch);
+    bool grouped;
+    for (uint32_t at = 0, n; at < d->n; at += n) {
+        n = rows_alike(c, at, &grouped);
+        attend_rows *attend = grouped ? c->module->ops.attend_many : c->module->ops.attend;
+        attend(c->stream, &c->kv[layer], (const struct device_row *)c->rows.own + at, n,
+               c->most_positions, q + (size_t)at * l->n_heads * l->k_dim, l->n_heads, l->n_kv_heads,
+               l->k_dim, l->v_dim, p->attention_scale, l->window, sinks,
+               out + (size_t)at * l->n_heads * l->v_dim, c->attend_scratch);
+    }
 }

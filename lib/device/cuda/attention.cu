@@ -116,13 +116,11 @@ static bool aligned_to(size_t value, size_t to)
     return value % to == 0;
 }
 
-void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
-                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
-                 uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
-                 const float *sinks, float *out, void *scratch)
+static attend_call call_of(const struct device_kv *kv, const struct device_row *rows,
+                           const float *q, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
+                           uint32_t v_dim, float scale, uint32_t window, const float *sinks,
+                           float *out)
 {
-    uint32_t group = n_heads / n_kv_heads, queries = n >= MANY_ROWS || group > 8 ? 16 : 8;
-    uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
     attend_call c = {};
 
     c.kv = *kv;
@@ -136,11 +134,32 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
     c.window = window;
     c.sinks = sinks;
     c.out = out;
-    c.tiles_a_kv_head = (group + queries - 1) / queries;
-    c.tile_heads = (group + c.tiles_a_kv_head - 1) / c.tiles_a_kv_head;
-    c.tile_rows = queries / c.tile_heads;
     c.aligned = aligned_to(k_dim, 4) && aligned_to(v_dim, 4) && aligned_to(kv->row_values, 4) &&
                 aligned_to((uintptr_t)q, 16) && aligned_to((uintptr_t)out, 16);
+    return c;
+}
+
+/* Tiles of at most so many queries. */
+static void cut_tiles(attend_call *c, uint32_t queries)
+{
+    uint32_t group = c->n_heads / c->n_kv_heads;
+
+    c->tiles_a_kv_head = (group + queries - 1) / queries;
+    c->tile_heads = (group + c->tiles_a_kv_head - 1) / c->tiles_a_kv_head;
+    c->tile_rows = queries / c->tile_heads;
+}
+
+void cuda_attend(struct device_stream *s, const struct device_kv *kv, const struct device_row *rows,
+                 uint32_t n, uint32_t most_positions, const float *q, uint32_t n_heads,
+                 uint32_t n_kv_heads, uint32_t k_dim, uint32_t v_dim, float scale, uint32_t window,
+                 const float *sinks, float *out, void *scratch)
+{
+    uint32_t queries = n >= MANY_ROWS || n_heads / n_kv_heads > 8 ? 16 : 8;
+    uint32_t blocks = blocks_of(most_positions), rows_a_launch = GRID_ROWS;
+    attend_call c =
+        call_of(kv, rows, q, n_heads, n_kv_heads, k_dim, v_dim, scale, window, sinks, out);
+
+    cut_tiles(&c, queries);
     if (!walks(n, n_heads, blocks)) {
         rows_a_launch = rows_a_split(row_partial_bytes(n_heads, v_dim, blocks));
         c.row_blocks = window != 0 ? min(blocks, (window + BLOCK - 2) / BLOCK + 1) : blocks;
@@ -153,4 +172,23 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
         c.end_row = min(n, c.first_row + rows_a_launch);
         attend_rows(s, c, queries);
     }
+}
+
+void cuda_attend_many(struct device_stream *s, const struct device_kv *kv,
+                      const struct device_row *rows, uint32_t n, uint32_t most_positions,
+                      const float *q, uint32_t n_heads, uint32_t n_kv_heads, uint32_t k_dim,
+                      uint32_t v_dim, float scale, uint32_t window, const float *sinks, float *out,
+                      void *scratch)
+{
+    attend_call c =
+        call_of(kv, rows, q, n_heads, n_kv_heads, k_dim, v_dim, scale, window, sinks, out);
+
+    if (!s->device->tensor_cores || !attend_many_takes(c)) {
+        cuda_attend(s, kv, rows, n, most_positions, q, n_heads, n_kv_heads, k_dim, v_dim, scale,
+                    window, sinks, out, scratch);
+        return;
+    }
+    cut_tiles(&c, ATTEND_MANY);
+    c.end_row = n;
+    attend_many(s, c);
 }

@@ -225,6 +225,7 @@ static const struct device_module module = {
             .kv_store = cuda_kv_store,
             .attend_scratch_bytes = cuda_attend_scratch_bytes,
             .attend = cuda_attend,
+            .attend_many = cuda_attend_many,
             .gated = cuda_gated,
             .scale = cuda_scale,
             .scale_by_sigmoid = cuda_scale_by_sigmoid,
