@@ -19,6 +19,12 @@
 
 #define MOST_LOOKS 2
 
+/* Between two checks; nng's threads wake up for each. Often while the probe is under way and at
+ * first, when the other daemons start and may be killed. */
+#define CHECK_MS      1000
+#define IDLE_CHECK_MS 5000
+#define EARLY_PROBES  5
+
 int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const char *url)
 {
     *l = (struct peer_rpc_listener){.socket = socket, .url = url, .probe_fd = -1};
@@ -77,7 +83,14 @@ bool peer_rpc_listener_is_probe(struct peer_rpc_listener *l, const void *body, s
     if (len != sizeof l->probe || memcmp(body, l->probe, len) != 0)
         return false;
     end_probe(l);
+    l->arrived++;
     return true;
+}
+
+int peer_rpc_listener_check_ms(const struct peer_rpc_listener *l)
+{
+    bool idle = l->open && l->probe_fd < 0 && l->arrived >= EARLY_PROBES;
+    return idle ? IDLE_CHECK_MS : CHECK_MS;
 }
 
 void peer_rpc_listener_check(struct peer_rpc_listener *l)

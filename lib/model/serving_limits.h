@@ -7,9 +7,10 @@
 
 #include <stdint.h>
 
-#define PREFILL_TOKENS   256  /* tokens of a prefill chunk */
-#define DEFAULT_PARALLEL 4    /* concurrent requests */
-#define DEFAULT_CONTEXT  4096 /* on a device, whose memory the experts want */
+#define PREFILL_TOKENS      256        /* tokens of a prefill chunk */
+#define CHAT_TEMPLATE_BYTES (1u << 20) /* a longer one of a model file is not used */
+#define DEFAULT_PARALLEL    4          /* concurrent requests */
+#define DEFAULT_CONTEXT     4096       /* on a device, whose memory the experts want */
 
 /* Rows of the largest batch: a prefill chunk, and a token of each request. */
 static inline uint32_t serving_batch_tokens(uint32_t parallel)

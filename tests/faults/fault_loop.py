@@ -25,6 +25,7 @@ FUNCTIONS = {  # inject.c has the same numbers
     "malloc": (1, errno.ENOMEM), "mmap": (2, errno.ENOMEM), "ftruncate": (3, errno.ENOSPC), "open": (4, errno.EMFILE),
     "send": (5, errno.ENOBUFS), "recv": (6, errno.ECONNRESET), "socket": (7, errno.EMFILE), "thread": (8, errno.EAGAIN),
     "read": (9, errno.EIO)}
+ALL = (1 << 32) - 1  # for n: each call fails
 KNOWN = ("libnng", "libseccomp", "libopenblas")  # they crash or hang where memory or threads fail
 READY_S, HANG_S = 15, 60
 

@@ -1,7 +1,7 @@
 /* Makes the n-th call of one function fail in one process: a library for LD_PRELOAD, driven by
  * fault_loop.py through the file $MOED_FAULT_FILE, which every process maps. A process takes part
  * where its program's name ends with `process`; from when the driver sets `armed`, its calls of
- * `function` are counted, and the one with number `n` fails with `error`. */
+ * `function` are counted, and the one with number `n` (ALL: each) fails with `error`. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#define ALL UINT32_MAX /* fault_loop.py has the same numbers */
 
 enum function { MALLOC = 1, MMAP, FTRUNCATE, OPEN, SEND, RECV, SOCKET, THREAD, READ };
 
@@ -74,11 +76,12 @@ static bool fails(enum function f)
     if (!takes_part || inside || atomic_load(&control->function) != f ||
         !atomic_load(&control->armed))
         return false;
-    if (atomic_fetch_add(&control->count, 1) + 1 != atomic_load(&control->n))
+    uint32_t n = atomic_load(&control->n);
+    if (atomic_fetch_add(&control->count, 1) + 1 != n && n != ALL)
         return false;
     inside = true;
-    atomic_fetch_add(&control->hits, 1);
-    report();
+    if (atomic_fetch_add(&control->hits, 1) == 0)
+        report();
     inside = false;
     errno = (int)atomic_load(&control->error);
     return true;
