@@ -245,9 +245,14 @@ enum error_code supervisor_restore_files(struct supervisor *s, struct error *e)
     return code;
 }
 
+static bool has_gpu(const struct settings *o)
+{
+    return o->device && strncmp(o->device, "cuda", 4) == 0;
+}
+
 static bool wants_mps(const struct settings *o)
 {
-    bool cuda = o->device && strncmp(o->device, "cuda", 4) == 0;
+    bool cuda = has_gpu(o);
     if (o->mps && !cuda)
         log_warn("no MPS: the device is not a CUDA one");
     return o->mps && cuda;
@@ -285,6 +290,7 @@ enum error_code supervisor_prepare(struct supervisor *s, struct error *e)
     build_arguments(s);
     s->processes[CPUEXEC].unused = !wants_cpuexec(s->settings);
     s->processes[HTTP].unused = !s->settings->http;
+    s->processes[MEMD].runs_setuid = s->processes[WORKER].runs_setuid = has_gpu(s->settings);
     mps_start(s->run, wants_mps(s->settings));
     return ERROR_OK;
 }

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
-#include "confine/confine.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
@@ -449,12 +448,14 @@ int main(int argc, char **argv)
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
         {0},
     };
-    daemon_start(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
+    daemon_init(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
     struct error e;
     if (!m.model) {
         error_set(&e, ERROR_USAGE, "no model: give --model FILE");
         daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
     }
+    memd_confine_files(&m);
+    daemon_start(&m.daemon);
     enum error_code code = start(&m, &e);
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
@@ -475,7 +476,7 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
-    confine_daemon(true);
+    memd_confine_calls(&m);
     daemon_ready(&m.daemon);
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);

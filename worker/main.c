@@ -10,7 +10,6 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
-#include "confine/confine.h"
 #include "ipc/watch.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
@@ -519,7 +518,9 @@ int main(int argc, char **argv)
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_start(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    daemon_init(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    worker_confine_files(&w);
+    daemon_start(&w.daemon);
     struct error e;
     enum error_code code = start(&w, &e);
     static const struct daemon_handlers handlers = {.health = worker_fill_health,
@@ -536,7 +537,7 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
-    confine_daemon(false);
+    worker_confine_calls(&w);
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);
     stop(&w);

@@ -68,6 +68,12 @@ struct gguf;
  * Checks everything that does not depend on the architecture. */
 enum error_code gguf_open(const char *path, struct gguf **out, struct error *e);
 
+/* How many files the model has of which `path` is one, by the path alone: N of
+ * NAME-0000K-of-0000N.gguf, else 1. */
+uint32_t gguf_count_parts(const char *path);
+/* The path of part `no`, from 0; `path` is another part's. The caller frees it; NULL: no memory. */
+char *gguf_part_path(const char *path, uint64_t no, uint64_t count);
+
 /* Opens a file's metadata in memory, as gguf_metadata returns it: keys and tensor descriptions, no
  * tensor data. Does not check the tensors' offsets against a file size. Borrows data. */
 enum error_code gguf_open_metadata(const void *data, size_t len, const char *name,

@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "ipc/peer_rpc_wire.h"
 
-#include <nng/transport/ipc/ipc.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,9 +33,10 @@ int peer_rpc_listener_open(struct peer_rpc_listener *l, nng_socket socket, const
     int rc = nng_listener_create(&l->listener, socket, url);
     if (rc != 0)
         return rc;
-    rc = nng_listener_set_int(l->listener, NNG_OPT_IPC_PERMISSIONS, 0600);
-    if (rc == 0)
-        rc = nng_listener_start(l->listener, 0);
+    /* Mode 0600. nng's option calls chmod, which confined processes may not (confine/calls.c). */
+    mode_t before = umask(0177);
+    rc = nng_listener_start(l->listener, 0);
+    umask(before);
     if (rc != 0) {
         nng_listener_close(l->listener);
         return rc;
