@@ -5,11 +5,11 @@
 #include "client/cli/ask.h"
 #include "client/cli/commands.h"
 #include "client/cli/progress.h"
-#include "gguf/gguf.h"
 #include "model/memory_need.h"
 #include "model/speculate.h"
 #include "daemon/supervisor_protocol.h"
 #include "model/tier_plan.h"
+#include "reader/model_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,8 +75,7 @@ static void warn_of_context(const struct launch *l, const struct model_params *p
 /* Finds what the processes would refuse, before any of them is started. */
 static int check_model(const struct launch *l)
 {
-    struct gguf *g;
-    struct pool_plan plan = {0};
+    struct read_model m;
     struct error e = {0};
     uint32_t drafts;
     enum error_code code =
@@ -85,24 +84,21 @@ static int check_model(const struct launch *l)
         cli_complain("%s", e.text);
         return CLI_USAGE;
     }
-    code = gguf_open(l->model, &g, &e);
+    code = model_reader_read(l->model, POOL_SEGMENT_BYTES, &m, &e);
     if (!code) {
         struct tier_plan tier = {0};
-        code = pool_plan_new(g, &plan, &e);
+        const struct model_params *params = &m.plan.header.params;
+        warn_of_context(l, params);
+        code = params_check_context(params, l->ctx, &e);
         if (!code)
-            warn_of_context(l, &plan.header.params);
+            code = check_kv_type(l, params, &e);
         if (!code)
-            code = params_check_context(&plan.header.params, l->ctx, &e);
-        if (!code)
-            code = check_kv_type(l, &plan.header.params, &e);
-        if (!code)
-            code = tier_plan_new(&plan, l->ram, &tier, &e);
+            code = tier_plan_new(&m.plan, l->ram, &tier, &e);
         if (tier.n_slots)
-            pool_plan_keep_dense(&plan);
+            pool_plan_keep_dense(&m.plan);
         if (!code)
-            code = memory_need_check(&plan, tier.bytes + tier.read_bytes, &e);
-        pool_plan_free(&plan);
-        gguf_close(g);
+            code = memory_need_check(&m.plan, tier.bytes + tier.read_bytes, &e);
+        read_model_free(&m);
     }
     if (code)
         cli_complain("%s", e.text);

@@ -133,6 +133,10 @@ enum error_code gguf_open_parts(struct gguf *g, struct error *e)
                          (unsigned)keys.count);
     /* Open all parts from the first, whichever the caller named: one code path for all. */
     struct gguf parts = {0};
+    parts.opened = g->opened;
+    parts.opened_count = g->opened_count;
+    g->opened = NULL;
+    g->opened_count = 0;
     code = add_all_parts(&parts, path, &keys, e);
     struct gguf old = *g;
     if (code == ERROR_OK) {

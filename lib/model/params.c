@@ -1,6 +1,7 @@
 /* Reads hyper-parameters; see params.h. */
 #include "model/params.h"
 #include "model/key_reader.h"
+#include "model/params_limits.h"
 #include "model/router.h"
 #include "kernels/kernels.h"
 
@@ -8,16 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* No model comes near these limits. A file beyond them is broken or hostile. */
-enum {
-    MAX_WIDTH = 1 << 18,
-    MAX_HEADS = 1024,
-    MAX_HEAD_DIM = 4096,
-    MAX_VOCAB = 1 << 22,
-    MAX_CONTEXT = 1 << 28,
-    MAX_TAPS = 16,
-};
 
 static enum error_code read_architecture(const struct gguf *g, struct model_params *p,
                                          struct error *e)
@@ -624,6 +615,7 @@ static void read_layers(struct key_reader *r, struct model_params *p)
                               gguf_path(r->g, 0), key, further, p->n_layers);
     else
         p->n_layers -= further;
+    p->n_further = further;
 }
 
 /* The embedding gives the vocabulary's size: files pad it beyond their token list. */
