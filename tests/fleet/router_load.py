@@ -88,6 +88,23 @@ def session_of(i):
     return f"conversation-{i}" if ROUTER == "nginx" or i % 3 == 0 else None
 
 
+def check_leaving():
+    """A client that leaves cancels its request, whether it reads a stream or waits for a whole answer."""
+    def left():
+        return sum(metric(p, "moed_http_disconnects_total") for p in PORTS)
+
+    wait_for("end of other requests", lambda: not any(map(running, PORTS)))
+    before = left()
+    for stream in True, False:
+        body = json.dumps({"messages": [{"role": "user", "content": "A long story."}], "max_tokens": 480, "ignore_eos": True, "stream": stream})
+        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=REQUEST_S)
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        wait_for("request at a replica", lambda: any(map(running, PORTS)))
+        connection.close()
+        wait_for("end of the left request", lambda: not any(map(running, PORTS)))
+    assert left() == before + 2, f"of two clients that left the replicas saw {left() - before}"
+
+
 def check_sticky(conversations):
     """All turns of a conversation go to one replica, and both replicas have some."""
     places = []
@@ -108,7 +125,7 @@ class Load:
 
     def __init__(self, conversations):
         self.conversations, self.ended, self.faults = conversations, collections.Counter(), []
-        self.stopping, self.lock = threading.Event(), threading.Lock()
+        self.stopping, self.lock, self.asked = threading.Event(), threading.Lock(), [0] * CLIENTS
         self.threads = [threading.Thread(target=self._client, args=(k,)) for k in range(CLIENTS)]
         for thread in self.threads:
             thread.start()
@@ -130,8 +147,14 @@ class Load:
                 fault = f"{kind}: {e!r}"
             with self.lock:
                 self.ended[kind] += 1
+                self.asked[k] += 1
                 if fault:
                     self.faults.append(fault)
+
+    def wait_for_all(self):
+        """Until what runs now has ended: then no request meets more kills than the router tries again."""
+        before = list(self.asked)
+        wait_for("answer to each client", lambda: all(now > then for now, then in zip(self.asked, before)), REQUEST_S)
 
     def stop(self):
         """Ends the clients, and fails if an answer was wrong or missing."""
@@ -178,12 +201,17 @@ def kill(victim, process):
 
 def session_at(replica, messages):
     """A conversation that the router sends to this replica."""
-    return next(s for s in (f"probe-{k}" for k in range(100)) if ask(PORT, messages, session=s)[1] == replica)
+    places = {}
+    for k in range(100):
+        places[f"probe-{replica}-{k}"] = ask(PORT, messages, session=f"probe-{replica}-{k}")[1]
+        if places[f"probe-{replica}-{k}"] == replica:
+            return f"probe-{replica}-{k}"
+    raise AssertionError(f"100 conversations went to {set(places.values())}")
 
 
-def kill_in_turn(question, end):
+def kill_in_turn(load, question, end):
     """One replica at a time: the other one is killed when the router uses the first again. Returns the number of kills."""
-    probes, kills = [session_at(name, question) for name in NAMES], 0
+    probes, kills = [session_at(name, question) for name in NAMES] if ROUTER == "nginx" else [], 0
 
     def used_again(victim):
         if ROUTER == "nginx":  # its hash leads a conversation back
@@ -195,13 +223,14 @@ def kill_in_turn(question, end):
         kill(victim, VICTIMS[kills // 2 % len(VICTIMS)])
         kills += 1
         wait_for("return to the router", lambda: used_again(victim))
+        load.wait_for_all()
     return kills
 
 
 def check_kills(conversations):
     load = Load(conversations)
     try:
-        kills = kill_in_turn(conversations[0][0][0], time.monotonic() + SECONDS)
+        kills = kill_in_turn(load, conversations[0][0][0], time.monotonic() + SECONDS)
     finally:
         load.stop()
     assert any(kind.startswith("whole") for kind in load.ended), load.ended
@@ -260,15 +289,38 @@ def check_drain(conversations):
 
 
 def running(port):
+    return metric(port, "moed_http_answers_running") > 0
+
+
+def metric(port, name):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
     connection.close()
-    return any(line.startswith("moed_http_answers_running ") and float(line.split()[1]) > 0 for line in text.splitlines())
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))
+
+
+def check_streaming():
+    """Tokens are passed on as they come. A router that waits for more passes on many at once, in every try; a busy machine in some."""
+    body = json.dumps({"messages": [{"role": "user", "content": "A long story."}], "max_tokens": 300, "ignore_eos": True, "stream": True})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    least = 1000
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", PORT), REQUEST_S) as s:
+            s.sendall((head + body).encode())
+            while not (events := s.recv(1 << 20).count(b"data: {")):
+                pass
+            least = min(least, events)
+        if least <= 3:
+            print(f"the first part of a stream has {least} events")
+            return
+    raise AssertionError(f"a stream of 300 tokens begins with {least} events at once")
 
 
 def main():
     conversations = [conversation(i) for i in range(CONVERSATIONS)]
+    check_streaming()
+    check_leaving()
     check_sticky(conversations)
     check_drain(conversations)
     check_kills(conversations)

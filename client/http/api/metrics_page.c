@@ -137,6 +137,7 @@ static void start_page(struct exchange *x)
     page->x = x;
     x->work = page;
     x->left = on_left;
+    deployments_look(all);
     for (unsigned i = 0; i < all->count; i++)
         if (all->items[i]->running)
             start_part(page, all->items[i]->name, &all->items[i]->queue);

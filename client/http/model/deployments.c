@@ -101,7 +101,7 @@ static void visit(void *arg, const char *name, const char *run)
     }
 }
 
-static void look(struct deployments *d)
+void deployments_look(struct deployments *d)
 {
     struct error e = {0};
     for (unsigned i = 0; i < d->count; i++)
@@ -268,7 +268,7 @@ static void start_probe(struct deployment *d)
 static void wait_again(struct deployments_waiter *w)
 {
     struct deployments *d = w->all;
-    look(d);
+    deployments_look(d);
     for (unsigned i = 0; i < d->count; i++)
         if (d->items[i]->running && !d->items[i]->facts)
             start_probe(d->items[i]);

@@ -78,6 +78,8 @@ void deployments_init(struct deployments *d, struct loop *loop, const char *own,
 /* Ends the threads. */
 void deployments_fini(struct deployments *d);
 
+/* Notes which deployments run now (`running`). */
+void deployments_look(struct deployments *d);
 /* Looks which deployments run, and asks those whose model is not known. Calls w->ready once all
  * have answered or failed: perhaps before it returns. */
 void deployments_refresh(struct deployments *d, struct deployments_waiter *w);
