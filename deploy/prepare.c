@@ -208,6 +208,7 @@ static enum error_code block_signals(struct supervisor *s, struct error *e)
     sigaddset(&set, SIGHUP);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* for the log: a limit of files' sizes is as a full disk */
     s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->signal_fd < 0)
         return error_set(e, ERROR_IO, "cannot create a signalfd: %m");

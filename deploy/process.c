@@ -63,6 +63,7 @@ static _Noreturn void become(struct process *p, pid_t supervisor, int log)
     sigset_t none;
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0); /* Ctrl-C in the terminal goes to the supervisor only */
     /* The process ends with a supervisor that is killed, also where that died before the prctl. */

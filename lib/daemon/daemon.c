@@ -262,6 +262,7 @@ static void make_events(struct daemon *d)
     stop_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of files' sizes is as a full disk */
     i->signal_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     i->shutdown_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -46,8 +46,8 @@ struct daemon {
 /* Parse `table`, which ends with a NULL name, and the options common to all daemons (--run DIR,
  * --log-level, --config, --confine, --config-dump, --help). For --help and --config-dump print and
  * exit; for wrong usage log one line and exit with EXIT_BAD_USAGE. Afterwards: log_init done, RUN
- * created, RUN/process.pid locked, SIGPIPE ignored, SIGTERM, SIGINT and SIGHUP blocked, process
- * name set. Starts no thread. */
+ * created, RUN/process.pid locked, SIGPIPE and SIGXFSZ ignored, SIGTERM, SIGINT and SIGHUP
+ * blocked, process name set. Starts no thread. */
 void daemon_init(struct daemon *d, const char *process, const char *purpose,
                  const struct option_spec *table, int argc, char **argv);
 /* From now on SIGTERM, SIGINT and SIGHUP set `stopping`, or end a process that is not ready; the

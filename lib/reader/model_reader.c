@@ -8,6 +8,7 @@
 #include "reader/model_reader.h"
 
 #include "base/machine_memory.h"
+#include "base/utf8.h"
 #include "confine/calls.h"
 #include "confine/memory.h"
 #include "tokenizer/tokenizer.h"
@@ -214,8 +215,11 @@ enum error_code model_reader_take(struct gguf *g, const void *message, size_t by
     memcpy(m, message, sizeof *m);
     if (m->code != ERROR_OK) {
         m->text[sizeof m->text - 1] = '\0';
-        code = error_set(e, is_error_code(m->code) ? (enum error_code)m->code : ERROR_PROTOCOL,
-                         "%s", m->text);
+        utf8_hide_controls(m->text, strlen(m->text), "");
+        if (is_error_code(m->code) && m->text[0])
+            code = error_set(e, (enum error_code)m->code, "%s", m->text);
+        else
+            error_set(e, code, "the process that reads the model's metadata returned nonsense");
         goto close;
     }
     size_t rest = bytes - sizeof *m, tensor_bytes = sizeof(struct gguf_tensor);

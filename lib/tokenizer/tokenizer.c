@@ -322,7 +322,7 @@ enum error_code tokenizer_encode_ranges(const struct tokenizer *t, const char *t
     c.out = out;
     c.error = e;
     size_t count = out->count;
-    enum error_code error = encode_all(&c, text, len, flags);
+    enum error_code error = encode_all(&c, len ? text : "", len, flags);
     merge_space_fini(&c.space);
     if (error)
         out->count = count;

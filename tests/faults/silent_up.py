@@ -26,8 +26,7 @@ def main():
     try:
         os.mkdir(d.run_dir, 0o700)
         control = Control(d.work + "/fault")
-        control.arm("", "socket", ALL)
-        control.map[24:48] = b"/moed".ljust(24, b"\0")  # the end of its program's path
+        control.arm("/moed", "socket", ALL)  # the end of its program's path
         env = dict(d.env, LD_PRELOAD=os.path.abspath(args.inject), MOED_FAULT_FILE=d.work + "/fault")
         done = subprocess.run([d.moed, "up", d.model, "--watchdog", str(WATCHDOG_S)], env=env, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=100)

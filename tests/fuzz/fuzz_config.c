@@ -41,9 +41,7 @@ static void read_options(char *path)
     struct error e = {0};
     enum error_code code = options_parse(table, 3, argv, NULL, &e);
     require(!code || (e.code == code && e.text[0] && !strchr(e.text, '\n')));
-    if (code)
-        return;
-    require(count >= 1 && count <= 1000 && share >= 0 && share <= 1);
+    require(code || (count >= 1 && count <= 1000 && share >= 0 && share <= 1));
     for (size_t i = 0; i < list.count; i++)
         require(list.items[i] != NULL);
     free(list.items);

@@ -214,6 +214,20 @@ static void cut_and_read(struct gguf *g, uint64_t segment_bytes, int fd)
     model_reader_run(g, segment_bytes, fd);
 }
 
+/* An error without a text, and one that would clear a terminal. */
+static void fail_silently(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    static const struct model_message m = {.magic = MODEL_MESSAGE_MAGIC, .code = ERROR_FORMAT};
+    (void)!write(fd, &m, sizeof m);
+}
+
+static void fail_with_controls(struct gguf *g, uint64_t segment_bytes, int fd)
+{
+    static const struct model_message m = {
+        .magic = MODEL_MESSAGE_MAGIC, .code = ERROR_FORMAT, .text = "a file\33[2J\nof two lines"};
+    (void)!write(fd, &m, sizeof m);
+}
+
 static void dies(model_reader_work *work, const char *path, enum error_code code, const char *says)
 {
     struct read_model m;
@@ -231,6 +245,8 @@ static void test_bad_process(void **state)
     dies(crash_late, GOLDEN("olmoe"), ERROR_FORMAT, "Aborted");
     dies(end_early, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
     dies(lie, GOLDEN("olmoe"), ERROR_MEMORY, "no memory");
+    dies(fail_silently, GOLDEN("olmoe"), ERROR_PROTOCOL, "returned nonsense");
+    dies(fail_with_controls, GOLDEN("olmoe"), ERROR_FORMAT, "a file?[2J?of two lines");
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
     dies(try_forbidden, GOLDEN("olmoe"), ERROR_USAGE, "open 0 socket 0 fork 0");
     uint8_t *data = read_file(GOLDEN("olmoe"), &len);
