@@ -297,9 +297,10 @@ static const uint32_t evil[] = {0,    1,     2,      3,          7,          0x7
 
 static void test_hostile_message(void **state)
 {
-    static const char *const paths[] = {GOLDEN("olmoe"), GOLDEN("deepseek2-v3"), GOLDEN("gpt-oss"),
-                                        GOLDEN("qwen3next"), GOLDEN("gemma4")};
-    enum { ROUNDS = 1500 };
+    static const char *const paths[] = {
+        GOLDEN("olmoe"),  GOLDEN("deepseek2-v3"), GOLDEN("gpt-oss"), GOLDEN("qwen3next"),
+        GOLDEN("gemma4"), GOLDEN("mimo2"),        GOLDEN("step35")};
+    enum { ROUNDS = 1200 };
     unsigned taken = 0;
     (void)state;
     for (size_t p = 0; p < sizeof paths / sizeof *paths; p++) {
