@@ -48,3 +48,23 @@ enum error_code expert_job_take(const struct expert_channel *ch, const struct ex
     }
     return ERROR_OK;
 }
+
+enum error_code expert_job_take_groups(const struct expert_channel *ch,
+                                       const struct expert_job *job, struct row_group *groups,
+                                       struct error *e)
+{
+    if (job->n_groups > job->n_tokens)
+        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": more groups than tokens",
+                         job->sequence);
+    for (uint32_t i = 0, next = 0; i < job->n_groups; i++) {
+        struct expert_group_record r;
+        memcpy(&r, &ch->groups[i], sizeof r);
+        if (r.first < next || r.first > job->n_tokens || r.n == 0 || r.n > job->n_tokens - r.first)
+            return error_set(e, ERROR_PROTOCOL,
+                             "job %" PRIu64 ": group %" PRIu32 " is out of range", job->sequence,
+                             i);
+        groups[i] = (struct row_group){r.first, r.n};
+        next = r.first + r.n;
+    }
+    return ERROR_OK;
+}

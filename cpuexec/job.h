@@ -13,5 +13,9 @@
 enum error_code expert_job_take(const struct expert_channel *ch, const struct expert_job *job,
                                 const struct pool_map *map, const struct host_tier *tier,
                                 struct expert_task *tasks, uint32_t *indices, struct error *e);
+/* After it: fills groups [job->n_groups] of [ch->max_tokens]. */
+enum error_code expert_job_take_groups(const struct expert_channel *ch,
+                                       const struct expert_job *job, struct row_group *groups,
+                                       struct error *e);
 
 #endif

@@ -43,6 +43,7 @@ struct connection {
     struct exec *exec;
     struct expert_task *tasks; /* [max_tasks] */
     uint32_t *indices;         /* [max_rows]: checked copies of the channel's */
+    struct row_group *groups;  /* [max_tokens]: too */
 };
 
 struct serve {
@@ -70,7 +71,8 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
                                  .max_width = p->d_expert};
     c->tasks = calloc(c->channel.max_tasks, sizeof *c->tasks);
     c->indices = calloc(c->channel.max_rows, sizeof *c->indices);
-    if (!c->tasks || !c->indices)
+    c->groups = calloc(c->channel.max_tokens, sizeof *c->groups);
+    if (!c->tasks || !c->indices || !c->groups)
         return error_set(e, ERROR_MEMORY, "no memory for the job's tables");
     enum error_code code = exec_new(c->serve->pool, &limits, c->serve->blas, &c->exec, e);
     if (!code)
@@ -141,7 +143,7 @@ static void compute(struct connection *c, const struct expert_job *job)
     wait_turn(c);
     atomic_store(&c->channel.header->computing, job->sequence);
     pool_wake(c->serve->pool);
-    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_BULK);
+    exec_set_groups(c->exec, &(struct row_groups){c->groups, job->n_groups});
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
     exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);
@@ -156,6 +158,8 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
     const struct memory_client *memory = c->serve->memory;
     enum error_code code =
         expert_job_take(&c->channel, job, &memory->map, &memory->tier, c->tasks, c->indices, &e);
+    if (!code)
+        code = expert_job_take_groups(&c->channel, job, c->groups, &e);
     if (code) {
         log_warn("worker %d: %s", (int)c->pid, e.text);
         counter_add(c->serve->counters.refused, 1);
@@ -240,6 +244,7 @@ static void free_connection(struct connection *c)
     exec_free(c->exec);
     free(c->tasks);
     free(c->indices);
+    free(c->groups);
     shm_close(&c->shm);
     close(c->fd);
     *c = (struct connection){.shm.fd = -1, .fd = -1};

@@ -116,6 +116,15 @@ static void check_tasks(const struct expert_channel *ch, const struct expert_job
     }
 }
 
+static void check_groups(const struct expert_job *job, const struct row_group *groups)
+{
+    for (uint32_t i = 0, next = 0; i < job->n_groups; i++) {
+        require(groups[i].n > 0 && groups[i].first >= next);
+        next = groups[i].first + groups[i].n;
+        require(next <= job->n_tokens);
+    }
+}
+
 static void expert_channel(const uint8_t *data, size_t size)
 {
     static _Alignas(64) uint8_t memory[1 << 16];
@@ -132,7 +141,9 @@ static void expert_channel(const uint8_t *data, size_t size)
                                                       .first_row = i * TOKENS,
                                                       .n_rows = 2,
                                                       .first_out = i * 2};
-    struct expert_job job = {.sequence = 1, .layer = 1, .n_tokens = TOKENS, .n_tasks = USED};
+    worker.groups[0] = (struct expert_group_record){.first = 0, .n = 2};
+    struct expert_job job = {
+        .sequence = 1, .layer = 1, .n_tokens = TOKENS, .n_tasks = USED, .n_groups = 1};
     for (int i = 0; i < 3; i++)
         ring_push(&worker.jobs, &job);
     change(memory, bytes, data, size);
@@ -140,12 +151,17 @@ static void expert_channel(const uint8_t *data, size_t size)
         return;
     struct expert_task *tasks = calloc(executor.max_tasks, sizeof *tasks);
     uint32_t *indices = calloc(executor.max_rows, sizeof *indices);
-    require(tasks && indices);
+    struct row_group *groups = calloc(executor.max_tokens, sizeof *groups);
+    require(tasks && indices && groups);
     for (int i = 0; i < EXPERT_RING_RECORDS && ring_pop(&executor.jobs, &job) == 1; i++)
-        if (!expert_job_take(&executor, &job, &map, &no_tier, tasks, indices, NULL))
+        if (!expert_job_take(&executor, &job, &map, &no_tier, tasks, indices, NULL)) {
             check_tasks(&executor, &job, tasks, indices);
+            if (!expert_job_take_groups(&executor, &job, groups, NULL))
+                check_groups(&job, groups);
+        }
     free(tasks);
     free(indices);
+    free(groups);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
