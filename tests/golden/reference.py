@@ -215,7 +215,8 @@ class Model:
             raise Unsupported(f"{path}: rotary embeddings scaled by {kind!r}")
         factor = self.key("rope.scaling.factor")
         # DeepSeek-V2 has the same mscale for cos and sin as for the scores, which cancel out.
-        magnitude = 1.0 if self.traits.mla else 1 + 0.1 * np.log(factor)
+        grown = self.key("rope.scaling.yarn_attn_factor", 1 + 0.1 * np.log(factor))
+        magnitude = 1.0 if self.traits.mla else grown
         return yarn_frequencies(dims, base, factor, original), magnitude
 
     def norm(self, x, name, eps=None):

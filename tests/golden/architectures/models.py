@@ -184,8 +184,9 @@ SPECS = [
     # Laguna: more heads where there is a window, a gate for each head, half of a head rotates in the first and fifth
     # layer, by YaRN there; the second model has no windows and a gate for each value.
     Spec(
-        "laguna", "laguna", 12, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=6, rotated_dims=8,
-        attention_layers=(0, 4), layer_heads=(6, 2), rope=Rope("yarn", base=5e5, factor=4.0, original_context=128),
+        "laguna", "laguna", 15, 32, 4, 2, 16, width=12, experts=5, experts_used=2, window=6, rotated_dims=8,
+        attention_layers=(0, 4), layer_heads=(6, 2),
+        rope=Rope("yarn", base=5e5, factor=4.0, original_context=128, magnitude=1.3),
         router=Router(True, True, True, scale=2.5), **(DENSE_FIRST | {"layers": 5, "shared_width": 16}),
     ),
     Spec(
