@@ -7,7 +7,10 @@
  * 2. memd starts only while neither of them runs: they may still map the model of a dead memd, and
  *    the new memd needs that memory.
  * 3. Processes stop in reverse order, each after the one before it is gone.
- * 4. http, the frontend, maps no model: it starts at once and goes on while the others restart. */
+ * 4. http, the frontend, and models map no model: they start at once and go on while the others
+ *    restart.
+ * A deployment may have no model of its own, but serve those of a folder: then models and http are
+ * all of it. */
 #include "daemon/supervisor_protocol.h"
 
 #include "base/clock.h"
@@ -69,7 +72,7 @@ static bool is_due(const struct process *p)
 static bool may_start(const struct supervisor *s, int which)
 {
     const struct process *memd = &s->processes[MEMD], *cpuexec = &s->processes[CPUEXEC];
-    if (which == HTTP)
+    if (which == HTTP || which == MODELS)
         return true;
     if (which == MEMD)
         return !dependents_run(s);
@@ -113,8 +116,9 @@ static void advance(struct supervisor *s)
         stop_dependents(s, PROCESS_STOPPED, 0);
         set_idle(&s->processes[CPUEXEC], PROCESS_STOPPED);
         set_idle(&s->processes[WORKER], PROCESS_STOPPED);
-        if (is_due(&s->processes[HTTP]))
-            start(s, HTTP);
+        for (int i = MODELS; i <= HTTP; i++)
+            if (is_due(&s->processes[i]))
+                start(s, i);
         return;
     }
     if (s->restart_memd) {
@@ -131,7 +135,8 @@ static void advance(struct supervisor *s)
 
 static bool all_gone(const struct supervisor *s)
 {
-    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[HTTP].pid;
+    return !s->processes[MEMD].pid && !dependents_run(s) && !s->processes[MODELS].pid &&
+           !s->processes[HTTP].pid;
 }
 
 /* -- events -- */
@@ -270,21 +275,25 @@ static void check_files(struct supervisor *s)
 
 static const char *deployment_state(const struct supervisor *s, char *reason, size_t bytes)
 {
+    static const int of_model[] = {MEMD, WORKER}, of_folder[] = {MODELS, HTTP};
+    static const int helpful[] = {CPUEXEC, MODELS, HTTP};
     const struct process *p = s->processes;
+    const int *essential = s->model[0] ? of_model : of_folder;
+    bool ready = true;
     reason[0] = '\0';
     if (s->stopping)
         return "stopping";
-    static const int essential[] = {MEMD, WORKER};
-    for (int i = 0; i < 2; i++)
-        if (p[essential[i]].state == PROCESS_FAILED) {
-            snprintf(reason, bytes, "%s has failed: %s", p[essential[i]].name,
-                     p[essential[i]].reason);
+    for (int i = 0; i < 2; i++) {
+        const struct process *x = &p[essential[i]];
+        if (x->state == PROCESS_FAILED) {
+            snprintf(reason, bytes, "%s has failed: %s", x->name, x->reason);
             return "failed";
         }
-    if (p[MEMD].state != PROCESS_READY || p[WORKER].state != PROCESS_READY)
+        ready = ready && (x->unused || x->state == PROCESS_READY);
+    }
+    if (!ready)
         return "starting";
-    static const int helpful[] = {CPUEXEC, HTTP};
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof helpful / sizeof *helpful; i++) {
         const struct process *h = &p[helpful[i]];
         if (h->unused || h->state == PROCESS_READY)
             continue;
@@ -336,21 +345,23 @@ static void command_restart(struct supervisor *s, const char *name, struct strbu
     while (which < SUPERVISE_PROCESSES && strcmp(name, s->processes[which].name) != 0)
         which++;
     if (which == SUPERVISE_PROCESSES) {
-        strbuf_printf(answer, "error there is no process %s: memd, cpuexec, worker or http\n",
-                      name);
+        strbuf_printf(
+            answer, "error there is no process %s: memd, cpuexec, worker, models or http\n", name);
         return;
     }
     if (s->processes[which].unused) {
         strbuf_printf(answer, "error there is no %s: %s\n", name,
-                      which == HTTP ? "start it with moed up --http"
-                                    : "the worker computes the experts (moed up --cpuexec)");
+                      which == HTTP      ? "start it with moed up --http"
+                      : which == MODELS  ? "start it with moed up --models DIR"
+                      : which == CPUEXEC ? "the worker computes the experts (moed up --cpuexec)"
+                                         : "the deployment has no model of its own");
         return;
     }
     if (s->stopping) {
         strbuf_printf(answer, "error the deployment is stopping\n");
         return;
     }
-    if (which != MEMD && which != HTTP && s->processes[MEMD].state == PROCESS_FAILED) {
+    if (which != MEMD && which < MODELS && s->processes[MEMD].state == PROCESS_FAILED) {
         strbuf_printf(answer, "error %s needs memd, which has failed: restart memd\n", name);
         return;
     }
@@ -439,7 +450,12 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     const struct option_spec table[] = {
         {"run", OPTION_STRING, &o->run, 0, 0, "DIR", "use this runtime directory"},
         {"name", OPTION_STRING, &o->name, 0, 0, "NAME", "name the deployment"},
-        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file (required)"},
+        {"model", OPTION_STRING, &o->model, 0, 0, "FILE", "serve this GGUF file"},
+        {"models", OPTION_STRING, &o->models, 0, 0, "DIR",
+         "start moed-models, which serves this folder"},
+        {"models-keep", OPTION_FLOAT, &o->models_keep_s, -1, 1e9, "S", "pass to moed-models"},
+        {"models-most", OPTION_UINT, &o->models_most, 0, 256, "N", "pass to moed-models"},
+        {"models-memory", OPTION_STRING, &o->models_memory, 0, 0, "SIZE", "pass to moed-models"},
         {"bindir", OPTION_STRING, &o->bindir, 0, 0, "DIR",
          "look here first for moed-memd and the others"},
         {"device", OPTION_STRING, &o->device, 0, 0, "D", "pass to all three"},
@@ -497,8 +513,9 @@ static int parse_settings(struct settings *o, int argc, char **argv)
     struct error e = {0};
     enum log_level level = LOG_LEVEL_INFO;
     enum error_code code = options_parse(table, argc, argv, NULL, &e);
-    if (!code && !o->model)
-        code = error_set(&e, ERROR_USAGE, "--model FILE is required; see --help");
+    if (!code && !o->model && !(o->models && o->http))
+        code = error_set(&e, ERROR_USAGE,
+                         "--model FILE is required, or --models DIR and --http; see --help");
     if (!code && o->log_level && log_level_parse(o->log_level, &level) != 0)
         code = error_set(&e, ERROR_USAGE, "--log-level: %.40s is none of error, warn, info, debug",
                          o->log_level);
@@ -526,8 +543,11 @@ int main(int argc, char **argv)
 {
     open_standard_streams();
     umask(077);
-    struct settings settings = {
-        .name = "default", .stop_timeout_s = 10, .stable_s = 10, .watchdog_s = WATCHDOG_S};
+    struct settings settings = {.name = "default",
+                                .stop_timeout_s = 10,
+                                .stable_s = 10,
+                                .watchdog_s = WATCHDOG_S,
+                                .models_keep_s = 300};
     if (parse_settings(&settings, argc, argv) != 0)
         return 2;
     static struct supervisor s;

@@ -14,14 +14,17 @@
 #include <stdint.h>
 
 /* Indices of supervise_process_names. */
-enum { MEMD, CPUEXEC, WORKER, HTTP };
+enum { MEMD, CPUEXEC, WORKER, MODELS, HTTP };
 
 struct settings {
     const char *run, *name, *model, *bindir, *device, *ram, *log_level;
     const char *policy, *assign, *cache, *predictor, *budget, *prefetch, *predictors, *kv_type,
         *kv_cache, *kv_dir, *kv_dir_size, *speculate;
     const char *http, *http_config, *api_key_file, *admin_key_file, *tls_cert,
-        *tls_key; /* http NULL: none */
+        *tls_key;                       /* http NULL: none */
+    const char *models, *models_memory; /* models: a folder; NULL: none */
+    double models_keep_s;
+    uint64_t models_most;
     uint64_t threads, ctx, parallel, segment_bytes, queue,
         decode_share; /* 0: the process's own default */
     bool reproducible, calibrate, fine_tune, mps, cpuexec;
@@ -31,8 +34,9 @@ struct settings {
 struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
-    char model[PATH_MAX];
-    char numbers[6][24]; /* the numbers above, as text */
+    char model[PATH_MAX];  /* empty: none of its own, but those of a folder */
+    char models[PATH_MAX]; /* the folder */
+    char numbers[8][24];   /* the numbers above, as text */
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];
     struct clients clients;

@@ -136,7 +136,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     6
+#define N_NUMBERS     7
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -160,6 +160,9 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     } texts[] = {{"--run", l->run},
                  {"--name", launch_name(l)},
                  {"--model", l->model},
+                 {"--models", l->models},
+                 {"--models-keep", l->models_keep},
+                 {"--models-memory", l->models_memory},
                  {"--device", l->device},
                  {"--ram", l->ram},
                  {"--policy", l->policy},
@@ -185,9 +188,13 @@ static void build_arguments(const struct launch *l, struct arguments *a)
     const struct {
         const char *flag;
         uint64_t value; /* 0: not given */
-    } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
-                            {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
-                            {"--queue", l->queue},       {"--decode-share", l->decode_share}};
+    } numbers[N_NUMBERS] = {{"--threads", l->threads},
+                            {"--ctx", l->ctx},
+                            {"--parallel", l->parallel},
+                            {"--segment-bytes", l->segment_bytes},
+                            {"--queue", l->queue},
+                            {"--decode-share", l->decode_share},
+                            {"--models-most", l->models_most}};
     const struct {
         const char *flag;
         bool given;
@@ -290,8 +297,8 @@ static int stop_again(struct launch *l, int exit_code)
 /* The process that has failed and without which no deployment answers; NULL: none. */
 static const struct deployment_process *failed_process(const struct deployment_status *s)
 {
-    static const char *const essential[] = {"memd", "worker", "http"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const essential[] = {"memd", "worker", "models", "http"};
+    for (int i = 0; i < 4; i++) {
         const struct deployment_process *p = deployment_status_find(s, essential[i]);
         if (p && strcmp(p->state, "failed") == 0)
             return p;
@@ -299,8 +306,18 @@ static const struct deployment_process *failed_process(const struct deployment_s
     return NULL;
 }
 
+static bool is_ready(const struct launch *l, const char *process)
+{
+    const struct deployment_process *p = deployment_status_find(&l->status, process);
+    return p && strcmp(p->state, "ready") == 0;
+}
+
 static bool deployment_answers(const struct launch *l)
 {
+    if (l->models && !is_ready(l, "models"))
+        return false;
+    if (!l->model)
+        return is_ready(l, "http");
     const struct deployment_process *worker = deployment_status_find(&l->status, "worker");
     const struct deployment_process *http = deployment_status_find(&l->status, "http");
     Moed__V1__Reply *reply;
@@ -359,7 +376,7 @@ static int wait_until_it_answers(struct launch *l, struct progress *progress)
 int launch_start(struct launch *l)
 {
     int result = launch_check_not_running(l);
-    if (!result)
+    if (!result && l->model)
         result = check_model(l);
     if (result)
         return result;

@@ -1,5 +1,6 @@
 /* Attaching, detaching, and metrics. */
 #include "client/src/error.h"
+#include "client/src/options.h"
 #include "client/src/receive.h"
 #include "client/src/session.h"
 #include "daemon/control.h"
@@ -25,8 +26,10 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
                            struct moed_error *error)
 {
     struct moed_attach_options o = {0};
-    if (options)
-        o = *options;
+    enum moed_code code =
+        options ? OPTIONS_COPY(options, &o, struct moed_attach_options, resume_ms, error) : MOED_OK;
+    if (code)
+        return code;
     struct moed_session *s = session_new(o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_TIMEOUT_MS);
     if (!s || !copy_text(o.deployment, &s->deployment) || !copy_text(o.client, &s->client)) {
         if (s)
@@ -35,7 +38,7 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
     }
     s->receive = session_receive;
     s->resume_ms = o.resume_ms < 0 ? 0 : o.resume_ms ? o.resume_ms : DEFAULT_RESUME_MS;
-    enum moed_code code = session_open(s, s->timeout_ms, error);
+    code = session_open(s, s->timeout_ms, error);
     if (code)
         session_unref(s);
     else
@@ -47,6 +50,12 @@ void moed_detach(struct moed_session *session)
 {
     if (!session)
         return;
+    if (session_is_foreign(session, NULL)) {
+        /* the parent's descriptors: with them open here the worker would not notice its end */
+        channel_abandon(session->channel);
+        session->channel = NULL;
+        return;
+    }
     struct moed_error why;
     error_report(&why, MOED_ERROR_CANCELLED, false, "the session was detached");
     session_fail(session, &why);

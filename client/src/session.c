@@ -5,6 +5,7 @@
 #include "ipc/rpc.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 struct moed_session *session_new(int timeout_ms)
 {
@@ -22,7 +23,25 @@ struct moed_session *session_new(int timeout_ms)
     s->next_id = 1;
     s->alive = true;
     s->timeout_ms = timeout_ms;
+    s->pid = getpid();
     return s;
+}
+
+bool session_is_foreign(const struct moed_session *s, struct moed_error *error)
+{
+    if (s->pid == getpid())
+        return false;
+    error_report(error, MOED_ERROR_USAGE, false,
+                 "the session is that of process %d, from which this one was forked: attach again",
+                 (int)s->pid);
+    return true;
+}
+
+void session_ref(struct moed_session *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->references++;
+    pthread_mutex_unlock(&s->lock);
 }
 
 void session_unref(struct moed_session *s)
@@ -168,6 +187,8 @@ void session_consumed(struct moed_session *s, uint32_t events)
 
 bool moed_session_alive(const struct moed_session *session)
 {
+    if (session_is_foreign(session, NULL))
+        return false;
     /* const is a promise to the caller; the lock changes. */
     struct moed_session *s = (struct moed_session *)session;
     pthread_mutex_lock(&s->lock);

@@ -26,8 +26,9 @@
  * A deployment's state:
  *   starting  some process is not ready yet
  *   ready     all processes are ready
- *   degraded  answers, but its cpuexec or http does not run
- *   failed    memd or the worker has failed (reason: which and why); without memd the others stop
+ *   degraded  answers, but its cpuexec, models or http does not run
+ *   failed    memd or the worker has failed (reason: which and why); without memd the others stop.
+ *             Where it has no model of its own: models or http has failed
  *   stopping
  *
  * Exit status of moed-supervise: 0 stopped on request; 1 unusable environment (message on standard
@@ -41,8 +42,8 @@
 #define SUPERVISE_EXIT_RUNNING 4
 
 /* In the order of their start; the supervisor stops them in reverse. */
-#define SUPERVISE_PROCESSES 4
-static const char *const supervise_process_names[SUPERVISE_PROCESSES] = {"memd", "cpuexec",
-                                                                         "worker", "http"};
+#define SUPERVISE_PROCESSES 5
+static const char *const supervise_process_names[SUPERVISE_PROCESSES] = {
+    "memd", "cpuexec", "worker", "models", "http"};
 
 #endif

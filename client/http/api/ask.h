@@ -38,7 +38,10 @@ struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
     bool stream, include_usage;
-    bool echo; /* the answer begins with the prompt */
+    enum moed_priority priority;
+    bool has_keep;
+    double keep_s; /* how long a model on demand stays loaded; below 0: for ever */
+    bool echo;     /* the answer begins with the prompt */
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
     bool max_tokens_given, ignore_end, parse_special, add_special, special_text;
@@ -120,6 +123,8 @@ bool take_seed(struct ask *ask, json_t *value, struct problem *p);
 bool take_stop(struct ask *ask, json_t *value, struct problem *p);
 bool take_echo(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
+/* OpenAI's: "flex" and "batch" let other requests go first. */
+bool take_service_tier(struct ask *ask, json_t *value, struct problem *p);
 
 bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p);
 bool take_top_logprobs(struct ask *ask, json_t *value, struct problem *p);
