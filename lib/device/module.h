@@ -130,6 +130,7 @@ struct device_segments {
     uint64_t up_offset, down_offset;
     uint64_t bias_offset; /* gate's width biases, then up's; 0: none */
     uint32_t activation;  /* enum activation of kernels/kernels.h */
+    float limit;          /* of struct gating there */
 };
 
 /* What the device makes of a gate's choices, without the host: it groups them by expert, checks
@@ -143,10 +144,16 @@ struct device_choice {
     void *tables; /* chosen_bytes */
 };
 
+/* struct gating of kernels/kernels.h. */
+struct device_gating {
+    uint32_t activation;
+    float limit;
+};
+
 /* A shared expert, computed beside experts_chosen with the same input: out [n][down->rows]. */
 struct device_shared {
     const struct matrix *gate, *up, *down; /* their tiles are on the device */
-    uint32_t activation;                   /* enum activation */
+    struct device_gating gating;
     float *out;
     struct device_activations hidden; /* bound to n rows of gate->rows; quantised where down's type
                                          needs it; its x is written too */
@@ -269,7 +276,7 @@ struct device_ops {
      * as hidden->x. */
     void (*multiply_gated)(struct device_stream *s, const struct matrix *gate,
                            const struct matrix *up, const struct device_activations *a,
-                           uint32_t activation, struct device_activations *hidden,
+                           struct device_gating gating, struct device_activations *hidden,
                            float *up_values);
     /* n_planes matrices of m's shape, plane_bytes apart: plane i takes the cols floats at in[t *
      * in_stride + i * in_plane] to out[t * out_stride + i * out_plane]. scratch:
@@ -358,8 +365,8 @@ struct device_ops {
                    const float *q, const struct device_attention *a, float *out,
                    const struct device_activations *quantized, void *scratch);
     /* h[i] from gate[i] and up[i]; activation: enum activation. h may be gate. */
-    void (*gated)(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                  float *h, size_t n);
+    void (*gated)(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                  const float *up, float *h, size_t n);
     /* rows[i] *= sigmoid(gate[i]). */
     void (*gate_by_sigmoid)(struct device_stream *s, const float *gate, float *rows, size_t n);
     /* A layer's gate, of in->n_tokens rows: model/router.h. The products never go through a

@@ -340,7 +340,7 @@ static void make_shared(struct shared *sh, const struct chosen *c, const enum te
     for (int i = 0; i < 2; i++)
         kernels_get()->multiply(&sh->m[i], 0, tile_row_count(width), &c->in.a, NULL, n,
                                 h + i * values, width, false);
-    kernels_get()->gated(ACTIVATION_SILU, h, h + values, h, values);
+    kernels_get()->gated((struct gating){ACTIVATION_SILU, 0.5f}, h, h + values, h, values);
     void *memory = aligned_alloc(TILE_ALIGN, act_bytes(width, n));
     act_bind(&a, memory, width, n, h, width);
     kernels_get()->quantize(&a, 0, n);
@@ -351,7 +351,7 @@ static void make_shared(struct shared *sh, const struct chosen *c, const enum te
     sh->on = (struct device_shared){.gate = &sh->there[0],
                                     .up = &sh->there[1],
                                     .down = &sh->there[2],
-                                    .activation = ACTIVATION_SILU,
+                                    .gating = {ACTIVATION_SILU, 0.5f},
                                     .out = on_device((size_t)n * d * sizeof(float)),
                                     .up_values = on_device(values * sizeof(float))};
     module->ops.activations_bind(&sh->on.hidden, on_device(module->ops.activations_bytes(width, n)),

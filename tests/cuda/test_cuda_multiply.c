@@ -284,6 +284,7 @@ static void test_several(void **state)
 static void check_gated(enum tensor_type gate, enum tensor_type up, uint32_t rows, uint32_t cols,
                         uint32_t n, bool quantize)
 {
+    const struct gating gating = {ACTIVATION_SILU, n > 1 ? 0.5f : 0};
     size_t values = (size_t)n * rows;
     uint8_t *files[2] = {random_rows(gate, rows, cols, WEIGHTS_USUAL, 5),
                          random_rows(up, rows, cols, WEIGHTS_USUAL, 6)};
@@ -299,10 +300,11 @@ static void check_gated(enum tensor_type gate, enum tensor_type up, uint32_t row
         portable->multiply(&m[i], 0, tile_row_count(rows), &in.a, NULL, n, h + i * values, rows,
                            false);
     }
-    portable->gated(ACTIVATION_SILU, h, h + values, h, values);
+    portable->gated(gating, h, h + values, h, values);
     module->ops.activations_bind(&hidden, on_device(module->ops.activations_bytes(rows, n)), rows,
                                  n, on_device(values * sizeof *h), rows, quantize);
-    module->ops.multiply_gated(stream, &there[0], &there[1], &a, ACTIVATION_SILU, &hidden,
+    module->ops.multiply_gated(stream, &there[0], &there[1], &a,
+                               (struct device_gating){gating.activation, gating.limit}, &hidden,
                                on_device(values * sizeof *h));
     if (quantize) {
         check_activations(portable, &hidden, h, rows);

@@ -9,14 +9,19 @@
 static void project_grouped(struct forward *f, uint32_t layer)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
-    bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v);
+    bool quantize = weights_quantize(&w->q) || weights_quantize(&w->k) || weights_quantize(&w->v) ||
+                    weights_quantize(&w->output_gate);
     const void *in = forward_norm(f, &w->attn_norm, quantize);
     bool gated = f->params->arch->query_gate;
     float *q = gated ? f->q_and_gate : f->q;
-    const struct dense_product products[] = {{&w->q, q, false, w->q_bias, false},
-                                             {&w->k, f->k, false, w->k_bias, false},
-                                             {&w->v, f->v, false, w->v_bias, false}};
-    f->ops->multiply_several(f->dense, products, w->v.tiles ? 3 : 2, in);
+    struct dense_product products[DENSE_PRODUCTS] = {{&w->q, q, false, w->q_bias, false},
+                                                     {&w->k, f->k, false, w->k_bias, false}};
+    unsigned n = 2;
+    if (w->v.tiles)
+        products[n++] = (struct dense_product){&w->v, f->v, false, w->v_bias, false};
+    if (w->output_gate.tiles)
+        products[n++] = (struct dense_product){&w->output_gate, f->query_gate, false, NULL, false};
+    f->ops->multiply_several(f->dense, products, n, in);
     if (gated)
         f->ops->split_gate(f->dense, layer, q, f->q, f->query_gate);
     f->ops->place_heads(f->dense, layer, w, f->q, f->k, f->v);
@@ -45,6 +50,25 @@ static void project_latent(struct forward *f, uint32_t layer)
     f->ops->multiply_heads(f->dense, &w->k_b, f->q, l->q_dim, f->latent.absorbed, l->k_dim);
 }
 
+/* Attention whose result has a gate for each of its parts, or a factor. */
+static const void *attend_scaled(struct forward *f, uint32_t layer, bool quantize)
+{
+    const struct model_params *p = f->params;
+    const struct layer_params *l = &p->layers[layer];
+    const struct layer_weights *w = &f->weights->layers[layer];
+    uint32_t values = l->n_heads * l->o_dim, n_gates = w->output_gate.rows;
+    f->ops->attend(f->dense, layer, f->q, w->sinks, f->attended);
+    if (w->output_gate.tiles) {
+        struct gating by = {p->arch->output_gate == OUTPUT_GATE_SOFTPLUS ? ACTIVATION_SOFTPLUS
+                                                                         : ACTIVATION_SIGMOID,
+                            0};
+        f->ops->gate_parts(f->dense, by, f->query_gate, f->attended, n_gates, values / n_gates);
+    }
+    if (p->value_scale != 1)
+        f->ops->scale(f->dense, p->value_scale, f->attended, values);
+    return f->ops->prepare(f->dense, 0, f->attended, values, quantize);
+}
+
 /* Attention of a layer, prepared for its output matrix. */
 static const void *attend(struct forward *f, uint32_t layer)
 {
@@ -54,6 +78,8 @@ static const void *attend(struct forward *f, uint32_t layer)
     bool quantize = weights_quantize(&w->o);
     if (p->arch->attention != ATTENTION_LATENT) {
         project_grouped(f, layer);
+        if (w->output_gate.tiles || p->value_scale != 1)
+            return attend_scaled(f, layer, quantize);
         return f->ops->attend_prepare(f->dense, 0, layer, f->q, w->sinks,
                                       p->arch->query_gate ? f->query_gate : NULL, f->attended,
                                       quantize);

@@ -18,6 +18,7 @@
 #include "batch.h"
 #include "device/module.h"
 #include "exec/exec.h"
+#include "model/kv_layout.h"
 #include "weights.h"
 #include "worker/links/mirrored_values.h"
 
@@ -36,6 +37,11 @@ struct dense_kv_use {
     uint64_t bytes;                      /* allocated, or allowed if that is more */
     uint32_t pages_reserved, pages_free; /* free: may be put now */
     uint32_t pages_most;                 /* with all slots released */
+};
+
+/* Where a slot has a page: the index of its positions in the context, and the group. */
+struct kv_place {
+    uint32_t index, group;
 };
 
 /* Products with one input that are computed together: at most so many. */
@@ -92,15 +98,19 @@ struct dense_ops {
     void (*begin)(struct dense *d, const struct batch_token *batch, uint32_t n,
                   const float *cos_sin, bool bulk);
 
-    /* The KV cache, between batches: pages of KV_PAGE positions in host memory, of dense_page_bytes
-     * each, which the caller owns. A slot's pages are put in order, each before the first of its
-     * positions is in a batch; its first `filled` positions are valid. On a device the page is
-     * copied there. False: the device has no page free. A page that is put where there is one
-     * already has that one's content. */
-    bool (*put_page)(struct dense *d, uint32_t slot, uint32_t index, uint8_t *page,
+    /* The KV cache, between batches: pages of KV_PAGE positions of a group of layers in host
+     * memory, of kv.page_bytes each, which the caller owns. A slot's pages of a group are put in
+     * order, those of group 0 from index 0 on, each before the first of its positions is in a
+     * batch; its first `filled` positions are valid. On a device the page is copied there. False:
+     * the device has no page free. A page that is put where there is one already has that one's
+     * content. */
+    bool (*put_page)(struct dense *d, uint32_t slot, struct kv_place place, uint8_t *page,
                      uint32_t filled);
     /* Copies a page that was put back to host memory; it is there after the next wait. */
-    void (*save_page)(struct dense *d, uint32_t slot, uint32_t index);
+    void (*save_page)(struct dense *d, uint32_t slot, struct kv_place place);
+    /* The slot's pages of the groups after 0 are those of the indices [first, end) now: the ones
+     * before serve indices that have none yet, and are released where there are more. */
+    void (*pass_pages)(struct dense *d, uint32_t slot, uint32_t first, uint32_t end);
     void (*release_slot)(struct dense *d, uint32_t slot);
     /* Sets how much of the device's memory the cache may have. Pages that were put stay, so a
      * smaller cache reaches its size as slots are released. No effect where the cache is in host
@@ -132,9 +142,9 @@ struct dense_ops {
                              const void *input);
     /* h [n][gate->rows] = act(gate x) * (up x), prepared in a slot that input is not in; h need not
      * be written where it is quantised. up_values: scratch, as h. */
-    const void *(*multiply_gated)(struct dense *d, unsigned slot, const struct matrix *gate,
-                                  const struct matrix *up, const void *input, float *h,
-                                  float *up_values, bool quantize);
+    const void *(*multiply_gated)(struct dense *d, unsigned slot, struct gating g,
+                                  const struct matrix *gate, const struct matrix *up,
+                                  const void *input, float *h, float *up_values, bool quantize);
     /* Multiplies each head's matrix by that head's part of each row: in [n][n_heads][in_head], of
      * which the first cols count; out [n][n_heads][out_head], of which the first rows are written.
      */
@@ -157,8 +167,11 @@ struct dense_ops {
     const void *(*attend_prepare)(struct dense *d, unsigned slot, uint32_t layer, const float *q,
                                   const float *sinks, const float *gate, float *out, bool quantize);
     /* Separates each head's query and gate, both [n][n_heads][k_dim], from both
-     * [n][n_heads][2][k_dim]. NULL, as the five after it: no such layers here. */
+     * [n][n_heads][2][k_dim]. NULL, as the six after it: no such layers here. */
     void (*split_gate)(struct dense *d, uint32_t layer, const float *both, float *q, float *gate);
+    /* rows [n][n_gates][width] *= act(gate [n][n_gates]); overwrites gate. NULL, as split_gate. */
+    void (*gate_parts)(struct dense *d, struct gating g, float *gate, float *rows, uint32_t n_gates,
+                       uint32_t width);
     /* Separates x [n][channels + v_heads * v_dim], which is in the order of delta_weights.in, into
      * qkv [n][channels] and z [n][v_heads * v_dim]. */
     void (*split_delta)(struct dense *d, const float *x, float *qkv, float *z);
@@ -190,8 +203,8 @@ struct dense_ops {
     void (*gate)(struct dense *d, const struct dense_gate *g);
     /* On a device: the shared expert of a layer, for device_only_queue, with its result in out
      * [n][d_model]; h and up_values as in multiply_gated. */
-    void (*shared)(struct dense *d, unsigned slot, const struct layer_weights *w, float *h,
-                   float *up_values, float *out, struct device_shared *shared);
+    void (*shared)(struct dense *d, unsigned slot, struct gating g, const struct layer_weights *w,
+                   float *h, float *up_values, float *out, struct device_shared *shared);
     /* The operations of layers [layer, layer + n_layers) as a graph. The calls between again and
      * keep depend only on the layers, the number of rows and the reach of positions, and use the
      * same memory each time.
@@ -225,6 +238,7 @@ struct dense {
     const struct model_params *params;
     uint32_t max_tokens; /* of a batch */
     bool rounds;         /* in bulk, products of weights of any type may round otherwise */
+    struct kv_layout kv; /* of the pages of the KV cache */
     /* the batch under way */
     const struct batch_token *batch;
     uint32_t n;

@@ -144,22 +144,23 @@ void dense_cuda_multiply(struct dense *d, const struct matrix *m, const void *in
                                 input);
 }
 
-const void *dense_cuda_multiply_gated(struct dense *d, unsigned slot, const struct matrix *gate,
-                                      const struct matrix *up, const void *input, float *h,
-                                      float *up_values, bool quantize)
+const void *dense_cuda_multiply_gated(struct dense *d, unsigned slot, struct gating g,
+                                      const struct matrix *gate, const struct matrix *up,
+                                      const void *input, float *h, float *up_values, bool quantize)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     const struct device_ops *ops = &c->module->ops;
-    uint32_t activation = (uint32_t)d->params->arch->activation;
+    const struct device_gating gating = {(uint32_t)g.activation, g.limit};
     struct device_activations *hidden = dense_cuda_bind(c, slot, h, gate->rows, quantize);
     if (!through_blas(c, gate) && !through_blas(c, up)) {
-        ops->multiply_gated(c->stream, gate, up, input, activation, hidden, up_values);
+        ops->multiply_gated(c->stream, gate, up, input, gating, hidden, up_values);
         return hidden;
     }
     const struct dense_product products[] = {{gate, h, false, NULL, false},
                                              {up, up_values, false, NULL, false}};
     dense_cuda_multiply_several(d, products, 2, input);
-    ops->gated(c->stream, activation, h, up_values, h, (size_t)d->n * gate->rows);
+    ops->gated(c->stream, gating.activation, gating.limit, h, up_values, h,
+               (size_t)d->n * gate->rows);
     if (quantize)
         ops->quantize(c->stream, hidden);
     return hidden;

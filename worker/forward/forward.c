@@ -44,12 +44,15 @@ static bool allocate_convolution(struct forward *f, size_t row)
     return f->convolution.in && f->convolution.out;
 }
 
-static bool allocate_query_gate(struct forward *f, size_t row)
+static bool allocate_gates(struct forward *f, size_t row)
 {
-    size_t values = params_most(f->params).q;
-    f->q_and_gate = f->ops->allocate(f->dense, row * 2 * values);
-    f->query_gate = f->ops->allocate(f->dense, row * values);
-    return f->q_and_gate && f->query_gate;
+    const struct params_most most = params_most(f->params);
+    bool of_query = f->params->arch->query_gate, of_output = f->params->arch->output_gate;
+    if (of_query)
+        f->q_and_gate = f->ops->allocate(f->dense, row * 2 * most.q);
+    if (of_query || of_output)
+        f->query_gate = f->ops->allocate(f->dense, row * (of_query ? most.q : most.attended));
+    return (!of_query || f->q_and_gate) && (!(of_query || of_output) || f->query_gate);
 }
 
 static bool allocate_predicted(struct forward *f, size_t row)
@@ -124,7 +127,7 @@ static bool allocate(struct forward *f)
                                     sizeof(uint32_t),
                                 &f->device_only) &&
            allocate_predicted(f, row) && (!p->kv_rank || allocate_latent(f, n)) &&
-           allocate_added(f, row) && (!p->arch->query_gate || allocate_query_gate(f, row)) &&
+           allocate_added(f, row) && allocate_gates(f, row) &&
            (!p->delta.v_heads || allocate_delta(f, row)) &&
            (!p->arch->short_convolutions || allocate_convolution(f, row));
 }
@@ -171,42 +174,80 @@ const void *forward_norm(struct forward *f, const struct norm_weights *w, bool q
 }
 
 /* out [n][d_model] (+)= down(act(gate h) * up h), the FFN of every token. */
-static void plain_ffn(struct forward *f, const struct matrix *gate, const struct matrix *up,
-                      const struct matrix *down, const void *in, float *out, bool accumulate)
+static void plain_ffn(struct forward *f, struct gating gating, const struct matrix *gate,
+                      const struct matrix *up, const struct matrix *down, const void *in,
+                      float *out, bool accumulate)
 {
-    const void *hidden = f->ops->multiply_gated(f->dense, FORWARD_HIDDEN_SLOT, gate, up, in,
+    const void *hidden = f->ops->multiply_gated(f->dense, FORWARD_HIDDEN_SLOT, gating, gate, up, in,
                                                 f->ffn_gate, f->ffn_up, weights_quantize(down));
     f->ops->multiply(f->dense, down, hidden, out, accumulate);
 }
 
 /* The same, of the shared expert's own input and with a norm of its output. */
-static void normed_shared_expert(struct forward *f, const struct layer_weights *w)
+static void normed_shared_expert(struct forward *f, struct gating gating,
+                                 const struct layer_weights *w)
 {
     const struct model_params *p = f->params;
     bool quantize = weights_quantize(&w->shared_gate) || weights_quantize(&w->shared_up);
     const void *in = f->ops->norm_prepare(f->dense, FORWARD_OTHER_SLOT, f->x.own, &w->shared_norm,
                                           p->norm_eps, p->d_model, f->added, quantize);
-    plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
     f->ops->norm(f->dense, f->shared_out, &w->shared_post_norm, p->norm_eps, p->d_model,
                  f->shared_out);
 }
 
-/* shared_out = the shared expert, while the routed experts are computed. in: forward_norm's; the
- * gate has made the factor of a shared expert that has one. */
-static void shared_expert(struct forward *f, const struct layer_weights *w, const void *in)
+/* shared_out = half of it, where it is averaged with the routed experts: their half is in their
+ * weights. */
+static void average_shared(struct forward *f)
 {
-    if (w->shared_norm.weight)
-        normed_shared_expert(f, w);
-    else
-        plain_ffn(f, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    if (f->params->arch->shared_average)
+        f->ops->scale(f->dense, 0.5f, f->shared_out, f->params->d_model);
+}
+
+/* shared_out = the shared expert, while the routed experts are computed. in: queue_gate's; the gate
+ * has made the factor of a shared expert that has one. */
+static void shared_expert(struct forward *f, uint32_t layer, const void *in)
+{
+    const struct layer_weights *w = &f->weights->layers[layer];
+    struct gating gating = params_shared_gating(f->params, layer);
+    if (w->shared_norm.weight) {
+        normed_shared_expert(f, gating, w);
+        return;
+    }
+    plain_ffn(f, gating, &w->shared_gate, &w->shared_up, &w->shared_down, in, f->shared_out, false);
+    average_shared(f);
+}
+
+/* h = the input of the feed-forward part, prepared. */
+static const void *norm_for_ffn(struct forward *f, const struct layer_weights *w, bool quantize)
+{
+    if (!f->params->arch->parallel)
+        return forward_norm(f, &w->ffn_norm, quantize);
+    /* it is attention's, which is there still */
+    return f->ops->prepare(f->dense, FORWARD_SLOT, f->h.own, f->params->d_model, quantize);
+}
+
+/* x += the norm of `added`, which may be out; then x *= output_scale. */
+static void add_normed(struct forward *f, const struct layer_weights *w, float *added)
+{
+    uint32_t width = f->params->d_model;
+    f->ops->norm(f->dense, added, &w->ffn_post_norm, f->params->norm_eps, width, added);
+    f->ops->add_rows(f->dense, added, f->x.own, width);
+    if (w->output_scale != 1)
+        f->ops->scale(f->dense, w->output_scale, f->x.own, width);
 }
 
 /* A layer without experts: x += FFN of the normed x. */
-static void run_dense_ffn(struct forward *f, const struct layer_weights *w)
+static void run_dense_ffn(struct forward *f, uint32_t layer)
 {
+    const struct layer_weights *w = &f->weights->layers[layer];
+    bool normed = w->ffn_post_norm.weight != NULL;
     bool quantize = weights_quantize(&w->dense_gate) || weights_quantize(&w->dense_up);
-    const void *in = forward_norm(f, &w->ffn_norm, quantize);
-    plain_ffn(f, &w->dense_gate, &w->dense_up, &w->dense_down, in, f->x.own, true);
+    const void *in = norm_for_ffn(f, w, quantize);
+    plain_ffn(f, params_shared_gating(f->params, layer), &w->dense_gate, &w->dense_up,
+              &w->dense_down, in, normed ? f->added : f->x.own, !normed);
+    if (normed)
+        add_normed(f, w, f->added);
 }
 
 /* The input of a gate that has a norm of its own, to `out`. */
@@ -333,7 +374,7 @@ static const void *queue_gate(struct forward *f, uint32_t layer, uint32_t *selec
                               const struct device_choice *choice)
 {
     const struct layer_weights *w = &f->weights->layers[layer];
-    const void *in = forward_norm(f, &w->ffn_norm, quantizes_ffn(f, layer));
+    const void *in = norm_for_ffn(f, w, quantizes_ffn(f, layer));
     f->ops->gate(f->dense, &(struct dense_gate){
                                .w = w,
                                .router = &w->router,
@@ -357,21 +398,23 @@ static struct predict_seen seen_of(const struct forward *f, uint32_t layer,
                                  .selected = selected};
 }
 
-/* x += the norm of the sum of the shared expert, which is normed already, and the norm of the
- * routed experts' sum; then x *= output_scale. */
+/* x += the norm of the sum of the shared expert and the routed experts' sum. Where that sum has a
+ * norm of its own, the shared expert is normed already. */
 static void combine_normed(struct forward *f, const struct layer_weights *w,
                            const uint32_t *selected)
 {
     uint32_t width = f->params->d_model;
-    float eps = f->params->norm_eps, *added = f->added;
+    bool apart = w->experts_post_norm.weight != NULL;
+    float *shared = f->params->d_shared ? f->shared_out : NULL, *added = f->added;
+    const float *shared_by = !apart && w->shared_gate_input.tiles ? f->shared_scale : NULL;
     f->ops->clear(f->dense, added, width);
-    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected, NULL, NULL,
-                    added);
-    f->ops->norm(f->dense, added, &w->experts_post_norm, eps, width, added);
-    f->ops->add_rows(f->dense, f->shared_out, added, width);
-    f->ops->norm(f->dense, added, &w->ffn_post_norm, eps, width, added);
-    f->ops->add_rows(f->dense, added, f->x.own, width);
-    f->ops->scale(f->dense, w->output_scale, f->x.own, width);
+    f->ops->combine(f->dense, f->experts, w->down_bias, f->expert_weights, selected,
+                    apart ? NULL : shared, shared_by, added);
+    if (apart) {
+        f->ops->norm(f->dense, added, &w->experts_post_norm, f->params->norm_eps, width, added);
+        f->ops->add_rows(f->dense, shared, added, width);
+    }
+    add_normed(f, w, added);
 }
 
 /* x += the shared expert and the routed experts; waits for nothing. */
@@ -389,7 +432,7 @@ static void combine(struct forward *f, const struct layer_weights *w, const uint
 /* The work of a layer that overlaps with the computing of its experts. */
 struct overlap_experts {
     struct forward *f;
-    const struct layer_weights *w;
+    uint32_t layer;
     const void *in; /* queue_gate's */
     struct predict_seen seen;
 };
@@ -399,7 +442,7 @@ static enum error_code run_overlapped(void *arg, struct error *e)
     struct overlap_experts *b = arg;
     enum error_code code = predict_layers(b->f, &b->seen, e);
     if (!code && b->f->params->d_shared)
-        shared_expert(b->f, b->w, b->in);
+        shared_expert(b->f, b->layer, b->in);
     return code;
 }
 
@@ -411,7 +454,7 @@ static enum error_code run_planned(struct forward *f, uint32_t layer, const void
     const struct layer_weights *w = &f->weights->layers[layer];
     experts_begin(f->experts, layer, &(struct layer_input){&f->h, in}, f->n, selected->host,
                   f->kind);
-    struct overlap_experts b = {f, w, in, seen_of(f, layer, selected->host)};
+    struct overlap_experts b = {f, layer, in, seen_of(f, layer, selected->host)};
     experts_show(f->experts, b.seen);
     if (f->recorded)
         record(f, layer, selected->host);
@@ -457,7 +500,7 @@ static void queue_dense_layer(struct forward *f, uint32_t layer, uint32_t n)
 {
     (void)n;
     queue_attention(f, layer);
-    run_dense_ffn(f, &f->weights->layers[layer]);
+    run_dense_ffn(f, layer);
 }
 
 /* queue_gate's result, where a graph has prepared it. */
@@ -495,11 +538,13 @@ static void queue_device_only(struct forward *f, uint32_t layer)
     queue_attention(f, layer);
     const void *in = queue_gate(f, layer, selected, &choice);
     if (together)
-        f->ops->shared(f->dense, FORWARD_HIDDEN_SLOT, w, f->ffn_gate, f->ffn_up, f->shared_out,
-                       &shared);
+        f->ops->shared(f->dense, FORWARD_HIDDEN_SLOT, params_shared_gating(f->params, layer), w,
+                       f->ffn_gate, f->ffn_up, f->shared_out, &shared);
     device_only_queue(f->experts, &choice, in, together ? &shared : NULL);
-    if (f->params->d_shared && !together)
-        shared_expert(f, w, in);
+    if (together)
+        average_shared(f);
+    else if (f->params->d_shared)
+        shared_expert(f, layer, in);
     combine(f, w, selected);
 }
 
@@ -695,8 +740,12 @@ static bool are_finite(const float *logits, size_t n, size_t stride, struct erro
     return !found;
 }
 
-static void cap_logits(const struct forward *f, float *logits, size_t n)
+/* Scales and caps them, where the model does. */
+static void finish_logits(const struct forward *f, float *logits, size_t n)
 {
+    float scale = f->params->logit_scale;
+    for (size_t i = 0; i < n && scale != 1; i++)
+        logits[i] *= scale;
     if (f->params->logit_cap > 0)
         kernels_get()->soft_cap(f->params->logit_cap, logits, n);
 }
@@ -712,7 +761,7 @@ bool forward_logits(struct forward *f, const float *hidden, uint32_t n, bool bul
     }
     if (!are_finite(logits, n_logits, 1, e))
         return false;
-    cap_logits(f, logits, n_logits);
+    finish_logits(f, logits, n_logits);
     return true;
 }
 
@@ -731,6 +780,6 @@ bool forward_largest(struct forward *f, const float *hidden, uint32_t n, uint32_
     }
     if (!are_finite(values, n, k, e)) /* the largest of each row */
         return false;
-    cap_logits(f, values, (size_t)n * k);
+    finish_logits(f, values, (size_t)n * k);
     return true;
 }

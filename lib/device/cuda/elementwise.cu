@@ -44,22 +44,22 @@ void cuda_add(struct device_stream *s, const float *add, size_t add_stride, floa
     cuda_check(s, "add");
 }
 
-static __global__ void gate_elements(uint32_t activation, const float *gate, const float *up,
-                                     float *h, size_t n)
+static __global__ void gate_elements(uint32_t activation, float limit, const float *gate,
+                                     const float *up, float *h, size_t n)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 
     cuda_await_previous();
     if (i < n)
-        h[i] = cuda_gated(activation, gate[i], up[i]);
+        h[i] = cuda_gated(activation, limit, gate[i], up[i]);
 }
 
-void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                float *h, size_t n)
+void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                const float *up, float *h, size_t n)
 {
     if (n == 0)
         return;
-    CUDA_LAUNCH_EARLY(gate_elements, parts(n), THREADS, 0, s, activation, gate, up, h, n);
+    CUDA_LAUNCH_EARLY(gate_elements, parts(n), THREADS, 0, s, activation, limit, gate, up, h, n);
     cuda_check(s, "gated");
 }
 

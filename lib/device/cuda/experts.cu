@@ -130,12 +130,11 @@ static void add_shared_hidden(struct device_stream *s, struct device_shared *sha
                               const struct device_activations *in, struct product_set *set)
 {
     if (!product_pairs(s, shared->gate, shared->up, in)) {
-        cuda_multiply_gated(s, shared->gate, shared->up, in, shared->activation, &shared->hidden,
+        cuda_multiply_gated(s, shared->gate, shared->up, in, shared->gating, &shared->hidden,
                             shared->up_values);
         return;
     }
-    struct product p =
-        product_pair(shared->gate, shared->up, in, shared->activation, &shared->hidden);
+    struct product p = product_pair(shared->gate, shared->up, in, shared->gating, &shared->hidden);
     product_add(s, set, shared->gate->type, &p);
 }
 
@@ -161,6 +160,7 @@ static void gate_and_up(struct device_stream *s, const struct device_segments *l
     p.cols = l->d_model;
     p.bias_offset = l->bias_offset;
     p.activation = l->activation;
+    p.limit = l->limit;
     if (l->gate_type == l->up_type) {
         p.part_bytes = l->up_offset;
         p.finish = PRODUCT_GATED;

@@ -151,13 +151,14 @@ bool product_pairs(const struct device_stream *s, const struct matrix *gate,
 }
 
 struct product product_pair(const struct matrix *gate, const struct matrix *up,
-                            const struct device_activations *a, uint32_t activation,
+                            const struct device_activations *a, struct device_gating gating,
                             struct device_activations *hidden)
 {
     struct product p = product_of_matrix(gate, a);
 
     p.finish = PRODUCT_GATED;
-    p.activation = activation;
+    p.activation = gating.activation;
+    p.limit = gating.limit;
     p.part_bytes = (uint64_t)(uintptr_t)up->tiles - (uint64_t)(uintptr_t)gate->tiles;
     p.out = (float *)(uintptr_t)hidden->x;
     p.out_stride = hidden->x_stride;
@@ -170,21 +171,23 @@ struct product product_pair(const struct matrix *gate, const struct matrix *up,
 
 void cuda_multiply_gated(struct device_stream *s, const struct matrix *gate,
                          const struct matrix *up, const struct device_activations *a,
-                         uint32_t activation, struct device_activations *hidden, float *up_values)
+                         struct device_gating gating, struct device_activations *hidden,
+                         float *up_values)
 {
     float *values = (float *)(uintptr_t)hidden->x;
 
     if (a->n_tokens == 0)
         return;
     if (product_pairs(s, gate, up, a)) {
-        struct product p = product_pair(gate, up, a, activation, hidden);
+        struct product p = product_pair(gate, up, a, gating, hidden);
         product_launch(s, gate->type, &p);
         return;
     }
     struct device_product products[] = {{gate, values, hidden->x_stride, false, NULL},
                                         {up, up_values, hidden->x_stride, false, NULL}};
     cuda_multiply_several(s, products, 2, a);
-    cuda_gated(s, activation, values, up_values, values, hidden->x_stride * a->n_tokens);
+    cuda_gated(s, gating.activation, gating.limit, values, up_values, values,
+               hidden->x_stride * a->n_tokens);
     if (hidden->q)
         cuda_quantize(s, hidden);
 }

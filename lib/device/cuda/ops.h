@@ -19,7 +19,8 @@ void cuda_multiply_several(struct device_stream *s, const struct device_product 
                            unsigned n, const struct device_activations *a);
 void cuda_multiply_gated(struct device_stream *s, const struct matrix *gate,
                          const struct matrix *up, const struct device_activations *a,
-                         uint32_t activation, struct device_activations *hidden, float *up_values);
+                         struct device_gating gating, struct device_activations *hidden,
+                         float *up_values);
 void cuda_multiply_planes(struct device_stream *s, const struct matrix *m, size_t plane_bytes,
                           uint32_t n_planes, uint32_t n, const float *in, size_t in_stride,
                           size_t in_plane, float *out, size_t out_stride, size_t out_plane,
@@ -62,8 +63,8 @@ void cuda_attend(struct device_stream *s, const struct device_kv *kv, const stru
                  uint32_t n, uint32_t most_positions, const float *q,
                  const struct device_attention *a, float *out,
                  const struct device_activations *quantized, void *scratch);
-void cuda_gated(struct device_stream *s, uint32_t activation, const float *gate, const float *up,
-                float *h, size_t n);
+void cuda_gated(struct device_stream *s, uint32_t activation, float limit, const float *gate,
+                const float *up, float *h, size_t n);
 void cuda_gate_by_sigmoid(struct device_stream *s, const float *gate, float *rows, size_t n);
 size_t cuda_gate_scratch_bytes(uint32_t n_experts, uint32_t cols);
 void cuda_gate(struct device_stream *s, const struct device_gate *g,

@@ -318,7 +318,7 @@ static __device__ __forceinline__ void product_finish_row(const struct product &
             gate += bias[row];
             up += bias[p.rows + row];
         }
-        float value = cuda_gated(p.activation, gate, up);
+        float value = cuda_gated(p.activation, p.limit, gate, up);
         if (p.out_q != NULL)
             product_keep_quantized(p, row, j.out_row + t, value);
         else

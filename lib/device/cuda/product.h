@@ -127,6 +127,7 @@ struct product {
     uint64_t part_bytes;  /* from the first part to the second, modulo 2^64; 0: there is one */
     uint64_t bias_offset; /* GATED: in a segment, [2][rows]; 0: none */
     uint32_t activation;
+    float limit;
 
     /* The items have as many tokens as product_item_tokens says; PLANES: n tokens. */
     bool tensor_cores;
@@ -172,7 +173,7 @@ bool product_prepare(struct device_stream *s, enum tensor_type type, struct prod
 bool product_pairs(const struct device_stream *s, const struct matrix *gate,
                    const struct matrix *up, const struct device_activations *a);
 struct product product_pair(const struct matrix *gate, const struct matrix *up,
-                            const struct device_activations *a, uint32_t activation,
+                            const struct device_activations *a, struct device_gating gating,
                             struct device_activations *hidden);
 
 /* Launches p and sets p's last fields. p must have work, and product_tokens must not be 0. */
