@@ -72,6 +72,7 @@ static void build_arguments(struct supervisor *s)
         /* memd reserves device memory for the worker's context. */
         {TO_MEMD | TO_WORKER, "--ctx", number(o->ctx, s->numbers[1])},
         {TO_MEMD | TO_WORKER, "--parallel", number(o->parallel, s->numbers[2])},
+        {TO_MEMD | TO_WORKER, "--batch", number(o->batch, s->numbers[8])},
         {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
         {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},

@@ -187,6 +187,17 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* Tokens of prompts that a worker computes at once. */
+static uint32_t batch_of(const struct memd *m)
+{
+    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY,
+             context =
+                 serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    return m->device_spec.kind != DEVICE_HOST ? m->device_plan.batch
+           : m->batch                         ? (uint32_t)m->batch
+                                              : serving_batch(most, context);
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {.params = &m->plan.header.params,
@@ -195,7 +206,8 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
                                             .model = m->model,
-                                            .parallel = (uint32_t)m->parallel};
+                                            .parallel = (uint32_t)m->parallel,
+                                            .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -224,6 +236,7 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
     struct device_plan_options options = {.device = &m->device_spec,
                                           .parallel = (uint32_t)m->parallel,
                                           .context = (uint32_t)m->context,
+                                          .batch = (uint32_t)m->batch,
                                           .reproducible = m->reproducible};
     enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
     if (!code)
@@ -338,6 +351,13 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
+/* Workers read in the table's header how much they may compute at once. */
+static void publish_batch(struct memd *m)
+{
+    const struct shm *table = m->cache ? cache_residency(m->cache) : &m->residency;
+    ((struct residency_header *)table->base)->batch = batch_of(m);
+}
+
 static enum error_code start(struct memd *m, struct error *e)
 {
     enum error_code code = policy_choose(&m->choice, &m->names, e);
@@ -378,6 +398,8 @@ static enum error_code start(struct memd *m, struct error *e)
     if (code)
         return code;
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
+    if (!code)
+        publish_batch(m);
     if (!code && (m->cache || m->tier))
         code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
     if (!code && (m->cache || m->tier)) {
@@ -435,6 +457,8 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
          "plan a CUDA device for the worker's --ctx N"},
         {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
+        {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts that a worker computes at once; 0: by memory"},
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
          "plan for the worker's --kv-type TYPE"},
         {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",

@@ -24,7 +24,7 @@ struct memd {
     struct policy_names names;
     uint64_t threads, segment_bytes;
     const char *kv_type; /* this and the next three: the worker's, for the plan of the device */
-    uint64_t context, parallel;
+    uint64_t context, parallel, batch;
     bool reproducible;
     struct device_spec device_spec;
     struct device_link *link; /* until the cache takes it over; NULL: host */

@@ -136,7 +136,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     7
+#define N_NUMBERS     8
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -194,7 +194,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
                             {"--segment-bytes", l->segment_bytes},
                             {"--queue", l->queue},
                             {"--decode-share", l->decode_share},
-                            {"--models-most", l->models_most}};
+                            {"--models-most", l->models_most},
+                            {"--batch", l->batch}};
     const struct {
         const char *flag;
         bool given;

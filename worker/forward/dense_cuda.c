@@ -50,12 +50,12 @@ static void upload_query_scales(struct dense_cuda *c)
 }
 
 static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_t n,
-                       const float *cos_sin, bool bulk)
+                       const float *cos_sin, const struct row_groups *groups)
 {
     struct dense_cuda *c = dense_cuda_of(d);
     struct device_row *rows = c->rows.host;
     size_t angles = (size_t)n * d->params->rope.dims * sizeof *cos_sin;
-    dense_cuda_begin_products(c, n, bulk);
+    c->groups = *groups;
     d->batch = batch;
     d->n = n;
     c->most_positions = 0;
@@ -66,7 +66,7 @@ static void cuda_begin(struct dense *d, const struct batch_token *batch, uint32_
         if (batch[t].position + 1 > c->most_positions)
             c->most_positions = batch[t].position + 1;
     }
-    c->kept = n <= WORKER_DEVICE_ONLY_TOKENS && !bulk;
+    c->kept = n <= WORKER_DEVICE_ONLY_TOKENS && groups->n == 0;
     if (c->kept) /* so that its layers' graphs serve for a while */
         c->most_positions = layer_graphs_positions(c->most_positions, c->context);
     memcpy(c->angles.host, cos_sin, angles);

@@ -617,7 +617,7 @@ static enum error_code run_layers(struct forward *f, uint32_t layer, uint32_t *d
 {
     uint32_t n = 0;
     experts_look(f->experts, layer); /* copies overlap with attention */
-    if (layer >= f->params->n_dense && !f->recorded && !f->kind.bulk)
+    if (layer >= f->params->n_dense && !f->recorded && !f->kind.groups.n)
         n = device_only_layers(f->experts, layer, f->n);
     if (n)
         return run_device_only(f, layer, n, done, e);
@@ -677,7 +677,7 @@ static void begin_batch(struct forward *f, const struct batch_token *batch, uint
         f->shown[t] = (struct predict_token){batch[t].request, batch[t].position};
     place_fetched(f);
     prepare_rope(f);
-    f->ops->begin(f->dense, batch, n, f->rope, kind.bulk);
+    f->ops->begin(f->dense, batch, n, f->rope, &kind.groups);
 }
 
 void forward_set_heartbeat(struct forward *f, struct heartbeat *h)
