@@ -74,6 +74,7 @@ struct engine {
     uint64_t n_admitted;       /* requests that got a slot */
     bool paged;                /* the KV cache is a pool of pages that memd may limit */
     uint64_t kv_limit;         /* the last limit of its bytes that was applied */
+    int64_t idle_ns;           /* until an idle engine looks at it again */
     void *tables;              /* the memory of these arrays: */
     bool *slot_used;           /* [parallel] */
     struct batch_token *batch; /* [serving_batch_tokens] */
