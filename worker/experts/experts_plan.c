@@ -147,6 +147,8 @@ static void take_plan(struct experts *x, const struct layer_plan *plan)
     bool whole_layer = x->work.n_round == x->work.n_activated;
     x->work.predicted_s += plan->predicted_s;
     x->work.device_waits = plan->device_waits;
+    if (x->work.n_tokens <= PREDICT_MAX_TOKENS)
+        layer_mean_add(&x->cost.misses_s, plan->misses_s);
     prefetch_set_all_resident(x->prefetch, plan->all_resident && whole_layer &&
                                                device_cache_holds_all(x->device.cache));
     for (uint32_t i = 0; i < x->work.n_round; i++) {

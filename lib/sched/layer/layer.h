@@ -67,6 +67,7 @@ struct layer_state {
 struct layer_plan {
     const struct sched_expert *experts; /* [n], in the given order: device and load are set */
     double predicted_s;                 /* of the layer's routed experts */
+    double misses_s;                    /* by how much that exceeds all of them being resident */
     bool device_waits;                  /* sched_device_waits */
     bool all_resident;                  /* every segment of the given experts */
     const struct sched_upcoming *upcoming;
