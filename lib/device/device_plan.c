@@ -157,7 +157,8 @@ static enum error_code want_fixed(const struct device_module *module, const stru
     p->scratch_bytes = capacity.scratch_bytes;
     p->kv_bytes = capacity.kv_bytes;
     if (dense)
-        p->kv_least_bytes = worker_memory_kv(&map->params, o->kv_type, 1, needs.context);
+        p->kv_least_bytes =
+            worker_memory_kv(&map->params, o->kv_type, 1, needs.context, needs.max_tokens);
     p->dense_bytes = dense ? pool_map_dense(map).bytes : 0;
     p->unit_bytes = DEVICE_ALLOCATION_BYTES;
     return ERROR_OK;

@@ -81,7 +81,8 @@ struct kv_pool_use kv_pool_use(const struct kv_pool *p)
         if (!atomic_load_explicit(&p->records[i].serial, memory_order_relaxed))
             continue;
         use.pages_used++;
-        use.tokens += atomic_load_explicit(&p->records[i].n, memory_order_relaxed);
+        if (p->records[i].group == 0)
+            use.tokens += atomic_load_explicit(&p->records[i].n, memory_order_relaxed);
     }
     return use;
 }

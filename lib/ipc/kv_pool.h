@@ -7,6 +7,10 @@
  * worker's. Its record says which tokens these are and which page they continue, so a chain of
  * pages is a conversation, and pages that several conversations begin with are there once.
  *
+ * Where a model's layers are in several groups (model/kv_layout.h), these are the pages of group 0.
+ * The same positions may have a page of each other group; its record has the same tokens and
+ * continues the same page of group 0.
+ *
  * The worker writes; memd and tools read counts. A worker that dies at any instant leaves every
  * record with a valid prefix of its page:
  *   - keys and values of a position are written before its token, the token before `n` (release);
@@ -25,7 +29,7 @@
 #include <stdint.h>
 
 #define KV_POOL_MAGIC          0x4c4f4f50564b4f4dull
-#define KV_POOL_LAYOUT_VERSION 1u
+#define KV_POOL_LAYOUT_VERSION 2u
 #define KV_POOL_ALIGN          4096u
 #define KV_POOL_MAX_PAGES      (1u << 24)
 
@@ -55,7 +59,10 @@ struct kv_page_record {
     _Atomic uint32_t n;      /* its first n positions are valid */
     uint64_t cost_ns;        /* what computing it took */
     _Atomic uint64_t used_s; /* wall-clock seconds of its last use */
-    uint64_t pad[2];
+    uint32_t group;          /* of layers */
+    _Atomic uint32_t kept;   /* groups after 0: of use when the conversation goes on; else only
+                                while its request runs */
+    uint64_t pad;
     uint32_t tokens[KV_POOL_TOKENS];
 };
 _Static_assert(sizeof(struct kv_page_record) == 320, "shared layout");
@@ -91,7 +98,7 @@ bool kv_pool_own(struct kv_pool *p);
 /* Any process, at any time; a page that changes meanwhile may be counted either way. */
 struct kv_pool_use {
     uint32_t pages, pages_used;
-    uint64_t tokens; /* positions of used pages that are valid */
+    uint64_t tokens; /* valid positions of used pages of group 0 */
 };
 struct kv_pool_use kv_pool_use(const struct kv_pool *p);
 

@@ -69,7 +69,7 @@ static bool copy_record(struct kv_saver *s, uint32_t page, struct copied *c)
     c->parent = r->parent;
     c->parent_serial = r->parent_serial;
     c->depth = r->depth;
-    c->kind = r->kind;
+    c->kind = r->kind | r->group << KV_STORE_GROUP_SHIFT;
     c->cost_ns = r->cost_ns;
     c->used_s = atomic_load_explicit(&r->used_s, memory_order_relaxed);
     memcpy(c->tokens, r->tokens, sizeof c->tokens);
@@ -137,13 +137,20 @@ static void touch(struct kv_saver *s, uint32_t page, struct page_state *state)
         state->saved = false; /* it went for another page */
 }
 
+/* The pages of groups after 0 are many, and most of them are of no use later. */
+static bool is_wanted(const struct kv_saver *s, uint32_t page)
+{
+    const struct kv_page_record *r = &s->pool.records[page];
+    return r->group == 0 || atomic_load_explicit(&r->kept, memory_order_relaxed) != 0;
+}
+
 /* True: a page's key is known now, on which others wait. */
 static bool look_at(struct kv_saver *s, uint32_t page, bool parts)
 {
     struct page_state *state = &s->states[page];
     uint64_t serial = serial_of(s, page);
     struct copied c;
-    if (!serial)
+    if (!serial || !is_wanted(s, page))
         return false;
     if (state->serial == serial && state->saved) {
         touch(s, page, state);
