@@ -216,6 +216,7 @@ static void plan(struct simulation *s, uint32_t layer, uint32_t n_tokens)
         .n_slots = e->n_slots,
         .n_spare = e->reserve,
         .n_tokens = n_tokens,
+        .prefetches = s->predicts && s->run->policy->predictor != PREDICT_NONE,
         .whole = (uint64_t)n_tokens * n_segments > CHANNEL_TOKENS,
         .device_call_s = simulate_call_s(s, true),
         .cpu_busy_s = simulate_call_s(s, false),

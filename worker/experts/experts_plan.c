@@ -178,6 +178,8 @@ void experts_plan(struct experts *x)
         /* an expert that is split has a row for each segment in the channel */
         .whole = (uint64_t)x->work.n_tokens * n_segments > x->options.max_tokens,
         .no_loads = loads_are_stopped(x),
+        .prefetches = x->work.n_tokens <= PREDICT_MAX_TOKENS &&
+                      prediction_is_on(prefetch_prediction(x->prefetch)),
         /* an expert on the device may be nowhere else, and must not go while the device waits */
         .never_waits = x->host,
         .device_call_s = x->cost.calibration.device_call_s,

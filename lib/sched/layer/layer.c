@@ -126,6 +126,7 @@ void layer_plan(struct layer *l, const struct layer_state *state,
     struct sched_layer layer = {
         .n_segments = l->n_segments[state->layer],
         .spare_slots = sched_spare_slots(state->assigner, state->n_slots, state->n_spare),
+        .free_slots = state->prefetches ? state->n_spare - state->n_spare / 2 : state->n_spare,
         .whole = state->whole,
         .n_tokens = state->n_tokens,
         .device_call_s = state->device_call_s,
