@@ -8,6 +8,8 @@
  * ring. It holds `compute` while the pool computes one. No job allocates memory. */
 #include "serve.h"
 
+#include "job.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/run_dir.h"
@@ -41,6 +43,7 @@ struct connection {
     struct exec *exec;
     struct expert_task *tasks; /* [max_tasks] */
     uint32_t *indices;         /* [max_rows]: checked copies of the channel's */
+    struct row_group *groups;  /* [max_tokens]: too */
 };
 
 struct serve {
@@ -68,7 +71,8 @@ static enum error_code prepare_compute(struct connection *c, struct error *e)
                                  .max_width = p->d_expert};
     c->tasks = calloc(c->channel.max_tasks, sizeof *c->tasks);
     c->indices = calloc(c->channel.max_rows, sizeof *c->indices);
-    if (!c->tasks || !c->indices)
+    c->groups = calloc(c->channel.max_tokens, sizeof *c->groups);
+    if (!c->tasks || !c->indices || !c->groups)
         return error_set(e, ERROR_MEMORY, "no memory for the job's tables");
     enum error_code code = exec_new(c->serve->pool, &limits, c->serve->blas, &c->exec, e);
     if (!code)
@@ -91,55 +95,6 @@ static enum error_code handshake(struct connection *c, struct error *e)
         code = prepare_compute(c, e);
     enum error_code sent = lease_offer_answer(c->fd, EXPERT_OFFER, code, code ? NULL : e);
     return code ? code : sent;
-}
-
-/* Copy the job's tables once, and check every number in them. */
-static enum error_code take_tasks(struct connection *c, const struct expert_job *job,
-                                  struct error *e)
-{
-    const struct pool_map *map = &c->serve->memory->map;
-    const struct host_tier *tier = &c->serve->memory->tier;
-    const struct expert_channel *ch = &c->channel;
-    if (job->layer >= map->params.n_layers || job->n_tokens == 0 ||
-        job->n_tokens > ch->max_tokens || job->n_tasks > ch->max_tasks)
-        return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 " is out of range", job->sequence);
-    const struct pool_slabs *slabs = &map->slabs[job->layer];
-    uint32_t rows_total = 0, out_total = 0;
-    for (uint32_t i = 0; i < job->n_tasks; i++) {
-        struct expert_task_record r;
-        memcpy(&r, &ch->tasks[i], sizeof r);
-        if (r.expert >= slabs->n_experts || r.n_segments == 0 ||
-            r.first_segment >= slabs->n_segments ||
-            r.n_segments > slabs->n_segments - r.first_segment || r.n_rows > job->n_tokens ||
-            r.first_row > ch->max_rows - r.n_rows || r.n_rows > ch->max_rows - rows_total ||
-            r.apart > 1 || (tier->slots && r.slot >= tier->n_slots))
-            return error_set(e, ERROR_PROTOCOL, "job %" PRIu64 ": task %" PRIu32 " is out of range",
-                             job->sequence, i);
-        uint64_t n_out = (uint64_t)r.n_rows * (r.apart ? r.n_segments : 1);
-        if (n_out > ch->max_rows - out_total || r.first_out > ch->max_rows - n_out)
-            return error_set(e, ERROR_PROTOCOL,
-                             "job %" PRIu64 ": the rows of task %" PRIu32 " do not fit",
-                             job->sequence, i);
-        rows_total += r.n_rows;
-        out_total += (uint32_t)n_out;
-        c->tasks[i] =
-            (struct expert_task){.expert = r.expert,
-                                 .first_segment = r.first_segment,
-                                 .n_segments = r.n_segments,
-                                 .n_tokens = r.n_rows,
-                                 .tokens = c->indices + r.first_row,
-                                 .out = ch->out + (size_t)r.first_out * ch->d_model,
-                                 .output = r.apart ? EXPERT_APART : EXPERT_SUM,
-                                 .slab = tier->slots ? host_tier_slot(tier, r.slot) : NULL};
-        for (uint32_t row = r.first_row; row < r.first_row + r.n_rows; row++) {
-            c->indices[row] = ch->indices[row];
-            if (c->indices[row] >= job->n_tokens)
-                return error_set(e, ERROR_PROTOCOL,
-                                 "job %" PRIu64 ": a row names a token that the job does not have",
-                                 job->sequence);
-        }
-    }
-    return ERROR_OK;
 }
 
 static void count_job(const struct connection *c, const struct expert_job *job, uint64_t ns)
@@ -188,7 +143,7 @@ static void compute(struct connection *c, const struct expert_job *job)
     wait_turn(c);
     atomic_store(&c->channel.header->computing, job->sequence);
     pool_wake(c->serve->pool);
-    exec_allow_blas(c->exec, job->flags & EXPERT_JOB_BULK);
+    exec_set_groups(c->exec, &(struct row_groups){c->groups, job->n_groups});
     const struct activations *a = exec_prepare(c->exec, 0, c->channel.x, c->channel.d_model,
                                                job->n_tokens, c->channel.d_model, quantize);
     exec_experts(c->exec, map, job->layer, a, c->tasks, job->n_tasks);
@@ -200,7 +155,11 @@ static bool serve_job(struct connection *c, const struct expert_job *job)
 {
     struct error e;
     uint64_t started = clock_ns();
-    enum error_code code = take_tasks(c, job, &e);
+    const struct memory_client *memory = c->serve->memory;
+    enum error_code code =
+        expert_job_take(&c->channel, job, &memory->map, &memory->tier, c->tasks, c->indices, &e);
+    if (!code)
+        code = expert_job_take_groups(&c->channel, job, c->groups, &e);
     if (code) {
         log_warn("worker %d: %s", (int)c->pid, e.text);
         counter_add(c->serve->counters.refused, 1);
@@ -285,6 +244,7 @@ static void free_connection(struct connection *c)
     exec_free(c->exec);
     free(c->tasks);
     free(c->indices);
+    free(c->groups);
     shm_close(&c->shm);
     close(c->fd);
     *c = (struct connection){.shm.fd = -1, .fd = -1};

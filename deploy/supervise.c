@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 /* The kill comes at most 1.25 intervals after the last beat, before a client's 30 s are over. */
-#define WATCHDOG_S   20
 #define MPS_FAILURES 2 /* ends of the worker in a row before it was ready */
 /* A process that lost memd ends on its own within this time, or gets SIGTERM. */
 #define LOST_MEMD_GRACE_NS 1000000000ull
@@ -474,6 +473,8 @@ static int parse_settings(struct settings *o, int argc, char **argv)
         {"ctx", OPTION_UINT, &o->ctx, 0, 1u << 24, "N", "pass to memd and worker; 0: their choice"},
         {"parallel", OPTION_UINT, &o->parallel, 0, 256, "N",
          "pass to memd and worker; 0: their choice"},
+        {"batch", OPTION_UINT, &o->batch, 0, 1u << 13, "N",
+         "pass to memd and worker; 0: memd's choice"},
         {"queue", OPTION_UINT, &o->queue, 0, 1u << 20, "N", "pass to worker; 0: its choice"},
         {"decode-share", OPTION_UINT, &o->decode_share, 0, 95, "PERCENT",
          "pass to worker; 0: its choice"},
@@ -546,7 +547,7 @@ int main(int argc, char **argv)
     struct settings settings = {.name = "default",
                                 .stop_timeout_s = 10,
                                 .stable_s = 10,
-                                .watchdog_s = WATCHDOG_S,
+                                .watchdog_s = SUPERVISE_WATCHDOG_S,
                                 .models_keep_s = 300};
     if (parse_settings(&settings, argc, argv) != 0)
         return 2;

@@ -1,7 +1,7 @@
 /* moed-memd: the memory daemon. It loads the model once, owns the host pool, the host tier and the
  * device's expert cache, lends them to workers and CPU executors, and notices at once when one of
- * these dies. It computes nothing. It parses the model file and the trained predictors only, before
- * any process is attached. */
+ * these dies. It computes nothing. It parses the trained predictors only, before any process is
+ * attached; the model file is parsed by a process of its own. */
 #include "memd.h"
 
 #include "memd/device/cache_metrics.h"
@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine_memory.h"
-#include "confine/confine.h"
 #include "exec/numa.h"
 #include "ipc/residency.h"
 #include "model/memory_need.h"
 #include "model/serving_limits.h"
+#include "reader/model_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -79,7 +79,9 @@ static enum error_code load_model(struct memd *m, struct error *e)
         code = gguf_check_unchanged(m->gguf, i, e);
     if (code)
         return code;
-    pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base);
+    code = pool_plan_write(&m->plan, m->gguf, m->generation, m->pool.base, e);
+    if (code)
+        return code;
     uint64_t experts = h->tiered ? 0 : h->expert_bytes;
     counter_add(m->loaded_bytes, experts + h->dense_bytes);
     m->load_ns = clock_ns() - started;
@@ -187,6 +189,17 @@ static enum error_code make_tier(struct memd *m, struct error *e)
     return code;
 }
 
+/* Tokens of prompts that a worker computes at once. */
+static uint32_t batch_of(const struct memd *m)
+{
+    uint32_t most = m->tier_plan.n_slots ? BATCH_READ_ONCE : BATCH_IN_MEMORY,
+             context =
+                 serving_context(&m->plan.header.params, (uint32_t)m->context, UINT32_MAX, false);
+    return m->device_spec.kind != DEVICE_HOST ? m->device_plan.batch
+           : m->batch                         ? (uint32_t)m->batch
+                                              : serving_batch(most, context);
+}
+
 static enum error_code make_conversations(struct memd *m, struct error *e)
 {
     struct conversations_options options = {.params = &m->plan.header.params,
@@ -194,8 +207,9 @@ static enum error_code make_conversations(struct memd *m, struct error *e)
                                             .generation = m->generation,
                                             .dir = m->kv_dir,
                                             .dir_size = m->kv_dir_size,
-                                            .model = m->model,
-                                            .parallel = (uint32_t)m->parallel};
+                                            .gguf = m->gguf,
+                                            .parallel = (uint32_t)m->parallel,
+                                            .batch = batch_of(m)};
     enum error_code code = kv_type_parse(m->kv_type, &options.type, e);
     if (!code)
         code = kv_type_check(options.params, options.type, e);
@@ -224,6 +238,7 @@ static enum error_code take_device_memory(struct memd *m, struct error *e)
     struct device_plan_options options = {.device = &m->device_spec,
                                           .parallel = (uint32_t)m->parallel,
                                           .context = (uint32_t)m->context,
+                                          .batch = (uint32_t)m->batch,
                                           .reproducible = m->reproducible};
     enum error_code code = kv_type_parse(m->kv_type, &options.kv_type, e);
     if (!code)
@@ -338,6 +353,40 @@ static enum error_code load_predictors(struct memd *m, bool predicts, struct err
     return predicts ? trained_check_predictor(&m->predictors, p, m->choice.predictor, e) : ERROR_OK;
 }
 
+/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
+static int exit_code_for(enum error_code code)
+{
+    switch (code) {
+    case ERROR_USAGE:
+        return EXIT_BAD_USAGE;
+    case ERROR_IO:
+    case ERROR_MEMORY:
+    case ERROR_INTERNAL:
+        return EXIT_RETRY;
+    default:
+        return EXIT_PERMANENT;
+    }
+}
+
+/* What the pool is to be, from the file's metadata, which another process parses. */
+static void read_model(struct memd *m)
+{
+    struct read_model model;
+    struct error e;
+    enum error_code code = model_reader_read(m->model, m->segment_bytes, &model, &e);
+    if (code)
+        daemon_fail(&m->daemon, exit_code_for(code), &e);
+    m->gguf = model.gguf;
+    m->plan = model.plan;
+}
+
+/* Workers read in the table's header how much they may compute at once. */
+static void publish_batch(struct memd *m)
+{
+    const struct shm *table = m->cache ? cache_residency(m->cache) : &m->residency;
+    ((struct residency_header *)table->base)->batch = batch_of(m);
+}
+
 static enum error_code start(struct memd *m, struct error *e)
 {
     enum error_code code = policy_choose(&m->choice, &m->names, e);
@@ -346,10 +395,6 @@ static enum error_code start(struct memd *m, struct error *e)
     bool has_memory = !code && m->device_spec.kind != DEVICE_HOST;
     if (has_memory) /* first: a missing device must not show after minutes of loading */
         code = device_link_new(&m->device_spec, &m->link, e);
-    if (!code)
-        code = gguf_open(m->model, &m->gguf, e);
-    if (!code)
-        code = pool_plan_new_cut(m->gguf, m->segment_bytes, &m->plan, e);
     if (!code)
         code = tier_plan_new(&m->plan, m->ram, &m->tier_plan, e);
     if (code)
@@ -378,6 +423,8 @@ static enum error_code start(struct memd *m, struct error *e)
     if (code)
         return code;
     code = has_memory ? make_cache(m, e) : make_residency(m, e);
+    if (!code)
+        publish_batch(m);
     if (!code && (m->cache || m->tier))
         code = recent_new("memd/recent", sample_caches, report_caches, m, &m->recent, e);
     if (!code && (m->cache || m->tier)) {
@@ -385,21 +432,6 @@ static enum error_code start(struct memd *m, struct error *e)
         code = m->policy_metrics ? ERROR_OK : ERROR_MEMORY;
     }
     return code;
-}
-
-/* A restart does not mend a broken file: EXIT_PERMANENT. It may help where memory was short. */
-static int exit_code_for(enum error_code code)
-{
-    switch (code) {
-    case ERROR_USAGE:
-        return EXIT_BAD_USAGE;
-    case ERROR_IO:
-    case ERROR_MEMORY:
-    case ERROR_INTERNAL:
-        return EXIT_RETRY;
-    default:
-        return EXIT_PERMANENT;
-    }
 }
 
 int main(int argc, char **argv)
@@ -435,6 +467,8 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &m.context, 0, 1 << 24, "N",
          "plan a CUDA device for the worker's --ctx N"},
         {"parallel", OPTION_UINT, &m.parallel, 1, 256, "N", "plan for the worker's --parallel N"},
+        {"batch", OPTION_UINT, &m.batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts that a worker computes at once; 0: by memory"},
         {"kv-type", OPTION_STRING, &m.kv_type, 0, 0, "TYPE",
          "plan for the worker's --kv-type TYPE"},
         {"kv-cache", OPTION_STRING, &m.kv_cache, 0, 0, "SIZE",
@@ -450,12 +484,15 @@ int main(int argc, char **argv)
         {"threads", OPTION_UINT, &m.threads, 0, 1024, "N", "loading threads; 0: one for each core"},
         {0},
     };
-    daemon_start(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
+    daemon_init(&m.daemon, "memd", "the memory daemon of a moed deployment", options, argc, argv);
     struct error e;
     if (!m.model) {
         error_set(&e, ERROR_USAGE, "no model: give --model FILE");
         daemon_fail(&m.daemon, EXIT_BAD_USAGE, &e);
     }
+    memd_confine_files(&m);
+    read_model(&m);
+    daemon_start(&m.daemon);
     enum error_code code = start(&m, &e);
     if (code)
         daemon_fail(&m.daemon, exit_code_for(code), &e);
@@ -476,7 +513,7 @@ int main(int argc, char **argv)
     if (code)
         daemon_fail(&m.daemon, EXIT_RETRY, &e);
     daemon_status(&m.daemon, "serving %s", m.plan.header.params.name);
-    confine_daemon(true);
+    memd_confine_calls(&m);
     daemon_ready(&m.daemon);
     int exit_code = daemon_wait(&m.daemon);
     daemon_stop(&m.daemon);

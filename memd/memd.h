@@ -24,7 +24,7 @@ struct memd {
     struct policy_names names;
     uint64_t threads, segment_bytes;
     const char *kv_type; /* this and the next three: the worker's, for the plan of the device */
-    uint64_t context, parallel;
+    uint64_t context, parallel, batch;
     bool reproducible;
     struct device_spec device_spec;
     struct device_link *link; /* until the cache takes it over; NULL: host */
@@ -82,5 +82,10 @@ _Static_assert((int)N_RECENT <= (int)RECENT_MOST, "they fit");
 enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
                                     Moed__V1__Reply *reply, struct error *e);
 void memd_fill_health(void *arg, Moed__V1__HealthReply *health);
+
+/* confine.c. The first before memd has a second thread, with its options; the second when it has
+ * loaded the model. */
+void memd_confine_files(const struct memd *m);
+void memd_confine_calls(const struct memd *m);
 
 #endif

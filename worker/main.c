@@ -10,10 +10,10 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
-#include "confine/confine.h"
 #include "ipc/watch.h"
 #include "model/kv_layout.h"
 #include "model/memory_need.h"
+#include "model/serving_limits.h"
 #include "model/speculate.h"
 
 #include <inttypes.h>
@@ -52,16 +52,21 @@ static enum error_code list_end_tokens(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
-/* Reads the model file's metadata from the pool: the worker opens no file. */
-/* A string key, "" where the file has none; NULL: no memory. */
-static char *copy_key(const struct gguf *g, const char *key)
+/* A chat template; "" where the file has none that can be used; NULL: no memory. */
+static char *copy_template(const struct gguf *g, const char *key)
 {
     struct gguf_string text = {"", 0};
     if (gguf_find(g, key))
         gguf_get_string(g, key, &text, NULL);
+    if (text.len > CHAT_TEMPLATE_BYTES) { /* a reply about the model has both */
+        log_warn("%s has %" PRIu64 " bytes, more than %u: it is not used", key, text.len,
+                 CHAT_TEMPLATE_BYTES);
+        text.len = 0;
+    }
     return strndup(text.data, text.len);
 }
 
+/* Reads the model file's metadata from the pool: the worker opens no file. */
 static enum error_code read_vocabulary(struct worker *w, struct error *e)
 {
     const struct pool_map *map = &w->memory.map;
@@ -72,8 +77,8 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
     if (code)
         return code;
     code = tokenizer_new(g, NULL, &w->tokenizer, e);
-    w->chat_template = copy_key(g, "tokenizer.chat_template");
-    w->chat_template_tools = copy_key(g, "tokenizer.chat_template.tool_use");
+    w->chat_template = copy_template(g, "tokenizer.chat_template");
+    w->chat_template_tools = copy_template(g, "tokenizer.chat_template.tool_use");
     read_sampling(w, g);
     gguf_close(g);
     if (!code)
@@ -89,7 +94,7 @@ static enum error_code read_vocabulary(struct worker *w, struct error *e)
 
 static uint32_t batch_tokens(const struct worker *w)
 {
-    return serving_batch_tokens((uint32_t)w->parallel);
+    return serving_batch_tokens((uint32_t)w->batch, (uint32_t)w->parallel);
 }
 
 /* device_cores is the number of the worker's cores; cpuexec has the others. */
@@ -232,6 +237,15 @@ static enum error_code attach_kv_pool(struct worker *w, struct error *e)
     return ERROR_OK;
 }
 
+/* memd has planned the device's memory for a batch. A number out of range is taken for the least.
+ */
+static void choose_batch(struct worker *w)
+{
+    uint32_t planned = w->memory.residency.header->batch;
+    if (!w->batch)
+        w->batch = planned >= BATCH_LEAST && planned <= BATCH_MOST ? planned : BATCH_LEAST;
+}
+
 /* A worker whose pages have another layout or other bits has another number. Float products may
  * round otherwise with another number of threads or other kernels. */
 static uint64_t kv_format(const struct worker *w, bool exact)
@@ -338,6 +352,7 @@ static enum error_code make_engine(struct worker *w, struct error *e)
                                    .parallel = (uint32_t)w->parallel,
                                    .queue = (uint32_t)w->queue,
                                    .context = (uint32_t)w->context,
+                                   .batch = (uint32_t)w->batch,
                                    .decode_share = (uint32_t)w->decode_share,
                                    .speculate = w->drafts,
                                    .waits_for_disk = w->memory.tier.slots != NULL,
@@ -357,7 +372,12 @@ static enum error_code make_sessions(struct worker *w, struct error *e)
                                   .end_tokens = &w->end_tokens,
                                   .chat_template_tools = w->chat_template_tools,
                                   .device = w->device,
-                                  .context = (uint32_t)w->context};
+                                  .context = (uint32_t)w->context,
+                                  /* a quarter of the queue is for other frontends */
+                                  .most_requests =
+                                      (uint32_t)(w->parallel + w->queue - w->queue / 4),
+                                  .most_bytes = SESSION_REQUEST_BYTES,
+                                  .most_bytes_all = SESSIONS_REQUEST_BYTES};
     return sessions_new(&model, w->engine, &w->sessions, e);
 }
 
@@ -389,6 +409,7 @@ static enum error_code start(struct worker *w, struct error *e)
     if (code)
         return code;
     code = attach_kv_pool(w, e);
+    choose_batch(w);
     if (!code)
         code = read_vocabulary(w, e);
     if (!code)
@@ -499,6 +520,8 @@ int main(int argc, char **argv)
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},
         {"parallel", OPTION_UINT, &w.parallel, 1, 256, "N", "requests computed at once"},
+        {"batch", OPTION_UINT, &w.batch, BATCH_LEAST, BATCH_MOST, "N",
+         "tokens of prompts computed at once; 0: as memd has planned"},
         {"queue", OPTION_UINT, &w.queue, 1, 1u << 20, "N",
          "requests that may wait; more are refused"},
         {"decode-share", OPTION_UINT, &w.decode_share, 1, 95, "PERCENT",
@@ -523,7 +546,9 @@ int main(int argc, char **argv)
         {"kernels", OPTION_STRING, &w.kernels, 0, 0, "NAME", "auto, portable, avx2 or avx512"},
         {0},
     };
-    daemon_start(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    daemon_init(&w.daemon, "worker", "the worker of a moed deployment", options, argc, argv);
+    worker_confine_files(&w);
+    daemon_start(&w.daemon);
     struct error e;
     enum error_code code = start(&w, &e);
     static const struct daemon_handlers handlers = {.health = worker_fill_health,
@@ -540,7 +565,7 @@ int main(int argc, char **argv)
                     &e);
     daemon_status(&w.daemon, "serving %s, %" PRIu64 " requests of %" PRIu64 " tokens, %s kernels",
                   w.memory.map.params.name, w.parallel, w.context, kernels_get()->name);
-    confine_daemon(false);
+    worker_confine_calls(&w);
     daemon_ready(&w.daemon);
     int exit_code = daemon_wait(&w.daemon);
     stop(&w);

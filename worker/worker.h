@@ -19,7 +19,7 @@ struct worker {
     struct daemon daemon;
     /* options */
     const char *device, *kernels, *kv_type, *speculate;
-    uint64_t threads, context, parallel, queue, decode_share, spin_us;
+    uint64_t threads, context, parallel, batch, queue, decode_share, spin_us;
     uint32_t drafts; /* what speculate says */
     bool reproducible, pin, calibrate, fine_tune, cpuexec;
     bool exact; /* of prefix_cache_options */
@@ -77,5 +77,10 @@ enum error_code worker_reply_cache(struct worker *w, const Moed__V1__CacheReques
                                    Moed__V1__Reply *reply, struct error *e);
 enum error_code worker_reply_policy(struct worker *w, const Moed__V1__PolicyRequest *request,
                                     Moed__V1__Reply *reply, struct error *e);
+
+/* confine.c. The first before the worker has a second thread, with its options; the second when it
+ * is about to serve. */
+void worker_confine_files(const struct worker *w);
+void worker_confine_calls(const struct worker *w);
 
 #endif

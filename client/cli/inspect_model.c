@@ -1,6 +1,7 @@
 /* moed inspect: describes a model: attention, rotation of positions, routing, experts. */
 #include "client/cli/inspect.h"
 #include "client/cli/fold.h"
+#include "model/serving_limits.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,12 +24,13 @@ struct inspect_tensors inspect_find_tensors(const struct inspect *x)
     while (attention + 1 < x->params.n_layers &&
            x->params.layers[attention].kind != LAYER_ATTENTION)
         attention++;
+    const char *bias = architecture_selection_bias(x->params.arch);
     return (struct inspect_tensors){
         .qk_norm = has(x, attention, "attn_q_norm.weight"),
         .qkv_bias = has(x, attention, "attn_q.bias") || has(x, attention, "attn_qkv.bias"),
         .attention_output_bias = has(x, attention, "attn_output.bias"),
         .router_bias = has(x, layer, "ffn_gate_inp.bias"),
-        .selection_bias = has(x, layer, "exp_probs_b.bias"),
+        .selection_bias = bias && has(x, layer, bias),
         .expert_bias = has(x, layer, "ffn_down_exps.bias"),
         .output_gate = x->params.arch->output_gate && has(x, attention, "attn_gate.weight"),
         .shared_gate = has(x, layer, "ffn_gate_inp_shexp.weight"),
@@ -285,6 +287,8 @@ static void print_tokenizer(const struct inspect *x)
     if (!gguf_find(x->g, "tokenizer.chat_template") ||
         gguf_get_string(x->g, "tokenizer.chat_template", &chat, NULL) || chat.len == 0)
         fold_printf("; no chat template\n");
+    else if (chat.len > CHAT_TEMPLATE_BYTES)
+        fold_printf("; a chat template of %" PRIu64 " bytes, more than moed uses\n", chat.len);
     else
         fold_printf("; chat template%s\n",
                     memmem(chat.data, chat.len, "<|im_start|>", 12) ? " with <|im_start|>" : "");

@@ -53,7 +53,7 @@ static void attach(struct side *s)
     struct bench *b = &s->bench;
     s->pool = aligned_alloc(4096, b->plan.header.bytes);
     memset(s->pool, 0, b->plan.header.bytes);
-    pool_plan_write(&b->plan, b->g, BENCH_GENERATION, s->pool);
+    must(pool_plan_write(&b->plan, b->g, BENCH_GENERATION, s->pool, &e), &e);
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     s->memd_fd = pair[1];
@@ -150,7 +150,8 @@ static enum error_code run_layer(struct side *s, uint32_t layer, uint32_t n_toke
     draw_layer(s, n_tokens);
     const struct mirrored_values values = {s->values, s->values};
     experts_begin(x, layer, &values, n_tokens, s->selected,
-                  (struct batch_kind){.bulk = n_tokens > 4, .prompt = n_tokens > 4});
+                  (struct batch_kind){.groups = {&(struct row_group){0, n_tokens}, n_tokens > 4},
+                                      .prompt = n_tokens > 4});
     struct predict_seen seen = {
         .layer = layer, .n_tokens = n_tokens, .hidden = s->values, .selected = s->selected};
     struct predict_target target;

@@ -27,7 +27,8 @@
 #include <time.h>
 
 /* How often an idle engine looks at what memd wants. */
-#define IDLE_NS       50000000
+#define IDLE_NS       50000000 /* of wait_for_work: at first, and at most */
+#define IDLE_MOST_NS  400000000
 #define ERRAND_S      20 /* for a step to end: less than a client waits for its reply */
 #define STOPPING_TEXT "the worker is stopping: try again"
 
@@ -231,7 +232,8 @@ static enum error_code reserve(struct engine *g, struct request *r, struct error
     r->shares_pages = r->kind == REQUEST_GENERATE && !r->recording && !r->stepwise;
     if (r->n_most)
         return ERROR_OK;
-    if (!request_reserve(r, request_positions(r, g->config.context), g->config.d_model) ||
+    if (!request_reserve(r, request_positions(r, g->config.context), g->config.batch,
+                         g->config.d_model) ||
         !reserve_drafts(g, r))
         return error_set(e, ERROR_MEMORY, "no memory for the request's tokens");
     return request_begin_grammar(r, e);
@@ -340,8 +342,9 @@ static void follow_kv_limit(struct engine *g)
 }
 
 /* Waits until something may have changed; under the lock. Where the experts share the device's
- * memory with memd, an idle engine also follows what memd wants, every IDLE_NS without the lock:
- * memd may want memory back, or allow a KV cache in which a waiting request fits. */
+ * memory with memd, an idle engine also follows what memd wants, now and then without the lock:
+ * memd may want memory back, or allow a KV cache in which a waiting request fits. The longer
+ * nothing changes, the less often. */
 static void wait_for_work(struct engine *g)
 {
     struct experts *x = g->config.experts;
@@ -352,16 +355,17 @@ static void wait_for_work(struct engine *g)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += IDLE_NS;
+    until.tv_nsec += g->idle_ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_cond_timedwait(&g->changed, &g->lock, &until) != ETIMEDOUT)
         return;
     pthread_mutex_unlock(&g->lock);
-    experts_follow(x);
+    bool changed = experts_follow(x);
     pthread_mutex_lock(&g->lock);
     if (g->paged && (g->waiting.n || experts_kv_limit(x) != g->kv_limit))
-        g->woken = true;
+        g->woken = changed = true;
+    g->idle_ns = changed ? IDLE_NS : 2 * g->idle_ns < IDLE_MOST_NS ? 2 * g->idle_ns : IDLE_MOST_NS;
 }
 
 static void *engine_main(void *arg)
@@ -372,6 +376,7 @@ static void *engine_main(void *arg)
     bool busy = false;
     for (;;) {
         pthread_mutex_lock(&g->lock);
+        g->idle_ns = IDLE_NS;
         while (!busy && !g->inbox && !g->woken && !g->stopping)
             wait_for_work(g);
         bool stopping = g->stopping;
@@ -460,11 +465,12 @@ static void register_counters(struct engine *g)
 static bool make_tables(struct engine *g)
 {
     uint32_t parallel = g->config.parallel;
+    uint32_t batch = serving_batch_tokens(g->config.batch, parallel);
     size_t rows = g->rows_most = parallel > LOGPROBS_ROWS ? parallel : LOGPROBS_ROWS;
     g->tables =
-        ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, serving_batch_tokens(parallel)),
-                   ARRAY(g->answers, parallel), ARRAY(g->prompts, parallel),
-                   ARRAY(g->largest, rows * SAMPLER_LARGEST),
+        ARRAYS_NEW(ARRAY(g->slot_used, parallel), ARRAY(g->batch, batch),
+                   ARRAY(g->groups, batch / KV_SMALL_TOKENS + 1), ARRAY(g->answers, parallel),
+                   ARRAY(g->prompts, parallel), ARRAY(g->largest, rows * SAMPLER_LARGEST),
                    ARRAY(g->largest_tokens, rows * SAMPLER_LARGEST));
     g->logits = malloc(rows * g->config.vocab * sizeof *g->logits);
     g->sampler = sampler_new(g->config.vocab, g->config.context);

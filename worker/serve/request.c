@@ -1,7 +1,7 @@
 /* Requests: their memory, and the text of their answers; see request.h. */
 #include "request.h"
 
-#include "model/serving_limits.h"
+#include "worker/forward/recording.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +44,17 @@ void request_free(struct request *r)
     free(r);
 }
 
+uint64_t request_bytes(const struct request *r)
+{
+    uint64_t bytes = sizeof *r + r->text.capacity + r->unsent.capacity;
+    bytes += (r->tokens.capacity + r->stop_tokens.capacity) * sizeof *r->tokens.ids;
+    bytes += recording_bytes(r->recording);
+    bytes += r->n_biases * sizeof *r->biases + r->n_ends * sizeof *r->ends;
+    for (uint32_t i = 0; i < r->n_stops; i++)
+        bytes += r->stops[i].capacity;
+    return bytes;
+}
+
 uint32_t request_positions(const struct request *r, uint32_t context)
 {
     if (r->kind != REQUEST_GENERATE || r->prompt_only)
@@ -76,7 +87,7 @@ static bool reserve_logprobs(struct request *r)
     return r->token_logprobs && r->top_tokens && r->top_logprobs;
 }
 
-bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model)
+bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint32_t d_model)
 {
     r->n_most = positions;
     r->path.capacity = positions / KV_POOL_TOKENS + 1;
@@ -86,7 +97,7 @@ bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model)
         return false;
     if (r->kind == REQUEST_GENERATE)
         return true;
-    size_t rows = r->n_prefill < PREFILL_TOKENS ? r->n_prefill : PREFILL_TOKENS;
+    size_t rows = r->n_prefill < batch ? r->n_prefill : batch;
     r->hidden = calloc(rows * d_model, sizeof *r->hidden);
     return r->hidden != NULL;
 }

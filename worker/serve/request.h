@@ -26,7 +26,8 @@ enum request_kind { REQUEST_GENERATE, REQUEST_LOGITS, REQUEST_LOGPROBS };
 /* Who gets a slot first. The values of Moed__V1__Generate__Priority. */
 enum request_priority { PRIORITY_INTERACTIVE, PRIORITY_BATCH };
 
-#define REQUEST_MAX_STOPS 16
+#define REQUEST_MAX_STOPS  16
+#define REQUEST_STOP_BYTES (64u << 10) /* of all of them together */
 /* The most probable tokens that log-probabilities may name at each place. */
 #define REQUEST_MAX_TOP 64
 /* Snapshots of its state that a prompt may want. */
@@ -127,15 +128,17 @@ struct request {
 struct request *request_new(const struct tokenizer *t, enum request_kind kind,
                             const struct response_sink *sink, void *sink_arg);
 void request_free(struct request *r); /* takes NULL */
+/* The memory that it holds while it waits; an estimate, and not of its grammar (grammars.h). */
+uint64_t request_bytes(const struct request *r);
 
 /* The most positions that the request may fill of a context of this size. The last token generated
  * fills none, because nothing is computed from it. */
 uint32_t request_positions(const struct request *r, uint32_t context);
 
 /* Allocates what the request needs while it runs, so that no step allocates: the tokens of as many
- * positions and one more, the table of their pages, and for logits and logprobs `hidden`. Called
- * once. False: out of memory. */
-bool request_reserve(struct request *r, uint32_t positions, uint32_t d_model);
+ * positions and one more, the table of their pages, and for logits and logprobs `hidden`, of at
+ * most `batch` rows. Called once. False: out of memory. */
+bool request_reserve(struct request *r, uint32_t positions, uint32_t batch, uint32_t d_model);
 
 /* Feeds the token just generated; appends to *out the text that can be sent now. True: a stop
  * string has come; *out then ends before it and the rest is dropped. */
