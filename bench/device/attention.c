@@ -24,20 +24,23 @@ static size_t layer_bytes(void)
     return (size_t)2 * DEVICE_PAGE * ROW_BYTES;
 }
 
+static const struct device_attention shape = {
+    .n_heads = HEADS, .n_kv_heads = KV_HEADS, .k_dim = DIM, .v_dim = DIM, .scale = 0.088f};
+
 static void attend(void *arg, unsigned turn)
 {
     struct attending *a = arg;
     a->kv.offset = turn % a->n_layers * layer_bytes();
-    module->ops.attend(stream, &a->kv, a->rows, a->n_rows, a->depth, a->q, HEADS, KV_HEADS, DIM,
-                       DIM, 0.088f, 0, NULL, a->out, a->scratch);
+    module->ops.attend(stream, &a->kv, a->rows, a->n_rows, a->depth, a->q, &shape, a->out, NULL,
+                       a->scratch);
 }
 
 static void attend_many(void *arg, unsigned turn)
 {
     struct attending *a = arg;
     a->kv.offset = turn % a->n_layers * layer_bytes();
-    module->ops.attend_many(stream, &a->kv, a->rows, a->n_rows, a->depth, a->q, HEADS, KV_HEADS,
-                            DIM, DIM, 0.088f, 0, NULL, a->out, a->scratch);
+    module->ops.attend_many(stream, &a->kv, a->rows, a->n_rows, a->depth, a->q, &shape, a->out,
+                            NULL, a->scratch);
 }
 
 /* The addresses of the pages, on the device. */
