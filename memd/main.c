@@ -466,6 +466,7 @@ int main(int argc, char **argv)
                         m.tier,
                         m.predictors.region.base ? &m.predictors.region : NULL,
                         &m.conversations.region,
+                        &m.conversations.pool,
                         m.conversations.saver ? &m.conversations.file.region : NULL,
                         m.conversations.file.read_fd,
                         m.generation};

@@ -31,6 +31,41 @@ static enum error_code reply_attach(struct memd *m, const Moed__V1__MemoryAttach
     return ERROR_OK;
 }
 
+struct workers_list {
+    Moed__V1__WorkersReply reply;
+    Moed__V1__WorkerState states[KV_POOL_WORKERS], *pointers[KV_POOL_WORKERS];
+    char names[KV_POOL_WORKERS][16];
+};
+
+static void add_worker(void *arg, const char *process, pid_t pid, const struct kv_pool_worker *from)
+{
+    struct workers_list *list = arg;
+    size_t n = list->reply.n_workers;
+    uint32_t state = atomic_load(&from->state);
+    if (n == KV_POOL_WORKERS || state == KV_WORKER_STARTS)
+        return;
+    Moed__V1__WorkerState *to = list->pointers[n] = &list->states[n];
+    moed__v1__worker_state__init(to);
+    snprintf(list->names[n], sizeof list->names[n], "%s", process);
+    to->process = list->names[n];
+    to->pid = (uint32_t)pid;
+    to->running = atomic_load(&from->running);
+    to->waiting = atomic_load(&from->waiting);
+    to->leaving = state == KV_WORKER_LEAVES;
+    list->reply.n_workers++;
+}
+
+static enum error_code reply_workers(struct memd *m, Moed__V1__Reply *reply)
+{
+    static struct workers_list list;
+    moed__v1__workers_reply__init(&list.reply);
+    list.reply.workers = list.pointers;
+    leases_visit_workers(m->leases, add_worker, &list);
+    reply->body_case = MOED__V1__REPLY__BODY_WORKERS;
+    reply->workers = &list.reply;
+    return ERROR_OK;
+}
+
 static enum error_code reply_detach(struct memd *m, const Moed__V1__MemoryDetachRequest *request,
                                     Moed__V1__Reply *reply, struct error *e)
 {
@@ -275,6 +310,8 @@ enum error_code memd_handle_request(void *arg, const Moed__V1__Request *request,
     switch (request->body_case) {
     case MOED__V1__REQUEST__BODY_MEMORY_ATTACH:
         return reply_attach(m, request->memory_attach, reply, e);
+    case MOED__V1__REQUEST__BODY_WORKERS:
+        return reply_workers(m, reply);
     case MOED__V1__REQUEST__BODY_MEMORY_DETACH:
         return reply_detach(m, request->memory_detach, reply, e);
     case MOED__V1__REQUEST__BODY_POLICY:

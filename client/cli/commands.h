@@ -8,6 +8,7 @@ int up_main(int argc, char **argv);
 int serve_main(int argc, char **argv);
 int down_main(int argc, char **argv);
 int cache_main(int argc, char **argv);
+int workers_main(int argc, char **argv);
 int restart_main(int argc, char **argv);
 int ps_main(int argc, char **argv);
 int top_main(int argc, char **argv);

@@ -127,8 +127,11 @@ int launch_check_not_running(const struct launch *l)
     if (deployment_has_processes(l->run)) {
         fprintf(stderr, "moed: stopping the processes left of an earlier deployment %s\n",
                 launch_name(l));
+        pid_t pids[SUPERVISE_PROCESSES];
+        run_dir_find_holders(l->run, supervise_process_names, SUPERVISE_PROCESSES, pids);
         for (int i = SUPERVISE_PROCESSES - 1; i >= 0; i--)
-            run_dir_terminate(l->run, supervise_process_names[i], 10000);
+            if (pids[i])
+                run_dir_terminate(l->run, supervise_process_names[i], 10000);
     }
     return CLI_OK;
 }
@@ -136,7 +139,7 @@ int launch_check_not_running(const struct launch *l)
 /* -- the supervisor -- */
 
 #define MAX_ARGUMENTS 80
-#define N_NUMBERS     6
+#define N_NUMBERS     7
 
 struct arguments {
     const char *items[MAX_ARGUMENTS + 1];
@@ -187,7 +190,8 @@ static void build_arguments(const struct launch *l, struct arguments *a)
         uint64_t value; /* 0: not given */
     } numbers[N_NUMBERS] = {{"--threads", l->threads},   {"--ctx", l->ctx},
                             {"--parallel", l->parallel}, {"--segment-bytes", l->segment_bytes},
-                            {"--queue", l->queue},       {"--decode-share", l->decode_share}};
+                            {"--queue", l->queue},       {"--decode-share", l->decode_share},
+                            {"--workers", l->workers}};
     const struct {
         const char *flag;
         bool given;
@@ -290,26 +294,37 @@ static int stop_again(struct launch *l, int exit_code)
 /* The process that has failed and without which no deployment answers; NULL: none. */
 static const struct deployment_process *failed_process(const struct deployment_status *s)
 {
-    static const char *const essential[] = {"memd", "worker", "http"};
-    for (int i = 0; i < 3; i++) {
-        const struct deployment_process *p = deployment_status_find(s, essential[i]);
-        if (p && strcmp(p->state, "failed") == 0)
+    for (unsigned i = 0; i < s->n_processes; i++) {
+        const struct deployment_process *p = &s->processes[i];
+        if (strcmp(p->name, "cpuexec") != 0 && strcmp(p->state, "failed") == 0)
             return p;
     }
     return NULL;
 }
 
-static bool deployment_answers(const struct launch *l)
+static bool process_answers(const struct launch *l, const struct deployment_process *p)
 {
-    const struct deployment_process *worker = deployment_status_find(&l->status, "worker");
-    const struct deployment_process *http = deployment_status_find(&l->status, "http");
     Moed__V1__Reply *reply;
-    if (!worker || (http && strcmp(http->state, "ready") != 0) ||
-        strcmp(worker->state, "ready") != 0 || deployment_health(l->run, "worker", &reply, NULL))
+    if (strcmp(p->state, "ready") != 0 || deployment_health(l->run, p->name, &reply, NULL))
         return false;
     bool ready = reply->health->ready;
     moed__v1__reply__free_unpacked(reply, NULL);
     return ready;
+}
+
+static bool deployment_answers(const struct launch *l)
+{
+    const struct deployment_process *http = deployment_status_find(&l->status, "http");
+    unsigned workers = 0;
+    if (http && strcmp(http->state, "ready") != 0)
+        return false;
+    for (unsigned i = 0; i < l->status.n_processes; i++)
+        if (supervise_is_worker(l->status.processes[i].name)) {
+            if (!process_answers(l, &l->status.processes[i]))
+                return false;
+            workers++;
+        }
+    return workers > 0;
 }
 
 /* Shows the status of the first process that is not ready. */

@@ -165,6 +165,8 @@ static int start(struct launch *l, const char *verb, const char *purpose, int ar
          "HTTP: require one of the API keys in FILE"},
         {"parallel", OPTION_UINT, &l->parallel, 0, 256, "N",
          "compute N requests at once; 0: worker's choice"},
+        {"workers", OPTION_UINT, &l->workers, 0, SUPERVISE_WORKERS, "N",
+         "compute in N processes, which share model, cache and conversations; 0: one"},
         {"threads", OPTION_UINT, &l->threads, 0, 1024, "N",
          "use N threads a process; 0: one a core, half of that each with an emulated device"},
         {"kv-type", OPTION_STRING, &l->kv_type, 0, 0, "TYPE",

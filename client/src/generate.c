@@ -3,6 +3,7 @@
 #include "client/src/error.h"
 #include "client/src/grammar.h"
 #include "client/src/request.h"
+#include "client/src/router.h"
 #include "client/src/sampling.h"
 
 #include "base/clock.h"
@@ -31,9 +32,17 @@ static uint64_t random_seed(void)
     return seed == MOED_RANDOM_SEED ? 0 : seed;
 }
 
-enum moed_code moed_generate_start(struct moed_session *session,
-                                   const struct moed_generate_options *options,
-                                   struct moed_request **out, struct moed_error *error)
+static struct moed_session *route(struct moed_session *session,
+                                  const struct moed_generate_options *o)
+{
+    return o->prompt_bytes ? router_route(session, o->prompt, o->prompt_bytes)
+                           : router_route(session, o->tokens, o->token_count * sizeof *o->tokens);
+}
+
+/* Starts it in this session, without a choice of another one. */
+static enum moed_code generate_start(struct moed_session *session,
+                                     const struct moed_generate_options *options,
+                                     struct moed_request **out, struct moed_error *error)
 {
     if (!options->prompt_bytes && !options->token_count)
         return error_report(error, MOED_ERROR_USAGE, false, "the prompt is empty");
@@ -94,27 +103,39 @@ enum moed_code moed_generate_start(struct moed_session *session,
     return code;
 }
 
+enum moed_code moed_generate_start(struct moed_session *session,
+                                   const struct moed_generate_options *options,
+                                   struct moed_request **out, struct moed_error *error)
+{
+    struct moed_session *to = route(session, options);
+    enum moed_code code = generate_start(to, options, out, error);
+    session_unref(to);
+    return code;
+}
+
 enum moed_code moed_generate_answers_start(struct moed_session *session,
                                            const struct moed_generate_options *options,
                                            size_t count, struct moed_request **requests,
                                            struct moed_error *error)
 {
     struct moed_generate_options o = *options;
+    struct moed_session *to = route(session, options); /* one worker: it computes the prompt once */
+    enum moed_code code = MOED_OK;
     if (o.sampling.seed == MOED_RANDOM_SEED)
         o.sampling.seed = random_seed();
-    for (size_t i = 0; i < count; i++, o.sampling.seed++) {
+    for (size_t i = 0; i < count && !code; i++, o.sampling.seed++) {
         if (o.sampling.seed == MOED_RANDOM_SEED) /* the name of no seed */
             o.sampling.seed = 0;
-        enum moed_code code = moed_generate_start(session, &o, &requests[i], error);
-        if (!code)
-            continue;
-        while (i-- > 0) {
+        code = generate_start(to, &o, &requests[i], error);
+        while (code && i-- > 0) {
             moed_request_free(requests[i]);
             requests[i] = NULL;
         }
-        return code;
+        if (code)
+            break;
     }
-    return MOED_OK;
+    session_unref(to);
+    return code;
 }
 
 enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *tokens,
@@ -130,7 +151,10 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGITS;
     body.logits = &logits;
-    return request_start(session, &body, out, error);
+    struct moed_session *to = router_route(session, tokens, token_count * sizeof *tokens);
+    enum moed_code code = request_start(to, &body, out, error);
+    session_unref(to);
+    return code;
 }
 
 enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
@@ -151,7 +175,10 @@ enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t 
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
-    return request_start(session, &body, out, error);
+    struct moed_session *to = router_route(session, tokens, token_count * sizeof *tokens);
+    enum moed_code code = request_start(to, &body, out, error);
+    session_unref(to);
+    return code;
 }
 
 /* Events to the callback until the end; frees the request. */

@@ -32,7 +32,7 @@ enum { EXIT_CLEAN = 0, EXIT_RETRY = 1, EXIT_BAD_USAGE = 2, EXIT_PERMANENT = 3 };
 struct daemon_internal; /* one a process */
 
 struct daemon {
-    const char *process; /* "memd" */
+    const char *process; /* "memd", "worker-2" */
     char run[RUN_DIR_BYTES];
     struct metrics *metrics; /* lives until the process ends */
     uint64_t started_ns;
@@ -47,6 +47,11 @@ struct daemon {
  * set. */
 void daemon_start(struct daemon *d, const char *process, const char *purpose,
                   const struct option_spec *table, int argc, char **argv);
+/* The same for a process of which a deployment has several: an option sets *number. From 2 on the
+ * name is "PROCESS-NUMBER". */
+void daemon_start_numbered(struct daemon *d, const char *process, const uint64_t *number,
+                           const char *purpose, const struct option_spec *table, int argc,
+                           char **argv);
 
 /* Fill in what HealthReply has beyond the common fields (pid, uptime, state, memory, version). On
  * the control thread. */
@@ -58,9 +63,13 @@ typedef void daemon_health(void *arg, Moed__V1__HealthReply *health);
  * daemon_unknown(). */
 typedef enum error_code daemon_request(void *arg, const Moed__V1__Request *request,
                                        Moed__V1__Reply *reply, struct error *e);
+/* SIGUSR1 came: take no new work, and call daemon_request_stop once there is none left. On the
+ * thread "signals"; must not wait. */
+typedef void daemon_drain(void *arg);
 struct daemon_handlers {
     daemon_health *health;   /* NULL: the common fields only */
     daemon_request *request; /* NULL: the common requests only */
+    daemon_drain *drain;     /* NULL: SIGUSR1 stops the process, as SIGTERM does */
     bool peers;              /* other daemons call this one: RUN/PROCESS.peers (ipc/peer_rpc.h) */
 };
 /* From a request handler: hand the client's connection over once the reply has left; see `adopt`

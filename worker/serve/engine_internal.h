@@ -70,6 +70,7 @@ struct engine {
                                         step */
     uint64_t prefill_debt_ns;    /* time of decode steps that must come before the next prefill */
     uint64_t n_admitted;         /* requests that got a slot */
+    bool waits_for_pages;        /* the first request of the queue does */
     bool paged;                  /* the KV cache is a pool of pages that memd may limit */
     uint64_t kv_limit;           /* the last limit of its bytes that was applied */
     void *tables;                /* the memory of these arrays: */
