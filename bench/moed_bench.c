@@ -181,7 +181,8 @@ static int attach(struct bench *b)
 {
     struct moed_error error;
     struct moed_model *model;
-    struct moed_attach_options options = {.deployment = b->name, .client = "moed-bench"};
+    struct moed_attach_options options = {
+        .size = sizeof options, .deployment = b->name, .client = "moed-bench"};
     if (moed_attach(&options, &b->session, &error) || moed_model_get(b->session, &model, &error))
         return complain(error.message);
     struct report *r = &b->report;

@@ -58,7 +58,8 @@ static enum moed_code start_stream(struct run *r, struct moed_session *session,
     uint64_t state = plan->seed * MAX_STREAMS + index;
     for (uint32_t i = 0; prompt && i < plan->prompt_tokens; i++)
         prompt[i] = (uint32_t)(next_random(&state) % plan->vocab);
-    struct moed_generate_options options = {.tokens = prompt,
+    struct moed_generate_options options = {.size = sizeof options,
+                                            .tokens = prompt,
                                             .token_count = plan->prompt_tokens,
                                             .ignore_end = true,
                                             .max_tokens = plan->generate};
@@ -82,18 +83,18 @@ static enum moed_code read_stream(struct run *r, uint32_t index, struct moed_err
 {
     struct stream *s = &r->streams[index];
     while (!s->done) {
-        struct moed_event event;
+        const struct moed_event *event;
         enum moed_code code = moed_request_next(s->request, 0, &event, error);
         if (code == MOED_ERROR_TIMEOUT)
             return MOED_OK;
         if (code)
             return code;
-        for (size_t i = 0; i < event.token_count && s->n_tokens < r->plan->generate; i++)
+        for (size_t i = 0; i < event->token_count && s->n_tokens < r->plan->generate; i++)
             s->token_s[s->n_tokens++] = clock_s();
-        if (event.kind != MOED_EVENT_DONE)
+        if (event->kind != MOED_EVENT_DONE)
             continue;
         s->done = true;
-        s->result = event.result;
+        s->result = *event->result;
         r->fds[index].fd = -1; /* poll ignores it */
         r->n_done++;
         if (s->n_tokens != r->plan->generate)

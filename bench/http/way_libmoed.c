@@ -14,7 +14,8 @@ static bool start(void *arg, const uint32_t *prompt, const struct round_plan *pl
 {
     struct moed_error error;
     struct moed_request *request;
-    struct moed_generate_options options = {.tokens = prompt,
+    struct moed_generate_options options = {.size = sizeof options,
+                                            .tokens = prompt,
                                             .token_count = plan->prompt_tokens,
                                             .ignore_end = true,
                                             .max_tokens = plan->generate};
@@ -28,12 +29,12 @@ static bool start(void *arg, const uint32_t *prompt, const struct round_plan *pl
 static bool take(struct stream *s, bool *text)
 {
     struct moed_error error;
-    struct moed_event event;
+    const struct moed_event *event;
     enum moed_code code;
     while (!(code = moed_request_next(s->state, 0, &event, &error))) {
-        if (event.kind == MOED_EVENT_TOKENS && event.text_bytes)
+        if (event->kind == MOED_EVENT_TOKENS && event->text_bytes)
             *text = true;
-        s->done = event.kind == MOED_EVENT_DONE;
+        s->done = event->kind == MOED_EVENT_DONE;
         if (s->done)
             return true;
     }

@@ -130,7 +130,8 @@ bool ask_attach(const char *deployment, struct moed_session **out, int *exit_cod
 {
     if (!deployment_choose(&deployment, exit_code))
         return false;
-    struct moed_attach_options options = {.deployment = deployment, .client = "moed"};
+    struct moed_attach_options options = {
+        .size = sizeof options, .deployment = deployment, .client = "moed"};
     double deadline_s = clock_s() + ASK_RETRY_S;
     struct moed_error error;
     while (moed_attach(&options, out, &error)) {

@@ -2,9 +2,7 @@
 #ifndef MOED_CLI_CHAT_H
 #define MOED_CLI_CHAT_H
 
-#include "chat/chat_template.h"
-#include "client/include/moed.h"
-#include "toolcall/formats.h"
+#include "client/chat/chat_model.h"
 
 struct chat_options {
     const char *template_file; /* NULL: the model's template */
@@ -23,8 +21,7 @@ struct chat_prompt {
     bool plain;                /* the model has no chat template: turns are written as plain text */
     const char *reasoning_end; /* the prompt leaves reasoning open, which ends at this text; NULL:
                                   it does not. Constant */
-    const struct tool_format *format;        /* how the model writes an answer; constant */
-    const struct reasoning_marks *reasoning; /* NULL: none, or the format has its own; constant */
+    struct chat_style style;   /* how the model writes an answer */
 };
 
 /* Adds text, unless it is empty, as the user's turn behind the file's messages. Only the template's
@@ -38,24 +35,5 @@ enum moed_code chat_prompt(struct moed_session *session, const struct chat_optio
  * freely first, and the grammar binds behind it. */
 struct moed_grammar chat_prompt_bind(const struct chat_prompt *prompt,
                                      const struct moed_grammar *grammar);
-
-struct chat_turn {
-    const char *role; /* "system", "user", "assistant": plain text of ours */
-    const char *text;
-    size_t text_bytes;
-};
-
-/* The same for a conversation of any number of turns, and the start of the assistant's next. */
-enum moed_code chat_conversation(struct moed_session *session, const struct chat_turn *turns,
-                                 size_t count, uint32_t **tokens, size_t *token_count,
-                                 struct moed_error *error);
-
-struct jinja_output;
-
-/* The tokens of a prompt that a template rendered: special tokens only outside its ranges, and the
- * begin token in front where the model's texts have one. *tokens: the caller's, for moed_free. */
-enum moed_code chat_tokenise(struct moed_session *session, const struct moed_model *model,
-                             const struct jinja_output *text, uint32_t **tokens,
-                             size_t *token_count, struct moed_error *error);
 
 #endif

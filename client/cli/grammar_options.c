@@ -80,7 +80,8 @@ bool grammar_options_make(struct grammar_options *o)
 {
     int given =
         !!o->json_schema + o->json_object + !!o->grammar_file + !!o->regex + (o->choice_count > 0);
-    o->grammar = (struct moed_grammar){.kind = MOED_GRAMMAR_NONE};
+    o->grammar =
+        (struct moed_grammar){.size = sizeof(struct moed_grammar), .kind = MOED_GRAMMAR_NONE};
     if (given > 1) {
         cli_complain("--json-schema, --json-object, --grammar, --regex and --choice: give one "
                      "of them");

@@ -243,7 +243,7 @@ static enum moed_code take_event(void *arg, const struct moed_event *event,
 {
     struct profile *p = arg;
     struct recorded *r = &p->recorded;
-    const struct moed_routing *some = &event->routing;
+    const struct moed_routing *some = event->routing;
     if (event->kind != MOED_EVENT_ROUTING)
         return MOED_OK;
     if (!routing_fits(p, some))
@@ -266,6 +266,7 @@ static struct moed_record_options record_options(const struct profile *p)
 {
     uint32_t every = p->hidden_every;
     return (struct moed_record_options){
+        .size = sizeof(struct moed_record_options),
         .gate = p->gate,
         .hidden_every = every,
         .hidden_phase = every ? (uint32_t)((every - p->n_tokens % every) % every) : 0,
@@ -277,7 +278,8 @@ static enum moed_code record_sequence(struct profile *p, const uint32_t *tokens,
                                       struct moed_error *error)
 {
     struct moed_record_options record = record_options(p);
-    struct moed_generate_options options = {.tokens = tokens, .token_count = n, .record = &record};
+    struct moed_generate_options options = {
+        .size = sizeof options, .tokens = tokens, .token_count = n, .record = &record};
     struct moed_request *request;
     p->recorded.n = p->recorded.n_hidden = 0;
     memset(p->recorded.hidden_of, 0, p->context * sizeof *p->recorded.hidden_of);

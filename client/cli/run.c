@@ -50,7 +50,7 @@ static void print_text(struct run *run, const struct moed_event *event)
 static void take_event(struct run *run, const struct moed_event *event)
 {
     if (event->kind == MOED_EVENT_PROGRESS) {
-        run_take_progress(run, &event->progress);
+        run_take_progress(run, event->progress);
         return;
     }
     if (run->first_token_s == 0)
@@ -92,22 +92,23 @@ static enum moed_code stream(struct run *run, struct moed_request *request,
         cancel_if_unwanted(run, request);
         if (!fds[0].revents)
             continue;
-        struct moed_event event;
+        const struct moed_event *event;
         enum moed_code code = moed_request_next(request, 0, &event, error);
         if (code)
             return code;
-        if (event.kind == MOED_EVENT_DONE) {
-            run->result = event.result;
+        if (event->kind == MOED_EVENT_DONE) {
+            run->result = *event->result;
             return MOED_OK;
         }
-        take_event(run, &event);
+        take_event(run, event);
     }
 }
 
 /* Attaches, sends the request, detaches. *attached: false where attaching failed. */
 static enum moed_code attempt(struct run *run, bool *attached, struct moed_error *error)
 {
-    struct moed_attach_options options = {.deployment = run->deployment, .client = "moed run"};
+    struct moed_attach_options options = {
+        .size = sizeof options, .deployment = run->deployment, .client = "moed run"};
     struct moed_session *session;
     *attached = false;
     enum moed_code code = moed_attach(&options, &session, error);

@@ -56,18 +56,18 @@ static void cancel_if_interrupted(struct answers *a)
 static enum moed_code take_events(struct answers *a, unsigned i, struct moed_error *error)
 {
     struct run *run = &a->runs[i];
-    struct moed_event event;
+    const struct moed_event *event;
     enum moed_code code;
     while (!a->done[i] && !(code = moed_request_next(a->requests[i], 0, &event, error))) {
-        if (event.kind == MOED_EVENT_DONE) {
-            run->result = event.result;
+        if (event->kind == MOED_EVENT_DONE) {
+            run->result = *event->result;
             a->done[i] = true;
             a->n_done++;
-        } else if (event.kind == MOED_EVENT_PROGRESS) {
-            run_take_progress(run, &event.progress);
+        } else if (event->kind == MOED_EVENT_PROGRESS) {
+            run_take_progress(run, event->progress);
         } else {
             run->first_token_s = run->first_token_s > 0 ? run->first_token_s : clock_s();
-            run_collect(run, &event);
+            run_collect(run, event);
         }
     }
     return a->done[i] || code == MOED_ERROR_TIMEOUT ? MOED_OK : code;

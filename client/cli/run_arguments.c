@@ -147,6 +147,9 @@ static bool parse(struct run_arguments *a, const char *several[5], int argc, cha
          "go on past end-of-generation tokens"},
         {"min-tokens", OPTION_UINT, &a->min_tokens, 0, UINT32_MAX, "N",
          "do not end before N tokens"},
+        {"batch", OPTION_BOOL, &a->batch, 0, 0, NULL, "let interactive requests go first"},
+        {"deadline", OPTION_UINT, &a->deadline_ms, 0, UINT32_MAX, "MS",
+         "fail if the answer has not begun after MS milliseconds; 0: wait"},
         {"stop-token", OPTION_STRING, &several[1], 0, 0, "ID",
          "end at this token too; may be given several times"},
         {"bias", OPTION_STRING, &several[2], 0, 0, "ID=B",
@@ -222,6 +225,7 @@ bool run_arguments_take(struct run_arguments *a, int argc, char **argv, int *exi
 void run_arguments_apply(const struct run_arguments *a, struct run *run)
 {
     struct moed_generate_options *o = &run->options;
+    o->size = sizeof *o;
     run->deployment = a->name;
     run->n_answers = (unsigned)a->answers;
     run->chat = a->chat;
@@ -235,17 +239,20 @@ void run_arguments_apply(const struct run_arguments *a, struct run *run)
     o->max_tokens = (uint32_t)a->n;
     o->min_tokens = (uint32_t)a->min_tokens;
     o->progress = a->progress;
+    o->priority = a->batch ? MOED_PRIORITY_BATCH : MOED_PRIORITY_INTERACTIVE;
+    o->deadline_ms = (uint32_t)a->deadline_ms;
     o->logprobs = a->logprobs != UINT64_MAX;
     o->top_logprobs = o->logprobs ? (uint32_t)a->logprobs : 0;
     o->stop = a->stop_list;
     o->stop_count = a->stops.count;
     o->stop_tokens = a->stop_token_list;
     o->stop_token_count = a->stop_tokens.count;
-    o->sampling = sampling_options_apply(&a->sampling);
-    o->sampling.bias = a->bias_list;
-    o->sampling.bias_count = a->biases.count;
-    o->sampling.dry_breakers = a->breaker_list;
-    o->sampling.dry_breaker_count = a->breakers.count;
+    run->sampling = sampling_options_apply(&a->sampling);
+    run->sampling.bias = a->bias_list;
+    run->sampling.bias_count = a->biases.count;
+    run->sampling.dry_breakers = a->breaker_list;
+    run->sampling.dry_breaker_count = a->breakers.count;
+    o->sampling = &run->sampling;
     o->grammar = &a->grammar.grammar;
 }
 

@@ -14,8 +14,9 @@
 struct run {
     const char *deployment;
     struct moed_generate_options options;
-    bool filters; /* standard output is a terminal: hide control characters */
-    bool chat;    /* the prompt is a turn of a conversation */
+    struct moed_sampling sampling; /* of the options */
+    bool filters;                  /* standard output is a terminal: hide control characters */
+    bool chat;                     /* the prompt is a turn of a conversation */
     struct chat_options chat_options;
     bool plain_reported; /* that the model has no chat template */
     bool json, stats;
@@ -43,11 +44,11 @@ struct repeated {
 
 struct run_arguments {
     const char *name, *prompt;
-    uint64_t n, answers, min_tokens, logprobs;
+    uint64_t n, answers, min_tokens, logprobs, deadline_ms;
     struct sampling_options sampling;
     struct chat_options chat_options;
     struct grammar_options grammar;
-    bool chat, special, show_special, tokens, ignore_end, json, stats, raw, progress;
+    bool chat, special, show_special, tokens, ignore_end, json, stats, raw, progress, batch;
     struct repeated stops, stop_tokens, biases, breakers, choices;
     struct moed_bytes *stop_list, *breaker_list; /* for libmoed */
     struct moed_bias *bias_list;

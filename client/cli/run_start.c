@@ -46,6 +46,7 @@ enum moed_code run_start(struct run *run, struct moed_session *session,
         cli_complain("the model has no chat template: turns are written as \"User: ...\"; give "
                      "one with --chat-template");
     run->plain_reported = true;
+    options.prompt = NULL;
     options.prompt_bytes = 0;
     options.tokens = prompt.tokens;
     options.token_count = prompt.count;

@@ -45,7 +45,7 @@ struct sampling_options sampling_options_unset(void)
 struct moed_sampling sampling_options_apply(const struct sampling_options *o)
 {
     struct moed_sampling s;
-    moed_sampling_init(&s);
+    moed_sampling_init(&s, sizeof s);
 #define APPLY_FLOAT(option, parameter)                                                             \
     if (!isnan(o->option))                                                                         \
         s.parameter = (float)o->option;

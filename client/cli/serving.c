@@ -162,9 +162,9 @@ enum moed_code serving_consume(struct moed_request *request, serving_take *take,
                            {.fd = interrupts_fd(), .events = POLLIN}};
     bool cancelled = false;
     enum moed_code code = MOED_OK;
-    struct moed_event event = {0};
+    const struct moed_event *event = NULL;
     interrupts_hold(true);
-    while (!code && event.kind != MOED_EVENT_DONE) {
+    while (!code && (!event || event->kind != MOED_EVENT_DONE)) {
         fds[0].revents = 0; /* poll leaves it alone when a signal ends it */
         poll(fds, cancelled ? 1 : 2, -1);
         if (interrupts && !cancelled) {
@@ -175,7 +175,7 @@ enum moed_code serving_consume(struct moed_request *request, serving_take *take,
             continue;
         code = moed_request_next(request, 0, &event, error);
         if (!code)
-            code = take(arg, &event, error);
+            code = take(arg, event, error);
     }
     interrupts_hold(false);
     moed_request_free(request);

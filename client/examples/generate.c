@@ -7,7 +7,6 @@
 #include <moed.h>
 
 #include <stdio.h>
-#include <string.h>
 
 static int print_tokens(void *arg, const struct moed_event *event)
 {
@@ -33,13 +32,11 @@ int main(int argc, char **argv)
     if (moed_attach(NULL, &session, &error))
         return fail(&error);
 
+    struct moed_sampling sampling = {
+        .size = sizeof sampling, .temperature = 0.8f, .top_p = 0.95f, .seed = 1};
     struct moed_generate_options options = {
-        .prompt = prompt,
-        .prompt_bytes = strlen(prompt),
-        .max_tokens = 64,
-        .sampling = {.temperature = 0.8f, .top_p = 0.95f, .seed = 1},
-    };
-    struct moed_result result;
+        .size = sizeof options, .prompt = prompt, .max_tokens = 64, .sampling = &sampling};
+    struct moed_result result = {.size = sizeof result};
     int exit_code = 0;
     if (moed_generate(session, &options, print_tokens, stdout, &result, &error))
         exit_code = fail(&error);

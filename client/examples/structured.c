@@ -7,7 +7,6 @@
 #include <moed.h>
 
 #include <stdio.h>
-#include <string.h>
 
 static const char schema[] =
     "{\"type\": \"object\", \"properties\": {"
@@ -32,16 +31,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
+    struct moed_sampling sampling;
+    moed_sampling_init(&sampling, sizeof sampling);
     struct moed_grammar grammar = {
-        .kind = MOED_GRAMMAR_JSON_SCHEMA, .text = schema, .text_bytes = strlen(schema)};
+        .size = sizeof grammar, .kind = MOED_GRAMMAR_JSON_SCHEMA, .text = schema};
     struct moed_generate_options options = {
+        .size = sizeof options,
         .prompt = prompt,
-        .prompt_bytes = strlen(prompt),
         .max_tokens = 256, /* an answer that is cut here is not whole */
+        .sampling = &sampling,
         .grammar = &grammar,
     };
-    struct moed_result result;
-    moed_sampling_init(&options.sampling);
+    struct moed_result result = {.size = sizeof result};
     enum moed_code code = moed_generate(session, &options, print_tokens, stdout, &result, &error);
     if (code)
         fprintf(stderr, "%s\n", error.message);

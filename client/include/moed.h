@@ -15,9 +15,8 @@
  *         fprintf(stderr, "%s\n", error.message);
  *         return 1;
  *     }
- *     const char *prompt = "Once upon a time";
  *     struct moed_generate_options options = {
- *         .prompt = prompt, .prompt_bytes = strlen(prompt), .max_tokens = 64};
+ *         .size = sizeof options, .prompt = "Once upon a time", .max_tokens = 64};
  *     if (moed_generate(session, &options, print, NULL, NULL, &error))
  *         fprintf(stderr, "%s%s\n", error.message, error.retry ? " (try again)" : "");
  *     moed_detach(session);
@@ -38,8 +37,14 @@
  * requests of a session share that limit. So a program that stops reading one request blocks the
  * session's others after a while: read all of them, cancel, or attach a second session.
  *
- * Structs. In a struct that the program fills, zero and NULL mean the default. New fields are added
- * at the end and change the library's soname. */
+ * Structs. In a struct that the program fills, zero and NULL mean the default. One whose first
+ * field is `size` must have its sizeof there: later versions of the library add fields at the end,
+ * and the size says which of them the program knows. Structs that the library returns grow at the
+ * end too, so a program does not copy them. A program that was linked with version 1.0 runs with
+ * each 1.x.
+ *
+ * Fork. Sessions and what belongs to them are the process's that attached. In a child of fork(2)
+ * their functions fail with MOED_ERROR_USAGE; the child attaches for itself. */
 #ifndef MOED_H
 #define MOED_H
 
@@ -77,6 +82,7 @@ enum moed_code {
         16 /* too many tokens for the context or the KV cache: shorten the prompt */
 };
 
+/* Never changes. */
 struct moed_error {
     enum moed_code code;
     bool retry;        /* the same call may succeed later; see moed_session_alive */
@@ -95,6 +101,7 @@ MOED_API void moed_free(void *memory);
 struct moed_session;
 
 struct moed_attach_options {
+    size_t size;            /* sizeof(struct moed_attach_options) */
     const char *deployment; /* `moed up --name`; NULL: "default" */
     const char *client;     /* shown in the worker's log; NULL: the program's name */
     int timeout_ms; /* to attach, and for each moed_tokenize, moed_model_get, ...; 0: 30 s */
@@ -141,10 +148,11 @@ struct moed_bias {
     struct moed_bytes text; /* where len is not 0: each token of this text instead of `token` */
 };
 
-/* How tokens are chosen; docs/sampling.md describes the parameters and their order. All zero:
- * always the most probable token, every sampler off. moed_sampling_init: the model's defaults and a
- * random seed. A parameter out of its range is an error that names it. */
+/* How tokens are chosen; docs/sampling.md describes the parameters and their order. All zero but
+ * `size`: always the most probable token, every sampler off. moed_sampling_init: the model's
+ * defaults and a random seed. A parameter out of its range is an error that names it. */
 struct moed_sampling {
+    size_t size;                               /* sizeof(struct moed_sampling) */
     float temperature;                         /* 0: greedy, always the most probable token */
     uint32_t top_k;                            /* 0: off */
     float top_p;                               /* 0 or 1: off */
@@ -173,8 +181,9 @@ struct moed_sampling {
     size_t bias_count;
 };
 
-/* Sets every parameter to the model's default and the seed to MOED_RANDOM_SEED. */
-MOED_API void moed_sampling_init(struct moed_sampling *sampling);
+/* Sets every parameter to the model's default and the seed to MOED_RANDOM_SEED. size:
+ * sizeof(struct moed_sampling). */
+MOED_API void moed_sampling_init(struct moed_sampling *sampling, size_t size);
 
 /* ---- The model ---- */
 
@@ -189,14 +198,14 @@ struct moed_model {
     uint32_t experts;      /* a layer */
     uint32_t experts_used; /* for one token */
     uint32_t vocab;
-    uint32_t context;              /* most tokens of a request, prompt and answer */
-    uint32_t context_trained;      /* the context in training */
-    const char *device;            /* the worker's device: "host" */
-    int64_t bos, eos;              /* begin and end token; -1: none */
-    const char *chat_template;     /* from the model file; empty: none */
-    uint32_t dense_layers;         /* how many layers have no experts; they come first */
-    struct moed_sampling sampling; /* the model's defaults */
-    const uint32_t *end_tokens;    /* end-of-generation tokens */
+    uint32_t context;                     /* most tokens of a request, prompt and answer */
+    uint32_t context_trained;             /* the context in training */
+    const char *device;                   /* the worker's device: "host" */
+    int64_t bos, eos;                     /* begin and end token; -1: none */
+    const char *chat_template;            /* from the model file; empty: none */
+    uint32_t dense_layers;                /* how many layers have no experts; they come first */
+    const struct moed_sampling *sampling; /* the model's defaults */
+    const uint32_t *end_tokens;           /* end-of-generation tokens */
     size_t end_token_count;
     const char *chat_template_tools; /* the variant for conversations with tools; empty: none */
 };
@@ -251,7 +260,8 @@ MOED_API MOED_MUST_USE enum moed_code moed_token_texts(struct moed_session *sess
 /* What to record of a generation: the experts that each layer chose, as MOED_EVENT_ROUTING. It
  * slows down only the requests that ask for it. */
 struct moed_record_options {
-    bool gate; /* record the gates' probabilities */
+    size_t size; /* sizeof(struct moed_record_options) */
+    bool gate;   /* record the gates' probabilities */
     /* Record the gates' inputs at positions p with p % hidden_every == hidden_phase; hidden_every
      * 0: nowhere. */
     uint32_t hidden_every, hidden_phase;
@@ -274,13 +284,14 @@ enum moed_grammar_kind {
  * tokens and stop tokens come only where it may end. Only max_tokens, stop strings, the context and
  * cancellation cut it short. Not together with ignore_end. */
 struct moed_grammar {
+    size_t size; /* sizeof(struct moed_grammar) */
     enum moed_grammar_kind kind;
     const char *text;
-    size_t text_bytes;
+    size_t text_bytes; /* 0: up to its NUL */
     /* The grammar binds behind the first occurrence of this text in the answer, in which texts of
      * control tokens count; no such text: from the first token. At most 255 bytes. */
     const char *trigger;
-    size_t trigger_bytes;
+    size_t trigger_bytes;  /* 0: up to its NUL */
     bool trigger_required; /* the answer does not end before the trigger */
     /* Only for MOED_GRAMMAR_GBNF: texts of control tokens, at most 11. Where a literal of the
      * grammar contains one of them, the control token can stand for it; elsewhere control tokens
@@ -289,16 +300,22 @@ struct moed_grammar {
     size_t mark_count;
 };
 
+enum moed_priority {
+    MOED_PRIORITY_INTERACTIVE = 0,
+    MOED_PRIORITY_BATCH = 1 /* starts only where no interactive request waits */
+};
+
 struct moed_generate_options {
-    const char *prompt; /* text, any bytes */
-    size_t prompt_bytes;
-    const uint32_t *tokens; /* the prompt as ids, where prompt_bytes is 0 */
+    size_t size;            /* sizeof(struct moed_generate_options) */
+    const char *prompt;     /* text, any bytes; NULL: `tokens` */
+    size_t prompt_bytes;    /* 0: up to its NUL */
+    const uint32_t *tokens; /* the prompt as ids */
     size_t token_count;
     bool parse_special;  /* turn special tokens' texts in the prompt into those tokens */
     bool ignore_end;     /* go on past end-of-generation tokens */
     uint32_t max_tokens; /* 0: until the context is full */
-    struct moed_sampling sampling;
-    const struct moed_bytes *stop; /* end the answer before any of these texts */
+    const struct moed_sampling *sampling; /* NULL: always the most probable token */
+    const struct moed_bytes *stop;        /* end the answer before any of these texts */
     size_t stop_count;
     const struct moed_record_options *record; /* NULL: record nothing */
     uint32_t min_tokens;         /* nothing but max_tokens and the context ends the answer before */
@@ -309,6 +326,8 @@ struct moed_generate_options {
     uint32_t top_logprobs; /* and of this many most probable tokens at each place; at most 64 */
     bool progress;         /* MOED_EVENT_PROGRESS while the prompt is computed */
     const struct moed_grammar *grammar; /* NULL: any answer */
+    enum moed_priority priority;
+    uint32_t deadline_ms; /* fails with MOED_ERROR_TIMEOUT if it has not started by then; 0: none */
 };
 
 enum moed_reason {
@@ -323,7 +342,9 @@ enum moed_reason {
 /* The reason in lower case ("length"); never NULL. */
 MOED_API const char *moed_reason_name(enum moed_reason reason);
 
+/* Where the program gives the struct itself (moed_generate), it sets `size` before. */
 struct moed_result {
+    size_t size; /* sizeof(struct moed_result) */
     enum moed_reason reason;
     uint32_t prompt_tokens;
     uint32_t cached_tokens; /* of the prompt: not computed, because the KV cache had them */
@@ -335,8 +356,9 @@ struct moed_result {
     int64_t end_token;   /* MOED_REASON_END: the token that ended the answer; else -1 */
     int64_t stop_index;  /* MOED_REASON_STOP: the index in options.stop; else -1 */
     uint64_t seed;       /* the one that was used */
-    uint32_t drafted_tokens;  /* drafts that were computed (docs/speculation.md) */
-    uint32_t accepted_tokens; /* of these, right: as many tokens took no step of their own */
+    uint32_t drafted_tokens;   /* drafts that were computed (docs/speculation.md) */
+    uint32_t accepted_tokens;  /* of these, right: as many tokens took no step of their own */
+    uint32_t reasoning_tokens; /* of a chat's answer: those of its reasoning, marks included */
 };
 
 enum moed_event_kind {
@@ -371,7 +393,25 @@ struct moed_progress {
     uint64_t ns; /* since the first computation */
 };
 
-/* What a request has produced. Its pointers are valid until the next moed_request_next or
+enum moed_part_kind {
+    MOED_PART_CONTENT = 1,   /* text */
+    MOED_PART_REASONING = 2, /* text */
+    MOED_PART_CALL = 3,      /* a call begins: call, id, name */
+    MOED_PART_ARGUMENTS = 4, /* call, text: the next part of the JSON text of its arguments */
+    MOED_PART_CALL_END = 5   /* call, complete */
+};
+
+/* A part of a chat's answer; see moed_chat_start. */
+struct moed_part {
+    enum moed_part_kind kind;
+    uint32_t call; /* which of the answer's calls, from 0 */
+    const char *id, *name;
+    const char *text; /* not NUL-terminated */
+    size_t text_bytes;
+    bool complete; /* the arguments are a whole JSON object */
+};
+
+/* What a request has produced. The library owns it: it is valid until the next moed_request_next or
  * moed_request_free of the request, or until the callback returns. */
 struct moed_event {
     enum moed_event_kind kind;
@@ -382,18 +422,21 @@ struct moed_event {
     uint32_t row; /* from 0, in order */
     const float *logits;
     size_t logit_count; /* the vocabulary's size */
-    struct moed_result result;
+    const struct moed_result *result;
     size_t first;          /* MOED_EVENT_LOGPROBS: logprobs[i] is of the prompt's token first + i */
     const float *logprobs; /* natural logarithms, at most 0, of the model's own probabilities */
     size_t logprob_count;
-    struct moed_routing routing;
     /* The top_count most probable tokens at each place of `logprobs`, the most probable first:
      * [logprob_count][top_count]. */
     const uint32_t *top_tokens;
     const float *top_logprobs;
     size_t top_count;
     float mirostat_mu; /* after the last of `tokens`; see struct moed_sampling */
-    struct moed_progress progress;
+    const struct moed_routing *routing;
+    const struct moed_progress *progress;
+    /* Of a chat, in MOED_EVENT_TOKENS and MOED_EVENT_DONE: what the text adds to the answer. */
+    const struct moed_part *const *parts;
+    size_t part_count;
 };
 
 struct moed_request;
@@ -432,7 +475,8 @@ MOED_API MOED_MUST_USE enum moed_code moed_logprobs_start(struct moed_session *s
  * MOED_ERROR_TIMEOUT: no event came. After MOED_EVENT_DONE or any other error, each call returns
  * the same again. */
 MOED_API MOED_MUST_USE enum moed_code moed_request_next(struct moed_request *request,
-                                                        int timeout_ms, struct moed_event *event,
+                                                        int timeout_ms,
+                                                        const struct moed_event **event,
                                                         struct moed_error *error);
 
 /* Returns a descriptor for poll(2) and event loops: it is readable while moed_request_next can
@@ -473,6 +517,99 @@ MOED_API MOED_MUST_USE enum moed_code moed_logprobs(struct moed_session *session
                                                     size_t first, uint32_t top,
                                                     moed_callback *callback, void *arg,
                                                     struct moed_error *error);
+
+/* ---- Chat ---- */
+
+/* A conversation with the model, in its chat template. One thread at a time uses it. It may
+ * outlive moed_detach, but then only moed_chat_free and what reads it work. */
+struct moed_chat;
+
+enum moed_thinking { MOED_THINKING_DEFAULT = 0, MOED_THINKING_ON = 1, MOED_THINKING_OFF = 2 };
+
+enum moed_tool_choice {
+    MOED_TOOLS_AUTO = 0,     /* the model decides; a call that it begins is well formed */
+    MOED_TOOLS_NONE = 1,     /* it does not see the tools */
+    MOED_TOOLS_REQUIRED = 2, /* the answer is at least one call */
+    MOED_TOOLS_NAMED = 3     /* the answer is one call of tool_name */
+};
+
+struct moed_chat_options {
+    size_t size;               /* sizeof(struct moed_chat_options) */
+    const char *chat_template; /* Jinja (docs/chat-templates.md); NULL: the model's */
+    const char *tools;         /* JSON: an array of tools in OpenAI's form; NULL: none */
+    enum moed_tool_choice tool_choice;
+    const char *tool_name;        /* MOED_TOOLS_NAMED */
+    bool one_call;                /* at most one call in an answer */
+    bool whole_calls;             /* a call's parts come together, once it is complete */
+    enum moed_thinking thinking;  /* the template's enable_thinking */
+    const char *reasoning_effort; /* "low", "medium", "high", ...; NULL: the template's default */
+    const char *variables; /* JSON: an object of more variables of the template; NULL: none */
+};
+
+/* Begins a conversation. options: NULL: the model's template without tools. MOED_ERROR_USAGE:
+ * malformed JSON or tools; MOED_ERROR_FORMAT, MOED_ERROR_UNSUPPORTED: a template that cannot run.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_new(struct moed_session *session,
+                                                    const struct moed_chat_options *options,
+                                                    struct moed_chat **out,
+                                                    struct moed_error *error);
+/* Replaces the options for the answers that follow. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_configure(struct moed_chat *chat,
+                                                          const struct moed_chat_options *options,
+                                                          struct moed_error *error);
+MOED_API void moed_chat_free(struct moed_chat *chat); /* takes NULL */
+
+/* Adds a message. role: "system", "user" or "assistant"; a last message of the assistant is
+ * continued by the answer. text: UTF-8; text_bytes 0: up to its NUL. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add(struct moed_chat *chat, const char *role,
+                                                    const char *text, size_t text_bytes,
+                                                    struct moed_error *error);
+/* Adds what a tool returned for the call with this id. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_result(struct moed_chat *chat,
+                                                           const char *call_id, const char *text,
+                                                           size_t text_bytes,
+                                                           struct moed_error *error);
+/* Adds messages in OpenAI's form: a JSON object or an array of them. json_bytes 0: up to its NUL.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_json(struct moed_chat *chat, const char *json,
+                                                         size_t json_bytes,
+                                                         struct moed_error *error);
+/* Adds what a request of moed_chat_start has answered so far: content, reasoning, complete calls.
+ * To a last message of the assistant, which the request continued, it adds the content. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_add_answer(struct moed_chat *chat,
+                                                           const struct moed_request *request,
+                                                           struct moed_error *error);
+/* How many messages there are. */
+MOED_API size_t moed_chat_count(const struct moed_chat *chat);
+/* Drops all messages but the first `count`. */
+MOED_API void moed_chat_truncate(struct moed_chat *chat, size_t count);
+/* All messages in OpenAI's form, a JSON array. A NUL follows *json. The program frees *json with
+ * moed_free. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_json(const struct moed_chat *chat, char **json,
+                                                     size_t *json_bytes, struct moed_error *error);
+/* The tokens of the prompt that an answer would get now. The program frees *tokens with moed_free.
+ */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_tokens(struct moed_chat *chat, uint32_t **tokens,
+                                                       size_t *token_count,
+                                                       struct moed_error *error);
+
+/* Starts an answer to the conversation, as moed_generate_start does to a prompt, which the options
+ * leave out. options: NULL: the model's defaults of sampling. Its events have parts: content,
+ * reasoning and calls, which the library finds in the text; the text itself may have their marks. A
+ * grammar binds the content, behind reasoning; where the model may call tools of its own accord, it
+ * can only be a JSON schema. The conversation does not change: see moed_chat_add_answer. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_start(struct moed_chat *chat,
+                                                      const struct moed_generate_options *options,
+                                                      struct moed_request **out,
+                                                      struct moed_error *error);
+/* moed_chat_start, then calls callback for each event, MOED_EVENT_DONE included, because it may
+ * have parts. At the end, also where the callback cancels, it adds the answer to the conversation.
+ * callback and result may be NULL. */
+MOED_API MOED_MUST_USE enum moed_code moed_chat_answer(struct moed_chat *chat,
+                                                       const struct moed_generate_options *options,
+                                                       moed_callback *callback, void *arg,
+                                                       struct moed_result *result,
+                                                       struct moed_error *error);
 
 /* ---- Monitoring ---- */
 

@@ -1,5 +1,6 @@
 /* Attaching, detaching, and metrics. */
 #include "client/src/error.h"
+#include "client/src/options.h"
 #include "client/src/receive.h"
 #include "client/src/router.h"
 #include "client/src/session.h"
@@ -19,8 +20,10 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
                            struct moed_error *error)
 {
     struct moed_attach_options o = {0};
-    if (options)
-        o = *options;
+    enum moed_code code =
+        options ? OPTIONS_COPY(options, &o, struct moed_attach_options, resume_ms, error) : MOED_OK;
+    if (code)
+        return code;
     struct moed_session *s = session_new(o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_TIMEOUT_MS);
     bool made = s && session_name(s, o.deployment, o.client) && (s->router = router_new(s));
     if (!made) {
@@ -30,7 +33,7 @@ enum moed_code moed_attach(const struct moed_attach_options *options, struct moe
     }
     s->receive = session_receive;
     s->resume_ms = o.resume_ms < 0 ? 0 : o.resume_ms ? o.resume_ms : DEFAULT_RESUME_MS;
-    enum moed_code code = session_open(s, s->timeout_ms, error);
+    code = session_open(s, s->timeout_ms, error);
     if (code) {
         router_free(s->router);
         session_unref(s);
@@ -57,9 +60,16 @@ void moed_detach(struct moed_session *session)
 {
     if (!session)
         return;
+    if (session_is_foreign(session, NULL)) {
+        /* the parent's descriptors: with them open here the workers would not notice its end */
+        router_abandon(session->router);
+        return;
+    }
+    struct router *router = session->router;
     session_detach(session);
-    router_close(session->router);
-    router_free(session->router); /* no thread of the session or its links runs any more */
+    router_close(router);
+    session->router = NULL; /* a chat may have the session still, and finds it dead */
+    router_free(router);    /* no thread of the session or its links runs any more */
     session_unref(session);
 }
 

@@ -2,15 +2,14 @@
  * the whole. */
 #include "client/src/error.h"
 #include "client/src/grammar.h"
+#include "client/src/options.h"
+#include "client/src/random.h"
 #include "client/src/request.h"
 #include "client/src/router.h"
 #include "client/src/sampling.h"
 
-#include "base/clock.h"
-
 #include <stdlib.h>
-#include <sys/random.h>
-#include <unistd.h>
+#include <string.h>
 
 const char *moed_reason_name(enum moed_reason reason)
 {
@@ -23,83 +22,147 @@ static ProtobufCBinaryData bytes_of(const char *data, size_t len)
     return (ProtobufCBinaryData){.len = len, .data = (uint8_t *)data}; /* packing only reads */
 }
 
-/* Bits that no other request has. */
 static uint64_t random_seed(void)
 {
-    uint64_t seed;
-    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
-        seed = clock_ns() ^ (uint64_t)getpid() << 40;
+    uint64_t seed = random_number();
     return seed == MOED_RANDOM_SEED ? 0 : seed;
 }
 
-static struct moed_session *route(struct moed_session *session,
-                                  const struct moed_generate_options *o)
+/* What a program's options, and the structs that they point to, become in this library's terms. */
+struct options {
+    struct moed_generate_options o; /* its `sampling`, `record` and `grammar` are not used */
+    struct moed_sampling sampling;
+    struct moed_record_options record;
+    struct moed_grammar grammar;
+};
+
+static enum moed_code read_options(const struct moed_generate_options *from, struct options *out,
+                                   struct moed_error *error)
 {
-    return o->prompt_bytes ? router_route(session, o->prompt, o->prompt_bytes)
-                           : router_route(session, o->tokens, o->token_count * sizeof *o->tokens);
+    struct moed_generate_options *o = &out->o;
+    enum moed_code code = OPTIONS_COPY(from, o, struct moed_generate_options, deadline_ms, error);
+    out->sampling = (struct moed_sampling){0};
+    if (!code && o->sampling)
+        code = OPTIONS_COPY(o->sampling, &out->sampling, struct moed_sampling, bias_count, error);
+    if (!code && o->record)
+        code =
+            OPTIONS_COPY(o->record, &out->record, struct moed_record_options, prompt_only, error);
+    out->grammar = (struct moed_grammar){0};
+    if (!code && o->grammar)
+        code = OPTIONS_COPY(o->grammar, &out->grammar, struct moed_grammar, mark_count, error);
+    if (code)
+        return code;
+    if (o->prompt && o->token_count)
+        return error_report(error, MOED_ERROR_USAGE, false,
+                            "the options have a prompt as text and one as tokens");
+    if (o->prompt && !o->prompt_bytes)
+        o->prompt_bytes = strlen(o->prompt);
+    if (!o->prompt_bytes && !o->token_count)
+        return error_report(error, MOED_ERROR_USAGE, false, "the prompt is empty");
+    if (o->priority != MOED_PRIORITY_INTERACTIVE && o->priority != MOED_PRIORITY_BATCH)
+        return error_report(error, MOED_ERROR_USAGE, false, "unknown priority %d",
+                            (int)o->priority);
+    return MOED_OK;
 }
 
-/* Starts it in this session, without a choice of another one. */
-static enum moed_code generate_start(struct moed_session *session,
-                                     const struct moed_generate_options *options,
-                                     struct moed_request **out, struct moed_error *error)
-{
-    if (!options->prompt_bytes && !options->token_count)
-        return error_report(error, MOED_ERROR_USAGE, false, "the prompt is empty");
-    ProtobufCBinaryData *stop = calloc(options->stop_count + 1, sizeof *stop);
-    if (!stop)
-        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the stop strings");
-    for (size_t i = 0; i < options->stop_count; i++)
-        stop[i] = bytes_of(options->stop[i].data, options->stop[i].len);
-
-    Moed__V1__Generate generate = MOED__V1__GENERATE__INIT;
+/* The messages of one generation; they borrow from the options. */
+struct generation {
+    Moed__V1__Generate message;
+    Moed__V1__Record record;
     struct grammar_message grammar;
-    enum moed_code code =
-        grammar_message_init(&grammar, options->grammar, &generate.grammar, error);
-    if (code) {
-        free(stop);
-        return code;
-    }
     struct sampling_message sampling;
-    if (!sampling_message_init(&sampling, &options->sampling, random_seed())) {
-        grammar_message_fini(&grammar);
-        free(stop);
+    ProtobufCBinaryData *stop;
+};
+
+static void generation_fini(struct generation *g)
+{
+    sampling_message_fini(&g->sampling);
+    grammar_message_fini(&g->grammar);
+    free(g->stop);
+}
+
+static void fill_generate(Moed__V1__Generate *m, const struct moed_generate_options *o)
+{
+    m->prompt = bytes_of(o->prompt, o->prompt_bytes);
+    m->n_tokens = o->token_count;
+    m->tokens = (uint32_t *)o->tokens;
+    m->parse_special = o->parse_special;
+    m->ignore_end = o->ignore_end;
+    m->max_tokens = o->max_tokens;
+    m->min_tokens = o->min_tokens;
+    m->n_stop_tokens = o->stop_token_count;
+    m->stop_tokens = (uint32_t *)o->stop_tokens;
+    m->special_text = o->special_text;
+    m->logprobs = o->logprobs;
+    m->top_logprobs = o->top_logprobs;
+    m->progress = o->progress;
+    m->priority = (Moed__V1__Generate__Priority)o->priority; /* the same values */
+    m->deadline_ms = o->deadline_ms;
+}
+
+static void fill_record(Moed__V1__Record *m, const struct moed_record_options *record)
+{
+    m->gate = record->gate;
+    m->hidden_every = record->hidden_every;
+    m->hidden_phase = record->hidden_phase;
+    m->stepwise = record->stepwise;
+    m->prompt_only = record->prompt_only;
+}
+
+/* False: no memory. */
+static bool fill_stop(struct generation *g, const struct moed_generate_options *o)
+{
+    g->stop = calloc(o->stop_count + 1, sizeof *g->stop);
+    for (size_t i = 0; g->stop && i < o->stop_count; i++)
+        g->stop[i] = bytes_of(o->stop[i].data, o->stop[i].len);
+    g->message.stop = g->stop;
+    g->message.n_stop = o->stop_count;
+    return g->stop != NULL;
+}
+
+static enum moed_code generation_init(struct generation *g, const struct options *options,
+                                      struct moed_error *error)
+{
+    *g = (struct generation){.message = MOED__V1__GENERATE__INIT, .record = MOED__V1__RECORD__INIT};
+    enum moed_code code =
+        grammar_message_init(&g->grammar, &options->grammar, &g->message.grammar, error);
+    if (code)
+        return code;
+    if (!fill_stop(g, &options->o) ||
+        !sampling_message_init(&g->sampling, &options->sampling, random_seed())) {
+        generation_fini(g);
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the request");
     }
-    generate.prompt = bytes_of(options->prompt, options->prompt_bytes);
-    if (!options->prompt_bytes) {
-        generate.n_tokens = options->token_count;
-        generate.tokens = (uint32_t *)options->tokens;
+    fill_generate(&g->message, &options->o);
+    g->message.sampling = &g->sampling.message;
+    if (options->o.record) {
+        fill_record(&g->record, &options->record);
+        g->message.record = &g->record;
     }
-    generate.parse_special = options->parse_special;
-    generate.ignore_end = options->ignore_end;
-    generate.max_tokens = options->max_tokens;
-    generate.sampling = &sampling.message;
-    generate.n_stop = options->stop_count;
-    generate.stop = stop;
-    generate.min_tokens = options->min_tokens;
-    generate.n_stop_tokens = options->stop_token_count;
-    generate.stop_tokens = (uint32_t *)options->stop_tokens;
-    generate.special_text = options->special_text;
-    generate.logprobs = options->logprobs;
-    generate.top_logprobs = options->top_logprobs;
-    generate.progress = options->progress;
-    Moed__V1__Record record = MOED__V1__RECORD__INIT;
-    if (options->record) {
-        record.gate = options->record->gate;
-        record.hidden_every = options->record->hidden_every;
-        record.hidden_phase = options->record->hidden_phase;
-        record.stepwise = options->record->stepwise;
-        record.prompt_only = options->record->prompt_only;
-        generate.record = &record;
-    }
+    return MOED_OK;
+}
+
+static enum moed_code route(struct moed_session *session, const struct moed_generate_options *o,
+                            struct moed_session **out, struct moed_error *error)
+{
+    return o->prompt_bytes
+               ? router_route(session, o->prompt, o->prompt_bytes, out, error)
+               : router_route(session, o->tokens, o->token_count * sizeof *o->tokens, out, error);
+}
+
+/* Starts it in this session, whichever worker it is attached to. */
+static enum moed_code start(struct moed_session *session, const struct options *o,
+                            struct moed_request **out, struct moed_error *error)
+{
+    struct generation g;
+    enum moed_code code = generation_init(&g, o, error);
+    if (code)
+        return code;
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_GENERATE;
-    body.generate = &generate;
+    body.generate = &g.message;
     code = request_start(session, &body, out, error);
-    sampling_message_fini(&sampling);
-    grammar_message_fini(&grammar);
-    free(stop);
+    generation_fini(&g);
     return code;
 }
 
@@ -107,8 +170,14 @@ enum moed_code moed_generate_start(struct moed_session *session,
                                    const struct moed_generate_options *options,
                                    struct moed_request **out, struct moed_error *error)
 {
-    struct moed_session *to = route(session, options);
-    enum moed_code code = generate_start(to, options, out, error);
+    struct options o;
+    struct moed_session *to;
+    enum moed_code code = read_options(options, &o, error);
+    if (!code)
+        code = route(session, &o.o, &to, error);
+    if (code)
+        return code;
+    code = start(to, &o, out, error);
     session_unref(to);
     return code;
 }
@@ -118,22 +187,37 @@ enum moed_code moed_generate_answers_start(struct moed_session *session,
                                            size_t count, struct moed_request **requests,
                                            struct moed_error *error)
 {
-    struct moed_generate_options o = *options;
-    struct moed_session *to = route(session, options); /* one worker: it computes the prompt once */
-    enum moed_code code = MOED_OK;
+    struct options o;
+    struct moed_session *to;
+    enum moed_code code = read_options(options, &o, error);
+    if (!code)
+        code = route(session, &o.o, &to, error); /* one worker: it computes the prompt once */
+    if (code)
+        return code;
     if (o.sampling.seed == MOED_RANDOM_SEED)
         o.sampling.seed = random_seed();
     for (size_t i = 0; i < count && !code; i++, o.sampling.seed++) {
         if (o.sampling.seed == MOED_RANDOM_SEED) /* the name of no seed */
             o.sampling.seed = 0;
-        code = generate_start(to, &o, &requests[i], error);
-        while (code && i-- > 0) {
-            moed_request_free(requests[i]);
-            requests[i] = NULL;
+        code = start(to, &o, &requests[i], error);
+        for (size_t k = 0; code && k < i; k++) {
+            moed_request_free(requests[k]);
+            requests[k] = NULL;
         }
-        if (code)
-            break;
     }
+    session_unref(to);
+    return code;
+}
+
+static enum moed_code start_routed(struct moed_session *session, const uint32_t *tokens, size_t n,
+                                   Moed__V1__ToWorker *body, struct moed_request **out,
+                                   struct moed_error *error)
+{
+    struct moed_session *to;
+    enum moed_code code = router_route(session, tokens, n * sizeof *tokens, &to, error);
+    if (code)
+        return code;
+    code = request_start(to, body, out, error);
     session_unref(to);
     return code;
 }
@@ -151,10 +235,7 @@ enum moed_code moed_logits_start(struct moed_session *session, const uint32_t *t
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGITS;
     body.logits = &logits;
-    struct moed_session *to = router_route(session, tokens, token_count * sizeof *tokens);
-    enum moed_code code = request_start(to, &body, out, error);
-    session_unref(to);
-    return code;
+    return start_routed(session, tokens, token_count, &body, out, error);
 }
 
 enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t *tokens,
@@ -175,27 +256,24 @@ enum moed_code moed_logprobs_start(struct moed_session *session, const uint32_t 
     Moed__V1__ToWorker body = MOED__V1__TO_WORKER__INIT;
     body.body_case = MOED__V1__TO_WORKER__BODY_LOGPROBS;
     body.logprobs = &logprobs;
-    struct moed_session *to = router_route(session, tokens, token_count * sizeof *tokens);
-    enum moed_code code = request_start(to, &body, out, error);
-    session_unref(to);
-    return code;
+    return start_routed(session, tokens, token_count, &body, out, error);
 }
 
 /* Events to the callback until the end; frees the request. */
 static enum moed_code drain(struct moed_request *r, moed_callback *callback, void *arg,
                             bool *stopped, struct moed_result *result, struct moed_error *error)
 {
-    struct moed_event event;
+    const struct moed_event *event;
     enum moed_code code;
     *stopped = false;
-    while (!(code = moed_request_next(r, -1, &event, error)) && event.kind != MOED_EVENT_DONE) {
-        if (*stopped || !callback || !callback(arg, &event))
+    while (!(code = moed_request_next(r, -1, &event, error)) && event->kind != MOED_EVENT_DONE) {
+        if (*stopped || !callback || !callback(arg, event))
             continue;
         *stopped = true;
         moed_request_cancel(r);
     }
     if (!code && result)
-        *result = event.result;
+        result_copy_out(event->result, result);
     moed_request_free(r);
     return code;
 }
@@ -206,7 +284,9 @@ enum moed_code moed_generate(struct moed_session *session,
 {
     struct moed_request *r;
     bool stopped;
-    enum moed_code code = moed_generate_start(session, options, &r, error);
+    enum moed_code code = result ? result_check(result, error) : MOED_OK;
+    if (!code)
+        code = moed_generate_start(session, options, &r, error);
     return code ? code : drain(r, callback, arg, &stopped, result, error);
 }
 

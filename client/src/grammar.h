@@ -13,7 +13,7 @@ struct grammar_message {
     ProtobufCBinaryData *marks;
 };
 
-/* g: NULL counts as MOED_GRAMMAR_NONE. *out: what goes into the request; NULL: no grammar. */
+/* *out: what goes into the request; NULL: no grammar. */
 enum moed_code grammar_message_init(struct grammar_message *m, const struct moed_grammar *g,
                                     Moed__V1__Grammar **out, struct moed_error *error);
 void grammar_message_fini(struct grammar_message *m);

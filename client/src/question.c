@@ -176,6 +176,7 @@ enum moed_code moed_token_texts(struct moed_session *session, const uint32_t *to
 /* The public struct and the strings behind it, in one allocation's lifetime. */
 struct model_box {
     struct moed_model facts; /* first: the program holds a pointer to it */
+    struct moed_sampling sampling;
     char *strings[7];
     uint32_t *end_tokens;
 };
@@ -207,6 +208,7 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         moed_model_free(&box->facts);
         return NULL;
     }
+    box->sampling = sampling_from_message(m->sampling, box->strings[6]);
     box->facts = (struct moed_model){
         .name = box->strings[0],
         .architecture = box->strings[1],
@@ -226,7 +228,7 @@ static struct model_box *model_copy(const Moed__V1__ModelReply *m)
         .chat_template = box->strings[4],
         .chat_template_tools = box->strings[5],
         .dense_layers = m->dense_layers,
-        .sampling = sampling_from_message(m->sampling, box->strings[6]),
+        .sampling = &box->sampling,
         .end_tokens = box->end_tokens,
         .end_token_count = m->n_end_tokens,
     };

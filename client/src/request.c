@@ -7,14 +7,12 @@
  * the failure for good. */
 #include "client/src/request.h"
 
+#include "client/src/chat_reader.h"
 #include "client/src/error.h"
+#include "client/src/event.h"
 #include "ipc/rpc.h"
 
 #include <stdlib.h>
-
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "logits travel as little-endian floats and are not converted"
-#endif
 
 struct moed_request {
     struct mailbox mailbox; /* first: request_find converts */
@@ -22,7 +20,9 @@ struct moed_request {
     Moed__V1__ToWorker__BodyCase kind; /* decides which answers are legal */
     struct message *held;              /* the latest event points into it */
     bool done;                         /* MOED_EVENT_DONE was returned */
-    struct moed_result result;
+    struct event_box box;              /* the latest event; result.seed is set from the start */
+    struct chat_reader *reader;        /* of a chat\'s answer; owned. NULL: of no chat */
+    bool enough;                       /* of that answer nothing more is needed: it was cancelled */
     uint64_t next_row; /* of the next event: a row, else the first token that it speaks of */
     uint64_t end_row;  /* of logprobs: behind the last */
     bool records, logprobs, progress; /* of a generation: what was asked for */
@@ -265,7 +265,7 @@ static struct moed_request *request_new(struct moed_session *s, const Moed__V1__
         r->logprobs = body->generate->logprobs;
         r->progress = body->generate->progress;
         r->top = body->generate->logprobs ? body->generate->top_logprobs : 0;
-        r->result.seed = body->generate->sampling->seed;
+        r->box.result.seed = body->generate->sampling->seed;
     }
     return r;
 }
@@ -282,6 +282,7 @@ static uint32_t request_destroy(struct moed_request *r)
     uint32_t events = r->held && message_is_event(r->held->body);
     message_free(r->held);
     events += mailbox_fini(&r->mailbox);
+    chat_reader_free(r->reader);
     free(r->sent);
     free(r->answer);
     free(r);
@@ -310,6 +311,8 @@ static enum moed_code request_pack(struct moed_request *r, Moed__V1__ToWorker *b
 enum moed_code request_start(struct moed_session *s, Moed__V1__ToWorker *body,
                              struct moed_request **out, struct moed_error *error)
 {
+    if (session_is_foreign(s, error))
+        return MOED_ERROR_USAGE;
     struct moed_request *r = request_new(s, body);
     if (!r)
         return error_report(error, MOED_ERROR_MEMORY, false, "no memory for a request");
@@ -375,110 +378,58 @@ enum moed_code request_wait(struct moed_request *r, int timeout_ms,
     return code;
 }
 
-static void remember_result(struct moed_request *r, const Moed__V1__Done *done)
+/* Adds the parts of a chat's answer to the event. */
+static enum moed_code read_parts(struct moed_request *r, struct moed_error *error)
 {
-    bool known = done->reason >= MOED__V1__DONE__REASON__NONE &&
-                 done->reason <= MOED__V1__DONE__REASON__CANCELLED;
-    r->done = true;
-    r->result = (struct moed_result){
-        .reason = known ? (enum moed_reason)done->reason : MOED_REASON_NONE,
-        .prompt_tokens = done->prompt_tokens,
-        .cached_tokens = done->cached_tokens,
-        .generated_tokens = done->generated_tokens,
-        .drafted_tokens = done->drafted_tokens,
-        .accepted_tokens = done->accepted_tokens,
-        .queue_ns = done->queue_ns,
-        .prefill_ns = done->prefill_ns,
-        .decode_ns = done->decode_ns,
-        .end_token = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ? done->end_token : -1,
-        .stop_index = r->kind == MOED__V1__TO_WORKER__BODY_GENERATE ? done->stop_index : -1,
-        .seed = r->result.seed,
-        .resumed = r->resumed,
-    };
-}
-
-static void fill_routing(const Moed__V1__Routing *from, struct moed_routing *out)
-{
-    *out = (struct moed_routing){
-        .first = from->first,
-        .token_count = from->tokens,
-        .selected = (const uint16_t *)(const void *)from->selected.data, /* malloc'ed, as all are */
-        .selected_count = from->selected.len / sizeof(uint16_t),
-        .gate = from->gate.len ? (const float *)(const void *)from->gate.data : NULL,
-        .gate_count = from->gate.len / sizeof(float),
-        .hidden_at = from->hidden_at,
-        .hidden_at_count = from->n_hidden_at,
-        .hidden = (const uint16_t *)(const void *)from->hidden.data,
-        .hidden_count = from->hidden.len / sizeof(uint16_t),
-    };
-}
-
-static void fill_logprobs(const struct moed_request *r, const ProtobufCBinaryData *logprobs,
-                          const uint32_t *top_tokens, const ProtobufCBinaryData *top_logprobs,
-                          struct moed_event *event)
-{
-    event->logprobs = (const float *)(const void *)logprobs->data; /* malloc'ed, as all are */
-    event->logprob_count = logprobs->len / sizeof(float);
-    event->top_count = r->top;
-    event->top_tokens = top_tokens;
-    event->top_logprobs = (const float *)(const void *)top_logprobs->data;
-}
-
-static void fill_event(struct moed_request *r, struct moed_event *event)
-{
-    const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;
-    *event = (struct moed_event){.kind = MOED_EVENT_DONE, .text = ""};
-    if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_TOKENS) {
-        event->kind = MOED_EVENT_TOKENS;
-        event->tokens = body->tokens->tokens;
-        event->token_count = body->tokens->n_tokens;
-        if (body->tokens->text.len) {
-            event->text = (const char *)body->tokens->text.data;
-            event->text_bytes = body->tokens->text.len;
-        }
-        event->mirostat_mu = body->tokens->mirostat_mu;
-        if (r->logprobs)
-            fill_logprobs(r, &body->tokens->logprobs, body->tokens->top_tokens,
-                          &body->tokens->top_logprobs, event);
-    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_PROGRESS) {
-        event->kind = MOED_EVENT_PROGRESS;
-        event->progress = (struct moed_progress){.computed = body->progress->computed,
-                                                 .prompt_tokens = body->progress->prompt_tokens,
-                                                 .ns = body->progress->ns};
-    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_LOGITS) {
-        event->kind = MOED_EVENT_ROW;
-        event->row = body->logits->row;
-        event->logits = (const float *)(const void *)body->logits->logits.data; /* malloc'ed */
-        event->logit_count = body->logits->logits.len / sizeof(float);
-    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_LOGPROBS) {
-        event->kind = MOED_EVENT_LOGPROBS;
-        event->first = body->logprobs->first;
-        fill_logprobs(r, &body->logprobs->logprobs, body->logprobs->top_tokens,
-                      &body->logprobs->top_logprobs, event);
-    } else if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_ROUTING) {
-        event->kind = MOED_EVENT_ROUTING;
-        fill_routing(body->routing, &event->routing);
-    } else {
-        event->result = r->result;
+    if (!chat_reader_take(r->reader, &r->box.event))
+        return error_report(error, MOED_ERROR_MEMORY, false, "no memory for the answer");
+    r->box.result.reasoning_tokens = chat_reader_reasoning_tokens(r->reader);
+    if (r->enough && r->box.result.reason == MOED_REASON_CANCELLED)
+        r->box.result.reason = MOED_REASON_END;
+    if (!r->enough && !r->done && chat_reader_is_over(r->reader)) {
+        r->enough = true;
+        moed_request_cancel(r);
     }
+    return MOED_OK;
 }
 
-enum moed_code moed_request_next(struct moed_request *r, int timeout_ms, struct moed_event *event,
-                                 struct moed_error *error)
+enum moed_code moed_request_next(struct moed_request *r, int timeout_ms,
+                                 const struct moed_event **event, struct moed_error *error)
 {
+    if (session_is_foreign(r->session, error))
+        return MOED_ERROR_USAGE;
     enum moed_code code = take(r, timeout_ms, error);
     if (!code && !r->done)
         code = settle(r, error);
     if (code)
         return code;
-    if (r->held && r->held->body->body_case == MOED__V1__FROM_WORKER__BODY_DONE)
-        remember_result(r, r->held->body->done);
-    fill_event(r, event);
-    return MOED_OK;
+    const Moed__V1__FromWorker *body = r->held ? r->held->body : NULL;
+    if (body && body->body_case == MOED__V1__FROM_WORKER__BODY_DONE) {
+        event_fill_result(&r->box, body->done, r->kind == MOED__V1__TO_WORKER__BODY_GENERATE);
+        r->box.result.resumed = r->resumed;
+        r->done = true;
+    }
+    event_fill(&r->box, body, r->logprobs, r->top);
+    code = r->reader ? read_parts(r, error) : MOED_OK;
+    if (!code)
+        *event = &r->box.event;
+    return code;
+}
+
+void request_set_reader(struct moed_request *r, struct chat_reader *reader)
+{
+    r->reader = reader;
+}
+
+const struct chat_reader *request_reader(const struct moed_request *r)
+{
+    return r->reader;
 }
 
 int moed_request_fd(struct moed_request *r)
 {
+    if (session_is_foreign(r->session, NULL))
+        return -1;
     pthread_mutex_lock(&r->session->lock);
     int fd = mailbox_fd(&r->mailbox);
     pthread_mutex_unlock(&r->session->lock);
@@ -487,6 +438,8 @@ int moed_request_fd(struct moed_request *r)
 
 void moed_request_cancel(struct moed_request *r)
 {
+    if (session_is_foreign(r->session, NULL))
+        return;
     pthread_mutex_lock(&r->session->lock);
     bool running = !r->mailbox.ended;
     r->cancelled = true;
@@ -504,7 +457,7 @@ void moed_request_cancel(struct moed_request *r)
 
 void moed_request_free(struct moed_request *r)
 {
-    if (!r)
+    if (!r || session_is_foreign(r->session, NULL))
         return;
     struct moed_session *s = r->session;
     moed_request_cancel(r);

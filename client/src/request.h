@@ -24,6 +24,11 @@ struct moed_request *request_find(struct moed_session *s, uint64_t id);
  * the caller's. The channel's thread calls it and holds session->lock. */
 bool request_deliver(struct moed_request *r, Moed__V1__FromWorker *body);
 
+/* The request's events get parts from now on. Takes the reader; before the first event is taken. */
+struct chat_reader;
+void request_set_reader(struct moed_request *r, struct chat_reader *reader);
+const struct chat_reader *request_reader(const struct moed_request *r); /* NULL: none */
+
 /* Waits for the single answer of a question. *out belongs to the request. */
 enum moed_code request_wait(struct moed_request *r, int timeout_ms,
                             const Moed__V1__FromWorker **out, struct moed_error *error);

@@ -329,7 +329,8 @@ static struct moed_session *open_link(struct router *r, const char *process)
     return link;
 }
 
-struct moed_session *router_route(struct moed_session *session, const void *prompt, size_t bytes)
+static struct moed_session *find_route(struct moed_session *session, const void *prompt,
+                                       size_t bytes)
 {
     struct router *r = session->router;
     struct moed_session *useless = NULL, *found = NULL;
@@ -359,6 +360,29 @@ struct moed_session *router_route(struct moed_session *session, const void *prom
         return found;
     session_ref(session);
     return session;
+}
+
+enum moed_code router_route(struct moed_session *session, const void *prompt, size_t bytes,
+                            struct moed_session **out, struct moed_error *error)
+{
+    if (session_is_foreign(session, error))
+        return MOED_ERROR_USAGE;
+    *out = find_route(session, prompt, bytes);
+    return MOED_OK;
+}
+
+static void abandon(struct moed_session *s)
+{
+    channel_abandon(s->channel);
+    s->channel = NULL;
+}
+
+/* Without the lock, which a thread of the parent may hold. */
+void router_abandon(struct router *r)
+{
+    abandon(r->front);
+    for (unsigned i = 0; i < r->n_links; i++)
+        abandon(r->links[i]);
 }
 
 void router_close(struct router *r)

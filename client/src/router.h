@@ -19,6 +19,8 @@ struct router;
 
 /* For the front, which is not connected yet. NULL: no memory. */
 struct router *router_new(struct moed_session *front);
+/* In a child of fork: closes the child's copies of the channels' descriptors, and nothing else. */
+void router_abandon(struct router *r);
 /* Detaches the links. The front is dead. Takes NULL. */
 void router_close(struct router *r);
 void router_free(struct router *r); /* after router_close; takes NULL */
@@ -27,7 +29,9 @@ void router_free(struct router *r); /* after router_close; takes NULL */
 void router_choose(struct router *r, char process[SESSION_WORKER_BYTES]);
 
 /* The session for a request that `session` was asked for: itself, or a link of it. The caller drops
- * its reference (session_unref). prompt: its bytes, or its tokens'; NULL: a request without one. */
-struct moed_session *router_route(struct moed_session *session, const void *prompt, size_t bytes);
+ * its reference (session_unref). prompt: its bytes, or its tokens'; NULL: a request without one. In
+ * a child of fork: MOED_ERROR_USAGE. */
+enum moed_code router_route(struct moed_session *session, const void *prompt, size_t bytes,
+                            struct moed_session **out, struct moed_error *error);
 
 #endif

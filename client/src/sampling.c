@@ -2,6 +2,7 @@
 #include "client/src/sampling.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Parameters for which 0 is a value of its own, and those for which it means the usual value. */
 #define PLAIN_FLOATS(X)                                                                            \
@@ -31,15 +32,17 @@
     X(repetition_window)                                                                           \
     X(dry_allowed_length)
 
-void moed_sampling_init(struct moed_sampling *sampling)
+void moed_sampling_init(struct moed_sampling *sampling, size_t size)
 {
-    *sampling = (struct moed_sampling){.seed = MOED_RANDOM_SEED};
-#define INIT_FLOAT(name) sampling->name = MOED_DEFAULT_FLOAT;
-#define INIT_COUNT(name) sampling->name = MOED_DEFAULT_COUNT;
+    struct moed_sampling s = {.size = size, .seed = MOED_RANDOM_SEED};
+#define INIT_FLOAT(name) s.name = MOED_DEFAULT_FLOAT;
+#define INIT_COUNT(name) s.name = MOED_DEFAULT_COUNT;
     PLAIN_FLOATS(INIT_FLOAT)
     FLOATS_OF_USE(INIT_FLOAT)
     PLAIN_COUNTS(INIT_COUNT)
     COUNTS_OF_USE(INIT_COUNT)
+    memset(sampling, 0, size);
+    memcpy(sampling, &s, size < sizeof s ? size : sizeof s);
 }
 
 static void fill_parameters(Moed__V1__Sampling *out, const struct moed_sampling *in)
@@ -104,7 +107,7 @@ void sampling_message_fini(struct sampling_message *m)
 
 struct moed_sampling sampling_from_message(const Moed__V1__Sampling *m, const char *order)
 {
-    struct moed_sampling s = {.order = order};
+    struct moed_sampling s = {.size = sizeof s, .order = order};
     if (!m)
         return s;
 #define TAKE(name)                                                                                 \

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct moed_session *session_new(int timeout_ms)
 {
@@ -23,6 +24,7 @@ struct moed_session *session_new(int timeout_ms)
     s->next_id = 1;
     s->alive = true;
     s->timeout_ms = timeout_ms;
+    s->pid = getpid();
     return s;
 }
 
@@ -51,6 +53,16 @@ struct moed_session *session_new_link(const struct moed_session *front)
     s->receive = front->receive;
     s->resume_ms = front->resume_ms;
     return s;
+}
+
+bool session_is_foreign(const struct moed_session *s, struct moed_error *error)
+{
+    if (s->pid == getpid())
+        return false;
+    error_report(error, MOED_ERROR_USAGE, false,
+                 "the session is that of process %d, from which this one was forked: attach again",
+                 (int)s->pid);
+    return true;
 }
 
 void session_ref(struct moed_session *s)
@@ -203,6 +215,8 @@ void session_consumed(struct moed_session *s, uint32_t events)
 
 bool moed_session_alive(const struct moed_session *session)
 {
+    if (session_is_foreign(session, NULL))
+        return false;
     /* const is a promise to the caller; the lock changes. */
     struct moed_session *s = (struct moed_session *)session;
     pthread_mutex_lock(&s->lock);

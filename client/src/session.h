@@ -26,6 +26,7 @@
 #include "ipc/channel.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #define SESSION_WORKER_BYTES 16 /* of a worker's name */
 #define SESSION_GONE         "the worker has gone; it is being restarted, try again"
@@ -47,6 +48,7 @@ struct moed_session {
     bool alive;
     struct moed_error death; /* why not alive */
     int timeout_ms;
+    pid_t pid; /* of the process that attached; never changes */
 
     /* Attaching again (resume.c). */
     char *deployment, *client; /* as moed_attach was given them; NULL: its defaults */
@@ -69,6 +71,10 @@ struct moed_session *session_new(int timeout_ms);
 bool session_name(struct moed_session *s, const char *deployment, const char *client);
 /* Another one, as `front` was made, to be attached to another worker; NULL: no memory. */
 struct moed_session *session_new_link(const struct moed_session *front);
+/* This process is not the one that attached, but a child of it: the session's threads do not run
+ * here, and its locks may be held by threads that do not exist. Then fills *error. */
+bool session_is_foreign(const struct moed_session *s, struct moed_error *error);
+/* Takes a reference. */
 void session_ref(struct moed_session *s);
 /* Drops a reference; the last one frees the session. */
 void session_unref(struct moed_session *s);

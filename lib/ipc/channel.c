@@ -434,3 +434,11 @@ void channel_close(struct channel *c, int flush_ms)
     stop_threads(c, true);
     release(c);
 }
+
+void channel_abandon(struct channel *c)
+{
+    if (!c)
+        return;
+    close(c->fd);
+    close(c->end_fd);
+}

@@ -45,4 +45,8 @@ enum error_code channel_send(struct channel *c, const uint8_t *data, size_t len,
  * After it returns the callback runs no more. */
 void channel_close(struct channel *c, int flush_ms); /* takes NULL */
 
+/* In a child of fork, where the channel's threads do not run: closes the child's copies of the
+ * descriptors and nothing else. The peer does not notice. The channel cannot be used any more. */
+void channel_abandon(struct channel *c); /* takes NULL */
+
 #endif

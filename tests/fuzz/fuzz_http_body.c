@@ -5,7 +5,7 @@
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
 #include "client/http/api/structure.h"
-#include "client/http/model/tool_messages.h"
+#include "chat/tool_messages.h"
 
 #include <stdlib.h>
 #include <string.h>

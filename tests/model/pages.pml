@@ -46,8 +46,7 @@ proctype worker(byte w)
 	byte g, f, seen_n, seen_field;
 	{
 	do
-	:: contents < CONTENTS -> /* claim, begin, fill a position, finish */
-		g = gen;
+	:: atomic { contents < CONTENTS -> g = gen }; /* claim, begin, fill a position, finish */
 		if
 		:: atomic { gen == g && CLAIMABLE ->
 #ifndef FAULT_SAME_GENERATION
@@ -77,10 +76,8 @@ proctype worker(byte w)
 		n = 1;
 		atomic { writing--; writer = 0 };
 		assert(content_of[gen] == f && field == f && bytes[0] == f);
-		atomic { pins = pins & ~MINE(w) }
-	:: gen % 2 -> /* find it, pin it, read it, perhaps continue it */
-		g = gen;
-		if :: g % 2 == 0 -> goto next :: else fi;
+		atomic { pins = pins & ~MINE(w); goto next }
+	:: atomic { gen % 2 -> g = gen }; /* find it, pin it, read it, perhaps continue it */
 		seen_n = n;
 		if :: seen_n == 0 -> goto next :: else fi;
 		seen_field = field;
@@ -116,9 +113,10 @@ proctype worker(byte w)
 		assert(gen == g && bytes[0] == seen_field && (n < 2 || bytes[1] == seen_field));
 		atomic { pins = pins & ~MINE(w) }
 	:: break
-next:	skip
+next:	skip; atomic { g = 0; f = 0; seen_n = 0; seen_field = 0 } /* what it remembers makes no difference */
 	od
 	} unless { w == 0 && dead };
+	atomic { g = 0; f = 0; seen_n = 0; seen_field = 0 };
 	if
 	:: w == 0 -> atomic { writing = (writer == 1 -> 0 : writing); gone = true }
 	:: else

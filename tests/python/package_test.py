@@ -141,6 +141,64 @@ class Sessions(unittest.TestCase):
 
         asyncio.run(close_one_and_ask_another())
 
+    def test_chat(self):
+        with moed.Chat(self.session) as chat:
+            answer = chat.ask("What is 2 + 3?", temperature=0)
+            self.assertEqual((answer.content, answer.reasoning, answer.calls, answer.result.reason), ("2 + 3 = 5.", "", (), "end"))
+            self.assertEqual([m["role"] for m in chat.messages], ["user", "assistant"])
+            self.assertEqual((chat.messages[1]["content"], len(chat)), (answer.content, 2))
+            prompt = self.session.detokenize(chat.tokens(), special=True).decode()
+            self.assertEqual(prompt.count("<|im_end|>"), 1)  # the last message is continued: its turn is open
+            chat.truncate(1)
+            with chat.stream(temperature=0) as reply:
+                parts = list(reply)
+            self.assertEqual(({p.kind for p in parts}, "".join(p.text for p in parts)), ({"content"}, answer.content))
+            saved = chat.messages
+        with moed.Chat(self.session, messages=saved) as other:
+            self.assertEqual(other.messages, saved)
+            chosen = other.ask("Say yes or no.", choices=["yes", "no"], temperature=0)
+            self.assertIn(chosen.content, ("yes", "no"))
+            with self.assertRaisesRegex(moed.Error, "UTF-8|role"):
+                other.add("", "x")
+        with self.assertRaises(ValueError):
+            other.ask("closed")
+
+    def test_chat_calls(self):
+        tools = [{"type": "function", "function": {"name": "add", "strict": True, "parameters": {
+            "type": "object", "properties": {"a": {"type": "integer", "maximum": 99, "minimum": 0}}, "required": ["a"],
+            "additionalProperties": False}}}]
+        with moed.Chat(self.session, tools=tools, tool_choice="add") as chat:
+            answer = chat.ask("Add.", temperature=0, max_tokens=200)
+            self.assertEqual([c.name for c in answer.calls], ["add"])
+            self.assertIsInstance(answer.calls[0].arguments["a"], int)
+            chat.add_result(answer.calls[0], {"sum": 5})
+            roles = [m["role"] for m in chat.messages]
+            self.assertEqual(roles, ["user", "assistant", "tool"])
+            self.assertEqual(chat.messages[1]["tool_calls"][0]["id"], chat.messages[2]["tool_call_id"])
+        with self.assertRaisesRegex(moed.Error, "no tool 'other'"):
+            moed.Chat(self.session, tools=tools, tool_choice="other")
+
+    def test_chat_asyncio(self):
+        async def ask_all():
+            chats = [moed.Chat(self.session) for _ in range(4)]
+            answers = await asyncio.gather(*[c.ask_async("What is 2 + 3?", temperature=0) for c in chats])
+            for c in chats:
+                c.close()
+            return {a.content for a in answers}
+
+        self.assertEqual(asyncio.run(ask_all()), {"2 + 3 = 5."})
+
+    def test_fork(self):
+        child = os.fork()
+        if child == 0:
+            try:
+                self.session.tokenize("a")
+            except moed.Error as e:
+                os._exit(7 if "forked" in str(e) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+        self.assertTrue(self.session.alive)
+
     def test_model_and_metrics(self):
         model = self.session.model
         self.assertEqual((model.experts > model.experts_used > 0, model.layers > 0, model.device), (True, True, "host"))

@@ -16,8 +16,8 @@ for program in moed moed-supervise moed-memd moed-cpuexec moed-worker moed-http 
     installed "bin/$program"
     [ -x "$PREFIX/bin/$program" ] || fail "bin/$program is not executable"
 done
-for file in 'lib*/libmoed.so' 'lib*/libmoed.so.0' 'lib*/pkgconfig/moed.pc' include/moed.h \
-    share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
+for file in 'lib*/libmoed.so' 'lib*/libmoed.so.1' 'lib*/pkgconfig/moed.pc' include/moed.h \
+    share/man/man1/moed.1 share/man/man1/moed-replay.1 share/man/man3/libmoed.3 share/man/man3/moed_generate.3 share/man/man3/moed_generate_start.3 share/man/man8/moed-supervise.8 share/man/man8/moed-memd.8 \
     share/man/man8/moed-worker.8 share/man/man8/moed-cpuexec.8 share/man/man8/moed-http.8 share/bash-completion/completions/moed \
     'share/doc/*/examples/generate.c' 'share/doc/*/examples/structured.c' share/doc/moed/LICENSE share/doc/moed/README.md \
     share/doc/moed/docs/operations.md share/bash-completion/completions/moed-replay; do
@@ -54,7 +54,7 @@ done
 "$MOED" run -n 8 "Hello" > "$WORK/answer" || fail "moed run: exit code $?"
 [ -s "$WORK/answer" ] || fail "moed run printed nothing"
 
-say "the example builds with pkg-config and gets an answer"
+say "the examples build with pkg-config, and one gets an answer"
 if ! command -v pkg-config > /dev/null; then
     skip "pkg-config is not installed"
 fi
@@ -64,6 +64,11 @@ export PKG_CONFIG_PATH
 # shellcheck disable=SC2046 # flags are several words
 "$CC" -Wall -Wextra -Werror $(find "$PREFIX" -path '*/examples/generate.c') $(pkg-config --cflags --libs moed) \
     -o "$WORK/generate" || fail "the example does not build with: $(pkg-config --cflags --libs moed)"
+for example in structured chat; do
+    # shellcheck disable=SC2046
+    "$CC" -Wall -Wextra -Werror $(find "$PREFIX" -path "*/examples/$example.c") $(pkg-config --cflags --libs moed) -o "$WORK/$example" ||
+        fail "the example $example does not build"
+done
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir moed) "$WORK/generate" "Hello" > "$WORK/answer" 2> "$WORK/summary" ||
     fail "the example failed: $(cat "$WORK/summary")"
 grep -q ' tokens, ended by: ' "$WORK/summary" || fail "the example prints: $(cat "$WORK/summary")"

@@ -86,7 +86,7 @@ static int take_event(void *arg, const struct moed_event *event)
     for (size_t i = 0; i < event->token_count && r->n_tokens < MOST; i++)
         r->tokens[r->n_tokens++] = event->tokens[i];
     if (event->kind == MOED_EVENT_ROUTING)
-        take_routing(r, &event->routing);
+        take_routing(r, event->routing);
     return 0;
 }
 
@@ -136,8 +136,8 @@ static void ask(struct moed_session *s, const uint32_t *tokens, size_t n,
 {
     struct moed_error error;
     struct moed_generate_options o = {
-        .tokens = tokens, .token_count = n, .max_tokens = 1, .record = options};
-    struct moed_result result;
+        .size = sizeof o, .tokens = tokens, .token_count = n, .max_tokens = 1, .record = options};
+    struct moed_result result = {.size = sizeof result};
     check(moed_generate(s, &o, take_event, out, &result, &error), &error);
     if (options->prompt_only && (result.generated_tokens || out->n_tokens || out->n != n ||
                                  result.reason != MOED_REASON_LENGTH))
@@ -148,12 +148,14 @@ static void ask(struct moed_session *s, const uint32_t *tokens, size_t n,
 static void answer_together(struct moed_session *s, uint32_t *prompts[PROMPTS],
                             const size_t lengths[PROMPTS], struct record *out[PROMPTS])
 {
-    struct moed_record_options options = {.gate = true, .hidden_every = EVERY, .hidden_phase = 1};
+    struct moed_record_options options = {
+        .size = sizeof options, .gate = true, .hidden_every = EVERY, .hidden_phase = 1};
     struct moed_request *requests[PROMPTS];
     struct moed_error error;
-    struct moed_event event;
+    const struct moed_event *event;
     for (int i = 0; i < PROMPTS; i++) {
-        struct moed_generate_options o = {.tokens = prompts[i],
+        struct moed_generate_options o = {.size = sizeof o,
+                                          .tokens = prompts[i],
                                           .token_count = lengths[i],
                                           .max_tokens = ANSWER,
                                           .ignore_end = true,
@@ -168,8 +170,8 @@ static void answer_together(struct moed_session *s, uint32_t *prompts[PROMPTS],
             if (code == MOED_ERROR_TIMEOUT)
                 continue;
             check(code, &error);
-            take_event(out[i], &event);
-            if (event.kind != MOED_EVENT_DONE)
+            take_event(out[i], event);
+            if (event->kind != MOED_EVENT_DONE)
                 continue;
             moed_request_free(requests[i]);
             requests[i] = NULL;
@@ -180,7 +182,8 @@ static void answer_together(struct moed_session *s, uint32_t *prompts[PROMPTS],
 static void compare(struct moed_session *s, const struct moed_model *m, const uint32_t *prompt,
                     size_t n, const struct record *answered)
 {
-    struct moed_record_options options = {.gate = true,
+    struct moed_record_options options = {.size = sizeof options,
+                                          .gate = true,
                                           .hidden_every = EVERY,
                                           .hidden_phase = 1,
                                           .stepwise = true,
@@ -195,7 +198,8 @@ static void compare(struct moed_session *s, const struct moed_model *m, const ui
     require_sound(answered, m);
     require_same(answered, stepwise, true);
     require_same_hidden(answered, stepwise);
-    options = (struct moed_record_options){.prompt_only = true};
+    options = (struct moed_record_options){.size = sizeof(struct moed_record_options),
+                                           .prompt_only = true};
     ask(s, all, answered->n, &options, plain);
     require_same(answered, plain, false);
     if (plain->n_hidden)
@@ -206,9 +210,10 @@ static void compare(struct moed_session *s, const struct moed_model *m, const ui
 
 static void ask_wrongly(struct moed_session *s, const uint32_t *tokens)
 {
-    struct moed_record_options options = {.hidden_every = 2, .hidden_phase = 2};
+    struct moed_record_options options = {
+        .size = sizeof options, .hidden_every = 2, .hidden_phase = 2};
     struct moed_generate_options o = {
-        .tokens = tokens, .token_count = 2, .max_tokens = 1, .record = &options};
+        .size = sizeof o, .tokens = tokens, .token_count = 2, .max_tokens = 1, .record = &options};
     struct moed_error error;
     if (moed_generate(s, &o, NULL, NULL, NULL, &error) != MOED_ERROR_USAGE)
         fail("the worker accepts a phase that is no remainder");

@@ -33,7 +33,8 @@ static inline int remove_run_dir(void **state)
 static inline int setup(void **state)
 {
     stand_in_start(&worker, run_dir, WINDOW);
-    struct moed_attach_options options = {.client = "test", .timeout_ms = 5000, .resume_ms = -1};
+    struct moed_attach_options options = {
+        .size = sizeof options, .client = "test", .timeout_ms = 5000, .resume_ms = -1};
     struct moed_error error;
     if (moed_attach(&options, &session, &error)) {
         fprintf(stderr, "%s\n", error.message);
@@ -52,7 +53,8 @@ static inline int teardown(void **state)
 
 static inline struct moed_generate_options prompt_of(const char *text)
 {
-    return (struct moed_generate_options){.prompt = text, .prompt_bytes = strlen(text)};
+    return (struct moed_generate_options){
+        .size = sizeof(struct moed_generate_options), .prompt = text, .prompt_bytes = strlen(text)};
 }
 
 static inline struct moed_request *start(const char *prompt)

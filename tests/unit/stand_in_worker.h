@@ -50,6 +50,7 @@ struct job {
     bool routing, gate;
     uint32_t hidden_every, hidden_phase, wrong; /* wrong: 0: nothing */
     uint32_t next, total;
+    const char *text; /* the answer's; NULL: numbers */
 };
 
 struct peer {
@@ -77,6 +78,8 @@ struct stand_in {
     const char *refusal; /* answer attaching with this Error */
     const char *chat_template;
     bool marks_everywhere;
+    const char *answer; /* to prompts of ids: this text, in events of answer_bytes bytes */
+    uint32_t answer_bytes;
 };
 
 /* ---- Sending; the lock is held ---- */
@@ -291,6 +294,22 @@ static void send_error(struct peer *p, uint64_t id, uint32_t code, bool retry)
     peer_send(p, id, &body);
 }
 
+/* The next bytes of the answer, as one token. */
+static void send_text(struct peer *p, const struct job *j)
+{
+    size_t each = p->worker->answer_bytes, at = j->next * each, left = strlen(j->text) - at;
+    uint32_t id = j->next;
+    Moed__V1__Tokens tokens = MOED__V1__TOKENS__INIT;
+    tokens.n_tokens = 1;
+    tokens.tokens = &id;
+    tokens.text = (ProtobufCBinaryData){left < each ? left : each, (uint8_t *)j->text + at};
+    Moed__V1__FromWorker body = MOED__V1__FROM_WORKER__INIT;
+    body.body_case = MOED__V1__FROM_WORKER__BODY_TOKENS;
+    body.tokens = &tokens;
+    p->sent++;
+    peer_send(p, j->id, &body);
+}
+
 static void job_step(struct peer *p, struct job *j)
 {
     if (!j->cancelled && j->next < j->total) {
@@ -301,6 +320,8 @@ static void job_step(struct peer *p, struct job *j)
         } else {
             if (j->logits)
                 send_row(p, j);
+            else if (j->text)
+                send_text(p, j);
             else
                 send_tokens(p, j->id, j->next);
             j->next++;
@@ -311,6 +332,7 @@ static void job_step(struct peer *p, struct job *j)
         return;
     Moed__V1__Done__Reason reason = j->cancelled ? MOED__V1__DONE__REASON__CANCELLED
                                     : j->logits  ? MOED__V1__DONE__REASON__NONE
+                                    : j->text    ? MOED__V1__DONE__REASON__END
                                                  : MOED__V1__DONE__REASON__LENGTH;
     send_done(p, j->id, reason, j->next);
     *j = (struct job){0};
@@ -378,7 +400,12 @@ static void on_generate(struct peer *p, uint64_t id, const Moed__V1__Generate *g
     memcpy(prompt, g->prompt.data ? (const char *)g->prompt.data : "", len);
     prompt[len] = '\0';
     p->generates++;
-    if (sscanf(prompt, "count %u", &n) == 1) {
+    if (g->n_tokens && p->worker->answer) {
+        struct job *j = job_new(p, id);
+        j->text = p->worker->answer;
+        j->total =
+            (uint32_t)((strlen(j->text) + p->worker->answer_bytes - 1) / p->worker->answer_bytes);
+    } else if (sscanf(prompt, "count %u", &n) == 1) {
         struct job *j = job_new(p, id);
         j->total = n;
         j->next = (uint32_t)g->n_answer; /* continues another's */
@@ -691,7 +718,7 @@ static void stand_in_stop(struct stand_in *w)
 }
 
 /* A copy of a session's counters. */
-static struct peer stand_in_look(struct stand_in *w, unsigned session)
+static inline struct peer stand_in_look(struct stand_in *w, unsigned session)
 {
     pthread_mutex_lock(&w->lock);
     struct peer copy = w->peers[session];
@@ -699,7 +726,7 @@ static struct peer stand_in_look(struct stand_in *w, unsigned session)
     return copy;
 }
 
-static void pause_ms(long ms)
+static inline void pause_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }

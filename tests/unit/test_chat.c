@@ -21,7 +21,7 @@ static int setup(void **state)
     worker.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
                            "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>"
                            "assistant\n{% endif %}{{ x }}";
-    struct moed_attach_options options = {.resume_ms = -1};
+    struct moed_attach_options options = {.size = sizeof options, .resume_ms = -1};
     return moed_attach(&options, &session, NULL) != MOED_OK;
 }
 

@@ -57,7 +57,7 @@ static void test_attach(void **state)
 
 static void test_bad_name(void **state)
 {
-    struct moed_attach_options options = {.deployment = "a/b"};
+    struct moed_attach_options options = {.size = sizeof options, .deployment = "a/b"};
     struct moed_session *s;
     struct moed_error error;
     unsetenv("MOED_RUN");
@@ -134,7 +134,7 @@ static void test_question_limits(void **state)
     assert_true(moed_session_alive(session));
 
     struct moed_session *hasty;
-    struct moed_attach_options options = {.timeout_ms = 100};
+    struct moed_attach_options options = {.size = sizeof options, .timeout_ms = 100};
     assert_int_equal(moed_attach(&options, &hasty, &error), MOED_OK);
     assert_int_equal(moed_tokenize(hasty, "quiet", 5, 0, &tokens, &n, &error), MOED_ERROR_TIMEOUT);
     assert_true(error.retry);
@@ -181,7 +181,7 @@ static void test_worker_errors(void **state)
     /* An error ends one request and not the session; it stays. */
     assert_true(moed_session_alive(session));
     struct moed_request *r = start("error");
-    struct moed_event event;
+    const struct moed_event *event;
     assert_int_equal(moed_request_next(r, 5000, &event, &error), MOED_ERROR_LIMIT);
     assert_int_equal(moed_request_next(r, 5000, &event, &error), MOED_ERROR_LIMIT);
     moed_request_free(r);
@@ -191,7 +191,7 @@ static void test_late_messages(void **state)
 {
     for (int i = 0; i < 20; i++) { /* beyond the window: it acknowledges dropped events */
         struct moed_generate_options options = prompt_of("late");
-        struct moed_result result;
+        struct moed_result result = {.size = sizeof result};
         assert_int_equal(moed_generate(session, &options, NULL, NULL, &result, NULL), MOED_OK);
         assert_int_equal(result.reason, MOED_REASON_END);
     }
@@ -219,12 +219,12 @@ static void test_worker_misbehaves(void **state)
         /* A flood that the program consumes at once is no flood: wait until it has arrived. */
         struct moed_request *r;
         assert_int_equal(moed_generate_start(s, &options, &r, &error), MOED_OK);
-        struct moed_event event;
+        const struct moed_event *event;
         assert_int_equal(moed_request_next(other, 5000, &event, &error), expected);
         assert_false(error.retry);
         enum moed_code code;
         while ((code = moed_request_next(r, 5000, &event, &error)) == MOED_OK)
-            assert_int_equal(event.kind, MOED_EVENT_TOKENS);
+            assert_int_equal(event->kind, MOED_EVENT_TOKENS);
         assert_int_equal(code, expected);
         assert_false(moed_session_alive(s));
         moed_request_free(other);
@@ -243,7 +243,7 @@ static void test_worker_goes(void **state)
     assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
     moed_free(ids);
     stand_in_hang_up(&worker, 0);
-    struct moed_event event;
+    const struct moed_event *event;
     struct moed_error error;
     assert_int_equal(moed_request_next(quiet, 5000, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
@@ -251,7 +251,7 @@ static void test_worker_goes(void **state)
     assert_false(moed_session_alive(session));
     /* The events before it are not lost. */
     assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_OK);
-    assert_int_equal(event.kind, MOED_EVENT_TOKENS);
+    assert_int_equal(event->kind, MOED_EVENT_TOKENS);
     assert_int_equal(moed_request_next(hold, 5000, &event, &error), MOED_ERROR_UNAVAILABLE);
     moed_request_free(hold);
     moed_request_free(quiet);
@@ -267,7 +267,7 @@ static void test_detach_with_requests(void **state)
     struct moed_generate_options options = prompt_of("hold");
     struct moed_request *r;
     assert_int_equal(moed_generate_start(s, &options, &r, NULL), MOED_OK);
-    struct moed_event event;
+    const struct moed_event *event;
     assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
     moed_detach(s);
     assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_ERROR_CANCELLED);
@@ -290,7 +290,7 @@ static void *generate_often(void *arg)
         snprintf(prompt, sizeof prompt, "count %u", n);
         struct moed_generate_options options = prompt_of(prompt);
         struct collected c = {.in_order = true};
-        struct moed_result result;
+        struct moed_result result = {.size = sizeof result};
         if (moed_generate(session, &options, collect, &c, &result, NULL) || !c.in_order ||
             c.events != n || result.generated_tokens != n)
             return (void *)"a generation went wrong";
@@ -334,9 +334,9 @@ static void test_threads(void **state)
     pthread_create(&threads[N], NULL, ask_often, NULL);
     struct moed_request *r = start("quiet");
     pthread_create(&threads[N + 1], NULL, cancel_it, r);
-    struct moed_event event;
+    const struct moed_event *event;
     assert_int_equal(moed_request_next(r, 30000, &event, NULL), MOED_OK);
-    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     for (unsigned i = 0; i < N + 2; i++) {
         void *wrong;
         pthread_join(threads[i], &wrong);
@@ -373,9 +373,9 @@ static void test_continues(void **state)
             fail_msg("%s", (const char *)wrong);
     }
     moed_request_cancel(quiet);
-    struct moed_event event;
+    const struct moed_event *event;
     assert_int_equal(moed_request_next(quiet, 30000, &event, NULL), MOED_OK);
-    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     moed_request_free(quiet);
     assert_true(moed_session_alive(session));
     assert_true(stand_in_peers(&worker) > 2);
@@ -389,14 +389,14 @@ static void test_no_worker_comes(void **state)
 {
     (void)state;
     struct moed_session *s;
-    struct moed_attach_options options = {.resume_ms = 300};
+    struct moed_attach_options options = {.size = sizeof options, .resume_ms = 300};
     assert_int_equal(moed_attach(&options, &s, NULL), MOED_OK);
     struct moed_generate_options prompt = prompt_of("quiet");
     struct moed_request *r;
     assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
     stand_in_refuse(&worker, true);
     stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
-    struct moed_event event;
+    const struct moed_event *event;
     struct moed_error error;
     assert_int_equal(moed_request_next(r, 20000, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_true(error.retry);
@@ -463,7 +463,7 @@ static void test_supervisor_gave_up(void **state)
     assert_int_equal(moed_generate_start(s, &prompt, &r, NULL), MOED_OK);
     stand_in_refuse(&worker, true);
     stand_in_hang_up(&worker, stand_in_peers(&worker) - 1);
-    struct moed_event event;
+    const struct moed_event *event;
     struct moed_error error;
     assert_int_equal(moed_request_next(r, 60000, &event, &error), MOED_ERROR_UNAVAILABLE);
     assert_false(error.retry);

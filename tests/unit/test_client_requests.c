@@ -11,7 +11,7 @@ static void test_generate(void **state)
 {
     struct moed_generate_options options = prompt_of("count 1000");
     struct collected c = {.in_order = true};
-    struct moed_result result;
+    struct moed_result result = {.size = sizeof result};
     assert_int_equal(moed_generate(session, &options, collect, &c, &result, NULL), MOED_OK);
     assert_int_equal(c.events, 1000);
     assert_true(c.in_order);
@@ -31,28 +31,31 @@ static void test_options_arrive(void **state)
     uint32_t tokens[] = {5, 6};
     struct moed_bytes stop[] = {{"a\0b", 3}, {"c", 1}}, breakers[] = {{"\n\n", 2}};
     struct moed_bias bias[] = {{.token = 7, .bias = -INFINITY}, {.text = {"no", 2}, .bias = 1.5f}};
+    struct moed_sampling given = {.size = sizeof given,
+                                  .temperature = 0.5f,
+                                  .top_k = 40,
+                                  .top_p = 0.25f,
+                                  .min_p = 0.125f,
+                                  .repetition_penalty = 1.5f,
+                                  .repetition_window = 32,
+                                  .seed = UINT64_MAX - 1,
+                                  .presence_penalty = -0.5f,
+                                  .typical_p = 0.9f,
+                                  .dry_base = MOED_DEFAULT_FLOAT,
+                                  .dry_breakers = breakers,
+                                  .dry_breaker_count = 1,
+                                  .mirostat = 2,
+                                  .order = "kt",
+                                  .bias = bias,
+                                  .bias_count = 2};
     struct moed_generate_options options = {
+        .size = sizeof options,
         .tokens = tokens,
         .token_count = 2,
         .parse_special = true,
         .ignore_end = true,
         .max_tokens = 9,
-        .sampling = {.temperature = 0.5f,
-                     .top_k = 40,
-                     .top_p = 0.25f,
-                     .min_p = 0.125f,
-                     .repetition_penalty = 1.5f,
-                     .repetition_window = 32,
-                     .seed = UINT64_MAX - 1,
-                     .presence_penalty = -0.5f,
-                     .typical_p = 0.9f,
-                     .dry_base = MOED_DEFAULT_FLOAT,
-                     .dry_breakers = breakers,
-                     .dry_breaker_count = 1,
-                     .mirostat = 2,
-                     .order = "kt",
-                     .bias = bias,
-                     .bias_count = 2},
+        .sampling = &given,
         .stop = stop,
         .stop_count = 2,
         .min_tokens = 3,
@@ -62,6 +65,8 @@ static void test_options_arrive(void **state)
         .logprobs = true,
         .top_logprobs = 5,
         .progress = true,
+        .priority = MOED_PRIORITY_BATCH,
+        .deadline_ms = 1500,
     };
     struct moed_request *r;
     assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
@@ -95,6 +100,7 @@ static void test_options_arrive(void **state)
     assert_true(sampling->bias[1]->bias == 1.5f);
     assert_true(g->min_tokens == 3 && g->n_stop_tokens == 2 && g->stop_tokens[0] == 5);
     assert_true(g->special_text && g->logprobs && g->top_logprobs == 5 && g->progress);
+    assert_true(g->priority == MOED__V1__GENERATE__PRIORITY__BATCH && g->deadline_ms == 1500);
     assert_int_equal(g->n_stop, 2);
     assert_int_equal(g->stop[0].len, 3);
     assert_memory_equal(g->stop[0].data, "a\0b", 3);
@@ -105,7 +111,8 @@ static void test_options_arrive(void **state)
 static void test_grammar_arrives(void **state)
 {
     const char *marks[] = {"<tool_call>", "</tool_call>"};
-    struct moed_grammar grammar = {.kind = MOED_GRAMMAR_GBNF,
+    struct moed_grammar grammar = {.size = sizeof grammar,
+                                   .kind = MOED_GRAMMAR_GBNF,
                                    .text = "root ::= \"a\"",
                                    .text_bytes = 12,
                                    .trigger = "<x>",
@@ -142,7 +149,8 @@ static void test_grammar_arrives(void **state)
     assert_non_null(strstr(error.message, "grammar"));
 }
 
-/* All zero is exact; moed_sampling_init leaves all to the model, with a seed that differs. */
+/* Without sampling it is exact; moed_sampling_init leaves all to the model, with a seed that
+ * differs. */
 static void test_sampling_defaults(void **state)
 {
     struct moed_generate_options options = prompt_of("quiet");
@@ -151,10 +159,11 @@ static void test_sampling_defaults(void **state)
         struct moed_request *r;
         uint32_t *ids;
         size_t n;
-        if (i > 0)
-            moed_sampling_init(&options.sampling);
+        struct moed_sampling given;
+        moed_sampling_init(&given, sizeof given);
         if (i == 2)
-            options.sampling.temperature = 0.5f;
+            given.temperature = 0.5f;
+        options.sampling = i > 0 ? &given : NULL;
         assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_OK);
         assert_int_equal(moed_tokenize(session, "x", 1, 0, &ids, &n, NULL), MOED_OK);
         moed_free(ids);
@@ -185,7 +194,7 @@ static int check_probable(void *arg, const struct moed_event *event)
     p->events++;
     if (event->kind == MOED_EVENT_PROGRESS) {
         p->progress++;
-        p->right &= event->progress.computed == 1 && event->progress.prompt_tokens == 2;
+        p->right &= event->progress->computed == 1 && event->progress->prompt_tokens == 2;
         return 0;
     }
     p->right &=
@@ -204,12 +213,13 @@ static void test_probable(void **state)
 {
     for (uint32_t top = 0; top <= 3; top++) {
         struct moed_generate_options options = prompt_of("probable 0");
-        struct moed_result result;
+        struct moed_result result = {.size = sizeof result};
+        struct moed_sampling given = {.size = sizeof given, .seed = 17};
         struct probable p = {.right = true};
         options.logprobs = top > 0;
         options.top_logprobs = top;
         options.progress = top == 3;
-        options.sampling.seed = 17;
+        options.sampling = &given;
         assert_int_equal(moed_generate(session, &options, check_probable, &p, &result, NULL),
                          MOED_OK);
         assert_true(p.right);
@@ -243,7 +253,7 @@ static void test_callback_stops(void **state)
 {
     struct moed_generate_options options = prompt_of("count 1000000");
     struct collected c = {.in_order = true, .stop_after = 5};
-    struct moed_result result;
+    struct moed_result result = {.size = sizeof result};
     assert_int_equal(moed_generate(session, &options, collect, &c, &result, NULL), MOED_OK);
     assert_int_equal(c.events, 5);
     assert_true(c.in_order);
@@ -254,7 +264,7 @@ static void test_callback_stops(void **state)
 static void test_poll(void **state)
 {
     struct moed_request *r = start("quiet");
-    struct moed_event event;
+    const struct moed_event *event;
     struct moed_error error;
     assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_ERROR_TIMEOUT);
     assert_int_equal(moed_request_next(r, 20, &event, &error), MOED_ERROR_TIMEOUT);
@@ -263,13 +273,13 @@ static void test_poll(void **state)
     moed_request_cancel(r);
     assert_int_equal(poll(&fd, 1, 5000), 1);
     assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_OK);
-    assert_int_equal(event.kind, MOED_EVENT_DONE);
-    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    assert_int_equal(event->kind, MOED_EVENT_DONE);
+    assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     /* The end stays. */
     assert_int_equal(poll(&fd, 1, 0), 1);
     assert_int_equal(moed_request_next(r, -1, &event, &error), MOED_OK);
-    assert_int_equal(event.kind, MOED_EVENT_DONE);
-    assert_int_equal(event.result.reason, MOED_REASON_CANCELLED);
+    assert_int_equal(event->kind, MOED_EVENT_DONE);
+    assert_int_equal(event->result->reason, MOED_REASON_CANCELLED);
     moed_request_cancel(r); /* does nothing */
     moed_request_free(r);
 
@@ -277,7 +287,7 @@ static void test_poll(void **state)
     fd.fd = moed_request_fd(r);
     assert_int_equal(poll(&fd, 1, 5000), 1);
     assert_int_equal(moed_request_next(r, 0, &event, &error), MOED_OK);
-    assert_int_equal(event.kind, MOED_EVENT_TOKENS);
+    assert_int_equal(event->kind, MOED_EVENT_TOKENS);
     assert_int_equal(poll(&fd, 1, 20), 0); /* taken: quiet again */
     moed_request_free(r);
 }
@@ -287,15 +297,15 @@ static void test_back_pressure(void **state)
     struct moed_request *r = start("count 100");
     pause_ms(200);
     assert_int_equal(stand_in_look(&worker, 0).sent, WINDOW); /* the test consumes none */
-    struct moed_event event;
+    const struct moed_event *event;
     for (uint32_t i = 0; i < 100; i++) {
         assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
-        assert_int_equal(event.tokens[0], i);
+        assert_int_equal(event->tokens[0], i);
         /* The event that the program holds is not consumed yet. */
         assert_true(stand_in_look(&worker, 0).acknowledged <= i);
     }
     assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
-    assert_int_equal(event.kind, MOED_EVENT_DONE);
+    assert_int_equal(event->kind, MOED_EVENT_DONE);
     moed_request_free(r);
     assert_int_equal(stand_in_look(&worker, 0).most_outstanding, WINDOW);
 }
@@ -304,7 +314,7 @@ static void test_freed_requests_give_the_window_back(void **state)
 {
     for (int i = 0; i < 50; i++) {
         struct moed_request *r = start("count 1000000");
-        struct moed_event event;
+        const struct moed_event *event;
         for (int k = 0; k < i % 4; k++)
             assert_int_equal(moed_request_next(r, 5000, &event, NULL), MOED_OK);
         moed_request_free(r);
@@ -321,7 +331,7 @@ static void test_freed_requests_give_the_window_back(void **state)
 
 static void test_empty_prompt(void **state)
 {
-    struct moed_generate_options options = {0};
+    struct moed_generate_options options = {.size = sizeof options};
     struct moed_request *r;
     assert_int_equal(moed_generate_start(session, &options, &r, NULL), MOED_ERROR_USAGE);
 }
@@ -463,19 +473,20 @@ static int check_routing(void *arg, const struct moed_event *event)
 {
     struct routing *r = arg;
     r->events++;
-    r->right =
-        r->right && event->kind == MOED_EVENT_ROUTING && routing_is_right(r, &event->routing);
+    r->right = r->right && event->kind == MOED_EVENT_ROUTING && routing_is_right(r, event->routing);
     return 0;
 }
 
 static void test_routing(void **state)
 {
     const struct moed_record_options all[] = {
-        {.gate = true}, {.hidden_every = 1}, {.gate = true, .hidden_every = 5, .hidden_phase = 3}};
+        {.size = sizeof *all, .gate = true},
+        {.size = sizeof *all, .hidden_every = 1},
+        {.size = sizeof *all, .gate = true, .hidden_every = 5, .hidden_phase = 3}};
     for (unsigned i = 0; i < 3; i++) {
         struct routing r = {.options = &all[i], .next_hidden = all[i].hidden_phase, .right = true};
         struct moed_generate_options o = {
-            .prompt = "routing 100", .prompt_bytes = 11, .record = &all[i]};
+            .size = sizeof o, .prompt = "routing 100", .prompt_bytes = 11, .record = &all[i]};
         assert_int_equal(moed_generate(session, &o, check_routing, &r, NULL, NULL), MOED_OK);
         assert_true(r.right);
         assert_int_equal(r.next, 100);
@@ -488,8 +499,9 @@ static void test_routing(void **state)
 
 static void test_record_options(void **state)
 {
-    const struct moed_record_options record = {true, 7, 4, true, true};
-    struct moed_generate_options o = {.prompt = "count 1", .prompt_bytes = 7, .record = &record};
+    const struct moed_record_options record = {sizeof record, true, 7, 4, true, true};
+    struct moed_generate_options o = {
+        .size = sizeof o, .prompt = "count 1", .prompt_bytes = 7, .record = &record};
     assert_int_equal(moed_generate(session, &o, NULL, NULL, NULL, NULL), MOED_OK);
     const Moed__V1__Record *got = stand_in_look(&worker, 0).last->record;
     assert_non_null(got);
@@ -501,12 +513,14 @@ static void test_record_options(void **state)
 /* wrong 0: the event is valid, but the request did not ask for routing. */
 static void test_routing_malformed(void **state)
 {
-    const struct moed_record_options record = {.gate = true, .hidden_every = 1};
+    const struct moed_record_options record = {
+        .size = sizeof record, .gate = true, .hidden_every = 1};
     for (unsigned wrong = 0; wrong <= STAND_IN_WRONG; wrong++) {
         struct moed_session *s;
         struct routing r = {.options = &record};
         char prompt[32];
         struct moed_generate_options o = {
+            .size = sizeof o,
             .prompt = prompt,
             .prompt_bytes = (size_t)snprintf(prompt, sizeof prompt, "routing 3 %u", wrong),
             .record = wrong ? &record : NULL};

@@ -4,7 +4,7 @@
 #include "client/http/api/openai.h"
 #include "client/http/api/openai_responses.h"
 #include "client/http/api/structure.h"
-#include "client/http/model/tool_messages.h"
+#include "chat/tool_messages.h"
 #include "grammar_texts.h"
 
 #include <math.h>
@@ -71,6 +71,16 @@ static void test_values_arrive(void **state)
     assert_int_equal(a.stop_count, 2);
     assert_int_equal(a.stops[1].len, 3);
     assert_memory_equal(a.stops[1].data, "b\0c", 3);
+    ask_fini(&a);
+    assert_int_equal(a.priority, MOED_PRIORITY_INTERACTIVE);
+    a = accept(parse_chat, CHAT(",\"priority\":3"));
+    assert_int_equal(a.priority, MOED_PRIORITY_BATCH);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"service_tier\":\"flex\",\"priority\":null"));
+    assert_int_equal(a.priority, MOED_PRIORITY_BATCH);
+    ask_fini(&a);
+    a = accept(parse_chat, CHAT(",\"service_tier\":\"auto\",\"priority\":-1"));
+    assert_int_equal(a.priority, MOED_PRIORITY_INTERACTIVE);
     ask_fini(&a);
     a = accept(parse_chat, CHAT(",\"repetition_penalty\":1.5,\"presence_penalty\":1,"
                                 "\"repeat_last_n\":0"));
@@ -332,7 +342,7 @@ static void test_samplers_are_refused_by_name(void **state)
         {CHAT(",\"stop_token_ids\":[-1]"), "stop_token_ids"},
         {CHAT(",\"use_beam_search\":true"), "use_beam_search"},
         {CHAT(",\"tfs_z\":0.5"), "tfs_z"},
-        {CHAT(",\"priority\":1"), "priority"},
+        {CHAT(",\"use_beam_search\":true"), "use_beam_search"},
         {CHAT(",\"chat_template\":\"x\""), "chat_template"},
         {CHAT(",\"chat_template_kwargs\":[]"), "chat_template_kwargs"},
         {CHAT(",\"reasoning_effort\":1"), "reasoning_effort"},

@@ -124,7 +124,8 @@ static void bench_run(struct bench *b, const char *text, size_t n)
         output_take(&b->c.output, text + at, end - at, 1);
         b->c.tokens++;
     }
-    b->c.result = (struct moed_result){.reason = MOED_REASON_END, .stop_index = -1};
+    b->c.result = (struct moed_result){
+        .size = sizeof(struct moed_result), .reason = MOED_REASON_END, .stop_index = -1};
     output_finish(&b->c.output, choice_is_cut(&b->c));
     b->c.done = true;
     if (b->a.ask.stream) {

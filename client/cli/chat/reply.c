@@ -122,11 +122,6 @@ static void on_event(void *context, const struct tool_event *event)
 
 /* ---- From outside ---- */
 
-bool reply_needs_special(const struct chat_prompt *prompt)
-{
-    return prompt->reasoning || prompt->format->body == BODY_HARMONY;
-}
-
 bool reply_init(struct reply *r, const struct chat_prompt *prompt, enum thinking_view view,
                 bool terminal)
 {
@@ -135,10 +130,10 @@ bool reply_init(struct reply *r, const struct chat_prompt *prompt, enum thinking
         .view = view, .terminal = terminal, .moves = terminal && term && strcmp(term, "dumb") != 0};
     strbuf_init(&r->content);
     strbuf_init(&r->shown);
-    if (!reply_needs_special(prompt))
+    if (!chat_style_has_marks(&prompt->style))
         return true;
-    struct tool_parser_options options = {.format = prompt->format,
-                                          .reasoning = prompt->reasoning,
+    struct tool_parser_options options = {.format = prompt->style.format,
+                                          .reasoning = prompt->style.reasoning,
                                           .reasoning_open = prompt->reasoning_end != NULL,
                                           .on_event = on_event,
                                           .context = r};

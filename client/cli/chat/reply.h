@@ -32,8 +32,6 @@ struct reply {
     struct tool_parser *parser; /* NULL: the model's answers have no parts */
 };
 
-/* True where the answer has to come with the texts of special tokens: its marks may be ones. */
-bool reply_needs_special(const struct chat_prompt *prompt);
 /* False: no memory. */
 bool reply_init(struct reply *r, const struct chat_prompt *prompt, enum thinking_view view,
                 bool terminal);

@@ -216,15 +216,18 @@ void settings_fini(struct settings *s)
     free(s->order);
 }
 
-void settings_apply(const struct settings *s, struct moed_generate_options *out)
+void settings_apply(const struct settings *s, struct moed_generate_options *out,
+                    struct moed_sampling *sampling)
 {
-    *out = (struct moed_generate_options){.max_tokens = (uint32_t)s->n,
+    *out = (struct moed_generate_options){.size = sizeof(struct moed_generate_options),
+                                          .max_tokens = (uint32_t)s->n,
                                           .stop = s->stop_list,
                                           .stop_count = s->stops.count,
-                                          .sampling = sampling_options_apply(&s->sampling),
+                                          .sampling = sampling,
                                           .grammar = &s->grammar.grammar};
-    out->sampling.bias = s->bias_list;
-    out->sampling.bias_count = s->biases.count;
-    out->sampling.dry_breakers = s->breaker_list;
-    out->sampling.dry_breaker_count = s->breakers.count;
+    *sampling = sampling_options_apply(&s->sampling);
+    sampling->bias = s->bias_list;
+    sampling->bias_count = s->biases.count;
+    sampling->dry_breakers = s->breaker_list;
+    sampling->dry_breaker_count = s->breakers.count;
 }

@@ -33,7 +33,8 @@ bool settings_take(struct settings *s, int argc, char **argv, int *exit_code);
 void settings_fini(struct settings *s);
 
 /* The options of a request, but for its prompt. They point into *s. */
-void settings_apply(const struct settings *s, struct moed_generate_options *out);
+void settings_apply(const struct settings *s, struct moed_generate_options *out,
+                    struct moed_sampling *sampling);
 
 /* /set NAME VALUE; the value "default" is the model's. ERROR_USAGE. */
 enum error_code settings_set(struct settings *s, const char *name, const char *value,

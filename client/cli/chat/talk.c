@@ -24,7 +24,8 @@
 
 static enum moed_code attach(struct talk *t, struct moed_error *error)
 {
-    struct moed_attach_options options = {.deployment = t->deployment, .client = "moed chat"};
+    struct moed_attach_options options = {
+        .size = sizeof options, .deployment = t->deployment, .client = "moed chat"};
     if (t->session && moed_session_alive(t->session))
         return MOED_OK;
     moed_detach(t->session);
@@ -97,6 +98,7 @@ static enum moed_code start(struct answer *a, struct moed_request **request,
     struct talk *t = a->talk;
     struct settings *s = t->settings;
     struct moed_generate_options options;
+    struct moed_sampling sampling;
     struct moed_grammar grammar;
     s->chat.messages = t->messages;
     s->chat.thinking = s->view == THINKING_OFF ? CHAT_OFF : CHAT_UNSET;
@@ -107,10 +109,10 @@ static enum moed_code start(struct answer *a, struct moed_request **request,
         cli_complain("the model has no chat template: turns are written as \"User: ...\"; give "
                      "one with --chat-template");
     t->plain_reported = true;
-    settings_apply(s, &options);
+    settings_apply(s, &options, &sampling);
     options.tokens = a->prompt.tokens;
     options.token_count = a->prompt.count;
-    options.special_text = reply_needs_special(&a->prompt);
+    options.special_text = chat_style_has_marks(&a->prompt.style);
     grammar = chat_prompt_bind(&a->prompt, options.grammar);
     options.grammar = &grammar;
     a->replies = true;
@@ -145,7 +147,7 @@ static void cancel_if_unwanted(struct answer *a, struct moed_request *request)
 static enum moed_code stream(struct answer *a, struct moed_request *request,
                              struct moed_error *error)
 {
-    struct moed_event event;
+    const struct moed_event *event;
     for (;;) {
         struct pollfd fds[] = {{.fd = moed_request_fd(request), .events = POLLIN},
                                {.fd = interrupts_fd(), .events = POLLIN}};
@@ -160,11 +162,11 @@ static enum moed_code stream(struct answer *a, struct moed_request *request,
             continue;
         if (code)
             return code;
-        if (event.kind == MOED_EVENT_DONE) {
-            a->result = event.result;
+        if (event->kind == MOED_EVENT_DONE) {
+            a->result = *event->result;
             return MOED_OK;
         }
-        take(a, &event);
+        take(a, event);
     }
 }
 

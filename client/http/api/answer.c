@@ -251,7 +251,7 @@ static void end_choice(struct choice *c)
 static void take_done(struct choice *c, const struct moed_event *event)
 {
     loop_remove(c->answer->app->server->loop, &c->watch);
-    if (budget_resume(c, &event->result))
+    if (budget_resume(c, event->result))
         return;
     if (c->score_request)
         c->held.done = true;
@@ -299,7 +299,7 @@ static bool take_event(struct choice *c, const struct moed_event *event)
 }
 
 /* The next event of a request. False: there is none now, or the answer has failed with it. */
-static bool next_event(struct answer *a, struct moed_request *r, struct moed_event *event,
+static bool next_event(struct answer *a, struct moed_request *r, const struct moed_event **event,
                        bool *failed)
 {
     struct moed_error error;
@@ -317,12 +317,12 @@ static void on_choice(struct watch *w, uint32_t events)
 {
     struct choice *c = (struct choice *)w;
     struct answer *a = c->answer;
-    struct moed_event event;
+    const struct moed_event *event;
     bool failed = false;
     for (int i = 0; i < EVENTS_A_TURN && c->request && !c->done && !c->held.done; i++) {
         if (!next_event(a, c->request, &event, &failed))
             break;
-        if (!take_event(c, &event))
+        if (!take_event(c, event))
             return;
     }
     if (!failed && a->begun)
@@ -354,15 +354,15 @@ static void on_score(struct watch *w, uint32_t events)
     struct choice *c = (struct choice *)((char *)w - offsetof(struct choice, scoring));
     struct answer *a = c->answer;
     const struct ask_prompt *prompt = &a->ask.prompts[c->prompt];
-    struct moed_event event;
+    const struct moed_event *event;
     bool failed = false;
     for (int i = 0; i < EVENTS_A_TURN && c->score_request; i++) {
         if (!next_event(a, c->score_request, &event, &failed))
             break;
-        if (event.kind == MOED_EVENT_LOGPROBS)
-            scores_add(&c->scores, prompt->tokens + event.first, event.logprob_count,
-                       event.logprobs, event.top_tokens, event.top_logprobs);
-        else if (event.kind == MOED_EVENT_DONE)
+        if (event->kind == MOED_EVENT_LOGPROBS)
+            scores_add(&c->scores, prompt->tokens + event->first, event->logprob_count,
+                       event->logprobs, event->top_tokens, event->top_logprobs);
+        else if (event->kind == MOED_EVENT_DONE)
             release_held(c);
         if (!go_on(c))
             return;

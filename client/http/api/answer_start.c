@@ -6,12 +6,16 @@
 
 #include <stdlib.h>
 
-struct moed_generate_options answer_options(const struct answer *a, const struct choice *c)
+struct moed_generate_options answer_options(const struct answer *a, const struct choice *c,
+                                            struct moed_sampling *sampling)
 {
     const struct ask *ask = &a->ask;
     const struct ask_prompt *prompt = &ask->prompts[c->prompt];
     bool parsed = c->output.parser != NULL;
-    struct moed_generate_options o = {
+    *sampling = ask_sampling(ask);
+    sampling->seed += c->index; /* choices of one request differ */
+    return (struct moed_generate_options){
+        .size = sizeof(struct moed_generate_options),
         .prompt = prompt->token_count ? NULL : prompt->text,
         .prompt_bytes = prompt->token_count ? 0 : prompt->text_bytes,
         .tokens = prompt->tokens,
@@ -19,19 +23,18 @@ struct moed_generate_options answer_options(const struct answer *a, const struct
         .parse_special = ask->parse_special,
         .ignore_end = ask->ignore_end,
         .max_tokens = ask->max_tokens,
-        .sampling = ask_sampling(ask),
+        .sampling = sampling,
         .stop = ask->stops,
         .stop_count = ask->stop_count,
         .min_tokens = ask->min_tokens,
         .stop_tokens = ask->stop_tokens,
         .stop_token_count = ask->stop_token_count,
         .special_text = ask->special_text || ask->reasoning_as_content || parsed,
+        .priority = ask->priority,
         .logprobs = ask->logprobs,
         .top_logprobs = ask->logprobs ? ask->top_logprobs : 0,
         .grammar = a->structure.grammar.kind ? &a->structure.grammar : NULL,
     };
-    o.sampling.seed += c->index; /* choices of one request differ */
-    return o;
 }
 
 static enum moed_code render(struct answer *a, struct moed_error *error)
@@ -95,7 +98,8 @@ static enum moed_code start_choice(struct answer *a, struct choice *c, struct mo
         code = start_scoring(a, c, error);
     if (code || a->only_echo)
         return code;
-    struct moed_generate_options o = answer_options(a, c);
+    struct moed_sampling sampling;
+    struct moed_generate_options o = answer_options(a, c, &sampling);
     return deployment_generate(a->deployment, &o, &c->request, error);
 }
 

@@ -7,7 +7,8 @@
 
 /* What the first job does once the deployment is known. */
 void answer_start_work(struct job *job);
-/* What a choice asks the worker for. */
-struct moed_generate_options answer_options(const struct answer *a, const struct choice *c);
+/* What a choice asks the worker for. The options point to *sampling. */
+struct moed_generate_options answer_options(const struct answer *a, const struct choice *c,
+                                            struct moed_sampling *sampling);
 
 #endif

@@ -10,7 +10,7 @@
 
 void ask_init(struct ask *ask)
 {
-    *ask = (struct ask){.n = 1, .sampling = {.temperature = 1}};
+    *ask = (struct ask){.n = 1, .sampling = {.size = sizeof ask->sampling, .temperature = 1}};
 }
 
 void ask_fini(struct ask *ask)
@@ -321,6 +321,16 @@ static bool add_stop(struct ask *ask, const json_t *value, struct problem *p)
         return problem_set(p, 400, "more than %d stop strings", ASK_STOPS_MAX);
     ask->stops[ask->stop_count++] =
         (struct moed_bytes){json_string_value(value), json_string_length(value)};
+    return true;
+}
+
+bool take_service_tier(struct ask *ask, json_t *value, struct problem *p)
+{
+    const char *tier = json_string_value(value);
+    if (!tier)
+        return problem_set(p, 400, "a string is expected");
+    if (strcmp(tier, "flex") == 0 || strcmp(tier, "batch") == 0)
+        ask->priority = MOED_PRIORITY_BATCH;
     return true;
 }
 

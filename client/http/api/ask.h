@@ -38,6 +38,7 @@ struct ask {
     json_t *root; /* the body; the fields below borrow from it */
     const char *model;
     bool stream, include_usage;
+    enum moed_priority priority;
     bool echo; /* the answer begins with the prompt */
     uint32_t n;
     uint32_t max_tokens; /* 0: until the context is full; none where `echo` and it was given */
@@ -120,6 +121,8 @@ bool take_seed(struct ask *ask, json_t *value, struct problem *p);
 bool take_stop(struct ask *ask, json_t *value, struct problem *p);
 bool take_echo(struct ask *ask, json_t *value, struct problem *p);
 bool take_ignore_end(struct ask *ask, json_t *value, struct problem *p);
+/* OpenAI's: "flex" and "batch" let other requests go first. */
+bool take_service_tier(struct ask *ask, json_t *value, struct problem *p);
 
 bool take_min_tokens(struct ask *ask, json_t *value, struct problem *p);
 bool take_top_logprobs(struct ask *ask, json_t *value, struct problem *p);

@@ -138,13 +138,14 @@ static enum moed_code start_behind(struct choice *c, const uint32_t *tokens, siz
 {
     struct budget *b = &c->budget;
     struct answer *a = c->answer;
-    struct moed_generate_options o = answer_options(a, c);
+    struct moed_sampling sampling;
+    struct moed_generate_options o = answer_options(a, c, &sampling);
     uint32_t used = (uint32_t)b->count + b->end_tokens;
     struct structure s;
     struct moed_bias *bias = NULL;
     enum moed_code code = structure_init_behind(&s, &a->ask, &a->chat, error);
     if (!code) /* a grammar of calls binds only behind their mark */
-        code = forbid_reopening(c, &o.sampling, &bias, error);
+        code = forbid_reopening(c, &sampling, &bias, error);
     if (!code) {
         o.tokens = tokens;
         o.token_count = n;

@@ -55,7 +55,7 @@ static const struct parameter chat_parameters[] = {
     {.name = "prompt_cache_key"},
     {.name = "prompt_cache_retention"},
     {.name = "prompt_cache_options"},
-    {.name = "service_tier"},
+    {.name = "service_tier", .take = take_service_tier},
     {.name = "store"},
     {.name = "metadata"},
     {0},

@@ -235,7 +235,7 @@ static const struct parameter parameters[] = {
     {.name = "access_programs", .refused = "moed runs no tools"},
     {.name = "background_options"},
     {.name = "context_management"},
-    {.name = "service_tier"},
+    {.name = "service_tier", .take = take_service_tier},
     {0},
 };
 

@@ -243,6 +243,16 @@ static bool take_skip_special(struct ask *ask, json_t *value, struct problem *p)
 
 #define NO_BEAMS "moed samples one answer a choice"
 
+/* vLLM's: the lower comes first. */
+static bool take_priority(struct ask *ask, json_t *value, struct problem *p)
+{
+    long long priority;
+    if (!read_integer(value, INT32_MIN, INT32_MAX, &priority, p))
+        return false;
+    ask->priority = priority > 0 ? MOED_PRIORITY_BATCH : MOED_PRIORITY_INTERACTIVE;
+    return true;
+}
+
 const struct parameter sampling_parameters[] = {
     {.name = "temperature", .take = take_temperature},
     {.name = "top_p", .take = take_top_p},
@@ -293,7 +303,7 @@ const struct parameter sampling_parameters[] = {
     {.name = "n_discard", .refused = "a context is never shifted"},
     {.name = "n_indent", .refused = "there is no such limit"},
     {.name = "t_max_predict_ms", .refused = "there is no such limit: close the connection"},
-    {.name = "priority", .refused = "requests over HTTP have one priority"},
+    {.name = "priority", .take = take_priority},
     {.name = "return_progress", .refused = "a prompt's progress is not reported"},
     {.name = "lora", .refused = "there are no adapters"},
     /* the prefix cache is on for all, and a deployment has no slots to choose */

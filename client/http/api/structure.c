@@ -1,19 +1,11 @@
 /* What binds an answer; see structure.h. */
 #include "client/http/api/structure.h"
 
-#include "toolcall/gbnf_write.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ANY_OBJECT "{\"type\":\"object\"}"
-#define ANSWER     "<|channel|>final<|message|>" /* harmony: what follows is the answer */
-#define ROOT       "root ::= "
-/* What stands before JSON in harmony's channels. */
-#define HARMONY_REASONING                                                                          \
-    "( \"<|channel|>analysis<|message|>\" reasoning-0 \"<|start|>assistant\" )? "
-#define HARMONY_LEAD "\"<|channel|>final\" ( \" <|constrain|>json\" )? \"<|message|>\" "
 
 /* ---- The request ---- */
 
@@ -151,207 +143,72 @@ bool take_json_format(struct ask *ask, json_t *value, struct problem *p)
 
 /* ---- The answer ---- */
 
-static enum moed_code report(struct moed_error *out, const struct error *e)
+static struct answer_request request_of(const struct ask *ask, const struct chat_rendered *chat)
 {
-    *out = (struct moed_error){.code = (enum moed_code)e->code};
-    snprintf(out->message, sizeof out->message, "tools: %.400s", e->text);
-    return out->code;
-}
-
-static enum moed_code no_memory(struct moed_error *error)
-{
-    *error = (struct moed_error){.code = MOED_ERROR_MEMORY};
-    snprintf(error->message, sizeof error->message, "no memory for the answer's form");
-    return MOED_ERROR_MEMORY;
-}
-
-/* The form follows this text, which must come. */
-static void bind_behind(struct structure *s, const char *trigger)
-{
-    s->grammar.trigger = trigger;
-    s->grammar.trigger_bytes = strlen(trigger);
-    s->grammar.trigger_required = true;
-}
-
-static bool is_harmony(const struct chat_rendered *chat)
-{
-    return chat && chat->style.format->body == BODY_HARMONY;
-}
-
-/* Beside a form the model may only choose between calls and the form; behind reasoning of harmony,
- * between calls and the answer: unbound, it could reason again. */
-static bool chooses(const struct ask *ask, const struct chat_rendered *chat)
-{
-    return ask->calls == CALLS_AUTO && (ask->form || (is_harmony(chat) && chat->reasoning_open));
-}
-
-static enum tool_choice choice_of(const struct ask *ask, const struct chat_rendered *chat)
-{
-    if (ask->calls == CALLS_NAMED)
-        return TOOL_CHOICE_NAMED;
-    return ask->calls == CALLS_REQUIRED || chooses(ask, chat) ? TOOL_CHOICE_REQUIRED
-                                                              : TOOL_CHOICE_AUTO;
-}
-
-/* Makes of the grammar of calls one of calls or the answer; reasoning-0 is a rule of it. */
-static enum moed_code allow_answer(struct structure *s, const struct ask *ask,
-                                   const struct chat_rendered *chat, struct moed_error *error)
-{
-    const struct reasoning_marks *marks = chat->style.reasoning;
-    struct strbuf text;
-    strbuf_init(&text);
-    strbuf_printf(&text,
-                  ROOT "calls | answer\ncalls ::= %s\nanswer ::= ", s->calls.text + strlen(ROOT));
-    if (is_harmony(chat)) {
-        strbuf_printf(&text, "%s" HARMONY_LEAD, chat->reasoning_open ? "" : HARMONY_REASONING);
-    } else if (marks && !chat->reasoning_open) {
-        strbuf_printf(&text, "( ");
-        gbnf_literal(&text, marks->begin, strlen(marks->begin));
-        strbuf_printf(&text, "reasoning-0 )? ");
-    }
-    if (ask->form)
-        strbuf_printf(&text, "\"\\n\"{0,2} %%json %s\n", ask->form_text);
-    else
-        strbuf_printf(&text, "[^\\x00]*\n");
-    if (text.failed) {
-        strbuf_fini(&text);
-        return no_memory(error);
-    }
-    s->text = text.data;
-    s->grammar.text = s->text;
-    s->grammar.text_bytes = text.len;
-    return MOED_OK;
-}
-
-static enum moed_code bind_calls(struct structure *s, const struct ask *ask,
-                                 const struct chat_rendered *chat, struct moed_error *error)
-{
-    struct tool_grammar_request q = {
-        .format = chat->style.format,
-        .reasoning = chat->style.reasoning,
+    static const enum answer_calls calls[] = {[CALLS_AUTO] = ANSWER_CALLS_AUTO,
+                                              [CALLS_NONE] = ANSWER_CALLS_AUTO,
+                                              [CALLS_REQUIRED] = ANSWER_CALLS_REQUIRED,
+                                              [CALLS_NAMED] = ANSWER_CALLS_NAMED};
+    return (struct answer_request){
+        .format = chat ? chat->style.format : NULL,
+        .reasoning = chat ? chat->style.reasoning : NULL,
+        .reasoning_open = chat && chat->reasoning_open,
+        .thinking_off = ask->thinking == CHAT_OFF,
         .tools = ask->tool_list,
-        .choice = choice_of(ask, chat),
-        .name = ask->call_name,
-        .parallel = !ask->one_call,
-        .reasoning_open = chat->reasoning_open,
+        .calls = calls[ask->calls],
+        .call_name = ask->call_name,
+        .one_call = ask->one_call,
+        .endless = ask->ignore_end,
+        .form = ask->form == MOED_GRAMMAR_NONE          ? ANSWER_FORM_NONE
+                : ask->form == MOED_GRAMMAR_JSON_SCHEMA ? ANSWER_FORM_SCHEMA
+                                                        : ANSWER_FORM_OTHER,
+        .form_text = ask->form_text,
     };
+}
+
+typedef enum error_code build_grammar(const struct answer_request *, struct answer_grammar *,
+                                      struct error *);
+
+static enum moed_code init(struct structure *s, build_grammar *build, const struct ask *ask,
+                           const struct chat_rendered *chat, struct moed_error *error)
+{
+    struct answer_request q = request_of(ask, chat);
+    struct answer_grammar *g = &s->answer;
     struct error why;
-    size_t marks = 0;
-    if (tool_grammar_build(&q, &s->calls, &why))
-        return report(error, &why);
-    while (s->calls.marks[marks])
-        marks++;
-    if (s->calls.text)
-        s->grammar = (struct moed_grammar){
-            .kind = MOED_GRAMMAR_GBNF,
-            .text = s->calls.text,
-            .text_bytes = s->calls.len,
-            .trigger = s->calls.trigger,
-            .trigger_bytes = s->calls.trigger ? strlen(s->calls.trigger) : 0,
-            .trigger_required = s->calls.required,
-            .marks = s->calls.marks,
-            .mark_count = marks,
-        };
-    return chooses(ask, chat) ? allow_answer(s, ask, chat, error) : MOED_OK;
-}
-
-/* Takes the text and the marks in s->marks. */
-static enum moed_code bind_gbnf(struct structure *s, struct strbuf *text, size_t marks,
-                                struct moed_error *error)
-{
-    if (text->failed) {
-        strbuf_fini(text);
-        return no_memory(error);
+    *s = (struct structure){.grammar = {.size = sizeof s->grammar}};
+    if (build(&q, g, &why)) {
+        *error = (struct moed_error){.code = (enum moed_code)why.code};
+        snprintf(error->message, sizeof error->message, "%s%.400s", ask->tool_list ? "tools: " : "",
+                 why.text);
+        return error->code;
     }
-    s->text = text->data;
-    s->grammar = (struct moed_grammar){.kind = MOED_GRAMMAR_GBNF,
-                                       .text = s->text,
-                                       .text_bytes = text->len,
-                                       .marks = s->marks,
-                                       .mark_count = marks};
-    return MOED_OK;
-}
-
-/* The model may reason before the JSON. */
-static enum moed_code allow_reasoning(struct structure *s, const char *schema,
-                                      const struct reasoning_marks *marks, struct moed_error *error)
-{
-    struct strbuf text;
-    strbuf_init(&text);
-    strbuf_printf(&text, ROOT "( ");
-    gbnf_literal(&text, marks->begin, strlen(marks->begin));
-    strbuf_printf(&text, "reasoning-0 [ \\n]{0,4} )? %%json %s\n", schema);
-    gbnf_until(&text, "reasoning", marks->end);
-    s->marks[0] = marks->begin;
-    s->marks[1] = marks->end;
-    return bind_gbnf(s, &text, 2, error);
-}
-
-/* The JSON stands in harmony's channel `final`. */
-static enum moed_code bind_harmony(struct structure *s, const char *schema, bool reasons,
-                                   struct moed_error *error)
-{
-    static const char *const marks[] = {"<|channel|>", "<|message|>", "<|end|>", "<|start|>",
-                                        "<|constrain|>"};
-    struct strbuf text;
-    strbuf_init(&text);
-    strbuf_printf(&text, ROOT "%s" HARMONY_LEAD "%%json %s\n", reasons ? HARMONY_REASONING : "",
-                  schema);
-    if (reasons)
-        gbnf_until(&text, "reasoning", "<|end|>");
-    memcpy(s->marks, marks, sizeof marks);
-    return bind_gbnf(s, &text, sizeof marks / sizeof *marks, error);
-}
-
-static enum moed_code bind_form(struct structure *s, const struct ask *ask,
-                                const struct chat_rendered *chat, struct moed_error *error)
-{
-    const struct reasoning_marks *marks = chat ? chat->style.reasoning : NULL;
-    bool harmony = is_harmony(chat);
-    bool schema = ask->form == MOED_GRAMMAR_JSON_SCHEMA;
-    if (harmony && schema)
-        return bind_harmony(s, ask->form_text, !chat->reasoning_open, error);
-    if (marks && !chat->reasoning_open && schema && ask->thinking != CHAT_OFF)
-        return allow_reasoning(s, ask->form_text, marks, error);
-    s->grammar = (struct moed_grammar){
-        .kind = ask->form, .text = ask->form_text, .text_bytes = strlen(ask->form_text)};
-    if (harmony)
-        bind_behind(s, ANSWER);
-    else if (marks && chat->reasoning_open)
-        bind_behind(s, marks->end);
+    if (g->kind == ANSWER_FREE)
+        return MOED_OK;
+    bool form = g->kind == ANSWER_FORM;
+    s->grammar.kind = form ? ask->form : MOED_GRAMMAR_GBNF;
+    s->grammar.text = form ? ask->form_text : g->text;
+    s->grammar.text_bytes = form ? strlen(ask->form_text) : g->len;
+    s->grammar.trigger = g->trigger;
+    s->grammar.trigger_required = g->trigger_required;
+    s->grammar.marks = g->marks;
+    s->grammar.mark_count = g->mark_count;
     return MOED_OK;
 }
 
 enum moed_code structure_init(struct structure *s, const struct ask *ask,
                               const struct chat_rendered *chat, struct moed_error *error)
 {
-    *s = (struct structure){0};
-    /* a model that decides by itself is bound only inside a call; that needs an end */
-    bool free = ask->calls == CALLS_AUTO && ask->ignore_end && !ask->form;
-    if (chat && ask->tool_list && !free)
-        return bind_calls(s, ask, chat, error);
-    return ask->form ? bind_form(s, ask, chat, error) : MOED_OK;
+    return init(s, answer_grammar_build, ask, chat, error);
 }
 
 enum moed_code structure_init_behind(struct structure *s, const struct ask *ask,
                                      const struct chat_rendered *chat, struct moed_error *error)
 {
-    struct chat_rendered over = *chat; /* borrows what it has */
-    const char *end = chat->style.reasoning ? chat->style.reasoning->end : ANSWER;
-    over.reasoning_open = true;
-    enum moed_code code = structure_init(s, ask, &over, error);
-    struct moed_grammar *g = &s->grammar;
-    if (!code && g->trigger && strcmp(g->trigger, end) == 0) { /* it has just come */
-        g->trigger = NULL;
-        g->trigger_bytes = 0;
-        g->trigger_required = false;
-    }
-    return code;
+    return init(s, answer_grammar_build_behind, ask, chat, error);
 }
 
 void structure_fini(struct structure *s)
 {
-    tool_grammar_fini(&s->calls);
-    free(s->text);
-    *s = (struct structure){0};
+    answer_grammar_fini(&s->answer);
+    *s = (struct structure){.grammar = {.kind = MOED_GRAMMAR_NONE}};
 }

@@ -6,22 +6,18 @@
 #include "client/http/api/ask.h"
 #include "client/http/model/chat_render.h"
 
-#include "toolcall/tool_grammar.h"
+#include "toolcall/answer_grammar.h"
 
 struct structure {
     struct moed_grammar grammar; /* kind MOED_GRAMMAR_NONE: nothing is bound */
-    char *text;                  /* owned */
-    struct tool_grammar calls;
-    const char *marks[5];
+    struct answer_grammar answer;
 };
 
 /* chat: of a conversation; NULL: a text's continuation. Reasoning is never bound: the form follows
  * it. MOED_ERROR_UNSUPPORTED names a schema that the model's calls cannot express. */
 enum moed_code structure_init(struct structure *s, const struct ask *ask,
                               const struct chat_rendered *chat, struct moed_error *error);
-/* What binds the rest of an answer whose reasoning was ended: behind its end mark; of harmony
- * behind the next message's `<|start|>assistant`, or, where the form is no JSON schema and there
- * are no calls, behind the header of the channel `final`. What is bound does not reason again. */
+/* What binds the rest of an answer whose reasoning was ended; see answer_grammar_build_behind. */
 enum moed_code structure_init_behind(struct structure *s, const struct ask *ask,
                                      const struct chat_rendered *chat, struct moed_error *error);
 void structure_fini(struct structure *s);

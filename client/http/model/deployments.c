@@ -120,8 +120,10 @@ static void look(struct deployments *d)
 static enum moed_code attach(struct deployment *d, struct moed_session **out,
                              struct moed_error *error)
 {
-    struct moed_attach_options options = {
-        .deployment = d->name, .client = "moed-http", .timeout_ms = ASK_TIMEOUT_MS};
+    struct moed_attach_options options = {.size = sizeof options,
+                                          .deployment = d->name,
+                                          .client = "moed-http",
+                                          .timeout_ms = ASK_TIMEOUT_MS};
     return moed_attach(&options, out, error);
 }
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import cffi
 
-from ._version import VERSION
-
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # In an installed package the header lies beside this file, in a checkout in client/include.
 _HEADERS = (os.path.join(_HERE, "moed.h"), os.path.join(_HERE, "..", "..", "include", "moed.h"))
@@ -31,15 +29,19 @@ def _load() -> tuple[Any, Any]:
             break
     else:
         raise ImportError("moed.h is missing beside moed/_native.py: install the package again")
-    name = os.environ.get("MOED_LIBRARY", "libmoed.so.0")
+    name = os.environ.get("MOED_LIBRARY", "libmoed.so.1")
     try:
         lib = ffi.dlopen(name)
     except OSError as e:
-        raise ImportError(f"cannot load {name}: {e}; install libmoed0, or set MOED_LIBRARY to the path of libmoed.so") from None
-    found = ffi.string(lib.moed_version()).decode()
-    if found != VERSION:  # before 1.0 structures change without a new soname
-        raise ImportError(f"{name} has version {found}, and this package is for {VERSION}")
+        raise ImportError(f"cannot load {name}: {e}; install libmoed1, or set MOED_LIBRARY to the path of libmoed.so") from None
     return ffi, lib
+
+
+def new(kind: str) -> Any:
+    """A zeroed structure that begins with its size."""
+    struct = ffi.new(f"struct {kind} *")
+    struct.size = ffi.sizeof(f"struct {kind}")
+    return struct
 
 
 ffi, lib = _load()

@@ -4,23 +4,27 @@ from __future__ import annotations
 import json
 from typing import Any, Sequence, Union
 
-from ._native import ffi, lib
+from ._native import ffi, lib, new
 
 Prompt = Union[str, bytes, Sequence[int]]
 
-_SAMPLING = {name for name, _ in ffi.typeof("struct moed_sampling").fields} - {"bias", "bias_count", "dry_breakers", "dry_breaker_count", "order"}
-_PLAIN = {"parse_special", "ignore_end", "max_tokens", "min_tokens", "special_text", "logprobs", "top_logprobs", "progress"}
+_SAMPLING = {name for name, _ in ffi.typeof("struct moed_sampling").fields} - {"size", "bias", "bias_count", "dry_breakers", "dry_breaker_count", "order"}
+_PLAIN = {"parse_special", "ignore_end", "max_tokens", "min_tokens", "special_text", "logprobs", "top_logprobs", "progress", "deadline_ms"}
 _GRAMMARS = {"json_schema": "MOED_GRAMMAR_JSON_SCHEMA", "gbnf": "MOED_GRAMMAR_GBNF", "regex": "MOED_GRAMMAR_REGEX", "choices": "MOED_GRAMMAR_CHOICES"}
+_PRIORITIES = {"interactive": "MOED_PRIORITY_INTERACTIVE", "batch": "MOED_PRIORITY_BATCH"}
 
 
 class Options:
     """The C structure, and the memory that it points into."""
 
-    def __init__(self, prompt: Prompt, arguments: dict[str, Any]) -> None:
+    def __init__(self, prompt: Prompt | None, arguments: dict[str, Any]) -> None:
         self._kept: list[Any] = []
-        self.struct = ffi.new("struct moed_generate_options *")
-        lib.moed_sampling_init(ffi.addressof(self.struct, "sampling"))
-        self._set_prompt(prompt)
+        self.struct = new("moed_generate_options")
+        self._sampling = new("moed_sampling")
+        lib.moed_sampling_init(self._sampling, ffi.sizeof("struct moed_sampling"))
+        self.struct.sampling = self._sampling
+        if prompt is not None:
+            self._set_prompt(prompt)
         grammars = [name for name in _GRAMMARS if arguments.get(name) is not None]
         if len(grammars) > 1:
             raise TypeError(f"{grammars[0]} and {grammars[1]} exclude each other")
@@ -52,7 +56,7 @@ class Options:
     def _set(self, name: str, value: Any) -> None:
         o = self.struct
         if name in _SAMPLING:
-            setattr(o.sampling, name, value)
+            setattr(self._sampling, name, value)
         elif name in _PLAIN:
             setattr(o, name, value)
         elif name == "stop":
@@ -61,7 +65,11 @@ class Options:
             o.stop_tokens = self._keep(ffi.new("uint32_t[]", list(value)))
             o.stop_token_count = len(value)
         elif name == "sampler_order":
-            o.sampling.order = self._bytes(value)[0]
+            self._sampling.order = self._bytes(value)[0]
+        elif name == "priority":
+            if value not in _PRIORITIES:
+                raise TypeError(f"priority is {' or '.join(_PRIORITIES)}, not {value!r}")
+            o.priority = getattr(lib, _PRIORITIES[value])
         elif name == "logit_bias":
             self._set_bias(value)
         elif name in _GRAMMARS:
@@ -77,10 +85,10 @@ class Options:
                 place.text.data, place.text.len = self._bytes(token)
             else:
                 place.token = token
-        self.struct.sampling.bias, self.struct.sampling.bias_count = array, len(biases)
+        self._sampling.bias, self._sampling.bias_count = array, len(biases)
 
     def _set_grammar(self, name: str, value: Any) -> None:
-        grammar = self._keep(ffi.new("struct moed_grammar *"))
+        grammar = self._keep(new("moed_grammar"))
         grammar.kind = getattr(lib, _GRAMMARS[name])
         text = value if isinstance(value, (str, bytes)) else json.dumps(value)
         grammar.text, grammar.text_bytes = self._bytes(text)

@@ -1,5 +1,5 @@
 /* Tools as plain text; see tool_messages.h. */
-#include "client/http/model/tool_messages.h"
+#include "chat/tool_messages.h"
 
 #include "base/strbuf.h"
 

@@ -1,7 +1,7 @@
 /* Tools, calls and results as plain text, for templates that do not show them. The model is asked
  * to answer in the format "generic" of lib/toolcall. */
-#ifndef MOED_HTTP_TOOL_MESSAGES_H
-#define MOED_HTTP_TOOL_MESSAGES_H
+#ifndef MOED_CHAT_TOOL_MESSAGES_H
+#define MOED_CHAT_TOOL_MESSAGES_H
 
 #include <jansson.h>
 #include <stdbool.h>

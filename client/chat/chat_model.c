@@ -1,0 +1,219 @@
+/* Conversations to prompts; see chat_model.h. */
+#include "client/chat/chat_model.h"
+
+#include "chat/tool_messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct chat_model {
+    struct moed_model *facts;
+    char *bos, *eos;
+    struct chat_template *template;
+    struct chat_style style[2]; /* without tools, with tools */
+};
+
+static enum moed_code report(struct moed_error *out, const struct error *e)
+{
+    if (out) {
+        *out = (struct moed_error){.code = (enum moed_code)e->code};
+        snprintf(out->message, sizeof out->message, "%s", e->text);
+    }
+    return (enum moed_code)e->code;
+}
+
+static enum moed_code no_memory(struct moed_error *out)
+{
+    const struct error e = {.code = ERROR_MEMORY, .text = "no memory for the conversation"};
+    return report(out, &e);
+}
+
+/* ---- The model ---- */
+
+void chat_model_free(struct chat_model *m)
+{
+    if (!m)
+        return;
+    chat_template_free(m->template);
+    moed_model_free(m->facts);
+    moed_free(m->bos);
+    moed_free(m->eos);
+    free(m);
+}
+
+static struct chat_style style_of_text(const char *text)
+{
+    size_t len = strlen(text);
+    return (struct chat_style){tool_format_detect(text, len), reasoning_detect(text, len)};
+}
+
+struct chat_style chat_style_of(const struct moed_model *model, bool tools)
+{
+    bool own = tools && *model->chat_template_tools;
+    return style_of_text(own ? model->chat_template_tools : model->chat_template);
+}
+
+bool chat_style_has_marks(const struct chat_style *style)
+{
+    return style->reasoning || style->format->body == BODY_HARMONY;
+}
+
+/* The text of a special token; NULL where the model has none. */
+static enum moed_code token_text(struct moed_session *session, int64_t id, char **out,
+                                 struct moed_error *error)
+{
+    uint32_t token = (uint32_t)id;
+    size_t len;
+    return id < 0 ? MOED_OK : moed_detokenize(session, &token, 1, true, out, &len, error);
+}
+
+static enum moed_code model_init(struct chat_model *m, struct moed_session *session,
+                                 const char *text, struct moed_error *error)
+{
+    struct error why;
+    enum moed_code code = moed_model_get(session, &m->facts, error);
+    if (!code)
+        code = token_text(session, m->facts->bos, &m->bos, error);
+    if (!code)
+        code = token_text(session, m->facts->eos, &m->eos, error);
+    if (code)
+        return code;
+    struct chat_source source = {.text = text ? text : m->facts->chat_template,
+                                 .tools = text ? NULL : m->facts->chat_template_tools,
+                                 .bos = m->bos,
+                                 .eos = m->eos};
+    if (chat_template_new(&source, &m->template, &why))
+        return report(error, &why);
+    m->style[0] = text ? style_of_text(text) : chat_style_of(m->facts, false);
+    m->style[1] = text ? m->style[0] : chat_style_of(m->facts, true);
+    return MOED_OK;
+}
+
+enum moed_code chat_model_new(struct moed_session *session, const char *template_text,
+                              struct chat_model **out, struct moed_error *error)
+{
+    struct chat_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return no_memory(error);
+    enum moed_code code = model_init(m, session, template_text, error);
+    if (code)
+        chat_model_free(m);
+    else
+        *out = m;
+    return code;
+}
+
+bool chat_model_is_plain(const struct chat_model *m)
+{
+    return chat_template_is_plain(m->template);
+}
+
+/* ---- The tokens ---- */
+
+/* Puts the begin token in front, if the model's texts have one and the template did not write it.
+ */
+static enum moed_code add_begin(struct moed_session *session, int64_t bos, uint32_t **tokens,
+                                size_t *count, struct moed_error *error)
+{
+    uint32_t *begin;
+    size_t n;
+    if (bos < 0 || (*count && (*tokens)[0] == (uint32_t)bos))
+        return MOED_OK;
+    enum moed_code code = moed_tokenize(session, "", 0, MOED_ADD_SPECIAL, &begin, &n, error);
+    if (code)
+        return code;
+    bool adds = n > 0 && begin[0] == (uint32_t)bos;
+    moed_free(begin);
+    if (!adds)
+        return MOED_OK;
+    uint32_t *grown = realloc(*tokens, (*count + 1) * sizeof *grown);
+    if (!grown)
+        return no_memory(error);
+    memmove(grown + 1, grown, *count * sizeof *grown);
+    grown[0] = (uint32_t)bos;
+    *tokens = grown;
+    ++*count;
+    return MOED_OK;
+}
+
+static enum moed_code tokenise(struct moed_session *session, const struct moed_model *model,
+                               const struct jinja_output *text, uint32_t **tokens,
+                               size_t *token_count, struct moed_error *error)
+{
+    struct moed_range *plain = calloc(text->range_count + 1, sizeof *plain);
+    uint32_t *ids = NULL;
+    size_t count = 0;
+    if (!plain)
+        return no_memory(error);
+    for (size_t i = 0; i < text->range_count; i++)
+        plain[i] = (struct moed_range){text->ranges[i].start, text->ranges[i].end};
+    enum moed_code code = moed_tokenize_ranges(session, text->text, text->len, MOED_PARSE_SPECIAL,
+                                               plain, text->range_count, &ids, &count, error);
+    free(plain);
+    if (!code)
+        code = add_begin(session, model->bos, &ids, &count, error);
+    if (code) {
+        moed_free(ids);
+        return code;
+    }
+    *tokens = ids;
+    *token_count = count;
+    return MOED_OK;
+}
+
+/* ---- The prompt ---- */
+
+/* Whether the text of the answer that is continued began with reasoning that has no end. */
+static bool continues_reasoning(const struct chat_request *q, const struct reasoning_marks *marks)
+{
+    const json_t *last = json_array_get(q->messages, json_array_size(q->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const char *text = json_string_value(json_object_get(last, "content"));
+    if (!marks || !role || !text || strcmp(role, "assistant") != 0 || q->end == CHAT_END_ANSWER)
+        return false;
+    return strncmp(text, marks->begin, strlen(marks->begin)) == 0 && !strstr(text, marks->end);
+}
+
+static enum moed_code render(const struct chat_model *m, struct moed_session *session,
+                             const struct chat_request *q, struct chat_rendered *out,
+                             struct moed_error *error)
+{
+    struct jinja_output text = {0};
+    struct error why;
+    if (chat_template_render(m->template, q, &text, &why))
+        return report(error, &why);
+    enum moed_code code =
+        tokenise(session, m->facts, &text, &out->tokens, &out->token_count, error);
+    if (!code && out->style.reasoning)
+        out->reasoning_open = reasoning_left_open(out->style.reasoning, text.text, text.len) ||
+                              continues_reasoning(q, out->style.reasoning);
+    jinja_output_fini(&text);
+    return code;
+}
+
+enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
+                                 const struct chat_request *request, struct chat_rendered *out,
+                                 struct moed_error *error)
+{
+    struct chat_request q = *request;
+    bool tools = json_array_size(q.tools) > 0;
+    const struct chat_abilities *can = chat_template_abilities(m->template, tools);
+    struct chat_rendered r = {.style = m->style[tools]};
+    bool describe = tools && (!can->tools || strcmp(r.style.format->name, "generic") == 0);
+    if (describe)
+        r.style.format = tool_format_find("generic");
+    json_t *plain = NULL;
+    if (describe || (!can->tool_calls && tool_messages_have_calls(q.messages))) {
+        plain = tool_messages_plain(q.messages, describe ? q.tools : NULL);
+        q.messages = plain;
+        q.tools = NULL;
+    }
+    if (!q.messages)
+        return no_memory(error);
+    enum moed_code code = render(m, session, &q, &r, error);
+    json_decref(plain);
+    if (!code)
+        *out = r;
+    return code;
+}

@@ -1,0 +1,52 @@
+/* From a conversation to a prompt by a model's chat template. libmoed, moed and moed-http share it;
+ * it uses only public functions of libmoed.
+ *
+ * Where the template does not show tools, or writes calls in a form that moed does not know, the
+ * tools, calls and results stand in messages as plain text (lib/chat/tool_messages.h). */
+#ifndef MOED_CLIENT_CHAT_MODEL_H
+#define MOED_CLIENT_CHAT_MODEL_H
+
+#include "client/include/moed.h"
+
+#include "chat/chat_template.h"
+#include "toolcall/formats.h"
+
+/* How the model writes calls and reasoning. */
+struct chat_style {
+    const struct tool_format *format;
+    const struct reasoning_marks *reasoning; /* NULL: none, or the format's own */
+};
+
+struct chat_rendered {
+    uint32_t *tokens; /* the caller frees them with moed_free */
+    size_t token_count;
+    struct chat_style style;
+    bool reasoning_open; /* the prompt ends inside reasoning */
+};
+
+/* A model's facts and its template. It never changes, so any thread may render. */
+struct chat_model;
+
+/* Asks the session's worker. template_text: NULL: the model's template. Errors of the template are
+ * those of jinja_compile. */
+enum moed_code chat_model_new(struct moed_session *session, const char *template_text,
+                              struct chat_model **out, struct moed_error *error);
+void chat_model_free(struct chat_model *m); /* takes NULL */
+
+/* The template is a plain one, because there is none: turns are written as "User: ...". */
+bool chat_model_is_plain(const struct chat_model *m);
+
+/* The prompt of a conversation: special tokens only outside the request's text, and the begin token
+ * in front where the model's texts have one. The session is of the same model. Errors are those of
+ * chat_template_render and of moed_tokenize. */
+enum moed_code chat_model_render(const struct chat_model *m, struct moed_session *session,
+                                 const struct chat_request *request, struct chat_rendered *out,
+                                 struct moed_error *error);
+
+/* The style of a model by its own template. tools: of its template for conversations with tools. */
+struct chat_style chat_style_of(const struct moed_model *model, bool tools);
+
+/* Special tokens' texts must come with an answer in this style: it needs a parser. */
+bool chat_style_has_marks(const struct chat_style *style);
+
+#endif
