@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,13 +157,25 @@ static void remove_worker(struct supervisor *s, struct process *p)
         p->state = PROCESS_STOPPED;
 }
 
+/* memd has reserved the scratch and the KV caches of the first workers on a CUDA device, and given
+ * the rest of its memory to the experts. */
+static uint64_t most_workers(const struct supervisor *s)
+{
+    const char *device = s->settings->device;
+    return device && strncmp(device, "cuda", 4) == 0 ? s->settings->workers : SUPERVISE_WORKERS;
+}
+
 static void command_workers(struct supervisor *s, const char *text, struct strbuf *answer)
 {
     char *end;
     unsigned long n = strtoul(text, &end, 10);
-    if (*end || end == text || n < 1 || n > SUPERVISE_WORKERS) {
-        strbuf_printf(answer, "error there can be 1 to %d workers, not %.20s\n", SUPERVISE_WORKERS,
-                      text);
+    uint64_t most = most_workers(s);
+    if (*end || end == text || n < 1 || n > most) {
+        strbuf_printf(answer, "error there can be 1 to %" PRIu64 " workers, not %.20s%s\n", most,
+                      text,
+                      most < SUPERVISE_WORKERS
+                          ? "; the device's memory was divided for these by `moed up --workers`"
+                          : "");
         return;
     }
     if (s->stopping) {

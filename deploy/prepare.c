@@ -76,6 +76,7 @@ static void build_arguments(struct supervisor *s)
         {TO_WORKER, "--queue", number(o->queue, s->numbers[4])},
         {TO_WORKER, "--decode-share", number(o->decode_share, s->numbers[5])},
         {TO_WORKER, "--speculate", o->speculate},
+        {TO_MEMD, "--workers", number(o->workers > 1 ? o->workers : 0, s->numbers[6])},
         {TO_MEMD | TO_WORKER, "--kv-type", o->kv_type},
         {TO_MEMD, "--kv-cache", o->kv_cache},
         {TO_MEMD, "--kv-dir", o->kv_dir},

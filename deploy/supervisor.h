@@ -46,7 +46,7 @@ struct supervisor {
     const struct settings *settings;
     char run[RUN_DIR_BYTES];
     char model[PATH_MAX];
-    char numbers[6][24]; /* the numbers above, as text */
+    char numbers[7][24]; /* the numbers above, as text */
     char worker_numbers[SUPERVISE_WORKERS][4];
     struct process_policy policy;
     struct process processes[SUPERVISE_PROCESSES];

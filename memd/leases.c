@@ -39,8 +39,9 @@ struct lease_entry {
     pid_t pid;
     int pidfd; /* -1: none */
     bool granted;
-    int worker;    /* its number in the KV pool; -1: none */
-    char role[16]; /* "" until it attached */
+    int worker;          /* its number in the KV pool; -1: none */
+    struct cache *cache; /* of its device; NULL: none */
+    char role[16];       /* "" until it attached */
 };
 
 struct leases {
@@ -121,8 +122,8 @@ static void end_lease(struct leases *l, int fd)
     if (ended.number)
         log_info("lease %llu of %s (pid %d) has ended", (unsigned long long)ended.number,
                  ended.role[0] ? ended.role : "a client", (int)ended.pid);
-    if (ended.number && l->lent.cache)
-        cache_remove_worker(l->lent.cache, ended.number);
+    if (ended.number && ended.cache)
+        cache_remove_worker(ended.cache, ended.number);
     if (ended.number && l->lent.tier)
         tier_remove_worker(l->lent.tier, ended.number);
     if (ended.number)
@@ -132,35 +133,39 @@ static void end_lease(struct leases *l, int fd)
 
 /* Give the cache and the tier a mapping of the worker's region each, so that each can unmap it
  * whenever it is done with it. Takes region_fd. */
-static enum error_code add_worker(struct leases *l, uint64_t number, int region_fd, uint64_t bytes,
-                                  struct error *e)
+static enum error_code add_worker(struct leases *l, const struct lease_entry *holder, int region_fd,
+                                  uint64_t bytes, struct error *e)
 {
+    uint64_t number = holder->number;
     struct shm region;
     enum error_code code = ERROR_OK;
     if (l->lent.tier) {
-        int copy = l->lent.cache ? fcntl(region_fd, F_DUPFD_CLOEXEC, 0) : region_fd;
+        int copy = holder->cache ? fcntl(region_fd, F_DUPFD_CLOEXEC, 0) : region_fd;
         code = copy < 0 ? error_set(e, ERROR_IO, "cache channel: %m")
                         : shm_map(copy, true, bytes, &region, e);
         if (!code)
             code = tier_add_worker(l->lent.tier, number, &region, e);
     }
-    if (!l->lent.cache)
+    if (!holder->cache)
         return code;
     if (code) {
         close(region_fd);
         return code;
     }
     code = shm_map(region_fd, true, bytes, &region, e);
-    return code ? code : cache_add_worker(l->lent.cache, number, &region, e);
+    return code ? code : cache_add_worker(holder->cache, number, &region, e);
 }
 
-static uint64_t number_of(struct leases *l, int fd)
+/* A copy of the entry; number 0: there is none. */
+static struct lease_entry copy_entry(struct leases *l, int fd)
 {
+    struct lease_entry copy = {0};
     pthread_mutex_lock(&l->lock);
     const struct lease_entry *entry = find_by_fd(l, fd);
-    uint64_t number = entry ? entry->number : 0;
+    if (entry)
+        copy = *entry;
     pthread_mutex_unlock(&l->lock);
-    return number;
+    return copy;
 }
 
 /* The holder's one message: the offer of a cache channel. */
@@ -172,8 +177,9 @@ static enum error_code take_offer(struct leases *l, int fd, struct error *e)
         lease_offer_receive(fd, CACHE_OFFER, l->lent.generation, 0, &region_fd, &bytes, e);
     if (code)
         return code;
-    if (l->lent.cache || l->lent.tier) {
-        code = add_worker(l, number_of(l, fd), region_fd, bytes, e);
+    struct lease_entry holder = copy_entry(l, fd);
+    if (holder.cache || l->lent.tier) {
+        code = add_worker(l, &holder, region_fd, bytes, e);
     } else {
         close(region_fd);
         code = error_set(e, ERROR_PROTOCOL, "there is neither an expert cache nor a host tier");
@@ -184,21 +190,13 @@ static enum error_code take_offer(struct leases *l, int fd, struct error *e)
 
 static enum error_code take_question(struct leases *l, int fd, struct error *e);
 
-static bool is_granted(struct leases *l, int fd)
-{
-    pthread_mutex_lock(&l->lock);
-    const struct lease_entry *entry = find_by_fd(l, fd);
-    bool granted = entry && entry->granted;
-    pthread_mutex_unlock(&l->lock);
-    return granted;
-}
-
 /* The watch calls it when the holder sent a message, or has gone. */
 static bool on_holder(void *arg, int fd)
 {
     struct leases *l = arg;
     struct error e;
-    enum error_code code = is_granted(l, fd) ? take_offer(l, fd, &e) : take_question(l, fd, &e);
+    enum error_code code =
+        copy_entry(l, fd).granted ? take_offer(l, fd, &e) : take_question(l, fd, &e);
     if (!code)
         return true;
     if (code != ERROR_UNAVAILABLE) /* it has gone */
@@ -236,31 +234,32 @@ static void free_entry(struct leases *l, int fd)
 }
 
 /* The message of a grant (memory_client.h) and its descriptors; returns how many those are. */
-static unsigned describe_grant(const struct leases *l, uint64_t number, int worker,
+static unsigned describe_grant(const struct leases *l, const struct lease_entry *holder,
                                struct lease_message *m, int fds[LEASE_MAX_FDS])
 {
     const struct lent *lent = &l->lent;
-    bool is_worker = worker >= 0;
-    const struct device_arena *arena = lent->cache ? cache_arena(lent->cache) : NULL;
+    bool is_worker = holder->worker >= 0;
+    const struct device_arena *arena = holder->cache ? cache_arena(holder->cache) : NULL;
+    const struct shm *residency = holder->cache ? cache_residency(holder->cache) : lent->residency;
     const struct device_extent *first = arena ? &arena->extents[0] : NULL;
     const struct shm *tier = lent->tier ? tier_region(lent->tier) : NULL;
     bool shares = first && first->shared.base;
     *m = (struct lease_message){
         .kind = MEMORY_GRANT,
-        .value = {number, lent->generation, lent->pool->bytes, lent->residency->bytes,
+        .value = {holder->number, lent->generation, lent->pool->bytes, residency->bytes,
                   first ? first->n_slots * arena->slot_bytes : 0, tier ? tier->bytes : 0,
                   lent->predictors ? lent->predictors->bytes : 0, arena ? arena->dense_bytes : 0,
                   arena ? arena->slots_offset : 0, arena ? arena->flags_offset : DEVICE_NO_FLAGS,
                   is_worker ? lent->kv->bytes : 0,
                   is_worker && lent->kv_index ? lent->kv_index->bytes : 0,
-                  is_worker ? (uint64_t)worker : KV_POOL_WORKERS}};
+                  is_worker ? (uint64_t)holder->worker : KV_POOL_WORKERS}};
     if (arena && !shares) {
         m->kind = MEMORY_GRANT_DEVICE;
         memcpy(m->bytes, first->handle.bytes, sizeof m->bytes);
     }
     unsigned n = 0;
     fds[n++] = lent->pool->fd;
-    fds[n++] = lent->residency->fd;
+    fds[n++] = residency->fd;
     if (shares)
         fds[n++] = first->shared.fd;
     if (tier)
@@ -309,6 +308,9 @@ static enum error_code take_question(struct leases *l, int fd, struct error *e)
     else if (ask.value[0] != layouts_number())
         error_set(e, ERROR_VERSION, "it is of another build, whose shared memory differs: %s",
                   layouts_difference(ask.value[0], difference, sizeof difference));
+    else if (ask.value[2] && ask.value[2] >= l->lent.caches->n)
+        error_set(e, ERROR_USAGE, "it asks for device %llu of %u", (unsigned long long)ask.value[2],
+                  l->lent.caches->n);
     else
         e->code = ERROR_OK;
     if (e->code)
@@ -317,11 +319,12 @@ static enum error_code take_question(struct leases *l, int fd, struct error *e)
     struct lease_entry *entry = find_by_fd(l, fd);
     code = join_pool(l, entry, (enum memory_role)ask.value[1], e);
     entry->granted = !code;
+    entry->cache = l->lent.caches->each[ask.value[2]];
     struct lease_entry holder = *entry;
     pthread_mutex_unlock(&l->lock);
     if (code)
         return refuse(fd, code, e);
-    unsigned n_fds = describe_grant(l, holder.number, holder.worker, &grant, fds);
+    unsigned n_fds = describe_grant(l, &holder, &grant, fds);
     return lease_send(fd, &grant, fds, n_fds, e);
 }
 

@@ -4,7 +4,7 @@
 #define MOED_MEMD_LEASES_H
 
 #include "base/error.h"
-#include "memd/device/cache.h"
+#include "memd/device/caches.h"
 #include "ipc/kv_pool.h"
 #include "ipc/shm.h"
 #include "memd/host/tier.h"
@@ -16,8 +16,9 @@ struct leases;
 
 /* What memd lends; all borrowed. */
 struct lent {
-    const struct shm *pool, *residency;
-    struct cache *cache;          /* of the device's memory; NULL: the device has none */
+    const struct shm *pool;
+    const struct shm *residency;  /* where there are no caches, which have their own */
+    const struct caches *caches;  /* of the devices' memory; n 0: they have none */
     struct tier *tier;            /* NULL: all experts are in the pool */
     const struct shm *predictors; /* trained predictors; NULL: none */
     const struct shm *kv;         /* the KV pool; NULL: none */

@@ -351,13 +351,19 @@ static enum error_code check_device(const struct worker *w, struct error *e)
 
 static enum error_code start(struct worker *w, struct error *e)
 {
+    unsigned device = 0; /* this worker's, of the deployment's */
     enum error_code code = device_parse(w->device, &w->device_spec, e);
+    if (!code && w->device_spec.n_devices > 1) {
+        device = (unsigned)(w->number - 1) % w->device_spec.n_devices;
+        w->device_spec = device_of(&w->device_spec, device);
+        log_info("device %u of %s", device, w->device);
+    }
     if (!code)
         code = speculate_parse(w->speculate, &w->drafts, e);
     if (!code && !kernels_select(w->kernels))
         code = error_set(e, ERROR_USAGE, "kernels '%.20s' cannot run on this CPU", w->kernels);
     if (!code)
-        code = memory_client_attach(w->daemon.run, w->daemon.process, MEMORY_WORKER, 10000,
+        code = memory_client_attach(w->daemon.run, w->daemon.process, MEMORY_WORKER, device, 10000,
                                     &w->memory, e);
     if (!code)
         code = check_device(w, e);
@@ -513,7 +519,7 @@ int main(int argc, char **argv)
         {"number", OPTION_UINT, &w.number, 1, KV_POOL_WORKERS, "N",
          "which of the deployment's workers this is"},
         {"device", OPTION_STRING, &w.device, 0, 0, "DEVICE",
-         "host, cuda[:N][,vram=SIZE][,dense=host], or "
+         "host, cuda[:N[,N]...][,vram=SIZE][,dense=host], or "
          "emu:vram=SIZE,link=RATE and perhaps ,latency=TIME ,speed=FACTOR ,call=TIME"},
         {"ctx", OPTION_UINT, &w.context, 0, 1 << 24, "N",
          "tokens of a request, prompt and answer; 0: as the model, if the KV cache holds them"},

@@ -163,14 +163,16 @@ static enum error_code register_lease(const struct memory_client *c, const char 
     return code;
 }
 
-static enum error_code ask(const struct memory_client *c, enum memory_role role, struct error *e)
+static enum error_code ask(const struct memory_client *c, enum memory_role role, unsigned device,
+                           struct error *e)
 {
-    const struct lease_message m = {.kind = MEMORY_ASK, .value = {layouts_number(), role}};
+    const struct lease_message m = {.kind = MEMORY_ASK, .value = {layouts_number(), role, device}};
     return lease_send(c->lease_fd, &m, NULL, 0, e);
 }
 
 enum error_code memory_client_attach(const char *run, const char *process, enum memory_role role,
-                                     int timeout_ms, struct memory_client *out, struct error *e)
+                                     unsigned device, int timeout_ms, struct memory_client *out,
+                                     struct error *e)
 {
     char path[RUN_PATH_BYTES];
     run_dir_file(run, "memd.lease", path);
@@ -185,7 +187,7 @@ enum error_code memory_client_attach(const char *run, const char *process, enum 
                               .kv_file_fd = -1};
     enum error_code code = lease_connect(path, timeout_ms, &c.lease_fd, e);
     if (!code)
-        code = ask(&c, role, e);
+        code = ask(&c, role, device, e);
     if (!code)
         code = receive_grant(&c, role == MEMORY_WORKER, timeout_ms, e);
     if (!code)

@@ -64,10 +64,11 @@ struct memory_client {
     struct host_tier tier; /* slots NULL: all experts are in the pool */
 };
 
-/* process: the name that memd's log has. Waits up to timeout_ms for memd. ERROR_VERSION: memd is of
- * another build, whose layouts differ. */
+/* device: its index among the deployment's. process: the name that memd's log has. Waits up to
+ * timeout_ms for memd. ERROR_VERSION: memd is of another build, whose layouts differ. */
 enum error_code memory_client_attach(const char *run, const char *process, enum memory_role role,
-                                     int timeout_ms, struct memory_client *out, struct error *e);
+                                     unsigned device, int timeout_ms, struct memory_client *out,
+                                     struct error *e);
 void memory_client_detach(struct memory_client *c);
 
 #endif

@@ -25,6 +25,7 @@ static char path[RUN_PATH_BYTES];
 
 struct lender {
     struct shm pool, residency, predictors;
+    struct caches caches;
     struct lent lent;
     struct leases *leases;
 };
@@ -53,13 +54,12 @@ static void make_region(struct shm *s, const char *text, struct error *e)
 static void lend(struct lender *l, const struct lent *more)
 {
     struct error e;
-    struct cache *cache = more->cache;
     make_region(&l->pool, "the pool", &e);
     make_region(&l->residency, "the table", &e);
     make_region(&l->predictors, "the predictors", &e);
     l->lent = *more;
     l->lent.pool = &l->pool;
-    l->lent.residency = cache ? cache_residency(cache) : &l->residency;
+    l->lent.residency = &l->residency;
     l->lent.predictors = &l->predictors;
     l->lent.generation = BENCH_GENERATION;
     check(leases_open(run, &l->lent, &l->leases, &e), &e);
@@ -67,12 +67,14 @@ static void lend(struct lender *l, const struct lent *more)
 
 static void lender_open(struct lender *l, struct cache *cache)
 {
-    lend(l, &(struct lent){.cache = cache});
+    l->caches = (struct caches){.each = {cache}, .n = cache != NULL};
+    lend(l, &(struct lent){.caches = &l->caches});
 }
 
 static void lend_pages(struct lender *l, const struct shm *region, struct kv_pool *pool)
 {
-    lend(l, &(struct lent){.kv = region, .kv_pool = pool});
+    l->caches = (struct caches){.n = 0};
+    lend(l, &(struct lent){.caches = &l->caches, .kv = region, .kv_pool = pool});
 }
 
 static void lender_close(struct lender *l)
